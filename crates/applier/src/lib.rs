@@ -1,0 +1,1 @@
+//! Sessions on the target, executing groups, checkpoint, retries and fencing.

@@ -1,0 +1,1 @@
+//! Change-stream vocabulary (GTIDs, events, transactions) and the connection to the source.

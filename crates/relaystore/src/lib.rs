@@ -1,0 +1,1 @@
+//! Segmented, durable spool of received transactions.

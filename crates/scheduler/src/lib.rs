@@ -1,0 +1,1 @@
+//! Sequence numbers, groups and commit order, as pure state machines.
