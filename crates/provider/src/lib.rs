@@ -1,1 +1,33 @@
-//! Change-stream vocabulary (GTIDs, events, transactions) and the connection to the source.
+#![doc = include_str!("../README.md")]
+#![deny(clippy::unwrap_used, clippy::indexing_slicing)]
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::indexing_slicing))]
+
+mod bytes_reader;
+mod connection;
+mod event;
+mod gtid;
+mod options;
+mod preflight;
+mod provider;
+mod sink;
+mod statement;
+mod status;
+#[cfg(any(test, feature = "test-util"))]
+pub mod test_util;
+mod tls;
+mod transaction;
+
+pub use bytes_reader::Malformed;
+pub use connection::{ConnectionError, SourceConnection};
+pub use event::{
+    ChecksumAlgorithm, EventError, EventHeader, EventType, FormatDescription, PayloadEvents,
+    QueryCharset, QueryEvent, RawEvent, SessionContext, TransactionHeader, TransactionPayload,
+};
+pub use gtid::{Gtid, GtidSet, Interval, InvalidTag, ParseGtidError, Tag, Uuid};
+pub use options::{SourceOptions, TlsMode};
+pub use preflight::{PreflightError, SourceFacts, preflight};
+pub use provider::{Error, Provider};
+pub use sink::{SinkError, TransactionSink};
+pub use statement::{Statement, XaVerb};
+pub use status::{SourceStatus, SourceView};
+pub use transaction::{Placement, StreamError, TransactionAssembler};

@@ -1,0 +1,102 @@
+//! The checkpoint row: how far the target is, written in each group's own transaction.
+
+use csa_provider::GtidSet;
+use csa_scheduler::Sequence;
+
+use crate::session::Session;
+use crate::sql::quote;
+use crate::{Error, Result};
+
+/// The schema that holds the checkpoint table; row changes to it are never replicated.
+pub(crate) const SCHEMA: &str = "csa";
+
+/// One row per channel and worker, so that workers never meet on a row.
+const CREATE: [&str; 2] = [
+    "CREATE DATABASE IF NOT EXISTS csa DEFAULT CHARACTER SET utf8mb4",
+    "CREATE TABLE IF NOT EXISTS csa.checkpoint (\
+     channel VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL, \
+     worker SMALLINT UNSIGNED NOT NULL, \
+     sequence BIGINT UNSIGNED NOT NULL, \
+     gtid_executed MEDIUMTEXT CHARACTER SET ascii COLLATE ascii_bin NOT NULL, \
+     epoch BIGINT UNSIGNED NOT NULL, \
+     updated_at TIMESTAMP(6) NOT NULL, \
+     PRIMARY KEY (channel, worker)) ENGINE=InnoDB",
+];
+
+/// Where a channel without a checkpoint begins.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StartFrom {
+    /// The target's `gtid_executed`: it was provisioned by clone or dump.
+    Target,
+    /// What the source has executed at the first start.
+    Source,
+    /// A GTID set that the target already holds.
+    Executed(GtidSet),
+}
+
+/// How far the channel is, and which daemon may move it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Checkpoint {
+    /// The last committed group.
+    pub sequence: Sequence,
+    /// Everything executed on the target.
+    pub executed: GtidSet,
+    /// Raised by every daemon that takes the channel over.
+    pub epoch: u64,
+}
+
+/// What a group writes into its checkpoint row; matches no row once another daemon took over.
+pub(crate) fn update(
+    channel: &str,
+    worker: u16,
+    epoch: u64,
+    sequence: Sequence,
+    executed: &GtidSet,
+) -> String {
+    format!(
+        "UPDATE csa.checkpoint SET sequence={sequence},gtid_executed='{executed}',\
+         updated_at=NOW(6) WHERE channel={} AND worker={worker} AND epoch={epoch}",
+        quote(channel)
+    )
+}
+
+/// Creates the table if it is missing.
+pub(crate) async fn create(session: &mut Session) -> Result<()> {
+    for statement in CREATE {
+        session.run(statement).await?;
+    }
+    Ok(())
+}
+
+/// Whether the checkpoint table is there, without touching it.
+pub(crate) async fn exists(session: &mut Session) -> Result<bool> {
+    let found: Vec<u64> = session
+        .rows(
+            "SELECT COUNT(*) FROM information_schema.tables \
+             WHERE table_schema='csa' AND table_name='checkpoint'",
+        )
+        .await?;
+    Ok(found.first().is_some_and(|&count| count > 0))
+}
+
+/// The newest row of a channel; waits for a transaction that holds it when `lock` is set.
+pub(crate) async fn newest(
+    session: &mut Session,
+    channel: &str,
+    lock: bool,
+) -> Result<Option<Checkpoint>> {
+    let suffix = if lock { " FOR UPDATE" } else { "" };
+    let query = format!(
+        "SELECT sequence, gtid_executed, epoch FROM csa.checkpoint WHERE channel={}{suffix}",
+        quote(channel)
+    );
+    let rows: Vec<(u64, String, u64)> = session.rows(&query).await?;
+    let Some((sequence, executed, epoch)) = rows.into_iter().max_by_key(|row| row.0) else {
+        return Ok(None);
+    };
+    let executed = executed.parse().map_err(|error| Error::Checkpoint {
+        channel: channel.to_owned(),
+        what: format!("gtid_executed in csa.checkpoint is not a GTID set: {error}"),
+    })?;
+    Ok(Some(Checkpoint { sequence: Sequence::new(sequence), executed, epoch }))
+}

@@ -1,0 +1,229 @@
+//! The control session: holds the channel's lock, owns its epoch, runs statements that commit by
+//! themselves.
+
+use std::time::Duration;
+
+use csa_provider::GtidSet;
+use csa_scheduler::Sequence;
+use tracing::info;
+
+use crate::checkpoint::{self, Checkpoint, StartFrom};
+use crate::options::TargetOptions;
+use crate::session::Session;
+use crate::sql::quote;
+use crate::{Error, ErrorClass, Result};
+
+/// A lock held on the target for as long as this connection lives.
+///
+/// Statements that commit by themselves run here and nowhere else: a daemon that lost the lock has
+/// lost the connection, and with it the way to send them.
+#[derive(Debug)]
+pub struct ControlSession {
+    pub(crate) session: Session,
+    channel: String,
+    checkpoint: Checkpoint,
+}
+
+impl ControlSession {
+    /// Takes the channel: lock, checkpoint table and rows, a new epoch. Returns how far it is.
+    ///
+    /// `source_executed` is what the source has executed, for `start_from = "source"`.
+    ///
+    /// # Errors
+    /// [`Error::Fenced`] when another daemon holds the channel.
+    pub async fn open(
+        target: &TargetOptions,
+        channel: &str,
+        workers: u16,
+        start: &StartFrom,
+        source_executed: Option<&GtidSet>,
+    ) -> Result<Self> {
+        let mut session = Session::connect(target).await?;
+        lock(&mut session, channel).await?;
+        checkpoint::create(&mut session).await?;
+        let known = checkpoint::newest(&mut session, channel, false).await?;
+        let base = match known {
+            Some(found) => found,
+            None => first_checkpoint(&mut session, channel, start, source_executed).await?,
+        };
+        add_rows(&mut session, channel, workers, &base).await?;
+        let checkpoint = take_epoch(&mut session, channel).await?;
+        info!(
+            channel,
+            epoch = checkpoint.epoch,
+            sequence = checkpoint.sequence.get(),
+            executed = %checkpoint.executed,
+            "channel taken"
+        );
+        Ok(Self { session, channel: channel.to_owned(), checkpoint })
+    }
+
+    /// Connects again after the session was lost, and makes sure the channel is still ours.
+    pub(crate) async fn reopen(&mut self, target: &TargetOptions) -> Result<()> {
+        let mut session = Session::connect(target).await?;
+        lock(&mut session, &self.channel).await?;
+        let found = checkpoint::newest(&mut session, &self.channel, false).await?;
+        let epoch = found.map_or(0, |row| row.epoch);
+        if epoch != self.checkpoint.epoch {
+            return Err(fenced(
+                &self.channel,
+                format!("another daemon took it over (epoch {epoch})"),
+            ));
+        }
+        self.session = session;
+        Ok(())
+    }
+
+    /// How far the channel was when it was taken, and the epoch of this daemon.
+    #[must_use]
+    pub fn checkpoint(&self) -> &Checkpoint {
+        &self.checkpoint
+    }
+
+    /// Asks the server for a sign of life; the lock lives as long as it answers.
+    pub(crate) async fn ping(&mut self) -> Result<()> {
+        self.session.run("DO 1").await.map(drop)
+    }
+
+    /// Gives the lock back.
+    pub async fn close(mut self) {
+        let release = format!("DO RELEASE_LOCK({})", quote(&lock_name(&self.channel)));
+        if self.session.run(release).await.is_ok() {
+            self.session.close().await;
+        }
+    }
+}
+
+/// Lock names end at 64 characters; a longer one keeps its start and a digest of the whole.
+fn lock_name(channel: &str) -> String {
+    const PREFIX: &str = "csa:";
+    if PREFIX.len() + channel.len() <= 64 {
+        return format!("{PREFIX}{channel}");
+    }
+    let digest = channel.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    format!("{PREFIX}{}#{digest:016x}", channel.get(..40).unwrap_or_default())
+}
+
+async fn lock(session: &mut Session, channel: &str) -> Result<()> {
+    let name = quote(&lock_name(channel));
+    let query = format!("SELECT GET_LOCK({name}, 2), COALESCE(IS_USED_LOCK({name}), 0)");
+    let rows: Vec<(Option<u8>, u64)> = session.rows(&query).await?;
+    match rows.first() {
+        Some((Some(1), _)) => Ok(()),
+        Some((_, holder)) => Err(fenced(
+            channel,
+            format!(
+                "another daemon holds it on this target (connection {holder} there); stop that one first"
+            ),
+        )),
+        None => Err(fenced(channel, "the target did not answer GET_LOCK".to_owned())),
+    }
+}
+
+async fn first_checkpoint(
+    session: &mut Session,
+    channel: &str,
+    start: &StartFrom,
+    source_executed: Option<&GtidSet>,
+) -> Result<Checkpoint> {
+    let executed = match (start, source_executed) {
+        (StartFrom::Executed(set), _) => set.clone(),
+        (StartFrom::Source, Some(set)) => set.clone(),
+        (StartFrom::Source, None) => {
+            return Err(Error::Checkpoint {
+                channel: channel.to_owned(),
+                what: "start_from = \"source\" needs the source, which can't be reached".to_owned(),
+            });
+        }
+        (StartFrom::Target, _) => target_executed(session).await?,
+    };
+    Ok(Checkpoint { sequence: Sequence::default(), executed, epoch: 0 })
+}
+
+/// The target's own `gtid_executed`.
+pub(crate) async fn target_executed(session: &mut Session) -> Result<GtidSet> {
+    let rows: Vec<String> = session.rows("SELECT @@GLOBAL.gtid_executed").await?;
+    let text = rows.into_iter().next().unwrap_or_default();
+    text.parse().map_err(|error| Error::Checkpoint {
+        channel: String::new(),
+        what: format!("the target's gtid_executed can't be read: {error}"),
+    })
+}
+
+/// Rows are inserted ahead: a worker's write is then an UPDATE by primary key, which locks one row.
+async fn add_rows(
+    session: &mut Session,
+    channel: &str,
+    workers: u16,
+    base: &Checkpoint,
+) -> Result<()> {
+    let rows: Vec<String> = (0..workers)
+        .map(|worker| {
+            format!(
+                "({},{worker},{},'{}',{},NOW(6))",
+                quote(channel),
+                base.sequence,
+                base.executed,
+                base.epoch
+            )
+        })
+        .collect();
+    let insert = format!("INSERT IGNORE INTO csa.checkpoint VALUES {}", rows.join(","));
+    session.run(insert).await.map(drop)
+}
+
+/// Raises the epoch of every row; waits for what an earlier daemon still has in flight, so what is
+/// read with it is final.
+async fn take_epoch(session: &mut Session, channel: &str) -> Result<Checkpoint> {
+    let mut attempts = 0;
+    loop {
+        match try_take_epoch(session, channel).await {
+            Err(error) if error.class() == ErrorClass::Retry && attempts < 30 => {
+                attempts += 1;
+                session.run("ROLLBACK").await?;
+                info!(channel, "an earlier daemon's transaction still holds the checkpoint row");
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
+            other => return other,
+        }
+    }
+}
+
+async fn try_take_epoch(session: &mut Session, channel: &str) -> Result<Checkpoint> {
+    session.run("BEGIN").await?;
+    let missing = || Error::Checkpoint {
+        channel: channel.to_owned(),
+        what: "its rows in csa.checkpoint disappeared".to_owned(),
+    };
+    let mut found = checkpoint::newest(session, channel, true).await?.ok_or_else(missing)?;
+    found.epoch += 1;
+    session
+        .run(format!(
+            "UPDATE csa.checkpoint SET epoch={} WHERE channel={}",
+            found.epoch,
+            quote(channel)
+        ))
+        .await?;
+    session.run("COMMIT").await?;
+    Ok(found)
+}
+
+pub(crate) fn fenced(channel: &str, what: String) -> Error {
+    Error::Fenced { channel: channel.to_owned(), what }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lock_names_fit_and_differ() {
+        let long = "a".repeat(64);
+        let other = format!("{}b", "a".repeat(63));
+        assert_eq!(lock_name("orders"), "csa:orders");
+        assert!(lock_name(&long).len() <= 64);
+        assert_ne!(lock_name(&long), lock_name(&other));
+    }
+}

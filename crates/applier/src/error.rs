@@ -1,0 +1,106 @@
+use std::borrow::Cow;
+
+/// What a failed group or statement means for the channel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ErrorClass {
+    /// Deadlock or lock wait timeout: roll back and try again.
+    Retry,
+    /// The target is away or refuses writes for now: wait for it, then find out what was committed.
+    Unavailable,
+    /// Nothing a repetition would cure: the channel stops.
+    Stop,
+}
+
+/// Why the applier could not go on.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    #[error("target {address}: {source}")]
+    Target {
+        address: String,
+        #[source]
+        source: mysql_async::Error,
+    },
+    #[error("target {address}: no answer within {seconds} s")]
+    Timeout { address: String, seconds: u64 },
+    #[error("{what}: {source}")]
+    Server {
+        what: Cow<'static, str>,
+        #[source]
+        source: mysql_async::Error,
+    },
+    /// A transaction failed on the target.
+    #[error("transaction {gtid} failed on the target: error {code}: {message}")]
+    Transaction { gtid: String, code: u16, message: String },
+    /// Another daemon owns the channel, or took it over.
+    #[error("channel {channel}: {what}")]
+    Fenced { channel: String, what: String },
+    #[error("checkpoint of channel {channel}: {what}")]
+    Checkpoint { channel: String, what: String },
+    #[error(transparent)]
+    Admission(#[from] csa_scheduler::Error),
+    #[error("transaction {gtid}: {what}")]
+    Unsupported { gtid: String, what: String },
+    #[error("reading the relay store: {0}")]
+    Relay(String),
+}
+
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl Error {
+    /// What to do about it.
+    #[must_use]
+    pub fn class(&self) -> ErrorClass {
+        match self {
+            Self::Target { source, .. } | Self::Server { source, .. } => class_of(source),
+            Self::Timeout { .. } => ErrorClass::Unavailable,
+            _ => ErrorClass::Stop,
+        }
+    }
+
+    /// The server's error number, where one was given.
+    #[must_use]
+    pub fn code(&self) -> Option<u16> {
+        match self {
+            Self::Target { source, .. } | Self::Server { source, .. } => server_code(source),
+            Self::Transaction { code, .. } => Some(*code),
+            _ => None,
+        }
+    }
+
+    /// The GTID of the transaction that failed, where it is one.
+    #[must_use]
+    pub fn gtid(&self) -> Option<String> {
+        match self {
+            Self::Transaction { gtid, .. } | Self::Unsupported { gtid, .. } => Some(gtid.clone()),
+            Self::Admission(
+                csa_scheduler::Error::Unsupported { gtid, .. }
+                | csa_scheduler::Error::Unreadable { gtid, .. },
+            ) => Some(gtid.to_string()),
+            _ => None,
+        }
+    }
+}
+
+/// The number of a server error.
+pub(crate) fn server_code(error: &mysql_async::Error) -> Option<u16> {
+    match error {
+        mysql_async::Error::Server(server) => Some(server.code),
+        _ => None,
+    }
+}
+
+pub(crate) fn class_of(error: &mysql_async::Error) -> ErrorClass {
+    match server_code(error) {
+        // Lock wait timeout, deadlock.
+        Some(1205 | 1213) => ErrorClass::Retry,
+        // Too many connections, shutdown in progress, query interrupted, session killed, read-only
+        // modes, idle disconnect.
+        Some(1040 | 1053 | 1317 | 1290 | 1836 | 1927 | 3169 | 4031) => ErrorClass::Unavailable,
+        Some(_) => ErrorClass::Stop,
+        None => match error {
+            mysql_async::Error::Io(_) | mysql_async::Error::Driver(_) => ErrorClass::Unavailable,
+            _ => ErrorClass::Stop,
+        },
+    }
+}

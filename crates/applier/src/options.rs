@@ -1,0 +1,101 @@
+use std::path::PathBuf;
+use std::time::Duration;
+
+use mysql_async::{ClientIdentity, Opts, OptsBuilder, SslOpts};
+use secrecy::{ExposeSecret, SecretString};
+
+/// How the link to the target is protected.
+pub use csa_provider::TlsMode;
+
+/// TLS mode and the files it needs.
+#[derive(Debug, Clone, Default)]
+pub struct TlsOptions {
+    pub mode: TlsMode,
+    pub ca: Option<PathBuf>,
+    pub cert: Option<PathBuf>,
+    pub key: Option<PathBuf>,
+}
+
+/// Where the target is and who we are there.
+#[derive(Debug, Clone)]
+pub struct TargetOptions {
+    pub host: String,
+    pub port: u16,
+    /// Unix socket; host and port are then only named in errors.
+    pub socket: Option<PathBuf>,
+    pub user: String,
+    pub password: SecretString,
+    pub tls: TlsOptions,
+    pub connect_timeout: Duration,
+}
+
+impl TargetOptions {
+    /// The target as an operator would name it.
+    #[must_use]
+    pub fn address(&self) -> String {
+        match &self.socket {
+            Some(socket) => socket.display().to_string(),
+            None => format!("{}:{}", self.host, self.port),
+        }
+    }
+
+    /// Driver options; `encrypted` false is the second attempt of `tls = "preferred"`.
+    pub(crate) fn driver(&self, encrypted: bool) -> Opts {
+        let mut builder = OptsBuilder::default()
+            .ip_or_hostname(self.host.clone())
+            .tcp_port(self.port)
+            .user(Some(self.user.clone()))
+            .pass(Some(self.password.expose_secret().to_owned()))
+            // The driver would otherwise leave a loopback TCP address for the server's socket.
+            .prefer_socket(false)
+            // Affected rows then count matched rows: an unchanged checkpoint row is not a missing one.
+            .client_found_rows(true)
+            .tcp_nodelay(true)
+            .tcp_keepalive(Some(Duration::from_secs(30)))
+            .stmt_cache_size(0);
+        if let Some(socket) = &self.socket {
+            builder = builder.socket(Some(socket.display().to_string()));
+        }
+        if encrypted {
+            builder = builder.ssl_opts(self.ssl());
+        }
+        builder.into()
+    }
+
+    fn ssl(&self) -> SslOpts {
+        let mut ssl = SslOpts::default();
+        if let Some(ca) = &self.tls.ca {
+            ssl = ssl.with_root_certs(vec![ca.clone().into()]).with_disable_built_in_roots(true);
+        }
+        if let (Some(cert), Some(key)) = (&self.tls.cert, &self.tls.key) {
+            let identity = ClientIdentity::new(cert.clone().into(), key.clone().into());
+            ssl = ssl.with_client_identity(Some(identity));
+        }
+        match self.tls.mode {
+            TlsMode::Disabled | TlsMode::Preferred | TlsMode::Required => {
+                ssl.with_danger_accept_invalid_certs(true).with_danger_skip_domain_validation(true)
+            }
+            TlsMode::VerifyCa => ssl.with_danger_skip_domain_validation(true),
+            TlsMode::VerifyIdentity => ssl,
+        }
+    }
+}
+
+/// How transactions are applied.
+#[derive(Debug, Clone)]
+pub struct ApplierOptions {
+    pub channel: String,
+    /// Attempts at a group that met a deadlock or a lock wait timeout.
+    pub transaction_retries: u32,
+    /// First and longest pause between attempts to reach the target.
+    pub connect_retry: Duration,
+    pub connect_retry_max: Duration,
+    /// Raw row-image bytes in one BINLOG statement; a single larger event still goes alone.
+    pub statement_bytes: usize,
+}
+
+impl ApplierOptions {
+    /// One BINLOG statement carries 4/3 of this as text: well under every server's default
+    /// `max_allowed_packet` of 64 MiB, and large enough that its round trip doesn't count.
+    pub const STATEMENT_BYTES: usize = 4 << 20;
+}

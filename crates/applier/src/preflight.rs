@@ -1,0 +1,273 @@
+//! What must be true of a target before anything is written to it.
+
+use std::collections::BTreeSet;
+
+use crate::checkpoint;
+use crate::control::target_executed;
+use crate::options::TargetOptions;
+use crate::session::{Session, is_login_refused};
+use crate::{Checkpoint, Error};
+use csa_provider::GtidSet;
+
+/// What was found.
+#[derive(Debug, Clone)]
+pub struct TargetFacts {
+    pub version: String,
+    pub gtid_executed: GtidSet,
+    /// The channel's checkpoint, if it has one.
+    pub checkpoint: Option<Checkpoint>,
+    /// Things that will work less well, one line each.
+    pub warnings: Vec<String>,
+}
+
+/// Why a channel can't start on this target.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PreflightError {
+    /// It may come back: worth waiting for.
+    #[error("{0}")]
+    Unreachable(String),
+    /// It has to be changed; the text says how.
+    #[error("{0}")]
+    Refused(String),
+}
+
+type Result<T> = std::result::Result<T, PreflightError>;
+
+/// Global privileges without which replicated statements and rows fail.
+const PRIVILEGES: [&str; 5] = ["SELECT", "INSERT", "UPDATE", "DELETE", "CREATE"];
+/// Global privileges that replicated DDL may need.
+const DDL_PRIVILEGES: [&str; 9] = [
+    "DROP",
+    "ALTER",
+    "INDEX",
+    "REFERENCES",
+    "CREATE VIEW",
+    "CREATE ROUTINE",
+    "ALTER ROUTINE",
+    "TRIGGER",
+    "EVENT",
+];
+/// Any one of these permits the BINLOG statement.
+const BINLOG_PRIVILEGES: [&str; 3] = ["REPLICATION_APPLIER", "BINLOG_ADMIN", "SUPER"];
+/// Any one of these permits `SET gtid_next`.
+const GTID_PRIVILEGES: [&str; 4] =
+    ["REPLICATION_APPLIER", "SYSTEM_VARIABLES_ADMIN", "SESSION_VARIABLES_ADMIN", "SUPER"];
+
+/// Checks the target; reads only.
+///
+/// # Errors
+/// [`PreflightError::Unreachable`] when it does not answer, [`PreflightError::Refused`] with one
+/// line that names the fix otherwise.
+pub async fn preflight(target: &TargetOptions, channel: &str) -> Result<TargetFacts> {
+    let address = target.address();
+    let mut session = Session::connect(target).await.map_err(|error| login(target, &error))?;
+    let facts = inspect(&mut session, target, channel, &address).await;
+    session.close().await;
+    facts
+}
+
+async fn inspect(
+    session: &mut Session,
+    target: &TargetOptions,
+    channel: &str,
+    address: &str,
+) -> Result<TargetFacts> {
+    let unreachable = |error: Error| PreflightError::Unreachable(error.to_string());
+    let rows: Vec<(String, bool, bool, String, bool, u64)> = session
+        .rows(
+            "SELECT @@version, @@global.read_only, @@global.super_read_only, @@global.gtid_mode, \
+             @@global.log_bin, @@global.max_allowed_packet",
+        )
+        .await
+        .map_err(unreachable)?;
+    let Some((version, read_only, super_read_only, gtid_mode, log_bin, packet)) =
+        rows.into_iter().next()
+    else {
+        return Err(PreflightError::Unreachable(format!("target {address}: no server variables")));
+    };
+    let grants = Grants::read(session).await.map_err(unreachable)?;
+    if super_read_only {
+        return Err(PreflightError::Refused(format!(
+            "target {address} is super_read_only; run there: SET GLOBAL super_read_only=OFF"
+        )));
+    }
+    if read_only && !grants.has_any(&["CONNECTION_ADMIN", "SUPER"]) {
+        return Err(PreflightError::Refused(format!(
+            "target {address} is read_only; run there: SET GLOBAL read_only=OFF, or: \
+             GRANT CONNECTION_ADMIN ON *.* TO {}",
+            grants.account
+        )));
+    }
+    if gtid_mode != "ON" && gtid_mode != "ON_PERMISSIVE" {
+        return Err(PreflightError::Refused(format!(
+            "target {address} has gtid_mode={gtid_mode}, so a replicated DDL could not be told from \
+             one that never ran; set gtid_mode=ON and enforce_gtid_consistency=ON there"
+        )));
+    }
+    grants.verify(address)?;
+    let gtid_executed = target_executed(session).await.map_err(unreachable)?;
+    let checkpoint = match checkpoint::exists(session).await.map_err(unreachable)? {
+        true => checkpoint::newest(session, channel, false)
+            .await
+            .map_err(|error| PreflightError::Refused(error.to_string()))?,
+        false => None,
+    };
+    let warnings = warnings(session, target, &grants, log_bin, packet).await.map_err(unreachable)?;
+    Ok(TargetFacts { version, gtid_executed, checkpoint, warnings })
+}
+
+async fn warnings(
+    session: &mut Session,
+    target: &TargetOptions,
+    grants: &Grants,
+    log_bin: bool,
+    packet: u64,
+) -> crate::Result<Vec<String>> {
+    let address = target.address();
+    let mut warnings = Vec::new();
+    let missing = grants.missing(&DDL_PRIVILEGES);
+    if !missing.is_empty() {
+        warnings.push(format!(
+            "replicated DDL may fail on target {address}; run there: GRANT {} ON *.* TO {}",
+            missing.join(", "),
+            grants.account
+        ));
+    }
+    let trusted: Vec<bool> =
+        session.rows("SELECT @@global.log_bin_trust_function_creators").await.unwrap_or_default();
+    if log_bin && !grants.has_any(&["SUPER"]) && trusted.first() == Some(&false) {
+        warnings.push(format!(
+            "CREATE FUNCTION and CREATE TRIGGER will fail on target {address} (1419); run there: \
+             SET PERSIST log_bin_trust_function_creators=ON, or: GRANT SUPER ON *.* TO {}",
+            grants.account
+        ));
+    }
+    let engines: Vec<(String, String, String)> = session
+        .rows(
+            "SELECT table_schema, table_name, engine FROM information_schema.tables \
+             WHERE table_type='BASE TABLE' AND engine NOT IN ('InnoDB') AND table_schema NOT IN \
+             ('mysql','sys','performance_schema','information_schema') LIMIT 3",
+        )
+        .await?;
+    for (schema, table, engine) in engines {
+        warnings.push(format!(
+            "{schema}.{table} on target {address} is {engine}: its rows can't be rolled back, so a \
+             crash may apply them twice; ALTER TABLE … ENGINE=InnoDB"
+        ));
+    }
+    if packet < 64 << 20 {
+        warnings.push(format!(
+            "target {address} has max_allowed_packet={packet}; large rows need more: \
+             SET PERSIST max_allowed_packet=1073741824"
+        ));
+    }
+    Ok(warnings)
+}
+
+fn login(target: &TargetOptions, error: &Error) -> PreflightError {
+    let address = target.address();
+    if is_login_refused(error) {
+        return PreflightError::Refused(format!(
+            "target {address} refused user '{}': {} (check [channel.target] user and password)",
+            target.user,
+            crate::worker::server_message(error)
+        ));
+    }
+    PreflightError::Unreachable(error.to_string())
+}
+
+/// Privileges of our account that hold everywhere.
+#[derive(Debug)]
+struct Grants {
+    account: String,
+    global: BTreeSet<String>,
+    /// Some schema has grants of its own, so a missing global privilege proves nothing.
+    by_schema: bool,
+}
+
+impl Grants {
+    async fn read(session: &mut Session) -> crate::Result<Self> {
+        let account: Vec<String> = session.rows("SELECT CURRENT_USER()").await?;
+        let account = account.into_iter().next().unwrap_or_default();
+        let account = match account.rsplit_once('@') {
+            Some((user, host)) => format!("'{user}'@'{host}'"),
+            None => account,
+        };
+        let lines: Vec<String> = session.rows("SHOW GRANTS").await?;
+        let (global, by_schema) = parse(&lines);
+        Ok(Self { account, global, by_schema })
+    }
+
+    fn has_any(&self, names: &[&str]) -> bool {
+        names.iter().any(|name| self.global.contains(*name))
+            || self.global.contains("ALL PRIVILEGES")
+    }
+
+    fn missing<'a>(&self, names: &[&'a str]) -> Vec<&'a str> {
+        names.iter().copied().filter(|name| !self.has_any(&[name])).collect()
+    }
+
+    fn verify(&self, address: &str) -> Result<()> {
+        let mut missing = if self.by_schema { Vec::new() } else { self.missing(&PRIVILEGES) };
+        if !self.has_any(&BINLOG_PRIVILEGES) || !self.has_any(&GTID_PRIVILEGES) {
+            missing.push("REPLICATION_APPLIER");
+        }
+        if missing.is_empty() {
+            return Ok(());
+        }
+        Err(PreflightError::Refused(format!(
+            "target {address} lacks privileges; run there: GRANT {} ON *.* TO {}",
+            missing.join(", "),
+            self.account
+        )))
+    }
+}
+
+/// Global privileges in `SHOW GRANTS` lines, and whether any grant is for one schema.
+fn parse(lines: &[String]) -> (BTreeSet<String>, bool) {
+    let mut global = BTreeSet::new();
+    let mut by_schema = false;
+    for line in lines {
+        let Some(rest) = line.strip_prefix("GRANT ") else { continue };
+        if let Some((privileges, _)) = rest.split_once(" ON *.* TO ") {
+            global.extend(privileges.split(',').map(|name| name.trim().to_uppercase()));
+        } else if rest.contains(".* TO ") {
+            by_schema = true;
+        }
+    }
+    (global, by_schema)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn grants(lines: &[&str]) -> Grants {
+        let lines: Vec<String> = lines.iter().map(|&line| line.to_owned()).collect();
+        let (global, by_schema) = parse(&lines);
+        Grants { account: "'csa'@'%'".to_owned(), global, by_schema }
+    }
+
+    #[test]
+    fn missing_privileges_are_printed_as_a_grant() {
+        let error = grants(&["GRANT SELECT, INSERT, UPDATE ON *.* TO `csa`@`%`"])
+            .verify("db:3306")
+            .expect_err("incomplete");
+        assert_eq!(
+            error.to_string(),
+            "target db:3306 lacks privileges; run there: GRANT DELETE, CREATE, \
+             REPLICATION_APPLIER ON *.* TO 'csa'@'%'"
+        );
+    }
+
+    #[test]
+    fn dynamic_privileges_come_on_a_line_of_their_own() {
+        let full = grants(&[
+            "GRANT SELECT, INSERT, UPDATE, DELETE, CREATE ON *.* TO `csa`@`%`",
+            "GRANT REPLICATION_APPLIER ON *.* TO `csa`@`%`",
+        ]);
+        assert!(full.verify("db:3306").is_ok());
+        assert!(grants(&["GRANT ALL PRIVILEGES ON *.* TO `root`@`%`"]).verify("db:3306").is_ok());
+    }
+}

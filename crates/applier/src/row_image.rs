@@ -1,0 +1,135 @@
+//! Source events cut into what the target's BINLOG statement takes. Pure.
+//!
+//! BINLOG accepts table-map and rows events only, many of them and many statement ends in one
+//! statement. A source statement may be larger than one packet: it is then cut between two rows
+//! events, the first part gets a statement end of its own, and the table maps are repeated.
+
+use csa_provider::{EventHeader, EventType, Gtid, QueryEvent, RawEvent, Statement};
+
+use crate::{Error, Result};
+
+/// One thing to send to the target, in order.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Whole events without checksums, for one BINLOG statement.
+    RowImages(Vec<u8>),
+    /// A statement inside the transaction (savepoints).
+    Statement(Vec<u8>),
+}
+
+/// Offset of the two flag bytes in a rows event: behind the header and a table id of six bytes.
+const ROWS_FLAGS: usize = EventHeader::LEN + 6;
+const STATEMENT_END: u8 = 1;
+
+/// Cuts the events of one or more transactions into steps.
+#[derive(Debug)]
+pub(crate) struct RowImageCutter {
+    limit: usize,
+    images: Vec<u8>,
+    /// Start and end in `images` of the last rows event.
+    last_rows: Option<(usize, usize)>,
+    /// Table maps of the source statement that is open.
+    maps: Vec<Vec<u8>>,
+    statement_open: bool,
+}
+
+impl RowImageCutter {
+    /// `limit`: bytes of row images in one step; an event larger than that goes alone.
+    pub(crate) fn new(limit: usize) -> Self {
+        Self { limit, images: Vec::new(), last_rows: None, maps: Vec::new(), statement_open: false }
+    }
+
+    /// Takes the next event; `ready` receives the steps it completed.
+    ///
+    /// # Errors
+    /// An event that has no place in a row transaction, named with its transaction.
+    pub(crate) fn push(
+        &mut self,
+        gtid: &Gtid,
+        event: &RawEvent,
+        ready: &mut Vec<Step>,
+    ) -> Result<()> {
+        let event_type = event.event_type();
+        match event_type {
+            EventType::TABLE_MAP => self.table_map(event),
+            _ if event_type.is_rows() => self.rows(event, ready),
+            EventType::QUERY => return self.query(gtid, event, ready),
+            EventType::GTID | EventType::GTID_TAGGED | EventType::ROWS_QUERY | EventType::XID => {}
+            other => {
+                return Err(Error::Unsupported {
+                    gtid: gtid.to_string(),
+                    what: format!("{} event in a row transaction", other.name()),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// The last step, if anything is left.
+    pub(crate) fn finish(&mut self, ready: &mut Vec<Step>) {
+        self.cut(ready);
+    }
+
+    fn table_map(&mut self, event: &RawEvent) {
+        if !self.statement_open {
+            self.maps.clear();
+            self.statement_open = true;
+        }
+        let mut map = Vec::with_capacity(event.len());
+        event.write_without_checksum(&mut map);
+        self.images.extend_from_slice(&map);
+        self.maps.push(map);
+    }
+
+    fn rows(&mut self, event: &RawEvent, ready: &mut Vec<Step>) {
+        if self.last_rows.is_some() && self.images.len() + event.len() > self.limit {
+            self.cut(ready);
+        }
+        let start = self.images.len();
+        event.write_without_checksum(&mut self.images);
+        self.last_rows = Some((start, self.images.len()));
+        if self.images.get(start + ROWS_FLAGS).is_some_and(|flags| flags & STATEMENT_END != 0) {
+            self.statement_open = false;
+        }
+    }
+
+    fn query(&mut self, gtid: &Gtid, event: &RawEvent, ready: &mut Vec<Step>) -> Result<()> {
+        let query = QueryEvent::parse(event.body()).map_err(|error| Error::Unsupported {
+            gtid: gtid.to_string(),
+            what: format!("unreadable query event: {error}"),
+        })?;
+        match Statement::classify(query.statement) {
+            Statement::Begin | Statement::Commit | Statement::Rollback => Ok(()),
+            Statement::Savepoint => {
+                self.cut(ready);
+                ready.push(Step::Statement(query.statement.to_vec()));
+                Ok(())
+            }
+            other => Err(Error::Unsupported {
+                gtid: gtid.to_string(),
+                what: format!("{other:?} statement in a row transaction"),
+            }),
+        }
+    }
+
+    /// Ends a step behind the last rows event; table maps without rows yet move to the next one.
+    fn cut(&mut self, ready: &mut Vec<Step>) {
+        let Some((start, end)) = self.last_rows.take() else {
+            if !self.statement_open {
+                self.images.clear();
+            }
+            return;
+        };
+        let mut images = std::mem::take(&mut self.images);
+        images.truncate(end);
+        if let Some(flags) = images.get_mut(start + ROWS_FLAGS) {
+            *flags |= STATEMENT_END;
+        }
+        ready.push(Step::RowImages(images));
+        if self.statement_open {
+            for map in &self.maps {
+                self.images.extend_from_slice(map);
+            }
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! One connection to the target, held for life: what a statement costs and what it returned.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use csa_provider::FormatDescription;
+use mysql_async::prelude::{FromRow, Queryable};
+use mysql_async::{Conn, DriverError};
+
+use crate::error::server_code;
+use crate::options::TargetOptions;
+use crate::{Error, Result, TlsMode};
+
+/// Every session runs READ COMMITTED: gap locks would make independent groups wait for each other.
+/// Time-outs are ours, so that an operator's global settings can't end a session that waits its turn.
+pub(crate) const PRELUDE: &str = "SET SESSION transaction_isolation='READ-COMMITTED', autocommit=1, \
+     sql_mode='', time_zone='+00:00', wait_timeout=2147483, interactive_timeout=2147483, \
+     net_read_timeout=600, net_write_timeout=600, \
+     innodb_lock_wait_timeout=10, lock_wait_timeout=60, information_schema_stats_expiry=0";
+
+#[derive(Debug)]
+pub(crate) struct Session {
+    conn: Conn,
+    address: String,
+    /// What BINLOG was last told to read row images with.
+    format: Option<Arc<FormatDescription>>,
+}
+
+impl Session {
+    /// Connects and sets the session up.
+    pub(crate) async fn connect(target: &TargetOptions) -> Result<Self> {
+        let address = target.address();
+        let attempt = connect(target);
+        let Ok(connected) = tokio::time::timeout(target.connect_timeout, attempt).await else {
+            return Err(Error::Timeout { address, seconds: target.connect_timeout.as_secs() });
+        };
+        let conn =
+            connected.map_err(|source| Error::Target { address: address.clone(), source })?;
+        let mut session = Self { conn, address, format: None };
+        session.run(PRELUDE).await?;
+        Ok(session)
+    }
+
+    /// The server's number of this connection.
+    pub(crate) fn id(&self) -> u32 {
+        self.conn.id()
+    }
+
+    /// Runs one packet of statements and reads every result; matched rows of each statement.
+    ///
+    /// Nothing may follow a BINLOG statement in a packet: its OK lacks the more-results flag.
+    pub(crate) async fn run(&mut self, statements: impl AsRef<[u8]> + Send) -> Result<Vec<u64>> {
+        let address = &self.address;
+        let target = |source| Error::Target { address: address.clone(), source };
+        let text = statements.as_ref();
+        let mut result = self.conn.query_iter(text).await.map_err(target)?;
+        let mut matched = Vec::new();
+        loop {
+            matched.push(result.affected_rows());
+            if result.is_empty() {
+                break;
+            }
+            result.for_each(drop).await.map_err(target)?;
+        }
+        Ok(matched)
+    }
+
+    /// Rows of one query.
+    pub(crate) async fn rows<R>(&mut self, query: &str) -> Result<Vec<R>>
+    where
+        R: FromRow + Send + 'static,
+    {
+        let address = self.address.clone();
+        self.conn.query(query).await.map_err(|source| Error::Target { address, source })
+    }
+
+    /// Tells the server how the row images to come are laid out, if that is news to it.
+    ///
+    /// The statement leaves `gtid_next` undetermined, hence the SET behind it.
+    pub(crate) async fn use_format(&mut self, format: &Arc<FormatDescription>) -> Result<()> {
+        if self.format.as_ref().is_some_and(|known| known.raw() == format.raw()) {
+            return Ok(());
+        }
+        self.format = None;
+        let mut statement = Vec::new();
+        push_binlog(&mut statement, &format.for_binlog_statement());
+        self.run(statement).await?;
+        self.run("SET SESSION gtid_next='AUTOMATIC'").await?;
+        self.format = Some(Arc::clone(format));
+        Ok(())
+    }
+
+    /// Ends the connection in good order; an error no longer matters.
+    pub(crate) async fn close(self) {
+        let _ = tokio::time::timeout(Duration::from_secs(1), self.conn.disconnect()).await;
+    }
+}
+
+async fn connect(target: &TargetOptions) -> mysql_async::Result<Conn> {
+    match target.tls.mode {
+        TlsMode::Disabled => Conn::new(target.driver(false)).await,
+        TlsMode::Preferred => match Conn::new(target.driver(true)).await {
+            Err(mysql_async::Error::Driver(DriverError::NoClientSslFlagFromServer)) => {
+                Conn::new(target.driver(false)).await
+            }
+            other => other,
+        },
+        _ => Conn::new(target.driver(true)).await,
+    }
+}
+
+/// Appends a BINLOG statement for whole events without checksums.
+pub(crate) fn push_binlog(statement: &mut Vec<u8>, events: &[u8]) {
+    statement.extend_from_slice(b"BINLOG '");
+    let start = statement.len();
+    statement.resize(start + events.len().div_ceil(3) * 4, 0);
+    let written = STANDARD.encode_slice(events, &mut statement[start..]).unwrap_or_default();
+    statement.truncate(start + written);
+    statement.push(b'\'');
+}
+
+/// Whether a server refused the login itself rather than being away.
+pub(crate) fn is_login_refused(error: &Error) -> bool {
+    match error {
+        Error::Target { source, .. } => {
+            matches!(server_code(source), Some(1044 | 1045 | 1049 | 1227 | 1251 | 1698 | 3118 | 3955))
+        }
+        _ => false,
+    }
+}

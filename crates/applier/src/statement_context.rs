@@ -1,0 +1,159 @@
+//! The session settings a statement ran under on the source, as a SET statement for the target.
+//!
+//! Follows what `mysqlbinlog` prints before a statement; everything is set every time, so that no
+//! statement inherits from the one before it.
+
+use std::fmt::Write as _;
+
+use csa_provider::SessionContext;
+
+use crate::sql::quote;
+
+/// Bits of the status variable `Q_FLAGS2_CODE` (sql/query_options.h).
+const AUTO_IS_NULL: u32 = 1 << 14;
+const NO_FOREIGN_KEY_CHECKS: u32 = 1 << 26;
+const RELAXED_UNIQUE_CHECKS: u32 = 1 << 27;
+
+/// Undoes what would change the meaning of our own statements.
+pub(crate) const DEFAULTS: &str = "SET SESSION timestamp=DEFAULT, foreign_key_checks=1, \
+     unique_checks=1, sql_auto_is_null=0, sql_mode='', time_zone='+00:00', lc_time_names='en_US'";
+
+/// Variables whose change needs a privilege of its own: set only where they differ.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Restricted {
+    pub(crate) explicit_defaults_for_timestamp: bool,
+    pub(crate) sql_require_primary_key: bool,
+    pub(crate) default_table_encryption: bool,
+    pub(crate) default_collation_for_utf8mb4: u64,
+}
+
+impl Restricted {
+    /// Reads what the session has.
+    pub(crate) const QUERY: &str = "SELECT @@SESSION.explicit_defaults_for_timestamp, \
+         @@SESSION.sql_require_primary_key, @@SESSION.default_table_encryption, \
+         (SELECT id FROM information_schema.collations \
+          WHERE collation_name=@@SESSION.default_collation_for_utf8mb4)";
+}
+
+impl From<(bool, bool, bool, u64)> for Restricted {
+    fn from(row: (bool, bool, bool, u64)) -> Self {
+        Self {
+            explicit_defaults_for_timestamp: row.0,
+            sql_require_primary_key: row.1,
+            default_table_encryption: row.2,
+            default_collation_for_utf8mb4: row.3,
+        }
+    }
+}
+
+/// Assignments for one SET statement, each with a comma before it. `timestamp` is the event
+/// header's, in seconds.
+pub(crate) fn assignments(context: &SessionContext, timestamp: u32, now: &Restricted) -> String {
+    let mut set = String::with_capacity(512);
+    // Writing to a String can't fail.
+    let mut push = |name: &str, value: &dyn std::fmt::Display| {
+        let _ = write!(set, ", {name}={value}");
+    };
+    let micros = context.microseconds.unwrap_or(0);
+    push("timestamp", &format!("{timestamp}.{micros:06}"));
+    let flags = context.flags2.unwrap_or(0);
+    push("foreign_key_checks", &u8::from(flags & NO_FOREIGN_KEY_CHECKS == 0));
+    push("unique_checks", &u8::from(flags & RELAXED_UNIQUE_CHECKS == 0));
+    push("sql_auto_is_null", &u8::from(flags & AUTO_IS_NULL != 0));
+    push("sql_mode", &context.sql_mode.unwrap_or(0));
+    let (increment, offset) = context.auto_increment.unwrap_or((1, 1));
+    push("auto_increment_increment", &increment);
+    push("auto_increment_offset", &offset);
+    if let Some(charset) = context.charset {
+        push("character_set_client", &charset.client);
+        push("collation_connection", &charset.connection);
+        push("collation_server", &charset.server);
+    }
+    match &context.time_zone {
+        Some(zone) => push("time_zone", &quote(zone)),
+        None => push("time_zone", &"DEFAULT"),
+    }
+    push("lc_time_names", &context.lc_time_names.unwrap_or(0));
+    match context.charset_database {
+        Some(collation) => push("collation_database", &collation),
+        None => push("collation_database", &"DEFAULT"),
+    }
+    restricted(context, now, &mut push);
+    set
+}
+
+fn restricted(
+    context: &SessionContext,
+    now: &Restricted,
+    push: &mut dyn FnMut(&str, &dyn std::fmt::Display),
+) {
+    let mut flag = |name: &str, wanted: Option<bool>, has: bool| {
+        if let Some(wanted) = wanted
+            && wanted != has
+        {
+            push(name, &u8::from(wanted));
+        }
+    };
+    flag(
+        "explicit_defaults_for_timestamp",
+        context.explicit_defaults_for_timestamp,
+        now.explicit_defaults_for_timestamp,
+    );
+    // Without the variable a replica does not require keys: the source has already decided.
+    let require = context.sql_require_primary_key.or(Some(false));
+    flag("sql_require_primary_key", require, now.sql_require_primary_key);
+    flag(
+        "default_table_encryption",
+        context.default_table_encryption,
+        now.default_table_encryption,
+    );
+    if let Some(collation) = context.default_collation_for_utf8mb4
+        && u64::from(collation) != now.default_collation_for_utf8mb4
+    {
+        push("default_collation_for_utf8mb4", &collation);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Restricted = Restricted {
+        explicit_defaults_for_timestamp: true,
+        sql_require_primary_key: false,
+        default_table_encryption: false,
+        default_collation_for_utf8mb4: 255,
+    };
+
+    #[test]
+    fn nothing_is_inherited_from_the_statement_before() {
+        let set = assignments(&SessionContext::default(), 7, &NOW);
+        for name in ["timestamp=7.000000", "foreign_key_checks=1", "sql_mode=0", "time_zone=DEFAULT"]
+        {
+            assert!(set.contains(name), "{name} in {set}");
+        }
+        assert!(!set.contains("explicit_defaults_for_timestamp"), "{set}");
+    }
+
+    #[test]
+    fn flags_and_restricted_variables_follow_the_source() {
+        let context = SessionContext {
+            flags2: Some(NO_FOREIGN_KEY_CHECKS | AUTO_IS_NULL),
+            microseconds: Some(42),
+            explicit_defaults_for_timestamp: Some(false),
+            default_collation_for_utf8mb4: Some(45),
+            ..SessionContext::default()
+        };
+        let set = assignments(&context, 7, &NOW);
+        for name in [
+            "timestamp=7.000042",
+            "foreign_key_checks=0",
+            "unique_checks=1",
+            "sql_auto_is_null=1",
+            "explicit_defaults_for_timestamp=0",
+            "default_collation_for_utf8mb4=45",
+        ] {
+            assert!(set.contains(name), "{name} in {set}");
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! The dump: session set-up, registration, and the stream of events.
+
+use super::{ConnectionError, SourceConnection};
+use crate::event::{ChecksumAlgorithm, EventType, FormatDescription, RawEvent};
+use crate::gtid::GtidSet;
+use crate::options::SourceOptions;
+
+const COM_REGISTER_REPLICA: u8 = 0x15;
+const COM_BINLOG_DUMP_GTID: u8 = 0x1e;
+/// Position of the first event in a binary log file.
+const FIRST_POSITION: u64 = 4;
+
+impl SourceConnection {
+    /// Asks for everything the source has and `received` does not hold.
+    pub(crate) async fn start_dump(
+        &mut self,
+        options: &SourceOptions,
+        received: &GtidSet,
+    ) -> Result<(), ConnectionError> {
+        self.announce(options).await?;
+        self.register(options).await?;
+        let set = received.encode();
+        let mut body = Vec::with_capacity(set.len() + 22);
+        body.extend_from_slice(&0_u16.to_le_bytes());
+        body.extend_from_slice(&options.server_id.to_le_bytes());
+        body.extend_from_slice(&0_u32.to_le_bytes());
+        body.extend_from_slice(&FIRST_POSITION.to_le_bytes());
+        let len = u32::try_from(set.len())
+            .map_err(|_| ConnectionError::Protocol("GTID set of over 4 GiB".to_owned()))?;
+        body.extend_from_slice(&len.to_le_bytes());
+        body.extend_from_slice(&set);
+        self.command(COM_BINLOG_DUMP_GTID, &body).await
+    }
+
+    /// Session variables the source reads when a dump begins. Both the old and the new name of each:
+    /// sources from 8.0.26 on look at the new one first.
+    async fn announce(&mut self, options: &SourceOptions) -> Result<(), ConnectionError> {
+        let period = options.heartbeat_interval.as_nanos();
+        let uuid = options.replica_uuid;
+        self.query(&format!(
+            "SET @master_heartbeat_period={period}, @source_heartbeat_period={period}, \
+             @slave_uuid='{uuid}', @replica_uuid='{uuid}', net_write_timeout=3600, \
+             @master_binlog_checksum=@@GLOBAL.binlog_checksum, \
+             @source_binlog_checksum=@@GLOBAL.binlog_checksum"
+        ))
+        .await?;
+        let checksum = self.value("SELECT @source_binlog_checksum").await?;
+        self.checksum = match checksum.as_str() {
+            "NONE" => ChecksumAlgorithm::Off,
+            "CRC32" => ChecksumAlgorithm::Crc32,
+            other => {
+                return Err(ConnectionError::Protocol(format!(
+                    "binlog_checksum={other} on the source is not known"
+                )));
+            }
+        };
+        Ok(())
+    }
+
+    /// Makes us visible in `SHOW REPLICAS`.
+    async fn register(&mut self, options: &SourceOptions) -> Result<(), ConnectionError> {
+        let mut body = Vec::new();
+        body.extend_from_slice(&options.server_id.to_le_bytes());
+        // Host name, user and password (shown by the source only), port, rank, source id.
+        let name = b"csa-daemon";
+        body.push(name.len() as u8);
+        body.extend_from_slice(name);
+        body.extend_from_slice(&[0, 0]);
+        body.extend_from_slice(&[0; 2 + 4 + 4]);
+        self.command(COM_REGISTER_REPLICA, &body).await?;
+        self.packets.receive_ok(Some(self.dead_after)).await.map(drop)
+    }
+
+    /// The next event, verified.
+    ///
+    /// # Errors
+    /// A link that is silent, closed or in error; bytes that are not the event they claim to be.
+    pub(crate) async fn next_event(&mut self) -> Result<RawEvent, ConnectionError> {
+        let packet = self.packets.receive_ok(Some(self.dead_after)).await?;
+        match packet.first() {
+            Some(0x00) => {}
+            // The source has no more and was asked not to wait, or is shutting down.
+            Some(0xfe) => return Err(ConnectionError::Closed),
+            _ => return Err(ConnectionError::Protocol("not an event packet".to_owned())),
+        }
+        let bytes = packet.slice(1..);
+        if bytes.get(crate::EventHeader::EVENT_TYPE_OFFSET) == Some(&EventType::FORMAT_DESCRIPTION.0) {
+            let event = FormatDescription::parse(bytes.clone())?;
+            // What the description says holds from here on, whatever was negotiated.
+            self.checksum = event.checksum();
+            return Ok(RawEvent::trusted(bytes, ChecksumAlgorithm::Crc32)?);
+        }
+        Ok(RawEvent::parse(bytes, self.checksum)?)
+    }
+}

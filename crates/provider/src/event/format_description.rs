@@ -1,0 +1,102 @@
+use bytes::Bytes;
+
+use super::{ChecksumAlgorithm, EventError, EventHeader, RawEvent};
+use crate::bytes_reader::Reader;
+
+/// Version (2), server version text (50), creation time (4), common header length (1).
+const FIXED_LEN: usize = 57;
+const CREATED_OFFSET: usize = EventHeader::LEN + 52;
+const VERSION: u16 = 4;
+
+/// How the events behind it are laid out: kept whole, because the target is told with it.
+#[derive(Debug, Clone)]
+pub struct FormatDescription {
+    raw: RawEvent,
+    checksum: ChecksumAlgorithm,
+    server_version: String,
+}
+
+impl FormatDescription {
+    /// Reads one and verifies its own checksum, which it always carries.
+    ///
+    /// # Errors
+    /// Malformed bytes, a wrong checksum, a binary log version other than 4, an unknown algorithm.
+    pub fn parse(bytes: Bytes) -> Result<Self, EventError> {
+        // A format description ends with the algorithm and four bytes, whatever the algorithm.
+        let raw = RawEvent::trusted(bytes, ChecksumAlgorithm::Crc32)?;
+        let malformed = |source| EventError::Malformed { event: "Format_desc", source };
+        let mut reader = Reader::new(raw.body());
+        let version = reader.u16("binary log version").map_err(malformed)?;
+        if version != VERSION {
+            return Err(malformed(reader.malformed("binary log version other than 4")));
+        }
+        let text = reader.take(50, "server version").map_err(malformed)?;
+        reader.u32("creation time").map_err(malformed)?;
+        let header_len = reader.u8("header length").map_err(malformed)?;
+        if usize::from(header_len) != EventHeader::LEN {
+            return Err(malformed(reader.malformed("event header length other than 19")));
+        }
+        let Some((&code, _)) = reader.rest().split_last() else {
+            return Err(malformed(reader.malformed("checksum algorithm")));
+        };
+        let checksum = ChecksumAlgorithm::from_code(code)?;
+        if checksum == ChecksumAlgorithm::Crc32 {
+            RawEvent::parse(raw.bytes().clone(), checksum)?;
+        }
+        let text = text.split(|&b| b == 0).next().unwrap_or_default();
+        let server_version = String::from_utf8_lossy(text).into_owned();
+        Ok(Self { raw, checksum, server_version })
+    }
+
+    /// How the events behind it are protected.
+    #[must_use]
+    pub const fn checksum(&self) -> ChecksumAlgorithm {
+        self.checksum
+    }
+
+    /// The source's version, as `SELECT @@version` shows it.
+    #[must_use]
+    pub fn server_version(&self) -> &str {
+        &self.server_version
+    }
+
+    /// The event as the source sent it.
+    #[must_use]
+    pub const fn raw(&self) -> &Bytes {
+        self.raw.bytes()
+    }
+
+    /// The same description for events without checksums, as the BINLOG statement wants it.
+    ///
+    /// The creation time is cleared: set, it would tell the target that the source has restarted.
+    #[must_use]
+    pub fn for_binlog_statement(&self) -> Vec<u8> {
+        let mut bytes = self.raw.bytes().to_vec();
+        if let Some(created) = bytes.get_mut(CREATED_OFFSET..CREATED_OFFSET + 4) {
+            created.fill(0);
+        }
+        let flags = EventHeader::FLAGS_OFFSET..EventHeader::LEN;
+        if let Some(flags) = bytes.get_mut(flags) {
+            flags.fill(0);
+        }
+        let end = bytes.len().saturating_sub(4);
+        if let Some(algorithm) = end.checked_sub(1).and_then(|at| bytes.get_mut(at)) {
+            *algorithm = 0;
+        }
+        let checksum = crc32fast::hash(bytes.get(..end).unwrap_or_default());
+        bytes.truncate(end);
+        bytes.extend_from_slice(&checksum.to_le_bytes());
+        bytes
+    }
+
+    /// Smallest size of a well-formed format description.
+    pub const MIN_LEN: usize = EventHeader::LEN + FIXED_LEN + 5;
+}
+
+impl PartialEq for FormatDescription {
+    fn eq(&self, other: &Self) -> bool {
+        self.raw.bytes() == other.raw.bytes()
+    }
+}
+
+impl Eq for FormatDescription {}

@@ -1,0 +1,161 @@
+//! A compressed transaction: its events as one zstd stream
+//! (<https://dev.mysql.com/doc/refman/en/binary-log-transaction-compression.html>).
+
+use std::fmt;
+use std::io::Read;
+
+use bytes::{Buf, Bytes, BytesMut};
+
+use super::{ChecksumAlgorithm, EventError, EventHeader, EventType, RawEvent};
+use crate::bytes_reader::{Malformed, Reader};
+
+const FIELD_END: u64 = 0;
+const FIELD_SIZE: u64 = 1;
+const FIELD_COMPRESSION: u64 = 2;
+const FIELD_UNCOMPRESSED_SIZE: u64 = 3;
+const ZSTD: u64 = 0;
+const NONE: u64 = 255;
+
+/// A payload event's parts; the events inside stay compressed until they are asked for.
+#[derive(Debug, Clone)]
+pub struct TransactionPayload {
+    compressed: bool,
+    uncompressed_size: u64,
+    payload: Bytes,
+}
+
+impl TransactionPayload {
+    /// Reads a transaction payload event.
+    ///
+    /// # Errors
+    /// Malformed bytes, an unknown field or compression.
+    pub fn parse(event: &RawEvent) -> Result<Self, EventError> {
+        let malformed = |source| EventError::Malformed { event: "Transaction_payload", source };
+        if event.event_type() != EventType::TRANSACTION_PAYLOAD {
+            return Err(malformed(Malformed { what: "not a payload event", offset: 0 }));
+        }
+        let mut reader = Reader::new(event.body());
+        let mut size = None;
+        let mut compression = None;
+        let mut uncompressed_size = None;
+        loop {
+            let field = reader.length_encoded("payload field").map_err(malformed)?;
+            if field == FIELD_END {
+                break;
+            }
+            let len = reader.length_encoded("payload field length").map_err(malformed)?;
+            let value = reader
+                .take(usize::try_from(len).unwrap_or(usize::MAX), "payload field")
+                .map_err(malformed)?;
+            let value = Reader::new(value).length_encoded("payload field").map_err(malformed)?;
+            match field {
+                FIELD_SIZE => size = Some(value),
+                FIELD_COMPRESSION => compression = Some(value),
+                FIELD_UNCOMPRESSED_SIZE => uncompressed_size = Some(value),
+                unknown => return Err(EventError::UnknownPayloadField(unknown)),
+            }
+        }
+        let start = EventHeader::LEN + reader.offset();
+        let rest = reader.remaining() as u64;
+        if size != Some(rest) {
+            return Err(malformed(reader.malformed("payload size")));
+        }
+        let compressed = match compression {
+            Some(ZSTD) => true,
+            Some(NONE) => false,
+            other => return Err(EventError::UnknownCompression(other.unwrap_or(u64::MAX))),
+        };
+        let uncompressed_size = match (compressed, uncompressed_size) {
+            (_, Some(size)) => size,
+            (false, None) => rest,
+            (true, None) => return Err(malformed(reader.malformed("uncompressed size"))),
+        };
+        let end = event.len() - event.checksum_len();
+        Ok(Self { compressed, uncompressed_size, payload: event.bytes().slice(start..end) })
+    }
+
+    /// Bytes of the events inside.
+    #[must_use]
+    pub const fn uncompressed_size(&self) -> u64 {
+        self.uncompressed_size
+    }
+
+    /// The events inside, decompressed as they are asked for. They carry no checksum: the outer
+    /// event's covers them.
+    #[must_use]
+    pub fn into_events(self) -> PayloadEvents {
+        let source: Box<dyn Read + Send> = if self.compressed {
+            match zstd::stream::read::Decoder::with_buffer(self.payload.reader()) {
+                Ok(decoder) => Box::new(decoder),
+                Err(error) => Box::new(Broken(Some(error))),
+            }
+        } else {
+            Box::new(self.payload.reader())
+        };
+        PayloadEvents { source, declared: self.uncompressed_size, read: 0, failed: false }
+    }
+}
+
+/// A decoder that could not be made; the first read says why.
+struct Broken(Option<std::io::Error>);
+
+impl Read for Broken {
+    fn read(&mut self, _: &mut [u8]) -> std::io::Result<usize> {
+        self.0.take().map_or(Ok(0), Err)
+    }
+}
+
+/// Iterator over the events of a payload; ends at the first error.
+pub struct PayloadEvents {
+    source: Box<dyn Read + Send>,
+    declared: u64,
+    read: u64,
+    failed: bool,
+}
+
+impl fmt::Debug for PayloadEvents {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PayloadEvents")
+            .field("declared", &self.declared)
+            .field("read", &self.read)
+            .finish_non_exhaustive()
+    }
+}
+
+impl PayloadEvents {
+    fn next_event(&mut self) -> Result<Option<RawEvent>, EventError> {
+        if self.read == self.declared {
+            let mut beyond = [0];
+            let more = self.source.read(&mut beyond).map_err(EventError::Decompress)?;
+            return if more == 0 { Ok(None) } else { Err(EventError::PayloadTooLong(self.declared)) };
+        }
+        let mut header = [0; EventHeader::LEN];
+        self.source.read_exact(&mut header).map_err(EventError::Decompress)?;
+        let parsed = EventHeader::parse(&header)
+            .map_err(|source| EventError::Malformed { event: "embedded", source })?;
+        let size = u64::from(parsed.event_size);
+        // The declared total bounds what a damaged length can make us allocate.
+        if size < EventHeader::LEN as u64 || self.read + size > self.declared {
+            return Err(EventError::PayloadTooLong(self.declared));
+        }
+        let mut bytes = BytesMut::zeroed(parsed.event_size as usize);
+        let (head, body) = bytes.split_at_mut(EventHeader::LEN);
+        head.copy_from_slice(&header);
+        self.source.read_exact(body).map_err(EventError::Decompress)?;
+        self.read += size;
+        RawEvent::trusted(bytes.freeze(), ChecksumAlgorithm::Off).map(Some)
+    }
+}
+
+impl Iterator for PayloadEvents {
+    type Item = Result<RawEvent, EventError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.failed {
+            return None;
+        }
+        let next = self.next_event();
+        self.failed = !matches!(next, Ok(Some(_)));
+        next.transpose()
+    }
+}

@@ -1,0 +1,147 @@
+use bytes::Bytes;
+
+use super::{EventError, EventHeader, EventType};
+
+/// How events are protected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ChecksumAlgorithm {
+    #[default]
+    Off,
+    /// CRC32 in the last four bytes of every event.
+    Crc32,
+}
+
+impl ChecksumAlgorithm {
+    /// Bytes at the end of an event.
+    #[must_use]
+    pub const fn len(self) -> usize {
+        match self {
+            Self::Off => 0,
+            Self::Crc32 => 4,
+        }
+    }
+
+    #[must_use]
+    pub const fn is_empty(self) -> bool {
+        self.len() == 0
+    }
+
+    /// From the code in a format description.
+    ///
+    /// # Errors
+    /// A code this version does not know.
+    pub const fn from_code(code: u8) -> Result<Self, EventError> {
+        match code {
+            0 => Ok(Self::Off),
+            1 => Ok(Self::Crc32),
+            other => Err(EventError::UnknownChecksum(other)),
+        }
+    }
+}
+
+/// One whole event, exactly as the source sent it, in shared memory.
+#[derive(Debug, Clone)]
+pub struct RawEvent {
+    bytes: Bytes,
+    header: EventHeader,
+    checksum_len: usize,
+}
+
+impl RawEvent {
+    /// Takes an event off the wire: its length is the header's, its checksum is right.
+    ///
+    /// # Errors
+    /// [`EventError::Length`], [`EventError::Checksum`], or too few bytes for a header.
+    pub fn parse(bytes: Bytes, checksum: ChecksumAlgorithm) -> Result<Self, EventError> {
+        let event = Self::trusted(bytes, checksum)?;
+        if checksum == ChecksumAlgorithm::Crc32 {
+            event.verify()?;
+        }
+        Ok(event)
+    }
+
+    /// Takes an event whose bytes were verified before; only lengths are checked.
+    ///
+    /// # Errors
+    /// [`EventError::Length`], or too few bytes for a header.
+    pub fn trusted(bytes: Bytes, checksum: ChecksumAlgorithm) -> Result<Self, EventError> {
+        let header = EventHeader::parse(&bytes)
+            .map_err(|source| EventError::Malformed { event: "binary log", source })?;
+        let fits = header.event_size as usize == bytes.len()
+            && bytes.len() >= EventHeader::LEN + checksum.len();
+        if !fits {
+            return Err(EventError::Length { declared: header.event_size, actual: bytes.len() });
+        }
+        Ok(Self { bytes, header, checksum_len: checksum.len() })
+    }
+
+    fn verify(&self) -> Result<(), EventError> {
+        let covered = self.bytes.len() - self.checksum_len;
+        let (data, stored) = self.bytes.split_at(covered);
+        let stored = stored.iter().rev().fold(0, |value, &byte| value << 8 | u32::from(byte));
+        let mut hasher = crc32fast::Hasher::new();
+        if self.header.event_type == EventType::FORMAT_DESCRIPTION {
+            // The flag changes when the file is closed, the checksum does not.
+            let mut header = [0; EventHeader::LEN];
+            header.copy_from_slice(data.get(..EventHeader::LEN).unwrap_or(&[0; EventHeader::LEN]));
+            let flags = self.header.flags & !EventHeader::FLAG_IN_USE;
+            header[EventHeader::FLAGS_OFFSET..].copy_from_slice(&flags.to_le_bytes());
+            hasher.update(&header);
+            hasher.update(data.get(EventHeader::LEN..).unwrap_or_default());
+        } else {
+            hasher.update(data);
+        }
+        let computed = hasher.finalize();
+        if computed != stored {
+            let event = self.header.event_type.name();
+            return Err(EventError::Checksum { event, computed, stored });
+        }
+        Ok(())
+    }
+
+    #[must_use]
+    pub const fn header(&self) -> &EventHeader {
+        &self.header
+    }
+
+    #[must_use]
+    pub const fn event_type(&self) -> EventType {
+        self.header.event_type
+    }
+
+    /// Without header and checksum.
+    #[must_use]
+    pub fn body(&self) -> &[u8] {
+        self.bytes.get(EventHeader::LEN..self.bytes.len() - self.checksum_len).unwrap_or_default()
+    }
+
+    /// The whole event.
+    #[must_use]
+    pub const fn bytes(&self) -> &Bytes {
+        &self.bytes
+    }
+
+    /// Bytes of the whole event.
+    #[must_use]
+    #[allow(clippy::len_without_is_empty, reason = "an event is never empty")]
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    pub(super) const fn checksum_len(&self) -> usize {
+        self.checksum_len
+    }
+
+    /// Appends header and body with the size adjusted, as it stands behind a format description
+    /// whose checksum algorithm is off.
+    pub fn write_without_checksum(&self, out: &mut Vec<u8>) {
+        let end = self.bytes.len() - self.checksum_len;
+        let start = out.len();
+        out.extend_from_slice(self.bytes.get(..end).unwrap_or_default());
+        let size = u32::try_from(end).unwrap_or(u32::MAX).to_le_bytes();
+        let at = start + EventHeader::EVENT_SIZE_OFFSET;
+        if let Some(field) = out.get_mut(at..at + size.len()) {
+            field.copy_from_slice(&size);
+        }
+    }
+}

@@ -1,0 +1,62 @@
+use std::path::PathBuf;
+use std::time::Duration;
+
+use secrecy::SecretString;
+
+use crate::gtid::Uuid;
+
+/// How a link is protected, in the words of MySQL's `--ssl-mode`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum TlsMode {
+    Disabled,
+    /// Encrypted where the server can.
+    #[default]
+    Preferred,
+    /// Encrypted, whoever the server is.
+    Required,
+    /// The server's certificate comes from a known authority.
+    VerifyCa,
+    /// And names the host we asked for.
+    VerifyIdentity,
+}
+
+/// Where the source is and who we are there.
+#[derive(Debug, Clone)]
+pub struct SourceOptions {
+    pub host: String,
+    pub port: u16,
+    pub user: String,
+    pub password: SecretString,
+    /// Ours; unique in the topology.
+    pub server_id: u32,
+    /// Ours; the source ends an older dump with the same UUID.
+    pub replica_uuid: Uuid,
+    pub tls: TlsMode,
+    pub tls_ca: Option<PathBuf>,
+    pub tls_cert: Option<PathBuf>,
+    pub tls_key: Option<PathBuf>,
+    /// An idle source says so this often; the link is dead after [`Self::DEAD_AFTER`] of them.
+    pub heartbeat_interval: Duration,
+    pub connect_timeout: Duration,
+    /// First and longest pause between attempts.
+    pub connect_retry: Duration,
+    pub connect_retry_max: Duration,
+    /// Tried in order behind host and port.
+    pub failover: Vec<(String, u16)>,
+}
+
+impl SourceOptions {
+    /// Silent heartbeat intervals that end a link.
+    pub const DEAD_AFTER: u32 = 3;
+
+    /// The source and its alternatives, in order.
+    pub(crate) fn addresses(&self) -> impl Iterator<Item = (&str, u16)> + Clone {
+        std::iter::once((self.host.as_str(), self.port))
+            .chain(self.failover.iter().map(|(host, port)| (host.as_str(), *port)))
+    }
+
+    /// Silence that ends a link.
+    pub(crate) fn dead_after(&self) -> Duration {
+        self.heartbeat_interval * Self::DEAD_AFTER
+    }
+}

@@ -1,0 +1,231 @@
+//! The reconnecting loop: from the source's dump into a spool.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use rand::Rng as _;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use crate::connection::{ConnectionError, SourceConnection};
+use crate::event::{EventError, EventType};
+use crate::gtid::GtidSet;
+use crate::options::SourceOptions;
+use crate::sink::{SinkError, TransactionSink};
+use crate::status::SourceStatus;
+use crate::transaction::{Placement, StreamError, TransactionAssembler};
+
+/// Why reception ended for good.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The stream holds what can't be replicated.
+    #[error(transparent)]
+    Stream(#[from] StreamError),
+    /// The same event arrived damaged twice: it is damaged on the source.
+    #[error("{at}: {source}; it arrived so twice, so it is damaged in the source's binary log")]
+    Damaged {
+        at: String,
+        #[source]
+        source: EventError,
+    },
+    /// The source no longer has what we lack.
+    #[error("source {address} has purged transactions that are needed: {message}")]
+    Purged { address: String, message: String },
+    #[error("spool: {0}")]
+    Sink(#[from] SinkError),
+}
+
+/// Server error: needed binary log files are gone, or the request can't be served at all.
+const SOURCE_FATAL: u16 = 1236;
+
+/// Receives a channel's stream until told to stop.
+#[derive(Debug)]
+pub struct Provider {
+    options: SourceOptions,
+    status: Arc<SourceStatus>,
+    assembler: TransactionAssembler,
+    /// Where an event last arrived damaged.
+    damaged_at: Option<String>,
+}
+
+/// How one link ended.
+enum LinkEnd {
+    Stopped,
+    Fault(ConnectionError),
+    Fatal(Error),
+}
+
+impl From<ConnectionError> for LinkEnd {
+    fn from(error: ConnectionError) -> Self {
+        Self::Fault(error)
+    }
+}
+
+impl From<Error> for LinkEnd {
+    fn from(error: Error) -> Self {
+        Self::Fatal(error)
+    }
+}
+
+impl Provider {
+    #[must_use]
+    pub fn new(options: SourceOptions, status: Arc<SourceStatus>) -> Self {
+        Self { options, status, assembler: TransactionAssembler::new(), damaged_at: None }
+    }
+
+    /// Receives into `sink`, reconnecting as long as it takes; `Ok` when stopped.
+    ///
+    /// # Errors
+    /// Only what a new attempt can't cure.
+    pub async fn run<S: TransactionSink>(
+        mut self,
+        mut sink: S,
+        stop: CancellationToken,
+    ) -> Result<(), Error> {
+        let mut pause = self.options.connect_retry;
+        loop {
+            let before = self.status.view().events_total;
+            let end = tokio::select! {
+                end = self.any_link(&mut sink) => end,
+                () = stop.cancelled() => LinkEnd::Stopped,
+            };
+            self.assembler.reset();
+            sink.abandon().await?;
+            match end {
+                LinkEnd::Stopped => {
+                    self.status.disconnected();
+                    return Ok(());
+                }
+                LinkEnd::Fatal(error) => {
+                    self.status.failed(&error);
+                    return Err(error);
+                }
+                LinkEnd::Fault(error) => {
+                    warn!(address = %self.status.view().address, %error, "link to the source lost");
+                    self.status.failed(&error);
+                }
+            }
+            if self.status.view().events_total > before {
+                pause = self.options.connect_retry;
+            }
+            tokio::select! {
+                () = tokio::time::sleep(jittered(pause)) => {}
+                () = stop.cancelled() => return Ok(()),
+            }
+            pause = (pause * 2).min(self.options.connect_retry_max);
+        }
+    }
+
+    /// Tries the source and its alternatives in order; follows the first that will do.
+    async fn any_link<S: TransactionSink>(&mut self, sink: &mut S) -> LinkEnd {
+        let addresses: Vec<(String, u16)> =
+            self.options.addresses().map(|(host, port)| (host.to_owned(), port)).collect();
+        let mut last = ConnectionError::Closed;
+        for (host, port) in addresses {
+            self.status.update(|view| view.address = format!("{host}:{port}"));
+            match self.link(&host, port, sink).await {
+                Ok(never) => match never {},
+                Err(LinkEnd::Fault(error)) if !self.status.view().connected => last = error,
+                Err(end) => return end,
+            }
+        }
+        LinkEnd::Fault(last)
+    }
+
+    async fn link<S: TransactionSink>(
+        &mut self,
+        host: &str,
+        port: u16,
+        sink: &mut S,
+    ) -> Result<std::convert::Infallible, LinkEnd> {
+        let mut connection = SourceConnection::connect(&self.options, host, port).await?;
+        let received = sink.received();
+        if !self.options.failover.is_empty() {
+            covers(&mut connection, &received).await?;
+        }
+        let uuid = connection.value("SELECT @@server_uuid").await?;
+        connection.start_dump(&self.options, &received).await?;
+        info!(
+            %host, port, version = connection.server_version(),
+            connection = connection.connection_id(), received = %received,
+            "receiving from the source"
+        );
+        let version = connection.server_version().to_owned();
+        self.status.connected(uuid);
+        self.status.update(|view| view.server_version = Some(version));
+        loop {
+            let event = match connection.next_event().await {
+                Ok(event) => event,
+                Err(error) => return Err(self.link_error(error)),
+            };
+            let placement = self.assembler.place(&event).map_err(Error::from)?;
+            self.note(&placement, event.event_type(), event.len());
+            let wanted = placement != Placement::Outside
+                || event.event_type() == EventType::FORMAT_DESCRIPTION;
+            if wanted {
+                sink.append(event, placement).await.map_err(Error::from)?;
+            }
+        }
+    }
+
+    /// A damaged event is asked for once more: the damage may be on the way.
+    fn link_error(&mut self, error: ConnectionError) -> LinkEnd {
+        match error {
+            ConnectionError::Event(source) => {
+                let at = self.assembler.position();
+                self.status.update(|view| view.checksum_failures_total += 1);
+                if self.damaged_at.as_ref() == Some(&at) {
+                    return LinkEnd::Fatal(Error::Damaged { at, source });
+                }
+                self.damaged_at = Some(at);
+                LinkEnd::Fault(ConnectionError::Event(source))
+            }
+            ConnectionError::Server { code: SOURCE_FATAL, message } => {
+                let address = self.status.view().address;
+                LinkEnd::Fatal(Error::Purged { address, message })
+            }
+            other => LinkEnd::Fault(other),
+        }
+    }
+
+    fn note(&self, placement: &Placement, event_type: EventType, bytes: usize) {
+        self.status.update(|view| {
+            view.last_event = Some(Instant::now());
+            view.events_total += 1;
+            view.bytes_total += bytes as u64;
+            match placement {
+                Placement::Begin(header) => view.queueing = Some(header.clone()),
+                Placement::End => {
+                    view.transactions_total += 1;
+                    view.last_queued = view.queueing.take();
+                }
+                Placement::Outside if event_type == EventType::HEARTBEAT => {
+                    view.heartbeats_total += 1;
+                    view.last_heartbeat = Some(SystemTime::now());
+                }
+                Placement::Body | Placement::Outside => {}
+            }
+        });
+    }
+}
+
+/// An alternative source must hold everything we have, or its history is another one.
+async fn covers(
+    connection: &mut SourceConnection,
+    received: &GtidSet,
+) -> Result<(), ConnectionError> {
+    let missing = connection
+        .value(&format!("SELECT GTID_SUBTRACT('{received}', @@GLOBAL.gtid_executed)"))
+        .await?;
+    if missing.is_empty() {
+        return Ok(());
+    }
+    Err(ConnectionError::Protocol(format!(
+        "this source lacks transactions we already have: {missing}"
+    )))
+}
+
+fn jittered(pause: Duration) -> Duration {
+    pause.mul_f64(rand::rng().random_range(0.75..1.25))
+}

@@ -1,0 +1,73 @@
+//! What the link is doing, for those who watch it.
+
+use std::time::{Instant, SystemTime};
+
+use parking_lot::Mutex;
+
+use crate::event::TransactionHeader;
+
+/// Shared by the provider, which writes it, and the status page, which reads it.
+#[derive(Debug, Default)]
+pub struct SourceStatus {
+    view: Mutex<SourceView>,
+}
+
+/// A snapshot.
+#[derive(Debug, Clone, Default)]
+pub struct SourceView {
+    pub connected: bool,
+    /// `host:port` of the link, or of the last attempt.
+    pub address: String,
+    pub source_uuid: Option<String>,
+    pub server_version: Option<String>,
+    /// When the last byte of the stream came in.
+    pub last_event: Option<Instant>,
+    pub last_heartbeat: Option<SystemTime>,
+    pub heartbeats_total: u64,
+    pub events_total: u64,
+    pub bytes_total: u64,
+    pub transactions_total: u64,
+    pub connects_total: u64,
+    pub checksum_failures_total: u64,
+    /// The last transaction that arrived whole.
+    pub last_queued: Option<TransactionHeader>,
+    /// The transaction that is arriving.
+    pub queueing: Option<TransactionHeader>,
+    /// Why the link is or was down.
+    pub last_error: Option<String>,
+    pub last_error_at: Option<SystemTime>,
+}
+
+impl SourceStatus {
+    #[must_use]
+    pub fn view(&self) -> SourceView {
+        self.view.lock().clone()
+    }
+
+    pub(crate) fn update(&self, change: impl FnOnce(&mut SourceView)) {
+        change(&mut self.view.lock());
+    }
+
+    pub(crate) fn connected(&self, uuid: String) {
+        self.update(|view| {
+            view.connected = true;
+            view.source_uuid = Some(uuid);
+            view.last_event = Some(Instant::now());
+            view.connects_total += 1;
+            view.last_error = None;
+        });
+    }
+
+    pub(crate) fn failed(&self, error: &dyn std::fmt::Display) {
+        self.update(|view| {
+            view.connected = false;
+            view.queueing = None;
+            view.last_error = Some(error.to_string());
+            view.last_error_at = Some(SystemTime::now());
+        });
+    }
+
+    pub(crate) fn disconnected(&self) {
+        self.update(|view| view.connected = false);
+    }
+}

@@ -1,0 +1,76 @@
+//! Builds well-formed events for tests.
+
+use bytes::Bytes;
+
+use crate::event::{ChecksumAlgorithm, EventHeader, EventType, FormatDescription, RawEvent};
+use crate::gtid::Gtid;
+
+/// One event's bytes, with a right checksum where asked for.
+#[must_use]
+pub fn event_bytes(event_type: EventType, body: &[u8], checksum: ChecksumAlgorithm) -> Bytes {
+    let len = EventHeader::LEN + body.len() + checksum.len();
+    let mut bytes = Vec::with_capacity(len);
+    bytes.extend_from_slice(&1_700_000_000_u32.to_le_bytes());
+    bytes.push(event_type.0);
+    bytes.extend_from_slice(&1_u32.to_le_bytes());
+    bytes.extend_from_slice(&u32::try_from(len).expect("small").to_le_bytes());
+    bytes.extend_from_slice(&0_u32.to_le_bytes());
+    bytes.extend_from_slice(&0_u16.to_le_bytes());
+    bytes.extend_from_slice(body);
+    if checksum == ChecksumAlgorithm::Crc32 {
+        let crc = crc32fast::hash(&bytes);
+        bytes.extend_from_slice(&crc.to_le_bytes());
+    }
+    bytes.into()
+}
+
+/// One event with a checksum.
+#[must_use]
+pub fn event(event_type: EventType, body: &[u8]) -> RawEvent {
+    let checksum = ChecksumAlgorithm::Crc32;
+    RawEvent::parse(event_bytes(event_type, body, checksum), checksum).expect("well-formed")
+}
+
+/// A GTID event as a MySQL 8.0 source writes it.
+#[must_use]
+pub fn gtid_event(gtid: &Gtid, commit_timestamp: u64) -> RawEvent {
+    let mut body = vec![1];
+    body.extend_from_slice(gtid.uuid.as_bytes());
+    body.extend_from_slice(&gtid.gno.to_le_bytes());
+    body.push(2);
+    body.extend_from_slice(&[0; 16]);
+    body.extend_from_slice(&commit_timestamp.to_le_bytes()[..7]);
+    body.push(100);
+    body.extend_from_slice(&80_400_u32.to_le_bytes());
+    event(EventType::GTID, &body)
+}
+
+/// A query event without status variables.
+#[must_use]
+pub fn query_event(database: &str, statement: &str) -> RawEvent {
+    let mut body = vec![0; 8];
+    body.push(u8::try_from(database.len()).expect("short"));
+    body.extend_from_slice(&[0; 4]);
+    body.extend_from_slice(database.as_bytes());
+    body.push(0);
+    body.extend_from_slice(statement.as_bytes());
+    event(EventType::QUERY, &body)
+}
+
+/// A format description as a source with checksums writes it.
+///
+/// # Panics
+/// Never: the bytes are well-formed.
+#[must_use]
+pub fn format_description() -> FormatDescription {
+    let mut body = 4_u16.to_le_bytes().to_vec();
+    let mut version = [0; 50];
+    version[..5].copy_from_slice(b"9.7.4");
+    body.extend_from_slice(&version);
+    body.extend_from_slice(&7_u32.to_le_bytes());
+    body.push(19);
+    body.extend_from_slice(&[13; 42]);
+    body.push(1);
+    let bytes = event_bytes(EventType::FORMAT_DESCRIPTION, &body, ChecksumAlgorithm::Crc32);
+    FormatDescription::parse(bytes).expect("well-formed")
+}

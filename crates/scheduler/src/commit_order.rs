@@ -1,0 +1,73 @@
+use std::collections::VecDeque;
+
+use csa_relaystore::RelayPosition;
+
+use crate::{Group, Sequence};
+
+/// The last group with nothing uncommitted below it, and what may be forgotten behind it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LowWaterMark {
+    pub sequence: Sequence,
+    /// Relay store: everything below is committed on the target.
+    pub released: Option<RelayPosition>,
+    /// Relay ordinal and cumulative event bytes of the last committed transaction.
+    pub ordinal: u64,
+    pub cumulative_bytes: u64,
+}
+
+/// Groups that were handed out and not yet committed, in commit order.
+#[derive(Debug, Default)]
+pub struct CommitOrder {
+    running: VecDeque<Running>,
+}
+
+#[derive(Debug)]
+struct Running {
+    mark: LowWaterMark,
+    first_commit_timestamp: u64,
+    committed: bool,
+}
+
+impl CommitOrder {
+    /// Registers a group as handed out. Groups come in sequence order.
+    pub(crate) fn started(&mut self, group: &Group) {
+        let last = group.transactions.last().map(|t| &t.relayed);
+        self.running.push_back(Running {
+            mark: LowWaterMark {
+                sequence: group.sequence,
+                released: group.end(),
+                ordinal: last.map_or(0, |t| t.ordinal),
+                cumulative_bytes: last.map_or(0, |t| t.cumulative_bytes),
+            },
+            first_commit_timestamp: group
+                .transactions
+                .first()
+                .map_or(0, |t| t.relayed.header.original_commit_timestamp),
+            committed: false,
+        });
+    }
+
+    /// Marks a group committed; returns the new low-water mark if it moved.
+    pub(crate) fn committed(&mut self, sequence: Sequence) -> Option<LowWaterMark> {
+        if let Some(group) = self.running.iter_mut().find(|g| g.mark.sequence == sequence) {
+            group.committed = true;
+        }
+        let mut mark = None;
+        while self.running.front().is_some_and(|g| g.committed) {
+            mark = self.running.pop_front().map(|g| g.mark);
+        }
+        mark
+    }
+
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.running.is_empty()
+    }
+
+    /// Commit time on the source (microseconds since the epoch) of the oldest transaction that was
+    /// handed out and is not committed.
+    #[must_use]
+    pub fn oldest_commit_timestamp(&self) -> Option<u64> {
+        self.running.front().map(|g| g.first_commit_timestamp)
+    }
+}

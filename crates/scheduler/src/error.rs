@@ -1,0 +1,19 @@
+use csa_provider::Gtid;
+
+/// Why a transaction could not be admitted.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The transaction holds something this version does not apply; nothing of it is skipped.
+    #[error("transaction {gtid}: {what}")]
+    Unsupported { gtid: Gtid, what: String },
+    /// The transaction's bytes could not be read back or understood.
+    #[error("reading transaction {gtid}: {source}")]
+    Unreadable {
+        gtid: Gtid,
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+}
+
+pub type Result<T> = std::result::Result<T, Error>;

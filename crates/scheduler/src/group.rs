@@ -1,0 +1,85 @@
+use std::sync::Arc;
+
+use csa_provider::{FormatDescription, Gtid, GtidSet};
+use csa_relaystore::RelayPosition;
+
+use crate::{AdmittedTransaction, Sequence, TransactionKind};
+
+/// How large a group may grow while transactions are waiting.
+#[derive(Debug, Clone, Copy)]
+pub struct GroupLimits {
+    /// Source transactions in one target transaction.
+    pub transactions: usize,
+    /// Bytes of source events in one target transaction; a larger transaction is a group of its own.
+    pub bytes: u64,
+}
+
+impl Default for GroupLimits {
+    /// Large enough that a commit's fsync is shared by hundreds of transactions, small enough that a
+    /// group's locks and its one statement (4/3 of the bytes) stay modest.
+    fn default() -> Self {
+        Self { transactions: 256, bytes: 1 << 20 }
+    }
+}
+
+/// What a group asks of the target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GroupKind {
+    /// Row changes of one or more transactions, in one target transaction.
+    Rows,
+    /// One statement that commits by itself, under its source GTID.
+    Statement,
+}
+
+/// A run of consecutive source transactions that commit together on the target.
+#[derive(Debug)]
+pub struct Group {
+    pub sequence: Sequence,
+    pub kind: GroupKind,
+    pub transactions: Vec<AdmittedTransaction>,
+    /// Everything executed on the target once this group is committed: the checkpoint's set.
+    pub executed_after: GtidSet,
+}
+
+impl Group {
+    /// Bytes of source events.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.transactions.iter().map(|t| t.relayed.event_bytes).sum()
+    }
+
+    /// GTIDs of the first and the last transaction.
+    ///
+    /// # Panics
+    /// Never: a group is not built empty.
+    #[must_use]
+    pub fn span(&self) -> (&Gtid, &Gtid) {
+        let first = self.transactions.first().expect("a group is never empty");
+        let last = self.transactions.last().expect("a group is never empty");
+        (&first.relayed.header.gtid, &last.relayed.header.gtid)
+    }
+
+    /// The format description that all of the group's events follow.
+    ///
+    /// # Panics
+    /// Never: a group is not built empty.
+    #[must_use]
+    pub fn format(&self) -> &Arc<FormatDescription> {
+        &self.transactions.first().expect("a group is never empty").relayed.format
+    }
+
+    /// End of the group in the relay store: below it nothing of the group is needed again.
+    #[must_use]
+    pub fn end(&self) -> Option<RelayPosition> {
+        self.transactions.last().map(|t| t.relayed.end)
+    }
+}
+
+impl From<TransactionKind> for GroupKind {
+    fn from(kind: TransactionKind) -> Self {
+        match kind {
+            TransactionKind::Rows | TransactionKind::Empty => Self::Rows,
+            TransactionKind::Statement => Self::Statement,
+        }
+    }
+}
