@@ -72,10 +72,11 @@ impl<O: CommitObserver> Applier<O> {
     /// # Errors
     /// What stops the channel; everything before it is committed.
     pub async fn run(mut self, stop: CancellationToken, kill: CancellationToken) -> Result<()> {
+        let status = Arc::clone(&self.status);
         let outcome = tokio::select! {
             outcome = self.apply_all(&stop) => outcome,
             () = kill.cancelled() => return Ok(()),
-            () = gone_while_stopping(&stop, &self.status) => return Ok(()),
+            () = gone_while_stopping(&stop, &status) => return Ok(()),
         };
         self.worker.close().await;
         self.statements.close().await;

@@ -1,1 +1,25 @@
-//! Segmented, durable spool of received transactions.
+#![doc = include_str!("../README.md")]
+
+mod directory;
+mod error;
+mod inlet;
+mod options;
+mod reader;
+mod recovery;
+mod segment;
+mod store;
+mod tail;
+mod transaction;
+mod writer;
+
+#[cfg(test)]
+mod tests;
+
+pub use error::{Error, Result};
+pub use inlet::RelayInlet;
+pub use options::{RelayStoreOptions, SyncPolicy};
+pub use reader::RelayReader;
+pub use recovery::Recovery;
+pub use segment::RelayPosition;
+pub use store::{RelayStore, RelayUsage};
+pub use transaction::{EventCursor, RelayRange, RelayedTransaction, TransactionBody};

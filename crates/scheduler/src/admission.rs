@@ -1,6 +1,6 @@
 //! What a transaction is, found out by one look at its events.
 
-use csa_provider::{EventType, Gtid, QueryEvent, RawEvent, Statement, TransactionPayload};
+use csa_provider::{EventType, Gtid, PayloadEvents, QueryEvent, RawEvent, Statement, TransactionPayload};
 use csa_relaystore::{RelayedTransaction, TransactionBody};
 
 use crate::{Error, EventPermit, Result};
@@ -99,7 +99,7 @@ pub fn flattened_events(
 ) -> impl Iterator<Item = Result<RawEvent>> + use<> {
     let gtid = relayed.header.gtid.clone();
     let mut outer = relayed.events();
-    let mut inner = None;
+    let mut inner: Option<PayloadEvents> = None;
     std::iter::from_fn(move || {
         loop {
             if let Some(events) = inner.as_mut() {

@@ -1,0 +1,32 @@
+use std::path::PathBuf;
+
+use crate::RelayPosition;
+
+/// Why the relay store can't go on.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    #[error("{what} {path}: {source}")]
+    Io {
+        what: &'static str,
+        path: PathBuf,
+        #[source]
+        source: std::io::Error,
+    },
+    #[error("relay store {path} is in use by another process")]
+    Locked { path: PathBuf },
+    /// Bytes on disk are not what was written. The transaction that begins at `transaction` and all
+    /// behind it have to be fetched again.
+    #[error("relay segment {path} is damaged at byte {offset}: {what}")]
+    Damaged { path: PathBuf, offset: u64, what: &'static str, transaction: RelayPosition },
+    #[error("relay segment {path} is of format version {version}; this version reads version 1")]
+    Version { path: PathBuf, version: u16 },
+}
+
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Names the file in an I/O error.
+pub(crate) fn io(what: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Error {
+    let path = path.into();
+    move |source| Error::Io { what, path, source }
+}

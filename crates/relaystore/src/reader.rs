@@ -1,0 +1,297 @@
+//! Follows the store up to its visible end.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use csa_provider::{FormatDescription, GtidSet, TransactionHeader};
+
+use crate::error::{Error, Result, io};
+use crate::segment::{FRAME_HEADER_LEN, FrameHeader, FrameKind, decode_metadata, verify_frame};
+use crate::store::Shared;
+use crate::transaction::{RelayRange, RelayedTransaction, TransactionBody};
+use crate::RelayPosition;
+
+/// Read ahead from a segment that has left memory.
+const READ_AHEAD: usize = 1 << 20;
+/// Read when only frame headers are wanted.
+const PEEK: usize = 512;
+
+/// Hands out whole transactions in the order they were received.
+#[derive(Debug)]
+pub struct RelayReader {
+    shared: Arc<Shared>,
+    position: RelayPosition,
+    /// Passed over when met.
+    executed: GtidSet,
+    format: Option<Arc<FormatDescription>>,
+    ordinal: u64,
+    cumulative_bytes: u64,
+    inline_limit: u64,
+    /// Bytes at `position`, from memory or the file.
+    ahead: Bytes,
+    /// Bytes from the file still have their checksums to be looked at.
+    from_file: bool,
+    file: Option<(u64, File)>,
+}
+
+impl RelayReader {
+    pub(crate) fn new(shared: Arc<Shared>, executed: GtidSet) -> Self {
+        let mut reader = Self {
+            shared,
+            position: RelayPosition { segment: 0, offset: 0 },
+            executed,
+            format: None,
+            ordinal: 0,
+            cumulative_bytes: 0,
+            inline_limit: u64::MAX,
+            ahead: Bytes::new(),
+            from_file: false,
+            file: None,
+        };
+        let first = {
+            let state = reader.shared.state.lock();
+            let numbers: Vec<u64> = state.segments.keys().copied().collect();
+            let covered = |number: &u64| {
+                state
+                    .segments
+                    .get(&(number + 1))
+                    .is_some_and(|next| next.header.previous.is_subset_of(&reader.executed))
+            };
+            numbers.into_iter().find(|number| !covered(number)).unwrap_or(state.end.segment)
+        };
+        reader.enter_segment(first);
+        reader
+    }
+
+    /// Transactions with more event bytes are streamed instead of held.
+    pub fn set_inline_limit(&mut self, bytes: u64) {
+        self.inline_limit = bytes;
+    }
+
+    /// Number of the last transaction read or passed over, and bytes up to it.
+    #[must_use]
+    pub const fn read_so_far(&self) -> (u64, u64) {
+        (self.ordinal, self.cumulative_bytes)
+    }
+
+    /// The next whole transaction; `None` if none comes within `wait`.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] when the bytes on disk are not what was written, or the disk fails.
+    pub fn next(&mut self, wait: Duration) -> Result<Option<RelayedTransaction>> {
+        while self.wait_for_more(wait) {
+            let start = self.position;
+            let (header, frame) = self.frame(start)?;
+            match header.kind {
+                FrameKind::FormatDescription => {
+                    let body = frame.slice(FRAME_HEADER_LEN..);
+                    let format = FormatDescription::parse(body)
+                        .map_err(|_| self.damaged(start, "format description"))?;
+                    self.format = Some(Arc::new(format));
+                }
+                FrameKind::Transaction { first: true, last } => {
+                    if let Some(transaction) = self.transaction(start, header, &frame, last)? {
+                        return Ok(Some(transaction));
+                    }
+                }
+                FrameKind::Transaction { first: false, .. } => {
+                    return Err(self.damaged(start, "transaction without a beginning"));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    fn transaction(
+        &mut self,
+        start: RelayPosition,
+        first: FrameHeader,
+        frame: &Bytes,
+        mut last: bool,
+    ) -> Result<Option<RelayedTransaction>> {
+        let events_at = FRAME_HEADER_LEN + first.metadata_len;
+        let header = frame
+            .get(FRAME_HEADER_LEN..events_at)
+            .and_then(|metadata| decode_metadata(metadata).ok())
+            .ok_or_else(|| self.damaged(start, "transaction metadata"))?;
+        let skip = self.executed.contains(&header.gtid);
+        let mut runs = vec![frame.slice(events_at..)];
+        let mut event_bytes = (first.body_len - first.metadata_len) as u64;
+        while !last {
+            let inline = !skip && event_bytes <= self.inline_limit;
+            let (next, run) = if inline {
+                let (next, frame) = self.frame(start)?;
+                (next, Some(frame.slice(FRAME_HEADER_LEN..)))
+            } else {
+                (self.skip_frame(start)?, None)
+            };
+            let FrameKind::Transaction { first: false, last: ends } = next.kind else {
+                return Err(self.damaged(start, "transaction without an end"));
+            };
+            last = ends;
+            event_bytes += next.body_len as u64;
+            match run {
+                Some(run) => runs.push(run),
+                None => runs.clear(),
+            }
+        }
+        self.ordinal += 1;
+        self.cumulative_bytes += event_bytes;
+        if skip {
+            return Ok(None);
+        }
+        self.finish(start, header, runs, event_bytes).map(Some)
+    }
+
+    fn finish(
+        &self,
+        start: RelayPosition,
+        header: TransactionHeader,
+        runs: Vec<Bytes>,
+        event_bytes: u64,
+    ) -> Result<RelayedTransaction> {
+        let format = self
+            .format
+            .clone()
+            .ok_or_else(|| self.damaged(start, "transaction without a format description"))?;
+        let body = if event_bytes <= self.inline_limit {
+            TransactionBody::Whole(runs)
+        } else {
+            TransactionBody::Streamed(RelayRange {
+                path: self.shared.directory.segment_path(start.segment),
+                start: start.offset,
+                end: self.position.offset,
+            })
+        };
+        Ok(RelayedTransaction {
+            header,
+            format,
+            start,
+            end: self.position,
+            ordinal: self.ordinal,
+            event_bytes,
+            cumulative_bytes: self.cumulative_bytes,
+            body,
+        })
+    }
+
+    /// Whether there is something between here and the visible end.
+    fn wait_for_more(&mut self, wait: Duration) -> bool {
+        loop {
+            let shared = Arc::clone(&self.shared);
+            let mut state = shared.state.lock();
+            if self.position.segment < state.end.segment {
+                let ended = state
+                    .segments
+                    .get(&self.position.segment)
+                    .is_none_or(|segment| self.position.offset >= segment.len);
+                if !ended {
+                    return true;
+                }
+                let next = state.segments.range(self.position.segment + 1..).next();
+                let next = next.map_or(state.end.segment, |(&number, _)| number);
+                drop(state);
+                self.enter_segment(next);
+                continue;
+            }
+            if self.position < state.end {
+                return true;
+            }
+            if shared.closing.load(Ordering::Acquire)
+                || shared.grown.wait_for(&mut state, wait).timed_out()
+            {
+                return false;
+            }
+        }
+    }
+
+    fn enter_segment(&mut self, number: u64) {
+        let state = self.shared.state.lock();
+        let Some(segment) = state.segments.get(&number) else { return };
+        self.position = RelayPosition { segment: number, offset: segment.header_len };
+        self.ordinal = segment.header.transactions_before;
+        self.cumulative_bytes = segment.header.bytes_before;
+        if let Some(format) = &segment.header.format {
+            self.format = Some(Arc::new(format.clone()));
+        }
+        drop(state);
+        self.ahead = Bytes::new();
+        self.file = None;
+    }
+
+    /// The frame at the position, whole and verified; moves behind it.
+    fn frame(&mut self, transaction: RelayPosition) -> Result<(FrameHeader, Bytes)> {
+        let header = self.frame_header(transaction, READ_AHEAD)?;
+        let len = header.frame_len();
+        self.read_ahead(len, READ_AHEAD, transaction)?;
+        let frame = self.ahead.split_to(len);
+        self.position.offset += len as u64;
+        if self.from_file
+            && let Err(error) = verify_frame(&header, &frame)
+        {
+            return Err(self.damaged(transaction, error.0));
+        }
+        Ok((header, frame))
+    }
+
+    /// Moves behind the frame at the position without reading its body.
+    fn skip_frame(&mut self, transaction: RelayPosition) -> Result<FrameHeader> {
+        let header = self.frame_header(transaction, PEEK)?;
+        let len = header.frame_len();
+        self.ahead = if len <= self.ahead.len() { self.ahead.slice(len..) } else { Bytes::new() };
+        self.position.offset += len as u64;
+        Ok(header)
+    }
+
+    fn frame_header(&mut self, transaction: RelayPosition, ahead: usize) -> Result<FrameHeader> {
+        self.read_ahead(FRAME_HEADER_LEN, ahead, transaction)?;
+        FrameHeader::parse(&self.ahead).map_err(|error| self.damaged(transaction, error.0))
+    }
+
+    /// Makes sure that `want` bytes at the position are in memory.
+    fn read_ahead(&mut self, want: usize, ahead: usize, transaction: RelayPosition) -> Result<()> {
+        if self.ahead.len() >= want {
+            return Ok(());
+        }
+        let (tail, len) = {
+            let state = self.shared.state.lock();
+            let len = state.segments.get(&self.position.segment).map_or(0, |segment| segment.len);
+            (state.tail.at(self.position), len)
+        };
+        if let Some(run) = tail.filter(|run| run.len() >= want) {
+            self.ahead = run;
+            self.from_file = false;
+            return Ok(());
+        }
+        let left = usize::try_from(len.saturating_sub(self.position.offset)).unwrap_or(usize::MAX);
+        if left < want {
+            return Err(self.damaged(transaction, "frame ends beyond its segment"));
+        }
+        let mut bytes = BytesMut::zeroed(left.min(want.max(ahead)));
+        let path = self.shared.directory.segment_path(self.position.segment);
+        let file = match &self.file {
+            Some((number, file)) if *number == self.position.segment => file,
+            _ => {
+                let file = File::open(&path).map_err(io("opening", &path))?;
+                &self.file.insert((self.position.segment, file)).1
+            }
+        };
+        file.read_exact_at(&mut bytes, self.position.offset).map_err(io("reading", &path))?;
+        self.ahead = bytes.freeze();
+        self.from_file = true;
+        Ok(())
+    }
+
+    fn damaged(&self, transaction: RelayPosition, what: &'static str) -> Error {
+        Error::Damaged {
+            path: self.shared.directory.segment_path(self.position.segment),
+            offset: self.position.offset,
+            what,
+            transaction,
+        }
+    }
+}

@@ -1,0 +1,19 @@
+//! The bytes of a segment: header and frames, as FORMAT.md lays them down. Pure.
+
+mod frame;
+mod header;
+
+pub(crate) use frame::{
+    FRAME_HEADER_LEN, FrameHeader, FrameKind, begin_frame, encode_metadata,
+    decode_metadata, finish_frame, verify_frame,
+};
+pub(crate) use header::{HeaderError, SegmentHeader};
+
+/// A place in the relay store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RelayPosition {
+    /// Number of the segment.
+    pub segment: u64,
+    /// Bytes from the start of its file.
+    pub offset: u64,
+}

@@ -1,0 +1,326 @@
+use std::path::Path;
+use std::time::Duration;
+
+use csa_provider::test_util::{event, format_description, gtid_event};
+use csa_provider::{ChecksumAlgorithm, EventType, Gtid, GtidSet, Placement, RawEvent, Tag, Uuid};
+use csa_provider::{TransactionHeader, TransactionSink as _};
+use proptest::prelude::*;
+
+use crate::*;
+
+const SOON: Duration = Duration::from_secs(5);
+const NOW: Duration = Duration::from_millis(1);
+
+fn options(directory: &Path) -> RelayStoreOptions {
+    RelayStoreOptions {
+        directory: directory.to_owned(),
+        segment_size: 2000,
+        space_limit: 0,
+        min_free_disk: 0,
+        sync: SyncPolicy::Os,
+        tail_bytes: 1500,
+        frame_bytes: 300,
+    }
+}
+
+fn gtid(gno: u64) -> Gtid {
+    Gtid { uuid: Uuid::from_bytes([3; 16]), tag: Tag::untagged(), gno }
+}
+
+/// The events of a transaction with a body of `sizes`.
+fn transaction(gno: u64, sizes: &[usize]) -> Vec<(RawEvent, Placement)> {
+    let begin = gtid_event(&gtid(gno), gno * 1000);
+    let header = TransactionHeader::parse(&begin).expect("well-formed");
+    let mut events = vec![(begin, Placement::Begin(header))];
+    for &size in sizes {
+        events.push((event(EventType::WRITE_ROWS, &vec![gno as u8; size]), Placement::Body));
+    }
+    events.push((event(EventType::XID, &gno.to_le_bytes()), Placement::End));
+    events
+}
+
+fn format_event() -> RawEvent {
+    RawEvent::trusted(format_description().raw().clone(), ChecksumAlgorithm::Crc32)
+        .expect("well-formed")
+}
+
+async fn write(inlet: &mut RelayInlet, transactions: impl IntoIterator<Item = (u64, Vec<usize>)>) {
+    inlet.append(format_event(), Placement::Outside).await.expect("room");
+    for (gno, sizes) in transactions {
+        for (event, placement) in transaction(gno, &sizes) {
+            inlet.append(event, placement).await.expect("room");
+        }
+    }
+}
+
+fn read(reader: &mut RelayReader, wait: Duration) -> Option<(u64, Vec<u8>)> {
+    let relayed = reader.next(wait).expect("undamaged")?;
+    let bytes = relayed.events().flat_map(|e| e.expect("event").bytes().to_vec()).collect();
+    Some((relayed.header.gtid.gno, bytes))
+}
+
+fn bytes_of(gno: u64, sizes: &[usize]) -> Vec<u8> {
+    transaction(gno, sizes).iter().flat_map(|(e, _)| e.bytes().to_vec()).collect()
+}
+
+/// Writes the transactions, closes the store, and leaves its files.
+async fn filled(directory: &Path, transactions: &[(u64, Vec<usize>)]) {
+    let (store, _) = RelayStore::open(options(directory), &GtidSet::new()).expect("opens");
+    let mut inlet = store.inlet();
+    write(&mut inlet, transactions.to_vec()).await;
+    drop(inlet);
+    let mut reader = store.reader(GtidSet::new());
+    for _ in transactions {
+        reader.next(SOON).expect("undamaged").expect("all arrive");
+    }
+    drop(store);
+}
+
+/// Opens again; the writer thread of the closed store may hold the lock a moment longer.
+fn reopen(directory: &Path, executed: &GtidSet) -> (RelayStore, Recovery) {
+    for _ in 0..500 {
+        match RelayStore::open(options(directory), executed) {
+            Err(Error::Locked { .. }) => std::thread::sleep(Duration::from_millis(10)),
+            other => return other.expect("opens"),
+        }
+    }
+    panic!("the store stays locked");
+}
+
+fn sizes() -> impl Strategy<Value = Vec<Vec<usize>>> {
+    prop::collection::vec(prop::collection::vec(1_usize..700, 0..5), 1..25)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+
+    #[test]
+    fn what_goes_in_comes_out(first in sizes(), second in sizes(), inline in 100_u64..3000) {
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("runtime");
+        let directory = tempfile::tempdir().expect("temp dir");
+        runtime.block_on(async {
+            let first: Vec<_> = (1..).zip(first).collect();
+            let second: Vec<_> = (first.len() as u64 + 1..).zip(second).collect();
+            filled(directory.path(), &first).await;
+            let (store, recovery) = reopen(directory.path(), &GtidSet::new());
+            prop_assert_eq!(recovery, Recovery::default());
+            prop_assert_eq!(store.received().count(), first.len() as u64);
+            let mut inlet = store.inlet();
+            write(&mut inlet, second.clone()).await;
+            let mut reader = store.reader(GtidSet::new());
+            reader.set_inline_limit(inline);
+            for (gno, sizes) in first.iter().chain(&second) {
+                let (found, bytes) = read(&mut reader, SOON).expect("there is one");
+                prop_assert_eq!(found, *gno);
+                prop_assert_eq!(bytes, bytes_of(*gno, sizes));
+            }
+            prop_assert!(read(&mut reader, NOW).is_none());
+            prop_assert_eq!(reader.read_so_far().0, store.usage().transactions_total);
+            Ok(())
+        })?;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_torn_tail_is_cut_to_a_prefix_at_every_byte() {
+    let directory = tempfile::tempdir().expect("temp dir");
+    let transactions: Vec<_> = (1..=4).map(|gno| (gno, vec![100, 400])).collect();
+    filled(directory.path(), &transactions).await;
+    let (store, _) = reopen(directory.path(), &GtidSet::new());
+    let last = store.usage().segments as u64;
+    drop(store);
+    let path = directory.path().join(format!("segment-{last:016x}.relay"));
+    let whole = std::fs::read(&path).expect("readable");
+    let mut seen = 0;
+    for len in 0..=whole.len() {
+        std::fs::write(&path, &whole[..len]).expect("writable");
+        let (store, recovery) = reopen(directory.path(), &GtidSet::new());
+        let mut reader = store.reader(GtidSet::new());
+        let mut count = 0;
+        while let Some((gno, bytes)) = read(&mut reader, NOW) {
+            count += 1;
+            assert_eq!((gno, bytes), (count, bytes_of(count, &[100, 400])));
+        }
+        assert_eq!(store.received().count(), count);
+        assert!(count >= seen, "a longer file holds no less");
+        assert!(recovery.cut_bytes as usize <= len);
+        seen = count;
+    }
+    assert_eq!(seen, 4);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_flipped_byte_is_damage_or_nothing() {
+    let directory = tempfile::tempdir().expect("temp dir");
+    let transactions: Vec<_> = (1..=8).map(|gno| (gno, vec![100, 400])).collect();
+    filled(directory.path(), &transactions).await;
+    let path = directory.path().join("segment-0000000000000001.relay");
+    let whole = std::fs::read(&path).expect("readable");
+    for at in 0..whole.len() {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 0x20;
+        std::fs::write(&path, &bytes).expect("writable");
+        let opened = loop {
+            match RelayStore::open(options(directory.path()), &GtidSet::new()) {
+                Err(Error::Locked { .. }) => std::thread::sleep(Duration::from_millis(5)),
+                other => break other,
+            }
+        };
+        let Ok((store, recovery)) = opened else { continue };
+        if recovery.dropped_segments > 0 {
+            // The header was hit: everything is fetched again. Put the files back.
+            drop(store);
+            std::fs::remove_dir_all(directory.path()).expect("removable");
+            filled(directory.path(), &transactions).await;
+            continue;
+        }
+        let mut reader = store.reader(GtidSet::new());
+        let mut next = 1;
+        loop {
+            match reader.next(NOW) {
+                Ok(Some(relayed)) => {
+                    let bytes: Vec<u8> =
+                        relayed.events().flat_map(|e| e.expect("event").bytes().to_vec()).collect();
+                    assert_eq!(bytes, bytes_of(next, &[100, 400]), "byte {at}");
+                    next += 1;
+                }
+                Err(Error::Damaged { path, transaction, .. }) => {
+                    assert!(path.ends_with("segment-0000000000000001.relay"));
+                    assert_eq!(transaction.segment, 1);
+                    break;
+                }
+                other => panic!("byte {at}: {other:?}"),
+            }
+        }
+        drop(store);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn damage_is_cut_and_fetched_again() {
+    let directory = tempfile::tempdir().expect("temp dir");
+    let transactions: Vec<_> = (1..=8).map(|gno| (gno, vec![100, 400])).collect();
+    filled(directory.path(), &transactions).await;
+    let path = directory.path().join("segment-0000000000000001.relay");
+    let mut bytes = std::fs::read(&path).expect("readable");
+    let at = bytes.len() - 10;
+    bytes[at] ^= 1;
+    std::fs::write(&path, &bytes).expect("writable");
+    let (store, _) = reopen(directory.path(), &GtidSet::new());
+    let mut reader = store.reader(GtidSet::new());
+    let mut good = 0;
+    let transaction = loop {
+        match reader.next(NOW) {
+            Ok(_) => good += 1,
+            Err(Error::Damaged { transaction, .. }) => break transaction,
+            other => panic!("{other:?}"),
+        }
+    };
+    drop((reader, store));
+    RelayStore::discard_from(&options(directory.path()), transaction).expect("cut");
+    let (store, _) = reopen(directory.path(), &GtidSet::new());
+    assert_eq!(store.received().count(), good);
+    let mut inlet = store.inlet();
+    write(&mut inlet, (good + 1..=8).map(|gno| (gno, vec![100, 400]))).await;
+    let mut reader = store.reader(GtidSet::new());
+    for gno in 1..=8 {
+        assert_eq!(read(&mut reader, SOON), Some((gno, bytes_of(gno, &[100, 400]))));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_abandoned_transaction_leaves_nothing() {
+    let directory = tempfile::tempdir().expect("temp dir");
+    let (store, _) = RelayStore::open(options(directory.path()), &GtidSet::new()).expect("opens");
+    let mut inlet = store.inlet();
+    write(&mut inlet, [(1, vec![10])]).await;
+    for cut in 1..8 {
+        for (event, placement) in transaction(2, &[700, 700, 700, 50, 700, 700]).into_iter().take(cut) {
+            inlet.append(event, placement).await.expect("room");
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        inlet.abandon().await.expect("room");
+        assert_eq!(inlet.received().count(), 1);
+    }
+    write(&mut inlet, [(2, vec![20])]).await;
+    let mut reader = store.reader(GtidSet::new());
+    assert_eq!(read(&mut reader, SOON), Some((1, bytes_of(1, &[10]))));
+    assert_eq!(read(&mut reader, SOON), Some((2, bytes_of(2, &[20]))));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn executed_transactions_are_passed_over_and_released_ones_purged() {
+    let directory = tempfile::tempdir().expect("temp dir");
+    let transactions: Vec<_> = (1..=20).map(|gno| (gno, vec![300])).collect();
+    filled(directory.path(), &transactions).await;
+    let executed: GtidSet = (1..=10).map(gtid).collect();
+    let (store, _) = reopen(directory.path(), &executed);
+    let before = store.usage().segments;
+    let _inlet = store.inlet();
+    let mut reader = store.reader(executed);
+    let relayed = reader.next(SOON).expect("undamaged").expect("there is one");
+    assert_eq!((relayed.header.gtid.gno, relayed.ordinal), (11, 11));
+    store.release(relayed.start);
+    for _ in 0..500 {
+        if store.usage().segments < before {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert!(store.usage().segments < before);
+    assert_eq!(read(&mut reader, SOON).map(|t| t.0), Some(12));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_does_not_follow_the_target_is_emptied() {
+    let directory = tempfile::tempdir().expect("temp dir");
+    let provisioned: GtidSet = (1..=10).map(gtid).collect();
+    let (store, _) = RelayStore::open(options(directory.path()), &provisioned).expect("opens");
+    let mut inlet = store.inlet();
+    write(&mut inlet, [(11, vec![10])]).await;
+    drop(inlet);
+    store.reader(provisioned.clone()).next(SOON).expect("undamaged").expect("arrives");
+    drop(store);
+    let older: GtidSet = (1..=5).map(gtid).collect();
+    let (store, recovery) = reopen(directory.path(), &older);
+    assert_eq!(recovery.emptied_for, Some((6..=10).map(gtid).collect()));
+    assert_eq!(*store.received(), older);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_process_holds_a_directory() {
+    let directory = tempfile::tempdir().expect("temp dir");
+    let _store = RelayStore::open(options(directory.path()), &GtidSet::new()).expect("opens");
+    let second = RelayStore::open(options(directory.path()), &GtidSet::new()).unwrap_err();
+    assert!(second.to_string().contains("in use by another process"), "{second}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn at_the_space_limit_reception_waits_and_goes_on() {
+    let directory = tempfile::tempdir().expect("temp dir");
+    let limited = RelayStoreOptions { space_limit: 8000, ..options(directory.path()) };
+    let (store, _) = RelayStore::open(limited, &GtidSet::new()).expect("opens");
+    let mut inlet = store.inlet();
+    let writing = tokio::spawn(async move {
+        // One transaction is larger than the limit.
+        let large = (31, vec![200; 100]);
+        write(&mut inlet, (1..=30).map(|gno| (gno, vec![900])).chain([large])).await;
+        inlet
+    });
+    for _ in 0..500 {
+        if store.usage().waiting.is_some() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let usage = store.usage();
+    assert!(usage.waiting.is_some_and(|text| text.contains("of 8000 bytes used")));
+    assert!(usage.bytes <= 8000);
+    let mut reader = store.reader(GtidSet::new());
+    for gno in 1..=31 {
+        let relayed = reader.next(SOON).expect("undamaged").expect("goes on");
+        assert_eq!(relayed.header.gtid.gno, gno);
+        store.release(relayed.end);
+    }
+    writing.await.expect("all written");
+}

@@ -1,0 +1,141 @@
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use csa_provider::{ChecksumAlgorithm, EventHeader, FormatDescription, RawEvent, TransactionHeader};
+
+use crate::error::{Error, Result, io};
+use crate::segment::{FRAME_HEADER_LEN, FrameHeader, verify_frame};
+use crate::RelayPosition;
+
+/// A whole transaction in the relay store.
+#[derive(Debug, Clone)]
+pub struct RelayedTransaction {
+    pub header: TransactionHeader,
+    /// How its events are laid out.
+    pub format: Arc<FormatDescription>,
+    pub start: RelayPosition,
+    pub end: RelayPosition,
+    /// Its number among all the channel ever received into this store, from 1.
+    pub ordinal: u64,
+    /// Bytes of its events, as the source sent them.
+    pub event_bytes: u64,
+    /// The same of everything up to and including it.
+    pub cumulative_bytes: u64,
+    pub body: TransactionBody,
+}
+
+/// Where a transaction's events are.
+#[derive(Debug, Clone)]
+pub enum TransactionBody {
+    /// In memory: runs of whole events.
+    Whole(Vec<Bytes>),
+    /// In the segment: too large to hold.
+    Streamed(RelayRange),
+}
+
+/// A transaction's frames in a segment file.
+#[derive(Debug, Clone)]
+pub struct RelayRange {
+    pub(crate) path: PathBuf,
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+}
+
+impl RelayedTransaction {
+    /// The events in order, from the GTID event to the last.
+    ///
+    /// Of a streamed transaction one frame is in memory at a time; reading it blocks on the disk.
+    #[must_use]
+    pub fn events(&self) -> EventCursor {
+        let (runs, range) = match &self.body {
+            TransactionBody::Whole(runs) => (runs.clone(), None),
+            TransactionBody::Streamed(range) => (Vec::new(), Some(range.clone())),
+        };
+        EventCursor {
+            runs: runs.into_iter(),
+            run: Bytes::new(),
+            checksum: self.format.checksum(),
+            range,
+            file: None,
+            transaction: self.start,
+        }
+    }
+}
+
+/// Iterates over a transaction's events; ends at the first error.
+#[derive(Debug)]
+pub struct EventCursor {
+    runs: std::vec::IntoIter<Bytes>,
+    run: Bytes,
+    checksum: ChecksumAlgorithm,
+    range: Option<RelayRange>,
+    file: Option<File>,
+    transaction: RelayPosition,
+}
+
+impl EventCursor {
+    fn next_event(&mut self) -> Result<Option<RawEvent>> {
+        while self.run.is_empty() {
+            match self.runs.next() {
+                Some(run) => self.run = run,
+                None => match self.read_frame()? {
+                    Some(run) => self.run = run,
+                    None => return Ok(None),
+                },
+            }
+        }
+        let size = EventHeader::parse(&self.run).map_or(0, |header| header.event_size as usize);
+        if size < EventHeader::LEN || size > self.run.len() {
+            return Err(self.damaged("event length"));
+        }
+        let event = RawEvent::trusted(self.run.split_to(size), self.checksum);
+        event.map(Some).map_err(|_| self.damaged("event header"))
+    }
+
+    fn read_frame(&mut self) -> Result<Option<Bytes>> {
+        let Some(range) = self.range.as_mut() else { return Ok(None) };
+        if range.start >= range.end {
+            return Ok(None);
+        }
+        let file = match &self.file {
+            Some(file) => file,
+            None => self.file.insert(File::open(&range.path).map_err(io("opening", &range.path))?),
+        };
+        let read = io("reading", &range.path);
+        let mut head = [0; FRAME_HEADER_LEN];
+        file.read_exact_at(&mut head, range.start).map_err(read)?;
+        let Ok(header) = FrameHeader::parse(&head) else {
+            return Err(self.damaged("frame header"));
+        };
+        let mut frame = BytesMut::zeroed(header.frame_len());
+        file.read_exact_at(&mut frame, range.start).map_err(io("reading", &range.path))?;
+        range.start += frame.len() as u64;
+        if let Err(error) = verify_frame(&header, &frame) {
+            return Err(self.damaged(error.0));
+        }
+        Ok(Some(frame.freeze().slice(FRAME_HEADER_LEN + header.metadata_len..)))
+    }
+
+    fn damaged(&self, what: &'static str) -> Error {
+        let (path, offset) =
+            self.range.as_ref().map_or_else(Default::default, |r| (r.path.clone(), r.start));
+        Error::Damaged { path, offset, what, transaction: self.transaction }
+    }
+}
+
+impl Iterator for EventCursor {
+    type Item = Result<RawEvent>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let next = self.next_event();
+        if next.is_err() {
+            self.run = Bytes::new();
+            self.runs = Vec::new().into_iter();
+            self.range = None;
+        }
+        next.transpose()
+    }
+}
