@@ -7,9 +7,6 @@ use crate::session::Session;
 use crate::sql::quote;
 use crate::{Error, Result};
 
-/// The schema that holds the checkpoint table; row changes to it are never replicated.
-pub(crate) const SCHEMA: &str = "csa";
-
 /// One row per channel and worker, so that workers never meet on a row.
 const CREATE: [&str; 2] = [
     "CREATE DATABASE IF NOT EXISTS csa DEFAULT CHARACTER SET utf8mb4",

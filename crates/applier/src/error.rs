@@ -43,6 +43,9 @@ pub enum Error {
     Unsupported { gtid: String, what: String },
     #[error("reading the relay store: {0}")]
     Relay(String),
+    /// Nothing more will come from the source; everything that came is committed.
+    #[error("reception: {0}")]
+    Reception(String),
 }
 
 pub type Result<T> = std::result::Result<T, Error>;

@@ -1,1 +1,54 @@
-fn main() {}
+//! `csa-daemon`: an external replica of MySQL.
+
+mod admin;
+mod channel;
+mod cli;
+mod clock;
+mod config;
+mod logging;
+mod metrics;
+mod run;
+mod status_command;
+mod view;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+use cli::{Cli, Command};
+
+/// How a command ended, as an exit code.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    /// Wrong input: nothing was written. Exit code 2.
+    #[error("{0}")]
+    Input(String),
+    /// It went wrong later. Exit code 1.
+    #[error("{0}")]
+    Runtime(String),
+}
+
+impl From<config::ConfigError> for Failure {
+    fn from(error: config::ConfigError) -> Self {
+        Self::Input(error.0)
+    }
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let outcome = match cli.command {
+        Command::Run => run::run(&cli.config),
+        Command::Check { connect } => run::check(&cli.config, connect),
+        Command::Status { json, watch } => status_command::status(&cli.config, json, watch),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("csa-daemon: {failure}");
+            match failure {
+                Failure::Input(_) => ExitCode::from(2),
+                Failure::Runtime(_) => ExitCode::FAILURE,
+            }
+        }
+    }
+}

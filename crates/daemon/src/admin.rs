@@ -1,0 +1,103 @@
+//! The admin port: health, metrics and status over HTTP.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use axum::extract::{Path, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Json, Router};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use crate::Failure;
+use crate::channel::Channel;
+use crate::metrics;
+use crate::view::{ChannelState, ChannelView, DaemonView, StatusView};
+
+#[derive(Debug)]
+struct Admin {
+    channels: Vec<Arc<Channel>>,
+    started: Instant,
+}
+
+/// Listens on `address` and serves until stopped.
+///
+/// # Errors
+/// The address is wrong or taken.
+pub(crate) async fn start(
+    address: &str,
+    channels: Vec<Arc<Channel>>,
+    stop: CancellationToken,
+) -> Result<(), Failure> {
+    let listener = TcpListener::bind(address)
+        .await
+        .map_err(|error| Failure::Input(format!("daemon.admin_listen: {address}: {error}")))?;
+    info!(%address, "admin port open");
+    let app = router(Arc::new(Admin { channels, started: Instant::now() }));
+    tokio::spawn(async move {
+        let served = axum::serve(listener, app).with_graceful_shutdown(stop.cancelled_owned()).await;
+        if let Err(error) = served {
+            warn!(%error, "admin port closed");
+        }
+    });
+    Ok(())
+}
+
+fn router(admin: Arc<Admin>) -> Router {
+    Router::new()
+        .route("/healthz", get(async || "ok\n"))
+        .route("/readyz", get(ready))
+        .route("/metrics", get(prometheus))
+        .route("/status", get(status))
+        .route("/channels/{name}/status", get(channel_status))
+        .with_state(admin)
+}
+
+impl Admin {
+    fn views(&self) -> Vec<ChannelView> {
+        self.channels.iter().map(|channel| channel.view()).collect()
+    }
+}
+
+async fn ready(State(admin): State<Arc<Admin>>) -> Response {
+    let not_ready: Vec<String> = admin
+        .views()
+        .into_iter()
+        .filter(|view| view.state != ChannelState::Running)
+        .map(|view| {
+            format!("channel {} is {}: {}\n", view.channel_name, view.state.name(), view.state_detail)
+        })
+        .collect();
+    if not_ready.is_empty() {
+        return "ready\n".into_response();
+    }
+    (StatusCode::SERVICE_UNAVAILABLE, not_ready.concat()).into_response()
+}
+
+async fn prometheus(State(admin): State<Arc<Admin>>) -> Response {
+    match metrics::render(&admin.views()) {
+        Ok(text) => ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response(),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+    }
+}
+
+async fn status(State(admin): State<Arc<Admin>>) -> Json<StatusView> {
+    Json(StatusView {
+        daemon: DaemonView {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: std::process::id(),
+            uptime_seconds: admin.started.elapsed().as_secs(),
+        },
+        channels: admin.views(),
+    })
+}
+
+async fn channel_status(State(admin): State<Arc<Admin>>, Path(name): Path<String>) -> Response {
+    match admin.views().into_iter().find(|view| view.channel_name == name) {
+        Some(view) => Json(view).into_response(),
+        None => (StatusCode::NOT_FOUND, format!("no channel {name:?}\n")).into_response(),
+    }
+}

@@ -1,0 +1,188 @@
+//! One channel: its preflight, its life, and what it shows of itself.
+
+mod identity;
+mod pipeline;
+mod relay_thread;
+mod watch;
+
+use std::time::Duration;
+
+use csa_applier::{StartFrom, TargetFacts};
+use csa_provider::GtidSet;
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info, warn};
+
+use crate::config::ChannelSettings;
+use crate::view::ChannelView;
+use pipeline::{End, Pipeline};
+use watch::Watch;
+
+/// A channel from start to stop, through as many pipelines as it takes.
+#[derive(Debug)]
+pub(crate) struct Channel {
+    settings: ChannelSettings,
+    watch: Watch,
+}
+
+/// What a preflight found on servers that will do.
+#[derive(Debug, Default)]
+pub(crate) struct Findings {
+    pub(crate) lines: Vec<String>,
+    /// A server that did not answer; the rest could not be checked.
+    pub(crate) unreachable: Option<String>,
+}
+
+/// Why a channel ended.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ChannelError {
+    #[error("{0}")]
+    Refused(String),
+    #[error(transparent)]
+    Applier(#[from] csa_applier::Error),
+    #[error(transparent)]
+    Relay(#[from] csa_relaystore::Error),
+    #[error("{0}")]
+    State(String),
+}
+
+impl Channel {
+    pub(crate) fn new(settings: ChannelSettings) -> Self {
+        let watch = Watch::new(&settings);
+        Self { settings, watch }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.settings.name
+    }
+
+    pub(crate) fn view(&self) -> ChannelView {
+        self.watch.view()
+    }
+
+    /// Checks both servers; writes nothing.
+    ///
+    /// # Errors
+    /// One line that names what has to be changed.
+    pub(crate) async fn preflight(&self) -> Result<Findings, String> {
+        let mut findings = Findings::default();
+        let settings = &self.settings;
+        let target = match csa_applier::preflight(&settings.target, &settings.name).await {
+            Ok(facts) => Some(facts),
+            Err(csa_applier::PreflightError::Refused(why)) => return Err(why),
+            Err(error) => {
+                findings.unreachable = Some(error.to_string());
+                None
+            }
+        };
+        let executed = target.as_ref().and_then(|facts| self.start_set(facts));
+        match csa_provider::preflight(&settings.source, executed.as_ref()).await {
+            Ok(facts) => findings.lines.extend(facts.warnings),
+            Err(csa_provider::PreflightError::Refused(why)) => return Err(why),
+            Err(error) => findings.unreachable = Some(error.to_string()),
+        }
+        findings.lines.extend(target.into_iter().flat_map(|facts| facts.warnings));
+        Ok(findings)
+    }
+
+    /// What the target has executed of this channel; unknown when it is for the source to say.
+    fn start_set(&self, facts: &TargetFacts) -> Option<GtidSet> {
+        match (&facts.checkpoint, &self.settings.start_from) {
+            (Some(checkpoint), _) => Some(checkpoint.executed.clone()),
+            (None, StartFrom::Target) => Some(facts.gtid_executed.clone()),
+            (None, StartFrom::Executed(set)) => Some(set.clone()),
+            (None, StartFrom::Source) => None,
+        }
+    }
+
+    /// Replicates until `stop` (what runs is finished) or `kill` (what runs is given up).
+    ///
+    /// # Errors
+    /// What stopped the channel; everything before it is committed.
+    pub(crate) async fn run(
+        &self,
+        stop: CancellationToken,
+        kill: CancellationToken,
+    ) -> Result<(), ChannelError> {
+        let outcome = self.run_pipelines(&stop, &kill).await;
+        match &outcome {
+            Ok(()) => self.watch.stopped(),
+            Err(error) => self.watch.failed(error),
+        }
+        outcome
+    }
+
+    async fn run_pipelines(
+        &self,
+        stop: &CancellationToken,
+        kill: &CancellationToken,
+    ) -> Result<(), ChannelError> {
+        loop {
+            let Some(pipeline) = self.open(stop).await? else { return Ok(()) };
+            match pipeline.run(stop, kill).await? {
+                End::Stopped => return Ok(()),
+                End::RelayDamaged(damage) => {
+                    error!(
+                        channel = self.name(), error = %damage.text,
+                        "cutting the relay store there and fetching the rest from the source again"
+                    );
+                    pipeline::discard(&self.settings, damage.transaction).await?;
+                }
+            }
+        }
+    }
+
+    /// Waits for both servers, checks them, and takes the channel.
+    async fn open(&self, stop: &CancellationToken) -> Result<Option<Pipeline<'_>>, ChannelError> {
+        let mut pause = self.settings.applier.connect_retry;
+        loop {
+            let why = tokio::select! {
+                opened = self.try_open() => match opened? {
+                    Ok(pipeline) => return Ok(Some(pipeline)),
+                    Err(why) => why,
+                },
+                () = stop.cancelled() => return Ok(None),
+            };
+            warn!(channel = self.name(), "{why}; trying again");
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = stop.cancelled() => return Ok(None),
+            }
+            pause = (pause * 2).min(self.settings.applier.connect_retry_max.max(Duration::from_millis(1)));
+        }
+    }
+
+    async fn try_open(&self) -> Result<Result<Pipeline<'_>, String>, ChannelError> {
+        let settings = &self.settings;
+        let target = match csa_applier::preflight(&settings.target, &settings.name).await {
+            Ok(facts) => facts,
+            Err(csa_applier::PreflightError::Refused(why)) => return Err(ChannelError::Refused(why)),
+            Err(error) => {
+                self.watch.waiting_for_target(&error.to_string());
+                return Ok(Err(error.to_string()));
+            }
+        };
+        let known = self.start_set(&target);
+        let source = match csa_provider::preflight(&settings.source, known.as_ref()).await {
+            Ok(facts) => Some(facts),
+            Err(csa_provider::PreflightError::Refused(why)) => return Err(ChannelError::Refused(why)),
+            // A known start does not need the source: what is in the relay store can be applied.
+            Err(_) if known.is_some() => None,
+            Err(error) => {
+                self.watch.waiting_for_source(&error.to_string());
+                return Ok(Err(error.to_string()));
+            }
+        };
+        let pipeline = Pipeline::open(settings, &self.watch, source.as_ref()).await;
+        match pipeline {
+            Ok(pipeline) => {
+                info!(channel = self.name(), target = %target.version, "channel started");
+                Ok(Ok(pipeline))
+            }
+            Err(ChannelError::Applier(error)) if error.class() != csa_applier::ErrorClass::Stop => {
+                self.watch.waiting_for_target(&error.to_string());
+                Ok(Err(error.to_string()))
+            }
+            Err(error) => Err(error),
+        }
+    }
+}

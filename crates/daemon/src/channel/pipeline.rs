@@ -1,0 +1,185 @@
+//! Source to target, once: every part of a channel put together, and taken apart in order.
+
+use std::sync::Arc;
+
+use csa_applier::{Applier, ApplierStatus, CommitObserver, ControlSession};
+use csa_provider::{Provider, SourceFacts};
+use csa_relaystore::{RelayInlet, RelayPosition, RelayStore};
+use csa_scheduler::{EventMemory, LowWaterMark};
+use tokio::sync::mpsc;
+use tokio::task::{JoinHandle, spawn_blocking};
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info, warn};
+
+use super::ChannelError;
+use super::identity::replica_uuid;
+use super::relay_thread::{Damage, Notes, RelayThread};
+use super::watch::Watch;
+use crate::config::ChannelSettings;
+
+/// Transactions read ahead of the applier: a few groups, so that the next is ready when one commits.
+const READ_AHEAD: usize = 1024;
+
+pub(super) struct Pipeline<'a> {
+    settings: &'a ChannelSettings,
+    watch: &'a Watch,
+    control: ControlSession,
+    status: Arc<ApplierStatus>,
+    store: Arc<RelayStore>,
+}
+
+/// How a pipeline ended, short of an error.
+pub(super) enum End {
+    Stopped,
+    RelayDamaged(Damage),
+}
+
+impl<'a> Pipeline<'a> {
+    /// Takes the channel on the target, then opens the relay store behind its checkpoint.
+    pub(super) async fn open(
+        settings: &'a ChannelSettings,
+        watch: &'a Watch,
+        source: Option<&SourceFacts>,
+    ) -> Result<Self, ChannelError> {
+        let control = ControlSession::open(
+            &settings.target,
+            &settings.name,
+            settings.worker_count,
+            &settings.start_from,
+            source.map(|facts| &facts.gtid_executed),
+        )
+        .await?;
+        let executed = control.checkpoint().executed.clone();
+        let options = settings.relay.clone();
+        let opened = spawn_blocking(move || RelayStore::open(options, &executed)).await;
+        let (store, recovery) =
+            opened.map_err(|error| ChannelError::State(format!("opening the relay store: {error}")))??;
+        if recovery.cut_bytes > 0 {
+            info!(bytes = recovery.cut_bytes, "relay store: cut an unfinished transaction");
+        }
+        if recovery.dropped_segments > 0 {
+            warn!(segments = recovery.dropped_segments, "relay store: dropped damaged segments");
+        }
+        if let Some(missing) = recovery.emptied_for {
+            warn!(%missing, "relay store emptied: it did not follow on from the target");
+        }
+        let status = Arc::new(ApplierStatus::new(control.checkpoint()));
+        let store = Arc::new(store);
+        Ok(Self { settings, watch, control, status, store })
+    }
+
+    /// Runs until stopped, damaged, or failed.
+    pub(super) async fn run(
+        self,
+        stop: &CancellationToken,
+        kill: &CancellationToken,
+    ) -> Result<End, ChannelError> {
+        let notes = Arc::new(Notes::default());
+        let memory = EventMemory::new(self.settings.event_memory_limit);
+        let executed = self.control.checkpoint().executed.clone();
+        self.watch.attach(&self.status, &self.store, &memory, &executed);
+        let end = CancellationToken::new();
+        let _end_on_drop = end.clone().drop_guard();
+        let reception = self.start_reception(stop, &end, &notes)?;
+        let (sender, stream) = mpsc::channel(READ_AHEAD);
+        let mut reader = self.store.reader(executed);
+        // A larger transaction is streamed: a quarter leaves room for others beside it.
+        reader.set_inline_limit(self.settings.event_memory_limit / 4);
+        let thread = RelayThread {
+            reader,
+            memory,
+            sender,
+            notes: Arc::clone(&notes),
+            watch: self.watch.clone(),
+            end: end.clone(),
+        };
+        let relay = spawn_blocking(move || thread.run());
+        let applier = Applier::new(
+            self.control,
+            self.settings.target.clone(),
+            self.settings.applier.clone(),
+            self.settings.limits,
+            Arc::clone(&self.status),
+            stream,
+            Purge { store: Arc::clone(&self.store) },
+        );
+        let outcome = applier.run(stop.clone(), kill.clone()).await;
+        end.cancel();
+        for part in [reception, relay] {
+            if let Err(error) = part.await {
+                error!(%error, "a part of the channel broke");
+            }
+        }
+        self.watch.detach();
+        match (outcome, notes.damage.get()) {
+            (Err(_), Some(damage)) => Ok(End::RelayDamaged(damage.clone())),
+            (Err(error), None) => Err(error.into()),
+            (Ok(()), _) => Ok(End::Stopped),
+        }
+    }
+
+    /// Reception goes on beside the applier; its failure ends the channel once all is applied.
+    fn start_reception(
+        &self,
+        stop: &CancellationToken,
+        end: &CancellationToken,
+        notes: &Arc<Notes>,
+    ) -> Result<JoinHandle<()>, ChannelError> {
+        let mut options = self.settings.source.clone();
+        let directory = self.settings.relay.directory.parent().unwrap_or(&self.settings.relay.directory);
+        options.replica_uuid = replica_uuid(directory)?;
+        let provider = Provider::new(options, self.watch.source());
+        let inlet: RelayInlet = self.store.inlet();
+        let notes = Arc::clone(notes);
+        let halt = end.child_token();
+        let stop = stop.clone();
+        let name = self.settings.name.clone();
+        Ok(tokio::spawn(async move {
+            let run = provider.run(inlet, halt.clone());
+            let outcome = tokio::select! {
+                outcome = run => outcome,
+                () = stop.cancelled() => Ok(()),
+            };
+            if let Err(error) = outcome {
+                error!(channel = %name, %error, "reception ended; what was received is still applied");
+                // Set once: a provider ends once.
+                let _ = notes.reception.set(error.to_string());
+            }
+        }))
+    }
+}
+
+/// Releases relay segments behind the low-water mark.
+#[derive(Debug)]
+struct Purge {
+    store: Arc<RelayStore>,
+}
+
+impl CommitObserver for Purge {
+    fn low_water_mark(&mut self, mark: LowWaterMark) {
+        if let Some(position) = mark.released {
+            self.store.release(position);
+        }
+    }
+}
+
+/// Cuts a damaged store; its writer thread may hold the lock a moment longer.
+pub(super) async fn discard(
+    settings: &ChannelSettings,
+    position: RelayPosition,
+) -> Result<(), ChannelError> {
+    let options = settings.relay.clone();
+    let cut = spawn_blocking(move || {
+        for _ in 0..100 {
+            match RelayStore::discard_from(&options, position) {
+                Err(csa_relaystore::Error::Locked { .. }) => {
+                    std::thread::sleep(std::time::Duration::from_millis(20));
+                }
+                other => return other,
+            }
+        }
+        RelayStore::discard_from(&options, position)
+    });
+    cut.await.map_err(|error| ChannelError::State(format!("cutting the relay store: {error}")))??;
+    Ok(())
+}

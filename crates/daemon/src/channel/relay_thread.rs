@@ -1,0 +1,101 @@
+//! The thread that reads the relay store ahead of the applier.
+
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use csa_relaystore::{RelayPosition, RelayReader, RelayedTransaction, TransactionBody};
+use csa_scheduler::{AdmittedTransaction, EventMemory};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use super::watch::Watch;
+
+/// How long a wait goes on before the thread looks whether it should end.
+const TICK: Duration = Duration::from_millis(100);
+
+/// Damage on disk, met while reading.
+#[derive(Debug, Clone)]
+pub(super) struct Damage {
+    pub(super) text: String,
+    pub(super) transaction: RelayPosition,
+}
+
+/// What the thread and the pipeline tell each other besides transactions.
+#[derive(Debug, Default)]
+pub(super) struct Notes {
+    pub(super) damage: OnceLock<Damage>,
+    /// Reception has ended for good, for this reason: once all is read, the channel stops with it.
+    pub(super) reception: OnceLock<String>,
+}
+
+pub(super) struct RelayThread {
+    pub(super) reader: RelayReader,
+    pub(super) memory: EventMemory,
+    pub(super) sender: mpsc::Sender<csa_applier::Result<AdmittedTransaction>>,
+    pub(super) notes: Arc<Notes>,
+    pub(super) watch: Watch,
+    pub(super) end: CancellationToken,
+}
+
+impl RelayThread {
+    /// Reads until the channel ends or something is wrong; the error comes last.
+    pub(super) fn run(mut self) {
+        if let Err(error) = self.read() {
+            // The applier may have stopped first.
+            let _ = self.sender.blocking_send(Err(error));
+        }
+    }
+
+    fn read(&mut self) -> csa_applier::Result<()> {
+        while !self.end.is_cancelled() && !self.sender.is_closed() {
+            // Looked at before reading, so that nothing received before the end is left behind.
+            let ended = self.notes.reception.get().cloned();
+            let next = self.reader.next(TICK).map_err(|error| self.note(&error))?;
+            let Some(relayed) = next else {
+                let (ordinal, bytes) = self.reader.read_so_far();
+                self.watch.read_to_end(ordinal, bytes);
+                if let Some(why) = ended {
+                    return Err(csa_applier::Error::Reception(why));
+                }
+                continue;
+            };
+            self.watch.first_read(&relayed);
+            let Some(admitted) = self.admit(relayed)? else { return Ok(()) };
+            if self.sender.blocking_send(Ok(admitted)).is_err() {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for memory; `None` when the channel ends first.
+    fn admit(
+        &self,
+        relayed: RelayedTransaction,
+    ) -> csa_applier::Result<Option<AdmittedTransaction>> {
+        let bytes = match relayed.body {
+            TransactionBody::Whole(_) => relayed.event_bytes,
+            TransactionBody::Streamed(_) => 0,
+        };
+        let mut ticket = self.memory.request(bytes);
+        loop {
+            if let Some(permit) = ticket.wait(TICK) {
+                return Ok(Some(AdmittedTransaction::classify(relayed, Some(permit))?));
+            }
+            if self.end.is_cancelled() || self.sender.is_closed() {
+                return Ok(None);
+            }
+        }
+    }
+
+    fn note(&self, error: &csa_relaystore::Error) -> csa_applier::Error {
+        let text = error.to_string();
+        if let csa_relaystore::Error::Damaged { transaction, .. } = error {
+            let damage = Damage { text: text.clone(), transaction: *transaction };
+            // Only the first is kept; the pipeline ends with it.
+            let _ = self.notes.damage.set(damage);
+        }
+        csa_applier::Error::Relay(text)
+    }
+}

@@ -1,0 +1,110 @@
+use super::*;
+
+const MINIMAL: &str = r#"
+[[channel]]
+name = "orders"
+[channel.source]
+host = "127.0.0.1"
+user = "repl"
+password = "secret"
+server_id = 4201
+[channel.target]
+user = "csa"
+password = "secret"
+"#;
+
+fn error(text: &str) -> String {
+    Config::parse(text).expect_err("refused").0
+}
+
+fn changed(from: &str, to: &str) -> String {
+    assert!(MINIMAL.contains(from), "{from}");
+    MINIMAL.replace(from, to)
+}
+
+#[test]
+fn a_minimal_file_has_the_documented_defaults() {
+    let config = Config::parse(MINIMAL).expect("valid");
+    let channel = &config.channels[0];
+    assert_eq!(config.daemon.admin_listen, "127.0.0.1:9104");
+    assert_eq!(channel.source.port, 3306);
+    assert_eq!(channel.worker_count, 8);
+    assert_eq!(channel.event_memory_limit, 256 << 20);
+    assert_eq!(channel.relay.segment_size, 128 << 20);
+    assert_eq!(channel.relay.directory, PathBuf::from("/var/lib/csa-daemon/orders/relay"));
+    assert_eq!(channel.start_from, StartFrom::Target);
+    assert!(config.warnings.is_empty());
+}
+
+#[test]
+fn the_shipped_files_are_valid() {
+    for text in [
+        include_str!("../../../../config/csa-daemon.toml"),
+        include_str!("../../../../config/minimal.toml"),
+    ] {
+        let directory = tempfile::tempdir().expect("temp dir");
+        let password = directory.path().join("pw");
+        std::fs::write(&password, "secret\n").expect("writable");
+        let password = password.display().to_string();
+        let text = text
+            .replace("/etc/csa-daemon/source.pw", &password)
+            .replace("/etc/csa-daemon/target.pw", &password);
+        assert_eq!(Config::parse(&text).expect("valid").channels[0].name, "orders");
+    }
+}
+
+#[test]
+fn a_misspelt_key_is_told_with_its_path_and_neighbour() {
+    let applier = format!("{MINIMAL}[channel.applier]\nworker_cuont = 4\n");
+    assert_eq!(
+        error(&applier),
+        "channel \"orders\": applier.worker_cuont: unknown key, did you mean worker_count?"
+    );
+    assert_eq!(
+        error(&changed("server_id = 4201", "server_id = 4201\nheartbeat = \"5s\"")),
+        "channel \"orders\": source.heartbeat: unknown key, did you mean heartbeat_interval?"
+    );
+    assert!(error(&format!("[deamon]\n{MINIMAL}")).contains("did you mean daemon?"));
+}
+
+#[test]
+fn bad_values_name_their_key() {
+    let applier = |line: &str| error(&format!("{MINIMAL}[channel.applier]\n{line}\n"));
+    for (message, words) in [
+        (applier("worker_count = 0"), "applier.worker_count: 0 is not in 1..1024"),
+        (applier("commit = \"group\""), "applier.commit: \"group\" is not one of"),
+        (applier("event_memory_limit = \"1 apple\""), "size like"),
+        (applier("start_from = \"yesterday\""), "applier.start_from"),
+        (applier("commit = \"one-to-one\""), "applier.commit = \"one-to-one\" is not supported"),
+        (applier("source_delay = \"5s\""), "applier.source_delay is not supported"),
+        (applier("replicate_do_db = [\"a\"]"), "applier.replicate_do_db is not supported"),
+        (error(&changed("server_id = 4201", "server_id = 0")), "source.server_id: 0"),
+        (error(&changed("server_id = 4201", "")), "server_id"),
+        (error(&changed("\"orders\"", "\"Orders!\"")), "name: 1 to 64"),
+        (error(&changed("password = \"secret\"\nserver_id", "server_id")), "source: password_file"),
+        (error(&format!("{MINIMAL}{MINIMAL}")), "used twice"),
+        (error(""), "no [[channel]]"),
+        (error("[[channel"), "line 1"),
+    ] {
+        assert!(message.contains(words), "{message:?} lacks {words:?}");
+        assert!(!message.contains('\n'), "{message:?}");
+    }
+}
+
+#[test]
+fn units_are_read() {
+    assert_eq!(Size::parse("64MiB"), Some(Size(64 << 20)));
+    assert_eq!(Size::parse("0"), Some(Size(0)));
+    assert_eq!(Size::parse("99999999999GiB"), None);
+    assert_eq!(DurationValue::parse("500ms"), Some(DurationValue(Duration::from_millis(500))));
+    assert_eq!(DurationValue::parse("2m"), Some(DurationValue(Duration::from_secs(120))));
+    assert_eq!(DurationValue::parse("5"), None);
+}
+
+#[test]
+fn a_small_event_memory_is_raised_with_a_warning() {
+    let text = format!("{MINIMAL}[channel.applier]\nevent_memory_limit = \"1MiB\"\n");
+    let config = Config::parse(&text).expect("valid");
+    assert_eq!(config.channels[0].event_memory_limit, 64 << 20);
+    assert_eq!(config.warnings.len(), 1);
+}

@@ -1,0 +1,135 @@
+//! Prometheus metrics, made from the same views as `/status` so that the two never disagree.
+
+use prometheus::core::{Collector, GenericCounterVec, GenericGaugeVec};
+use prometheus::{GaugeVec, IntCounterVec, IntGaugeVec, Opts, Registry, TextEncoder};
+
+use crate::view::{ChannelState, ChannelView};
+
+type Result<T> = std::result::Result<T, prometheus::Error>;
+
+/// A registry for one scrape.
+struct Scrape {
+    registry: Registry,
+}
+
+/// The text of one scrape.
+pub(crate) fn render(channels: &[ChannelView]) -> Result<String> {
+    let scrape = Scrape { registry: Registry::new() };
+    scrape.describe(channels)?;
+    let mut families = scrape.registry.gather();
+    families.extend(prometheus::default_registry().gather());
+    TextEncoder::new().encode_to_string(&families)
+}
+
+impl Scrape {
+    fn describe(&self, channels: &[ChannelView]) -> Result<()> {
+        let build = self.gauge("csa_build_info", "Always 1.", &["version"])?;
+        build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
+        let lag: GaugeVec = self.register(GenericGaugeVec::new(
+            Opts::new(
+                "csa_lag_seconds",
+                "Now minus the source's commit time of the oldest transaction not yet committed on \
+                 the target; absent while the source can't be reached and nothing is pending.",
+            ),
+            &["channel"],
+        )?)?;
+        let state = self.gauge("csa_channel_state", "1 for the state a channel is in.", &["channel", "state"])?;
+        for view in channels {
+            let channel = view.channel_name.as_str();
+            if let Some(seconds) = view.lag_seconds {
+                lag.with_label_values(&[channel]).set(seconds);
+            }
+            for one in ChannelState::ALL {
+                state
+                    .with_label_values(&[channel, one.name()])
+                    .set(i64::from(one == view.state));
+            }
+        }
+        self.gauges(channels)?;
+        self.counters(channels)
+    }
+
+    fn gauges(&self, channels: &[ChannelView]) -> Result<()> {
+        type Read = fn(&ChannelView) -> Option<u64>;
+        let rows: [(&str, &str, Read); 8] = [
+            ("csa_backlog_transactions", "Transactions received and not committed on the target.",
+                |v| v.backlog_transactions),
+            ("csa_backlog_bytes", "Bytes of their events.", |v| v.backlog_bytes),
+            ("csa_provider_connected", "1 while the source sends its stream.",
+                |v| Some(u64::from(v.connection.service_state == "ON"))),
+            ("csa_relaystore_bytes", "Bytes of all relay segments.", |v| Some(v.relay.bytes)),
+            ("csa_relaystore_segments", "Relay segments.", |v| Some(v.relay.segments)),
+            ("csa_relaystore_waiting", "1 while reception waits for space.",
+                |v| Some(u64::from(v.relay.waiting.is_some()))),
+            ("csa_scheduler_event_memory_bytes", "Bytes of events in flight.",
+                |v| Some(v.event_memory.held_bytes)),
+            ("csa_scheduler_event_memory_limit_bytes", "Limit of the bytes in flight.",
+                |v| Some(v.event_memory.limit_bytes)),
+        ];
+        for (name, help, read) in rows {
+            let gauge = self.gauge(name, help, &["channel"])?;
+            for view in channels {
+                if let Some(value) = read(view) {
+                    gauge
+                        .with_label_values(&[view.channel_name.as_str()])
+                        .set(i64::try_from(value).unwrap_or(i64::MAX));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn counters(&self, channels: &[ChannelView]) -> Result<()> {
+        type Read = fn(&ChannelView) -> u64;
+        let rows: [(&str, &str, Read); 9] = [
+            ("csa_provider_events_total", "Events received.", |v| v.connection.received_events_total),
+            ("csa_provider_bytes_total", "Bytes of events received.", |v| v.connection.received_bytes_total),
+            ("csa_provider_connects_total", "Dumps begun on a source.", |v| v.connection.connects_total),
+            ("csa_provider_checksum_failures_total", "Events that arrived damaged.",
+                |v| v.connection.checksum_failures_total),
+            ("csa_relaystore_syncs_total", "Syncs of relay segments.", |v| v.relay.syncs_total),
+            ("csa_applier_transactions_total", "Source transactions committed on the target.",
+                |v| v.applied_transactions_total),
+            ("csa_applier_groups_total", "Target transactions they were committed in.",
+                |v| v.applied_groups_total),
+            ("csa_applier_statements_total", "Statements executed that commit by themselves.",
+                |v| v.applied_statements_total),
+            ("csa_applier_retries_total", "Attempts repeated after a deadlock or lock wait.",
+                |v| v.applier.count_transactions_retries),
+        ];
+        for (name, help, read) in rows {
+            let counter: IntCounterVec =
+                self.register(GenericCounterVec::new(Opts::new(name, help), &["channel"])?)?;
+            for view in channels {
+                counter.with_label_values(&[view.channel_name.as_str()]).inc_by(read(view));
+            }
+        }
+        Ok(())
+    }
+
+    fn gauge(&self, name: &str, help: &str, labels: &[&str]) -> Result<IntGaugeVec> {
+        self.register(GenericGaugeVec::new(Opts::new(name, help), labels)?)
+    }
+
+    fn register<C: Collector + Clone + 'static>(&self, collector: C) -> Result<C> {
+        self.registry.register(Box::new(collector.clone()))?;
+        Ok(collector)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_lag_is_absent_and_a_known_one_is_not() {
+        let mut view = ChannelView { channel_name: "orders".to_owned(), ..ChannelView::default() };
+        let text = render(std::slice::from_ref(&view)).expect("renders");
+        assert!(!text.contains("csa_lag_seconds{"), "{text}");
+        view.lag_seconds = Some(0.5);
+        view.backlog_transactions = Some(7);
+        let text = render(&[view]).expect("renders");
+        assert!(text.contains("csa_lag_seconds{channel=\"orders\"} 0.5"), "{text}");
+        assert!(text.contains("csa_backlog_transactions{channel=\"orders\"} 7"), "{text}");
+    }
+}

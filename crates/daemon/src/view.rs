@@ -1,0 +1,138 @@
+//! What `/status` says of a channel, in the column names of the `performance_schema.replication_*`
+//! tables where they have one.
+
+use serde::{Deserialize, Serialize};
+
+/// `/status`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct StatusView {
+    pub(crate) daemon: DaemonView,
+    pub(crate) channels: Vec<ChannelView>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct DaemonView {
+    pub(crate) version: String,
+    pub(crate) pid: u32,
+    pub(crate) uptime_seconds: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum ChannelState {
+    #[default]
+    Starting,
+    WaitingForSource,
+    WaitingForTarget,
+    Running,
+    Stopped,
+    Failed,
+}
+
+impl ChannelState {
+    pub(crate) const ALL: [Self; 6] = [
+        Self::Starting,
+        Self::WaitingForSource,
+        Self::WaitingForTarget,
+        Self::Running,
+        Self::Stopped,
+        Self::Failed,
+    ];
+
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Starting => "starting",
+            Self::WaitingForSource => "waiting_for_source",
+            Self::WaitingForTarget => "waiting_for_target",
+            Self::Running => "running",
+            Self::Stopped => "stopped",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+/// One channel.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct ChannelView {
+    pub(crate) channel_name: String,
+    pub(crate) state: ChannelState,
+    /// The state in a sentence.
+    pub(crate) state_detail: String,
+    /// Now minus the source's commit time of the oldest transaction not committed on the target;
+    /// absent when nothing is pending and the source can't be reached.
+    pub(crate) lag_seconds: Option<f64>,
+    /// Received and not committed.
+    pub(crate) backlog_transactions: Option<u64>,
+    pub(crate) backlog_bytes: Option<u64>,
+    pub(crate) received_transaction_set: String,
+    pub(crate) applied_transaction_set: String,
+    pub(crate) applied_transactions_total: u64,
+    pub(crate) applied_groups_total: u64,
+    pub(crate) applied_statements_total: u64,
+    pub(crate) connection: ConnectionView,
+    pub(crate) relay: RelayView,
+    pub(crate) applier: ApplierView,
+    pub(crate) event_memory: EventMemoryView,
+    pub(crate) last_error: Option<ErrorView>,
+}
+
+/// After `replication_connection_status`.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct ConnectionView {
+    pub(crate) source: String,
+    pub(crate) source_uuid: Option<String>,
+    pub(crate) source_version: Option<String>,
+    pub(crate) service_state: String,
+    pub(crate) count_received_heartbeats: u64,
+    pub(crate) last_heartbeat_timestamp: Option<String>,
+    pub(crate) last_error_message: Option<String>,
+    pub(crate) last_error_timestamp: Option<String>,
+    pub(crate) last_queued_transaction: Option<String>,
+    pub(crate) last_queued_transaction_original_commit_timestamp: Option<String>,
+    pub(crate) last_queued_transaction_immediate_commit_timestamp: Option<String>,
+    pub(crate) queueing_transaction: Option<String>,
+    pub(crate) received_events_total: u64,
+    pub(crate) received_bytes_total: u64,
+    pub(crate) received_transactions_total: u64,
+    pub(crate) connects_total: u64,
+    pub(crate) checksum_failures_total: u64,
+}
+
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct RelayView {
+    pub(crate) segments: u64,
+    pub(crate) bytes: u64,
+    pub(crate) syncs_total: u64,
+    /// Why reception waits.
+    pub(crate) waiting: Option<String>,
+}
+
+/// After `replication_applier_status` and `replication_applier_status_by_worker`.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct ApplierView {
+    pub(crate) service_state: String,
+    pub(crate) count_transactions_retries: u64,
+    pub(crate) applying_transaction: Option<String>,
+    pub(crate) applying_transaction_start_apply_timestamp: Option<String>,
+    pub(crate) last_applied_transaction: Option<String>,
+    pub(crate) last_applied_transaction_original_commit_timestamp: Option<String>,
+    pub(crate) last_applied_transaction_immediate_commit_timestamp: Option<String>,
+    pub(crate) last_applied_transaction_start_apply_timestamp: Option<String>,
+    pub(crate) last_applied_transaction_end_apply_timestamp: Option<String>,
+    pub(crate) target_error_message: Option<String>,
+}
+
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct EventMemoryView {
+    pub(crate) held_bytes: u64,
+    pub(crate) peak_bytes: u64,
+    pub(crate) limit_bytes: u64,
+}
+
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct ErrorView {
+    pub(crate) number: u16,
+    pub(crate) message: String,
+    pub(crate) timestamp: String,
+    pub(crate) transaction: Option<String>,
+}
