@@ -1,1 +1,32 @@
-//! End-to-end tests.
+//! End-to-end tests: a real source, a real target, the daemon as a process, and at the end of each
+//! the contents of both servers compared. A missing server is a failure, never a skipped test.
+
+#[path = "e2e/bad_input.rs"]
+mod bad_input;
+#[path = "e2e/crash.rs"]
+mod crash;
+#[path = "e2e/fencing.rs"]
+mod fencing;
+#[path = "e2e/operation.rs"]
+mod operation;
+#[path = "e2e/replicate.rs"]
+mod replicate;
+#[path = "e2e/stream_errors.rs"]
+mod stream_errors;
+
+use std::time::Duration;
+
+use csa_tests::Daemon;
+
+/// Enough for any drain of these tests on a slow machine.
+const DRAIN: Duration = Duration::from_secs(120);
+
+/// Waits until the first channel is in `state`.
+async fn wait_state(daemon: &Daemon, channel: usize, state: &str) {
+    csa_tests::eventually(
+        &format!("state {state}"),
+        Duration::from_secs(60),
+        async || daemon.status()["channels"][channel]["state"] == state,
+    )
+    .await;
+}

@@ -1,1 +1,36 @@
-//! Test support.
+//! Test support: real MySQL servers in a sandbox, the daemon as a process, load, and the comparison
+//! of two servers. What goes wrong here ends the test: functions panic and say what they were doing.
+
+mod comparison;
+mod config;
+mod daemon;
+mod load;
+mod server;
+#[cfg(test)]
+mod tests;
+
+use std::time::{Duration, Instant};
+
+pub use comparison::{Compare, Compared, Difference, compare};
+pub use config::DaemonBuilder;
+pub use daemon::Daemon;
+pub use load::{Burst, Load, LoadOptions, LoadReport, Mix, prepare};
+pub use server::Server;
+
+/// Polls `condition` every 20 ms until it holds.
+///
+/// # Panics
+/// After `deadline`, naming `what`.
+pub async fn eventually<F>(what: &str, deadline: Duration, mut condition: F)
+where
+    F: AsyncFnMut() -> bool,
+{
+    let started = Instant::now();
+    while !condition().await {
+        assert!(
+            started.elapsed() < deadline,
+            "{what}: not within {deadline:?}"
+        );
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}

@@ -40,11 +40,13 @@ impl ControlSession {
     ) -> Result<Self> {
         let mut session = Session::connect(target).await?;
         lock(&mut session, channel).await?;
+        // Read before our own table adds to it.
+        let provisioned = target_executed(&mut session).await?;
         checkpoint::create(&mut session).await?;
         let known = checkpoint::newest(&mut session, channel, false).await?;
         let base = match known {
             Some(found) => found,
-            None => first_checkpoint(&mut session, channel, start, source_executed).await?,
+            None => first_checkpoint(channel, start, source_executed, provisioned)?,
         };
         add_rows(&mut session, channel, workers, &base).await?;
         let checkpoint = take_epoch(&mut session, channel).await?;
@@ -95,7 +97,7 @@ impl ControlSession {
 }
 
 /// Lock names end at 64 characters; a longer one keeps its start and a digest of the whole.
-fn lock_name(channel: &str) -> String {
+pub(crate) fn lock_name(channel: &str) -> String {
     const PREFIX: &str = "csa:";
     if PREFIX.len() + channel.len() <= 64 {
         return format!("{PREFIX}{channel}");
@@ -122,11 +124,11 @@ async fn lock(session: &mut Session, channel: &str) -> Result<()> {
     }
 }
 
-async fn first_checkpoint(
-    session: &mut Session,
+fn first_checkpoint(
     channel: &str,
     start: &StartFrom,
     source_executed: Option<&GtidSet>,
+    provisioned: GtidSet,
 ) -> Result<Checkpoint> {
     let executed = match (start, source_executed) {
         (StartFrom::Executed(set), _) => set.clone(),
@@ -137,7 +139,7 @@ async fn first_checkpoint(
                 what: "start_from = \"source\" needs the source, which can't be reached".to_owned(),
             });
         }
-        (StartFrom::Target, _) => target_executed(session).await?,
+        (StartFrom::Target, _) => provisioned,
     };
     Ok(Checkpoint { sequence: Sequence::default(), executed, epoch: 0 })
 }

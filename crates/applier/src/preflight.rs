@@ -1,11 +1,13 @@
 //! What must be true of a target before anything is written to it.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use crate::checkpoint;
-use crate::control::target_executed;
+use crate::control::{lock_name, target_executed};
 use crate::options::TargetOptions;
 use crate::session::{Session, is_login_refused};
+use crate::sql::quote;
 use crate::{Checkpoint, Error};
 use csa_provider::GtidSet;
 
@@ -31,6 +33,9 @@ pub enum PreflightError {
     #[error("{0}")]
     Refused(String),
 }
+
+/// Tenths of a second.
+const LOCK_PATIENCE: u32 = 30;
 
 type Result<T> = std::result::Result<T, PreflightError>;
 
@@ -106,6 +111,7 @@ async fn inspect(
         )));
     }
     grants.verify(address)?;
+    free_channel(session, channel).await?;
     let gtid_executed = target_executed(session).await.map_err(unreachable)?;
     let checkpoint = match checkpoint::exists(session).await.map_err(unreachable)? {
         true => checkpoint::newest(session, channel, false)
@@ -115,6 +121,27 @@ async fn inspect(
     };
     let warnings = warnings(session, target, &grants, log_bin, packet).await.map_err(unreachable)?;
     Ok(TargetFacts { version, gtid_executed, checkpoint, warnings })
+}
+
+/// A daemon that was just killed may hold the lock a moment longer.
+async fn free_channel(session: &mut Session, channel: &str) -> Result<()> {
+    let query = format!("SELECT IS_USED_LOCK({})", quote(&lock_name(channel)));
+    let mut holder = None;
+    for _ in 0..LOCK_PATIENCE {
+        let rows: Vec<Option<u64>> = session
+            .rows(&query)
+            .await
+            .map_err(|error| PreflightError::Unreachable(error.to_string()))?;
+        holder = rows.into_iter().next().flatten();
+        if holder.is_none() {
+            return Ok(());
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    Err(PreflightError::Refused(format!(
+        "another daemon holds it on this target (connection {} there); stop that one first",
+        holder.unwrap_or_default()
+    )))
 }
 
 async fn warnings(

@@ -1,0 +1,126 @@
+//! What an operator meets: stop and start, damage in the relay store, space limits, status.
+
+use std::time::Duration;
+
+use csa_tests::{Daemon, Load, LoadOptions, Server, compare, eventually, prepare};
+
+use crate::{DRAIN, wait_state};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stop_is_quick_and_clean_and_the_next_start_goes_on() {
+    let (source, target) = Server::pair(&[], &[]);
+    let options = LoadOptions::default();
+    prepare(&source, &options).await;
+    let load = Load::start(&source, &options);
+    let daemon = Daemon::builder(&source, &target).start();
+    wait_state(&daemon, 0, "running").await;
+    for _ in 0..3 {
+        tokio::time::sleep(Duration::from_millis(700)).await;
+        let started = std::time::Instant::now();
+        assert!(daemon.terminate().success(), "{}", daemon.log_tail());
+        assert!(
+            started.elapsed() < Duration::from_secs(5),
+            "{:?}",
+            started.elapsed()
+        );
+        daemon.start_again();
+    }
+    load.stop().await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    compare(&source, &target).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_relay_store_waits_and_a_damaged_one_is_fetched_again() {
+    let (source, target) = Server::pair(&[], &[]);
+    let options = LoadOptions::default();
+    prepare(&source, &options).await;
+    let daemon = Daemon::builder(&source, &target)
+        .set("relay.segment_size", "1MiB")
+        .set("relay.space_limit", "4MiB")
+        .start();
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    // With the target locked the store fills up.
+    let mut lock = target.conn().await;
+    mysql_async::prelude::Queryable::query_drop(&mut lock, "FLUSH TABLES WITH READ LOCK")
+        .await
+        .expect("locks");
+    let load = Load::start(&source, &options);
+    eventually(
+        "reception waits for space",
+        Duration::from_secs(60),
+        async || !daemon.status()["channels"][0]["relay"]["waiting"].is_null(),
+    )
+    .await;
+    load.stop().await;
+    let bytes = daemon.status()["channels"][0]["relay"]["bytes"]
+        .as_u64()
+        .expect("a number");
+    assert!(bytes <= 4 << 20, "{bytes}");
+    daemon.kill9();
+    // A byte in the middle of the store turns.
+    let relay = daemon.state_dir().join("test/relay");
+    let mut segments: Vec<_> = std::fs::read_dir(&relay)
+        .expect("readable")
+        .map(|entry| entry.expect("an entry").path())
+        .filter(|path| path.extension().is_some_and(|e| e == "relay"))
+        .collect();
+    segments.sort();
+    assert!(segments.len() > 2, "{segments:?}");
+    let path = &segments[1];
+    let mut bytes = std::fs::read(path).expect("readable");
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 4;
+    std::fs::write(path, bytes).expect("writable");
+    drop(lock);
+    daemon.start_again();
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    assert!(
+        daemon.log().contains("damaged at byte"),
+        "{}",
+        daemon.log_tail()
+    );
+    compare(&source, &target).await;
+    assert!(daemon.status()["channels"][0]["relay"]["segments"].as_u64() <= Some(2));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lag_is_zero_only_when_nothing_is_pending_and_the_source_is_heard() {
+    let (source, target) = Server::pair(&[], &[]);
+    source.exec("CREATE DATABASE d").await;
+    source.exec("CREATE TABLE d.t (id INT PRIMARY KEY)").await;
+    let daemon = Daemon::builder(&source, &target).start();
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    eventually("idle lag is 0", Duration::from_secs(10), async || {
+        daemon.status()["channels"][0]["lag_seconds"] == 0.0
+    })
+    .await;
+    assert!(
+        daemon
+            .metrics()
+            .contains("csa_lag_seconds{channel=\"test\"} 0\n")
+    );
+    // A row lock of somebody else on the target holds the channel up: lag grows.
+    let mut blocker = target.conn().await;
+    use mysql_async::prelude::Queryable as _;
+    blocker.query_drop("BEGIN").await.expect("begins");
+    blocker
+        .query_drop("INSERT INTO d.t VALUES (1)")
+        .await
+        .expect("inserts");
+    source.exec("INSERT INTO d.t VALUES (1)").await;
+    eventually("lag grows", Duration::from_secs(20), async || {
+        let view = &daemon.status()["channels"][0];
+        view["lag_seconds"].as_f64().is_some_and(|lag| lag > 2.0)
+            && view["backlog_transactions"] == 1
+    })
+    .await;
+    blocker.query_drop("ROLLBACK").await.expect("rolls back");
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    eventually("lag is 0 again", Duration::from_secs(10), async || {
+        daemon.status()["channels"][0]["lag_seconds"] == 0.0
+    })
+    .await;
+    assert_eq!(daemon.get("/readyz").map(|answer| answer.0), Some(200));
+    compare(&source, &target).await;
+}

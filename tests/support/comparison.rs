@@ -1,0 +1,186 @@
+//! Compares two servers: every definition and the content of every row.
+
+mod rows;
+mod schema;
+
+use std::fmt;
+
+use mysql_async::Conn;
+use mysql_async::prelude::Queryable;
+
+use crate::Server;
+
+/// What was found equal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Compared {
+    pub tables: u64,
+    pub rows: u64,
+}
+
+/// What differs, one sentence each.
+#[derive(Debug, Clone)]
+pub struct Difference {
+    pub compared: Compared,
+    pub differences: Vec<String>,
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{} differences:", self.differences.len())?;
+        self.differences
+            .iter()
+            .try_for_each(|text| write!(formatter, "\n- {text}"))
+    }
+}
+
+/// What to compare: all schemas but MySQL's own and `csa`, without users, unless told otherwise.
+#[derive(Debug, Clone, Default)]
+pub struct Compare {
+    users: bool,
+    ignored_schemas: Vec<String>,
+    ignored_tables: Vec<String>,
+}
+
+impl Compare {
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Accounts and grants too, except MySQL's own, root and the sandbox's.
+    #[must_use]
+    pub fn users(mut self) -> Self {
+        self.users = true;
+        self
+    }
+
+    /// Leaves out a schema.
+    #[must_use]
+    pub fn ignore_schema(mut self, schema: &str) -> Self {
+        self.ignored_schemas.push(schema.into());
+        self
+    }
+
+    /// Leaves out a table or view, named `schema.table`.
+    #[must_use]
+    pub fn ignore_table(mut self, table: &str) -> Self {
+        self.ignored_tables.push(table.into());
+        self
+    }
+
+    /// Compares; neither server may be changing.
+    ///
+    /// # Errors
+    /// All differences found.
+    ///
+    /// # Panics
+    /// If a query fails.
+    pub async fn run(&self, source: &Server, target: &Server) -> Result<Compared, Difference> {
+        let mut source = Side::connect(source).await;
+        let mut target = Side::connect(target).await;
+        let mut differences = Vec::new();
+        let (left, right) = tokio::join!(
+            schema::definitions(&mut source, self),
+            schema::definitions(&mut target, self)
+        );
+        schema::diff(&left, &right, &mut differences);
+        let (left, right) = tokio::join!(
+            schema::tables(&mut source, self),
+            schema::tables(&mut target, self)
+        );
+        let mut compared = Compared { tables: 0, rows: 0 };
+        // A table that only one side has is among the definitions.
+        for table in left.iter().filter(|table| right.contains(table)) {
+            compared.tables += 1;
+            compared.rows += rows::compare(&mut source, &mut target, table, &mut differences).await;
+        }
+        source.close().await;
+        target.close().await;
+        if differences.is_empty() {
+            Ok(compared)
+        } else {
+            Err(Difference {
+                compared,
+                differences,
+            })
+        }
+    }
+
+    fn ignores_schema(&self, schema: &str) -> bool {
+        const OWN: [&str; 5] = [
+            "mysql",
+            "sys",
+            "performance_schema",
+            "information_schema",
+            "csa",
+        ];
+        OWN.contains(&schema) || self.ignored_schemas.iter().any(|ignored| ignored == schema)
+    }
+
+    fn ignores_table(&self, schema: &str, table: &str) -> bool {
+        self.ignored_tables
+            .iter()
+            .any(|ignored| ignored.split_once('.') == Some((schema, table)))
+    }
+}
+
+/// Compares everything but users; see [`Compare`] for more.
+///
+/// # Panics
+/// With the differences if there are any.
+pub async fn compare(source: &Server, target: &Server) -> Compared {
+    match Compare::new().run(source, target).await {
+        Ok(compared) => compared,
+        Err(difference) => panic!("{} and {}: {difference}", source.name, target.name),
+    }
+}
+
+/// A session on one of the two servers.
+struct Side {
+    name: String,
+    conn: Conn,
+}
+
+impl Side {
+    async fn connect(server: &Server) -> Self {
+        let mut side = Self {
+            name: server.name.clone(),
+            conn: server.conn().await,
+        };
+        // A zone without gaps, and no mode that changes how values or definitions are written.
+        side.run("SET time_zone='+00:00', sql_mode='', print_identified_with_as_hex=ON")
+            .await;
+        side.run("SET NAMES utf8mb4").await;
+        side
+    }
+
+    async fn run(&mut self, sql: &str) {
+        if let Err(error) = self.conn.query_drop(sql).await {
+            panic!("on {}: {error}\n{sql}", self.name);
+        }
+    }
+
+    async fn rows<T>(&mut self, sql: &str) -> Vec<T>
+    where
+        T: mysql_async::prelude::FromRow + Send + 'static,
+    {
+        match self.conn.query(sql).await {
+            Ok(rows) => rows,
+            Err(error) => panic!("on {}: {error}\n{sql}", self.name),
+        }
+    }
+
+    async fn close(self) {
+        let _ = self.conn.disconnect().await;
+    }
+}
+
+/// A name in backticks.
+fn quote(name: &str) -> String {
+    format!("`{}`", name.replace('`', "``"))
+}
+
+/// A string literal; needs a session without `NO_BACKSLASH_ESCAPES`.
+fn literal(text: &str) -> String {
+    format!("'{}'", text.replace('\\', "\\\\").replace('\'', "''"))
+}

@@ -1,0 +1,160 @@
+//! The daemon's configuration file as tests need it.
+
+use std::net::TcpListener;
+
+use toml::{Table, Value};
+
+use crate::{Daemon, Server};
+
+/// Builds a configuration: test defaults, then what the test sets.
+#[derive(Debug, Clone)]
+pub struct DaemonBuilder {
+    pub(crate) daemon: Table,
+    pub(crate) channels: Vec<Table>,
+    pub(crate) admin_port: u16,
+    pub(crate) environment: Vec<(String, String)>,
+    state_dir_is_set: bool,
+}
+
+impl DaemonBuilder {
+    /// One channel named `test` from `source` to `target`.
+    #[must_use]
+    pub fn new(source: &Server, target: &Server) -> Self {
+        let admin_port = free_port();
+        let mut daemon = Table::new();
+        daemon.insert(
+            "admin_listen".into(),
+            format!("127.0.0.1:{admin_port}").into(),
+        );
+        daemon.insert("log_filter".into(), "info".into());
+        let builder = Self {
+            daemon,
+            channels: Vec::new(),
+            admin_port,
+            environment: Vec::new(),
+            state_dir_is_set: false,
+        };
+        builder.channel("test", source, target)
+    }
+
+    /// Adds a channel; what is set afterwards belongs to it.
+    #[must_use]
+    pub fn channel(mut self, name: &str, source: &Server, target: &Server) -> Self {
+        let server_id = i64::from(self.admin_port) * 100 + self.channels.len() as i64;
+        self.channels.push(Table::new());
+        self.set("name", name)
+            .set("source.host", "127.0.0.1")
+            .set("source.port", i64::from(source.port))
+            .set("source.user", "repl")
+            .set("source.password", "repl_pw")
+            .set("source.server_id", server_id)
+            .set("source.connect_retry", "100ms")
+            .set("source.heartbeat_interval", "1s")
+            .set("target.host", "127.0.0.1")
+            .set("target.port", i64::from(target.port))
+            .set("target.user", "csa")
+            .set("target.password", "csa_pw")
+            .set("relay.min_free_disk", "0")
+    }
+
+    /// Sets a key of the channel added last, or of `[daemon]` for a path such as
+    /// `daemon.log_filter`.
+    ///
+    /// # Panics
+    /// If a part of the path is not a table.
+    #[must_use]
+    pub fn set(mut self, path: &str, value: impl Into<Value>) -> Self {
+        self.put(path, value.into());
+        self
+    }
+
+    pub(crate) fn put(&mut self, path: &str, value: Value) {
+        self.state_dir_is_set |= path == "daemon.state_dir";
+        let (table, key) = self.locate(path);
+        table.insert(key, value);
+    }
+
+    /// Removes a key, for tests of defaults and of missing keys.
+    ///
+    /// # Panics
+    /// If a part of the path is not a table.
+    #[must_use]
+    pub fn unset(mut self, path: &str) -> Self {
+        let (table, key) = self.locate(path);
+        table.remove(&key);
+        self
+    }
+
+    /// Sets a variable in the daemon's environment.
+    #[must_use]
+    pub fn env(mut self, name: &str, value: &str) -> Self {
+        self.environment.push((name.into(), value.into()));
+        self
+    }
+
+    /// Starts the daemon and waits until its admin port answers.
+    ///
+    /// # Panics
+    /// With its log if it does not come up.
+    #[track_caller]
+    #[must_use]
+    pub fn start(self) -> Daemon {
+        let daemon = Daemon::new(self);
+        daemon.start_again();
+        daemon
+    }
+
+    /// Starts the daemon, which is expected to end by itself with `code`; returns its stderr.
+    ///
+    /// # Panics
+    /// If it ends otherwise, or not within 30 s.
+    #[track_caller]
+    #[must_use]
+    pub fn run_expect_exit(self, code: i32) -> String {
+        Daemon::new(self).run_expect_exit(code)
+    }
+
+    /// The table that holds the path's last part. Missing tables on the way are made.
+    fn locate(&mut self, path: &str) -> (&mut Table, String) {
+        let (mut table, path) = match path.strip_prefix("daemon.") {
+            Some(rest) => (&mut self.daemon, rest),
+            None => (self.channels.last_mut().expect("a channel"), path),
+        };
+        let (parents, key) = path.rsplit_once('.').unwrap_or(("", path));
+        for part in parents.split('.').filter(|part| !part.is_empty()) {
+            table = table
+                .entry(part)
+                .or_insert_with(|| Table::new().into())
+                .as_table_mut()
+                .unwrap_or_else(|| panic!("{part} in {path} is not a table"));
+        }
+        (table, key.to_owned())
+    }
+
+    pub(crate) fn channel_name(&self) -> String {
+        let name = self
+            .channels
+            .first()
+            .and_then(|channel| channel.get("name"));
+        name.and_then(Value::as_str).unwrap_or_default().to_owned()
+    }
+
+    /// The file's text.
+    pub(crate) fn render(&self, state_dir: &str) -> String {
+        let mut daemon = self.daemon.clone();
+        if !self.state_dir_is_set {
+            daemon.insert("state_dir".into(), state_dir.into());
+        }
+        let mut root = Table::new();
+        root.insert("daemon".into(), daemon.into());
+        let channels = self.channels.iter().cloned().map(Value::from);
+        root.insert("channel".into(), Value::Array(channels.collect()));
+        root.to_string()
+    }
+}
+
+/// A port nothing listens on at this moment.
+pub(crate) fn free_port() -> u16 {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("binding a free port");
+    listener.local_addr().expect("the address bound").port()
+}

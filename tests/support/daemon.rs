@@ -1,0 +1,416 @@
+//! The daemon as a process of its own.
+
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use mysql_async::Conn;
+use mysql_async::prelude::Queryable;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::{DaemonBuilder, Server};
+
+/// How long a start, a stop or an expected exit may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Lines of the log shown in a panic.
+const LOG_TAIL: usize = 60;
+
+/// A `csa-daemon` with its configuration and state in a temporary directory; killed when dropped.
+#[derive(Debug)]
+pub struct Daemon {
+    builder: Mutex<DaemonBuilder>,
+    directory: TempDir,
+    child: Mutex<Option<Child>>,
+    http: ureq::Agent,
+}
+
+impl Daemon {
+    /// See [`DaemonBuilder::new`].
+    #[must_use]
+    pub fn builder(source: &Server, target: &Server) -> DaemonBuilder {
+        DaemonBuilder::new(source, target)
+    }
+
+    /// A daemon that is not running yet.
+    pub(crate) fn new(builder: DaemonBuilder) -> Self {
+        let config = ureq::Agent::config_builder()
+            .timeout_global(Some(Duration::from_secs(5)))
+            .http_status_as_error(false)
+            .proxy(None)
+            .build();
+        Self {
+            builder: Mutex::new(builder),
+            directory: TempDir::with_prefix("csa-daemon-").expect("a temporary directory"),
+            child: Mutex::new(None),
+            http: config.new_agent(),
+        }
+    }
+
+    /// `CSA_DAEMON_BIN`, otherwise `csa-daemon` in the target directory of this executable.
+    ///
+    /// # Panics
+    /// If there is none.
+    #[track_caller]
+    #[must_use]
+    pub fn executable() -> PathBuf {
+        if let Some(path) = std::env::var_os("CSA_DAEMON_BIN") {
+            return path.into();
+        }
+        let own = std::env::current_exe().expect("the path of this executable");
+        let mut directory = own.parent().unwrap_or(Path::new("."));
+        // Test executables lie in deps/ below the binaries.
+        if directory.ends_with("deps") {
+            directory = directory.parent().unwrap_or(directory);
+        }
+        let path = directory.join("csa-daemon");
+        assert!(
+            path.exists(),
+            "{} is missing: build it first (cargo build -p csa-daemon) or set CSA_DAEMON_BIN",
+            path.display()
+        );
+        path
+    }
+
+    /// Changes the configuration file for the next start. Paths as in [`DaemonBuilder::set`].
+    pub fn set(&self, path: &str, value: impl Into<toml::Value>) {
+        guard(&self.builder).put(path, value.into());
+    }
+
+    /// The configuration file.
+    #[must_use]
+    pub fn config_path(&self) -> PathBuf {
+        self.directory.path().join("csa-daemon.toml")
+    }
+
+    /// The state directory, unless the test set another.
+    #[must_use]
+    pub fn state_dir(&self) -> PathBuf {
+        self.directory.path().join("state")
+    }
+
+    /// Starts it with the configuration and state it has, and waits until its admin port answers.
+    ///
+    /// # Panics
+    /// With its log if it runs already or does not come up.
+    #[track_caller]
+    pub fn start_again(&self) {
+        self.spawn();
+        let started = Instant::now();
+        while self.get("/healthz").is_none() {
+            if let Some(status) = self.exited() {
+                panic!(
+                    "csa-daemon ended at its start: {status}\n{}",
+                    self.log_tail()
+                );
+            }
+            if started.elapsed() > PATIENCE {
+                panic!(
+                    "csa-daemon opened no admin port in {PATIENCE:?}\n{}",
+                    self.log_tail()
+                );
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Starts it without waiting for anything.
+    ///
+    /// # Panics
+    /// If it runs already or can't be started.
+    #[track_caller]
+    pub fn spawn(&self) {
+        let mut child = guard(&self.child);
+        assert!(child.is_none(), "csa-daemon is already running");
+        let builder = guard(&self.builder);
+        fs::create_dir_all(self.state_dir()).expect("creating the state directory");
+        let config = self.config_path();
+        fs::write(&config, builder.render(&self.state_dir().to_string_lossy()))
+            .expect("writing the configuration");
+        fs::set_permissions(&config, fs::Permissions::from_mode(0o600))
+            .expect("setting the configuration's mode");
+        let log = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(self.log_path());
+        let log: File = log.expect("opening the log");
+        let command = Command::new(Self::executable())
+            .arg("--config")
+            .arg(&config)
+            .arg("run")
+            .envs(
+                builder
+                    .environment
+                    .iter()
+                    .map(|(name, value)| (name, value)),
+            )
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().expect("the log a second time"))
+            .stderr(log)
+            // Ctrl-C is for this process, which then ends the daemon.
+            .process_group(0)
+            .spawn();
+        *child = Some(command.expect("starting csa-daemon"));
+    }
+
+    /// Starts it and waits for it to end with `code`; returns what it wrote.
+    ///
+    /// # Panics
+    /// If it ends otherwise, or not within 30 s.
+    #[track_caller]
+    #[must_use]
+    pub fn run_expect_exit(&self, code: i32) -> String {
+        let before = self.log().len();
+        self.spawn();
+        let status = self.wait_exit(PATIENCE);
+        let log = self.log().split_off(before);
+        assert_eq!(
+            status.code(),
+            Some(code),
+            "csa-daemon ended with {status}\n{log}"
+        );
+        log
+    }
+
+    /// `kill -9`.
+    ///
+    /// # Panics
+    /// If it is not running.
+    #[track_caller]
+    pub fn kill9(&self) {
+        let mut child = guard(&self.child)
+            .take()
+            .expect("csa-daemon is not running");
+        child.kill().expect("killing csa-daemon");
+        child.wait().expect("waiting for csa-daemon");
+    }
+
+    /// `SIGTERM`, and how it ended.
+    ///
+    /// # Panics
+    /// If it is not running or does not end within 30 s.
+    #[track_caller]
+    pub fn terminate(&self) -> ExitStatus {
+        self.signal("TERM");
+        self.wait_exit(PATIENCE)
+    }
+
+    /// Sends a signal, named as `kill` names it.
+    ///
+    /// # Panics
+    /// If it is not running.
+    #[track_caller]
+    pub fn signal(&self, signal: &str) {
+        let pid = self.pid().expect("csa-daemon is not running");
+        let sent = Command::new("kill")
+            .arg(format!("-{signal}"))
+            .arg(pid.to_string())
+            .status();
+        assert!(
+            sent.expect("running kill").success(),
+            "kill -{signal} {pid} failed"
+        );
+    }
+
+    /// Waits until it ends by itself.
+    ///
+    /// # Panics
+    /// If it is not running or does not end in time.
+    #[track_caller]
+    pub fn wait_exit(&self, deadline: Duration) -> ExitStatus {
+        let started = Instant::now();
+        loop {
+            if let Some(status) = self.exited() {
+                *guard(&self.child) = None;
+                return status;
+            }
+            if started.elapsed() > deadline {
+                panic!(
+                    "csa-daemon did not end within {deadline:?}\n{}",
+                    self.log_tail()
+                );
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Its process id while it has not been waited for.
+    #[must_use]
+    pub fn pid(&self) -> Option<u32> {
+        guard(&self.child).as_ref().map(Child::id)
+    }
+
+    /// How it ended, if it did; the process is kept for [`Daemon::wait_exit`].
+    #[track_caller]
+    fn exited(&self) -> Option<ExitStatus> {
+        let mut child = guard(&self.child);
+        let child = child.as_mut().expect("csa-daemon is not running");
+        child.try_wait().expect("asking how csa-daemon is")
+    }
+
+    /// Status code and body of a path on the admin port; `None` when it does not answer.
+    #[must_use]
+    pub fn get(&self, path: &str) -> Option<(u16, String)> {
+        let port = guard(&self.builder).admin_port;
+        let mut response = self
+            .http
+            .get(format!("http://127.0.0.1:{port}{path}"))
+            .call()
+            .ok()?;
+        let body = response.body_mut().read_to_string().ok()?;
+        Some((response.status().as_u16(), body))
+    }
+
+    /// `/status`; `None` when the admin port does not answer.
+    #[must_use]
+    pub fn try_status(&self) -> Option<Value> {
+        let (code, body) = self.get("/status")?;
+        if code == 200 {
+            serde_json::from_str(&body).ok()
+        } else {
+            None
+        }
+    }
+
+    /// `/status`.
+    ///
+    /// # Panics
+    /// With the log when the admin port does not answer.
+    #[track_caller]
+    #[must_use]
+    pub fn status(&self) -> Value {
+        self.try_status()
+            .unwrap_or_else(|| panic!("no /status\n{}", self.log_tail()))
+    }
+
+    /// `/metrics`.
+    ///
+    /// # Panics
+    /// With the log when the admin port does not answer.
+    #[track_caller]
+    #[must_use]
+    pub fn metrics(&self) -> String {
+        match self.get("/metrics") {
+            Some((200, body)) => body,
+            other => panic!("no /metrics: {other:?}\n{}", self.log_tail()),
+        }
+    }
+
+    /// Where stdout and stderr go.
+    #[must_use]
+    pub fn log_path(&self) -> PathBuf {
+        self.directory.path().join("csa-daemon.log")
+    }
+
+    /// Everything it has written, over all its starts.
+    #[must_use]
+    pub fn log(&self) -> String {
+        let bytes = fs::read(self.log_path()).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// The end of the log, with a heading.
+    #[must_use]
+    pub fn log_tail(&self) -> String {
+        let log = self.log();
+        let lines: Vec<&str> = log.lines().collect();
+        let tail = &lines[lines.len().saturating_sub(LOG_TAIL)..];
+        format!("--- end of the daemon's log ---\n{}", tail.join("\n"))
+    }
+
+    /// Waits until everything that the source has executed at the call is in the checkpoint of the
+    /// first channel. The target may be away in between.
+    ///
+    /// # Panics
+    /// With log and status after `deadline`, or when the daemon ends.
+    pub async fn wait_drained(&self, source: &Server, target: &Server, deadline: Duration) {
+        let channel = guard(&self.builder).channel_name();
+        self.wait_channel_drained(&channel, source, target, deadline)
+            .await;
+    }
+
+    /// [`Daemon::wait_drained`] for the channel named.
+    ///
+    /// # Panics
+    /// As there.
+    pub async fn wait_channel_drained(
+        &self,
+        channel: &str,
+        source: &Server,
+        target: &Server,
+        deadline: Duration,
+    ) {
+        let wanted = source.gtid_executed().await;
+        let started = Instant::now();
+        let mut conn = None;
+        let mut checkpoint = None;
+        loop {
+            match is_applied(&mut conn, target, channel, &wanted).await {
+                Ok((true, _)) => return,
+                Ok((false, at)) => checkpoint = at,
+                // The target or the table is not there (yet): a new session next time.
+                Err(_) => conn = None,
+            }
+            let ended = if self.pid().is_some() {
+                self.exited()
+            } else {
+                None
+            };
+            if ended.is_some() || started.elapsed() > deadline {
+                panic!(
+                    "channel {channel} not drained in {:?} (daemon: {})\nsource: {wanted}\n\
+                     checkpoint: {}\nstatus: {:#}\n{}",
+                    started.elapsed(),
+                    ended.map_or("running".into(), |status| status.to_string()),
+                    checkpoint.as_deref().unwrap_or("none"),
+                    self.try_status().unwrap_or_default(),
+                    self.log_tail()
+                );
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+/// Whether the newest checkpoint covers `wanted`, and the checkpoint.
+async fn is_applied(
+    conn: &mut Option<Conn>,
+    target: &Server,
+    channel: &str,
+    wanted: &str,
+) -> Result<(bool, Option<String>), mysql_async::Error> {
+    let mut session = match conn.take() {
+        Some(session) => session,
+        None => Conn::new(target.opts()).await?,
+    };
+    let row: Option<(bool, String)> = session
+        .exec_first(
+            "SELECT GTID_SUBSET(?, gtid_executed), gtid_executed FROM csa.checkpoint \
+             WHERE channel = ? ORDER BY sequence DESC LIMIT 1",
+            (wanted, channel),
+        )
+        .await?;
+    *conn = Some(session);
+    Ok(row.map_or((false, None), |(applied, at)| (applied, Some(at))))
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        if let Some(mut child) = guard(&self.child).take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        if std::thread::panicking() {
+            eprintln!("{}", self.log_tail());
+        }
+    }
+}
+
+/// A panic in another thread leaves nothing half done behind these locks.
+fn guard<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

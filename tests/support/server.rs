@@ -1,0 +1,216 @@
+//! A throw-away MySQL server, started by `tests/sandbox/mysql-sandbox`.
+
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use mysql_async::prelude::{FromValue, Queryable};
+use mysql_async::{Conn, Opts, OptsBuilder};
+
+static NUMBER: AtomicU32 = AtomicU32::new(0);
+
+/// A running (or stopped) server with its own data directory; deleted when dropped.
+#[derive(Debug)]
+pub struct Server {
+    /// Unique among all test processes of the machine.
+    pub name: String,
+    /// On 127.0.0.1; it is also the `server_id`.
+    pub port: u16,
+    pub socket: PathBuf,
+    pub data_directory: PathBuf,
+    /// The error log of mysqld.
+    pub log: PathBuf,
+}
+
+impl Server {
+    /// Starts a server with the options added to the sandbox's own.
+    ///
+    /// # Panics
+    /// With the script's message when it does not start.
+    #[track_caller]
+    #[must_use]
+    pub fn start(name: &str, options: &[&str]) -> Self {
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("{name}-{}-{number}", std::process::id());
+        let mut arguments = vec!["start", &name];
+        if !options.is_empty() {
+            arguments.push("--");
+            arguments.extend(options);
+        }
+        let output = run_script(&arguments).unwrap_or_else(|message| {
+            // What it left behind; that it may have left nothing is fine.
+            let _ = run_script(&["destroy", &name]);
+            panic!("{message}")
+        });
+        let field = |key: &str| {
+            output
+                .lines()
+                .find_map(|line| line.strip_prefix(key)?.strip_prefix('='))
+                .unwrap_or_else(|| panic!("mysql-sandbox start printed no {key}:\n{output}"))
+        };
+        Self {
+            port: field("PORT").parse().expect("a port number"),
+            socket: field("SOCKET").into(),
+            data_directory: field("DATADIR").into(),
+            log: field("LOG").into(),
+            name,
+        }
+    }
+
+    /// Starts a source and a target at the same time.
+    ///
+    /// # Panics
+    /// As [`Server::start`].
+    #[must_use]
+    pub fn pair(source_options: &[&str], target_options: &[&str]) -> (Self, Self) {
+        std::thread::scope(|scope| {
+            let source = scope.spawn(|| Self::start("source", source_options));
+            let target = scope.spawn(|| Self::start("target", target_options));
+            // Both are joined before either's panic goes on, so that neither server is left behind.
+            let (source, target) = (source.join(), target.join());
+            let rethrow = |panic| std::panic::resume_unwind(panic);
+            (
+                source.unwrap_or_else(rethrow),
+                target.unwrap_or_else(rethrow),
+            )
+        })
+    }
+
+    /// A clean shutdown.
+    ///
+    /// # Panics
+    /// If it does not end.
+    #[track_caller]
+    pub fn stop(&self) {
+        self.script("stop");
+    }
+
+    /// `kill -9`.
+    ///
+    /// # Panics
+    /// If it does not end.
+    #[track_caller]
+    pub fn kill9(&self) {
+        self.script("kill");
+    }
+
+    /// Starts it again, shutting it down first if it runs: same port, data and options.
+    ///
+    /// # Panics
+    /// If it does not start.
+    #[track_caller]
+    pub fn restart(&self) {
+        self.script("restart");
+    }
+
+    /// `CSA_SANDBOX` if set, otherwise the script of this source tree.
+    #[must_use]
+    pub fn script_path() -> PathBuf {
+        std::env::var_os("CSA_SANDBOX").map_or_else(
+            || Path::new(env!("CARGO_MANIFEST_DIR")).join("sandbox/mysql-sandbox"),
+            PathBuf::from,
+        )
+    }
+
+    #[track_caller]
+    fn script(&self, command: &str) {
+        if let Err(message) = run_script(&[command, &self.name]) {
+            panic!("{message}");
+        }
+    }
+
+    /// Connection options: TCP, as admin.
+    #[must_use]
+    pub fn opts(&self) -> Opts {
+        self.opts_as("admin", "admin_pw")
+    }
+
+    /// Connection options: TCP, as the user given.
+    #[must_use]
+    pub fn opts_as(&self, user: &str, password: &str) -> Opts {
+        OptsBuilder::default()
+            .ip_or_hostname("127.0.0.1")
+            .tcp_port(self.port)
+            .user(Some(user))
+            .pass(Some(password))
+            .prefer_socket(false)
+            .into()
+    }
+
+    /// A new session of admin.
+    ///
+    /// # Panics
+    /// If the server refuses it.
+    pub async fn conn(&self) -> Conn {
+        match Conn::new(self.opts()).await {
+            Ok(conn) => conn,
+            Err(error) => panic!("connecting to {}: {error}", self.name),
+        }
+    }
+
+    /// Runs statements (several, separated by semicolons, are fine) in a session of their own.
+    ///
+    /// # Panics
+    /// If one fails.
+    pub async fn exec(&self, sql: &str) {
+        let mut conn = self.conn().await;
+        if let Err(error) = conn.query_drop(sql).await {
+            panic!("on {}: {error}\n{sql}", self.name);
+        }
+        let _ = conn.disconnect().await;
+    }
+
+    /// The first column of the first row.
+    ///
+    /// # Panics
+    /// If the query fails or returns no row.
+    pub async fn value<T: FromValue + Send + 'static>(&self, sql: &str) -> T {
+        let mut conn = self.conn().await;
+        let value = match conn.query_first::<T, _>(sql).await {
+            Ok(Some(value)) => value,
+            Ok(None) => panic!("on {}: no row\n{sql}", self.name),
+            Err(error) => panic!("on {}: {error}\n{sql}", self.name),
+        };
+        let _ = conn.disconnect().await;
+        value
+    }
+
+    /// `@@gtid_executed`, without newlines.
+    ///
+    /// # Panics
+    /// If the query fails.
+    pub async fn gtid_executed(&self) -> String {
+        self.value::<String>("SELECT REPLACE(@@GLOBAL.gtid_executed, '\n', '')")
+            .await
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Err(message) = run_script(&["destroy", &self.name]) {
+            eprintln!("{message}");
+        }
+    }
+}
+
+/// Runs the script; the error holds what it wrote to stderr.
+fn run_script(arguments: &[&str]) -> Result<String, String> {
+    let script = Server::script_path();
+    let output = Command::new(&script)
+        .args(arguments)
+        .env("CSA_SANDBOX_OWNER", std::process::id().to_string())
+        // Ctrl-C is for this process, which then destroys its servers in order.
+        .process_group(0)
+        .output()
+        .map_err(|error| format!("running {}: {error}", script.display()))?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    Err(format!(
+        "mysql-sandbox {}: {}\n{}",
+        arguments.join(" "),
+        output.status,
+        String::from_utf8_lossy(&output.stderr)
+    ))
+}

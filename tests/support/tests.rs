@@ -1,0 +1,212 @@
+//! The support library against real servers: a comparison that sees nothing proves nothing.
+
+use std::time::Duration;
+
+use mysql_async::prelude::Queryable;
+
+use crate::{Compare, LoadOptions, Server, compare, prepare};
+use crate::{Difference, Load};
+
+/// A column of every type.
+const EVERY_TYPE: &str = "CREATE DATABASE d; CREATE TABLE d.t (\
+    id INT UNSIGNED PRIMARY KEY AUTO_INCREMENT, ti TINYINT, bi BIGINT UNSIGNED, de DECIMAL(30,10), \
+    fl FLOAT, dou DOUBLE, bits BIT(33), yr YEAR, da DATE, ti6 TIME(6), dt DATETIME(6), \
+    ts TIMESTAMP(3) NULL, ch CHAR(9), vc VARCHAR(99) CHARACTER SET utf16, lat VARCHAR(9) CHARACTER \
+    SET latin1, bin BINARY(4), vb VARBINARY(9), tx TEXT, bl LONGBLOB, en ENUM('','a','b'), \
+    se SET('x','y'), js JSON, ge GEOMETRY, ve VECTOR(2), \
+    gen INT GENERATED ALWAYS AS (ti+1) VIRTUAL, inv INT INVISIBLE)";
+const ROW: &str = "INSERT INTO d.t (ti,bi,de,fl,dou,bits,yr,da,ti6,dt,ts,ch,vc,lat,bin,vb,tx,bl,en,\
+    se,js,ge,ve,inv) VALUES (1,18446744073709551615,1.5,0.1,1e300,0x1ffffffff,2026,'2026-01-02',\
+    '-838:59:58.5','2026-01-02 03:04:05.123456','2026-01-02 03:04:05.123','a ','ä€😀','é',0x0001,\
+    0x00ff,REPEAT('t',500),REPEAT(0x00,70000),'a','x,y','{\"a\": [1, 2.5, null]}',\
+    ST_GeomFromText('POINT(1 2)', 4326),STRING_TO_VECTOR('[1,2]'),7),\
+    (NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,\
+    NULL,NULL,NULL,NULL,NULL)";
+
+/// One change of the first row that each must be seen.
+const CHANGES: [&str; 26] = [
+    "ti=2",
+    "bi=18446744073709551614",
+    "de=1.5000000001",
+    "fl=0.10000001",
+    "dou=1.0000000000000002e300",
+    "bits=0x1fffffffe",
+    "yr=2025",
+    "da='2026-01-03'",
+    "ti6='-838:59:58.500001'",
+    "dt='2026-01-02 03:04:05.123457'",
+    "ts='2026-01-02 03:04:05.124'",
+    "ch='A'",
+    "vc='ä€😁'",
+    "lat='e'",
+    "bin=0x0002",
+    "vb=0x00ff00",
+    "tx=CONCAT(REPEAT('t',499),'u')",
+    "bl=CONCAT(REPEAT(0x00,69999),0x01)",
+    "en=''",
+    "en='b'",
+    "se='x'",
+    "js='{\"a\": [1, 2.5]}'",
+    "ge=ST_GeomFromText('POINT(1 3)', 4326)",
+    "ge=ST_GeomFromText('POINT(1 2)', 0)",
+    "ve=STRING_TO_VECTOR('[1,3]')",
+    "inv=NULL",
+];
+
+fn unequal(outcome: Result<crate::Compared, Difference>, change: &str) -> String {
+    outcome.expect_err(change).to_string()
+}
+
+#[tokio::test]
+async fn comparison_sees_every_difference() {
+    let (source, target) = Server::pair(&[], &[]);
+    for server in [&source, &target] {
+        server.exec(EVERY_TYPE).await;
+        server.exec(ROW).await;
+        server
+            .exec("CREATE TABLE d.bag (a INT); INSERT INTO d.bag VALUES (1),(2),(2)")
+            .await;
+    }
+    // The counter of a table is not content, the time of creation of a trigger neither.
+    target
+        .exec("INSERT INTO d.t (id) VALUES (50); DELETE FROM d.t WHERE id=50")
+        .await;
+    let compared = compare(&source, &target).await;
+    assert_eq!((compared.tables, compared.rows), (2, 5));
+
+    let mut conn = target.conn().await;
+    conn.query_drop("SET explicit_defaults_for_timestamp=ON")
+        .await
+        .unwrap();
+    conn.query_drop("CREATE TABLE d.copy LIKE d.t")
+        .await
+        .unwrap();
+    conn.query_drop("DROP TABLE d.copy").await.unwrap();
+    for change in CHANGES {
+        conn.query_drop(format!("UPDATE d.t SET {change} WHERE id=1"))
+            .await
+            .unwrap();
+        let text = unequal(Compare::new().run(&source, &target).await, "multiplicity");
+        assert!(
+            text.contains("table d.t: 2 rows on the source, 2 on the target"),
+            "{text}"
+        );
+        assert!(
+            text.contains("source: id=1, ") && !text.contains("id=2"),
+            "{change}: {text}"
+        );
+        conn.query_drop("DELETE FROM d.t; ALTER TABLE d.t AUTO_INCREMENT=1")
+            .await
+            .unwrap();
+        conn.query_drop(ROW).await.unwrap();
+        compare(&source, &target).await;
+    }
+    // The same values, held in other numbers.
+    conn.query_drop("UPDATE d.bag SET a=1 WHERE a=2 LIMIT 1")
+        .await
+        .unwrap();
+    let text = unequal(Compare::new().run(&source, &target).await, "multiplicity");
+    assert!(
+        text.contains("d.bag") && text.contains("source: a=2"),
+        "{text}"
+    );
+    let compared = Compare::new()
+        .ignore_table("d.bag")
+        .run(&source, &target)
+        .await;
+    assert_eq!(compared.expect("the rest is equal").tables, 1);
+}
+
+#[tokio::test]
+async fn comparison_sees_definitions_and_accounts() {
+    let (source, target) = Server::pair(&[], &[]);
+    let objects = [
+        "CREATE DATABASE d",
+        "CREATE TABLE d.t (a INT PRIMARY KEY AUTO_INCREMENT, b INT)",
+        "CREATE VIEW d.v AS SELECT a FROM d.t",
+        "CREATE PROCEDURE d.p() SELECT 1",
+        "CREATE FUNCTION d.f() RETURNS INT DETERMINISTIC RETURN 1",
+        "CREATE TRIGGER d.g BEFORE INSERT ON d.t FOR EACH ROW SET NEW.b=1",
+        "CREATE EVENT d.e ON SCHEDULE EVERY 1 DAY STARTS '2030-01-01 00:00:00' DO SELECT 1",
+        "SET GLOBAL log_bin_trust_function_creators=ON",
+    ];
+    for statement in objects {
+        source.exec(statement).await;
+        target.exec(statement).await;
+    }
+    compare(&source, &target).await;
+    for (change, name) in [
+        ("ALTER DATABASE d CHARACTER SET latin1", "schema d:"),
+        ("ALTER TABLE d.t ADD KEY (b)", "table d.t:"),
+        ("ALTER VIEW d.v AS SELECT b FROM d.t", "view d.v:"),
+        ("DROP PROCEDURE d.p", "procedure d.p: only on the source"),
+        ("DROP FUNCTION d.f", "function d.f: only on the source"),
+        ("DROP TRIGGER d.g", "trigger d.g: only on the source"),
+        ("ALTER EVENT d.e DISABLE", "event d.e:"),
+        ("CREATE DATABASE z", "schema z: only on the target"),
+    ] {
+        target.exec(change).await;
+        let text = unequal(Compare::new().run(&source, &target).await, change);
+        assert!(text.contains(name), "{name} in {text}");
+    }
+    source
+        .exec("CREATE USER u@'%' IDENTIFIED BY 'p'; CREATE ROLE r; GRANT r TO u@'%'")
+        .await;
+    target
+        .exec("CREATE USER u@'%' IDENTIFIED BY 'p'; CREATE ROLE r")
+        .await;
+    let compared = Compare::new()
+        .ignore_schema("d")
+        .users()
+        .run(&source, &target)
+        .await;
+    let text = unequal(compared, "a grant");
+    assert!(text.contains("grants of 'u'@'%':"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn load_counts_what_it_commits_and_survives_a_restart() {
+    let server = Server::start("load", &[]);
+    let options = LoadOptions {
+        rate: Some(200.0),
+        ..LoadOptions::default()
+    };
+    prepare(&server, &options).await;
+    let load = Load::start(&server, &options);
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let early = load.committed();
+    assert!(
+        (200..=450).contains(&early),
+        "{early} transactions in 2 s at 200 per second"
+    );
+    tokio::task::block_in_place(|| {
+        server.kill9();
+        server.restart();
+    });
+    crate::eventually("the load goes on", Duration::from_secs(10), async || {
+        load.committed() > early + 100
+    })
+    .await;
+    let report = load.stop().await;
+    let counted: u64 = server.value("SELECT SUM(n) FROM sbtest.counter").await;
+    // A commit whose answer was lost is counted by the server only.
+    assert!(
+        (report.committed..=report.committed + 4).contains(&counted),
+        "{report:?} {counted}"
+    );
+    assert!(report.errors > 0);
+    let money: u64 = server
+        .value("SELECT SUM(balance) FROM sbtest.account")
+        .await;
+    assert_eq!(money, options.accounts * 1_000);
+    assert!(server.gtid_executed().await.contains(":1-"));
+    let tls: String = {
+        let mut conn = server.conn().await;
+        let row: Option<(String, String)> = conn
+            .query_first("SHOW GLOBAL STATUS LIKE 'Ssl_server_not_after'")
+            .await
+            .unwrap();
+        row.unwrap().1
+    };
+    assert!(!tls.is_empty(), "the sandbox's servers offer TLS");
+}
