@@ -87,11 +87,11 @@ async fn a_transaction_of_one_gibibyte_is_streamed() {
         .set("applier.event_memory_limit", "64MiB")
         .set("relay.segment_size", "32MiB")
         .start();
-    // 128 rows of 8 MiB, as one statement.
-    let rows = "WITH RECURSIVE n AS (SELECT 1 i UNION ALL SELECT i + 1 FROM n WHERE i < 128)";
+    // 1000 rows of a little over 1 MiB, as one statement.
+    let rows = "WITH RECURSIVE n AS (SELECT 1 i UNION ALL SELECT i + 1 FROM n WHERE i < 1000)";
     source
         .exec(&format!(
-            "INSERT INTO large.t (b) {rows} SELECT REPEAT(CHAR(i + 32), 8388608) FROM n"
+            "INSERT INTO large.t (b) {rows} SELECT REPEAT(CHAR(i % 90 + 32), 1073742) FROM n"
         ))
         .await;
     daemon
@@ -110,7 +110,7 @@ async fn a_transaction_of_one_gibibyte_is_streamed() {
     };
     let (expected, found) = (digest(&source).await, digest(&target).await);
     assert_eq!(expected, found);
-    assert_eq!(found.map(|f| f.2), Some(1 << 30));
+    assert!(found.as_ref().is_some_and(|f| f.2 > 1 << 30), "{found:?}");
     let limit = (64 + 100) << 20;
     assert!(peak < limit, "peak RSS {} MiB", peak >> 20);
     println!("peak RSS {} MiB", peak >> 20);

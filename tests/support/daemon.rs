@@ -20,12 +20,41 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Lines of the log shown in a panic.
 const LOG_TAIL: usize = 60;
 
+/// The process, and one that kills it when this process goes without running its destructors.
+#[derive(Debug)]
+struct Running {
+    child: Child,
+    guard: Child,
+}
+
+impl Running {
+    fn new(child: Child) -> Self {
+        // Its stdin ends when this process does.
+        let guard = Command::new("sh")
+            .args(["-c", "read -r _; kill -9 \"$0\"", &child.id().to_string()])
+            .stdin(Stdio::piped())
+            .process_group(0)
+            .spawn()
+            .expect("starting the daemon's guard");
+        Self { child, guard }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.guard.kill();
+        let _ = self.guard.wait();
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
 /// A `csa-daemon` with its configuration and state in a temporary directory; killed when dropped.
 #[derive(Debug)]
 pub struct Daemon {
     builder: Mutex<DaemonBuilder>,
     directory: TempDir,
-    child: Mutex<Option<Child>>,
+    child: Mutex<Option<Running>>,
     http: ureq::Agent,
 }
 
@@ -154,7 +183,7 @@ impl Daemon {
             // Ctrl-C is for this process, which then ends the daemon.
             .process_group(0)
             .spawn();
-        *child = Some(command.expect("starting csa-daemon"));
+        *child = Some(Running::new(command.expect("starting csa-daemon")));
     }
 
     /// Starts it and waits for it to end with `code`; returns what it wrote.
@@ -182,11 +211,11 @@ impl Daemon {
     /// If it is not running.
     #[track_caller]
     pub fn kill9(&self) {
-        let mut child = guard(&self.child)
-            .take()
-            .expect("csa-daemon is not running");
-        child.kill().expect("killing csa-daemon");
-        child.wait().expect("waiting for csa-daemon");
+        drop(
+            guard(&self.child)
+                .take()
+                .expect("csa-daemon is not running"),
+        );
     }
 
     /// `SIGTERM`, and how it ended.
@@ -241,15 +270,17 @@ impl Daemon {
     /// Its process id while it has not been waited for.
     #[must_use]
     pub fn pid(&self) -> Option<u32> {
-        guard(&self.child).as_ref().map(Child::id)
+        guard(&self.child)
+            .as_ref()
+            .map(|running| running.child.id())
     }
 
     /// How it ended, if it did; the process is kept for [`Daemon::wait_exit`].
     #[track_caller]
     fn exited(&self) -> Option<ExitStatus> {
-        let mut child = guard(&self.child);
-        let child = child.as_mut().expect("csa-daemon is not running");
-        child.try_wait().expect("asking how csa-daemon is")
+        let mut running = guard(&self.child);
+        let running = running.as_mut().expect("csa-daemon is not running");
+        running.child.try_wait().expect("asking how csa-daemon is")
     }
 
     /// Status code and body of a path on the admin port; `None` when it does not answer.
@@ -400,10 +431,7 @@ async fn is_applied(
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        if let Some(mut child) = guard(&self.child).take() {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
+        drop(guard(&self.child).take());
         if std::thread::panicking() {
             eprintln!("{}", self.log_tail());
         }

@@ -29,9 +29,9 @@ pub enum Error {
         #[source]
         source: mysql_async::Error,
     },
-    /// A transaction failed on the target.
-    #[error("transaction {gtid} failed on the target: error {code}: {message}")]
-    Transaction { gtid: String, code: u16, message: String },
+    /// A transaction failed on the target; `of` says what it was about.
+    #[error("transaction {gtid} ({of}) failed on the target: error {code}: {message}")]
+    Transaction { gtid: String, of: String, code: u16, message: String },
     /// Another daemon owns the channel, or took it over.
     #[error("channel {channel}: {what}")]
     Fenced { channel: String, what: String },

@@ -240,6 +240,7 @@ fn named(gtid: &str, error: Error) -> Error {
     match error.code() {
         Some(code) if !matches!(error, Error::Transaction { .. }) => Error::Transaction {
             gtid: gtid.to_owned(),
+            of: "a statement".to_owned(),
             code,
             message: server_message(&error),
         },

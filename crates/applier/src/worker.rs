@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use csa_provider::GtidSet;
+use csa_provider::{EventType, GtidSet, TableMap};
 use csa_scheduler::{AdmittedTransaction, Group, Sequence, flattened_events};
 use rand::Rng as _;
 use tokio::sync::mpsc;
@@ -258,9 +258,33 @@ fn is_of_one_transaction(error: &Error) -> bool {
 fn named(transaction: &AdmittedTransaction, error: &Error) -> Error {
     Error::Transaction {
         gtid: transaction.relayed.header.gtid.to_string(),
+        of: tables_of(transaction),
         code: error.code().unwrap_or_default(),
         message: server_message(error),
     }
+}
+
+/// The tables a transaction writes, as far as a line has room for them.
+fn tables_of(transaction: &AdmittedTransaction) -> String {
+    const NAMED_MAX: usize = 5;
+    let mut tables: Vec<String> = Vec::new();
+    for event in flattened_events(&transaction.relayed).map_while(|event| event.ok()) {
+        if event.event_type() != EventType::TABLE_MAP {
+            continue;
+        }
+        let Ok(map) = TableMap::parse(event.body()) else { continue };
+        let name = |bytes| String::from_utf8_lossy(bytes).into_owned();
+        let table = format!("{}.{}", name(map.schema), name(map.table));
+        if !tables.contains(&table) {
+            tables.push(table);
+        }
+        if tables.len() > NAMED_MAX {
+            tables.truncate(NAMED_MAX);
+            tables.push("…".to_owned());
+            break;
+        }
+    }
+    format!("row changes of {}", tables.join(", "))
 }
 
 /// The server's text without the driver's words around it.

@@ -21,7 +21,8 @@ pub use bytes_reader::Malformed;
 pub use connection::{ConnectionError, SourceConnection};
 pub use event::{
     ChecksumAlgorithm, EventError, EventHeader, EventType, FormatDescription, PayloadEvents,
-    QueryCharset, QueryEvent, RawEvent, SessionContext, TransactionHeader, TransactionPayload,
+    QueryCharset, QueryEvent, RawEvent, SessionContext, TableMap, TransactionHeader,
+    TransactionPayload,
 };
 pub use gtid::{Gtid, GtidSet, Interval, InvalidTag, ParseGtidError, Tag, Uuid};
 pub use options::{SourceOptions, TlsMode};

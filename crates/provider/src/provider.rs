@@ -29,14 +29,20 @@ pub enum Error {
         #[source]
         source: EventError,
     },
-    /// The source no longer has what we lack.
-    #[error("source {address} has purged transactions that are needed: {message}")]
-    Purged { address: String, message: String },
+    /// The source ends the stream for good: purged transactions that are needed, an anonymous
+    /// transaction, an unreadable binary log.
+    #[error("source {address} can't go on after {at}: {message}{advice}")]
+    Refused { address: String, at: String, message: String, advice: &'static str },
     #[error("spool: {0}")]
     Sink(#[from] SinkError),
 }
 
-/// Server error: needed binary log files are gone, or the request can't be served at all.
+/// What to do about a refusal, found by what the server's text speaks of.
+const ADVICE: [(&str, &str); 2] = [
+    ("anonymous", "; set gtid_mode=ON on the source, then provision the target again"),
+    ("purged", "; provision the target again (clone or dump) and start from its gtid_executed"),
+];
+/// Server error: the binary log can't be served.
 const SOURCE_FATAL: u16 = 1236;
 
 /// Receives a channel's stream until told to stop.
@@ -182,8 +188,13 @@ impl Provider {
                 LinkEnd::Fault(ConnectionError::Event(source))
             }
             ConnectionError::Server { code: SOURCE_FATAL, message } => {
-                let address = self.status.view().address;
-                LinkEnd::Fatal(Error::Purged { address, message })
+                let advice = ADVICE.iter().find(|(word, _)| message.contains(word));
+                LinkEnd::Fatal(Error::Refused {
+                    address: self.status.view().address,
+                    at: self.assembler.position(),
+                    message,
+                    advice: advice.map_or("", |(_, advice)| advice),
+                })
             }
             other => LinkEnd::Fault(other),
         }

@@ -8,6 +8,7 @@ mod header;
 mod payload;
 mod query;
 mod raw;
+mod table_map;
 
 #[cfg(test)]
 mod tests;
@@ -19,6 +20,7 @@ pub use header::EventHeader;
 pub use payload::{PayloadEvents, TransactionPayload};
 pub use query::{QueryCharset, QueryEvent, SessionContext};
 pub use raw::{ChecksumAlgorithm, RawEvent};
+pub use table_map::TableMap;
 
 use crate::bytes_reader::Malformed;
 

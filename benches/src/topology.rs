@@ -1,0 +1,36 @@
+//! A source, a target, and what the daemon between them says of itself.
+
+use anyhow::{Context, Result};
+use csa_tests::{Daemon, Server};
+
+/// Starts both servers; blocking work is kept off the runtime, so that Ctrl-C is heard.
+pub(crate) async fn servers() -> Result<(Server, Server)> {
+    tokio::task::spawn_blocking(|| Server::pair(&[], &[]))
+        .await
+        .context("starting the servers")
+}
+
+/// What `/status` said of the first channel.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Sample {
+    /// Absent while the daemon does not know it.
+    pub(crate) lag_seconds: Option<f64>,
+    pub(crate) backlog_transactions: u64,
+    pub(crate) backlog_bytes: u64,
+    pub(crate) applied_transactions: u64,
+}
+
+impl Sample {
+    /// `None` when the daemon does not answer.
+    pub(crate) fn take(daemon: &Daemon) -> Option<Self> {
+        let status = daemon.try_status()?;
+        let channel = &status["channels"][0];
+        let number = |key: &str| channel[key].as_u64();
+        Some(Self {
+            lag_seconds: channel["lag_seconds"].as_f64(),
+            backlog_transactions: number("backlog_transactions").unwrap_or(0),
+            backlog_bytes: number("backlog_bytes").unwrap_or(0),
+            applied_transactions: number("applied_transactions_total")?,
+        })
+    }
+}

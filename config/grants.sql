@@ -1,0 +1,14 @@
+-- On the source.
+CREATE USER 'repl'@'%' IDENTIFIED BY 'change me';
+GRANT REPLICATION SLAVE ON *.* TO 'repl'@'%';
+
+-- On the target. Rows and the checkpoint:
+CREATE USER 'csa'@'%' IDENTIFIED BY 'change me';
+GRANT SELECT, INSERT, UPDATE, DELETE, CREATE ON *.* TO 'csa'@'%';
+GRANT REPLICATION_APPLIER, SESSION_VARIABLES_ADMIN ON *.* TO 'csa'@'%';
+-- Replicated DDL:
+GRANT DROP, ALTER, INDEX, REFERENCES, CREATE VIEW, SHOW VIEW, CREATE ROUTINE, ALTER ROUTINE, TRIGGER, EVENT,
+      EXECUTE ON *.* TO 'csa'@'%';
+GRANT SET_ANY_DEFINER, ALLOW_NONEXISTENT_DEFINER ON *.* TO 'csa'@'%';
+-- Replicated account management, only if the source's accounts are to be the target's:
+-- GRANT CREATE USER, ROLE_ADMIN ON *.* TO 'csa'@'%' WITH GRANT OPTION;
