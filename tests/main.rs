@@ -23,10 +23,8 @@ const DRAIN: Duration = Duration::from_secs(120);
 
 /// Waits until the first channel is in `state`.
 async fn wait_state(daemon: &Daemon, channel: usize, state: &str) {
-    csa_tests::eventually(
-        &format!("state {state}"),
-        Duration::from_secs(60),
-        async || daemon.status()["channels"][channel]["state"] == state,
-    )
+    csa_tests::eventually(&format!("state {state}"), Duration::from_secs(60), async || {
+        daemon.status()["channels"][channel]["state"] == state
+    })
     .await;
 }

@@ -2,6 +2,7 @@
 
 mod progress;
 
+use std::ops::Range;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -28,6 +29,9 @@ pub(crate) struct Options {
     /// Length of the burst in the middle, in seconds.
     #[arg(long, default_value_t = 5)]
     burst_seconds: u64,
+    /// Kill the daemon at the start of the burst and start it again after so many seconds.
+    #[arg(long, default_value_t = 0)]
+    outage_seconds: u64,
     /// Sessions on the source.
     #[arg(long, default_value_t = 32)]
     clients: u32,
@@ -66,6 +70,12 @@ impl Options {
         }
     }
 
+    /// When the daemon is to be away, from the start of the load.
+    fn outage(&self) -> Range<Duration> {
+        let start = Duration::from_secs(self.seconds.saturating_sub(self.burst_seconds) / 2);
+        start..start + Duration::from_secs(self.outage_seconds)
+    }
+
     fn patience(&self) -> Duration {
         Duration::from_secs(self.drain_seconds)
     }
@@ -75,10 +85,7 @@ impl Options {
 pub(crate) async fn run(options: &Options) -> Result<ExitCode> {
     println!("starting a source and a target");
     let (source, target) = servers().await?;
-    println!(
-        "source on port {}, target on port {}",
-        source.port, target.port
-    );
+    println!("source on port {}, target on port {}", source.port, target.port);
     let builder =
         Daemon::builder(&source, &target).set("applier.worker_count", i64::from(options.workers));
     let daemon = tokio::task::spawn_blocking(move || builder.start())
@@ -87,18 +94,25 @@ pub(crate) async fn run(options: &Options) -> Result<ExitCode> {
     let load_options = options.load();
     println!("filling {} tables of {} rows", options.tables, options.rows);
     prepare(&source, &load_options).await;
-    daemon
-        .wait_drained(&source, &target, options.patience())
-        .await;
+    daemon.wait_drained(&source, &target, options.patience()).await;
 
     let mut progress = Progress::new();
     let load = Load::start(&source, &load_options);
-    let end = Instant::now() + Duration::from_secs(options.seconds);
-    while Instant::now() < end {
+    let started = Instant::now();
+    while started.elapsed() < Duration::from_secs(options.seconds) {
         tokio::time::sleep(TICK).await;
+        // A start waits for the admin port, and a kill for the process.
+        match (options.outage().contains(&started.elapsed()), daemon.pid()) {
+            (true, Some(_)) => tokio::task::block_in_place(|| daemon.kill9()),
+            (false, None) => tokio::task::block_in_place(|| daemon.start_again()),
+            _ => {}
+        }
         progress.tick(Sample::take(&daemon), load.committed());
     }
     let report = load.stop().await;
+    if daemon.pid().is_none() {
+        tokio::task::block_in_place(|| daemon.start_again());
+    }
     let drain = drain(&daemon, &source, &target, options, &mut progress, &report).await;
     progress.finish();
 
@@ -122,10 +136,7 @@ pub(crate) async fn run(options: &Options) -> Result<ExitCode> {
         }
         Err(difference) => {
             let compared = difference.compared;
-            println!(
-                "DIFFERENT: {} tables, {} rows",
-                compared.tables, compared.rows
-            );
+            println!("DIFFERENT: {} tables, {} rows", compared.tables, compared.rows);
             println!("{difference}");
             ExitCode::FAILURE
         }

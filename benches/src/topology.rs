@@ -5,9 +5,7 @@ use csa_tests::{Daemon, Server};
 
 /// Starts both servers; blocking work is kept off the runtime, so that Ctrl-C is heard.
 pub(crate) async fn servers() -> Result<(Server, Server)> {
-    tokio::task::spawn_blocking(|| Server::pair(&[], &[]))
-        .await
-        .context("starting the servers")
+    tokio::task::spawn_blocking(|| Server::pair(&[], &[])).await.context("starting the servers")
 }
 
 /// What `/status` said of the first channel.

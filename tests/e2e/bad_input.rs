@@ -5,20 +5,12 @@ use csa_tests::{Daemon, DaemonBuilder, Server};
 /// The daemon refuses, says why on one line, and has written neither here nor there.
 async fn refused(builder: DaemonBuilder, target: &Server, words: &[&str]) {
     let state = tempfile::tempdir().expect("a temporary directory");
-    let said = builder
-        .set("daemon.state_dir", state.path().display().to_string())
-        .run_expect_exit(2);
-    let lines: Vec<&str> = said
-        .lines()
-        .filter(|line| line.starts_with("csa-daemon: "))
-        .collect();
+    let said =
+        builder.set("daemon.state_dir", state.path().display().to_string()).run_expect_exit(2);
+    let lines: Vec<&str> = said.lines().filter(|line| line.starts_with("csa-daemon: ")).collect();
     assert_eq!(lines.len(), 1, "{said}");
     for word in words {
-        assert!(
-            lines[0].contains(word),
-            "{word:?} is missing in: {}",
-            lines[0]
-        );
+        assert!(lines[0].contains(word), "{word:?} is missing in: {}", lines[0]);
     }
     let files = std::fs::read_dir(state.path()).expect("readable").count();
     assert_eq!(files, 0, "the state directory was written to");
@@ -39,63 +31,29 @@ async fn wrong_settings_and_servers_are_refused() {
     )
     .await;
     let login = |side: &str| builder().set(&format!("{side}.password"), "wrong");
-    refused(
-        login("source"),
-        &target,
-        &["refused user 'repl'", "[channel.source]"],
-    )
-    .await;
-    refused(
-        login("target"),
-        &target,
-        &["refused user 'csa'", "[channel.target]"],
-    )
-    .await;
+    refused(login("source"), &target, &["refused user 'repl'", "[channel.source]"]).await;
+    refused(login("target"), &target, &["refused user 'csa'", "[channel.target]"]).await;
     let same_id = i64::from(source.value::<u32>("SELECT @@server_id").await);
-    refused(
-        builder().set("source.server_id", same_id),
-        &target,
-        &["server_id", "another value"],
-    )
-    .await;
+    refused(builder().set("source.server_id", same_id), &target, &["server_id", "another value"])
+        .await;
 
-    source
-        .exec("CREATE USER weak@'%' IDENTIFIED BY 'weak_pw'")
-        .await;
+    source.exec("CREATE USER weak@'%' IDENTIFIED BY 'weak_pw'").await;
     let weak = |side: &str| {
-        builder()
-            .set(&format!("{side}.user"), "weak")
-            .set(&format!("{side}.password"), "weak_pw")
+        builder().set(&format!("{side}.user"), "weak").set(&format!("{side}.password"), "weak_pw")
     };
-    refused(
-        weak("source"),
-        &target,
-        &["GRANT REPLICATION SLAVE ON *.* TO 'weak'@'%'"],
-    )
-    .await;
-    target
-        .exec("CREATE USER weak@'%' IDENTIFIED BY 'weak_pw'")
-        .await;
+    refused(weak("source"), &target, &["GRANT REPLICATION SLAVE ON *.* TO 'weak'@'%'"]).await;
+    target.exec("CREATE USER weak@'%' IDENTIFIED BY 'weak_pw'").await;
     target.exec("GRANT SELECT, INSERT ON *.* TO weak@'%'").await;
     let grant = "GRANT UPDATE, DELETE, CREATE, REPLICATION_APPLIER ON *.* TO 'weak'@'%'";
     refused(weak("target"), &target, &[grant]).await;
 
     source.exec("SET GLOBAL binlog_format=STATEMENT").await;
-    refused(
-        builder(),
-        &target,
-        &["binlog_format=STATEMENT", "SET PERSIST binlog_format=ROW"],
-    )
-    .await;
+    refused(builder(), &target, &["binlog_format=STATEMENT", "SET PERSIST binlog_format=ROW"])
+        .await;
     source.exec("SET GLOBAL binlog_format=ROW").await;
 
     target.exec("SET GLOBAL super_read_only=ON").await;
-    refused(
-        builder(),
-        &target,
-        &["super_read_only", "SET GLOBAL super_read_only=OFF"],
-    )
-    .await;
+    refused(builder(), &target, &["super_read_only", "SET GLOBAL super_read_only=OFF"]).await;
     target.exec("SET GLOBAL read_only=OFF").await;
 
     source.exec("CREATE DATABASE gone").await;
@@ -103,10 +61,8 @@ async fn wrong_settings_and_servers_are_refused() {
     let file: String = {
         use mysql_async::prelude::Queryable as _;
         let mut conn = source.conn().await;
-        let row: Option<mysql_async::Row> = conn
-            .query_first("SHOW BINARY LOG STATUS")
-            .await
-            .expect("a status");
+        let row: Option<mysql_async::Row> =
+            conn.query_first("SHOW BINARY LOG STATUS").await.expect("a status");
         row.and_then(|row| row.get(0)).expect("a file name")
     };
     source.exec(&format!("PURGE BINARY LOGS TO '{file}'")).await;
@@ -116,10 +72,5 @@ async fn wrong_settings_and_servers_are_refused() {
     for mode in ["ON_PERMISSIVE", "OFF_PERMISSIVE", "OFF"] {
         source.exec(&format!("SET GLOBAL gtid_mode={mode}")).await;
     }
-    refused(
-        builder(),
-        &target,
-        &["source", "gtid_mode=OFF", "enforce_gtid_consistency=ON"],
-    )
-    .await;
+    refused(builder(), &target, &["source", "gtid_mode=OFF", "enforce_gtid_consistency=ON"]).await;
 }

@@ -12,10 +12,7 @@ async fn a_second_daemon_on_the_channel_refuses_to_start() {
     let daemon = Daemon::builder(&source, &target).start();
     wait_state(&daemon, 0, "running").await;
     let said = Daemon::builder(&source, &target).run_expect_exit(2);
-    assert!(
-        said.contains("channel \"test\": another daemon holds it"),
-        "{said}"
-    );
+    assert!(said.contains("channel \"test\": another daemon holds it"), "{said}");
     assert_eq!(daemon.status()["channels"][0]["state"], "running");
 }
 
@@ -34,15 +31,9 @@ async fn a_stalled_daemon_whose_lock_was_lost_cannot_commit() {
     second.wait_drained(&source, &target, DRAIN).await;
     // What the stalled one receives now it would apply a second time.
     stalled.signal("CONT");
-    eventually(
-        "the stalled daemon notices",
-        Duration::from_secs(30),
-        async || {
-            stalled
-                .try_status()
-                .is_some_and(|status| status["channels"][0]["state"] == "failed")
-        },
-    )
+    eventually("the stalled daemon notices", Duration::from_secs(30), async || {
+        stalled.try_status().is_some_and(|status| status["channels"][0]["state"] == "failed")
+    })
     .await;
     let error = stalled.status()["channels"][0]["last_error"]["message"].to_string();
     assert!(error.contains("another daemon"), "{error}");

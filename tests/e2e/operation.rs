@@ -18,11 +18,7 @@ async fn a_stop_is_quick_and_clean_and_the_next_start_goes_on() {
         tokio::time::sleep(Duration::from_millis(700)).await;
         let started = std::time::Instant::now();
         assert!(daemon.terminate().success(), "{}", daemon.log_tail());
-        assert!(
-            started.elapsed() < Duration::from_secs(5),
-            "{:?}",
-            started.elapsed()
-        );
+        assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
         daemon.start_again();
     }
     load.stop().await;
@@ -46,16 +42,12 @@ async fn a_full_relay_store_waits_and_a_damaged_one_is_fetched_again() {
         .await
         .expect("locks");
     let load = Load::start(&source, &options);
-    eventually(
-        "reception waits for space",
-        Duration::from_secs(60),
-        async || !daemon.status()["channels"][0]["relay"]["waiting"].is_null(),
-    )
+    eventually("reception waits for space", Duration::from_secs(60), async || {
+        !daemon.status()["channels"][0]["relay"]["waiting"].is_null()
+    })
     .await;
     load.stop().await;
-    let bytes = daemon.status()["channels"][0]["relay"]["bytes"]
-        .as_u64()
-        .expect("a number");
+    let bytes = daemon.status()["channels"][0]["relay"]["bytes"].as_u64().expect("a number");
     assert!(bytes <= 4 << 20, "{bytes}");
     daemon.kill9();
     // A byte in the middle of the store turns.
@@ -75,11 +67,7 @@ async fn a_full_relay_store_waits_and_a_damaged_one_is_fetched_again() {
     drop(lock);
     daemon.start_again();
     daemon.wait_drained(&source, &target, DRAIN).await;
-    assert!(
-        daemon.log().contains("damaged at byte"),
-        "{}",
-        daemon.log_tail()
-    );
+    assert!(daemon.log().contains("damaged at byte"), "{}", daemon.log_tail());
     compare(&source, &target).await;
     assert!(daemon.status()["channels"][0]["relay"]["segments"].as_u64() <= Some(2));
 }
@@ -95,19 +83,12 @@ async fn lag_is_zero_only_when_nothing_is_pending_and_the_source_is_heard() {
         daemon.status()["channels"][0]["lag_seconds"] == 0.0
     })
     .await;
-    assert!(
-        daemon
-            .metrics()
-            .contains("csa_lag_seconds{channel=\"test\"} 0\n")
-    );
+    assert!(daemon.metrics().contains("csa_lag_seconds{channel=\"test\"} 0\n"));
     // A row lock of somebody else on the target holds the channel up: lag grows.
     let mut blocker = target.conn().await;
     use mysql_async::prelude::Queryable as _;
     blocker.query_drop("BEGIN").await.expect("begins");
-    blocker
-        .query_drop("INSERT INTO d.t VALUES (1)")
-        .await
-        .expect("inserts");
+    blocker.query_drop("INSERT INTO d.t VALUES (1)").await.expect("inserts");
     source.exec("INSERT INTO d.t VALUES (1)").await;
     eventually("lag grows", Duration::from_secs(20), async || {
         let view = &daemon.status()["channels"][0];

@@ -11,9 +11,7 @@ use crate::DRAIN;
 async fn run_script(server: &Server, script: &str) {
     let mut conn = server.conn().await;
     for statement in script.split("\n/\n") {
-        conn.query_drop(statement)
-            .await
-            .unwrap_or_else(|error| panic!("{statement}: {error}"));
+        conn.query_drop(statement).await.unwrap_or_else(|error| panic!("{statement}: {error}"));
     }
     conn.disconnect().await.expect("disconnects");
 }
@@ -29,9 +27,8 @@ async fn every_type_every_key_and_ddl_between_the_dml() {
     let compared = compared.unwrap_or_else(|difference| panic!("{difference}"));
     assert!(compared.tables >= 16 && compared.rows >= 40, "{compared:?}");
     // The trigger's row came as a row of the source; the target's own trigger must not fire.
-    let fired: u64 = target
-        .value("SELECT COUNT(*) FROM everything.keyless WHERE b = 'trigger'")
-        .await;
+    let fired: u64 =
+        target.value("SELECT COUNT(*) FROM everything.keyless WHERE b = 'trigger'").await;
     assert_eq!(fired, 1);
     assert_eq!(daemon.status()["channels"][0]["state"], "running");
 }
@@ -66,13 +63,8 @@ async fn a_load_with_a_burst_in_it() {
     let view = &daemon.status()["channels"][0];
     assert_eq!(view["backlog_transactions"], 0);
     let groups = view["applied_groups_total"].as_u64().expect("a number");
-    let transactions = view["applied_transactions_total"]
-        .as_u64()
-        .expect("a number");
-    assert!(
-        groups < transactions,
-        "transactions share groups: {groups} of {transactions}"
-    );
+    let transactions = view["applied_transactions_total"].as_u64().expect("a number");
+    assert!(groups < transactions, "transactions share groups: {groups} of {transactions}");
 }
 
 /// A gibibyte in one transaction passes without ever being in memory.
@@ -80,9 +72,7 @@ async fn a_load_with_a_burst_in_it() {
 async fn a_transaction_of_one_gibibyte_is_streamed() {
     let (source, target) = Server::pair(&[], &[]);
     source.exec("CREATE DATABASE large").await;
-    source
-        .exec("CREATE TABLE large.t (id INT PRIMARY KEY AUTO_INCREMENT, b LONGBLOB)")
-        .await;
+    source.exec("CREATE TABLE large.t (id INT PRIMARY KEY AUTO_INCREMENT, b LONGBLOB)").await;
     let daemon = Daemon::builder(&source, &target)
         .set("applier.event_memory_limit", "64MiB")
         .set("relay.segment_size", "32MiB")
@@ -94,18 +84,14 @@ async fn a_transaction_of_one_gibibyte_is_streamed() {
             "INSERT INTO large.t (b) {rows} SELECT REPEAT(CHAR(i % 90 + 32), 1073742) FROM n"
         ))
         .await;
-    daemon
-        .wait_drained(&source, &target, Duration::from_secs(300))
-        .await;
+    daemon.wait_drained(&source, &target, Duration::from_secs(300)).await;
     let peak = peak_rss_bytes(daemon.pid().expect("running"));
     let sum = "SELECT COUNT(*), SUM(CRC32(b)), SUM(LENGTH(b)) FROM large.t";
     let digest = |server: &Server| {
         let server = server.opts();
         async move {
             let mut conn = mysql_async::Conn::new(server).await.expect("connects");
-            conn.query_first::<(u64, String, u64), _>(sum)
-                .await
-                .expect("a digest")
+            conn.query_first::<(u64, String, u64), _>(sum).await.expect("a digest")
         }
     };
     let (expected, found) = (digest(&source).await, digest(&target).await);
@@ -119,15 +105,7 @@ async fn a_transaction_of_one_gibibyte_is_streamed() {
 /// `VmHWM` of a process.
 fn peak_rss_bytes(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("/proc");
-    let line = status
-        .lines()
-        .find(|line| line.starts_with("VmHWM:"))
-        .expect("VmHWM");
-    let kib: u64 = line
-        .split_whitespace()
-        .nth(1)
-        .expect("a size")
-        .parse()
-        .expect("a number");
+    let line = status.lines().find(|line| line.starts_with("VmHWM:")).expect("VmHWM");
+    let kib: u64 = line.split_whitespace().nth(1).expect("a size").parse().expect("a number");
     kib << 10
 }

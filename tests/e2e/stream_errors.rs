@@ -17,17 +17,11 @@ impl Topology {
     /// Channel `test` from the bad source, channel `good` from the good one.
     fn start() -> Self {
         let (bad, target) = Server::pair(&[], &[]);
-        Self {
-            bad,
-            good: Server::start("good", &[]),
-            target,
-        }
+        Self { bad, good: Server::start("good", &[]), target }
     }
 
     fn daemon(&self) -> Daemon {
-        Daemon::builder(&self.bad, &self.target)
-            .channel("good", &self.good, &self.target)
-            .start()
+        Daemon::builder(&self.bad, &self.target).channel("good", &self.good, &self.target).start()
     }
 
     /// The bad channel has stopped with `words`; the good one goes on.
@@ -38,13 +32,9 @@ impl Topology {
             assert!(message.contains(word), "{word:?} is missing in {message}");
         }
         self.good.exec("CREATE DATABASE IF NOT EXISTS fine").await;
-        self.good
-            .exec("CREATE TABLE fine.t (id INT PRIMARY KEY)")
-            .await;
+        self.good.exec("CREATE TABLE fine.t (id INT PRIMARY KEY)").await;
         self.good.exec("INSERT INTO fine.t VALUES (1), (2)").await;
-        daemon
-            .wait_channel_drained("good", &self.good, &self.target, DRAIN)
-            .await;
+        daemon.wait_channel_drained("good", &self.good, &self.target, DRAIN).await;
         let rows: u64 = self.target.value("SELECT COUNT(*) FROM fine.t").await;
         assert_eq!(rows, 2);
         assert_eq!(daemon.status()["channels"][1]["state"], "running");
@@ -58,33 +48,19 @@ async fn statement_format_stops_after_everything_before_it() {
     let servers = Topology::start();
     let daemon = servers.daemon();
     servers.bad.exec("CREATE DATABASE d").await;
-    servers
-        .bad
-        .exec("CREATE TABLE d.t (id INT PRIMARY KEY AUTO_INCREMENT, v INT)")
-        .await;
+    servers.bad.exec("CREATE TABLE d.t (id INT PRIMARY KEY AUTO_INCREMENT, v INT)").await;
     servers.bad.exec("INSERT INTO d.t (v) VALUES (1)").await;
     let before = servers.bad.gtid_executed().await;
     let mut conn = servers.bad.conn().await;
-    conn.query_drop("SET SESSION binlog_format=STATEMENT")
-        .await
-        .expect("allowed");
-    conn.query_drop("INSERT INTO d.t (v) VALUES (2)")
-        .await
-        .expect("inserts");
+    conn.query_drop("SET SESSION binlog_format=STATEMENT").await.expect("allowed");
+    conn.query_drop("INSERT INTO d.t (v) VALUES (2)").await.expect("inserts");
     let gtid: String = servers
         .bad
-        .value(&format!(
-            "SELECT GTID_SUBTRACT(@@GLOBAL.gtid_executed, '{before}')"
-        ))
+        .value(&format!("SELECT GTID_SUBTRACT(@@GLOBAL.gtid_executed, '{before}')"))
         .await;
-    servers
-        .stopped_with(&daemon, &[&gtid, "statement-format", "binlog_format=ROW"])
-        .await;
+    servers.stopped_with(&daemon, &[&gtid, "statement-format", "binlog_format=ROW"]).await;
     let applied: u64 = servers.target.value("SELECT COUNT(*) FROM d.t").await;
-    assert_eq!(
-        applied, 1,
-        "everything before the failing transaction is applied"
-    );
+    assert_eq!(applied, 1, "everything before the failing transaction is applied");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -92,25 +68,14 @@ async fn an_anonymous_transaction_stops() {
     let servers = Topology::start();
     let daemon = servers.daemon();
     servers.bad.exec("CREATE DATABASE d").await;
-    servers
-        .bad
-        .exec("CREATE TABLE d.t (id INT PRIMARY KEY)")
-        .await;
-    daemon
-        .wait_drained(&servers.bad, &servers.target, DRAIN)
-        .await;
+    servers.bad.exec("CREATE TABLE d.t (id INT PRIMARY KEY)").await;
+    daemon.wait_drained(&servers.bad, &servers.target, DRAIN).await;
     servers.bad.exec("SET GLOBAL gtid_mode=ON_PERMISSIVE").await;
     let mut conn = servers.bad.conn().await;
-    conn.query_drop("SET gtid_next='ANONYMOUS'")
-        .await
-        .expect("allowed");
-    conn.query_drop("INSERT INTO d.t VALUES (1)")
-        .await
-        .expect("inserts");
+    conn.query_drop("SET gtid_next='ANONYMOUS'").await.expect("allowed");
+    conn.query_drop("INSERT INTO d.t VALUES (1)").await.expect("inserts");
     let uuid: String = servers.bad.value("SELECT @@server_uuid").await;
-    servers
-        .stopped_with(&daemon, &["anonymous", &uuid, "gtid_mode=ON"])
-        .await;
+    servers.stopped_with(&daemon, &["anonymous", &uuid, "gtid_mode=ON"]).await;
 }
 
 /// The last binary log file that the source has closed.
@@ -139,19 +104,12 @@ fn find_event(file: &[u8], event_type: u8) -> (usize, usize) {
 /// Writes transactions, closes their file, and changes the last event of a type in it.
 async fn damage(server: &Server, event_type: u8, change: impl FnOnce(&mut [u8])) -> String {
     server.exec("CREATE DATABASE d").await;
-    server
-        .exec("CREATE TABLE d.t (id INT PRIMARY KEY, v VARCHAR(50))")
-        .await;
+    server.exec("CREATE TABLE d.t (id INT PRIMARY KEY, v VARCHAR(50))").await;
     server.exec("INSERT INTO d.t VALUES (1, 'whole')").await;
     let before = server.gtid_executed().await;
-    server
-        .exec("INSERT INTO d.t VALUES (2, 'to be damaged')")
-        .await;
-    let gtid = server
-        .value(&format!(
-            "SELECT GTID_SUBTRACT(@@GLOBAL.gtid_executed, '{before}')"
-        ))
-        .await;
+    server.exec("INSERT INTO d.t VALUES (2, 'to be damaged')").await;
+    let gtid =
+        server.value(&format!("SELECT GTID_SUBTRACT(@@GLOBAL.gtid_executed, '{before}')")).await;
     server.exec("FLUSH BINARY LOGS").await;
     let path = closed_binary_log(server).await;
     let mut file = std::fs::read(&path).expect("readable");
@@ -166,14 +124,9 @@ async fn one_flipped_byte_stops() {
     let servers = Topology::start();
     let gtid = damage(&servers.bad, 30, |event| event[event.len() - 10] ^= 1).await;
     let daemon = servers.daemon();
-    servers
-        .stopped_with(&daemon, &[&gtid, "checksum", "damaged"])
-        .await;
+    servers.stopped_with(&daemon, &[&gtid, "checksum", "damaged"]).await;
     let applied: u64 = servers.target.value("SELECT COUNT(*) FROM d.t").await;
-    assert_eq!(
-        applied, 1,
-        "everything before the damaged transaction is applied"
-    );
+    assert_eq!(applied, 1, "everything before the damaged transaction is applied");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -187,21 +140,15 @@ async fn an_unknown_event_type_stops() {
     })
     .await;
     let daemon = servers.daemon();
-    servers
-        .stopped_with(&daemon, &[&gtid, "event type 99"])
-        .await;
+    servers.stopped_with(&daemon, &[&gtid, "event type 99"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_row_that_is_not_on_the_target_stops_at_its_transaction() {
     let (source, target) = Server::pair(&[], &[]);
     source.exec("CREATE DATABASE d").await;
-    source
-        .exec("CREATE TABLE d.t (id INT PRIMARY KEY, v INT)")
-        .await;
-    source
-        .exec("INSERT INTO d.t VALUES (1, 1), (2, 2), (3, 3)")
-        .await;
+    source.exec("CREATE TABLE d.t (id INT PRIMARY KEY, v INT)").await;
+    source.exec("INSERT INTO d.t VALUES (1, 1), (2, 2), (3, 3)").await;
     let daemon = Daemon::builder(&source, &target).start();
     daemon.wait_drained(&source, &target, DRAIN).await;
     target.exec("DELETE FROM d.t WHERE id = 2").await;
@@ -209,11 +156,8 @@ async fn a_row_that_is_not_on_the_target_stops_at_its_transaction() {
     source.exec("UPDATE d.t SET v = 10 WHERE id = 1").await;
     let before = source.gtid_executed().await;
     source.exec("UPDATE d.t SET v = 20 WHERE id = 2").await;
-    let gtid: String = source
-        .value(&format!(
-            "SELECT GTID_SUBTRACT(@@GLOBAL.gtid_executed, '{before}')"
-        ))
-        .await;
+    let gtid: String =
+        source.value(&format!("SELECT GTID_SUBTRACT(@@GLOBAL.gtid_executed, '{before}')")).await;
     source.exec("UPDATE d.t SET v = 30 WHERE id = 3").await;
     daemon.start_again();
     wait_state(&daemon, 0, "failed").await;

@@ -27,9 +27,7 @@ pub struct Difference {
 impl fmt::Display for Difference {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{} differences:", self.differences.len())?;
-        self.differences
-            .iter()
-            .try_for_each(|text| write!(formatter, "\n- {text}"))
+        self.differences.iter().try_for_each(|text| write!(formatter, "\n- {text}"))
     }
 }
 
@@ -84,10 +82,8 @@ impl Compare {
             schema::definitions(&mut target, self)
         );
         schema::diff(&left, &right, &mut differences);
-        let (left, right) = tokio::join!(
-            schema::tables(&mut source, self),
-            schema::tables(&mut target, self)
-        );
+        let (left, right) =
+            tokio::join!(schema::tables(&mut source, self), schema::tables(&mut target, self));
         let mut compared = Compared { tables: 0, rows: 0 };
         // A table that only one side has is among the definitions.
         for table in left.iter().filter(|table| right.contains(table)) {
@@ -99,28 +95,17 @@ impl Compare {
         if differences.is_empty() {
             Ok(compared)
         } else {
-            Err(Difference {
-                compared,
-                differences,
-            })
+            Err(Difference { compared, differences })
         }
     }
 
     fn ignores_schema(&self, schema: &str) -> bool {
-        const OWN: [&str; 5] = [
-            "mysql",
-            "sys",
-            "performance_schema",
-            "information_schema",
-            "csa",
-        ];
+        const OWN: [&str; 5] = ["mysql", "sys", "performance_schema", "information_schema", "csa"];
         OWN.contains(&schema) || self.ignored_schemas.iter().any(|ignored| ignored == schema)
     }
 
     fn ignores_table(&self, schema: &str, table: &str) -> bool {
-        self.ignored_tables
-            .iter()
-            .any(|ignored| ignored.split_once('.') == Some((schema, table)))
+        self.ignored_tables.iter().any(|ignored| ignored.split_once('.') == Some((schema, table)))
     }
 }
 
@@ -143,13 +128,9 @@ struct Side {
 
 impl Side {
     async fn connect(server: &Server) -> Self {
-        let mut side = Self {
-            name: server.name.clone(),
-            conn: server.conn().await,
-        };
+        let mut side = Self { name: server.name.clone(), conn: server.conn().await };
         // A zone without gaps, and no mode that changes how values or definitions are written.
-        side.run("SET time_zone='+00:00', sql_mode='', print_identified_with_as_hex=ON")
-            .await;
+        side.run("SET time_zone='+00:00', sql_mode='', print_identified_with_as_hex=ON").await;
         side.run("SET NAMES utf8mb4").await;
         side
     }

@@ -22,10 +22,7 @@ impl DaemonBuilder {
     pub fn new(source: &Server, target: &Server) -> Self {
         let admin_port = free_port();
         let mut daemon = Table::new();
-        daemon.insert(
-            "admin_listen".into(),
-            format!("127.0.0.1:{admin_port}").into(),
-        );
+        daemon.insert("admin_listen".into(), format!("127.0.0.1:{admin_port}").into());
         daemon.insert("log_filter".into(), "info".into());
         let builder = Self {
             daemon,
@@ -132,10 +129,7 @@ impl DaemonBuilder {
     }
 
     pub(crate) fn channel_name(&self) -> String {
-        let name = self
-            .channels
-            .first()
-            .and_then(|channel| channel.get("name"));
+        let name = self.channels.first().and_then(|channel| channel.get("name"));
         name.and_then(Value::as_str).unwrap_or_default().to_owned()
     }
 

@@ -132,16 +132,10 @@ impl Daemon {
         let started = Instant::now();
         while self.get("/healthz").is_none() {
             if let Some(status) = self.exited() {
-                panic!(
-                    "csa-daemon ended at its start: {status}\n{}",
-                    self.log_tail()
-                );
+                panic!("csa-daemon ended at its start: {status}\n{}", self.log_tail());
             }
             if started.elapsed() > PATIENCE {
-                panic!(
-                    "csa-daemon opened no admin port in {PATIENCE:?}\n{}",
-                    self.log_tail()
-                );
+                panic!("csa-daemon opened no admin port in {PATIENCE:?}\n{}", self.log_tail());
             }
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -162,21 +156,13 @@ impl Daemon {
             .expect("writing the configuration");
         fs::set_permissions(&config, fs::Permissions::from_mode(0o600))
             .expect("setting the configuration's mode");
-        let log = OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(self.log_path());
+        let log = OpenOptions::new().create(true).append(true).open(self.log_path());
         let log: File = log.expect("opening the log");
         let command = Command::new(Self::executable())
             .arg("--config")
             .arg(&config)
             .arg("run")
-            .envs(
-                builder
-                    .environment
-                    .iter()
-                    .map(|(name, value)| (name, value)),
-            )
+            .envs(builder.environment.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stdout(log.try_clone().expect("the log a second time"))
             .stderr(log)
@@ -197,11 +183,7 @@ impl Daemon {
         self.spawn();
         let status = self.wait_exit(PATIENCE);
         let log = self.log().split_off(before);
-        assert_eq!(
-            status.code(),
-            Some(code),
-            "csa-daemon ended with {status}\n{log}"
-        );
+        assert_eq!(status.code(), Some(code), "csa-daemon ended with {status}\n{log}");
         log
     }
 
@@ -211,11 +193,7 @@ impl Daemon {
     /// If it is not running.
     #[track_caller]
     pub fn kill9(&self) {
-        drop(
-            guard(&self.child)
-                .take()
-                .expect("csa-daemon is not running"),
-        );
+        drop(guard(&self.child).take().expect("csa-daemon is not running"));
     }
 
     /// `SIGTERM`, and how it ended.
@@ -235,14 +213,8 @@ impl Daemon {
     #[track_caller]
     pub fn signal(&self, signal: &str) {
         let pid = self.pid().expect("csa-daemon is not running");
-        let sent = Command::new("kill")
-            .arg(format!("-{signal}"))
-            .arg(pid.to_string())
-            .status();
-        assert!(
-            sent.expect("running kill").success(),
-            "kill -{signal} {pid} failed"
-        );
+        let sent = Command::new("kill").arg(format!("-{signal}")).arg(pid.to_string()).status();
+        assert!(sent.expect("running kill").success(), "kill -{signal} {pid} failed");
     }
 
     /// Waits until it ends by itself.
@@ -258,10 +230,7 @@ impl Daemon {
                 return status;
             }
             if started.elapsed() > deadline {
-                panic!(
-                    "csa-daemon did not end within {deadline:?}\n{}",
-                    self.log_tail()
-                );
+                panic!("csa-daemon did not end within {deadline:?}\n{}", self.log_tail());
             }
             std::thread::sleep(Duration::from_millis(10));
         }
@@ -270,9 +239,7 @@ impl Daemon {
     /// Its process id while it has not been waited for.
     #[must_use]
     pub fn pid(&self) -> Option<u32> {
-        guard(&self.child)
-            .as_ref()
-            .map(|running| running.child.id())
+        guard(&self.child).as_ref().map(|running| running.child.id())
     }
 
     /// How it ended, if it did; the process is kept for [`Daemon::wait_exit`].
@@ -287,11 +254,7 @@ impl Daemon {
     #[must_use]
     pub fn get(&self, path: &str) -> Option<(u16, String)> {
         let port = guard(&self.builder).admin_port;
-        let mut response = self
-            .http
-            .get(format!("http://127.0.0.1:{port}{path}"))
-            .call()
-            .ok()?;
+        let mut response = self.http.get(format!("http://127.0.0.1:{port}{path}")).call().ok()?;
         let body = response.body_mut().read_to_string().ok()?;
         Some((response.status().as_u16(), body))
     }
@@ -300,11 +263,7 @@ impl Daemon {
     #[must_use]
     pub fn try_status(&self) -> Option<Value> {
         let (code, body) = self.get("/status")?;
-        if code == 200 {
-            serde_json::from_str(&body).ok()
-        } else {
-            None
-        }
+        if code == 200 { serde_json::from_str(&body).ok() } else { None }
     }
 
     /// `/status`.
@@ -314,8 +273,7 @@ impl Daemon {
     #[track_caller]
     #[must_use]
     pub fn status(&self) -> Value {
-        self.try_status()
-            .unwrap_or_else(|| panic!("no /status\n{}", self.log_tail()))
+        self.try_status().unwrap_or_else(|| panic!("no /status\n{}", self.log_tail()))
     }
 
     /// `/metrics`.
@@ -360,8 +318,7 @@ impl Daemon {
     /// With log and status after `deadline`, or when the daemon ends.
     pub async fn wait_drained(&self, source: &Server, target: &Server, deadline: Duration) {
         let channel = guard(&self.builder).channel_name();
-        self.wait_channel_drained(&channel, source, target, deadline)
-            .await;
+        self.wait_channel_drained(&channel, source, target, deadline).await;
     }
 
     /// [`Daemon::wait_drained`] for the channel named.
@@ -386,11 +343,7 @@ impl Daemon {
                 // The target or the table is not there (yet): a new session next time.
                 Err(_) => conn = None,
             }
-            let ended = if self.pid().is_some() {
-                self.exited()
-            } else {
-                None
-            };
+            let ended = if self.pid().is_some() { self.exited() } else { None };
             if ended.is_some() || started.elapsed() > deadline {
                 panic!(
                     "channel {channel} not drained in {:?} (daemon: {})\nsource: {wanted}\n\

@@ -27,10 +27,7 @@ where
 {
     let started = Instant::now();
     while !condition().await {
-        assert!(
-            started.elapsed() < deadline,
-            "{what}: not within {deadline:?}"
-        );
+        assert!(started.elapsed() < deadline, "{what}: not within {deadline:?}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }

@@ -75,11 +75,7 @@ impl Default for LoadOptions {
             rows: 1_000,
             clients: 4,
             changes: 4,
-            mix: Mix {
-                index_update: 1,
-                non_index_update: 1,
-                delete_insert: 1,
-            },
+            mix: Mix { index_update: 1, non_index_update: 1, delete_insert: 1 },
             rate: None,
             burst: None,
             accounts: 100,
@@ -108,9 +104,7 @@ pub struct LoadReport {
 /// If a statement fails.
 pub async fn prepare(server: &Server, options: &LoadOptions) {
     let schema = &options.schema;
-    server
-        .exec(&format!("CREATE DATABASE IF NOT EXISTS {schema}"))
-        .await;
+    server.exec(&format!("CREATE DATABASE IF NOT EXISTS {schema}")).await;
     let mut random = StdRng::seed_from_u64(options.seed);
     for table in 1..=options.tables {
         server
@@ -122,11 +116,7 @@ pub async fn prepare(server: &Server, options: &LoadOptions) {
             .await;
         let row = |id, random: &mut StdRng| {
             let k = random.random_range(1..=options.rows);
-            format!(
-                "({id},{k},'{}','{}')",
-                digits(random, 10),
-                digits(random, 5)
-            )
+            format!("({id},{k},'{}','{}')", digits(random, 10), digits(random, 5))
         };
         let into = format!("{schema}.sbtest{table} (id,k,c,pad)");
         fill(server, &into, options.rows, |id| row(id, &mut random)).await;
@@ -138,15 +128,9 @@ pub async fn prepare(server: &Server, options: &LoadOptions) {
         ))
         .await;
     let account = format!("{schema}.account (id,balance)");
-    fill(server, &account, options.accounts, |id| {
-        format!("({id},1000)")
-    })
-    .await;
+    fill(server, &account, options.accounts, |id| format!("({id},1000)")).await;
     let counter = format!("{schema}.counter (client,n)");
-    fill(server, &counter, options.clients.into(), |client| {
-        format!("({client},0)")
-    })
-    .await;
+    fill(server, &counter, options.clients.into(), |client| format!("({client},0)")).await;
 }
 
 async fn fill(server: &Server, into: &str, rows: u64, mut row: impl FnMut(u64) -> String) {
@@ -351,34 +335,22 @@ fn transaction(options: &LoadOptions, client: u32, random: &mut StdRng) -> Strin
         ));
     }
     if options.counter {
-        text.push_str(&format!(
-            ";UPDATE {schema}.counter SET n=n+1 WHERE client={client}"
-        ));
+        text.push_str(&format!(";UPDATE {schema}.counter SET n=n+1 WHERE client={client}"));
     }
     text.push_str(";COMMIT");
     text
 }
 
 fn change(options: &LoadOptions, random: &mut StdRng) -> String {
-    let Mix {
-        index_update,
-        non_index_update,
-        delete_insert,
-    } = options.mix;
-    let table = format!(
-        "{}.sbtest{}",
-        options.schema,
-        random.random_range(1..=options.tables.max(1))
-    );
+    let Mix { index_update, non_index_update, delete_insert } = options.mix;
+    let table =
+        format!("{}.sbtest{}", options.schema, random.random_range(1..=options.tables.max(1)));
     let id = random.random_range(1..=options.rows.max(1));
     let choice = random.random_range(0..(index_update + non_index_update + delete_insert).max(1));
     if choice < index_update {
         format!("UPDATE {table} SET k=k+1 WHERE id={id}")
     } else if choice < index_update + non_index_update {
-        format!(
-            "UPDATE {table} SET c='{}' WHERE id={id}",
-            digits(random, 10)
-        )
+        format!("UPDATE {table} SET c='{}' WHERE id={id}", digits(random, 10))
     } else {
         let k = random.random_range(1..=options.rows.max(1));
         format!(

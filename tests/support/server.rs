@@ -70,10 +70,7 @@ impl Server {
             // Both are joined before either's panic goes on, so that neither server is left behind.
             let (source, target) = (source.join(), target.join());
             let rethrow = |panic| std::panic::resume_unwind(panic);
-            (
-                source.unwrap_or_else(rethrow),
-                target.unwrap_or_else(rethrow),
-            )
+            (source.unwrap_or_else(rethrow), target.unwrap_or_else(rethrow))
         })
     }
 
@@ -145,7 +142,12 @@ impl Server {
     pub async fn conn(&self) -> Conn {
         match Conn::new(self.opts()).await {
             Ok(conn) => conn,
-            Err(error) => panic!("connecting to {}: {error}", self.name),
+            Err(error) => {
+                let log = std::fs::read_to_string(&self.log).unwrap_or_default();
+                let lines: Vec<&str> = log.lines().collect();
+                let tail = lines[lines.len().saturating_sub(20)..].join("\n");
+                panic!("connecting to {}: {error}\n--- end of its log ---\n{tail}", self.name)
+            }
         }
     }
 
@@ -181,8 +183,7 @@ impl Server {
     /// # Panics
     /// If the query fails.
     pub async fn gtid_executed(&self) -> String {
-        self.value::<String>("SELECT REPLACE(@@GLOBAL.gtid_executed, '\n', '')")
-            .await
+        self.value::<String>("SELECT REPLACE(@@GLOBAL.gtid_executed, '\n', '')").await
     }
 }
 

@@ -63,57 +63,31 @@ async fn comparison_sees_every_difference() {
     for server in [&source, &target] {
         server.exec(EVERY_TYPE).await;
         server.exec(ROW).await;
-        server
-            .exec("CREATE TABLE d.bag (a INT); INSERT INTO d.bag VALUES (1),(2),(2)")
-            .await;
+        server.exec("CREATE TABLE d.bag (a INT); INSERT INTO d.bag VALUES (1),(2),(2)").await;
     }
     // The counter of a table is not content, the time of creation of a trigger neither.
-    target
-        .exec("INSERT INTO d.t (id) VALUES (50); DELETE FROM d.t WHERE id=50")
-        .await;
+    target.exec("INSERT INTO d.t (id) VALUES (50); DELETE FROM d.t WHERE id=50").await;
     let compared = compare(&source, &target).await;
     assert_eq!((compared.tables, compared.rows), (2, 5));
 
     let mut conn = target.conn().await;
-    conn.query_drop("SET explicit_defaults_for_timestamp=ON")
-        .await
-        .unwrap();
-    conn.query_drop("CREATE TABLE d.copy LIKE d.t")
-        .await
-        .unwrap();
+    conn.query_drop("SET explicit_defaults_for_timestamp=ON").await.unwrap();
+    conn.query_drop("CREATE TABLE d.copy LIKE d.t").await.unwrap();
     conn.query_drop("DROP TABLE d.copy").await.unwrap();
     for change in CHANGES {
-        conn.query_drop(format!("UPDATE d.t SET {change} WHERE id=1"))
-            .await
-            .unwrap();
+        conn.query_drop(format!("UPDATE d.t SET {change} WHERE id=1")).await.unwrap();
         let text = unequal(Compare::new().run(&source, &target).await, "multiplicity");
-        assert!(
-            text.contains("table d.t: 2 rows on the source, 2 on the target"),
-            "{text}"
-        );
-        assert!(
-            text.contains("source: id=1, ") && !text.contains("id=2"),
-            "{change}: {text}"
-        );
-        conn.query_drop("DELETE FROM d.t; ALTER TABLE d.t AUTO_INCREMENT=1")
-            .await
-            .unwrap();
+        assert!(text.contains("table d.t: 2 rows on the source, 2 on the target"), "{text}");
+        assert!(text.contains("source: id=1, ") && !text.contains("id=2"), "{change}: {text}");
+        conn.query_drop("DELETE FROM d.t; ALTER TABLE d.t AUTO_INCREMENT=1").await.unwrap();
         conn.query_drop(ROW).await.unwrap();
         compare(&source, &target).await;
     }
     // The same values, held in other numbers.
-    conn.query_drop("UPDATE d.bag SET a=1 WHERE a=2 LIMIT 1")
-        .await
-        .unwrap();
+    conn.query_drop("UPDATE d.bag SET a=1 WHERE a=2 LIMIT 1").await.unwrap();
     let text = unequal(Compare::new().run(&source, &target).await, "multiplicity");
-    assert!(
-        text.contains("d.bag") && text.contains("source: a=2"),
-        "{text}"
-    );
-    let compared = Compare::new()
-        .ignore_table("d.bag")
-        .run(&source, &target)
-        .await;
+    assert!(text.contains("d.bag") && text.contains("source: a=2"), "{text}");
+    let compared = Compare::new().ignore_table("d.bag").run(&source, &target).await;
     assert_eq!(compared.expect("the rest is equal").tables, 1);
 }
 
@@ -149,17 +123,9 @@ async fn comparison_sees_definitions_and_accounts() {
         let text = unequal(Compare::new().run(&source, &target).await, change);
         assert!(text.contains(name), "{name} in {text}");
     }
-    source
-        .exec("CREATE USER u@'%' IDENTIFIED BY 'p'; CREATE ROLE r; GRANT r TO u@'%'")
-        .await;
-    target
-        .exec("CREATE USER u@'%' IDENTIFIED BY 'p'; CREATE ROLE r")
-        .await;
-    let compared = Compare::new()
-        .ignore_schema("d")
-        .users()
-        .run(&source, &target)
-        .await;
+    source.exec("CREATE USER u@'%' IDENTIFIED BY 'p'; CREATE ROLE r; GRANT r TO u@'%'").await;
+    target.exec("CREATE USER u@'%' IDENTIFIED BY 'p'; CREATE ROLE r").await;
+    let compared = Compare::new().ignore_schema("d").users().run(&source, &target).await;
     let text = unequal(compared, "a grant");
     assert!(text.contains("grants of 'u'@'%':"), "{text}");
 }
@@ -167,18 +133,12 @@ async fn comparison_sees_definitions_and_accounts() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn load_counts_what_it_commits_and_survives_a_restart() {
     let server = Server::start("load", &[]);
-    let options = LoadOptions {
-        rate: Some(200.0),
-        ..LoadOptions::default()
-    };
+    let options = LoadOptions { rate: Some(200.0), ..LoadOptions::default() };
     prepare(&server, &options).await;
     let load = Load::start(&server, &options);
     tokio::time::sleep(Duration::from_secs(2)).await;
     let early = load.committed();
-    assert!(
-        (200..=450).contains(&early),
-        "{early} transactions in 2 s at 200 per second"
-    );
+    assert!((200..=450).contains(&early), "{early} transactions in 2 s at 200 per second");
     tokio::task::block_in_place(|| {
         server.kill9();
         server.restart();
@@ -190,22 +150,15 @@ async fn load_counts_what_it_commits_and_survives_a_restart() {
     let report = load.stop().await;
     let counted: u64 = server.value("SELECT SUM(n) FROM sbtest.counter").await;
     // A commit whose answer was lost is counted by the server only.
-    assert!(
-        (report.committed..=report.committed + 4).contains(&counted),
-        "{report:?} {counted}"
-    );
+    assert!((report.committed..=report.committed + 4).contains(&counted), "{report:?} {counted}");
     assert!(report.errors > 0);
-    let money: u64 = server
-        .value("SELECT SUM(balance) FROM sbtest.account")
-        .await;
+    let money: u64 = server.value("SELECT SUM(balance) FROM sbtest.account").await;
     assert_eq!(money, options.accounts * 1_000);
     assert!(server.gtid_executed().await.contains(":1-"));
     let tls: String = {
         let mut conn = server.conn().await;
-        let row: Option<(String, String)> = conn
-            .query_first("SHOW GLOBAL STATUS LIKE 'Ssl_server_not_after'")
-            .await
-            .unwrap();
+        let row: Option<(String, String)> =
+            conn.query_first("SHOW GLOBAL STATUS LIKE 'Ssl_server_not_after'").await.unwrap();
         row.unwrap().1
     };
     assert!(!tls.is_empty(), "the sandbox's servers offer TLS");

@@ -82,9 +82,7 @@ impl Progress {
         let before = self.last_applied.unwrap_or(sample.applied_transactions);
         let applied_rate = sample.applied_transactions.saturating_sub(before) as f64 / seconds;
         self.last_applied = Some(sample.applied_transactions);
-        let lag = sample
-            .lag_seconds
-            .map_or("unknown".into(), |lag| format!("{lag:.2} s"));
+        let lag = sample.lag_seconds.map_or("unknown".into(), |lag| format!("{lag:.2} s"));
         format!(
             "{start}  applied {applied_rate:6.0} trx/s  lag {lag}  backlog {} trx, {}",
             sample.backlog_transactions,

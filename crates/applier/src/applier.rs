@@ -3,9 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use csa_scheduler::{
-    AdmittedTransaction, Group, GroupKind, GroupLimits, LowWaterMark, Scheduler,
-};
+use csa_scheduler::{AdmittedTransaction, Group, GroupKind, GroupLimits, LowWaterMark, Scheduler};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};

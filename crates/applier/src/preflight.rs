@@ -119,7 +119,8 @@ async fn inspect(
             .map_err(|error| PreflightError::Refused(error.to_string()))?,
         false => None,
     };
-    let warnings = warnings(session, target, &grants, log_bin, packet).await.map_err(unreachable)?;
+    let warnings =
+        warnings(session, target, &grants, log_bin, packet).await.map_err(unreachable)?;
     Ok(TargetFacts { version, gtid_executed, checkpoint, warnings })
 }
 

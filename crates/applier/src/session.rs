@@ -125,7 +125,10 @@ pub(crate) fn push_binlog(statement: &mut Vec<u8>, events: &[u8]) {
 pub(crate) fn is_login_refused(error: &Error) -> bool {
     match error {
         Error::Target { source, .. } => {
-            matches!(server_code(source), Some(1044 | 1045 | 1049 | 1227 | 1251 | 1698 | 3118 | 3955))
+            matches!(
+                server_code(source),
+                Some(1044 | 1045 | 1049 | 1227 | 1251 | 1698 | 3118 | 3955)
+            )
         }
         _ => false,
     }

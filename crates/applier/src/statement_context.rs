@@ -128,7 +128,8 @@ mod tests {
     #[test]
     fn nothing_is_inherited_from_the_statement_before() {
         let set = assignments(&SessionContext::default(), 7, &NOW);
-        for name in ["timestamp=7.000000", "foreign_key_checks=1", "sql_mode=0", "time_zone=DEFAULT"]
+        for name in
+            ["timestamp=7.000000", "foreign_key_checks=1", "sql_mode=0", "time_zone=DEFAULT"]
         {
             assert!(set.contains(name), "{name} in {set}");
         }

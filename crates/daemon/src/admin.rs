@@ -38,7 +38,8 @@ pub(crate) async fn start(
     info!(%address, "admin port open");
     let app = router(Arc::new(Admin { channels, started: Instant::now() }));
     tokio::spawn(async move {
-        let served = axum::serve(listener, app).with_graceful_shutdown(stop.cancelled_owned()).await;
+        let served =
+            axum::serve(listener, app).with_graceful_shutdown(stop.cancelled_owned()).await;
         if let Err(error) = served {
             warn!(%error, "admin port closed");
         }
@@ -68,7 +69,12 @@ async fn ready(State(admin): State<Arc<Admin>>) -> Response {
         .into_iter()
         .filter(|view| view.state != ChannelState::Running)
         .map(|view| {
-            format!("channel {} is {}: {}\n", view.channel_name, view.state.name(), view.state_detail)
+            format!(
+                "channel {} is {}: {}\n",
+                view.channel_name,
+                view.state.name(),
+                view.state_detail
+            )
         })
         .collect();
     if not_ready.is_empty() {

@@ -33,16 +33,18 @@ impl Scrape {
             ),
             &["channel"],
         )?)?;
-        let state = self.gauge("csa_channel_state", "1 for the state a channel is in.", &["channel", "state"])?;
+        let state = self.gauge(
+            "csa_channel_state",
+            "1 for the state a channel is in.",
+            &["channel", "state"],
+        )?;
         for view in channels {
             let channel = view.channel_name.as_str();
             if let Some(seconds) = view.lag_seconds {
                 lag.with_label_values(&[channel]).set(seconds);
             }
             for one in ChannelState::ALL {
-                state
-                    .with_label_values(&[channel, one.name()])
-                    .set(i64::from(one == view.state));
+                state.with_label_values(&[channel, one.name()]).set(i64::from(one == view.state));
             }
         }
         self.gauges(channels)?;
@@ -52,19 +54,26 @@ impl Scrape {
     fn gauges(&self, channels: &[ChannelView]) -> Result<()> {
         type Read = fn(&ChannelView) -> Option<u64>;
         let rows: [(&str, &str, Read); 8] = [
-            ("csa_backlog_transactions", "Transactions received and not committed on the target.",
-                |v| v.backlog_transactions),
+            (
+                "csa_backlog_transactions",
+                "Transactions received and not committed on the target.",
+                |v| v.backlog_transactions,
+            ),
             ("csa_backlog_bytes", "Bytes of their events.", |v| v.backlog_bytes),
-            ("csa_provider_connected", "1 while the source sends its stream.",
-                |v| Some(u64::from(v.connection.service_state == "ON"))),
+            ("csa_provider_connected", "1 while the source sends its stream.", |v| {
+                Some(u64::from(v.connection.service_state == "ON"))
+            }),
             ("csa_relaystore_bytes", "Bytes of all relay segments.", |v| Some(v.relay.bytes)),
             ("csa_relaystore_segments", "Relay segments.", |v| Some(v.relay.segments)),
-            ("csa_relaystore_waiting", "1 while reception waits for space.",
-                |v| Some(u64::from(v.relay.waiting.is_some()))),
-            ("csa_scheduler_event_memory_bytes", "Bytes of events in flight.",
-                |v| Some(v.event_memory.held_bytes)),
-            ("csa_scheduler_event_memory_limit_bytes", "Limit of the bytes in flight.",
-                |v| Some(v.event_memory.limit_bytes)),
+            ("csa_relaystore_waiting", "1 while reception waits for space.", |v| {
+                Some(u64::from(v.relay.waiting.is_some()))
+            }),
+            ("csa_scheduler_event_memory_bytes", "Bytes of events in flight.", |v| {
+                Some(v.event_memory.held_bytes)
+            }),
+            ("csa_scheduler_event_memory_limit_bytes", "Limit of the bytes in flight.", |v| {
+                Some(v.event_memory.limit_bytes)
+            }),
         ];
         for (name, help, read) in rows {
             let gauge = self.gauge(name, help, &["channel"])?;
@@ -82,20 +91,37 @@ impl Scrape {
     fn counters(&self, channels: &[ChannelView]) -> Result<()> {
         type Read = fn(&ChannelView) -> u64;
         let rows: [(&str, &str, Read); 9] = [
-            ("csa_provider_events_total", "Events received.", |v| v.connection.received_events_total),
-            ("csa_provider_bytes_total", "Bytes of events received.", |v| v.connection.received_bytes_total),
-            ("csa_provider_connects_total", "Dumps begun on a source.", |v| v.connection.connects_total),
-            ("csa_provider_checksum_failures_total", "Events that arrived damaged.",
-                |v| v.connection.checksum_failures_total),
+            ("csa_provider_events_total", "Events received.", |v| {
+                v.connection.received_events_total
+            }),
+            ("csa_provider_bytes_total", "Bytes of events received.", |v| {
+                v.connection.received_bytes_total
+            }),
+            ("csa_provider_connects_total", "Dumps begun on a source.", |v| {
+                v.connection.connects_total
+            }),
+            ("csa_provider_checksum_failures_total", "Events that arrived damaged.", |v| {
+                v.connection.checksum_failures_total
+            }),
             ("csa_relaystore_syncs_total", "Syncs of relay segments.", |v| v.relay.syncs_total),
-            ("csa_applier_transactions_total", "Source transactions committed on the target.",
-                |v| v.applied_transactions_total),
-            ("csa_applier_groups_total", "Target transactions they were committed in.",
-                |v| v.applied_groups_total),
-            ("csa_applier_statements_total", "Statements executed that commit by themselves.",
-                |v| v.applied_statements_total),
-            ("csa_applier_retries_total", "Attempts repeated after a deadlock or lock wait.",
-                |v| v.applier.count_transactions_retries),
+            (
+                "csa_applier_transactions_total",
+                "Source transactions committed on the target.",
+                |v| v.applied_transactions_total,
+            ),
+            ("csa_applier_groups_total", "Target transactions they were committed in.", |v| {
+                v.applied_groups_total
+            }),
+            (
+                "csa_applier_statements_total",
+                "Statements executed that commit by themselves.",
+                |v| v.applied_statements_total,
+            ),
+            (
+                "csa_applier_retries_total",
+                "Attempts repeated after a deadlock or lock wait.",
+                |v| v.applier.count_transactions_retries,
+            ),
         ];
         for (name, help, read) in rows {
             let counter: IntCounterVec =

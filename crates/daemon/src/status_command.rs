@@ -31,7 +31,10 @@ fn fetch(url: &str) -> Result<String, Failure> {
     let not_running = |error: ureq::Error| {
         Failure::Runtime(format!("{url}: {error}; is csa-daemon running with this configuration?"))
     };
-    ureq::get(url).call().and_then(|mut answer| answer.body_mut().read_to_string()).map_err(not_running)
+    ureq::get(url)
+        .call()
+        .and_then(|mut answer| answer.body_mut().read_to_string())
+        .map_err(not_running)
 }
 
 fn verdict(view: &StatusView) -> Result<(), Failure> {
@@ -63,7 +66,8 @@ fn table(channels: &[ChannelView]) -> String {
             view.state_detail.clone(),
         ]);
     }
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let width =
+        |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..head.len()).map(width).collect();
     let mut text = String::new();
     for row in &rows {

@@ -89,9 +89,15 @@ async fn inspect(
         )
         .await
         .map_err(unreachable)?;
-    let row: Vec<String> =
-        rows.into_iter().next().unwrap_or_default().into_iter().map(Option::unwrap_or_default).collect();
-    let [version, uuid, server_id, log_bin, gtid_mode, format, image, all, purged] = row.as_slice() else {
+    let row: Vec<String> = rows
+        .into_iter()
+        .next()
+        .unwrap_or_default()
+        .into_iter()
+        .map(Option::unwrap_or_default)
+        .collect();
+    let [version, uuid, server_id, log_bin, gtid_mode, format, image, all, purged] = row.as_slice()
+    else {
         return Err(PreflightError::Unreachable(format!("source {address}: no server variables")));
     };
     if log_bin != "1" {

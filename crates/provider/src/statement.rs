@@ -31,8 +31,25 @@ pub enum XaVerb {
 
 /// First words of statements that commit by themselves and are logged as text.
 const DDL: [&str; 20] = [
-    "ALTER", "ANALYZE", "CACHE", "CHANGE", "CHECK", "CREATE", "DROP", "FLUSH", "GRANT", "IMPORT",
-    "INSTALL", "LOCK", "OPTIMIZE", "RENAME", "REPAIR", "RESET", "REVOKE", "SET", "TRUNCATE",
+    "ALTER",
+    "ANALYZE",
+    "CACHE",
+    "CHANGE",
+    "CHECK",
+    "CREATE",
+    "DROP",
+    "FLUSH",
+    "GRANT",
+    "IMPORT",
+    "INSTALL",
+    "LOCK",
+    "OPTIMIZE",
+    "RENAME",
+    "REPAIR",
+    "RESET",
+    "REVOKE",
+    "SET",
+    "TRUNCATE",
     "UNINSTALL",
 ];
 const DML: [&str; 10] =
@@ -46,9 +63,8 @@ impl Statement {
         let Some(first) = words.next() else { return Self::Unknown };
         let is = |word: &str| first.eq_ignore_ascii_case(word.as_bytes());
         let following = words.clone().next();
-        let second_is = |word: &str| {
-            following.is_some_and(|w| w.eq_ignore_ascii_case(word.as_bytes()))
-        };
+        let second_is =
+            |word: &str| following.is_some_and(|w| w.eq_ignore_ascii_case(word.as_bytes()));
         if is("BEGIN") || is("START") && second_is("TRANSACTION") {
             Self::Begin
         } else if is("COMMIT") {

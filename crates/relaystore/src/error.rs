@@ -26,7 +26,10 @@ pub enum Error {
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// Names the file in an I/O error.
-pub(crate) fn io(what: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Error {
+pub(crate) fn io(
+    what: &'static str,
+    path: impl Into<PathBuf>,
+) -> impl FnOnce(std::io::Error) -> Error {
     let path = path.into();
     move |source| Error::Io { what, path, source }
 }

@@ -9,11 +9,11 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use csa_provider::{FormatDescription, GtidSet, TransactionHeader};
 
+use crate::RelayPosition;
 use crate::error::{Error, Result, io};
 use crate::segment::{FRAME_HEADER_LEN, FrameHeader, FrameKind, decode_metadata, verify_frame};
 use crate::store::Shared;
 use crate::transaction::{RelayRange, RelayedTransaction, TransactionBody};
-use crate::RelayPosition;
 
 /// Read ahead from a segment that has left memory.
 const READ_AHEAD: usize = 1 << 20;

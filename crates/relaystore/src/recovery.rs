@@ -8,6 +8,7 @@ use std::path::Path;
 use bytes::Bytes;
 use csa_provider::{FormatDescription, GtidSet};
 
+use crate::RelayPosition;
 use crate::directory::Directory;
 use crate::error::{Error, Result, io};
 use crate::segment::{
@@ -15,7 +16,6 @@ use crate::segment::{
     verify_frame,
 };
 use crate::store::Segment;
-use crate::RelayPosition;
 
 /// What opening found and did, for the log.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -63,8 +63,10 @@ pub(crate) fn recover(directory: &Directory, executed: &GtidSet) -> Result<Recov
     if report.cut_bytes > 0 {
         truncate(&path, scan.end)?;
     }
-    let (transactions, event_bytes) =
-        (last.header.transactions_before + scan.transactions, last.header.bytes_before + scan.bytes);
+    let (transactions, event_bytes) = (
+        last.header.transactions_before + scan.transactions,
+        last.header.bytes_before + scan.bytes,
+    );
     let end = RelayPosition { segment: number, offset: scan.end };
     if let Some(last) = segments.get_mut(&number) {
         last.len = scan.end;
@@ -124,7 +126,9 @@ fn read_header(path: &Path) -> Result<std::result::Result<Segment, HeaderError>>
     file.take(len.min(HEADER_LEN_MAX).min(1 << 20))
         .read_to_end(&mut bytes)
         .map_err(io("reading", path))?;
-    if len > bytes.len() as u64 && matches!(SegmentHeader::parse(&bytes), Err(HeaderError::Damaged("header is cut short"))) {
+    if len > bytes.len() as u64
+        && matches!(SegmentHeader::parse(&bytes), Err(HeaderError::Damaged("header is cut short")))
+    {
         let file = File::open(path).map_err(io("opening", path))?;
         bytes.clear();
         file.take(len.min(HEADER_LEN_MAX)).read_to_end(&mut bytes).map_err(io("reading", path))?;
@@ -147,7 +151,8 @@ struct Scan {
 
 impl Scan {
     fn run(path: &Path, segment: &Segment) -> Result<Self> {
-        let mut file = BufReader::with_capacity(1 << 20, File::open(path).map_err(io("opening", path))?);
+        let mut file =
+            BufReader::with_capacity(1 << 20, File::open(path).map_err(io("opening", path))?);
         std::io::copy(&mut file.by_ref().take(segment.header_len), &mut std::io::sink())
             .map_err(io("reading", path))?;
         let mut scan = Self {
@@ -160,7 +165,9 @@ impl Scan {
         let mut offset = segment.header_len;
         let mut open = None;
         let mut frame = Vec::new();
-        while read_frame(&mut file, &mut frame, segment.len - offset).map_err(io("reading", path))? {
+        while read_frame(&mut file, &mut frame, segment.len - offset)
+            .map_err(io("reading", path))?
+        {
             let Ok(header) = FrameHeader::parse(&frame) else { break };
             if verify_frame(&header, &frame).is_err() {
                 break;

@@ -235,7 +235,9 @@ async fn an_abandoned_transaction_leaves_nothing() {
     let mut inlet = store.inlet();
     write(&mut inlet, [(1, vec![10])]).await;
     for cut in 1..8 {
-        for (event, placement) in transaction(2, &[700, 700, 700, 50, 700, 700]).into_iter().take(cut) {
+        for (event, placement) in
+            transaction(2, &[700, 700, 700, 50, 700, 700]).into_iter().take(cut)
+        {
             inlet.append(event, placement).await.expect("room");
         }
         tokio::time::sleep(Duration::from_millis(5)).await;

@@ -4,11 +4,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use csa_provider::{ChecksumAlgorithm, EventHeader, FormatDescription, RawEvent, TransactionHeader};
+use csa_provider::{
+    ChecksumAlgorithm, EventHeader, FormatDescription, RawEvent, TransactionHeader,
+};
 
+use crate::RelayPosition;
 use crate::error::{Error, Result, io};
 use crate::segment::{FRAME_HEADER_LEN, FrameHeader, verify_frame};
-use crate::RelayPosition;
 
 /// A whole transaction in the relay store.
 #[derive(Debug, Clone)]

@@ -12,9 +12,7 @@ use csa_provider::{EventType, FormatDescription, GtidSet, Placement, RawEvent, T
 use tracing::{debug, info, warn};
 
 use crate::error::{Error, Result, io};
-use crate::segment::{
-    FrameKind, SegmentHeader, begin_frame, encode_metadata, finish_frame,
-};
+use crate::segment::{FrameKind, SegmentHeader, begin_frame, encode_metadata, finish_frame};
 use crate::store::{Segment, Shared};
 use crate::{RelayPosition, SyncPolicy};
 
@@ -220,10 +218,9 @@ impl Writer {
         self.whole = self.header_len;
         let start = RelayPosition { segment: number, offset: self.header_len };
         let mut state = self.shared.state.lock();
-        state.segments.insert(
-            number,
-            Segment { header, header_len: self.header_len, len: self.header_len },
-        );
+        state
+            .segments
+            .insert(number, Segment { header, header_len: self.header_len, len: self.header_len });
         if state.released >= state.end {
             state.released = start;
         }

@@ -1,6 +1,8 @@
 //! What a transaction is, found out by one look at its events.
 
-use csa_provider::{EventType, Gtid, PayloadEvents, QueryEvent, RawEvent, Statement, TransactionPayload};
+use csa_provider::{
+    EventType, Gtid, PayloadEvents, QueryEvent, RawEvent, Statement, TransactionPayload,
+};
 use csa_relaystore::{RelayedTransaction, TransactionBody};
 
 use crate::{Error, EventPermit, Result};

@@ -73,12 +73,8 @@ impl Scheduler {
         for transaction in &transactions {
             self.planned.add(&transaction.relayed.header.gtid);
         }
-        let group = Group {
-            sequence: self.next,
-            kind,
-            transactions,
-            executed_after: self.planned.clone(),
-        };
+        let group =
+            Group { sequence: self.next, kind, transactions, executed_after: self.planned.clone() };
         self.next = self.next.next();
         self.order.started(&group);
         Some(group)
@@ -93,8 +89,8 @@ impl Scheduler {
     /// and not committed on the target.
     #[must_use]
     pub fn oldest_commit_timestamp(&self) -> Option<u64> {
-        self.order.oldest_commit_timestamp().or_else(|| {
-            self.waiting.front().map(|t| t.relayed.header.original_commit_timestamp)
-        })
+        self.order
+            .oldest_commit_timestamp()
+            .or_else(|| self.waiting.front().map(|t| t.relayed.header.original_commit_timestamp))
     }
 }

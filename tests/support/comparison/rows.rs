@@ -23,25 +23,19 @@ pub(super) async fn compare(
         return left.0;
     }
     let name = format!("{}.{}", table.0, table.1);
-    let mut text = format!(
-        "table {name}: {} rows on the source, {} on the target",
-        left.0, right.0
-    );
+    let mut text =
+        format!("table {name}: {} rows on the source, {} on the target", left.0, right.0);
     let (left_rows, right_rows) = tokio::join!(hashes(source, table), hashes(target, table));
-    for (side, place, mine, other) in [
-        (source, "source", &left_rows, &right_rows),
-        (target, "target", &right_rows, &left_rows),
-    ] {
+    for (side, place, mine, other) in
+        [(source, "source", &left_rows, &right_rows), (target, "target", &right_rows, &left_rows)]
+    {
         let mut extra: Vec<&String> = mine
             .iter()
             .filter(|(hash, count)| other.get(*hash).is_none_or(|others| others < count))
             .map(|(hash, _)| hash)
             .collect();
         extra.sort();
-        text.push_str(&format!(
-            "; {} different ones only on the {place}",
-            extra.len()
-        ));
+        text.push_str(&format!("; {} different ones only on the {place}", extra.len()));
         for row in show(side, table, &extra).await {
             text.push_str(&format!("\n  {place}: {row}"));
         }
@@ -69,11 +63,7 @@ async fn digest(side: &mut Side, table: &(String, String)) -> Digest {
     let Some(digest) = rows.into_iter().next() else {
         panic!("on {}: no row\n{query}", side.name);
     };
-    assert_eq!(
-        digest.1, 0,
-        "on {}: rows of {table:?} have no digest",
-        side.name
-    );
+    assert_eq!(digest.1, 0, "on {}: rows of {table:?} have no digest", side.name);
     digest
 }
 
@@ -81,10 +71,7 @@ async fn digest(side: &mut Side, table: &(String, String)) -> Digest {
 async fn hashes(side: &mut Side, table: &(String, String)) -> HashMap<String, u64> {
     let rows = hashed(side, table, "").await;
     let query = format!("SELECT h, COUNT(*) FROM ({rows}) d GROUP BY h");
-    side.rows::<(String, u64)>(&query)
-        .await
-        .into_iter()
-        .collect()
+    side.rows::<(String, u64)>(&query).await.into_iter().collect()
 }
 
 /// The first rows with these digests, readable; in the order of the primary key if the server reads
@@ -104,15 +91,8 @@ async fn show(side: &mut Side, table: &(String, String), wanted: &[&String]) -> 
     let extra = format!(", CONCAT_WS(', ', {}) AS r", readable.join(", "));
     let rows = hashed(side, table, &extra).await;
     // A statement of a thousand digests names the first of them in table order well enough.
-    let list: Vec<String> = wanted
-        .iter()
-        .take(1_000)
-        .map(|hash| literal(hash))
-        .collect();
-    let query = format!(
-        "SELECT r FROM ({rows}) d WHERE h IN ({}) LIMIT {SHOWN}",
-        list.join(",")
-    );
+    let list: Vec<String> = wanted.iter().take(1_000).map(|hash| literal(hash)).collect();
+    let query = format!("SELECT r FROM ({rows}) d WHERE h IN ({}) LIMIT {SHOWN}", list.join(","));
     side.rows(&query).await
 }
 
@@ -142,9 +122,7 @@ async fn columns(side: &mut Side, (schema, table): &(String, String)) -> Vec<Col
         literal(table)
     );
     let rows: Vec<(String, String)> = side.rows(&query).await;
-    rows.into_iter()
-        .map(|(name, data_type)| Column { name, data_type })
-        .collect()
+    rows.into_iter().map(|(name, data_type)| Column { name, data_type }).collect()
 }
 
 impl Column {

@@ -30,14 +30,8 @@ const OBJECTS: [(&str, &str); 6] = [
         "SELECT routine_schema, routine_name FROM information_schema.routines \
          WHERE routine_type='FUNCTION'",
     ),
-    (
-        "TRIGGER",
-        "SELECT trigger_schema, trigger_name FROM information_schema.triggers",
-    ),
-    (
-        "EVENT",
-        "SELECT event_schema, event_name FROM information_schema.events",
-    ),
+    ("TRIGGER", "SELECT trigger_schema, trigger_name FROM information_schema.triggers"),
+    ("EVENT", "SELECT event_schema, event_name FROM information_schema.events"),
 ];
 
 /// The base tables to compare, by schema and name.
@@ -53,9 +47,8 @@ pub(super) async fn tables(side: &mut Side, what: &Compare) -> Vec<(String, Stri
 /// Everything that has a definition.
 pub(super) async fn definitions(side: &mut Side, what: &Compare) -> Definitions {
     let mut found = Definitions::new();
-    let schemas: Vec<String> = side
-        .rows("SELECT schema_name FROM information_schema.schemata")
-        .await;
+    let schemas: Vec<String> =
+        side.rows("SELECT schema_name FROM information_schema.schemata").await;
     for schema in schemas.iter().filter(|schema| !what.ignores_schema(schema)) {
         let text = show(side, &format!("SHOW CREATE DATABASE {}", quote(schema))).await;
         found.insert(format!("schema {schema}"), text);

@@ -147,7 +147,8 @@ impl Channel {
                 () = tokio::time::sleep(pause) => {}
                 () = stop.cancelled() => return Ok(None),
             }
-            pause = (pause * 2).min(self.settings.applier.connect_retry_max.max(Duration::from_millis(1)));
+            pause = (pause * 2)
+                .min(self.settings.applier.connect_retry_max.max(Duration::from_millis(1)));
         }
     }
 
@@ -155,7 +156,9 @@ impl Channel {
         let settings = &self.settings;
         let target = match csa_applier::preflight(&settings.target, &settings.name).await {
             Ok(facts) => facts,
-            Err(csa_applier::PreflightError::Refused(why)) => return Err(ChannelError::Refused(why)),
+            Err(csa_applier::PreflightError::Refused(why)) => {
+                return Err(ChannelError::Refused(why));
+            }
             Err(error) => {
                 self.watch.waiting_for_target(&error.to_string());
                 return Ok(Err(error.to_string()));
@@ -164,7 +167,9 @@ impl Channel {
         let known = self.start_set(&target);
         let source = match csa_provider::preflight(&settings.source, known.as_ref()).await {
             Ok(facts) => Some(facts),
-            Err(csa_provider::PreflightError::Refused(why)) => return Err(ChannelError::Refused(why)),
+            Err(csa_provider::PreflightError::Refused(why)) => {
+                return Err(ChannelError::Refused(why));
+            }
             // A known start does not need the source: what is in the relay store can be applied.
             Err(_) if known.is_some() => None,
             Err(error) => {

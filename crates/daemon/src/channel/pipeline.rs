@@ -52,8 +52,8 @@ impl<'a> Pipeline<'a> {
         let executed = control.checkpoint().executed.clone();
         let options = settings.relay.clone();
         let opened = spawn_blocking(move || RelayStore::open(options, &executed)).await;
-        let (store, recovery) =
-            opened.map_err(|error| ChannelError::State(format!("opening the relay store: {error}")))??;
+        let (store, recovery) = opened
+            .map_err(|error| ChannelError::State(format!("opening the relay store: {error}")))??;
         if recovery.cut_bytes > 0 {
             info!(bytes = recovery.cut_bytes, "relay store: cut an unfinished transaction");
         }
@@ -126,7 +126,8 @@ impl<'a> Pipeline<'a> {
         notes: &Arc<Notes>,
     ) -> Result<JoinHandle<()>, ChannelError> {
         let mut options = self.settings.source.clone();
-        let directory = self.settings.relay.directory.parent().unwrap_or(&self.settings.relay.directory);
+        let directory =
+            self.settings.relay.directory.parent().unwrap_or(&self.settings.relay.directory);
         options.replica_uuid = replica_uuid(directory)?;
         let provider = Provider::new(options, self.watch.source());
         let inlet: RelayInlet = self.store.inlet();
@@ -180,6 +181,7 @@ pub(super) async fn discard(
         }
         RelayStore::discard_from(&options, position)
     });
-    cut.await.map_err(|error| ChannelError::State(format!("cutting the relay store: {error}")))??;
+    cut.await
+        .map_err(|error| ChannelError::State(format!("cutting the relay store: {error}")))??;
     Ok(())
 }

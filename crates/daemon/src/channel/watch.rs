@@ -88,7 +88,8 @@ impl Watch {
     ) {
         let mut inner = self.shared.inner.lock();
         inner.phase = Phase::Running;
-        inner.detail = format!("from {}", if executed.is_empty() { "the start" } else { "the checkpoint" });
+        inner.detail =
+            format!("from {}", if executed.is_empty() { "the start" } else { "the checkpoint" });
         inner.base = None;
         inner.parts = Some(Parts {
             status: Arc::clone(status),
@@ -176,7 +177,8 @@ impl Watch {
         let memory = parts.as_ref().map_or((0, 0, 0), |parts| parts.memory.usage());
         let fresh = source.connected
             && source.last_event.is_some_and(|last| last.elapsed() <= self.shared.fresh_within);
-        let backlog = parts.is_some().then(|| base.map(|base| backlog(&usage, &applied, base))).flatten();
+        let backlog =
+            parts.is_some().then(|| base.map(|base| backlog(&usage, &applied, base))).flatten();
         let (state, state_detail) = state(phase, detail, &source, &applied, &usage, backlog);
         let received = received(&parts, &source, &applied);
         ChannelView {
@@ -260,7 +262,9 @@ fn state(
             }
             let text = match (&usage.waiting, backlog) {
                 (Some(waiting), _) => waiting.clone(),
-                (None, Some((0, _))) => "has applied everything received, waiting for more".to_owned(),
+                (None, Some((0, _))) => {
+                    "has applied everything received, waiting for more".to_owned()
+                }
                 (None, Some((pending, _))) => format!("applying, {pending} transactions to go"),
                 (None, None) => "reading the relay store".to_owned(),
             };

@@ -5,24 +5,61 @@ use toml::{Table, Value};
 use super::ConfigError;
 
 const ROOT: &[&str] = &["daemon", "channel"];
-const DAEMON: &[&str] =
-    &["state_dir", "admin_listen", "log_format", "log_filter", "stop_timeout"];
+const DAEMON: &[&str] = &["state_dir", "admin_listen", "log_format", "log_filter", "stop_timeout"];
 const CHANNEL: &[&str] = &["name", "source", "relay", "target", "applier"];
 const SOURCE: &[&str] = &[
-    "host", "port", "user", "password", "password_file", "password_env", "server_id", "tls",
-    "tls_ca", "tls_cert", "tls_key", "heartbeat_interval", "connect_timeout", "connect_retry",
-    "connect_retry_max", "failover",
+    "host",
+    "port",
+    "user",
+    "password",
+    "password_file",
+    "password_env",
+    "server_id",
+    "tls",
+    "tls_ca",
+    "tls_cert",
+    "tls_key",
+    "heartbeat_interval",
+    "connect_timeout",
+    "connect_retry",
+    "connect_retry_max",
+    "failover",
 ];
 const RELAY: &[&str] = &["segment_size", "space_limit", "min_free_disk", "sync"];
 const TARGET: &[&str] = &[
-    "host", "port", "socket", "user", "password", "password_file", "password_env", "tls", "tls_ca",
-    "tls_cert", "tls_key", "connect_timeout", "connect_retry", "connect_retry_max",
+    "host",
+    "port",
+    "socket",
+    "user",
+    "password",
+    "password_file",
+    "password_env",
+    "tls",
+    "tls_ca",
+    "tls_cert",
+    "tls_key",
+    "connect_timeout",
+    "connect_retry",
+    "connect_retry_max",
 ];
 const APPLIER: &[&str] = &[
-    "start_from", "worker_count", "event_memory_limit", "commit", "target_gtids",
-    "preserve_commit_order", "executor", "exec_mode", "transaction_retries", "source_delay",
-    "until", "replicate_do_db", "replicate_ignore_db", "replicate_do_table",
-    "replicate_ignore_table", "replicate_wild_do_table", "replicate_wild_ignore_table",
+    "start_from",
+    "worker_count",
+    "event_memory_limit",
+    "commit",
+    "target_gtids",
+    "preserve_commit_order",
+    "executor",
+    "exec_mode",
+    "transaction_retries",
+    "source_delay",
+    "until",
+    "replicate_do_db",
+    "replicate_ignore_db",
+    "replicate_do_table",
+    "replicate_ignore_table",
+    "replicate_wild_do_table",
+    "replicate_wild_ignore_table",
     "replicate_rewrite_db",
 ];
 

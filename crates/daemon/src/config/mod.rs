@@ -292,7 +292,9 @@ fn start_from(text: &str) -> Result<StartFrom, ConfigError> {
         "target" => Ok(StartFrom::Target),
         "source" => Ok(StartFrom::Source),
         set => set.parse().map(StartFrom::Executed).map_err(|error| {
-            ConfigError(format!("applier.start_from: \"target\", \"source\" or a GTID set: {error}"))
+            ConfigError(format!(
+                "applier.start_from: \"target\", \"source\" or a GTID set: {error}"
+            ))
         }),
     }
 }

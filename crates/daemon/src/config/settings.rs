@@ -46,7 +46,8 @@ pub(super) fn resolve(
     warnings: &mut Vec<String>,
 ) -> Result<ChannelSettings> {
     let name = channel.name;
-    let named_well = name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"_-".contains(&b));
+    let named_well =
+        name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"_-".contains(&b));
     if name.is_empty() || name.len() > NAME_LEN_MAX || !named_well {
         return wrong("name: 1 to 64 of a-z, 0-9, _ and - are allowed");
     }
@@ -93,7 +94,13 @@ fn source(config: SourceConfig) -> Result<SourceOptions> {
         return wrong("source.heartbeat_interval: at least 1ms");
     }
     let mode = tls_mode(config.tls);
-    check_tls("source", mode, config.tls_ca.as_ref(), config.tls_cert.as_ref(), config.tls_key.as_ref())?;
+    check_tls(
+        "source",
+        mode,
+        config.tls_ca.as_ref(),
+        config.tls_cert.as_ref(),
+        config.tls_key.as_ref(),
+    )?;
     Ok(SourceOptions {
         password: password("source", config.password, config.password_file, config.password_env)?,
         host: config.host,
@@ -143,19 +150,20 @@ fn relay(config: &RelayConfig, directory: PathBuf) -> Result<RelayStoreOptions> 
 
 fn target(config: TargetConfig) -> Result<TargetOptions> {
     let mode = tls_mode(config.tls);
-    check_tls("target", mode, config.tls_ca.as_ref(), config.tls_cert.as_ref(), config.tls_key.as_ref())?;
+    check_tls(
+        "target",
+        mode,
+        config.tls_ca.as_ref(),
+        config.tls_cert.as_ref(),
+        config.tls_key.as_ref(),
+    )?;
     Ok(TargetOptions {
         password: password("target", config.password, config.password_file, config.password_env)?,
         host: config.host,
         port: config.port,
         socket: config.socket,
         user: config.user,
-        tls: TlsOptions {
-            mode,
-            ca: config.tls_ca,
-            cert: config.tls_cert,
-            key: config.tls_key,
-        },
+        tls: TlsOptions { mode, ca: config.tls_ca, cert: config.tls_cert, key: config.tls_key },
         connect_timeout: config.connect_timeout.0,
     })
 }
@@ -213,7 +221,9 @@ fn password(
 /// Whether a file states a password itself.
 pub(super) fn holds_password(text: &str) -> bool {
     text.lines().any(|line| {
-        line.trim_start().strip_prefix("password").is_some_and(|rest| rest.trim_start().starts_with('='))
+        line.trim_start()
+            .strip_prefix("password")
+            .is_some_and(|rest| rest.trim_start().starts_with('='))
     })
 }
 

@@ -27,7 +27,9 @@ pub(super) fn check(applier: &ApplierConfig) -> Result<(), ConfigError> {
     ];
     let filters = filtered.iter().map(|(key, list)| (*key, !list.is_empty()));
     match used.into_iter().chain(filters).find(|(_, used)| *used) {
-        Some((key, _)) => Err(ConfigError(format!("applier.{key} is not supported by this version"))),
+        Some((key, _)) => {
+            Err(ConfigError(format!("applier.{key} is not supported by this version")))
+        }
         None => Ok(()),
     }
 }

@@ -84,7 +84,9 @@ impl SourceConnection {
             _ => return Err(ConnectionError::Protocol("not an event packet".to_owned())),
         }
         let bytes = packet.slice(1..);
-        if bytes.get(crate::EventHeader::EVENT_TYPE_OFFSET) == Some(&EventType::FORMAT_DESCRIPTION.0) {
+        if bytes.get(crate::EventHeader::EVENT_TYPE_OFFSET)
+            == Some(&EventType::FORMAT_DESCRIPTION.0)
+        {
             let event = FormatDescription::parse(bytes.clone())?;
             // What the description says holds from here on, whatever was negotiated.
             self.checksum = event.checksum();

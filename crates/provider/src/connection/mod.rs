@@ -5,7 +5,6 @@ mod login;
 mod packets;
 mod query;
 
-
 use std::sync::Arc;
 use std::time::Duration;
 

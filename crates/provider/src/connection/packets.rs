@@ -31,7 +31,9 @@ impl Packets {
     }
 
     /// Takes the transport away to encrypt it; nothing may have been read ahead.
-    pub(super) fn into_transport(self) -> Result<(Box<dyn Transport>, PacketCodec), ConnectionError> {
+    pub(super) fn into_transport(
+        self,
+    ) -> Result<(Box<dyn Transport>, PacketCodec), ConnectionError> {
         if self.incoming.has_remaining() {
             return Err(ConnectionError::Protocol("bytes ahead of the TLS handshake".to_owned()));
         }
@@ -58,7 +60,10 @@ impl Packets {
         Ok(())
     }
 
-    pub(super) async fn send_struct(&mut self, message: &impl MySerialize) -> Result<(), ConnectionError> {
+    pub(super) async fn send_struct(
+        &mut self,
+        message: &impl MySerialize,
+    ) -> Result<(), ConnectionError> {
         let mut payload = Vec::new();
         message.serialize(&mut payload);
         self.send(&payload).await
@@ -67,7 +72,10 @@ impl Packets {
     /// The next packet, whatever it says.
     ///
     /// `silence` bounds the time without a single byte: a large packet that arrives slowly is alive.
-    pub(super) async fn receive(&mut self, silence: Option<Duration>) -> Result<Bytes, ConnectionError> {
+    pub(super) async fn receive(
+        &mut self,
+        silence: Option<Duration>,
+    ) -> Result<Bytes, ConnectionError> {
         loop {
             let whole = self
                 .codec

@@ -127,7 +127,11 @@ impl PayloadEvents {
         if self.read == self.declared {
             let mut beyond = [0];
             let more = self.source.read(&mut beyond).map_err(EventError::Decompress)?;
-            return if more == 0 { Ok(None) } else { Err(EventError::PayloadTooLong(self.declared)) };
+            return if more == 0 {
+                Ok(None)
+            } else {
+                Err(EventError::PayloadTooLong(self.declared))
+            };
         }
         let mut header = [0; EventHeader::LEN];
         self.source.read_exact(&mut header).map_err(EventError::Decompress)?;

@@ -56,10 +56,7 @@ fn status_variables_are_read_and_unknown_ones_refused() {
     assert_eq!(context.microseconds, Some(1));
     assert_eq!(context.default_table_encryption, Some(true));
     vars.push(21);
-    assert!(matches!(
-        SessionContext::parse(&vars),
-        Err(EventError::UnknownStatusVariable(21))
-    ));
+    assert!(matches!(SessionContext::parse(&vars), Err(EventError::UnknownStatusVariable(21))));
 }
 
 #[test]

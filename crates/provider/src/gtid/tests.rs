@@ -14,9 +14,7 @@ fn tag(n: u8) -> Tag {
 
 fn gtids() -> impl Strategy<Value = Vec<Gtid>> {
     prop::collection::vec((0_u8..3, 0_u8..3, 1_u64..40), 0..80).prop_map(|list| {
-        list.into_iter()
-            .map(|(u, t, gno)| Gtid { uuid: uuid(u), tag: tag(t), gno })
-            .collect()
+        list.into_iter().map(|(u, t, gno)| Gtid { uuid: uuid(u), tag: tag(t), gno }).collect()
     })
 }
 
@@ -83,7 +81,12 @@ fn text_is_read_as_the_server_reads_it() {
     let set: GtidSet = text.parse().expect("valid");
     assert_eq!(set.to_string(), "3e11fa47-71ca-11e1-9e33-c80aa9429562:1-8:blue:9");
     assert!("".parse::<GtidSet>().expect("empty").is_empty());
-    for wrong in ["abc", "3e11fa47-71ca-11e1-9e33-c80aa9429562:0", "3e11fa47-71ca-11e1-9e33-c80aa9429562:1-x", "3e11fa47-71ca-11e1-9e33-c80aa9429562:-a:1"] {
+    for wrong in [
+        "abc",
+        "3e11fa47-71ca-11e1-9e33-c80aa9429562:0",
+        "3e11fa47-71ca-11e1-9e33-c80aa9429562:1-x",
+        "3e11fa47-71ca-11e1-9e33-c80aa9429562:-a:1",
+    ] {
         assert!(wrong.parse::<GtidSet>().is_err(), "{wrong}");
     }
 }

@@ -69,8 +69,9 @@ impl FromStr for GtidSet {
                         .ok_or_else(|| ParseGtidError::new(text, format!("interval {piece:?}")))?;
                     set.add_interval(uuid, &tag, interval);
                 } else {
-                    tag = Tag::new(piece)
-                        .map_err(|error: InvalidTag| ParseGtidError::new(text, error.to_string()))?;
+                    tag = Tag::new(piece).map_err(|error: InvalidTag| {
+                        ParseGtidError::new(text, error.to_string())
+                    })?;
                 }
             }
         }

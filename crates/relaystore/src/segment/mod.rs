@@ -4,8 +4,8 @@ mod frame;
 mod header;
 
 pub(crate) use frame::{
-    FRAME_HEADER_LEN, FrameHeader, FrameKind, begin_frame, encode_metadata,
-    decode_metadata, finish_frame, verify_frame,
+    FRAME_HEADER_LEN, FrameHeader, FrameKind, begin_frame, decode_metadata, encode_metadata,
+    finish_frame, verify_frame,
 };
 pub(crate) use header::{HeaderError, SegmentHeader};
 
