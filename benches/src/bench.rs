@@ -3,17 +3,19 @@
 //! Both targets run on this machine beside the source. Absolute rates hold for one machine and one
 //! day; the ratio is what to look at.
 
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use clap::Args;
+use crate::topology::servers;
 use csa_tests::{Compare, Daemon, Load, LoadOptions, Mix, Server, prepare};
 
 /// No drain takes longer.
 const DRAIN: Duration = Duration::from_secs(600);
 
 #[derive(Debug, Args)]
-pub(crate) struct BenchArgs {
+pub(crate) struct Options {
     /// Source transactions in each round's backlog.
     #[arg(long, default_value_t = 20_000)]
     transactions: u64,
@@ -53,7 +55,7 @@ struct Topology {
     csa: Server,
 }
 
-pub(crate) async fn bench(args: BenchArgs) -> Result<()> {
+pub(crate) async fn run(args: &Options) -> Result<ExitCode> {
     let load = LoadOptions {
         tables: args.tables,
         rows: args.rows,
@@ -65,8 +67,9 @@ pub(crate) async fn bench(args: BenchArgs) -> Result<()> {
         ..LoadOptions::default()
     };
     println!("starting three servers …");
-    let (source, mta) = Server::pair(&[], &[]);
-    let servers = Topology { source, mta, csa: Server::start("csa-target", &[]) };
+    let (source, mta) = servers().await?;
+    let csa = tokio::task::spawn_blocking(|| Server::start("csa-target", &[])).await?;
+    let servers = Topology { source, mta, csa };
     prepare(&servers.source, &load).await;
     servers.attach_mta(args.mta_workers).await?;
     let daemon = Daemon::builder(&servers.source, &servers.csa).start();
@@ -95,11 +98,11 @@ pub(crate) async fn bench(args: BenchArgs) -> Result<()> {
         let compared = compared.map_err(|difference| anyhow::anyhow!("{difference}"))?;
         println!("{}: EQUAL, {} tables, {} rows", target.name, compared.tables, compared.rows);
     }
-    report(&args, &mta, &csa);
-    Ok(())
+    report(args, &mta, &csa);
+    Ok(ExitCode::SUCCESS)
 }
 
-fn report(args: &BenchArgs, mta: &Figures, csa: &Figures) {
+fn report(args: &Options, mta: &Figures, csa: &Figures) {
     println!("\nbacklog drain, {} update(s) per transaction, default durability", args.updates);
     println!("| applier | median TPS |");
     println!("| --- | --- |");

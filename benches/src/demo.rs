@@ -117,12 +117,14 @@ pub(crate) async fn run(options: &Options) -> Result<ExitCode> {
     progress.finish();
 
     println!(
-        "source: {} transactions in {:.1} s; peak lag {:.2} s, peak backlog {} transactions ({})",
+        "source: {} transactions in {:.1} s; peak lag {:.2} s, peak backlog {} transactions ({}); \
+         fastest apply {:.0} trx/s",
         report.committed,
         report.elapsed.as_secs_f64(),
         progress.peak_lag(),
         progress.peak_backlog(),
         bytes(progress.peak_backlog_bytes()),
+        progress.peak_applied_rate(),
     );
     println!("{drain}");
     let outcome = Compare::new().run(&source, &target).await;

@@ -1,5 +1,6 @@
 //! Programs that run whole topologies: two sandboxed servers, load and the daemon between them.
 
+mod bench;
 mod demo;
 mod topology;
 
@@ -20,6 +21,8 @@ struct Cli {
 enum Command {
     /// Replicate a load with a burst in it, watch lag and backlog, and compare both servers.
     Demo(demo::Options),
+    /// Drain the same backlog with the server's own applier and with csa-daemon, and compare.
+    Bench(bench::Options),
 }
 
 fn main() -> anyhow::Result<ExitCode> {
@@ -31,6 +34,7 @@ fn main() -> anyhow::Result<ExitCode> {
         let program = async {
             match cli.command {
                 Command::Demo(options) => demo::run(&options).await,
+                Command::Bench(options) => bench::run(&options).await,
             }
         };
         // Dropping the program ends its daemon and deletes its servers.

@@ -18,6 +18,7 @@ pub(crate) struct Progress {
     peak_lag: f64,
     peak_backlog: u64,
     peak_backlog_bytes: u64,
+    peak_applied_rate: f64,
     terminal: bool,
 }
 
@@ -33,6 +34,7 @@ impl Progress {
             peak_lag: 0.0,
             peak_backlog: 0,
             peak_backlog_bytes: 0,
+            peak_applied_rate: 0.0,
             terminal: stdout().is_terminal(),
         }
     }
@@ -47,6 +49,11 @@ impl Progress {
 
     pub(crate) fn peak_backlog_bytes(&self) -> u64 {
         self.peak_backlog_bytes
+    }
+
+    /// Transactions per second in the best interval between two lines.
+    pub(crate) fn peak_applied_rate(&self) -> f64 {
+        self.peak_applied_rate
     }
 
     /// Takes note of a sample and shows it.
@@ -81,6 +88,7 @@ impl Progress {
         };
         let before = self.last_applied.unwrap_or(sample.applied_transactions);
         let applied_rate = sample.applied_transactions.saturating_sub(before) as f64 / seconds;
+        self.peak_applied_rate = self.peak_applied_rate.max(applied_rate);
         self.last_applied = Some(sample.applied_transactions);
         let lag = sample.lag_seconds.map_or("unknown".into(), |lag| format!("{lag:.2} s"));
         format!(

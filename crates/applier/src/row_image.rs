@@ -9,7 +9,7 @@ use csa_provider::{EventHeader, EventType, Gtid, QueryEvent, RawEvent, Statement
 use crate::{Error, Result};
 
 /// One thing to send to the target, in order.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Step {
     /// Whole events without checksums, for one BINLOG statement.
     RowImages(Vec<u8>),
@@ -133,3 +133,6 @@ impl RowImageCutter {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

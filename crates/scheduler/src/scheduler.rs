@@ -94,3 +94,6 @@ impl Scheduler {
             .or_else(|| self.waiting.front().map(|t| t.relayed.header.original_commit_timestamp))
     }
 }
+
+#[cfg(test)]
+mod tests;

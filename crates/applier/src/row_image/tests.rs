@@ -1,0 +1,134 @@
+use csa_provider::test_util::{event, query_event};
+use csa_provider::{ChecksumAlgorithm, Tag, Uuid};
+use proptest::prelude::*;
+
+use super::*;
+
+fn gtid() -> Gtid {
+    Gtid { uuid: Uuid::from_bytes([1; 16]), tag: Tag::untagged(), gno: 1 }
+}
+
+fn table_map(table: u8) -> RawEvent {
+    event(EventType::TABLE_MAP, &[table; 20])
+}
+
+/// A rows event of `len` body bytes; its flags stand behind a table id of six bytes.
+fn rows(table: u8, len: usize, ends: bool) -> RawEvent {
+    let mut body = vec![table; 8 + len];
+    body[6..8].copy_from_slice(&u16::from(ends).to_le_bytes());
+    event(EventType::WRITE_ROWS, &body)
+}
+
+fn cut(events: &[RawEvent], limit: usize) -> Vec<Step> {
+    let mut cutter = RowImageCutter::new(limit);
+    let mut steps = Vec::new();
+    for event in events {
+        cutter.push(&gtid(), event, &mut steps).expect("known");
+    }
+    cutter.finish(&mut steps);
+    steps
+}
+
+/// Events of a step, as (type, first body byte, body length, statement end).
+fn contents(step: &Step) -> Vec<(EventType, u8, usize, bool)> {
+    let Step::RowImages(mut bytes) = step.clone() else { panic!("a statement") };
+    let mut found = Vec::new();
+    while !bytes.is_empty() {
+        let header = EventHeader::parse(&bytes).expect("whole");
+        let rest = bytes.split_off(header.event_size as usize);
+        let event = RawEvent::trusted(bytes.into(), ChecksumAlgorithm::Off).expect("whole");
+        let ends = event.event_type().is_rows() && event.body()[6] & STATEMENT_END != 0;
+        found.push((event.event_type(), event.body()[0], event.body().len(), ends));
+        bytes = rest;
+    }
+    found
+}
+
+#[test]
+fn everything_that_fits_goes_in_one_step_without_checksums() {
+    let events = [
+        query_event("", "BEGIN"),
+        table_map(1),
+        rows(1, 10, true),
+        table_map(2),
+        rows(2, 10, false),
+        rows(2, 20, true),
+        event(EventType::XID, &[0; 8]),
+    ];
+    let steps = cut(&events, 10_000);
+    assert_eq!(steps.len(), 1);
+    assert_eq!(
+        contents(&steps[0]),
+        [
+            (EventType::TABLE_MAP, 1, 20, false),
+            (EventType::WRITE_ROWS, 1, 18, true),
+            (EventType::TABLE_MAP, 2, 20, false),
+            (EventType::WRITE_ROWS, 2, 18, false),
+            (EventType::WRITE_ROWS, 2, 28, true),
+        ]
+    );
+}
+
+#[test]
+fn a_statement_that_is_cut_ends_in_each_part_and_repeats_its_maps() {
+    let events = [table_map(1), table_map(2), rows(1, 100, false), rows(2, 100, true)];
+    let steps = cut(&events, 250);
+    assert_eq!(steps.len(), 2);
+    let maps = [(EventType::TABLE_MAP, 1, 20, false), (EventType::TABLE_MAP, 2, 20, false)];
+    assert_eq!(contents(&steps[0])[..2], maps);
+    assert_eq!(contents(&steps[0])[2..], [(EventType::WRITE_ROWS, 1, 108, true)]);
+    assert_eq!(contents(&steps[1])[..2], maps);
+    assert_eq!(contents(&steps[1])[2..], [(EventType::WRITE_ROWS, 2, 108, true)]);
+}
+
+#[test]
+fn savepoints_keep_their_place_and_strangers_are_refused() {
+    let events = [
+        table_map(1),
+        rows(1, 5, true),
+        query_event("", "SAVEPOINT `a`"),
+        table_map(1),
+        rows(1, 6, true),
+    ];
+    let steps = cut(&events, 10_000);
+    assert_eq!(steps.len(), 3);
+    assert_eq!(steps[1], Step::Statement(b"SAVEPOINT `a`".to_vec()));
+    let mut cutter = RowImageCutter::new(100);
+    let error = cutter.push(&gtid(), &event(EventType::INTVAR, &[0; 9]), &mut Vec::new());
+    assert!(error.expect_err("refused").to_string().contains(&gtid().to_string()));
+}
+
+proptest! {
+    /// Whatever the limit: the rows come out whole, once, in order, each behind its map, and every
+    /// step ends its statement.
+    #[test]
+    fn cutting_loses_and_moves_nothing(
+        statements in prop::collection::vec(prop::collection::vec((0_u8..3, 1_usize..80), 1..6), 1..8),
+        limit in 50_usize..600,
+    ) {
+        let mut events = Vec::new();
+        let mut expected = Vec::new();
+        for statement in &statements {
+            events.extend((0..3).map(table_map));
+            for (index, (table, len)) in statement.iter().enumerate() {
+                events.push(rows(*table, *len, index + 1 == statement.len()));
+                expected.push((*table, len + 8));
+            }
+        }
+        let mut found = Vec::new();
+        for step in cut(&events, limit) {
+            let contents = contents(&step);
+            prop_assert!(contents.last().is_some_and(|last| last.3), "{:?}", contents);
+            let mut mapped = Vec::new();
+            for (event_type, table, len, _) in contents {
+                if event_type == EventType::TABLE_MAP {
+                    mapped.push(table);
+                } else {
+                    prop_assert!(mapped.contains(&table));
+                    found.push((table, len));
+                }
+            }
+        }
+        prop_assert_eq!(found, expected);
+    }
+}

@@ -1,0 +1,138 @@
+use std::sync::Arc;
+
+use bytes::Bytes;
+use csa_provider::test_util::{event, format_description, gtid_event, query_event};
+use csa_provider::{EventType, FormatDescription, Gtid, RawEvent, Tag, TransactionHeader, Uuid};
+use csa_relaystore::{RelayPosition, RelayedTransaction, TransactionBody};
+use proptest::prelude::*;
+
+use super::*;
+use crate::{Error, TransactionKind};
+
+fn gtid(gno: u64) -> Gtid {
+    Gtid { uuid: Uuid::from_bytes([5; 16]), tag: Tag::untagged(), gno }
+}
+
+fn relayed(gno: u64, format: &Arc<FormatDescription>, events: &[RawEvent]) -> RelayedTransaction {
+    let begin = gtid_event(&gtid(gno), gno);
+    let header = TransactionHeader::parse(&begin).expect("well-formed");
+    let bytes: Vec<u8> = std::iter::once(&begin)
+        .chain(events)
+        .flat_map(|event| event.bytes().to_vec())
+        .collect();
+    let at = |offset| RelayPosition { segment: 1, offset };
+    RelayedTransaction {
+        header,
+        format: Arc::clone(format),
+        start: at(gno * 1000),
+        end: at(gno * 1000 + 1000),
+        ordinal: gno,
+        event_bytes: bytes.len() as u64,
+        cumulative_bytes: gno * 1000,
+        body: TransactionBody::Whole(vec![Bytes::from(bytes)]),
+    }
+}
+
+fn rows(size: usize) -> Vec<RawEvent> {
+    vec![
+        query_event("", "BEGIN"),
+        event(EventType::TABLE_MAP, &[0; 20]),
+        event(EventType::WRITE_ROWS, &vec![0; size]),
+        event(EventType::XID, &[0; 8]),
+    ]
+}
+
+fn classify(events: &[RawEvent]) -> crate::Result<TransactionKind> {
+    let relayed = relayed(1, &Arc::new(format_description()), events);
+    AdmittedTransaction::classify(relayed, None).map(|admitted| admitted.kind)
+}
+
+#[test]
+fn transactions_are_what_their_events_say() {
+    assert_eq!(classify(&rows(10)).expect("known"), TransactionKind::Rows);
+    let empty = [query_event("", "BEGIN"), query_event("", "COMMIT")];
+    assert_eq!(classify(&empty).expect("known"), TransactionKind::Empty);
+    let ddl = [query_event("d", "DROP TABLE t")];
+    assert_eq!(classify(&ddl).expect("known"), TransactionKind::Statement);
+}
+
+#[test]
+fn what_is_not_understood_is_refused_by_gtid() {
+    for events in [
+        vec![query_event("", "XA START X'61',X'',1")],
+        vec![query_event("", "BEGIN"), query_event("", "INSERT INTO t VALUES (1)")],
+        vec![query_event("", "BEGIN"), event(EventType(77), &[0; 4])],
+        vec![query_event("", "BEGIN"), event(EventType::TABLE_MAP, &[0; 20])],
+    ] {
+        match classify(&events) {
+            Err(Error::Unsupported { gtid: named, .. }) => assert_eq!(named, gtid(1)),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_transaction_that_is_alone_leaves_at_once() {
+    let format = Arc::new(format_description());
+    let mut scheduler = Scheduler::new(GroupLimits::default(), Sequence::new(7), GtidSet::new());
+    let admitted = AdmittedTransaction::classify(relayed(1, &format, &rows(5)), None);
+    scheduler.admit(admitted.expect("known"));
+    let group = scheduler.next_group().expect("a group of one");
+    assert_eq!((group.sequence, group.transactions.len()), (Sequence::new(8), 1));
+    assert_eq!(scheduler.oldest_commit_timestamp(), Some(1));
+    assert!(scheduler.committed(group.sequence).is_some());
+    assert!(scheduler.is_idle());
+}
+
+proptest! {
+    /// Groups, joined, are the admitted transactions in order; barriers are alone; limits hold.
+    #[test]
+    fn groups_are_runs_of_the_stream(
+        kinds in prop::collection::vec((any::<bool>(), 1_usize..400, 0_u8..8), 1..60),
+        limit in 1_usize..10,
+        bytes in 300_u64..3000,
+        batch in 1_usize..12,
+    ) {
+        let formats = [Arc::new(format_description()), Arc::new(other_format())];
+        let mut scheduler =
+            Scheduler::new(GroupLimits { transactions: limit, bytes }, Sequence::default(), GtidSet::new());
+        let mut next_gno = 1;
+        let mut sequence = Sequence::default();
+        let mut executed = GtidSet::new();
+        let total = kinds.len() as u64;
+        let mut stream = (1_u64..).zip(kinds);
+        loop {
+            for (gno, (ddl, size, format)) in stream.by_ref().take(batch) {
+                let events = if ddl { vec![query_event("d", "DROP TABLE t")] } else { rows(size) };
+                let format = &formats[usize::from(format == 0)];
+                let admitted = AdmittedTransaction::classify(relayed(gno, format, &events), None);
+                scheduler.admit(admitted.expect("known"));
+            }
+            let Some(group) = scheduler.next_group() else { break };
+            prop_assert!(scheduler.next_group().is_none(), "one at a time");
+            prop_assert_eq!(group.sequence, sequence.next());
+            sequence = group.sequence;
+            prop_assert!(group.transactions.len() <= limit);
+            prop_assert!(group.bytes() <= bytes || group.transactions.len() == 1);
+            for transaction in &group.transactions {
+                prop_assert_eq!(transaction.relayed.header.gtid.gno, next_gno);
+                next_gno += 1;
+                executed.add(&transaction.relayed.header.gtid);
+                prop_assert!(Arc::ptr_eq(&transaction.relayed.format, group.format()));
+                if transaction.kind == TransactionKind::Statement {
+                    prop_assert_eq!(group.transactions.len(), 1);
+                }
+            }
+            prop_assert_eq!(&group.executed_after, &executed);
+            let mark = scheduler.committed(group.sequence).expect("it was the oldest");
+            prop_assert_eq!(mark.ordinal, next_gno - 1);
+        }
+        prop_assert_eq!(next_gno - 1, total);
+    }
+}
+
+/// A format description that differs from the usual one.
+fn other_format() -> FormatDescription {
+    let description = format_description();
+    FormatDescription::parse(description.for_binlog_statement().into()).expect("well-formed")
+}
