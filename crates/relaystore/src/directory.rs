@@ -2,21 +2,24 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rustix::fs::{FlockOperation, flock};
 
 use crate::error::{Error, Result, io};
+use crate::fs::{FileSystem, SegmentFile};
 
 /// The directory, held by this process alone.
 #[derive(Debug)]
 pub(crate) struct Directory {
     path: PathBuf,
+    fs: Arc<dyn FileSystem>,
     _lock: File,
 }
 
 impl Directory {
     /// Creates it if missing and takes its lock.
-    pub(crate) fn open(path: &Path) -> Result<Self> {
+    pub(crate) fn open(path: &Path, fs: Arc<dyn FileSystem>) -> Result<Self> {
         fs::create_dir_all(path).map_err(io("creating relay directory", path))?;
         let lock_path = path.join("lock");
         let lock = OpenOptions::new()
@@ -27,7 +30,7 @@ impl Directory {
             .map_err(io("opening", &lock_path))?;
         flock(&lock, FlockOperation::NonBlockingLockExclusive)
             .map_err(|_| Error::Locked { path: path.to_owned() })?;
-        Ok(Self { path: path.to_owned(), _lock: lock })
+        Ok(Self { path: path.to_owned(), fs, _lock: lock })
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -56,18 +59,46 @@ impl Directory {
 
     pub(crate) fn remove(&self, number: u64) -> Result<()> {
         let path = self.segment_path(number);
-        fs::remove_file(&path).map_err(io("deleting", path))
+        self.fs.remove(&path).map_err(io("deleting", path))
+    }
+
+    pub(crate) fn open_segment(&self, number: u64) -> Result<Box<dyn SegmentFile>> {
+        let path = self.segment_path(number);
+        self.fs.open(&path).map_err(io("opening", path))
+    }
+
+    /// Creates a segment that begins with `header`, all of it or no file: a half-written header
+    /// must not stay behind.
+    pub(crate) fn create_segment(
+        &self,
+        number: u64,
+        header: &[u8],
+    ) -> std::io::Result<Box<dyn SegmentFile>> {
+        let path = self.segment_path(number);
+        let file = self.fs.create(&path)?;
+        match file.write_all_at(header, 0).and_then(|()| file.sync_data()) {
+            Ok(()) => Ok(file),
+            Err(error) => {
+                self.fs.remove(&path)?;
+                Err(error)
+            }
+        }
+    }
+
+    /// Cuts a segment and makes the cut durable.
+    pub(crate) fn truncate(&self, number: u64, len: u64) -> Result<()> {
+        let file = self.open_segment(number)?;
+        let path = self.segment_path(number);
+        file.set_len(len).and_then(|()| file.sync_data()).map_err(io("truncating", path))
     }
 
     /// Makes created and deleted names durable.
     pub(crate) fn sync(&self) -> Result<()> {
-        File::open(&self.path)
-            .and_then(|directory| directory.sync_all())
-            .map_err(io("syncing", &self.path))
+        self.fs.sync_directory(&self.path).map_err(io("syncing", &self.path))
     }
 
     /// Free bytes of the file system for this user.
     pub(crate) fn free_bytes(&self) -> u64 {
-        rustix::fs::statvfs(&self.path).map_or(u64::MAX, |stat| stat.f_bavail * stat.f_frsize)
+        self.fs.free_bytes(&self.path)
     }
 }

@@ -2,64 +2,109 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use csa_provider::{Gtid, GtidSet, Placement, RawEvent, SinkError, TransactionSink};
-use tokio::runtime::Handle;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use parking_lot::{Condvar, Mutex};
+use tokio::sync::Notify;
 
-use crate::Result;
+use crate::store::Shared;
 use crate::writer::Writer;
+use crate::{Result, SyncPolicy};
 
 /// Event bytes on their way to the writer; an event larger than this goes alone.
-const QUEUE_BYTES: u32 = 8 << 20;
-const QUEUE_EVENTS: usize = 8192;
-/// The writer looks after released segments at least this often.
-const TICK: Duration = Duration::from_millis(500);
+const QUEUE_BYTES: usize = 2 << 20;
+/// An event's place in the queue costs this much however small it is.
+const ITEM_BYTES: usize = size_of::<Item>();
 
+#[derive(Debug)]
 enum Item {
-    Event(RawEvent, Placement, OwnedSemaphorePermit),
+    Event(RawEvent, Placement),
     Abandon,
 }
 
-/// Hands events to the writer thread. Dropping it ends the thread after what is queued is written.
-#[derive(Debug)]
-pub struct RelayInlet {
-    queue: mpsc::Sender<Item>,
-    room: Arc<Semaphore>,
-    received: GtidSet,
-    open: Option<Gtid>,
-    failure: oneshot::Receiver<String>,
+/// One short lock for a whole batch on the writer's side: per event nothing is allocated, and no
+/// task is woken before there is something to show.
+#[derive(Debug, Default)]
+struct Queue {
+    state: Mutex<QueueState>,
+    filled: Condvar,
+    emptied: Notify,
+}
+
+#[derive(Debug, Default)]
+struct QueueState {
+    items: Vec<Item>,
+    bytes: usize,
+    closed: bool,
+    writer_waits: bool,
     failed: Option<String>,
 }
 
+/// Hands events to the writer thread.
+///
+/// Dropping it ends the thread once what is queued is written and synced, and waits for that: the
+/// store can be opened again right after. A thread that waits for space gives up at once.
+#[derive(Debug)]
+pub struct RelayInlet {
+    queue: Arc<Queue>,
+    shared: Arc<Shared>,
+    received: GtidSet,
+    open: Option<Gtid>,
+    thread: Option<JoinHandle<()>>,
+}
+
 impl RelayInlet {
-    pub(crate) fn start(writer: Writer, received: GtidSet) -> Self {
-        let (queue, items) = mpsc::channel(QUEUE_EVENTS);
-        let (report, failure) = oneshot::channel();
-        let runtime = Handle::current();
-        std::thread::Builder::new()
+    pub(crate) fn start(shared: Arc<Shared>, writer: Writer, received: GtidSet) -> Self {
+        let queue = Arc::new(Queue::default());
+        let items = Arc::clone(&queue);
+        let thread = std::thread::Builder::new()
             .name("csa-relay".to_owned())
             .spawn(move || {
-                if let Err(error) = write_all(writer, items, &runtime) {
-                    // Nobody listens once the channel is stopping.
-                    let _ = report.send(error.to_string());
+                if let Err(error) = write_all(writer, &items) {
+                    let mut state = items.state.lock();
+                    state.failed = Some(error.to_string());
+                    state.items = Vec::new();
+                    drop(state);
+                    items.emptied.notify_one();
                 }
             })
             .expect("threads can be started");
-        let room = Arc::new(Semaphore::new(QUEUE_BYTES as usize));
-        Self { queue, room, received, open: None, failure, failed: None }
+        Self { queue, shared, received, open: None, thread: Some(thread) }
     }
 
-    async fn send(&mut self, item: Item) -> std::result::Result<(), SinkError> {
-        if self.queue.send(item).await.is_ok() {
-            return Ok(());
+    /// Pending while the queue is full; an item is queued whole or, when dropped before, not at all.
+    async fn send(&self, item: Item) -> std::result::Result<(), SinkError> {
+        let (bytes, complete) = match &item {
+            Item::Event(event, placement) => {
+                (event.len(), matches!(placement, Placement::End | Placement::Outside))
+            }
+            Item::Abandon => (0, true),
+        };
+        let bytes = bytes + ITEM_BYTES;
+        loop {
+            {
+                let mut state = self.queue.state.lock();
+                if let Some(text) = &state.failed {
+                    return Err(SinkError(text.clone()));
+                }
+                if state.items.is_empty() || state.bytes + bytes <= QUEUE_BYTES {
+                    state.items.push(item);
+                    state.bytes += bytes;
+                    if state.writer_waits && (complete || state.bytes >= QUEUE_BYTES / 2) {
+                        state.writer_waits = false;
+                        self.queue.filled.notify_one();
+                    }
+                    return Ok(());
+                }
+                if state.writer_waits {
+                    state.writer_waits = false;
+                    self.queue.filled.notify_one();
+                }
+            }
+            self.queue.emptied.notified().await;
         }
-        if self.failed.is_none() {
-            self.failed = (&mut self.failure).await.ok();
-        }
-        let text = self.failed.clone().unwrap_or_else(|| "the relay writer ended".to_owned());
-        Err(SinkError(text))
     }
 }
 
@@ -69,21 +114,20 @@ impl TransactionSink for RelayInlet {
         event: RawEvent,
         placement: Placement,
     ) -> std::result::Result<(), SinkError> {
-        match &placement {
-            Placement::Begin(header) => self.open = Some(header.gtid.clone()),
-            Placement::End => {
-                if let Some(gtid) = self.open.take() {
-                    self.received.add(&gtid);
-                }
-            }
-            Placement::Body | Placement::Outside => {}
+        let begins = match &placement {
+            Placement::Begin(header) => Some(header.gtid.clone()),
+            _ => None,
+        };
+        let ends = placement == Placement::End;
+        self.send(Item::Event(event, placement)).await?;
+        // Only now: a transaction counts as received once its end is queued.
+        if begins.is_some() {
+            self.open = begins;
         }
-        let bytes = u32::try_from(event.len()).unwrap_or(QUEUE_BYTES).min(QUEUE_BYTES);
-        let permit = Arc::clone(&self.room)
-            .acquire_many_owned(bytes)
-            .await
-            .map_err(|_| SinkError("the relay writer ended".to_owned()))?;
-        self.send(Item::Event(event, placement, permit)).await
+        if ends && let Some(gtid) = self.open.take() {
+            self.received.add(&gtid);
+        }
+        Ok(())
     }
 
     async fn abandon(&mut self) -> std::result::Result<(), SinkError> {
@@ -96,49 +140,84 @@ impl TransactionSink for RelayInlet {
     }
 }
 
-/// The writer thread. Whatever is queued is written together; an empty queue shows it at once.
-fn write_all(mut writer: Writer, mut items: mpsc::Receiver<Item>, runtime: &Handle) -> Result<()> {
-    loop {
-        let wait = writer.sync_due().unwrap_or(TICK).min(TICK);
-        let next = runtime.block_on(async {
-            tokio::select! {
-                item = items.recv() => Wake::Item(item),
-                () = writer.shared().released.notified() => Wake::Tick,
-                () = tokio::time::sleep(wait) => Wake::Tick,
-            }
-        });
-        match next {
-            Wake::Item(Some(item)) => {
-                take(&mut writer, item)?;
-                while let Ok(item) = items.try_recv() {
-                    take(&mut writer, item)?;
-                }
-                writer.flush()?;
-            }
-            Wake::Item(None) => {
-                writer.abandon()?;
-                writer.flush()?;
-                return writer.sync();
-            }
-            Wake::Tick => writer.purge()?,
-        }
-        if writer.sync_due() == Some(Duration::ZERO) {
-            writer.sync()?;
-        }
-        if writer.shared().closing.load(Ordering::Acquire) && items.is_closed() {
-            return writer.sync();
+impl Drop for RelayInlet {
+    fn drop(&mut self) {
+        self.shared.giving_up.store(true, Ordering::Release);
+        self.queue.state.lock().closed = true;
+        self.queue.filled.notify_one();
+        if let Some(thread) = self.thread.take() {
+            // A panic there was reported by the panic hook.
+            drop(thread.join());
         }
     }
 }
 
-enum Wake {
-    Item(Option<Item>),
-    Tick,
+enum Taken {
+    Items,
+    SyncDue,
+    Closed,
 }
 
-fn take(writer: &mut Writer, item: Item) -> Result<()> {
-    match item {
-        Item::Event(event, placement, _permit) => writer.append(&event, placement),
-        Item::Abandon => writer.abandon(),
+impl Queue {
+    /// Swaps what is queued into `into`; waits for it at most `wait`, for ever without one.
+    fn take(&self, into: &mut Vec<Item>, wait: Option<Duration>) -> Taken {
+        let until = wait.map(|wait| Instant::now() + wait);
+        let mut state = self.state.lock();
+        while state.items.is_empty() {
+            if state.closed {
+                return Taken::Closed;
+            }
+            state.writer_waits = true;
+            match until {
+                None => self.filled.wait(&mut state),
+                Some(until) => {
+                    if self.filled.wait_until(&mut state, until).timed_out() {
+                        state.writer_waits = false;
+                        if state.items.is_empty() {
+                            return Taken::SyncDue;
+                        }
+                    }
+                }
+            }
+        }
+        state.writer_waits = false;
+        std::mem::swap(&mut state.items, into);
+        state.bytes = 0;
+        drop(state);
+        self.emptied.notify_one();
+        Taken::Items
+    }
+
+    fn is_empty(&self) -> bool {
+        self.state.lock().items.is_empty()
+    }
+}
+
+/// The writer thread. Whatever is queued is written together; an empty queue shows it at once.
+fn write_all(mut writer: Writer, queue: &Queue) -> Result<()> {
+    let mut items = Vec::new();
+    loop {
+        match queue.take(&mut items, writer.sync_due()) {
+            Taken::Items => {
+                for item in items.drain(..) {
+                    match item {
+                        Item::Event(event, placement) => writer.append(&event, placement)?,
+                        Item::Abandon => writer.abandon()?,
+                    }
+                }
+                if writer.sync_policy() == SyncPolicy::Transaction || queue.is_empty() {
+                    writer.flush()?;
+                }
+            }
+            Taken::SyncDue => {}
+            Taken::Closed => {
+                writer.abandon()?;
+                writer.flush()?;
+                return writer.sync();
+            }
+        }
+        if writer.sync_due() == Some(Duration::ZERO) {
+            writer.sync()?;
+        }
     }
 }

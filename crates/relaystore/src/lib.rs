@@ -2,6 +2,7 @@
 
 mod directory;
 mod error;
+mod fs;
 mod inlet;
 mod options;
 mod reader;
@@ -12,6 +13,8 @@ mod tail;
 mod transaction;
 mod writer;
 
+#[cfg(test)]
+mod fault_tests;
 #[cfg(test)]
 mod tests;
 

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use csa_provider::{FormatDescription, GtidSet, TransactionHeader};
@@ -83,7 +83,7 @@ impl RelayReader {
     /// # Errors
     /// [`Error::Damaged`] when the bytes on disk are not what was written, or the disk fails.
     pub fn next(&mut self, wait: Duration) -> Result<Option<RelayedTransaction>> {
-        while self.wait_for_more(wait) {
+        while self.wait_for_more(wait)? {
             let start = self.position;
             let (header, frame) = self.frame(start)?;
             match header.kind {
@@ -180,7 +180,8 @@ impl RelayReader {
     }
 
     /// Whether there is something between here and the visible end.
-    fn wait_for_more(&mut self, wait: Duration) -> bool {
+    fn wait_for_more(&mut self, wait: Duration) -> Result<bool> {
+        let until = Instant::now() + wait;
         loop {
             let shared = Arc::clone(&self.shared);
             let mut state = shared.state.lock();
@@ -190,21 +191,27 @@ impl RelayReader {
                     .get(&self.position.segment)
                     .is_none_or(|segment| self.position.offset >= segment.len);
                 if !ended {
-                    return true;
+                    return Ok(true);
                 }
                 let next = state.segments.range(self.position.segment + 1..).next();
                 let next = next.map_or(state.end.segment, |(&number, _)| number);
                 drop(state);
+                let read = self.read_so_far();
+                let end = self.position;
                 self.enter_segment(next);
+                if self.read_so_far() != read {
+                    self.position = end;
+                    return Err(self.damaged(end, "segment ends before its last transaction"));
+                }
                 continue;
             }
             if self.position < state.end {
-                return true;
+                return Ok(true);
             }
             if shared.closing.load(Ordering::Acquire)
-                || shared.grown.wait_for(&mut state, wait).timed_out()
+                || shared.grown.wait_until(&mut state, until).timed_out()
             {
-                return false;
+                return Ok(false);
             }
         }
     }
@@ -259,15 +266,23 @@ impl RelayReader {
         }
         let (tail, len) = {
             let state = self.shared.state.lock();
-            let len = state.segments.get(&self.position.segment).map_or(0, |segment| segment.len);
+            // Never beyond the visible end: what is there may still be abandoned and written anew.
+            let len = if self.position.segment == state.end.segment {
+                state.end.offset
+            } else {
+                state.segments.get(&self.position.segment).map_or(0, |segment| segment.len)
+            };
             (state.tail.at(self.position), len)
         };
-        if let Some(run) = tail.filter(|run| run.len() >= want) {
-            self.ahead = run;
-            self.from_file = false;
-            return Ok(());
-        }
         let left = usize::try_from(len.saturating_sub(self.position.offset)).unwrap_or(usize::MAX);
+        if let Some(mut run) = tail {
+            run.truncate(left);
+            if run.len() >= want {
+                self.ahead = run;
+                self.from_file = false;
+                return Ok(());
+            }
+        }
         if left < want {
             return Err(self.damaged(transaction, "frame ends beyond its segment"));
         }

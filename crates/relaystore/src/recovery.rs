@@ -1,8 +1,8 @@
 //! Opening: what is there, what is whole, and whether it fits the target.
 
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
-use std::io::{BufReader, Read};
+use std::fs::File;
+use std::io::{BufReader, Read, Seek as _, SeekFrom};
 use std::path::Path;
 
 use bytes::Bytes;
@@ -20,9 +20,13 @@ use crate::store::Segment;
 /// What opening found and did, for the log.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Recovery {
-    /// Bytes cut from the end of the last segment: an unfinished transaction.
+    /// Bytes cut from the end of the last segment.
     pub cut_bytes: u64,
-    /// Segments dropped because their header was never completed, or because one before is missing.
+    /// Transactions that begin in these bytes, as far as they can be read: as a rule the one that
+    /// was being written.
+    pub cut_transactions: GtidSet,
+    /// Segments dropped because their header was never completed, or because what goes before them
+    /// is missing.
     pub dropped_segments: usize,
     /// The store was emptied: it begins with transactions that do not follow the target's.
     pub emptied_for: Option<GtidSet>,
@@ -31,6 +35,8 @@ pub struct Recovery {
 pub(crate) struct Recovered {
     pub(crate) segments: BTreeMap<u64, Segment>,
     pub(crate) end: RelayPosition,
+    /// Below it everything is executed on the target.
+    pub(crate) released: RelayPosition,
     pub(crate) received: GtidSet,
     pub(crate) format: Option<FormatDescription>,
     pub(crate) transactions: u64,
@@ -54,6 +60,14 @@ pub(crate) fn recover(directory: &Directory, executed: &GtidSet) -> Result<Recov
         segments.clear();
         report.emptied_for = Some(missing);
     }
+    let holes = holes(&segments, executed);
+    for number in segments.split_off(&holes).into_keys().rev() {
+        directory.remove(number)?;
+        report.dropped_segments += 1;
+    }
+    if report.dropped_segments > 0 || report.emptied_for.is_some() {
+        directory.sync()?;
+    }
     let Some((&number, last)) = segments.last_key_value() else {
         return Ok(empty(executed, report));
     };
@@ -61,7 +75,8 @@ pub(crate) fn recover(directory: &Directory, executed: &GtidSet) -> Result<Recov
     let scan = Scan::run(&path, last)?;
     report.cut_bytes = last.len - scan.end;
     if report.cut_bytes > 0 {
-        truncate(&path, scan.end)?;
+        directory.truncate(number, scan.end)?;
+        report.cut_transactions = scan.cut;
     }
     let (transactions, event_bytes) = (
         last.header.transactions_before + scan.transactions,
@@ -70,10 +85,13 @@ pub(crate) fn recover(directory: &Directory, executed: &GtidSet) -> Result<Recov
     let end = RelayPosition { segment: number, offset: scan.end };
     if let Some(last) = segments.get_mut(&number) {
         last.len = scan.end;
+        last.transactions_end = scan.transactions_end;
     }
+    let released = released(&segments, end, &scan.received, executed);
     Ok(Recovered {
         segments,
         end,
+        released,
         received: scan.received,
         format: scan.format,
         transactions,
@@ -82,10 +100,45 @@ pub(crate) fn recover(directory: &Directory, executed: &GtidSet) -> Result<Recov
     })
 }
 
+/// The first segment behind which something is missing. When the target was ahead of the store, a
+/// segment began with what only the target had; a target set back since then needs it again. Such a
+/// beginning shows: its set grew by more than the transactions received.
+fn holes(segments: &BTreeMap<u64, Segment>, executed: &GtidSet) -> u64 {
+    let pairs = segments.values().zip(segments.values().skip(1));
+    for (before, after) in pairs {
+        let (before, after) = (&before.header, &after.header);
+        let received = after.transactions_before.saturating_sub(before.transactions_before);
+        let grown = after.previous.count().saturating_sub(before.previous.count());
+        if grown != received && !after.previous.is_subset_of(executed) {
+            return after.number;
+        }
+    }
+    u64::MAX
+}
+
+/// Where the target stands in whole segments, known without reading them.
+fn released(
+    segments: &BTreeMap<u64, Segment>,
+    end: RelayPosition,
+    received: &GtidSet,
+    executed: &GtidSet,
+) -> RelayPosition {
+    if received.is_subset_of(executed) {
+        return end;
+    }
+    let behind = segments
+        .iter()
+        .rev()
+        .find(|(_, segment)| segment.header.previous.is_subset_of(executed))
+        .map_or(0, |(&number, _)| number);
+    RelayPosition { segment: behind, offset: 0 }
+}
+
 fn empty(executed: &GtidSet, report: Recovery) -> Recovered {
     Recovered {
         segments: BTreeMap::new(),
         end: RelayPosition { segment: 0, offset: 0 },
+        released: RelayPosition { segment: 0, offset: 0 },
         received: executed.clone(),
         format: None,
         transactions: 0,
@@ -137,16 +190,22 @@ fn read_header(path: &Path) -> Result<std::result::Result<Segment, HeaderError>>
         header,
         header_len: header_len as u64,
         len,
+        // Not read yet; format descriptions at the end of a segment are rare, and released with
+        // the next transaction.
+        transactions_end: len,
     }))
 }
 
 /// One pass over a segment's frames, up to the last whole transaction.
 struct Scan {
     end: u64,
+    transactions_end: u64,
     transactions: u64,
     bytes: u64,
     received: GtidSet,
     format: Option<FormatDescription>,
+    /// Transactions that begin behind `end`.
+    cut: GtidSet,
 }
 
 impl Scan {
@@ -157,10 +216,12 @@ impl Scan {
             .map_err(io("reading", path))?;
         let mut scan = Self {
             end: segment.header_len,
+            transactions_end: segment.header_len,
             transactions: 0,
             bytes: 0,
             received: segment.header.previous.clone(),
             format: segment.header.format.clone(),
+            cut: GtidSet::new(),
         };
         let mut offset = segment.header_len;
         let mut open = None;
@@ -196,12 +257,38 @@ impl Scan {
                         scan.transactions += 1;
                         scan.bytes += bytes;
                         scan.end = offset;
+                        scan.transactions_end = offset;
                     }
                 }
                 _ => break,
             }
         }
+        scan.cut = transactions_behind(path, scan.end, segment.len)?;
         Ok(scan)
+    }
+}
+
+/// Transactions that begin in what is about to be cut, as far as intact frames tell.
+fn transactions_behind(path: &Path, mut offset: u64, len: u64) -> Result<GtidSet> {
+    let mut file = File::open(path).map_err(io("opening", path))?;
+    let mut cut = GtidSet::new();
+    let mut frame = Vec::new();
+    loop {
+        file.seek(SeekFrom::Start(offset)).map_err(io("reading", path))?;
+        // What is left of a frame may still hold its metadata, but nothing vouches for it.
+        if !read_frame(&mut file, &mut frame, len - offset).map_err(io("reading", path))? {
+            return Ok(cut);
+        }
+        offset += frame.len() as u64;
+        let Ok(header) = FrameHeader::parse(&frame) else { return Ok(cut) };
+        let first = matches!(header.kind, FrameKind::Transaction { first: true, .. });
+        if first && verify_frame(&header, &frame).is_ok() {
+            let metadata = FRAME_HEADER_LEN..FRAME_HEADER_LEN + header.metadata_len;
+            let metadata = decode_metadata(frame.get(metadata).unwrap_or_default());
+            if let Ok(metadata) = metadata {
+                cut.add(&metadata.gtid);
+            }
+        }
     }
 }
 
@@ -222,17 +309,12 @@ fn read_frame(file: &mut impl Read, frame: &mut Vec<u8>, left: u64) -> std::io::
     Ok(true)
 }
 
-fn truncate(path: &Path, len: u64) -> Result<()> {
-    let file = OpenOptions::new().write(true).open(path).map_err(io("opening", path))?;
-    file.set_len(len).and_then(|()| file.sync_all()).map_err(io("truncating", path))
-}
-
 pub(crate) fn discard_from(directory: &Directory, position: RelayPosition) -> Result<()> {
     for number in directory.segments()?.into_iter().rev() {
         if number > position.segment {
             directory.remove(number)?;
         } else if number == position.segment {
-            truncate(&directory.segment_path(number), position.offset)?;
+            directory.truncate(number, position.offset)?;
         }
     }
     directory.sync()

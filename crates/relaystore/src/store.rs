@@ -4,9 +4,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use csa_provider::GtidSet;
 use parking_lot::{Condvar, Mutex};
-use tokio::sync::Notify;
+use tracing::{debug, warn};
 
 use crate::directory::Directory;
+use crate::fs::{FileSystem, RealFs};
 use crate::recovery::{self, Recovery};
 use crate::segment::SegmentHeader;
 use crate::tail::Tail;
@@ -44,9 +45,10 @@ pub(crate) struct Shared {
     pub(crate) state: Mutex<State>,
     /// The visible end moved.
     pub(crate) grown: Condvar,
-    /// Something was released.
-    pub(crate) released: Notify,
+    /// The store is gone: readers wait no longer.
     pub(crate) closing: AtomicBool,
+    /// The inlet or the store is gone: the writer waits no longer for space.
+    pub(crate) giving_up: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -66,11 +68,54 @@ pub(crate) struct Segment {
     pub(crate) header_len: u64,
     /// Bytes written so far, unfinished transaction included.
     pub(crate) len: u64,
+    /// End of its last whole transaction; a format description may follow.
+    pub(crate) transactions_end: u64,
 }
 
 impl State {
     pub(crate) fn bytes(&self) -> u64 {
         self.segments.values().map(|segment| segment.len).sum()
+    }
+
+    fn is_released(&self, number: u64, segment: &Segment) -> bool {
+        let offset = segment.transactions_end;
+        offset <= segment.header_len || self.released >= RelayPosition { segment: number, offset }
+    }
+
+    /// Whether every whole transaction in the store is released.
+    pub(crate) fn is_all_released(&self) -> bool {
+        self.segments.iter().all(|(&number, segment)| self.is_released(number, segment))
+    }
+}
+
+impl Shared {
+    /// Deletes segments whose last transaction is released; never the one that is written.
+    ///
+    /// A file that can't be deleted is told and left: its space is lost until the store is opened
+    /// again, nothing else.
+    pub(crate) fn purge(&self) {
+        let mut state = self.state.lock();
+        let mut gone = Vec::new();
+        while state.segments.len() > 1
+            && let Some((&number, segment)) = state.segments.first_key_value()
+            && state.is_released(number, segment)
+        {
+            state.segments.remove(&number);
+            gone.push(number);
+        }
+        drop(state);
+        if gone.is_empty() {
+            return;
+        }
+        for &number in &gone {
+            match self.directory.remove(number) {
+                Ok(()) => debug!(segment = number, "relay segment purged"),
+                Err(error) => warn!(%error, "relay segment can't be purged"),
+            }
+        }
+        if let Err(error) = self.directory.sync() {
+            warn!(%error, "purge is not durable yet");
+        }
     }
 }
 
@@ -82,10 +127,17 @@ impl RelayStore {
     /// # Errors
     /// Another process holds it, the disk fails, a segment is of another version.
     pub fn open(options: RelayStoreOptions, executed: &GtidSet) -> Result<(Self, Recovery)> {
-        let directory = Directory::open(&options.directory)?;
+        Self::open_on(options, executed, Arc::new(RealFs))
+    }
+
+    pub(crate) fn open_on(
+        options: RelayStoreOptions,
+        executed: &GtidSet,
+        fs: Arc<dyn FileSystem>,
+    ) -> Result<(Self, Recovery)> {
+        let directory = Directory::open(&options.directory, fs)?;
         let recovered = recovery::recover(&directory, executed)?;
         let end = recovered.end;
-        let first = recovered.segments.keys().next().copied().unwrap_or(end.segment);
         let usage = RelayUsage {
             transactions_total: recovered.transactions,
             event_bytes_total: recovered.event_bytes,
@@ -97,22 +149,28 @@ impl RelayStore {
             state: Mutex::new(State {
                 segments: recovered.segments,
                 end,
-                released: RelayPosition { segment: first, offset: 0 },
+                released: recovered.released,
                 tail: Tail::default(),
                 usage,
             }),
             grown: Condvar::new(),
-            released: Notify::new(),
             closing: AtomicBool::new(false),
+            giving_up: AtomicBool::new(false),
         });
-        let writer = Writer::open(
+        let mut received = recovered.received;
+        let ahead = !executed.is_subset_of(&received);
+        received.union(executed);
+        let mut writer = Writer::open(
             Arc::clone(&shared),
-            recovered.received.clone(),
+            received.clone(),
             recovered.format,
             (recovered.transactions, recovered.event_bytes),
         )?;
-        let mut received = recovered.received;
-        received.union(executed);
+        if ahead {
+            // What follows does not follow the last transaction here: a header says so.
+            writer.begin_segment()?;
+        }
+        shared.purge();
         let store = Self { shared, received, writer: Mutex::new(Some(writer)) };
         Ok((store, recovered.report))
     }
@@ -126,11 +184,11 @@ impl RelayStore {
     /// The way in. Starts the writer's thread; there is one per store, ever.
     ///
     /// # Panics
-    /// When asked for twice, or outside a tokio runtime.
+    /// When asked for twice.
     #[must_use]
     pub fn inlet(&self) -> RelayInlet {
         let writer = self.writer.lock().take().expect("a relay store has one inlet");
-        RelayInlet::start(writer, self.received.clone())
+        RelayInlet::start(Arc::clone(&self.shared), writer, self.received.clone())
     }
 
     /// A way out, beginning behind `executed`: whole transactions in it are passed over.
@@ -142,14 +200,18 @@ impl RelayStore {
     /// Everything below `position` is committed on the target and may go.
     pub fn release(&self, position: RelayPosition) {
         let mut state = self.shared.state.lock();
-        let crossed = state.released.segment < position.segment;
         if state.released < position {
             state.released = position;
         }
-        let pressed = state.usage.waiting.is_some();
+        let crossed = state.segments.len() > 1
+            && state
+                .segments
+                .iter()
+                .next()
+                .is_some_and(|(&number, s)| state.is_released(number, s));
         drop(state);
-        if crossed || pressed {
-            self.shared.released.notify_one();
+        if crossed {
+            self.shared.purge();
         }
     }
 
@@ -167,7 +229,7 @@ impl RelayStore {
     /// # Errors
     /// The store is open, or the disk fails.
     pub fn discard_from(options: &RelayStoreOptions, position: RelayPosition) -> Result<()> {
-        let directory = Directory::open(&options.directory)?;
+        let directory = Directory::open(&options.directory, Arc::new(RealFs))?;
         recovery::discard_from(&directory, position)
     }
 }
@@ -175,7 +237,7 @@ impl RelayStore {
 impl Drop for RelayStore {
     fn drop(&mut self) {
         self.shared.closing.store(true, Ordering::Release);
-        self.shared.released.notify_one();
+        self.shared.giving_up.store(true, Ordering::Release);
         self.shared.grown.notify_all();
     }
 }

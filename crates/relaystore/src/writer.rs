@@ -1,7 +1,6 @@
 //! Appends transactions to the last segment, begins new ones, deletes released ones.
 
-use std::fs::{File, OpenOptions};
-use std::io::{ErrorKind, Seek, SeekFrom, Write};
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,7 +11,11 @@ use csa_provider::{EventType, FormatDescription, GtidSet, Placement, RawEvent, T
 use tracing::{debug, info, warn};
 
 use crate::error::{Error, Result, io};
-use crate::segment::{FrameKind, SegmentHeader, begin_frame, encode_metadata, finish_frame};
+use crate::fs::{SegmentFile, is_full};
+use crate::segment::{
+    FRAME_HEADER_LEN, FrameKind, SegmentHeader, begin_frame, encode_metadata, finish_frame,
+    frame_around,
+};
 use crate::store::{Segment, Shared};
 use crate::{RelayPosition, SyncPolicy};
 
@@ -25,7 +28,7 @@ const ROOM_POLL: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 pub(crate) struct Writer {
     shared: Arc<Shared>,
-    file: File,
+    file: Box<dyn SegmentFile>,
     number: u64,
     header_len: u64,
     /// Bytes in the file.
@@ -38,10 +41,14 @@ pub(crate) struct Writer {
     open: Option<OpenTransaction>,
     /// End of the last whole transaction, as it will stand in the file.
     whole: u64,
+    /// The same without a format description behind it.
+    transactions_end: u64,
     received: GtidSet,
     format: Option<FormatDescription>,
     transactions: u64,
     event_bytes: u64,
+    /// Bytes of all segments when something was last written.
+    used: u64,
     dirty: bool,
     synced: Instant,
 }
@@ -64,14 +71,15 @@ impl Writer {
         totals: (u64, u64),
     ) -> Result<Self> {
         let end = shared.state.lock().end;
-        let path = shared.directory.segment_path(end.segment.max(1));
         let mut writer = Self {
-            file: OpenOptions::new()
-                .create(true)
-                .truncate(false)
-                .write(true)
-                .open(&path)
-                .map_err(io("opening", &path))?,
+            file: match end.segment {
+                // An empty file, replaced below: there is always one to write to.
+                0 => {
+                    let path = shared.directory.segment_path(1);
+                    shared.directory.create_segment(1, &[]).map_err(io("creating", path))?
+                }
+                number => shared.directory.open_segment(number)?,
+            },
             shared,
             number: end.segment,
             header_len: 0,
@@ -81,19 +89,23 @@ impl Writer {
             metadata_len: 0,
             open: None,
             whole: end.offset,
+            transactions_end: 0,
             received,
             format,
             transactions: totals.0,
             event_bytes: totals.1,
+            used: 0,
             dirty: false,
             synced: Instant::now(),
         };
         if end.segment == 0 {
             writer.begin_segment()?;
         } else {
-            writer.file.seek(SeekFrom::Start(end.offset)).map_err(io("opening", &path))?;
             let state = writer.shared.state.lock();
-            writer.header_len = state.segments.get(&end.segment).map_or(0, |s| s.header_len);
+            if let Some(segment) = state.segments.get(&end.segment) {
+                writer.header_len = segment.header_len;
+                writer.transactions_end = segment.transactions_end;
+            }
         }
         Ok(writer)
     }
@@ -106,18 +118,15 @@ impl Writer {
             Placement::Begin(header) => self.begin(header)?,
             Placement::Body | Placement::End => self.make_room_in_frame(event.len())?,
         }
-        self.frame.extend_from_slice(event.bytes());
-        if let Some(open) = self.open.as_mut() {
-            open.bytes += event.len() as u64;
+        let Some(open) = self.open.as_mut() else { return Ok(()) };
+        open.bytes += event.len() as u64;
+        if event.len() > BATCH_BYTES && open.continued {
+            return self.append_large(event.bytes(), ends);
         }
+        self.frame.extend_from_slice(event.bytes());
         if ends {
             self.finish_frame(true);
-            if let Some(open) = self.open.take() {
-                self.received.add(&open.header.gtid);
-                self.transactions += 1;
-                self.event_bytes += open.bytes;
-                self.whole = self.written + self.batch.len() as u64;
-            }
+            self.complete();
         }
         if self.batch.len() >= BATCH_BYTES {
             self.flush()?;
@@ -142,6 +151,10 @@ impl Writer {
     }
 
     fn begin(&mut self, header: TransactionHeader) -> Result<()> {
+        if self.batch_fills_store() {
+            // What is whole has to be seen, or it can't be applied and make room.
+            self.flush()?;
+        }
         if self.wants_new_segment() {
             self.flush()?;
             self.begin_segment()?;
@@ -156,7 +169,8 @@ impl Writer {
 
     /// A transaction goes on in another frame once this one is large.
     fn make_room_in_frame(&mut self, event_len: usize) -> Result<()> {
-        if self.frame.len() + event_len <= self.shared.options.frame_bytes {
+        let fits = self.frame.len() + event_len <= self.shared.options.frame_bytes;
+        if fits || self.frame.len() == FRAME_HEADER_LEN {
             return Ok(());
         }
         self.finish_frame(false);
@@ -165,6 +179,17 @@ impl Writer {
             self.flush()?;
         }
         Ok(())
+    }
+
+    /// The open transaction is whole.
+    fn complete(&mut self) {
+        if let Some(open) = self.open.take() {
+            self.received.add(&open.header.gtid);
+            self.transactions += 1;
+            self.event_bytes += open.bytes;
+            self.whole = self.written + self.batch.len() as u64;
+            self.transactions_end = self.whole;
+        }
     }
 
     fn finish_frame(&mut self, last: bool) {
@@ -178,6 +203,11 @@ impl Writer {
         }
     }
 
+    fn batch_fills_store(&self) -> bool {
+        let limit = self.shared.options.space_limit;
+        limit > 0 && self.used + self.batch.len() as u64 >= limit
+    }
+
     fn wants_new_segment(&self) -> bool {
         let options = &self.shared.options;
         let len = self.written + self.batch.len() as u64;
@@ -189,7 +219,8 @@ impl Writer {
         len >= options.effective_segment_size() || pressed
     }
 
-    fn begin_segment(&mut self) -> Result<()> {
+    /// Ends this segment; what comes next begins another.
+    pub(crate) fn begin_segment(&mut self) -> Result<()> {
         if self.number > 0 && self.shared.options.sync != SyncPolicy::Os {
             self.sync()?;
         }
@@ -203,32 +234,36 @@ impl Writer {
         };
         let encoded = header.encode();
         let path = self.shared.directory.segment_path(number);
-        let mut file = loop {
-            match create(&path, &encoded) {
-                Err(error) if error.kind() == ErrorKind::StorageFull => self.wait("a full disk")?,
+        let file = loop {
+            match self.shared.directory.create_segment(number, &encoded) {
+                Err(error) if is_full(&error) => self.wait("a full disk")?,
                 other => break other.map_err(io("creating", &path))?,
             }
         };
-        file.seek(SeekFrom::End(0)).map_err(io("creating", &path))?;
         self.shared.directory.sync()?;
         self.file = file;
         self.number = number;
         self.header_len = encoded.len() as u64;
         self.written = self.header_len;
         self.whole = self.header_len;
+        self.transactions_end = self.header_len;
         let start = RelayPosition { segment: number, offset: self.header_len };
         let mut state = self.shared.state.lock();
-        state
-            .segments
-            .insert(number, Segment { header, header_len: self.header_len, len: self.header_len });
-        if state.released >= state.end {
-            state.released = start;
-        }
+        state.segments.insert(
+            number,
+            Segment {
+                header,
+                header_len: self.header_len,
+                len: self.header_len,
+                transactions_end: self.header_len,
+            },
+        );
         state.end = start;
         drop(state);
         self.shared.grown.notify_all();
         debug!(segment = number, "relay segment begun");
-        self.purge()
+        self.shared.purge();
+        Ok(())
     }
 
     /// Writes what is whole frames, and shows what is whole transactions.
@@ -236,34 +271,75 @@ impl Writer {
         if self.batch.is_empty() {
             return Ok(());
         }
-        let run = Bytes::from(std::mem::take(&mut self.batch));
+        let next = Vec::with_capacity(self.batch.len().min(BATCH_BYTES));
+        let mut run = std::mem::replace(&mut self.batch, next);
+        if run.capacity() > run.len() * 2 {
+            // The tail counts what it shows, so it must not hold much more.
+            run.shrink_to_fit();
+        }
+        let run = Bytes::from(run);
+        let start = self.write(&[&run])?;
+        self.publish(Some((start, run)))
+    }
+
+    /// Writes an event that is larger than a batch from where it is, as a frame of its own. It does
+    /// not enter the memory tail: it would push out everything else.
+    fn append_large(&mut self, event: &[u8], last: bool) -> Result<()> {
+        self.flush()?;
+        let head = frame_around(FrameKind::Transaction { first: false, last }, event);
+        self.frame.clear();
+        begin_frame(&mut self.frame);
+        self.write(&[&head, event])?;
+        if last {
+            self.complete();
+        }
+        self.publish(None)
+    }
+
+    /// Appends `parts` to the file; waits as long as there is no room for them. Returns where they
+    /// begin.
+    fn write(&mut self, parts: &[&[u8]]) -> Result<u64> {
         let start = self.written;
-        self.wait_for_room(run.len() as u64)?;
-        loop {
-            match self.file.write_all(&run) {
-                Ok(()) => break,
-                Err(error) if error.kind() == ErrorKind::StorageFull => {
-                    self.rewind(start)?;
-                    self.wait("a full disk")?;
-                }
-                Err(error) => return Err(io("writing", self.path())(error)),
+        let len: u64 = parts.iter().map(|part| part.len() as u64).sum();
+        self.wait_for_room(len)?;
+        while let Err(error) = self.try_write(parts, start) {
+            if !is_full(&error) {
+                return Err(io("writing", self.path())(error));
             }
+            self.rewind(start)?;
+            self.wait("a full disk")?;
         }
         self.clear_waiting();
-        self.written = start + run.len() as u64;
+        self.written = start + len;
         self.dirty = true;
+        Ok(start)
+    }
+
+    fn try_write(&self, parts: &[&[u8]], mut at: u64) -> std::io::Result<()> {
+        for part in parts {
+            self.file.write_all_at(part, at)?;
+            at += part.len() as u64;
+        }
+        Ok(())
+    }
+
+    fn publish(&mut self, run: Option<(u64, Bytes)>) -> Result<()> {
         if self.shared.options.sync == SyncPolicy::Transaction {
             self.sync()?;
         }
         let mut state = self.shared.state.lock();
-        let limit = self.shared.options.tail_bytes;
-        state.tail.push(RelayPosition { segment: self.number, offset: start }, run, limit);
+        if let Some((start, run)) = run {
+            let limit = self.shared.options.tail_bytes;
+            state.tail.push(RelayPosition { segment: self.number, offset: start }, run, limit);
+        }
         if let Some(segment) = state.segments.get_mut(&self.number) {
             segment.len = self.written;
+            segment.transactions_end = self.transactions_end;
         }
         state.end = RelayPosition { segment: self.number, offset: self.whole };
         state.usage.transactions_total = self.transactions;
         state.usage.event_bytes_total = self.event_bytes;
+        self.used = state.bytes();
         drop(state);
         self.shared.grown.notify_all();
         Ok(())
@@ -290,10 +366,7 @@ impl Writer {
     }
 
     fn rewind(&mut self, to: u64) -> Result<()> {
-        self.file
-            .set_len(to)
-            .and_then(|()| self.file.seek(SeekFrom::Start(to)).map(drop))
-            .map_err(io("truncating", self.path()))
+        self.file.set_len(to).map_err(io("truncating", self.path()))
     }
 
     /// Time until the next background sync is due, if one is.
@@ -316,33 +389,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Deletes segments whose last transaction is released; never the one that is written.
-    pub(crate) fn purge(&self) -> Result<()> {
-        let mut state = self.shared.state.lock();
-        let released = state.released;
-        let gone: Vec<u64> = state
-            .segments
-            .iter()
-            .take_while(|(number, segment)| {
-                **number < self.number
-                    && (**number < released.segment
-                        || **number == released.segment && released.offset >= segment.len)
-            })
-            .map(|(number, _)| *number)
-            .collect();
-        for number in &gone {
-            state.segments.remove(number);
-        }
-        drop(state);
-        for number in gone {
-            self.shared.directory.remove(number)?;
-            debug!(segment = number, "relay segment purged");
-        }
-        Ok(())
-    }
-
-    pub(crate) fn shared(&self) -> &Shared {
-        &self.shared
+    pub(crate) fn sync_policy(&self) -> SyncPolicy {
+        self.shared.options.sync
     }
 
     fn path(&self) -> PathBuf {
@@ -356,7 +404,7 @@ impl Writer {
         loop {
             let (used, alone) = {
                 let state = self.shared.state.lock();
-                (state.bytes(), state.released >= state.end)
+                (state.bytes(), state.is_all_released())
             };
             let free = match options.min_free_disk {
                 0 => u64::MAX,
@@ -375,7 +423,7 @@ impl Writer {
     }
 
     fn wait(&self, what: &str) -> Result<()> {
-        if self.shared.closing.load(Ordering::Acquire) {
+        if self.shared.giving_up.load(Ordering::Acquire) {
             return Err(Error::Io {
                 what: "waiting for space in",
                 path: self.shared.directory.path().to_owned(),
@@ -386,7 +434,7 @@ impl Writer {
         if waiting.is_none() {
             warn!("reception waits for {what}");
         }
-        self.purge()?;
+        self.shared.purge();
         std::thread::sleep(ROOM_POLL);
         Ok(())
     }
@@ -394,18 +442,6 @@ impl Writer {
     fn clear_waiting(&self) {
         if self.shared.state.lock().usage.waiting.take().is_some() {
             info!("reception goes on: there is room in the relay store");
-        }
-    }
-}
-
-/// A half-written header must not stay behind: without room there is no segment.
-fn create(path: &PathBuf, header: &[u8]) -> std::io::Result<File> {
-    let mut file = OpenOptions::new().create(true).truncate(true).write(true).open(path)?;
-    match file.write_all(header).and_then(|()| file.sync_all()) {
-        Ok(()) => Ok(file),
-        Err(error) => {
-            std::fs::remove_file(path)?;
-            Err(error)
         }
     }
 }

@@ -55,7 +55,8 @@ impl<'a> Pipeline<'a> {
         let (store, recovery) = opened
             .map_err(|error| ChannelError::State(format!("opening the relay store: {error}")))??;
         if recovery.cut_bytes > 0 {
-            info!(bytes = recovery.cut_bytes, "relay store: cut an unfinished transaction");
+            let (bytes, transactions) = (recovery.cut_bytes, recovery.cut_transactions);
+            info!(bytes, %transactions, "relay store: cut an unfinished tail, it is fetched again");
         }
         if recovery.dropped_segments > 0 {
             warn!(segments = recovery.dropped_segments, "relay store: dropped damaged segments");

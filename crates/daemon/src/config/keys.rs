@@ -93,9 +93,14 @@ fn section(table: &Table, known: &[&str], path: &str) -> Result<(), ConfigError>
         if known.contains(&key.as_str()) {
             continue;
         }
+        // A key cut short ("heartbeat") is nearer than its edit distance says.
+        let distance = |name: &str| match name.starts_with(key) || key.starts_with(name) {
+            true => 1,
+            false => strsim::damerau_levenshtein(key, name),
+        };
         let nearest = known
             .iter()
-            .map(|name| (strsim::damerau_levenshtein(key, name), name))
+            .map(|name| (distance(name), name))
             .min()
             .filter(|(distance, name)| *distance <= name.len().div_ceil(2));
         return Err(ConfigError(match nearest {

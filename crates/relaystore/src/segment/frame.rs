@@ -36,7 +36,9 @@ impl FrameHeader {
         };
         let body_len = field(0)? as usize;
         let checksum = field(4)?;
-        let (Some(&kind), Some(&flags)) = (bytes.get(8), bytes.get(9)) else { return Err(short) };
+        let (Some(&kind), Some(&flags)) = (bytes.get(8), bytes.get(9)) else {
+            return Err(short);
+        };
         let metadata_len = (field(8)? >> 16) as usize;
         let kind = match (kind, flags) {
             (1, 0) => FrameKind::FormatDescription,
@@ -88,6 +90,16 @@ pub(crate) fn finish_frame(out: &mut [u8], start: usize, kind: FrameKind, metada
     frame[8..FRAME_HEADER_LEN].copy_from_slice(&[code, flags, metadata[0], metadata[1]]);
     let checksum = crc32c::crc32c(&frame[8..]);
     frame[4..8].copy_from_slice(&checksum.to_le_bytes());
+}
+
+/// The header of a frame, without metadata, whose body stands elsewhere.
+pub(crate) fn frame_around(kind: FrameKind, body: &[u8]) -> [u8; FRAME_HEADER_LEN] {
+    let mut head = [0; FRAME_HEADER_LEN];
+    finish_frame(&mut head, 0, kind, 0);
+    head[..4].copy_from_slice(&(body.len() as u32).to_le_bytes());
+    let checksum = crc32c::crc32c_append(crc32c::crc32c(&head[8..]), body);
+    head[4..8].copy_from_slice(&checksum.to_le_bytes());
+    head
 }
 
 /// Appends what a first frame says about its transaction; returns the length.

@@ -57,14 +57,16 @@ impl SegmentHeader {
         let short = || damaged("header is cut short");
         let version = bytes.get(8..10).ok_or_else(short)?;
         let version = u16::from_le_bytes([version[0], version[1]]);
-        if version != VERSION {
-            return Err(HeaderError::Version(version));
-        }
         let len = read_u32(bytes, 10).ok_or_else(short)? as usize;
         let header = bytes.get(..len).filter(|h| h.len() > PREFIX_LEN + 4).ok_or_else(short)?;
         let (covered, checksum) = header.split_at(len - 4);
         if read_u32(checksum, 0) != Some(crc32c::crc32c(covered)) {
             return Err(damaged("wrong header checksum"));
+        }
+        // Only now: every version keeps magic, version, length and the checksum where they are, and a
+        // flipped bit must not pass for a newer version.
+        if version != VERSION {
+            return Err(HeaderError::Version(version));
         }
         let u64_at = |at: usize| -> Option<u64> {
             Some(u64::from_le_bytes(covered.get(at..at + 8)?.try_into().ok()?))

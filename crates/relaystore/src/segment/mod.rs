@@ -5,7 +5,7 @@ mod header;
 
 pub(crate) use frame::{
     FRAME_HEADER_LEN, FrameHeader, FrameKind, begin_frame, decode_metadata, encode_metadata,
-    finish_frame, verify_frame,
+    finish_frame, frame_around, verify_frame,
 };
 pub(crate) use header::{HeaderError, SegmentHeader};
 
