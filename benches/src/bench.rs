@@ -6,9 +6,9 @@
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use crate::topology::servers;
 use anyhow::{Result, ensure};
 use clap::Args;
-use crate::topology::servers;
 use csa_tests::{Compare, Daemon, Load, LoadOptions, Mix, Server, prepare};
 
 /// No drain takes longer.
@@ -106,7 +106,11 @@ fn report(args: &Options, mta: &Figures, csa: &Figures) {
     println!("\nbacklog drain, {} update(s) per transaction, default durability", args.updates);
     println!("| applier | median TPS |");
     println!("| --- | --- |");
-    println!("| server's own, {} workers, commit order kept | {:.0} |", args.mta_workers, mta.median());
+    println!(
+        "| server's own, {} workers, commit order kept | {:.0} |",
+        args.mta_workers,
+        mta.median()
+    );
     println!("| csa-daemon, reception from the source included | {:.0} |", csa.median());
     println!("| ratio | {:.2} |", csa.median() / mta.median());
 }

@@ -174,3 +174,24 @@ async fn a_row_that_is_not_on_the_target_stops_at_its_transaction() {
     daemon.wait_drained(&source, &target, DRAIN).await;
     compare(&source, &target).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_larger_than_the_targets_packets_stops() {
+    let (bad, target) = Server::pair(&[], &["--max-allowed-packet=4M"]);
+    let servers = Topology { bad, good: Server::start("good", &[]), target };
+    let daemon = servers.daemon();
+    servers.bad.exec("CREATE DATABASE d").await;
+    servers.bad.exec("CREATE TABLE d.t (id INT PRIMARY KEY, v LONGBLOB)").await;
+    // Many rows that fit, in one statement that would not.
+    servers.bad.exec("INSERT INTO d.t VALUES (1,REPEAT('a',1500000)),(2,REPEAT('b',1500000)),(3,REPEAT('c',1500000))").await;
+    daemon.wait_drained(&servers.bad, &servers.target, DRAIN).await;
+    let before = servers.bad.gtid_executed().await;
+    servers.bad.exec("INSERT INTO d.t VALUES (4, REPEAT('d', 8000000))").await;
+    let gtid: String = servers
+        .bad
+        .value(&format!("SELECT GTID_SUBTRACT(@@GLOBAL.gtid_executed, '{before}')"))
+        .await;
+    servers.stopped_with(&daemon, &[&gtid, "d.t", "max_allowed_packet"]).await;
+    let applied: u64 = servers.target.value("SELECT COUNT(*) FROM d.t").await;
+    assert_eq!(applied, 3);
+}

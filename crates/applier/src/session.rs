@@ -20,10 +20,14 @@ pub(crate) const PRELUDE: &str = "SET SESSION transaction_isolation='READ-COMMIT
      net_read_timeout=600, net_write_timeout=600, \
      innodb_lock_wait_timeout=10, lock_wait_timeout=60, information_schema_stats_expiry=0";
 
+const ER_NET_PACKET_TOO_LARGE: u16 = 1153;
+
 #[derive(Debug)]
 pub(crate) struct Session {
     conn: Conn,
     address: String,
+    /// Bytes the server takes in one packet.
+    max_allowed_packet: usize,
     /// What BINLOG was last told to read row images with.
     format: Option<Arc<FormatDescription>>,
 }
@@ -38,8 +42,10 @@ impl Session {
         };
         let conn =
             connected.map_err(|source| Error::Target { address: address.clone(), source })?;
-        let mut session = Self { conn, address, format: None };
+        let mut session = Self { conn, address, max_allowed_packet: usize::MAX, format: None };
         session.run(PRELUDE).await?;
+        let limit: Vec<usize> = session.rows("SELECT @@SESSION.max_allowed_packet").await?;
+        session.max_allowed_packet = limit.first().copied().unwrap_or(usize::MAX);
         Ok(session)
     }
 
@@ -55,6 +61,7 @@ impl Session {
         let address = &self.address;
         let target = |source| Error::Target { address: address.clone(), source };
         let text = statements.as_ref();
+        self.check_packet(text.len()).map_err(target)?;
         let mut result = self.conn.query_iter(text).await.map_err(target)?;
         let mut matched = Vec::new();
         loop {
@@ -65,6 +72,28 @@ impl Session {
             result.for_each(drop).await.map_err(target)?;
         }
         Ok(matched)
+    }
+
+    /// Bytes of row images that fit one packet, BASE64 and the opening of a group included.
+    pub(crate) fn row_image_bytes(&self) -> usize {
+        self.max_allowed_packet / 2
+    }
+
+    /// The server would answer a larger packet by closing the connection, which would look like an
+    /// outage for ever.
+    fn check_packet(&self, bytes: usize) -> mysql_async::Result<()> {
+        let limit = self.max_allowed_packet;
+        if bytes < limit {
+            return Ok(());
+        }
+        Err(mysql_async::Error::Server(mysql_async::ServerError {
+            code: ER_NET_PACKET_TOO_LARGE,
+            message: format!(
+                "a row image needs a packet of {bytes} bytes, the target's max_allowed_packet is \
+                 {limit}: SET PERSIST max_allowed_packet=1073741824 there, then restart the channel"
+            ),
+            state: "08S01".to_owned(),
+        }))
     }
 
     /// Rows of one query.

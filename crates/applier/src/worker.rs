@@ -143,6 +143,7 @@ impl Worker {
         let statement_bytes = self.options.statement_bytes;
         let channel = self.options.channel.clone();
         let session = self.session().await?;
+        let statement_bytes = statement_bytes.min(session.row_image_bytes());
         session.use_format(&format).await?;
         let mut steps = Steps::of(unit.transactions, statement_bytes);
         while let Some(step) = steps.next().await {

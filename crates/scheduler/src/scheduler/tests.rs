@@ -16,10 +16,8 @@ fn gtid(gno: u64) -> Gtid {
 fn relayed(gno: u64, format: &Arc<FormatDescription>, events: &[RawEvent]) -> RelayedTransaction {
     let begin = gtid_event(&gtid(gno), gno);
     let header = TransactionHeader::parse(&begin).expect("well-formed");
-    let bytes: Vec<u8> = std::iter::once(&begin)
-        .chain(events)
-        .flat_map(|event| event.bytes().to_vec())
-        .collect();
+    let bytes: Vec<u8> =
+        std::iter::once(&begin).chain(events).flat_map(|event| event.bytes().to_vec()).collect();
     let at = |offset| RelayPosition { segment: 1, offset };
     RelayedTransaction {
         header,
