@@ -1,19 +1,24 @@
-//! Takes admitted transactions, has the scheduler group them, and commits group after group.
+//! Takes admitted transactions, has the scheduler group them, and keeps the workers busy.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use csa_scheduler::{AdmittedTransaction, Group, GroupKind, GroupLimits, LowWaterMark, Scheduler};
-use tokio::sync::mpsc;
+use csa_scheduler::{
+    AdmittedTransaction, Group, GroupCost, GroupKind, GroupLimits, LowWaterMark, Scheduler,
+};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, warn};
+use tracing::{debug, info, warn};
 
+use crate::commit_turn::CommitTurn;
 use crate::control::ControlSession;
+use crate::lock_inversion;
 use crate::options::{ApplierOptions, TargetOptions};
 use crate::statement::StatementExecutor;
 use crate::status::ApplierStatus;
-use crate::worker::Worker;
-use crate::{ErrorClass, Result};
+use crate::worker::{Shared, Worker};
+use crate::{Error, ErrorClass, Result};
 
 /// Transactions in source order. An error comes after the last transaction that may be applied.
 pub type AdmittedStream = mpsc::Receiver<Result<AdmittedTransaction>>;
@@ -25,17 +30,24 @@ pub trait CommitObserver: Send {
 
 /// The idle control session is asked for a sign of life this often.
 const PING_INTERVAL: Duration = Duration::from_secs(5);
+/// Transactions taken from the stream at once.
+const ADMIT_BATCH: usize = 256;
 
 /// One channel's applier.
 pub struct Applier<O> {
     scheduler: Scheduler,
-    worker: Worker,
+    workers: Workers,
+    /// How many workers there should be.
+    worker_count: watch::Receiver<u16>,
     statements: StatementExecutor,
     status: Arc<ApplierStatus>,
+    turn: CommitTurn,
     observer: O,
     stream: AdmittedStream,
+    batch: Vec<Result<AdmittedTransaction>>,
     /// What the stream said last: an error, or its end.
     outcome: Option<Result<()>>,
+    pinged: Instant,
 }
 
 impl<O> std::fmt::Debug for Applier<O> {
@@ -44,27 +56,128 @@ impl<O> std::fmt::Debug for Applier<O> {
     }
 }
 
+/// Workers with and without a group.
+struct Workers {
+    epoch: u64,
+    target: TargetOptions,
+    options: ApplierOptions,
+    shared: Shared,
+    wanted: u16,
+    /// Workers that exist.
+    existing: Vec<u16>,
+    idle: Vec<Worker>,
+    running: JoinSet<Finished>,
+}
+
+struct Finished {
+    worker: Worker,
+    group: Arc<Group>,
+    outcome: Result<GroupCost>,
+}
+
+impl Workers {
+    /// An idle worker, a new one if need be.
+    fn take(&mut self) -> Option<Worker> {
+        if let Some(worker) = self.idle.pop() {
+            return Some(worker);
+        }
+        let index = (0..self.wanted).find(|index| !self.existing.contains(index))?;
+        self.existing.push(index);
+        Some(Worker::new(
+            index,
+            self.epoch,
+            self.target.clone(),
+            self.options.clone(),
+            self.shared.clone(),
+        ))
+    }
+
+    fn start(&mut self, mut worker: Worker, group: Group) {
+        let group = Arc::new(group);
+        self.running.spawn(async move {
+            let outcome = worker.apply(&group).await;
+            Finished { worker, group, outcome }
+        });
+    }
+
+    /// Takes a worker back, or ends it when there are more than wanted.
+    fn put_back(&mut self, worker: Worker) {
+        if worker.index() < self.wanted {
+            self.idle.push(worker);
+        } else {
+            self.end(worker);
+        }
+    }
+
+    fn resize(&mut self, wanted: u16) {
+        self.wanted = wanted;
+        for worker in std::mem::take(&mut self.idle) {
+            self.put_back(worker);
+        }
+    }
+
+    fn end(&mut self, worker: Worker) {
+        self.existing.retain(|index| *index != worker.index());
+        tokio::spawn(worker.close());
+    }
+
+    async fn close(mut self) {
+        self.running.shutdown().await;
+        for worker in self.idle {
+            worker.close().await;
+        }
+    }
+}
+
 impl<O: CommitObserver> Applier<O> {
     /// `control` holds the channel; the stream begins behind its checkpoint.
     #[must_use]
+    #[allow(clippy::too_many_arguments, reason = "the parts of a channel, put together once")]
     pub fn new(
         control: ControlSession,
         target: TargetOptions,
         options: ApplierOptions,
         limits: GroupLimits,
+        worker_count: watch::Receiver<u16>,
         status: Arc<ApplierStatus>,
         stream: AdmittedStream,
         observer: O,
     ) -> Self {
         let checkpoint = control.checkpoint().clone();
-        let scheduler = Scheduler::new(limits, checkpoint.sequence, checkpoint.executed.clone());
-        let worker =
-            Worker::new(0, checkpoint.epoch, target.clone(), options.clone(), Arc::clone(&status));
-        let statements = StatementExecutor::new(control, target, options, Arc::clone(&status));
-        Self { scheduler, worker, statements, status, observer, stream, outcome: None }
+        let wanted = (*worker_count.borrow()).max(1);
+        let turn = CommitTurn::new(checkpoint.sequence);
+        let shared =
+            Shared { status: Arc::clone(&status), turn: turn.clone(), sessions: status.sessions() };
+        Self {
+            scheduler: Scheduler::new(
+                limits,
+                usize::from(wanted),
+                checkpoint.sequence,
+                checkpoint.executed.clone(),
+            ),
+            workers: Workers {
+                epoch: checkpoint.epoch,
+                target: target.clone(),
+                options: options.clone(),
+                shared,
+                wanted,
+                existing: Vec::new(),
+                idle: Vec::new(),
+                running: JoinSet::new(),
+            },
+            worker_count,
+            statements: StatementExecutor::new(control, target, options, Arc::clone(&status)),
+            status,
+            turn,
+            observer,
+            stream,
+            batch: Vec::new(),
+            outcome: None,
+            pinged: Instant::now(),
+        }
     }
 
-    /// Applies until the stream ends, `stop` (finish the running group, then return) or `kill`
+    /// Applies until the stream ends, `stop` (finish the running groups, then return) or `kill`
     /// (return at once; what was not committed is rolled back by the target).
     ///
     /// # Errors
@@ -76,7 +189,7 @@ impl<O: CommitObserver> Applier<O> {
             () = kill.cancelled() => return Ok(()),
             () = gone_while_stopping(&stop, &status) => return Ok(()),
         };
-        self.worker.close().await;
+        self.workers.close().await;
         self.statements.close().await;
         outcome
     }
@@ -85,19 +198,25 @@ impl<O: CommitObserver> Applier<O> {
         loop {
             self.admit_waiting();
             if stop.is_cancelled() {
-                return Ok(());
+                // What is formed may be waited for by what runs.
+                self.scheduler.form_no_more();
             }
-            if let Some(group) = self.scheduler.next_group() {
-                self.apply(group).await?;
-            } else if let Some(outcome) = self.outcome.take() {
-                return outcome;
-            } else {
-                self.wait(stop).await?;
+            self.hand_out().await?;
+            if self.workers.running.is_empty() {
+                if stop.is_cancelled() {
+                    return Ok(());
+                }
+                if self.scheduler.is_idle()
+                    && let Some(outcome) = self.outcome.take()
+                {
+                    return outcome;
+                }
             }
+            self.wait(stop).await?;
         }
     }
 
-    /// Admits what is there, without waiting: whatever came in while a group ran joins the next.
+    /// Admits what is there, without waiting: whatever came in while groups ran joins the next.
     fn admit_waiting(&mut self) {
         while self.outcome.is_none() && !self.scheduler.is_full() {
             match self.stream.try_recv() {
@@ -106,7 +225,7 @@ impl<O: CommitObserver> Applier<O> {
                 Err(mpsc::error::TryRecvError::Disconnected) => self.outcome = Some(Ok(())),
             }
         }
-        self.status.pending(self.scheduler.oldest_commit_timestamp());
+        self.status.pending(&self.scheduler);
     }
 
     fn take(&mut self, next: Result<AdmittedTransaction>) {
@@ -116,37 +235,104 @@ impl<O: CommitObserver> Applier<O> {
         }
     }
 
-    async fn wait(&mut self, stop: &CancellationToken) -> Result<()> {
-        tokio::select! {
-            next = self.stream.recv() => match next {
-                Some(next) => self.take(next),
-                None => self.outcome = Some(Ok(())),
-            },
-            () = stop.cancelled() => {}
-            () = tokio::time::sleep(PING_INTERVAL) => self.statements.keep_alive().await?,
+    /// Gives every idle worker a group, as far as there are groups.
+    async fn hand_out(&mut self) -> Result<()> {
+        while let Some(group) = self.scheduler.next_group() {
+            self.status.started(&group);
+            match group.kind {
+                GroupKind::Statement => {
+                    self.statements.apply(&group).await?;
+                    self.turn.committed(group.sequence);
+                    let cost = GroupCost { rows: 0, apply_seconds: 0.0, commit_seconds: 0.0 };
+                    self.committed(&group, cost);
+                }
+                GroupKind::Rows => {
+                    let Some(worker) = self.workers.take() else {
+                        return Err(Error::Relay("a group without a worker".to_owned()));
+                    };
+                    self.workers.start(worker, group);
+                }
+            }
         }
         Ok(())
     }
 
-    async fn apply(&mut self, group: Group) -> Result<()> {
-        self.status.started(&group);
-        match group.kind {
-            GroupKind::Rows => self.worker.apply(&group).await?,
-            GroupKind::Statement => self.statements.apply(&group).await?,
+    async fn wait(&mut self, stop: &CancellationToken) -> Result<()> {
+        let hungry = self.outcome.is_none() && !self.scheduler.is_full();
+        let busy = !self.workers.running.is_empty();
+        tokio::select! {
+            count = self.stream.recv_many(&mut self.batch, ADMIT_BATCH), if hungry => {
+                if count == 0 {
+                    self.outcome = Some(Ok(()));
+                }
+                for next in std::mem::take(&mut self.batch) {
+                    self.take(next);
+                }
+            }
+            finished = self.workers.running.join_next(), if busy => {
+                if let Some(finished) = finished {
+                    self.finished(finished)?;
+                }
+            }
+            Ok(()) = self.worker_count.changed() => self.resize().await?,
+            () = stop.cancelled(), if !stop.is_cancelled() => {}
+            () = tokio::time::sleep(lock_inversion::INTERVAL), if busy => {
+                self.resolve_lock_inversion().await;
+            }
+            () = tokio::time::sleep(PING_INTERVAL), if !busy => {}
         }
-        let mark = self.scheduler.committed(group.sequence);
-        self.status.committed(&group, mark);
+        if self.pinged.elapsed() >= PING_INTERVAL {
+            self.pinged = Instant::now();
+            self.statements.keep_alive().await?;
+        }
+        Ok(())
+    }
+
+    fn finished(
+        &mut self,
+        finished: std::result::Result<Finished, tokio::task::JoinError>,
+    ) -> Result<()> {
+        let Finished { worker, group, outcome } = match finished {
+            Ok(finished) => finished,
+            Err(panic) => return Err(Error::Relay(format!("a worker broke: {panic}"))),
+        };
+        self.workers.put_back(worker);
+        let cost = outcome?;
+        self.committed(&group, cost);
+        Ok(())
+    }
+
+    fn committed(&mut self, group: &Group, cost: GroupCost) {
+        let mark = self.scheduler.committed(group, cost);
+        self.status.committed(group, mark);
         let (first, last) = group.span();
         debug!(
             sequence = group.sequence.get(),
             transactions = group.transactions.len(),
+            rows = group.rows,
             %first, %last,
             "group committed"
         );
         if let Some(mark) = mark {
             self.observer.low_water_mark(mark);
         }
+    }
+
+    async fn resize(&mut self) -> Result<()> {
+        let wanted = (*self.worker_count.borrow_and_update()).max(1);
+        self.statements.add_workers(wanted).await?;
+        info!(from = self.workers.wanted, to = wanted, "worker count changes");
+        self.workers.resize(wanted);
+        self.scheduler.set_workers(usize::from(wanted));
         Ok(())
+    }
+
+    async fn resolve_lock_inversion(&mut self) {
+        let sessions = &self.workers.shared.sessions;
+        let resolved = lock_inversion::resolve(self.statements.session(), sessions).await;
+        if let Err(error) = resolved {
+            debug!(%error, "lock waits can't be looked up");
+        }
     }
 }
 

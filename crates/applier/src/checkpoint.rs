@@ -76,8 +76,11 @@ pub(crate) async fn exists(session: &mut Session) -> Result<bool> {
     Ok(found.first().is_some_and(|&count| count > 0))
 }
 
-/// The newest row of a channel; waits for a transaction that holds it when `lock` is set.
-pub(crate) async fn newest(
+/// How far a channel is: all of its rows together. Each states what was committed with it and before,
+/// so none says too much; out of commit order only all of them say everything.
+///
+/// Waits for transactions that hold the rows when `lock` is set.
+pub(crate) async fn read(
     session: &mut Session,
     channel: &str,
     lock: bool,
@@ -88,12 +91,16 @@ pub(crate) async fn newest(
         quote(channel)
     );
     let rows: Vec<(u64, String, u64)> = session.rows(&query).await?;
-    let Some((sequence, executed, epoch)) = rows.into_iter().max_by_key(|row| row.0) else {
-        return Ok(None);
-    };
-    let executed = executed.parse().map_err(|error| Error::Checkpoint {
-        channel: channel.to_owned(),
-        what: format!("gtid_executed in csa.checkpoint is not a GTID set: {error}"),
-    })?;
-    Ok(Some(Checkpoint { sequence: Sequence::new(sequence), executed, epoch }))
+    let mut found: Option<Checkpoint> = None;
+    for (sequence, executed, epoch) in rows {
+        let executed: GtidSet = executed.parse().map_err(|error| Error::Checkpoint {
+            channel: channel.to_owned(),
+            what: format!("gtid_executed in csa.checkpoint is not a GTID set: {error}"),
+        })?;
+        let all = found.get_or_insert_default();
+        all.sequence = all.sequence.max(Sequence::new(sequence));
+        all.epoch = all.epoch.max(epoch);
+        all.executed.union(&executed);
+    }
+    Ok(found)
 }

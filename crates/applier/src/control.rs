@@ -43,7 +43,7 @@ impl ControlSession {
         // Read before our own table adds to it.
         let provisioned = target_executed(&mut session).await?;
         checkpoint::create(&mut session).await?;
-        let known = checkpoint::newest(&mut session, channel, false).await?;
+        let known = checkpoint::read(&mut session, channel, false).await?;
         let base = match known {
             Some(found) => found,
             None => first_checkpoint(channel, start, source_executed, provisioned)?,
@@ -64,7 +64,7 @@ impl ControlSession {
     pub(crate) async fn reopen(&mut self, target: &TargetOptions) -> Result<()> {
         let mut session = Session::connect(target).await?;
         lock(&mut session, &self.channel).await?;
-        let found = checkpoint::newest(&mut session, &self.channel, false).await?;
+        let found = checkpoint::read(&mut session, &self.channel, false).await?;
         let epoch = found.map_or(0, |row| row.epoch);
         if epoch != self.checkpoint.epoch {
             return Err(fenced(
@@ -80,6 +80,11 @@ impl ControlSession {
     #[must_use]
     pub fn checkpoint(&self) -> &Checkpoint {
         &self.checkpoint
+    }
+
+    /// Makes sure that so many workers have their rows.
+    pub(crate) async fn add_workers(&mut self, workers: u16) -> Result<()> {
+        add_rows(&mut self.session, &self.channel, workers, &self.checkpoint).await
     }
 
     /// Asks the server for a sign of life; the lock lives as long as it answers.
@@ -199,7 +204,7 @@ async fn try_take_epoch(session: &mut Session, channel: &str) -> Result<Checkpoi
         channel: channel.to_owned(),
         what: "its rows in csa.checkpoint disappeared".to_owned(),
     };
-    let mut found = checkpoint::newest(session, channel, true).await?.ok_or_else(missing)?;
+    let mut found = checkpoint::read(session, channel, true).await?.ok_or_else(missing)?;
     found.epoch += 1;
     session
         .run(format!(

@@ -1,23 +1,31 @@
 #![doc = include_str!("../README.md")]
 
 mod applier;
+mod catalogue;
 mod checkpoint;
+mod commit_turn;
 mod control;
 mod error;
+mod lock_inversion;
+mod merge;
 mod options;
 mod preflight;
 mod row_image;
 mod session;
+mod sessions;
 mod sql;
 mod statement;
 mod statement_context;
 mod status;
+mod steps;
 mod worker;
 
 pub use applier::{AdmittedStream, Applier, CommitObserver};
+pub use catalogue::TargetCatalogue;
 pub use checkpoint::{Checkpoint, StartFrom};
 pub use control::ControlSession;
 pub use error::{Error, ErrorClass, Result};
 pub use options::{ApplierOptions, TargetOptions, TlsMode, TlsOptions};
 pub use preflight::{PreflightError, TargetFacts, preflight};
+pub use sessions::{SessionState, SessionView};
 pub use status::{ApplierStatus, ApplierView, GroupView};

@@ -85,6 +85,8 @@ impl TargetOptions {
 #[derive(Debug, Clone)]
 pub struct ApplierOptions {
     pub channel: String,
+    /// Groups commit in source order; else as they finish.
+    pub preserve_commit_order: bool,
     /// Attempts at a group that met a deadlock or a lock wait timeout.
     pub transaction_retries: u32,
     /// First and longest pause between attempts to reach the target.

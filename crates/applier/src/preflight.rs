@@ -114,7 +114,7 @@ async fn inspect(
     free_channel(session, channel).await?;
     let gtid_executed = target_executed(session).await.map_err(unreachable)?;
     let checkpoint = match checkpoint::exists(session).await.map_err(unreachable)? {
-        true => checkpoint::newest(session, channel, false)
+        true => checkpoint::read(session, channel, false)
             .await
             .map_err(|error| PreflightError::Refused(error.to_string()))?,
         false => None,

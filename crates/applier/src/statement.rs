@@ -108,6 +108,21 @@ impl StatementExecutor {
         }
     }
 
+    /// For questions about the server; what it fails to answer is asked again later.
+    pub(crate) fn session(&mut self) -> &mut Session {
+        &mut self.control.session
+    }
+
+    /// Makes sure that so many workers have their checkpoint rows.
+    pub(crate) async fn add_workers(&mut self, workers: u16) -> Result<()> {
+        loop {
+            match self.control.add_workers(workers).await {
+                Err(error) if is_passing(&error) => self.keep_alive().await?,
+                other => return other,
+            }
+        }
+    }
+
     pub(crate) async fn close(self) {
         self.control.close().await;
     }

@@ -1,17 +1,24 @@
 //! What the applier is doing, for those who watch it.
 
-use std::time::SystemTime;
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
 
 use csa_provider::{GtidSet, TransactionHeader};
-use csa_scheduler::{Group, LowWaterMark, Sequence};
-use parking_lot::Mutex;
+use csa_scheduler::{Group, GroupKind, LowWaterMark, Scheduler, Sequence};
+use parking_lot::{Condvar, Mutex};
 
+use crate::sessions::{SessionView, Sessions};
 use crate::{Checkpoint, Error};
 
 /// Shared by the applier, which writes it, and the status page, which reads it.
 #[derive(Debug, Default)]
 pub struct ApplierStatus {
     view: Mutex<ApplierView>,
+    /// Groups that were handed out, for their times.
+    running: Mutex<BTreeMap<Sequence, GroupView>>,
+    sessions: Sessions,
+    /// A statement was committed.
+    statement: Condvar,
 }
 
 /// A snapshot.
@@ -22,8 +29,10 @@ pub struct ApplierView {
     /// Everything executed on the target, as the checkpoint says.
     pub executed: GtidSet,
     pub sequence: Sequence,
-    /// The group that is running.
+    /// The first group that is running.
     pub applying: Option<GroupView>,
+    /// What every worker with a group does.
+    pub sessions: Vec<SessionView>,
     pub last_applied: Option<GroupView>,
     /// Source commit time (microseconds since the epoch) of the oldest transaction known to the
     /// applier and not committed on the target.
@@ -35,6 +44,13 @@ pub struct ApplierView {
     pub groups_total: u64,
     pub statements_total: u64,
     pub retries_total: u64,
+    /// Groups that gave up their locks to an earlier one.
+    pub lock_inversions_total: u64,
+    /// Transactions read and not in a group, groups that wait for another's commit, and rows that
+    /// groups are packed to.
+    pub waiting_transactions: usize,
+    pub waiting_groups: usize,
+    pub group_rows: usize,
     /// Why the target can't be reached at the moment.
     pub target_error: Option<String>,
 }
@@ -61,12 +77,39 @@ impl ApplierStatus {
             sequence: checkpoint.sequence,
             ..ApplierView::default()
         };
-        Self { view: Mutex::new(view) }
+        Self { view: Mutex::new(view), ..Self::default() }
     }
 
     #[must_use]
     pub fn view(&self) -> ApplierView {
-        self.view.lock().clone()
+        let mut view = self.view.lock().clone();
+        view.applying = self.running.lock().first_key_value().map(|(_, group)| group.clone());
+        view.sessions = self.sessions.views();
+        view
+    }
+
+    /// Everything known to be committed on the target.
+    pub(crate) fn executed(&self) -> GtidSet {
+        self.view.lock().executed.clone()
+    }
+
+    pub(crate) fn sessions(&self) -> Sessions {
+        self.sessions.clone()
+    }
+
+    /// Waits up to `wait` until more than `before` statements were committed.
+    pub fn wait_for_statement(&self, before: u64, wait: Duration) -> bool {
+        let mut view = self.view.lock();
+        if view.statements_total <= before {
+            self.statement.wait_for(&mut view, wait);
+        }
+        view.statements_total > before
+    }
+
+    /// Statements committed so far.
+    #[must_use]
+    pub fn statements_total(&self) -> u64 {
+        self.view.lock().statements_total
     }
 
     /// Whether the target is known to be away.
@@ -75,39 +118,52 @@ impl ApplierStatus {
         !self.view.lock().target_connected
     }
 
-    pub(crate) fn pending(&self, oldest_commit_timestamp: Option<u64>) {
-        self.view.lock().oldest_pending_commit_timestamp = oldest_commit_timestamp;
+    pub(crate) fn pending(&self, scheduler: &Scheduler) {
+        let mut view = self.view.lock();
+        view.oldest_pending_commit_timestamp = scheduler.oldest_commit_timestamp();
+        (view.waiting_transactions, view.waiting_groups) = scheduler.waiting();
+        view.group_rows = scheduler.group_rows();
     }
 
     pub(crate) fn started(&self, group: &Group) {
         let Some(last) = group.transactions.last() else { return };
-        self.view.lock().applying = Some(GroupView {
+        let started = GroupView {
             sequence: group.sequence,
             last: last.relayed.header.clone(),
             transactions: group.transactions.len(),
             bytes: group.bytes(),
             started: SystemTime::now(),
             ended: None,
-        });
+        };
+        self.running.lock().insert(group.sequence, started);
     }
 
     pub(crate) fn committed(&self, group: &Group, mark: Option<LowWaterMark>) {
+        let started = self.running.lock().remove(&group.sequence);
         let mut view = self.view.lock();
         view.transactions_total += group.transactions.len() as u64;
         view.groups_total += 1;
-        if group.kind == csa_scheduler::GroupKind::Statement {
-            view.statements_total += 1;
+        for transaction in &group.transactions {
+            view.executed.add(&transaction.relayed.header.gtid);
         }
-        view.executed = group.executed_after.clone();
-        view.sequence = group.sequence;
-        if let Some(mut applied) = view.applying.take() {
-            applied.ended = Some(SystemTime::now());
-            view.last_applied = Some(applied);
+        if group.sequence > view.sequence {
+            view.sequence = group.sequence;
+            view.last_applied = started
+                .map(|group| GroupView { ended: Some(SystemTime::now()), ..group })
+                .or_else(|| view.last_applied.take());
         }
         if let Some(mark) = mark {
             view.committed_ordinal = mark.ordinal;
             view.committed_bytes = mark.cumulative_bytes;
         }
+        if group.kind == GroupKind::Statement {
+            view.statements_total += 1;
+            self.statement.notify_all();
+        }
+    }
+
+    pub(crate) fn yielded(&self) {
+        self.view.lock().lock_inversions_total += 1;
     }
 
     pub(crate) fn retried(&self) {

@@ -1,20 +1,22 @@
 //! Applies one group in one target transaction, together with its checkpoint row.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use csa_provider::{EventType, GtidSet, TableMap};
-use csa_scheduler::{AdmittedTransaction, Group, Sequence, flattened_events};
+use csa_scheduler::{AdmittedTransaction, Group, GroupCost, Sequence, flattened_events};
 use rand::Rng as _;
-use tokio::sync::mpsc;
 use tracing::{info, warn};
 
 use crate::checkpoint;
+use crate::commit_turn::CommitTurn;
 use crate::control::fenced;
 use crate::options::{ApplierOptions, TargetOptions};
-use crate::row_image::{RowImageCutter, Step};
+use crate::row_image::Step;
 use crate::session::{Session, push_binlog};
+use crate::sessions::{Entered, SessionState, Sessions};
 use crate::status::ApplierStatus;
+use crate::steps::Steps;
 use crate::{Error, ErrorClass, Result};
 
 /// A worker owns one session and one checkpoint row.
@@ -24,16 +26,38 @@ pub(crate) struct Worker {
     epoch: u64,
     target: TargetOptions,
     options: ApplierOptions,
-    status: Arc<ApplierStatus>,
+    shared: Shared,
     session: Option<Session>,
 }
 
+/// What the workers of a channel have in common.
+#[derive(Debug, Clone)]
+pub(crate) struct Shared {
+    pub(crate) status: Arc<ApplierStatus>,
+    pub(crate) turn: CommitTurn,
+    pub(crate) sessions: Sessions,
+}
+
 /// What is applied in one target transaction: a group, or one transaction of a group that failed.
-#[derive(Debug, Clone, Copy)]
-struct Unit<'a> {
-    sequence: Sequence,
-    transactions: &'a [AdmittedTransaction],
-    executed_after: &'a GtidSet,
+#[derive(Debug, Clone)]
+struct Unit {
+    group: Arc<Group>,
+    /// First and last transaction, the last not included.
+    range: (usize, usize),
+    executed_after: GtidSet,
+}
+
+impl Unit {
+    fn transactions(&self) -> &[AdmittedTransaction] {
+        self.group.transactions.get(self.range.0..self.range.1).unwrap_or_default()
+    }
+}
+
+/// How an attempt ended.
+enum Attempt {
+    Committed(GroupCost),
+    /// Rolled back, so that an earlier group can have its locks.
+    Yielded(Sequence),
 }
 
 impl Worker {
@@ -42,48 +66,87 @@ impl Worker {
         epoch: u64,
         target: TargetOptions,
         options: ApplierOptions,
-        status: Arc<ApplierStatus>,
+        shared: Shared,
     ) -> Self {
-        Self { index, epoch, target, options, status, session: None }
+        Self { index, epoch, target, options, shared, session: None }
     }
 
-    /// Applies and commits a group of row transactions. When this returns `Ok` it is committed;
-    /// cancelled or failed, it is not, or the checkpoint row says so.
+    pub(crate) fn index(&self) -> u16 {
+        self.index
+    }
+
+    /// Applies and commits a group of row transactions in its turn. When this returns `Ok` it is
+    /// committed; cancelled or failed, it is not, or the checkpoint row says so.
     ///
     /// # Errors
-    /// What stops the channel. The transactions before the failing one are committed.
-    pub(crate) async fn apply(&mut self, group: &Group) -> Result<()> {
+    /// What stops the channel, once everything before the failing transaction is committed.
+    pub(crate) async fn apply(&mut self, group: &Arc<Group>) -> Result<GroupCost> {
+        let entered = self.shared.sessions.enter(self.index, group.sequence);
         let unit = Unit {
-            sequence: group.sequence,
-            transactions: &group.transactions,
-            executed_after: &group.executed_after,
+            group: Arc::clone(group),
+            range: (0, group.transactions.len()),
+            executed_after: self.executed_after(group),
         };
-        match self.apply_unit(unit).await {
-            Err(error) if is_of_one_transaction(&error) => self.apply_singly(unit, error).await,
+        let outcome = match self.apply_unit(&unit, &entered).await {
+            Err(error) => {
+                // What fails out of turn may have met a lock or a row of an earlier group.
+                self.rollback().await;
+                entered.now(SessionState::WaitingForTurn);
+                self.shared.turn.wait_before(group.sequence).await;
+                entered.now(SessionState::Applying);
+                match is_of_one_transaction(&error) {
+                    true => self.apply_singly(group, &entered, error).await,
+                    false => Err(error),
+                }
+            }
             other => other,
+        };
+        if outcome.is_ok() {
+            self.shared.turn.committed(group.sequence);
         }
+        outcome
+    }
+
+    /// The set that the checkpoint row states with the group. Out of order it can only state what is
+    /// known to be committed, and the rows of all workers together are the truth.
+    fn executed_after(&self, group: &Group) -> GtidSet {
+        if self.options.preserve_commit_order {
+            return group.executed_after.clone();
+        }
+        let mut executed = self.shared.status.executed();
+        for transaction in &group.transactions {
+            executed.add(&transaction.relayed.header.gtid);
+        }
+        executed
     }
 
     /// Finds the failing transaction of a group: each one alone, in order.
-    async fn apply_singly(&mut self, group: Unit<'_>, error: Error) -> Result<()> {
-        self.rollback().await;
-        if let [only] = group.transactions {
-            return Err(named(only, &error));
-        }
-        let mut executed = group.executed_after.clone();
-        for transaction in group.transactions {
+    async fn apply_singly(
+        &mut self,
+        group: &Arc<Group>,
+        entered: &Entered,
+        error: Error,
+    ) -> Result<GroupCost> {
+        let mut executed = self.executed_after(group);
+        for transaction in &group.transactions {
             let mut one = GtidSet::new();
             one.add(&transaction.relayed.header.gtid);
             executed.subtract(&one);
         }
-        for transaction in group.transactions {
+        info!(
+            sequence = group.sequence.get(),
+            transactions = group.transactions.len(),
+            %error,
+            "group failed, applying its transactions one by one"
+        );
+        for (index, transaction) in group.transactions.iter().enumerate() {
             executed.add(&transaction.relayed.header.gtid);
             let unit = Unit {
-                sequence: group.sequence,
-                transactions: std::slice::from_ref(transaction),
-                executed_after: &executed,
+                group: Arc::clone(group),
+                range: (index, index + 1),
+                executed_after: executed.clone(),
             };
-            if let Err(error) = self.apply_unit(unit).await {
+            if let Err(error) = self.apply_unit(&unit, entered).await {
                 self.rollback().await;
                 if is_of_one_transaction(&error) {
                     return Err(named(transaction, &error));
@@ -91,34 +154,41 @@ impl Worker {
                 return Err(error);
             }
         }
-        Ok(())
+        Ok(GroupCost { rows: 0, apply_seconds: 0.0, commit_seconds: 0.0 })
     }
 
-    async fn apply_unit(&mut self, unit: Unit<'_>) -> Result<()> {
+    async fn apply_unit(&mut self, unit: &Unit, entered: &Entered) -> Result<GroupCost> {
         let mut retries = 0;
         let mut pause = self.options.connect_retry;
+        let mut dependency = unit.group.dependency;
         loop {
-            let error = match self.attempt(unit).await {
-                Ok(()) => return Ok(()),
+            let error = match self.attempt(unit, dependency, entered).await {
+                Ok(Attempt::Committed(cost)) => return Ok(cost),
+                Ok(Attempt::Yielded(earlier)) => {
+                    dependency = dependency.max(earlier);
+                    self.shared.status.yielded();
+                    self.rollback().await;
+                    continue;
+                }
                 Err(error) => error,
             };
             match error.class() {
                 ErrorClass::Retry if retries < self.options.transaction_retries => {
                     retries += 1;
-                    self.status.retried();
+                    self.shared.status.retried();
                     self.rollback().await;
-                    let first = &unit.transactions[0].relayed.header.gtid;
-                    info!(gtid = %first, retries, %error, "rolled back, trying again");
+                    let sequence = unit.group.sequence.get();
+                    info!(sequence, retries, %error, "rolled back, trying again");
                     tokio::time::sleep(retry_pause(retries)).await;
                 }
                 ErrorClass::Unavailable => {
                     self.session = None;
-                    self.status.target_lost(&error);
+                    self.shared.status.target_lost(&error);
                     warn!(%error, "target unavailable, waiting for it");
                     tokio::time::sleep(pause).await;
                     pause = (pause * 2).min(self.options.connect_retry_max);
                     if self.is_committed(unit).await? {
-                        return Ok(());
+                        return Ok(GroupCost { rows: 0, apply_seconds: 0.0, commit_seconds: 0.0 });
                     }
                 }
                 _ => return Err(error),
@@ -127,25 +197,63 @@ impl Worker {
     }
 
     /// One try: everything up to and including the COMMIT.
-    async fn attempt(&mut self, unit: Unit<'_>) -> Result<()> {
-        let format = Arc::clone(&unit.transactions[0].relayed.format);
+    async fn attempt(
+        &mut self,
+        unit: &Unit,
+        dependency: Sequence,
+        entered: &Entered,
+    ) -> Result<Attempt> {
+        entered.now(SessionState::Preparing);
+        let sequence = unit.group.sequence;
+        let statement_bytes = self.options.statement_bytes;
+        let format = Arc::clone(unit.group.format());
+        let session = self.session().await?;
+        let limit = statement_bytes.min(session.row_image_bytes());
+        session.use_format(&format).await?;
+        entered.connected(session.id());
+        let mut steps = Steps::of(&unit.group, unit.range, limit).await;
+        entered.now(SessionState::WaitingForDependency);
+        self.shared.turn.wait(dependency).await;
+        entered.now(SessionState::Applying);
+        let began = Instant::now();
+        self.send(unit, &mut steps).await?;
+        // Nothing decoded is held while others have their turn.
+        drop(steps);
+        let applied = Instant::now();
+        if self.options.preserve_commit_order {
+            entered.now(SessionState::WaitingForTurn);
+            tokio::select! {
+                biased;
+                () = self.shared.turn.wait_before(sequence) => {}
+                earlier = entered.yielding.asked() => return Ok(Attempt::Yielded(earlier)),
+            }
+        }
+        entered.now(SessionState::Committing);
+        let committing = Instant::now();
+        self.session().await?.run("COMMIT").await?;
+        self.shared.status.target_reached();
+        Ok(Attempt::Committed(GroupCost {
+            rows: unit.group.rows,
+            apply_seconds: (applied - began).as_secs_f64(),
+            commit_seconds: committing.elapsed().as_secs_f64(),
+        }))
+    }
+
+    /// BEGIN, the checkpoint row, and every change, in as few packets as they take.
+    async fn send(&mut self, unit: &Unit, steps: &mut Steps) -> Result<()> {
+        let channel = self.options.channel.clone();
         let opening = format!(
             "BEGIN;{}",
             checkpoint::update(
-                &self.options.channel,
+                &channel,
                 self.index,
                 self.epoch,
-                unit.sequence,
-                unit.executed_after
+                unit.group.sequence,
+                &unit.executed_after
             )
         );
-        let mut packet = Some(opening.into_bytes());
-        let statement_bytes = self.options.statement_bytes;
-        let channel = self.options.channel.clone();
         let session = self.session().await?;
-        let statement_bytes = statement_bytes.min(session.row_image_bytes());
-        session.use_format(&format).await?;
-        let mut steps = Steps::of(unit.transactions, statement_bytes);
+        let mut packet = Some(opening.into_bytes());
         while let Some(step) = steps.next().await {
             let opened = packet.is_some();
             let mut statement = packet.take().unwrap_or_default();
@@ -164,15 +272,13 @@ impl Worker {
         if let Some(opening) = packet {
             owned(&channel, &session.run(&opening).await?)?;
         }
-        session.run("COMMIT").await?;
-        self.status.target_reached();
         Ok(())
     }
 
     /// After a lost connection: whether the transaction was committed all the same.
     ///
     /// The row is read with a lock, so a COMMIT that is still under way on the server is waited for.
-    async fn is_committed(&mut self, unit: Unit<'_>) -> Result<bool> {
+    async fn is_committed(&mut self, unit: &Unit) -> Result<bool> {
         let query = format!(
             "SELECT gtid_executed, epoch FROM csa.checkpoint WHERE channel={} AND worker={} FOR UPDATE",
             crate::sql::quote(&self.options.channel),
@@ -200,13 +306,13 @@ impl Worker {
                             channel: self.options.channel.clone(),
                             what: format!("gtid_executed is not a GTID set: {error}"),
                         })?;
-                    let last = unit.transactions.last().map(|t| &t.relayed.header.gtid);
+                    let last = unit.transactions().last().map(|t| &t.relayed.header.gtid);
                     return Ok(last.is_some_and(|gtid| executed.contains(gtid)));
                 }
                 Err(error) if error.class() == ErrorClass::Stop => return Err(error),
                 Err(error) => {
                     self.session = None;
-                    self.status.target_lost(&error);
+                    self.shared.status.target_lost(&error);
                     tokio::time::sleep(pause).await;
                     pause = (pause * 2).min(self.options.connect_retry_max);
                 }
@@ -303,50 +409,4 @@ pub(crate) fn server_message(error: &Error) -> String {
 pub(crate) fn retry_pause(retries: u32) -> Duration {
     let ceiling = 10_u64.saturating_mul(1 << retries.min(7)).min(1000);
     Duration::from_millis(rand::rng().random_range(ceiling / 2..=ceiling))
-}
-
-/// The steps of a unit, cut as they are asked for.
-///
-/// Reading a transaction back from the relay store blocks on the disk, so it is done on a thread of
-/// its own, at most one step ahead: memory stays at a few statements however large it is.
-struct Steps {
-    steps: mpsc::Receiver<Result<Step>>,
-}
-
-impl Steps {
-    fn of(transactions: &[AdmittedTransaction], limit: usize) -> Self {
-        let (sender, steps) = mpsc::channel(1);
-        let transactions: Vec<_> = transactions.iter().map(|t| t.relayed.clone()).collect();
-        tokio::task::spawn_blocking(move || {
-            let mut cutter = RowImageCutter::new(limit);
-            let mut ready = Vec::new();
-            for relayed in &transactions {
-                for event in flattened_events(relayed) {
-                    let pushed = event
-                        .map_err(Error::from)
-                        .and_then(|event| cutter.push(&relayed.header.gtid, &event, &mut ready));
-                    if let Err(error) = pushed {
-                        let _ = sender.blocking_send(Err(error));
-                        return;
-                    }
-                    for step in ready.drain(..) {
-                        if sender.blocking_send(Ok(step)).is_err() {
-                            return;
-                        }
-                    }
-                }
-            }
-            cutter.finish(&mut ready);
-            for step in ready {
-                if sender.blocking_send(Ok(step)).is_err() {
-                    return;
-                }
-            }
-        });
-        Self { steps }
-    }
-
-    async fn next(&mut self) -> Option<Result<Step>> {
-        self.steps.recv().await
-    }
 }

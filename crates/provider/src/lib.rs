@@ -20,9 +20,9 @@ mod transaction;
 pub use bytes_reader::Malformed;
 pub use connection::{ConnectionError, SourceConnection};
 pub use event::{
-    ChecksumAlgorithm, EventError, EventHeader, EventType, FormatDescription, PayloadEvents,
-    QueryCharset, QueryEvent, RawEvent, SessionContext, TableMap, TransactionHeader,
-    TransactionPayload,
+    ChecksumAlgorithm, Column, ColumnType, EventError, EventHeader, EventType, FormatDescription,
+    PayloadEvents, QueryCharset, QueryEvent, RawEvent, RowsEvent, RowsKind, SessionContext,
+    TableMap, TransactionHeader, TransactionPayload, Value, is_full_image, scan_image,
 };
 pub use gtid::{Gtid, GtidSet, Interval, InvalidTag, ParseGtidError, Tag, Uuid};
 pub use options::{SourceOptions, TlsMode};

@@ -58,14 +58,20 @@ pub fn query_event(database: &str, statement: &str) -> RawEvent {
 }
 
 /// A format description as a source with checksums writes it.
+#[must_use]
+pub fn format_description() -> FormatDescription {
+    format_description_of(b"9.7.4")
+}
+
+/// The same of a source with this version.
 ///
 /// # Panics
 /// Never: the bytes are well-formed.
 #[must_use]
-pub fn format_description() -> FormatDescription {
+pub fn format_description_of(name: &[u8; 5]) -> FormatDescription {
     let mut body = 4_u16.to_le_bytes().to_vec();
     let mut version = [0; 50];
-    version[..5].copy_from_slice(b"9.7.4");
+    version[..5].copy_from_slice(name);
     body.extend_from_slice(&version);
     body.extend_from_slice(&7_u32.to_le_bytes());
     body.push(19);
@@ -73,4 +79,48 @@ pub fn format_description() -> FormatDescription {
     body.push(1);
     let bytes = event_bytes(EventType::FORMAT_DESCRIPTION, &body, ChecksumAlgorithm::Crc32);
     FormatDescription::parse(bytes).expect("well-formed")
+}
+
+/// A table map of a table whose columns are nullable INTs.
+#[must_use]
+pub fn int_table_map(table_id: u64, schema: &str, table: &str, columns: u8) -> RawEvent {
+    let mut body = table_id.to_le_bytes()[..6].to_vec();
+    body.extend_from_slice(&1_u16.to_le_bytes());
+    for name in [schema, table] {
+        body.push(u8::try_from(name.len()).expect("short"));
+        body.extend_from_slice(name.as_bytes());
+        body.push(0);
+    }
+    body.push(columns);
+    body.extend(std::iter::repeat_n(3, usize::from(columns)));
+    // No column has metadata; all may be NULL.
+    body.push(0);
+    body.extend(std::iter::repeat_n(0xff, usize::from(columns).div_ceil(8)));
+    event(EventType::TABLE_MAP, &body)
+}
+
+/// A full row image of INTs.
+#[must_use]
+pub fn int_image(values: &[Option<i32>]) -> Vec<u8> {
+    let mut image = vec![0; values.len().div_ceil(8)];
+    for (index, value) in values.iter().enumerate() {
+        match value {
+            Some(value) => image.extend_from_slice(&value.to_le_bytes()),
+            None => image[index / 8] |= 1 << (index % 8),
+        }
+    }
+    image
+}
+
+/// A rows event with full images of `columns` columns, the last of its statement.
+#[must_use]
+pub fn rows_event(event_type: EventType, table_id: u64, columns: u8, images: &[u8]) -> RawEvent {
+    let mut body = table_id.to_le_bytes()[..6].to_vec();
+    body.extend_from_slice(&1_u16.to_le_bytes());
+    body.extend_from_slice(&2_u16.to_le_bytes());
+    body.push(columns);
+    let bitmaps = if event_type == EventType::UPDATE_ROWS { 2 } else { 1 };
+    body.extend(std::iter::repeat_n(0xff, bitmaps * usize::from(columns).div_ceil(8)));
+    body.extend_from_slice(images);
+    event(event_type, &body)
 }

@@ -1,11 +1,36 @@
-//! What a transaction is, found out by one look at its events.
+//! What a transaction is and what it touches, found out by one pass over its events.
+
+use std::collections::HashMap;
+use std::sync::Arc;
 
 use csa_provider::{
-    EventType, Gtid, PayloadEvents, QueryEvent, RawEvent, Statement, TransactionPayload,
+    EventType, Gtid, PayloadEvents, QueryEvent, RawEvent, Statement, TableMap, TransactionPayload,
 };
 use csa_relaystore::{RelayedTransaction, TransactionBody};
 
+use crate::changes::{ChangesReader, RowChanges};
+use crate::keys::{TableId, TableKeys, TableLayout};
 use crate::{Error, EventPermit, Result};
+
+/// What keeps the definitions from being read.
+pub type KeySourceError = Box<dyn std::error::Error + Send + Sync>;
+
+/// Where the keys of tables come from: the target's definitions, as they are once everything before
+/// the transaction at hand is committed.
+pub trait KeySource {
+    /// The table's number and keys; without keys it does not exist.
+    ///
+    /// # Errors
+    /// The target could not be asked.
+    fn table(
+        &mut self,
+        schema: &[u8],
+        table: &[u8],
+    ) -> std::result::Result<(TableId, Option<Arc<TableKeys>>), KeySourceError>;
+
+    /// Definitions may have changed.
+    fn forget(&mut self);
+}
 
 /// How a transaction is executed on the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,63 +43,151 @@ pub enum TransactionKind {
     Statement,
 }
 
-/// A transaction with its kind and the memory it holds.
+/// A transaction with its kind, what it touches, and the memory it holds.
 #[derive(Debug)]
 pub struct AdmittedTransaction {
     pub relayed: RelayedTransaction,
     pub kind: TransactionKind,
+    /// `None`: not looked at (streamed, or a statement), so it is in the way of everything.
+    pub changes: Option<RowChanges>,
     /// Given back when the transaction is dropped after its commit.
     pub permit: Option<EventPermit>,
 }
 
 impl AdmittedTransaction {
-    /// Classifies a transaction.
+    /// Rows it changes, as far as they were counted.
+    #[must_use]
+    pub fn rows(&self) -> usize {
+        self.changes.as_ref().map_or(0, |changes| changes.rows.len())
+    }
+}
+
+/// Admits transactions in source order.
+#[derive(Debug)]
+pub struct Admission<K> {
+    source: K,
+    /// By the body of the table map behind its table id: the same bytes mean the same layout.
+    layouts: HashMap<Box<[u8]>, Option<Arc<TableLayout>>>,
+    reader: ChangesReader,
+}
+
+impl<K: KeySource> Admission<K> {
+    #[must_use]
+    pub fn new(source: K) -> Self {
+        Self { source, layouts: HashMap::new(), reader: ChangesReader::default() }
+    }
+
+    /// A statement was executed: definitions may have changed.
+    pub fn definitions_changed(&mut self) {
+        self.layouts.clear();
+        self.source.forget();
+    }
+
+    /// Classifies a transaction and finds its keys.
     ///
     /// A streamed transaction is judged by its opening events only; its executor meets the rest one
     /// by one and refuses what it does not know.
     ///
     /// # Errors
     /// [`Error::Unsupported`] for contents this version does not apply, [`Error::Unreadable`] when
-    /// the bytes can't be read back.
-    pub fn classify(relayed: RelayedTransaction, permit: Option<EventPermit>) -> Result<Self> {
-        let kind = kind_of(&relayed)?;
-        Ok(Self { relayed, kind, permit })
+    /// the bytes can't be read back, [`Error::Keys`] when the definitions can't.
+    pub fn admit(
+        &mut self,
+        relayed: RelayedTransaction,
+        permit: Option<EventPermit>,
+    ) -> Result<AdmittedTransaction> {
+        let kind = self.read(&relayed);
+        let changes = self.reader.finish();
+        let mut kind = kind?;
+        let streamed = matches!(relayed.body, TransactionBody::Streamed(_));
+        let looked_at = !streamed && kind != TransactionKind::Statement;
+        if looked_at && kind == TransactionKind::Rows && is_nothing(&changes) {
+            kind = TransactionKind::Empty;
+        }
+        Ok(AdmittedTransaction { relayed, kind, changes: looked_at.then_some(changes), permit })
+    }
+
+    fn read(&mut self, relayed: &RelayedTransaction) -> Result<TransactionKind> {
+        let gtid = &relayed.header.gtid;
+        let streamed = matches!(relayed.body, TransactionBody::Streamed(_));
+        let mut begun = false;
+        let mut kind = TransactionKind::Empty;
+        for event in flattened_events(relayed) {
+            let event = event?;
+            match event.event_type() {
+                EventType::QUERY => match statement_of(gtid, &event)? {
+                    Statement::Begin if !begun => begun = true,
+                    Statement::Commit | Statement::Rollback if begun => return Ok(kind),
+                    Statement::Savepoint if begun => self.reader.opaque(),
+                    Statement::Ddl if !begun => return Ok(TransactionKind::Statement),
+                    other => return Err(unsupported(gtid, describe(&other, begun))),
+                },
+                EventType::XID if begun => return Ok(kind),
+                EventType::GTID | EventType::GTID_TAGGED | EventType::ROWS_QUERY => {}
+                EventType::TABLE_MAP if begun && streamed => return Ok(TransactionKind::Rows),
+                EventType::TABLE_MAP if begun => {
+                    kind = TransactionKind::Rows;
+                    self.table_map(gtid, &event)?;
+                }
+                other if begun && other.is_rows() => {
+                    kind = TransactionKind::Rows;
+                    self.reader.rows(&event).map_err(|error| unreadable(gtid, error))?;
+                }
+                other => {
+                    return Err(unsupported(
+                        gtid,
+                        format!("{} event is not supported", other.name()),
+                    ));
+                }
+            }
+        }
+        Err(unsupported(gtid, "ends without a commit".to_owned()))
+    }
+
+    fn table_map(&mut self, gtid: &Gtid, event: &RawEvent) -> Result<()> {
+        let body = event.body();
+        let definition = body.get(TableMap::ID_LEN..).unwrap_or_default();
+        let layout = match self.layouts.get(definition) {
+            Some(layout) => layout.clone(),
+            None => {
+                let layout = self.layout(gtid, body)?;
+                self.layouts.insert(definition.into(), layout.clone());
+                layout
+            }
+        };
+        self.reader.map(crate::changes::table_id(body), layout);
+        Ok(())
+    }
+
+    fn layout(&mut self, gtid: &Gtid, body: &[u8]) -> Result<Option<Arc<TableLayout>>> {
+        let map = TableMap::parse(body).map_err(|error| unreadable(gtid, error))?;
+        if is_own(map.schema, map.table) {
+            return Ok(None);
+        }
+        let (id, keys) = self
+            .source
+            .table(map.schema, map.table)
+            .map_err(|source| Error::Keys { gtid: gtid.clone(), source })?;
+        let layout = TableLayout::new(id, keys, &map, body);
+        Ok(Some(Arc::new(layout.map_err(|error| unreadable(gtid, error))?)))
     }
 }
 
-fn kind_of(relayed: &RelayedTransaction) -> Result<TransactionKind> {
-    let gtid = &relayed.header.gtid;
-    let streamed = matches!(relayed.body, TransactionBody::Streamed(_));
-    let mut begun = false;
-    let mut kind = TransactionKind::Empty;
-    for event in flattened_events(relayed) {
-        let event = event?;
-        match event.event_type() {
-            EventType::QUERY => match statement_of(gtid, &event)? {
-                Statement::Begin if !begun => begun = true,
-                Statement::Commit | Statement::Rollback if begun => return Ok(kind),
-                Statement::Savepoint if begun => {}
-                Statement::Ddl if !begun => return Ok(TransactionKind::Statement),
-                other => return Err(unsupported(gtid, describe(&other, begun))),
-            },
-            EventType::XID if begun => return Ok(kind),
-            EventType::GTID | EventType::GTID_TAGGED | EventType::ROWS_QUERY => {}
-            EventType::TABLE_MAP if begun && streamed => return Ok(TransactionKind::Rows),
-            EventType::TABLE_MAP if begun => kind = TransactionKind::Rows,
-            other if begun && other.is_rows() => kind = TransactionKind::Rows,
-            other => {
-                return Err(unsupported(gtid, format!("{} event is not supported", other.name())));
-            }
-        }
-    }
-    Err(unsupported(gtid, "ends without a commit".to_owned()))
+/// Whether a table is this daemon's own bookkeeping: a source that is itself such a target has it in
+/// its stream, and it speaks of another channel.
+#[must_use]
+pub fn is_own(schema: &[u8], table: &[u8]) -> bool {
+    schema == b"csa" && table == b"checkpoint"
+}
+
+fn is_nothing(changes: &RowChanges) -> bool {
+    changes.rows.is_empty() && !changes.opaque
 }
 
 fn statement_of(gtid: &Gtid, event: &RawEvent) -> Result<Statement> {
     let query = QueryEvent::parse(event.body()).map_err(|error| unreadable(gtid, error))?;
     Ok(Statement::classify(query.statement))
 }
-
 fn describe(statement: &Statement, begun: bool) -> String {
     match statement {
         Statement::Xa(_) => "XA transactions are not supported by this version".to_owned(),

@@ -14,6 +14,13 @@ pub enum Error {
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+    /// The target's definitions, which tell what may run beside what, could not be read.
+    #[error("transaction {gtid}: reading the keys of its tables on the target: {source}")]
+    Keys {
+        gtid: Gtid,
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
 }
 
 pub type Result<T> = std::result::Result<T, Error>;

@@ -10,15 +10,17 @@ use crate::{AdmittedTransaction, Sequence, TransactionKind};
 pub struct GroupLimits {
     /// Source transactions in one target transaction.
     pub transactions: usize,
+    /// Rows they change together; fewer where conflicts make smaller groups faster.
+    pub rows: usize,
     /// Bytes of source events in one target transaction; a larger transaction is a group of its own.
     pub bytes: u64,
 }
 
 impl Default for GroupLimits {
-    /// Large enough that a commit's fsync is shared by hundreds of transactions, small enough that a
-    /// group's locks and its one statement (4/3 of the bytes) stay modest.
+    /// Large enough that a commit's fsync is shared by thousands of rows, small enough that a group's
+    /// locks and its statement (4/3 of the bytes) stay modest.
     fn default() -> Self {
-        Self { transactions: 256, bytes: 1 << 20 }
+        Self { transactions: 4096, rows: 8192, bytes: 4 << 20 }
     }
 }
 
@@ -37,6 +39,10 @@ pub struct Group {
     pub sequence: Sequence,
     pub kind: GroupKind,
     pub transactions: Vec<AdmittedTransaction>,
+    /// Rows they change, as far as they were counted.
+    pub rows: usize,
+    /// The group may run once everything up to this one is committed.
+    pub dependency: Sequence,
     /// Everything executed on the target once this group is committed: the checkpoint's set.
     pub executed_after: GtidSet,
 }

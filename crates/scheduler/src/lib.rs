@@ -1,17 +1,30 @@
 #![doc = include_str!("../README.md")]
 
 mod admission;
+mod changes;
 mod commit_order;
 mod error;
 mod group;
+mod history;
+mod keys;
 mod memory;
+mod packing;
 mod scheduler;
 mod sequence;
 
-pub use admission::{AdmittedTransaction, TransactionKind, flattened_events};
+pub use admission::{
+    Admission, AdmittedTransaction, KeySource, KeySourceError, TransactionKind, flattened_events,
+    is_own,
+};
+pub use changes::{RowChange, RowChanges, RowsBlock};
 pub use commit_order::{CommitOrder, LowWaterMark};
 pub use error::{Error, Result};
 pub use group::{Group, GroupKind, GroupLimits};
+pub use keys::{
+    Collation, ForeignKey, KeyClass, KeyHasher, KeyMap, KeyPart, KeyRole, KeyUse, TableId,
+    TableKeys, TableLayout, TableUse, UniqueKey, Weights, foreign_key_ranks,
+};
 pub use memory::{EventMemory, EventPermit};
+pub use packing::GroupCost;
 pub use scheduler::Scheduler;
 pub use sequence::Sequence;

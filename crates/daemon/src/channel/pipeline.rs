@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use csa_applier::{Applier, ApplierStatus, CommitObserver, ControlSession};
+use csa_applier::{Applier, ApplierStatus, CommitObserver, ControlSession, TargetCatalogue};
 use csa_provider::{Provider, SourceFacts};
 use csa_relaystore::{RelayInlet, RelayPosition, RelayStore};
-use csa_scheduler::{EventMemory, LowWaterMark};
-use tokio::sync::mpsc;
+use csa_scheduler::{Admission, EventMemory, LowWaterMark};
+use tokio::runtime::Handle;
+use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
@@ -86,20 +87,26 @@ impl<'a> Pipeline<'a> {
         let mut reader = self.store.reader(executed);
         // A larger transaction is streamed: a quarter leaves room for others beside it.
         reader.set_inline_limit(self.settings.event_memory_limit / 4);
+        let target = self.settings.target.clone();
+        let catalogue = TargetCatalogue::new(Handle::current(), target, end.clone());
         let thread = RelayThread {
             reader,
             memory,
+            admission: Admission::new(catalogue),
+            status: Arc::clone(&self.status),
             sender,
             notes: Arc::clone(&notes),
             watch: self.watch.clone(),
             end: end.clone(),
         };
         let relay = spawn_blocking(move || thread.run());
+        let (_worker_count, worker_count) = watch::channel(self.settings.worker_count);
         let applier = Applier::new(
             self.control,
             self.settings.target.clone(),
             self.settings.applier.clone(),
             self.settings.limits,
+            worker_count,
             Arc::clone(&self.status),
             stream,
             Purge { store: Arc::clone(&self.store) },

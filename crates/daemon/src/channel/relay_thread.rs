@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use csa_applier::{ApplierStatus, TargetCatalogue};
 use csa_relaystore::{RelayPosition, RelayReader, RelayedTransaction, TransactionBody};
-use csa_scheduler::{AdmittedTransaction, EventMemory};
+use csa_scheduler::{Admission, AdmittedTransaction, EventMemory, TransactionKind};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -32,6 +33,8 @@ pub(super) struct Notes {
 pub(super) struct RelayThread {
     pub(super) reader: RelayReader,
     pub(super) memory: EventMemory,
+    pub(super) admission: Admission<TargetCatalogue>,
+    pub(super) status: Arc<ApplierStatus>,
     pub(super) sender: mpsc::Sender<csa_applier::Result<AdmittedTransaction>>,
     pub(super) notes: Arc<Notes>,
     pub(super) watch: Watch,
@@ -62,16 +65,33 @@ impl RelayThread {
             };
             self.watch.first_read(&relayed);
             let Some(admitted) = self.admit(relayed)? else { return Ok(()) };
+            let is_statement = admitted.kind == TransactionKind::Statement;
+            let statements = self.status.statements_total();
             if self.sender.blocking_send(Ok(admitted)).is_err() {
+                return Ok(());
+            }
+            if is_statement && !self.wait_for_statement(statements) {
                 return Ok(());
             }
         }
         Ok(())
     }
 
+    /// What comes behind a statement is looked at with the definitions it leaves. `false` when the
+    /// channel ends first.
+    fn wait_for_statement(&mut self, before: u64) -> bool {
+        while !self.status.wait_for_statement(before, TICK) {
+            if self.end.is_cancelled() || self.sender.is_closed() {
+                return false;
+            }
+        }
+        self.admission.definitions_changed();
+        true
+    }
+
     /// Waits for memory; `None` when the channel ends first.
     fn admit(
-        &self,
+        &mut self,
         relayed: RelayedTransaction,
     ) -> csa_applier::Result<Option<AdmittedTransaction>> {
         let bytes = match relayed.body {
@@ -81,7 +101,7 @@ impl RelayThread {
         let mut ticket = self.memory.request(bytes);
         loop {
             if let Some(permit) = ticket.wait(TICK) {
-                return Ok(Some(AdmittedTransaction::classify(relayed, Some(permit))?));
+                return Ok(Some(self.admission.admit(relayed, Some(permit))?));
             }
             if self.end.is_cancelled() || self.sender.is_closed() {
                 return Ok(None);

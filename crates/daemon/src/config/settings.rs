@@ -72,6 +72,7 @@ pub(super) fn resolve(
         relay: relay(&channel.relay, directory.join("relay"))?,
         applier: ApplierOptions {
             channel: name.clone(),
+            preserve_commit_order: channel.applier.preserve_commit_order,
             transaction_retries: channel.applier.transaction_retries,
             connect_retry: channel.target.connect_retry.0,
             connect_retry_max: channel.target.connect_retry_max.0,

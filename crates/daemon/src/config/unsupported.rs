@@ -18,7 +18,6 @@ pub(super) fn check(applier: &ApplierConfig) -> Result<(), ConfigError> {
         ("commit = \"one-to-one\"", applier.commit == "one-to-one"),
         ("target_gtids = \"mirror\"", applier.target_gtids == "mirror"),
         ("target_gtids = \"source\"", applier.target_gtids == "source"),
-        ("preserve_commit_order = false", !applier.preserve_commit_order),
         ("executor = \"sql\"", applier.executor == "sql"),
         ("exec_mode = \"idempotent\"", applier.exec_mode == "idempotent"),
         ("source_delay", applier.source_delay.0 > Duration::ZERO),

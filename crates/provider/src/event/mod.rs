@@ -1,6 +1,7 @@
 //! Binary log events: framing, and the few whose contents the pipeline needs
 //! (<https://dev.mysql.com/doc/dev/mysql-server/latest/page_protocol_replication_binlog_event.html>).
 
+mod column;
 mod event_type;
 mod format_description;
 mod gtid_event;
@@ -8,11 +9,13 @@ mod header;
 mod payload;
 mod query;
 mod raw;
+mod rows;
 mod table_map;
 
 #[cfg(test)]
 mod tests;
 
+pub use column::ColumnType;
 pub use event_type::EventType;
 pub use format_description::FormatDescription;
 pub use gtid_event::TransactionHeader;
@@ -20,7 +23,8 @@ pub use header::EventHeader;
 pub use payload::{PayloadEvents, TransactionPayload};
 pub use query::{QueryCharset, QueryEvent, SessionContext};
 pub use raw::{ChecksumAlgorithm, RawEvent};
-pub use table_map::TableMap;
+pub use rows::{RowsEvent, RowsKind, Value, is_full_image, scan_image};
+pub use table_map::{Column, TableMap};
 
 use crate::bytes_reader::Malformed;
 

@@ -1,4 +1,4 @@
-use super::EventError;
+use super::{ColumnType, EventError};
 use crate::bytes_reader::{Malformed, Reader};
 
 /// The table that the rows events behind it are about. Borrowed from the event's body.
@@ -8,24 +8,103 @@ pub struct TableMap<'a> {
     pub table_id: u64,
     pub schema: &'a [u8],
     pub table: &'a [u8],
+    types: &'a [u8],
+    metadata: &'a [u8],
+    optional: &'a [u8],
+}
+
+/// A column as the source's row images hold it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Column {
+    pub column_type: ColumnType,
+    /// Number of the source's collation, where the source told; 63 is binary.
+    pub collation: Option<u16>,
 }
 
 impl<'a> TableMap<'a> {
-    /// Reads the names from the body of a table map event.
+    /// Bytes of the table id, which opens the body of table maps and rows events.
+    pub const ID_LEN: usize = 6;
+
+    /// Reads the body of a table map event.
     ///
     /// # Errors
     /// Malformed bytes.
     pub fn parse(body: &'a [u8]) -> Result<Self, EventError> {
-        Self::read(body).map_err(|source| EventError::Malformed { event: "Table_map", source })
+        Self::read(body).map_err(malformed)
     }
 
     fn read(body: &'a [u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(body);
-        let table_id = reader.uint(6, "table id")?;
+        let table_id = reader.uint(Self::ID_LEN, "table id")?;
         reader.u16("flags")?;
         let schema = reader.short_string("schema")?;
         reader.u8("end of schema")?;
         let table = reader.short_string("table")?;
-        Ok(Self { table_id, schema, table })
+        reader.u8("end of table")?;
+        let count = reader.length_encoded("column count")? as usize;
+        let types = reader.take(count, "column types")?;
+        let len = reader.length_encoded("metadata length")? as usize;
+        let metadata = reader.take(len, "column metadata")?;
+        reader.take(count.div_ceil(8), "nullable columns")?;
+        Ok(Self { table_id, schema, table, types, metadata, optional: reader.rest() })
     }
+
+    /// The columns in their order.
+    ///
+    /// # Errors
+    /// Malformed bytes, or a column type this version does not know.
+    pub fn columns(&self) -> Result<Vec<Column>, EventError> {
+        self.read_columns().map_err(malformed)
+    }
+
+    fn read_columns(&self) -> Result<Vec<Column>, Malformed> {
+        let mut metadata = Reader::new(self.metadata);
+        let mut columns = Vec::with_capacity(self.types.len());
+        for &code in self.types {
+            let column_type = ColumnType::read(code, &mut metadata)?;
+            columns.push(Column { column_type, collation: None });
+        }
+        self.read_collations(&mut columns)?;
+        Ok(columns)
+    }
+
+    /// Collations stand in the optional metadata, for all character columns or as a default with
+    /// exceptions.
+    fn read_collations(&self, columns: &mut [Column]) -> Result<(), Malformed> {
+        const DEFAULT_CHARSET: u8 = 2;
+        const COLUMN_CHARSET: u8 = 3;
+        const WHAT: &str = "column charsets";
+        let mut characters: Vec<&mut Column> =
+            columns.iter_mut().filter(|column| column.column_type.is_character()).collect();
+        let mut fields = Reader::new(self.optional);
+        while !fields.is_empty() {
+            let kind = fields.u8("optional metadata")?;
+            let len = fields.length_encoded("optional metadata")? as usize;
+            let mut field = Reader::new(fields.take(len, "optional metadata")?);
+            match kind {
+                DEFAULT_CHARSET => {
+                    let default = u16::try_from(field.length_encoded(WHAT)?).ok();
+                    characters.iter_mut().for_each(|column| column.collation = default);
+                    while !field.is_empty() {
+                        let index = field.length_encoded(WHAT)? as usize;
+                        let collation = u16::try_from(field.length_encoded(WHAT)?).ok();
+                        let column =
+                            characters.get_mut(index).ok_or_else(|| field.malformed(WHAT))?;
+                        column.collation = collation;
+                    }
+                }
+                COLUMN_CHARSET => {
+                    for column in &mut characters {
+                        column.collation = u16::try_from(field.length_encoded(WHAT)?).ok();
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+fn malformed(source: Malformed) -> EventError {
+    EventError::Malformed { event: "Table_map", source }
 }

@@ -1,13 +1,36 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use csa_provider::test_util::{event, format_description, gtid_event, query_event};
+use csa_provider::test_util::{
+    event, format_description, format_description_of, gtid_event, query_event,
+};
 use csa_provider::{EventType, FormatDescription, Gtid, RawEvent, Tag, TransactionHeader, Uuid};
 use csa_relaystore::{RelayPosition, RelayedTransaction, TransactionBody};
 use proptest::prelude::*;
 
 use super::*;
-use crate::{Error, TransactionKind};
+use crate::{Admission, Error, KeySource, TableId, TableKeys, TransactionKind};
+
+/// A target without tables: every row change counts as one of its whole table.
+struct NoTables;
+
+impl KeySource for NoTables {
+    fn table(
+        &mut self,
+        _schema: &[u8],
+        _table: &[u8],
+    ) -> Result<(TableId, Option<Arc<TableKeys>>), crate::KeySourceError> {
+        Ok((TableId(1), None))
+    }
+
+    fn forget(&mut self) {}
+}
+
+fn admit(relayed: RelayedTransaction) -> crate::Result<AdmittedTransaction> {
+    Admission::new(NoTables).admit(relayed, None)
+}
+
+const NO_COST: GroupCost = GroupCost { rows: 0, apply_seconds: 0.0, commit_seconds: 0.0 };
 
 fn gtid(gno: u64) -> Gtid {
     Gtid { uuid: Uuid::from_bytes([5; 16]), tag: Tag::untagged(), gno }
@@ -34,15 +57,27 @@ fn relayed(gno: u64, format: &Arc<FormatDescription>, events: &[RawEvent]) -> Re
 fn rows(size: usize) -> Vec<RawEvent> {
     vec![
         query_event("", "BEGIN"),
-        event(EventType::TABLE_MAP, &[0; 20]),
-        event(EventType::WRITE_ROWS, &vec![0; size]),
+        event(EventType::TABLE_MAP, &table_map()),
+        event(EventType::WRITE_ROWS, &write_rows(size)),
         event(EventType::XID, &[0; 8]),
     ]
 }
 
+/// Table 1, `d.t`, of one LONGBLOB.
+fn table_map() -> Vec<u8> {
+    [&[1, 0, 0, 0, 0, 0, 1, 0][..], b"\x01d\0\x01t\0", &[1, 252, 1, 4, 0]].concat()
+}
+
+/// One row with a value of so many bytes.
+fn write_rows(size: usize) -> Vec<u8> {
+    let head = [1, 0, 0, 0, 0, 0, 1, 0, 2, 0, 1, 0xff];
+    let len = u32::try_from(size).expect("small").to_le_bytes();
+    [&head[..], &[0], &len, &vec![7; size]].concat()
+}
+
 fn classify(events: &[RawEvent]) -> crate::Result<TransactionKind> {
     let relayed = relayed(1, &Arc::new(format_description()), events);
-    AdmittedTransaction::classify(relayed, None).map(|admitted| admitted.kind)
+    admit(relayed).map(|admitted| admitted.kind)
 }
 
 #[test]
@@ -60,7 +95,7 @@ fn what_is_not_understood_is_refused_by_gtid() {
         vec![query_event("", "XA START X'61',X'',1")],
         vec![query_event("", "BEGIN"), query_event("", "INSERT INTO t VALUES (1)")],
         vec![query_event("", "BEGIN"), event(EventType(77), &[0; 4])],
-        vec![query_event("", "BEGIN"), event(EventType::TABLE_MAP, &[0; 20])],
+        vec![query_event("", "BEGIN"), event(EventType::TABLE_MAP, &table_map())],
     ] {
         match classify(&events) {
             Err(Error::Unsupported { gtid: named, .. }) => assert_eq!(named, gtid(1)),
@@ -72,13 +107,12 @@ fn what_is_not_understood_is_refused_by_gtid() {
 #[test]
 fn a_transaction_that_is_alone_leaves_at_once() {
     let format = Arc::new(format_description());
-    let mut scheduler = Scheduler::new(GroupLimits::default(), Sequence::new(7), GtidSet::new());
-    let admitted = AdmittedTransaction::classify(relayed(1, &format, &rows(5)), None);
-    scheduler.admit(admitted.expect("known"));
+    let mut scheduler = Scheduler::new(GroupLimits::default(), 1, Sequence::new(7), GtidSet::new());
+    scheduler.admit(admit(relayed(1, &format, &rows(5))).expect("known"));
     let group = scheduler.next_group().expect("a group of one");
     assert_eq!((group.sequence, group.transactions.len()), (Sequence::new(8), 1));
     assert_eq!(scheduler.oldest_commit_timestamp(), Some(1));
-    assert!(scheduler.committed(group.sequence).is_some());
+    assert!(scheduler.committed(&group, NO_COST).is_some());
     assert!(scheduler.is_idle());
 }
 
@@ -91,9 +125,10 @@ proptest! {
         bytes in 300_u64..3000,
         batch in 1_usize..12,
     ) {
-        let formats = [Arc::new(format_description()), Arc::new(other_format())];
+        let formats = [Arc::new(format_description()), Arc::new(format_description_of(b"8.4.0"))];
+        let limits = GroupLimits { transactions: limit, rows: 1000, bytes };
         let mut scheduler =
-            Scheduler::new(GroupLimits { transactions: limit, bytes }, Sequence::default(), GtidSet::new());
+            Scheduler::new(limits, 1, Sequence::default(), GtidSet::new());
         let mut next_gno = 1;
         let mut sequence = Sequence::default();
         let mut executed = GtidSet::new();
@@ -103,8 +138,7 @@ proptest! {
             for (gno, (ddl, size, format)) in stream.by_ref().take(batch) {
                 let events = if ddl { vec![query_event("d", "DROP TABLE t")] } else { rows(size) };
                 let format = &formats[usize::from(format == 0)];
-                let admitted = AdmittedTransaction::classify(relayed(gno, format, &events), None);
-                scheduler.admit(admitted.expect("known"));
+                scheduler.admit(admit(relayed(gno, format, &events)).expect("known"));
             }
             let Some(group) = scheduler.next_group() else { break };
             prop_assert!(scheduler.next_group().is_none(), "one at a time");
@@ -122,15 +156,9 @@ proptest! {
                 }
             }
             prop_assert_eq!(&group.executed_after, &executed);
-            let mark = scheduler.committed(group.sequence).expect("it was the oldest");
+            let mark = scheduler.committed(&group, NO_COST).expect("it was the oldest");
             prop_assert_eq!(mark.ordinal, next_gno - 1);
         }
         prop_assert_eq!(next_gno - 1, total);
     }
-}
-
-/// A format description that differs from the usual one.
-fn other_format() -> FormatDescription {
-    let description = format_description();
-    FormatDescription::parse(description.for_binlog_statement().into()).expect("well-formed")
 }

@@ -1,0 +1,135 @@
+//! Weights of characters, learnt from the server that compares them.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use csa_scheduler::{Collation, Weights};
+
+use crate::Result;
+use crate::session::Session;
+
+/// Collations without tailoring: outside contractions a string's weights are those of its
+/// characters, one behind the other. Combining characters are left out, so canonical equivalents
+/// are never looked at.
+const UNTAILORED: [&str; 5] = [
+    "utf8mb4_0900_ai_ci",
+    "utf8mb4_0900_as_ci",
+    "utf8mb4_0900_as_cs",
+    "utf8mb4_general_ci",
+    "utf8mb3_general_ci",
+];
+/// Precomposed Latin, Greek, Cyrillic, Kana, CJK, Hangul.
+const SCRIPTS: [(u32, u32); 9] = [
+    (0x20, 0x7e),
+    (0xa0, 0x2af),
+    (0x370, 0x482),
+    (0x48a, 0x52f),
+    (0x1e00, 0x1fff),
+    (0x3041, 0x3096),
+    (0x30a1, 0x30fa),
+    (0x4e00, 0x9fff),
+    (0xac00, 0xd7a3),
+];
+/// With tailoring only what no contraction can make equal to something else in the range.
+const ASCII: [(u32, u32); 1] = [(0x20, 0x7e)];
+
+/// What is known of the server's collations; it does not change while the server runs.
+#[derive(Debug, Default)]
+pub(super) struct Collations {
+    facts: HashMap<String, Facts>,
+    known: HashMap<String, Arc<Collation>>,
+}
+
+#[derive(Debug)]
+struct Facts {
+    charset: String,
+    single_byte: bool,
+    pad_space: bool,
+    id: u16,
+}
+
+impl Collations {
+    pub(super) async fn get(
+        &mut self,
+        session: &mut Session,
+        name: &str,
+    ) -> Result<Arc<Collation>> {
+        if let Some(collation) = self.known.get(name) {
+            return Ok(Arc::clone(collation));
+        }
+        if self.facts.is_empty() {
+            self.facts = read_facts(session).await?;
+        }
+        let collation = match self.facts.get(name) {
+            None => Collation::new("", false, Weights::Unknown, false, Vec::new()),
+            Some(facts) => {
+                let weights = learn(session, name, facts).await?;
+                let alike = self.facts.values().filter(|other| other.charset == facts.charset);
+                let numbers = alike.map(|other| other.id).collect();
+                let Facts { charset, single_byte, pad_space, .. } = facts;
+                Collation::new(charset, *single_byte, weights, *pad_space, numbers)
+            }
+        };
+        let collation = Arc::new(collation);
+        self.known.insert(name.to_owned(), Arc::clone(&collation));
+        Ok(collation)
+    }
+}
+
+async fn read_facts(session: &mut Session) -> Result<HashMap<String, Facts>> {
+    let rows: Vec<(String, String, u16, u8, Option<String>)> = session
+        .rows(
+            "SELECT c.COLLATION_NAME, c.CHARACTER_SET_NAME, c.ID, s.MAXLEN, c.PAD_ATTRIBUTE \
+             FROM information_schema.COLLATIONS c JOIN information_schema.CHARACTER_SETS s \
+             USING (CHARACTER_SET_NAME)",
+        )
+        .await?;
+    let facts = rows.into_iter().map(|(name, charset, id, max_len, pad)| {
+        // The server says PAD SPACE of `binary` too, where it means nothing.
+        let pad_space = pad.as_deref() != Some("NO PAD") && charset != "binary";
+        (name, Facts { charset, single_byte: max_len == 1, pad_space, id })
+    });
+    Ok(facts.collect())
+}
+
+async fn learn(session: &mut Session, name: &str, facts: &Facts) -> Result<Weights> {
+    let utf8 = facts.charset.starts_with("utf8");
+    if name == "binary" || name.ends_with("_bin") {
+        return Ok(Weights::Bytes);
+    }
+    if !(utf8 || facts.single_byte) || name.contains("czech") {
+        return Ok(Weights::Unknown);
+    }
+    let ranges: &[(u32, u32)] = match (utf8, UNTAILORED.contains(&name)) {
+        (false, _) => &[(0x20, 0xff)],
+        (true, true) => &SCRIPTS,
+        (true, false) => &ASCII,
+    };
+    let charset = &facts.charset;
+    let character = match utf8 {
+        true => format!("CONVERT(CHAR(c USING utf32) USING {charset})"),
+        false => format!("CHAR(c USING {charset})"),
+    };
+    // Levels are separated by a zero weight; strings that are equal are equal on the first.
+    let levels = name.starts_with("utf8mb4_") && name.contains("_0900_as_");
+    let mut weights = HashMap::new();
+    for (first, last) in ranges {
+        let rows: Vec<(u32, Option<Vec<u8>>)> = session
+            .rows(&format!(
+                "WITH RECURSIVE n (c) AS (SELECT {first} UNION ALL SELECT c+1 FROM n WHERE c<{last}) \
+                 SELECT /*+ SET_VAR(cte_max_recursion_depth=65536) */ c, \
+                 WEIGHT_STRING({character} COLLATE {name}) FROM n"
+            ))
+            .await?;
+        for (code, weight) in rows {
+            let Some(weight) = weight else { continue };
+            weights.insert(code, if levels { first_level(&weight).into() } else { weight.into() });
+        }
+    }
+    Ok(Weights::Learnt(weights))
+}
+
+fn first_level(weight: &[u8]) -> &[u8] {
+    let end = weight.chunks(2).position(|pair| pair == [0, 0]).map_or(weight.len(), |n| n * 2);
+    weight.get(..end).unwrap_or_default()
+}

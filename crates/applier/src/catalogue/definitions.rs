@@ -1,0 +1,86 @@
+use csa_scheduler::{KeyClass, KeyPart};
+
+use super::TableName;
+use super::collations::Collations;
+use crate::Result;
+use crate::session::Session;
+use crate::sql::quote;
+
+/// A table's columns and unique keys.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Definition {
+    /// Names in the order of row images.
+    pub(super) columns: Vec<String>,
+    /// The primary key first.
+    pub(super) unique: Vec<Vec<KeyPart>>,
+    /// There is one whose values are not in row images.
+    pub(super) opaque_unique_key: bool,
+}
+
+/// Reads a table's definition; `None` when there is no such table.
+pub(super) async fn read(
+    session: &mut Session,
+    collations: &mut Collations,
+    (schema, table): &TableName,
+) -> Result<Option<Definition>> {
+    let named = format!("TABLE_SCHEMA={} AND TABLE_NAME={}", quote(schema), quote(table));
+    let columns: Vec<(String, String, Option<String>)> = session
+        .rows(&format!(
+            "SELECT COLUMN_NAME, LOWER(DATA_TYPE), COLLATION_NAME FROM information_schema.COLUMNS \
+             WHERE {named} ORDER BY ORDINAL_POSITION"
+        ))
+        .await?;
+    if columns.is_empty() {
+        return Ok(None);
+    }
+    let parts: Vec<(String, Option<String>, Option<usize>)> = session
+        .rows(&format!(
+            "SELECT INDEX_NAME, COLUMN_NAME, SUB_PART FROM information_schema.STATISTICS \
+             WHERE {named} AND NON_UNIQUE=0 \
+             ORDER BY INDEX_NAME<>'PRIMARY', INDEX_NAME, SEQ_IN_INDEX"
+        ))
+        .await?;
+    let mut definition = Definition::default();
+    let mut last = None;
+    for (index, column, prefix) in parts {
+        if last.as_ref() != Some(&index) {
+            definition.unique.push(Vec::new());
+            last = Some(index);
+        }
+        let place = columns.iter().position(|(name, ..)| Some(name) == column.as_ref());
+        let (Some(place), Some(parts)) = (place, definition.unique.last_mut()) else {
+            // A functional part has no column.
+            definition.opaque_unique_key = true;
+            continue;
+        };
+        let Some((_, data_type, collation)) = columns.get(place) else { continue };
+        let class = class(session, collations, data_type, collation.as_deref(), prefix).await?;
+        parts.push(KeyPart { column: place, class });
+    }
+    definition.columns = columns.into_iter().map(|(name, ..)| name).collect();
+    Ok(Some(definition))
+}
+
+async fn class(
+    session: &mut Session,
+    collations: &mut Collations,
+    data_type: &str,
+    collation: Option<&str>,
+    prefix: Option<usize>,
+) -> Result<KeyClass> {
+    Ok(match data_type {
+        "tinyint" | "smallint" | "mediumint" | "int" | "bigint" | "year" => KeyClass::Integer,
+        "float" => KeyClass::Float,
+        "double" => KeyClass::Double,
+        "decimal" => KeyClass::Decimal,
+        "date" | "time" | "datetime" | "timestamp" => KeyClass::Temporal,
+        "enum" | "set" => KeyClass::Choice,
+        "bit" => KeyClass::Bit,
+        "char" | "varchar" | "tinytext" | "text" | "mediumtext" | "longtext" | "binary"
+        | "varbinary" | "tinyblob" | "blob" | "mediumblob" | "longblob" => {
+            let collation = collations.get(session, collation.unwrap_or("binary")).await?;
+            KeyClass::String { collation, prefix }
+        }
+        _ => KeyClass::Unknown,
+    })
+}

@@ -1,0 +1,91 @@
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use csa_scheduler::Sequence;
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+
+/// Whose turn it is to commit: a worker that waits is woken by the one before it, with nothing in
+/// between.
+#[derive(Debug, Clone)]
+pub(crate) struct CommitTurn {
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// Everything up to this group is committed.
+    low_water: u64,
+    /// Committed above it.
+    ahead: BTreeSet<u64>,
+    waiters: BTreeMap<u64, Vec<oneshot::Sender<()>>>,
+}
+
+impl CommitTurn {
+    pub(crate) fn new(last: Sequence) -> Self {
+        let state =
+            State { low_water: last.get(), ahead: BTreeSet::new(), waiters: BTreeMap::new() };
+        Self { state: Arc::new(Mutex::new(state)) }
+    }
+
+    /// Waits until everything up to `sequence` is committed.
+    pub(crate) async fn wait(&self, sequence: Sequence) {
+        let waiter = {
+            let mut state = self.state.lock();
+            if state.low_water >= sequence.get() {
+                return;
+            }
+            let (sender, waiter) = oneshot::channel();
+            state.waiters.entry(sequence.get()).or_default().push(sender);
+            waiter
+        };
+        // The sender lives in the shared state until it is used.
+        let _ = waiter.await;
+    }
+
+    /// Waits until only `sequence` itself is left to commit.
+    pub(crate) async fn wait_before(&self, sequence: Sequence) {
+        self.wait(Sequence::new(sequence.get().saturating_sub(1))).await;
+    }
+
+    /// Records a commit and wakes those who may go on.
+    pub(crate) fn committed(&self, sequence: Sequence) {
+        let mut state = self.state.lock();
+        state.ahead.insert(sequence.get());
+        loop {
+            let next = state.low_water + 1;
+            if !state.ahead.remove(&next) {
+                break;
+            }
+            state.low_water = next;
+        }
+        let later = state.low_water + 1;
+        let later = state.waiters.split_off(&later);
+        let ready = std::mem::replace(&mut state.waiters, later);
+        drop(state);
+        for waiter in ready.into_values().flatten() {
+            // A worker that was cancelled waits no longer.
+            let _ = waiter.send(());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn turns_come_in_sequence() {
+        let turn = CommitTurn::new(Sequence::new(4));
+        turn.wait(Sequence::new(4)).await;
+        let waiting = tokio::spawn({
+            let turn = turn.clone();
+            async move { turn.wait_before(Sequence::new(7)).await }
+        });
+        turn.committed(Sequence::new(6));
+        tokio::task::yield_now().await;
+        assert!(!waiting.is_finished(), "5 is missing");
+        turn.committed(Sequence::new(5));
+        waiting.await.expect("its turn");
+    }
+}

@@ -1,0 +1,324 @@
+use std::cmp::Reverse;
+use std::collections::HashMap;
+
+use csa_provider::RowsKind;
+use csa_scheduler::{KeyMap, KeyRole, KeyUse, RowChanges, RowsBlock};
+
+use super::writer::{EventHead, StatementWriter};
+
+/// Net changes of rows that touch no common key.
+#[derive(Debug, Default)]
+pub(super) struct Stage<'a> {
+    entries: Vec<Entry<'a>>,
+    keys: KeyMap<Holder>,
+}
+
+/// What becomes of one row.
+#[derive(Debug, Clone, Copy)]
+struct Entry<'a> {
+    block: &'a RowsBlock,
+    net: Net,
+    before: &'a [u8],
+    after: &'a [u8],
+    keys: &'a [KeyUse],
+    /// A key's value changed.
+    moved: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Net {
+    Write,
+    Update,
+    Delete,
+    Nothing,
+}
+
+/// Who touches a key in the stage.
+#[derive(Debug, Clone, Copy, Default)]
+struct Holder {
+    /// Its entry's number plus one.
+    writer: u32,
+    /// Kinds of the rows that refer to it.
+    readers: u8,
+}
+
+const READ_BY_WRITE: u8 = 1;
+const READ_BY_UPDATE: u8 = 2;
+const READ_BY_DELETE: u8 = 4;
+
+/// One row change as it stands in the stream.
+#[derive(Debug, Clone, Copy)]
+struct Row<'a> {
+    block: &'a RowsBlock,
+    before: &'a [u8],
+    after: &'a [u8],
+    keys: &'a [KeyUse],
+    moved: bool,
+}
+
+impl<'a> Row<'a> {
+    fn of(changes: &'a RowChanges, block: &'a RowsBlock, row: usize) -> Option<Self> {
+        let place = changes.rows.get(row)?;
+        let image = |start: u32, end: u32| block.body.get(start as usize..end as usize);
+        let keys = changes.keys_of(row);
+        let moved = block.kind == RowsKind::Update
+            && keys.iter().any(|key| matches!(key.role(), KeyRole::Removed | KeyRole::Added));
+        Some(Self {
+            block,
+            before: image(place.start, place.middle)?,
+            after: image(place.middle, place.end)?,
+            keys,
+            moved,
+        })
+    }
+
+    fn net(&self) -> Net {
+        match self.block.kind {
+            RowsKind::Write => Net::Write,
+            RowsKind::Update => Net::Update,
+            RowsKind::Delete => Net::Delete,
+        }
+    }
+
+    const fn as_reader(&self) -> u8 {
+        match self.block.kind {
+            RowsKind::Write => READ_BY_WRITE,
+            RowsKind::Update => READ_BY_UPDATE,
+            RowsKind::Delete => READ_BY_DELETE,
+        }
+    }
+}
+
+/// How a row fits into a stage.
+enum Fit {
+    /// Nobody else has its keys.
+    New,
+    /// It changes the row of this entry again.
+    Same(usize),
+    Conflict,
+}
+
+impl<'a> Stage<'a> {
+    pub(super) fn with_capacity(rows: usize) -> Self {
+        let mut stage = Self::default();
+        stage.entries.reserve(rows);
+        stage.keys.reserve(rows);
+        stage
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.entries.clear();
+        self.keys.clear();
+    }
+
+    /// Takes a row's change; `false`, with nothing taken, when it conflicts with what is here.
+    pub(super) fn take(
+        &mut self,
+        changes: &'a RowChanges,
+        block: &'a RowsBlock,
+        row: usize,
+    ) -> bool {
+        let Some(row) = Row::of(changes, block, row) else { return true };
+        // Such flags hold for a whole statement.
+        if self.entries.first().is_some_and(|first| first.block.flags != block.flags) {
+            return false;
+        }
+        let entry = match self.fit(&row) {
+            Fit::New => {
+                self.entries.push(Entry {
+                    block,
+                    net: row.net(),
+                    before: row.before,
+                    after: row.after,
+                    keys: row.keys,
+                    moved: row.moved,
+                });
+                self.entries.len() - 1
+            }
+            Fit::Same(entry) => {
+                let Some(folded) = self.entries.get(entry).and_then(|entry| fold(entry, &row))
+                else {
+                    return false;
+                };
+                if let Some(entry) = self.entries.get_mut(entry) {
+                    *entry = folded;
+                }
+                entry
+            }
+            Fit::Conflict => return false,
+        };
+        for key in row.keys {
+            let holder = self.keys.entry(key.key()).or_default();
+            match key.role() {
+                KeyRole::Read => holder.readers |= row.as_reader(),
+                _ => holder.writer = entry as u32 + 1,
+            }
+        }
+        true
+    }
+
+    fn fit(&self, row: &Row<'_>) -> Fit {
+        let mut same = None;
+        for key in row.keys {
+            let Some(holder) = self.keys.get(&key.key()) else { continue };
+            let writer = holder.writer.checked_sub(1).map(|entry| entry as usize);
+            if key.role() == KeyRole::Read {
+                if writer.is_some_and(|entry| !self.may_refer(row, entry)) {
+                    return Fit::Conflict;
+                }
+                continue;
+            }
+            if !may_touch(key.role(), row, holder.readers) {
+                return Fit::Conflict;
+            }
+            match (writer, same) {
+                (None, _) => {}
+                (Some(entry), None) => same = Some(entry),
+                (Some(entry), Some(other)) if entry == other => {}
+                (Some(_), Some(_)) => return Fit::Conflict,
+            }
+        }
+        same.map_or(Fit::New, Fit::Same)
+    }
+
+    /// Whether a row may refer to a key that the entry touches, whichever of the two is written
+    /// first: deletes come before updates before writes; among deletes children, among writes parents
+    /// come first.
+    fn may_refer(&self, row: &Row<'_>, entry: usize) -> bool {
+        let Some(entry) = self.entries.get(entry) else { return false };
+        match entry.net {
+            Net::Update => !entry.moved,
+            Net::Write => row.block.kind == RowsKind::Write,
+            Net::Delete | Net::Nothing => false,
+        }
+    }
+
+    /// Writes the events of the stage: deletes, updates, writes, each table's together.
+    pub(super) fn write(&self, writer: &mut StatementWriter) {
+        let mut buckets: Vec<Bucket<'_>> = Vec::new();
+        let mut known: HashMap<BucketKey<'_>, usize> = HashMap::new();
+        for entry in &self.entries {
+            if entry.net == Net::Nothing {
+                continue;
+            }
+            let key = BucketKey::of(entry);
+            let bucket = *known.entry(key).or_insert_with(|| {
+                buckets.push(Bucket { phase: phase(entry), first: entry, images: Vec::new() });
+                buckets.len() - 1
+            });
+            if let Some(bucket) = buckets.get_mut(bucket) {
+                bucket.images.push((entry.before, entry.after));
+            }
+        }
+        buckets.sort_by_key(|bucket| bucket.phase);
+        for bucket in &buckets {
+            writer.rows(&bucket.head(), &bucket.images);
+        }
+    }
+}
+
+/// Whether a row's key may be touched in this way although others in the stage refer to it.
+fn may_touch(role: KeyRole, row: &Row<'_>, readers: u8) -> bool {
+    match role {
+        _ if readers == 0 => true,
+        KeyRole::Kept | KeyRole::Read => true,
+        KeyRole::Added => false,
+        KeyRole::Removed => row.block.kind == RowsKind::Delete && readers == READ_BY_DELETE,
+    }
+}
+
+/// One change instead of two, where that is the same.
+///
+/// That the second begins with the image the first ended with is checked byte by byte: keys with the
+/// same number need not be the same key.
+fn fold<'a>(entry: &Entry<'a>, row: &Row<'a>) -> Option<Entry<'a>> {
+    let (first, second) = (entry.block, row.block);
+    let alike = std::sync::Arc::ptr_eq(&first.layout, &second.layout)
+        && first.full
+        && second.full
+        && first.server_id == second.server_id;
+    if !alike || entry.moved || row.moved {
+        return None;
+    }
+    let continues = entry.after == row.before;
+    let folded = Entry { after: row.after, ..*entry };
+    let net = match (entry.net, row.block.kind) {
+        (Net::Update, RowsKind::Update) if continues => return Some(folded),
+        (Net::Write, RowsKind::Update) if continues => return Some(folded),
+        (Net::Write, RowsKind::Delete) if continues => Net::Nothing,
+        (Net::Update, RowsKind::Delete) if continues => Net::Delete,
+        (Net::Delete, RowsKind::Write) if same_keys(entry.keys, row.keys) => Net::Update,
+        _ => return None,
+    };
+    // Who refers to whom was judged by what the entry was.
+    if first.layout.keys.has_relations {
+        return None;
+    }
+    Some(Entry { net, ..folded })
+}
+
+fn same_keys(removed: &[KeyUse], added: &[KeyUse]) -> bool {
+    removed.len() == added.len() && removed.iter().zip(added).all(|(a, b)| a.key() == b.key())
+}
+
+/// Where an entry's events stand in the stage.
+fn phase(entry: &Entry<'_>) -> (u8, Reverse<u32>, u32) {
+    let rank = entry.block.layout.keys.foreign_key_rank.unwrap_or_default();
+    match entry.net {
+        Net::Delete => (0, Reverse(rank), 0),
+        Net::Update | Net::Nothing => (1, Reverse(0), 0),
+        Net::Write => (2, Reverse(0), rank),
+    }
+}
+
+/// Rows that can share an event.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct BucketKey<'a> {
+    layout: usize,
+    net: u8,
+    server_id: u32,
+    /// Column bitmaps, where they are not all of them.
+    columns: &'a [u8],
+}
+
+impl<'a> BucketKey<'a> {
+    fn of(entry: &Entry<'a>) -> Self {
+        let block = entry.block;
+        Self {
+            layout: std::sync::Arc::as_ptr(&block.layout) as usize,
+            net: entry.net as u8,
+            server_id: block.server_id,
+            columns: if block.full { &[] } else { columns(block) },
+        }
+    }
+}
+
+fn columns(block: &RowsBlock) -> &[u8] {
+    let (start, end) = block.columns;
+    block.body.get(start as usize..end as usize).unwrap_or_default()
+}
+
+#[derive(Debug)]
+struct Bucket<'a> {
+    phase: (u8, Reverse<u32>, u32),
+    first: &'a Entry<'a>,
+    images: Vec<(&'a [u8], &'a [u8])>,
+}
+
+impl<'a> Bucket<'a> {
+    fn head(&self) -> EventHead<'a> {
+        let block = self.first.block;
+        EventHead {
+            layout: &block.layout,
+            kind: match self.first.net {
+                Net::Write => RowsKind::Write,
+                Net::Update | Net::Nothing => RowsKind::Update,
+                Net::Delete => RowsKind::Delete,
+            },
+            flags: block.flags,
+            server_id: block.server_id,
+            timestamp: block.timestamp,
+            columns: (!block.full).then(|| columns(block)),
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! Random histories of two tables, merged, must do to a strict model what they did one by one.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use csa_provider::test_util::{
+    event, format_description, gtid_event, int_image, int_table_map, query_event, rows_event,
+};
+use csa_provider::{
+    ChecksumAlgorithm, EventHeader, EventType, Gtid, RawEvent, RowsEvent, RowsKind, TableMap, Tag,
+    TransactionHeader, Uuid, Value, scan_image,
+};
+use csa_relaystore::{RelayPosition, RelayedTransaction, TransactionBody};
+use csa_scheduler::{
+    Admission, AdmittedTransaction, ForeignKey, KeyClass, KeyPart, KeySource, KeySourceError,
+    TableId, TableKeys, UniqueKey,
+};
+use proptest::prelude::*;
+
+use super::{is_mergeable, merge};
+
+/// `parent (id PRIMARY KEY, u UNIQUE, v)` and `child (id PRIMARY KEY, p REFERENCES parent (id), v)`.
+type Row = [Option<i32>; 3];
+
+const PARENT: usize = 0;
+const CHILD: usize = 1;
+const NAMES: [&str; 2] = ["parent", "child"];
+
+/// Rows by id; every change is checked as strictly as the target does.
+#[derive(Debug, Clone, Default, PartialEq)]
+struct Model {
+    tables: [BTreeMap<i32, Row>; 2],
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Change {
+    table: usize,
+    before: Option<Row>,
+    after: Option<Row>,
+}
+
+impl Model {
+    fn apply(&mut self, change: Change) -> Result<(), String> {
+        let Change { table, before, after } = change;
+        if let Some(before) = before {
+            let id = before[0].expect("key");
+            let held = self.tables[table].remove(&id);
+            if held != Some(before) {
+                return Err(format!("1032: {} has {held:?}, not {before:?}", NAMES[table]));
+            }
+        }
+        if let Some(after) = after {
+            let id = after[0].expect("key");
+            let rows = &self.tables[table];
+            let taken = rows.contains_key(&id)
+                || table == PARENT
+                    && after[1].is_some()
+                    && rows.values().any(|row| row[1] == after[1]);
+            if taken {
+                return Err(format!("1062: {} {after:?}", NAMES[table]));
+            }
+            self.tables[table].insert(id, after);
+        }
+        self.check_references()
+    }
+
+    fn check_references(&self) -> Result<(), String> {
+        let lost = self.tables[CHILD]
+            .values()
+            .find(|row| row[1].is_some_and(|parent| !self.tables[PARENT].contains_key(&parent)));
+        lost.map_or(Ok(()), |row| Err(format!("1452: child {row:?}")))
+    }
+
+    /// A change that some bytes of randomness ask for, if it is possible now.
+    fn change(&self, [what, id, other, value]: [u8; 4]) -> Option<Change> {
+        let table = usize::from(what & 1);
+        let id = i32::from(id % 6);
+        let held = self.tables[table].get(&id).copied();
+        let second = (other % 5 != 0).then(|| i32::from(other % 6));
+        let row = [Some(id), second, Some(i32::from(value))];
+        let (before, after) = match (what >> 1 & 3, held) {
+            (_, None) => (None, Some(row)),
+            (0, held) => (held, None),
+            (1, Some(held)) => (Some(held), Some(row)),
+            (2, Some(held)) => (Some(held), Some([Some(i32::from(other % 6)), held[1], row[2]])),
+            (_, Some(held)) => (Some(held), Some([held[0], held[1], row[2]])),
+        };
+        let change = Change { table, before, after };
+        self.clone().apply(change).is_ok().then_some(change)
+    }
+}
+
+struct Definitions;
+
+fn key(column: usize) -> KeyPart {
+    KeyPart { column, class: KeyClass::Integer }
+}
+
+impl KeySource for Definitions {
+    fn table(
+        &mut self,
+        _schema: &[u8],
+        table: &[u8],
+    ) -> Result<(TableId, Option<Arc<TableKeys>>), KeySourceError> {
+        let mut keys = TableKeys {
+            columns: 3,
+            unique: vec![UniqueKey { parts: vec![key(0)] }],
+            foreign_key_rank: Some(0),
+            has_relations: true,
+            ..TableKeys::default()
+        };
+        if table == b"parent" {
+            keys.unique.push(UniqueKey { parts: vec![key(1)] });
+            return Ok((TableId(1), Some(Arc::new(keys))));
+        }
+        keys.foreign_key_rank = Some(1);
+        keys.foreign_keys
+            .push(ForeignKey { parent: TableId(1), parent_key: Some((0, vec![key(1)])) });
+        Ok((TableId(2), Some(Arc::new(keys))))
+    }
+
+    fn forget(&mut self) {}
+}
+
+fn transaction(gno: u64, changes: &[Change]) -> RelayedTransaction {
+    let gtid = Gtid { uuid: Uuid::from_bytes([5; 16]), tag: Tag::untagged(), gno };
+    let begin = gtid_event(&gtid, gno);
+    let header = TransactionHeader::parse(&begin).expect("well-formed");
+    let mut events = vec![begin, query_event("", "BEGIN")];
+    for change in changes {
+        let id = change.table as u64 + 70;
+        let image = |row: Option<Row>| row.map(|row| int_image(&row)).unwrap_or_default();
+        let images = [image(change.before), image(change.after)].concat();
+        let event_type = match (change.before, change.after) {
+            (None, _) => EventType::WRITE_ROWS,
+            (_, None) => EventType::DELETE_ROWS,
+            _ => EventType::UPDATE_ROWS,
+        };
+        events.push(int_table_map(id, "d", NAMES[change.table], 3));
+        events.push(rows_event(event_type, id, 3, &images));
+    }
+    events.push(event(EventType::XID, &[0; 8]));
+    let bytes: Vec<u8> = events.iter().flat_map(|event| event.bytes().to_vec()).collect();
+    RelayedTransaction {
+        header,
+        format: Arc::new(format_description()),
+        start: RelayPosition { segment: 1, offset: gno },
+        end: RelayPosition { segment: 1, offset: gno + 1 },
+        ordinal: gno,
+        event_bytes: bytes.len() as u64,
+        cumulative_bytes: gno,
+        body: TransactionBody::Whole(vec![Bytes::from(bytes)]),
+    }
+}
+
+/// Reads merged statements back as the target would.
+fn changes_of(statement: &[u8]) -> Vec<Change> {
+    let mut changes = Vec::new();
+    let mut rest = Bytes::copy_from_slice(statement);
+    let mut tables = BTreeMap::new();
+    while !rest.is_empty() {
+        let header = EventHeader::parse(&rest).expect("header");
+        let event = rest.split_to(header.event_size as usize);
+        let event = RawEvent::trusted(event, ChecksumAlgorithm::Off).expect("event");
+        if event.event_type() == EventType::TABLE_MAP {
+            let map = TableMap::parse(event.body()).expect("table map");
+            let table = NAMES.iter().position(|name| name.as_bytes() == map.table).expect("known");
+            tables.insert(map.table_id, (table, map.columns().expect("columns")));
+            continue;
+        }
+        let rows =
+            RowsEvent::parse(event.event_type(), event.body()).expect("rows").expect("plain");
+        let last = rest.is_empty();
+        assert_eq!(rows.flags & RowsEvent::STATEMENT_END != 0, last, "only the last ends it");
+        let (table, columns) = &tables[&rows.table_id];
+        let mut images = rows.images;
+        while !images.is_empty() {
+            let mut read = |bitmap: &[u8]| {
+                let mut row: Row = [None; 3];
+                let end = scan_image(columns, bitmap, images, &[0, 1, 2], |place, value| {
+                    if let Value::At(range) = value {
+                        let bytes = images[range].try_into().expect("INT");
+                        row[place] = Some(i32::from_le_bytes(bytes));
+                    }
+                })
+                .expect("image");
+                images = &images[end..];
+                row
+            };
+            let before = (rows.kind != RowsKind::Write).then(|| read(rows.before));
+            let after = (rows.kind != RowsKind::Delete).then(|| read(rows.after));
+            changes.push(Change { table: *table, before, after });
+        }
+    }
+    changes
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
+
+    /// Whatever the history, its merged statements are possible one after the other and end alike.
+    #[test]
+    fn merged_statements_do_what_the_history_did(
+        setup in prop::collection::vec(any::<[u8; 4]>(), 0..30),
+        history in prop::collection::vec(prop::collection::vec(any::<[u8; 4]>(), 1..6), 1..20),
+        limit in prop_oneof![Just(200_usize), Just(4 << 20)],
+    ) {
+        let mut start = Model::default();
+        for random in setup {
+            if let Some(change) = start.change(random) {
+                start.apply(change).expect("possible");
+            }
+        }
+        let mut end = start.clone();
+        let mut admission = Admission::new(Definitions);
+        let mut admitted: Vec<AdmittedTransaction> = Vec::new();
+        for (gno, randoms) in (1..).zip(history) {
+            let mut changes = Vec::new();
+            for random in randoms {
+                if let Some(change) = end.change(random) {
+                    end.apply(change).expect("possible");
+                    changes.push(change);
+                }
+            }
+            admitted.push(admission.admit(transaction(gno, &changes), None).expect("known"));
+        }
+        prop_assert!(is_mergeable(&admitted));
+        let mut target = start;
+        for statement in merge(&admitted, limit) {
+            for change in changes_of(&statement) {
+                if let Err(error) = target.apply(change) {
+                    return Err(TestCaseError::fail(error));
+                }
+            }
+        }
+        prop_assert_eq!(target, end);
+    }
+}
+
+#[test]
+fn repeated_updates_of_a_row_become_one() {
+    let row = |v| Some([Some(1), None, Some(v)]);
+    let mut admission = Admission::new(Definitions);
+    let admitted: Vec<AdmittedTransaction> = (0..100)
+        .map(|v| Change { table: PARENT, before: row(v), after: row(v + 1) })
+        .zip(1..)
+        .map(|(change, gno)| admission.admit(transaction(gno, &[change]), None).expect("known"))
+        .collect();
+    let statements = merge(&admitted, 4 << 20);
+    assert_eq!(statements.len(), 1);
+    let changes = changes_of(&statements[0]);
+    assert_eq!(changes.len(), 1);
+    assert_eq!((changes[0].before, changes[0].after), (row(0), row(100)));
+}

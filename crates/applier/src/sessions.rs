@@ -1,0 +1,163 @@
+//! What every session is doing, for those who watch and for those who untangle locks.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use csa_scheduler::Sequence;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+/// What a worker does with its group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SessionState {
+    /// Collecting the group's rows.
+    Preparing,
+    /// Another group that touches the same keys has to be committed first.
+    WaitingForDependency,
+    Applying,
+    /// Applied; an earlier group is not committed yet.
+    WaitingForTurn,
+    Committing,
+}
+
+impl SessionState {
+    /// For status and metrics.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Preparing => "preparing",
+            Self::WaitingForDependency => "waiting_for_dependency",
+            Self::Applying => "applying",
+            Self::WaitingForTurn => "waiting_for_turn",
+            Self::Committing => "committing",
+        }
+    }
+
+    pub const ALL: [Self; 5] = [
+        Self::Preparing,
+        Self::WaitingForDependency,
+        Self::Applying,
+        Self::WaitingForTurn,
+        Self::Committing,
+    ];
+}
+
+/// One worker at one moment.
+#[derive(Debug, Clone)]
+pub struct SessionView {
+    pub worker: u16,
+    /// The target's number of the connection, once there is one.
+    pub connection: Option<u32>,
+    pub sequence: Sequence,
+    pub state: SessionState,
+    pub since: Instant,
+}
+
+/// All workers that have a group, by its sequence number.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Sessions {
+    running: Arc<Mutex<BTreeMap<Sequence, Running>>>,
+}
+
+#[derive(Debug)]
+struct Running {
+    view: SessionView,
+    yielding: Arc<Yield>,
+}
+
+/// A request to give up locks that an earlier group waits for.
+#[derive(Debug, Default)]
+pub(crate) struct Yield {
+    to: Mutex<Option<Sequence>>,
+    asked: Notify,
+}
+
+impl Yield {
+    /// Waits for the request; which group is to be let pass.
+    pub(crate) async fn asked(&self) -> Sequence {
+        loop {
+            if let Some(earlier) = self.to.lock().take() {
+                return earlier;
+            }
+            self.asked.notified().await;
+        }
+    }
+}
+
+impl Sessions {
+    /// A worker takes a group; the entry goes with the guard.
+    pub(crate) fn enter(&self, worker: u16, sequence: Sequence) -> Entered {
+        let yielding = Arc::new(Yield::default());
+        let view = SessionView {
+            worker,
+            connection: None,
+            sequence,
+            state: SessionState::Preparing,
+            since: Instant::now(),
+        };
+        let running = Running { view, yielding: Arc::clone(&yielding) };
+        self.running.lock().insert(sequence, running);
+        Entered { sessions: self.clone(), sequence, yielding }
+    }
+
+    pub(crate) fn views(&self) -> Vec<SessionView> {
+        self.running.lock().values().map(|running| running.view.clone()).collect()
+    }
+
+    /// The group whose turn it is, if it has been applying for `patience` while later ones wait for
+    /// their turn: its number and connection.
+    pub(crate) fn stalled(&self, patience: Duration) -> Option<(Sequence, u32)> {
+        let running = self.running.lock();
+        let mut views = running.values().map(|running| &running.view);
+        let first = views.next()?;
+        let stalled = first.state == SessionState::Applying && first.since.elapsed() >= patience;
+        let parked = views.any(|later| later.state == SessionState::WaitingForTurn);
+        (stalled && parked).then_some((first.sequence, first.connection?))
+    }
+
+    /// Asks the later groups on these connections to let `earlier` pass; how many there are.
+    pub(crate) fn yield_to(&self, earlier: Sequence, connections: &[u32]) -> usize {
+        let running = self.running.lock();
+        let holds = |running: &&Running| {
+            running.view.connection.is_some_and(|id| connections.contains(&id))
+        };
+        let later = running.range(earlier.next()..).map(|(_, running)| running);
+        later
+            .filter(holds)
+            .map(|running| {
+                *running.yielding.to.lock() = Some(earlier);
+                running.yielding.asked.notify_one();
+            })
+            .count()
+    }
+}
+
+/// A worker's entry.
+#[derive(Debug)]
+pub(crate) struct Entered {
+    sessions: Sessions,
+    sequence: Sequence,
+    pub(crate) yielding: Arc<Yield>,
+}
+
+impl Entered {
+    pub(crate) fn now(&self, state: SessionState) {
+        if let Some(running) = self.sessions.running.lock().get_mut(&self.sequence) {
+            running.view.state = state;
+            running.view.since = Instant::now();
+        }
+    }
+
+    pub(crate) fn connected(&self, connection: u32) {
+        if let Some(running) = self.sessions.running.lock().get_mut(&self.sequence) {
+            running.view.connection = Some(connection);
+        }
+    }
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        self.sessions.running.lock().remove(&self.sequence);
+    }
+}

@@ -1,0 +1,184 @@
+//! A transaction's row changes, found once: where each image is and which keys it touches.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use csa_provider::{
+    EventError, EventHeader, RawEvent, RowsEvent, RowsKind, TableMap, is_full_image,
+};
+
+use crate::keys::{KeyUse, RowEnds, Scratch, TableLayout, TableUse};
+
+/// Row changes in the order they were made.
+#[derive(Debug, Default)]
+pub struct RowChanges {
+    pub blocks: Vec<RowsBlock>,
+    pub rows: Vec<RowChange>,
+    /// Keys of all rows, one row's behind the other's.
+    pub keys: Vec<KeyUse>,
+    /// Tables touched, each once and its widest use last.
+    pub tables: Vec<TableUse>,
+    /// Something in the transaction is known only as an event: it must be sent as it came.
+    pub opaque: bool,
+}
+
+/// Rows of one event.
+#[derive(Debug)]
+pub struct RowsBlock {
+    pub layout: Arc<TableLayout>,
+    pub kind: RowsKind,
+    /// Of the session that wrote it, without the end of the statement.
+    pub flags: u16,
+    /// The server that made the change, and when (seconds since the epoch).
+    pub server_id: u32,
+    pub timestamp: u32,
+    /// Every column is in every image.
+    pub full: bool,
+    /// The event's body: what [`RowChange`] points into.
+    pub body: Bytes,
+    /// Column count and bitmaps, as they stand in the body.
+    pub columns: (u32, u32),
+    /// Its rows in [`RowChanges::rows`].
+    pub rows: (u32, u32),
+}
+
+/// One row's place in its block's body, and the end of its keys.
+#[derive(Debug, Clone, Copy)]
+pub struct RowChange {
+    pub start: u32,
+    /// End of the before image; `start` where there is none.
+    pub middle: u32,
+    pub end: u32,
+    pub keys_end: u32,
+}
+
+/// Reads the row events of one transaction after the other.
+#[derive(Debug, Default)]
+pub(crate) struct ChangesReader {
+    scratch: Scratch,
+    /// Tables by the source's number, of the open transaction.
+    maps: Vec<(u64, Option<Arc<TableLayout>>)>,
+    changes: RowChanges,
+}
+
+impl ChangesReader {
+    /// Takes a table map; `layout` is `None` for a table whose rows are left out.
+    pub(crate) fn map(&mut self, table_id: u64, layout: Option<Arc<TableLayout>>) {
+        self.maps.retain(|(id, _)| *id != table_id);
+        self.maps.push((table_id, layout));
+    }
+
+    /// Something has to be sent as it came.
+    pub(crate) fn opaque(&mut self) {
+        self.changes.opaque = true;
+    }
+
+    /// Takes a rows event.
+    ///
+    /// # Errors
+    /// Malformed bytes.
+    pub(crate) fn rows(&mut self, event: &RawEvent) -> Result<(), EventError> {
+        let body = event.body();
+        let id = table_id(body);
+        let Some((_, layout)) = self.maps.iter().find(|(known, _)| *known == id) else {
+            return Err(malformed("table map is missing"));
+        };
+        let Some(layout) = layout else { return Ok(()) };
+        let changes = &mut self.changes;
+        let Some(rows) = RowsEvent::parse(event.event_type(), body)? else {
+            changes.opaque = true;
+            changes.tables.push(TableUse::Whole(layout.id));
+            let reached = &layout.keys.cascades_to;
+            changes.tables.extend(reached.iter().map(|&table| TableUse::Whole(table)));
+            let parents = layout.keys.foreign_keys.iter().map(|key| TableUse::Whole(key.parent));
+            changes.tables.extend(parents);
+            return Ok(());
+        };
+        if rows.width != layout.columns.len() {
+            return Err(malformed("column count differs from the table map's"));
+        }
+        let full = [rows.before, rows.after]
+            .iter()
+            .all(|bitmap| bitmap.is_empty() || is_full_image(bitmap, rows.width));
+        let first = changes.rows.len() as u32;
+        let mut at = rows.images_at;
+        while at < body.len() {
+            let bytes = body.get(at..).unwrap_or_default();
+            let RowEnds { before, row, keyed } = layout.read_row(
+                &rows,
+                bytes,
+                &mut self.scratch,
+                &mut changes.keys,
+                &mut changes.tables,
+            )?;
+            if row == 0 {
+                return Err(malformed("row without a length"));
+            }
+            changes.opaque |= !keyed;
+            changes.rows.push(RowChange {
+                start: at as u32,
+                middle: (at + before) as u32,
+                end: (at + row) as u32,
+                keys_end: changes.keys.len() as u32,
+            });
+            at += row;
+            dedup(&mut changes.tables);
+        }
+        let columns = (rows.columns_at as u32, rows.images_at as u32);
+        changes.blocks.push(RowsBlock {
+            layout: Arc::clone(layout),
+            kind: rows.kind,
+            flags: rows.flags & !RowsEvent::STATEMENT_END,
+            server_id: event.header().server_id,
+            timestamp: event.header().timestamp,
+            full,
+            body: event.bytes().slice(EventHeader::LEN..EventHeader::LEN + body.len()),
+            columns,
+            rows: (first, changes.rows.len() as u32),
+        });
+        Ok(())
+    }
+
+    /// The transaction is read: what it changes.
+    pub(crate) fn finish(&mut self) -> RowChanges {
+        self.maps.clear();
+        let mut changes = std::mem::take(&mut self.changes);
+        changes.tables.sort_unstable();
+        changes.tables.dedup();
+        changes
+    }
+}
+
+impl RowChanges {
+    /// Keys of the row with this number.
+    #[must_use]
+    pub fn keys_of(&self, row: usize) -> &[KeyUse] {
+        let start = match row.checked_sub(1) {
+            Some(before) => self.rows.get(before).map_or(0, |row| row.keys_end),
+            None => 0,
+        };
+        let end = self.rows.get(row).map_or(start, |row| row.keys_end);
+        self.keys.get(start as usize..end as usize).unwrap_or_default()
+    }
+}
+
+/// Keeps the list of tables short while a transaction with many rows is read.
+fn dedup(tables: &mut Vec<TableUse>) {
+    if tables.len() > 64 {
+        tables.sort_unstable();
+        tables.dedup();
+    } else if let [.., before, last] = tables.as_slice()
+        && before == last
+    {
+        tables.pop();
+    }
+}
+
+pub(crate) fn table_id(body: &[u8]) -> u64 {
+    let id = body.get(..TableMap::ID_LEN).unwrap_or_default();
+    id.iter().rev().fold(0, |id, &byte| id << 8 | u64::from(byte))
+}
+
+fn malformed(what: &'static str) -> EventError {
+    EventError::Malformed { event: "rows", source: csa_provider::Malformed { what, offset: 0 } }
+}

@@ -1,0 +1,117 @@
+use std::collections::HashMap;
+
+use crate::changes::RowChanges;
+use crate::keys::{KeyMap, KeyRole, TableId, TableUse};
+
+/// The last group that did something, 0 for none.
+#[derive(Debug, Clone, Copy, Default)]
+struct Uses {
+    write: u64,
+    read: u64,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct TableUses {
+    rows: u64,
+    whole: u64,
+}
+
+/// Which group last touched a key, for groups that are not committed.
+///
+/// Two generations of keys: when everything in the older one is committed it is dropped whole. Memory
+/// follows what is in flight, and nothing is ever searched for to be forgotten.
+#[derive(Debug, Default)]
+pub(crate) struct KeyHistory {
+    young: KeyMap<Uses>,
+    old: KeyMap<Uses>,
+    /// The last group in `old`, and in anything.
+    old_last: u64,
+    last: u64,
+    tables: HashMap<TableId, TableUses>,
+    /// The last group that is in the way of everything.
+    barrier: u64,
+    /// Everything up to it is committed.
+    low_water: u64,
+}
+
+impl KeyHistory {
+    /// The highest uncommitted group that `changes` must wait for, other than `own`; 0 for none.
+    pub(crate) fn dependency(&self, changes: Option<&RowChanges>, own: u64) -> u64 {
+        let mut highest = if self.barrier == own { 0 } else { self.barrier };
+        let mut take = |sequence: u64| {
+            if sequence != own && sequence > highest {
+                highest = sequence;
+            }
+        };
+        let Some(changes) = changes else {
+            // In the way of everything: of all groups but its own.
+            let before = if self.last == own { own.saturating_sub(1) } else { self.last };
+            take(before);
+            return self.uncommitted(highest);
+        };
+        for table in &changes.tables {
+            match table {
+                TableUse::Rows(id) => {
+                    if let Some(uses) = self.tables.get(id) {
+                        take(uses.whole);
+                    }
+                }
+                TableUse::Whole(id) => {
+                    if let Some(uses) = self.tables.get(id) {
+                        take(uses.whole);
+                        take(uses.rows);
+                    }
+                }
+            }
+        }
+        for key in &changes.keys {
+            let number = key.key();
+            for uses in [self.young.get(&number), self.old.get(&number)].into_iter().flatten() {
+                take(uses.write);
+                if key.role() != KeyRole::Read {
+                    take(uses.read);
+                }
+            }
+        }
+        self.uncommitted(highest)
+    }
+
+    fn uncommitted(&self, sequence: u64) -> u64 {
+        if sequence > self.low_water { sequence } else { 0 }
+    }
+
+    /// Records what group `sequence`, the newest, touches.
+    pub(crate) fn add(&mut self, changes: Option<&RowChanges>, sequence: u64) {
+        self.last = sequence;
+        let Some(changes) = changes else {
+            self.barrier = sequence;
+            return;
+        };
+        for table in &changes.tables {
+            match table {
+                TableUse::Rows(id) => self.tables.entry(*id).or_default().rows = sequence,
+                TableUse::Whole(id) => self.tables.entry(*id).or_default().whole = sequence,
+            }
+        }
+        for key in &changes.keys {
+            let uses = self.young.entry(key.key()).or_default();
+            match key.role() {
+                KeyRole::Read => uses.read = sequence,
+                _ => uses.write = sequence,
+            }
+        }
+    }
+
+    /// Everything up to `low_water` is committed.
+    pub(crate) fn forget(&mut self, low_water: u64) {
+        self.low_water = low_water;
+        if self.old_last <= low_water {
+            std::mem::swap(&mut self.old, &mut self.young);
+            self.young.clear();
+            self.old_last = self.last;
+        }
+        if self.last <= low_water {
+            self.tables.clear();
+        }
+    }
+}

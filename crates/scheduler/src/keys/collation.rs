@@ -1,0 +1,112 @@
+//! Strings that a collation calls equal must get the same bytes here. What it calls different may.
+
+use std::collections::HashMap;
+
+/// How strings of a column are compared, as far as it is known.
+#[derive(Debug)]
+pub struct Collation {
+    encoding: Encoding,
+    weights: Weights,
+    /// Trailing spaces don't count.
+    pad_space: bool,
+    /// Numbers of the collations that share the character set: what the source may call its own.
+    charset_collations: Vec<u16>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Encoding {
+    Binary,
+    SingleByte,
+    Utf8,
+    /// More than that is not read here.
+    Other,
+}
+
+/// What counts of a character.
+#[derive(Debug)]
+pub enum Weights {
+    /// All of its bytes.
+    Bytes,
+    /// What the server said, by code point (by byte in single-byte character sets).
+    Learnt(HashMap<u32, Box<[u8]>>),
+    /// Not known: no string can be told from another.
+    Unknown,
+}
+
+impl Collation {
+    /// `charset` by the server's name.
+    #[must_use]
+    pub fn new(
+        charset: &str,
+        single_byte: bool,
+        weights: Weights,
+        pad_space: bool,
+        charset_collations: Vec<u16>,
+    ) -> Self {
+        let encoding = match charset {
+            "binary" => Encoding::Binary,
+            "utf8mb4" | "utf8mb3" | "utf8" => Encoding::Utf8,
+            _ if single_byte => Encoding::SingleByte,
+            _ => Encoding::Other,
+        };
+        Self { encoding, weights, pad_space, charset_collations }
+    }
+
+    /// Whether the source's strings of that collation are in the character set.
+    pub(super) fn has_charset_of(&self, collation: u16) -> bool {
+        self.charset_collations.contains(&collation)
+    }
+
+    /// Appends what counts of `value`, of its first `prefix` characters; `false` when that is not
+    /// known.
+    #[must_use]
+    pub fn append(&self, value: &[u8], prefix: Option<usize>, out: &mut Vec<u8>) -> bool {
+        let Some(value) = self.cut(value, prefix) else { return false };
+        let value = if self.pad_space { trim_spaces(value) } else { value };
+        match &self.weights {
+            Weights::Bytes => out.extend_from_slice(value),
+            Weights::Learnt(weights) => return self.append_learnt(value, weights, out),
+            Weights::Unknown => return false,
+        }
+        true
+    }
+
+    fn append_learnt(
+        &self,
+        value: &[u8],
+        weights: &HashMap<u32, Box<[u8]>>,
+        out: &mut Vec<u8>,
+    ) -> bool {
+        let mut append =
+            |code: u32| weights.get(&code).map(|weight| out.extend_from_slice(weight)).is_some();
+        match self.encoding {
+            Encoding::SingleByte => value.iter().all(|&byte| append(u32::from(byte))),
+            Encoding::Utf8 => {
+                std::str::from_utf8(value).is_ok_and(|text| text.chars().all(|c| append(c.into())))
+            }
+            Encoding::Binary | Encoding::Other => false,
+        }
+    }
+
+    /// The first so many characters; `None` where characters can't be counted.
+    fn cut<'a>(&self, value: &'a [u8], prefix: Option<usize>) -> Option<&'a [u8]> {
+        let Some(prefix) = prefix else {
+            // Spaces at the end may have more than one byte.
+            return (self.encoding != Encoding::Other || !self.pad_space).then_some(value);
+        };
+        match self.encoding {
+            Encoding::Binary | Encoding::SingleByte => value.get(..prefix.min(value.len())),
+            Encoding::Utf8 => {
+                let text = std::str::from_utf8(value).ok()?;
+                let end = text.char_indices().nth(prefix).map_or(value.len(), |(at, _)| at);
+                value.get(..end)
+            }
+            Encoding::Other => None,
+        }
+    }
+}
+
+fn trim_spaces(value: &[u8]) -> &[u8] {
+    let end = value.iter().rposition(|&byte| byte != b' ').map_or(0, |last| last + 1);
+    value.get(..end).unwrap_or_default()
+}

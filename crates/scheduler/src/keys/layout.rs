@@ -1,0 +1,368 @@
+use std::sync::Arc;
+
+use csa_provider::{
+    Column, ColumnType, EventError, RowsEvent, RowsKind, TableMap, Value, scan_image,
+};
+
+use super::hash::key_number;
+use super::{KeyClass, KeyPart, KeyRole, KeyUse, TableId, TableKeys};
+
+/// How much of a table a change touches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum TableUse {
+    /// Rows that its keys tell.
+    Rows(TableId),
+    /// Anything in it.
+    Whole(TableId),
+}
+
+/// A table's row images joined with its keys: all that is needed to find the keys of a row.
+#[derive(Debug)]
+pub struct TableLayout {
+    pub id: TableId,
+    pub keys: Arc<TableKeys>,
+    /// Body of the source's table map, without the table id.
+    pub table_map: Box<[u8]>,
+    pub columns: Vec<Column>,
+    /// Every row change counts as one of the whole table: its keys can't be told from images.
+    whole: bool,
+    /// Key columns in ascending order, the ones scanned for.
+    wanted: Vec<usize>,
+    unique: Vec<Vec<Part>>,
+    foreign: Vec<Foreign>,
+}
+
+#[derive(Debug)]
+struct Part {
+    /// Place in `wanted`.
+    place: usize,
+    prefix_len: usize,
+    class: KeyClass,
+}
+
+#[derive(Debug)]
+struct Foreign {
+    parent: TableId,
+    /// The parent's unique key and the parts in its order.
+    key: Option<(usize, Vec<Part>)>,
+}
+
+/// Where the key columns of one image are; kept between rows to save its allocation.
+#[derive(Debug, Default)]
+pub(crate) struct Scratch {
+    before: Vec<Value>,
+    after: Vec<Value>,
+    value: Vec<u8>,
+    other: Vec<u8>,
+}
+
+/// Ends of a row's images in the bytes that were scanned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RowEnds {
+    /// End of the before image, 0 where there is none.
+    pub(crate) before: usize,
+    pub(crate) row: usize,
+    /// Its keys tell everything it may touch: the order of rows with other keys does not matter.
+    pub(crate) keyed: bool,
+}
+
+enum Found {
+    Key,
+    /// A part is NULL: no other row can be equal.
+    Null,
+    /// The image lacks a part.
+    Absent,
+    Unknown,
+}
+
+impl TableLayout {
+    /// Joins the source's table map with the target's keys; without keys (the table is not there)
+    /// every change counts as one of the whole table.
+    pub(crate) fn new(
+        id: TableId,
+        keys: Option<Arc<TableKeys>>,
+        map: &TableMap<'_>,
+        body: &[u8],
+    ) -> Result<Self, EventError> {
+        let columns = map.columns()?;
+        let known = keys.is_some();
+        let keys = keys.unwrap_or_default();
+        let mut layout = Self {
+            id,
+            whole: !known || keys.columns != columns.len() || keys.opaque_unique_key,
+            keys: Arc::clone(&keys),
+            table_map: body.get(TableMap::ID_LEN..).unwrap_or_default().into(),
+            columns,
+            wanted: Vec::new(),
+            unique: Vec::new(),
+            foreign: Vec::new(),
+        };
+        layout.resolve(&keys);
+        Ok(layout)
+    }
+
+    fn resolve(&mut self, keys: &TableKeys) {
+        let foreign = |key: &super::ForeignKey| key.parent_key.clone().map(|key| key.1);
+        let referring = keys.foreign_keys.iter().filter_map(foreign).flatten();
+        let parts = keys.unique.iter().flat_map(|key| key.parts.iter().cloned()).chain(referring);
+        self.wanted = parts.map(|part| part.column).collect();
+        self.wanted.sort_unstable();
+        self.wanted.dedup();
+        for key in &keys.unique {
+            match self.parts(&key.parts) {
+                Some(parts) => self.unique.push(parts),
+                None => self.whole = true,
+            }
+        }
+        self.whole |= self.unique.is_empty();
+        for key in &keys.foreign_keys {
+            let resolved = key.parent_key.as_ref();
+            let resolved = resolved.and_then(|(key, parts)| Some((*key, self.parts(parts)?)));
+            self.foreign.push(Foreign { parent: key.parent, key: resolved });
+        }
+    }
+
+    fn parts(&self, parts: &[KeyPart]) -> Option<Vec<Part>> {
+        parts.iter().map(|part| self.part(part)).collect()
+    }
+
+    /// `None` where the source's column is not what the target compares.
+    fn part(&self, part: &KeyPart) -> Option<Part> {
+        let column = self.columns.get(part.column)?;
+        let same = match (&part.class, column.column_type) {
+            (KeyClass::Integer, ColumnType::Integer(_))
+            | (KeyClass::Float, ColumnType::Float)
+            | (KeyClass::Double, ColumnType::Double)
+            | (KeyClass::Decimal, ColumnType::Decimal(..))
+            | (KeyClass::Temporal, ColumnType::Temporal(_))
+            | (KeyClass::Choice, ColumnType::Choice(_))
+            | (KeyClass::Bit, ColumnType::Bit(_)) => true,
+            (KeyClass::String { collation, .. }, ColumnType::String(_) | ColumnType::Blob(_)) => {
+                column.collation.is_some_and(|source| collation.has_charset_of(source))
+            }
+            _ => false,
+        };
+        let place = self.wanted.binary_search(&part.column).ok()?;
+        let prefix_len = column.column_type.prefix_len();
+        same.then(|| Part { place, prefix_len, class: part.class.clone() })
+    }
+
+    /// Finds the ends of the row at the start of `bytes` and what it touches.
+    pub(crate) fn read_row(
+        &self,
+        event: &RowsEvent<'_>,
+        bytes: &[u8],
+        scratch: &mut Scratch,
+        keys: &mut Vec<KeyUse>,
+        tables: &mut Vec<TableUse>,
+    ) -> Result<RowEnds, EventError> {
+        let wanted: &[usize] = if self.whole { &[] } else { &self.wanted };
+        let Scratch { before, after, value, other } = scratch;
+        before.clear();
+        after.clear();
+        let mut ends = RowEnds { before: 0, row: 0, keyed: false };
+        if event.kind != RowsKind::Write {
+            let found = |_, value| before.push(value);
+            ends.before = scan_image(&self.columns, event.before, bytes, wanted, found)?;
+            ends.row = ends.before;
+        }
+        if event.kind != RowsKind::Delete {
+            let rest = bytes.get(ends.before..).unwrap_or_default();
+            let found = |_, value| {
+                after.push(match value {
+                    Value::At(range) => {
+                        Value::At(range.start + ends.before..range.end + ends.before)
+                    }
+                    other => other,
+                });
+            };
+            let len = scan_image(&self.columns, event.after, rest, wanted, found)?;
+            ends.row = ends.before + len;
+        }
+        let images = Images { kind: event.kind, bytes, before, after };
+        ends.keyed = self.touch(&images, [value, other], keys, tables);
+        Ok(ends)
+    }
+
+    fn touch(
+        &self,
+        images: &Images<'_>,
+        [value, other]: [&mut Vec<u8>; 2],
+        keys: &mut Vec<KeyUse>,
+        tables: &mut Vec<TableUse>,
+    ) -> bool {
+        let first = keys.len();
+        let mut whole = self.whole;
+        let mut moved = images.kind == RowsKind::Delete;
+        if !whole {
+            for (index, parts) in self.unique.iter().enumerate() {
+                let before = images.find(images.before, parts, value);
+                let after = images.find(images.after, parts, other);
+                let number = |value: &[u8]| key_number(self.id, index, value);
+                whole |= !push(images, before, after, number, value, other, keys, &mut moved);
+            }
+            // A row without any key has nothing to be known by.
+            whole |= keys.len() == first;
+        }
+        if whole {
+            keys.truncate(first);
+        }
+        let mut keyed = !whole && self.keys.foreign_key_rank.is_some();
+        for foreign in &self.foreign {
+            let read = match &foreign.key {
+                Some((key, parts)) if !self.whole => {
+                    let number = |value: &[u8]| key_number(foreign.parent, *key, value);
+                    images.read(parts, number, value, keys)
+                }
+                _ => false,
+            };
+            keyed &= read;
+            tables.push(if read {
+                TableUse::Rows(foreign.parent)
+            } else {
+                TableUse::Whole(foreign.parent)
+            });
+        }
+        if (moved || whole) && images.kind != RowsKind::Write {
+            keyed &= self.keys.cascades_to.is_empty();
+            tables.extend(self.keys.cascades_to.iter().map(|&table| TableUse::Whole(table)));
+        }
+        tables.push(if whole { TableUse::Whole(self.id) } else { TableUse::Rows(self.id) });
+        keyed
+    }
+}
+
+/// Adds what a change does with one unique key; `false` where that can't be told.
+#[allow(clippy::too_many_arguments, reason = "the two images' buffers stay apart")]
+fn push(
+    images: &Images<'_>,
+    before: Found,
+    after: Found,
+    number: impl Fn(&[u8]) -> u64,
+    value: &[u8],
+    other: &[u8],
+    keys: &mut Vec<KeyUse>,
+    moved: &mut bool,
+) -> bool {
+    let removed = |keys: &mut Vec<KeyUse>| keys.push(KeyUse::new(number(value), KeyRole::Removed));
+    let added = |keys: &mut Vec<KeyUse>| keys.push(KeyUse::new(number(other), KeyRole::Added));
+    match (images.kind, before, after) {
+        (_, Found::Unknown, _) | (_, _, Found::Unknown) => return false,
+        (RowsKind::Write, _, Found::Key) => added(keys),
+        (RowsKind::Delete, Found::Key, _) => removed(keys),
+        (RowsKind::Write, _, Found::Null) | (RowsKind::Delete, Found::Null, _) => {}
+        (RowsKind::Write, _, Found::Absent) | (RowsKind::Delete, Found::Absent, _) => return false,
+        (RowsKind::Update, Found::Key, Found::Key) if value == other => {
+            keys.push(KeyUse::new(number(value), KeyRole::Kept));
+        }
+        // A partial image leaves out what did not change.
+        (RowsKind::Update, Found::Key, Found::Absent) => {
+            keys.push(KeyUse::new(number(value), KeyRole::Kept));
+        }
+        (RowsKind::Update, Found::Absent, Found::Absent)
+        | (RowsKind::Update, Found::Null, Found::Null | Found::Absent) => {}
+        (RowsKind::Update, Found::Absent, _) => return false,
+        (RowsKind::Update, before, after) => {
+            *moved = true;
+            if matches!(before, Found::Key) {
+                removed(keys);
+            }
+            if matches!(after, Found::Key) {
+                added(keys);
+            }
+        }
+    }
+    true
+}
+
+/// One row change's images, scanned.
+struct Images<'a> {
+    kind: RowsKind,
+    bytes: &'a [u8],
+    before: &'a [Value],
+    after: &'a [Value],
+}
+
+impl Images<'_> {
+    /// Puts what counts of a key into `out`.
+    fn find(&self, image: &[Value], parts: &[Part], out: &mut Vec<u8>) -> Found {
+        out.clear();
+        let (mut absent, mut present) = (false, false);
+        for part in parts {
+            match image.get(part.place) {
+                None | Some(Value::Absent) => absent = true,
+                Some(Value::Null) => return Found::Null,
+                Some(Value::At(range)) => {
+                    present = true;
+                    let value = self.bytes.get(range.clone()).unwrap_or_default();
+                    let value = value.get(part.prefix_len..).unwrap_or_default();
+                    if !append(&part.class, value, out) {
+                        return Found::Unknown;
+                    }
+                }
+            }
+        }
+        // Some parts changed and some are left out: only whole keys can be told.
+        match (absent, present) {
+            (true, true) => Found::Unknown,
+            (true, false) => Found::Absent,
+            (false, _) => Found::Key,
+        }
+    }
+
+    /// Adds the parent's keys that the images refer to; `false` where they can't be told.
+    fn read(
+        &self,
+        parts: &[Part],
+        number: impl Fn(&[u8]) -> u64,
+        value: &mut Vec<u8>,
+        keys: &mut Vec<KeyUse>,
+    ) -> bool {
+        let mut last = None;
+        for image in [self.before, self.after] {
+            match self.find(image, parts, value) {
+                Found::Key => {
+                    let key = number(value);
+                    if last != Some(key) {
+                        keys.push(KeyUse::new(key, KeyRole::Read));
+                    }
+                    last = Some(key);
+                }
+                Found::Null => {}
+                Found::Absent if self.kind == RowsKind::Update || image.is_empty() => {}
+                Found::Absent | Found::Unknown => return false,
+            }
+        }
+        true
+    }
+}
+
+/// Appends what counts of one part, so that parts can't run into each other.
+fn append(class: &KeyClass, value: &[u8], out: &mut Vec<u8>) -> bool {
+    match class {
+        KeyClass::Integer
+        | KeyClass::Decimal
+        | KeyClass::Temporal
+        | KeyClass::Choice
+        | KeyClass::Bit => out.extend_from_slice(value),
+        KeyClass::Float => {
+            let bytes = value.try_into().unwrap_or_default();
+            // Minus zero equals zero.
+            out.extend_from_slice(&(f32::from_le_bytes(bytes) + 0.0).to_le_bytes());
+        }
+        KeyClass::Double => {
+            let bytes = value.try_into().unwrap_or_default();
+            out.extend_from_slice(&(f64::from_le_bytes(bytes) + 0.0).to_le_bytes());
+        }
+        KeyClass::String { collation, prefix } => {
+            let start = out.len();
+            if !collation.append(value, *prefix, out) {
+                return false;
+            }
+            let len = (out.len() - start) as u32;
+            out.extend_from_slice(&len.to_le_bytes());
+        }
+        KeyClass::Unknown => return false,
+    }
+    true
+}
