@@ -106,7 +106,10 @@ pub fn int_image(values: &[Option<i32>]) -> Vec<u8> {
     for (index, value) in values.iter().enumerate() {
         match value {
             Some(value) => image.extend_from_slice(&value.to_le_bytes()),
-            None => image[index / 8] |= 1 << (index % 8),
+            None => {
+                let byte = image.get_mut(index / 8).expect("one bit for each");
+                *byte |= 1 << (index % 8);
+            }
         }
     }
     image
