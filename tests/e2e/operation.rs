@@ -105,3 +105,62 @@ async fn lag_is_zero_only_when_nothing_is_pending_and_the_source_is_heard() {
     assert_eq!(daemon.get("/readyz").map(|answer| answer.0), Some(200));
     compare(&source, &target).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_worker_count_changes_under_load() {
+    let (source, target) = Server::pair(&[], &[]);
+    let options = LoadOptions::default();
+    prepare(&source, &options).await;
+    let load = Load::start(&source, &options);
+    let daemon = Daemon::builder(&source, &target).set("applier.worker_count", 2).start();
+    wait_state(&daemon, 0, "running").await;
+    for count in ["16", "1", "4"] {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        let answer = daemon.put("/channels/test/worker_count", count);
+        assert_eq!(answer, Some((200, "changed\n".to_owned())));
+    }
+    for wrong in ["0", "1025", "many"] {
+        let answer = daemon.put("/channels/test/worker_count", wrong).map(|answer| answer.0);
+        assert_eq!(answer, Some(400));
+    }
+    load.stop().await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    compare(&source, &target).await;
+    let rows: u64 = target.value("SELECT COUNT(*) FROM csa.checkpoint").await;
+    assert_eq!(rows, 16);
+    assert_eq!(daemon.status()["channels"][0]["applier"]["count_transactions_retries"], 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mirroring_target_has_the_sources_gtids_and_no_rows_in_its_binary_log() {
+    let (source, target) = Server::pair(&[], &[]);
+    let options = LoadOptions::default();
+    prepare(&source, &options).await;
+    let daemon = Daemon::builder(&source, &target).set("applier.target_gtids", "mirror").start();
+    Load::run(&source, &options, Duration::from_secs(2)).await;
+    source.exec("CREATE TABLE sbtest.later (id INT PRIMARY KEY)").await;
+    daemon.kill9();
+    Load::run(&source, &options, Duration::from_secs(1)).await;
+    daemon.start_again();
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    compare(&source, &target).await;
+    let executed = source.gtid_executed().await;
+    eventually("the target has the source's GTIDs", DRAIN, async || {
+        target.gtid_executed().await == executed
+    })
+    .await;
+    // Statements have to be in it, under the source's GTIDs: that is what records them as executed.
+    let events = binlog_events(&target).await;
+    assert!(events.iter().any(|(_, info)| info.contains("sbtest.later")), "{events:?}");
+    let rows: Vec<_> = events.iter().filter(|(name, _)| name.ends_with("_rows")).collect();
+    assert!(rows.is_empty(), "{rows:?}");
+}
+
+/// Types and contents of the events in the server's binary log.
+async fn binlog_events(server: &Server) -> Vec<(String, String)> {
+    use mysql_async::prelude::Queryable as _;
+    let mut conn = server.conn().await;
+    let rows: Vec<mysql_async::Row> = conn.query("SHOW BINLOG EVENTS").await.expect("answers");
+    let text = |row: &mysql_async::Row, name| row.get(name).unwrap_or_default();
+    rows.iter().map(|row| (text(row, "Event_type"), text(row, "Info"))).collect()
+}

@@ -259,6 +259,16 @@ impl Daemon {
         Some((response.status().as_u16(), body))
     }
 
+    /// PUT to the admin port: code and body.
+    #[must_use]
+    pub fn put(&self, path: &str, body: &str) -> Option<(u16, String)> {
+        let port = guard(&self.builder).admin_port;
+        let url = format!("http://127.0.0.1:{port}{path}");
+        let mut response = self.http.put(url).send(body).ok()?;
+        let body = response.body_mut().read_to_string().ok()?;
+        Some((response.status().as_u16(), body))
+    }
+
     /// `/status`; `None` when the admin port does not answer.
     #[must_use]
     pub fn try_status(&self) -> Option<Value> {

@@ -30,6 +30,8 @@ pub trait CommitObserver: Send {
 
 /// The idle control session is asked for a sign of life this often.
 const PING_INTERVAL: Duration = Duration::from_secs(5);
+/// How often the target's GTIDs are brought level where they follow the source's.
+const MIRROR_INTERVAL: Duration = Duration::from_secs(1);
 /// Transactions taken from the stream at once.
 const ADMIT_BATCH: usize = 256;
 
@@ -48,6 +50,7 @@ pub struct Applier<O> {
     /// What the stream said last: an error, or its end.
     outcome: Option<Result<()>>,
     pinged: Instant,
+    mirrored: Instant,
 }
 
 impl<O> std::fmt::Debug for Applier<O> {
@@ -121,9 +124,9 @@ impl Workers {
         tokio::spawn(worker.close());
     }
 
-    async fn close(mut self) {
+    async fn close(&mut self) {
         self.running.shutdown().await;
-        for worker in self.idle {
+        for worker in self.idle.drain(..) {
             worker.close().await;
         }
     }
@@ -174,6 +177,7 @@ impl<O: CommitObserver> Applier<O> {
             batch: Vec::new(),
             outcome: None,
             pinged: Instant::now(),
+            mirrored: Instant::now(),
         }
     }
 
@@ -190,6 +194,7 @@ impl<O: CommitObserver> Applier<O> {
             () = gone_while_stopping(&stop, &status) => return Ok(()),
         };
         self.workers.close().await;
+        self.mirror().await;
         self.statements.close().await;
         outcome
     }
@@ -279,7 +284,11 @@ impl<O: CommitObserver> Applier<O> {
             () = tokio::time::sleep(lock_inversion::INTERVAL), if busy => {
                 self.resolve_lock_inversion().await;
             }
-            () = tokio::time::sleep(PING_INTERVAL), if !busy => {}
+            () = tokio::time::sleep(MIRROR_INTERVAL), if !busy => {}
+        }
+        if self.mirrored.elapsed() >= MIRROR_INTERVAL {
+            self.mirrored = Instant::now();
+            self.mirror().await;
         }
         if self.pinged.elapsed() >= PING_INTERVAL {
             self.pinged = Instant::now();
@@ -297,9 +306,21 @@ impl<O: CommitObserver> Applier<O> {
             Err(panic) => return Err(Error::Relay(format!("a worker broke: {panic}"))),
         };
         self.workers.put_back(worker);
-        let cost = outcome?;
-        self.committed(&group, cost);
-        Ok(())
+        match outcome {
+            Ok(cost) => {
+                self.committed(&group, cost);
+                Ok(())
+            }
+            Err(error) => {
+                // It failed in its turn: those before it are committed, reported or not.
+                while let Some(Ok(earlier)) = self.workers.running.try_join_next() {
+                    if let Finished { group, outcome: Ok(cost), .. } = earlier {
+                        self.committed(&group, cost);
+                    }
+                }
+                Err(error)
+            }
+        }
     }
 
     fn committed(&mut self, group: &Group, cost: GroupCost) {
@@ -325,6 +346,12 @@ impl<O: CommitObserver> Applier<O> {
         self.workers.resize(wanted);
         self.scheduler.set_workers(usize::from(wanted));
         Ok(())
+    }
+
+    async fn mirror(&mut self) {
+        if let Err(error) = self.statements.mirror().await {
+            warn!(%error, "the target's gtid_executed can't follow the source's, trying again");
+        }
     }
 
     async fn resolve_lock_inversion(&mut self) {

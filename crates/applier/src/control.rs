@@ -87,6 +87,17 @@ impl ControlSession {
         add_rows(&mut self.session, &self.channel, workers, &self.checkpoint).await
     }
 
+    /// Brings the target's `gtid_executed` level with what the checkpoint says
+    /// (<https://dev.mysql.com/doc/refman/en/replication-options-gtids.html#sysvar_gtid_purged>).
+    pub(crate) async fn mirror(&mut self, executed: &GtidSet) -> Result<()> {
+        let known = target_executed(&mut self.session).await?;
+        let missing = executed.difference(&known);
+        if missing.is_empty() {
+            return Ok(());
+        }
+        self.session.run(format!("SET GLOBAL gtid_purged='+{missing}'")).await.map(drop)
+    }
+
     /// Asks the server for a sign of life; the lock lives as long as it answers.
     pub(crate) async fn ping(&mut self) -> Result<()> {
         self.session.run("DO 1").await.map(drop)

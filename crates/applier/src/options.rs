@@ -27,6 +27,9 @@ pub struct TargetOptions {
     pub password: SecretString,
     pub tls: TlsOptions,
     pub connect_timeout: Duration,
+    /// Whether what is applied goes to the target's binary log under GTIDs of its own. Else its
+    /// `gtid_executed` is brought level with the checkpoint from time to time.
+    pub write_binlog: bool,
 }
 
 impl TargetOptions {

@@ -66,7 +66,9 @@ const GTID_PRIVILEGES: [&str; 4] =
 /// line that names the fix otherwise.
 pub async fn preflight(target: &TargetOptions, channel: &str) -> Result<TargetFacts> {
     let address = target.address();
-    let mut session = Session::connect(target).await.map_err(|error| login(target, &error))?;
+    // Whether it may leave the binary log alone is looked at first.
+    let plain = TargetOptions { write_binlog: true, ..target.clone() };
+    let mut session = Session::connect(&plain).await.map_err(|error| login(target, &error))?;
     let facts = inspect(&mut session, target, channel, &address).await;
     session.close().await;
     facts
@@ -111,6 +113,9 @@ async fn inspect(
         )));
     }
     grants.verify(address)?;
+    if !target.write_binlog {
+        grants.verify_mirror(address)?;
+    }
     free_channel(session, channel).await?;
     let gtid_executed = target_executed(session).await.map_err(unreachable)?;
     let checkpoint = match checkpoint::exists(session).await.map_err(unreachable)? {
@@ -234,6 +239,18 @@ impl Grants {
 
     fn missing<'a>(&self, names: &[&'a str]) -> Vec<&'a str> {
         names.iter().copied().filter(|name| !self.has_any(&[name])).collect()
+    }
+
+    /// What `target_gtids = "mirror"` needs: `sql_log_bin` and `gtid_purged`.
+    fn verify_mirror(&self, address: &str) -> Result<()> {
+        if self.has_any(&["SYSTEM_VARIABLES_ADMIN", "SUPER"]) {
+            return Ok(());
+        }
+        Err(PreflightError::Refused(format!(
+            "target {address} lacks a privilege for target_gtids = \"mirror\"; run there: \
+             GRANT SYSTEM_VARIABLES_ADMIN ON *.* TO {}",
+            self.account
+        )))
     }
 
     fn verify(&self, address: &str) -> Result<()> {

@@ -44,6 +44,9 @@ impl Session {
             connected.map_err(|source| Error::Target { address: address.clone(), source })?;
         let mut session = Self { conn, address, max_allowed_packet: usize::MAX, format: None };
         session.run(PRELUDE).await?;
+        if !target.write_binlog {
+            session.run("SET SESSION sql_log_bin=0").await?;
+        }
         let limit: Vec<usize> = session.rows("SELECT @@SESSION.max_allowed_packet").await?;
         session.max_allowed_packet = limit.first().copied().unwrap_or(usize::MAX);
         Ok(session)

@@ -113,6 +113,15 @@ impl StatementExecutor {
         &mut self.control.session
     }
 
+    /// Brings the target's GTIDs level, where they are to follow the source's.
+    pub(crate) async fn mirror(&mut self) -> Result<()> {
+        if self.target.write_binlog {
+            return Ok(());
+        }
+        let executed = self.status.executed();
+        self.control.mirror(&executed).await
+    }
+
     /// Makes sure that so many workers have their checkpoint rows.
     pub(crate) async fn add_workers(&mut self, workers: u16) -> Result<()> {
         loop {
@@ -147,11 +156,19 @@ impl StatementExecutor {
     async fn attempt(&mut self, group: &Group, statement: &SourceStatement) -> Result<()> {
         let session = &mut self.control.session;
         if !is_executed(session, &statement.gtid).await? {
+            // Only with the binary log are a statement and its GTID recorded together, so what is
+            // else kept out of it is not.
+            if !self.target.write_binlog {
+                session.run("SET SESSION sql_log_bin=1").await?;
+            }
             let outcome = execute(session, statement).await;
             leave(session).await?;
             outcome?;
             if !is_executed(session, &statement.gtid).await? {
                 consume(session, &statement.gtid).await?;
+            }
+            if !self.target.write_binlog {
+                session.run("SET SESSION sql_log_bin=0").await?;
             }
         }
         self.write_checkpoint(group).await

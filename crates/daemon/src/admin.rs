@@ -6,7 +6,7 @@ use std::time::Instant;
 use axum::extract::{Path, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{get, put};
 use axum::{Json, Router};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -54,6 +54,7 @@ fn router(admin: Arc<Admin>) -> Router {
         .route("/metrics", get(prometheus))
         .route("/status", get(status))
         .route("/channels/{name}/status", get(channel_status))
+        .route("/channels/{name}/worker_count", put(set_worker_count))
         .with_state(admin)
 }
 
@@ -105,5 +106,22 @@ async fn channel_status(State(admin): State<Arc<Admin>>, Path(name): Path<String
     match admin.views().into_iter().find(|view| view.channel_name == name) {
         Some(view) => Json(view).into_response(),
         None => (StatusCode::NOT_FOUND, format!("no channel {name:?}\n")).into_response(),
+    }
+}
+
+/// Takes the number as text: `curl -X PUT -d 16 …/channels/orders/worker_count`.
+async fn set_worker_count(
+    State(admin): State<Arc<Admin>>,
+    Path(name): Path<String>,
+    body: String,
+) -> Response {
+    let Some(channel) = admin.channels.iter().find(|channel| channel.name() == name) else {
+        return (StatusCode::NOT_FOUND, format!("no channel {name:?}\n")).into_response();
+    };
+    let count =
+        body.trim().parse().map_err(|_| format!("worker_count: {body:?} is not in 1..1024"));
+    match count.and_then(|count| channel.set_worker_count(count)) {
+        Ok(()) => "changed\n".into_response(),
+        Err(why) => (StatusCode::BAD_REQUEST, format!("{why}\n")).into_response(),
     }
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use csa_applier::{StartFrom, TargetFacts};
 use csa_provider::GtidSet;
+use tokio::sync::watch as value;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
@@ -22,6 +23,8 @@ use watch::Watch;
 pub(crate) struct Channel {
     settings: ChannelSettings,
     watch: Watch,
+    /// Can change while the channel runs.
+    worker_count: value::Sender<u16>,
 }
 
 /// What a preflight found on servers that will do.
@@ -48,7 +51,20 @@ pub(crate) enum ChannelError {
 impl Channel {
     pub(crate) fn new(settings: ChannelSettings) -> Self {
         let watch = Watch::new(&settings);
-        Self { settings, watch }
+        let worker_count = value::Sender::new(settings.worker_count);
+        Self { settings, watch, worker_count }
+    }
+
+    /// Changes how many groups are applied beside each other; holds until the daemon ends.
+    ///
+    /// # Errors
+    /// A number out of range.
+    pub(crate) fn set_worker_count(&self, count: u16) -> Result<(), String> {
+        if !(1..=1024).contains(&count) {
+            return Err(format!("worker_count: {count} is not in 1..1024"));
+        }
+        self.worker_count.send_replace(count);
+        Ok(())
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -177,7 +193,8 @@ impl Channel {
                 return Ok(Err(error.to_string()));
             }
         };
-        let pipeline = Pipeline::open(settings, &self.watch, source.as_ref()).await;
+        let pipeline =
+            Pipeline::open(settings, &self.watch, &self.worker_count, source.as_ref()).await;
         match pipeline {
             Ok(pipeline) => {
                 info!(channel = self.name(), target = %target.version, "channel started");

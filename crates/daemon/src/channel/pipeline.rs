@@ -24,6 +24,7 @@ const READ_AHEAD: usize = 1024;
 pub(super) struct Pipeline<'a> {
     settings: &'a ChannelSettings,
     watch: &'a Watch,
+    worker_count: &'a watch::Sender<u16>,
     control: ControlSession,
     status: Arc<ApplierStatus>,
     store: Arc<RelayStore>,
@@ -40,12 +41,14 @@ impl<'a> Pipeline<'a> {
     pub(super) async fn open(
         settings: &'a ChannelSettings,
         watch: &'a Watch,
+        worker_count: &'a watch::Sender<u16>,
         source: Option<&SourceFacts>,
     ) -> Result<Self, ChannelError> {
+        let workers = *worker_count.borrow();
         let control = ControlSession::open(
             &settings.target,
             &settings.name,
-            settings.worker_count,
+            workers,
             &settings.start_from,
             source.map(|facts| &facts.gtid_executed),
         )
@@ -67,7 +70,7 @@ impl<'a> Pipeline<'a> {
         }
         let status = Arc::new(ApplierStatus::new(control.checkpoint()));
         let store = Arc::new(store);
-        Ok(Self { settings, watch, control, status, store })
+        Ok(Self { settings, watch, worker_count, control, status, store })
     }
 
     /// Runs until stopped, damaged, or failed.
@@ -100,13 +103,12 @@ impl<'a> Pipeline<'a> {
             end: end.clone(),
         };
         let relay = spawn_blocking(move || thread.run());
-        let (_worker_count, worker_count) = watch::channel(self.settings.worker_count);
         let applier = Applier::new(
             self.control,
             self.settings.target.clone(),
             self.settings.applier.clone(),
             self.settings.limits,
-            worker_count,
+            self.worker_count.subscribe(),
             Arc::clone(&self.status),
             stream,
             Purge { store: Arc::clone(&self.store) },

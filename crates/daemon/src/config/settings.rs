@@ -11,8 +11,8 @@ use csa_scheduler::GroupLimits;
 use secrecy::SecretString;
 
 use super::{
-    ChannelConfig, ConfigError, DaemonConfig, DurationValue, RelayConfig, SourceConfig,
-    TargetConfig, Tls, start_from, unsupported,
+    ApplierConfig, ChannelConfig, ConfigError, DaemonConfig, DurationValue, RelayConfig,
+    SourceConfig, TargetConfig, Tls, start_from, unsupported,
 };
 
 /// `max_allowed_packet` of a default server: an event memory below it could not hold one packet.
@@ -78,7 +78,7 @@ pub(super) fn resolve(
             connect_retry_max: channel.target.connect_retry_max.0,
             statement_bytes: ApplierOptions::STATEMENT_BYTES,
         },
-        target: target(channel.target)?,
+        target: target(channel.target, &channel.applier)?,
         limits: GroupLimits::default(),
         worker_count: u16::try_from(channel.applier.worker_count).unwrap_or(u16::MAX),
         event_memory_limit,
@@ -149,7 +149,7 @@ fn relay(config: &RelayConfig, directory: PathBuf) -> Result<RelayStoreOptions> 
     })
 }
 
-fn target(config: TargetConfig) -> Result<TargetOptions> {
+fn target(config: TargetConfig, applier: &ApplierConfig) -> Result<TargetOptions> {
     let mode = tls_mode(config.tls);
     check_tls(
         "target",
@@ -166,6 +166,7 @@ fn target(config: TargetConfig) -> Result<TargetOptions> {
         user: config.user,
         tls: TlsOptions { mode, ca: config.tls_ca, cert: config.tls_cert, key: config.tls_key },
         connect_timeout: config.connect_timeout.0,
+        write_binlog: applier.target_gtids != "mirror",
     })
 }
 

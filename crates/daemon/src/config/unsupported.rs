@@ -16,7 +16,6 @@ pub(super) fn check(applier: &ApplierConfig) -> Result<(), ConfigError> {
     ];
     let used = [
         ("commit = \"one-to-one\"", applier.commit == "one-to-one"),
-        ("target_gtids = \"mirror\"", applier.target_gtids == "mirror"),
         ("target_gtids = \"source\"", applier.target_gtids == "source"),
         ("executor = \"sql\"", applier.executor == "sql"),
         ("exec_mode = \"idempotent\"", applier.exec_mode == "idempotent"),
