@@ -3,6 +3,8 @@
 use prometheus::core::{Collector, GenericCounterVec, GenericGaugeVec};
 use prometheus::{GaugeVec, IntCounterVec, IntGaugeVec, Opts, Registry, TextEncoder};
 
+use csa_applier::SessionState;
+
 use crate::view::{ChannelState, ChannelView};
 
 type Result<T> = std::result::Result<T, prometheus::Error>;
@@ -38,8 +40,17 @@ impl Scrape {
             "1 for the state a channel is in.",
             &["channel", "state"],
         )?;
+        let workers = self.gauge(
+            "csa_applier_workers",
+            "Workers with a group, by what they do.",
+            &["channel", "state"],
+        )?;
         for view in channels {
             let channel = view.channel_name.as_str();
+            for one in SessionState::ALL {
+                let count = view.applier.workers.iter().filter(|w| w.state == one.name()).count();
+                workers.with_label_values(&[channel, one.name()]).set(count as i64);
+            }
             if let Some(seconds) = view.lag_seconds {
                 lag.with_label_values(&[channel]).set(seconds);
             }
@@ -53,7 +64,7 @@ impl Scrape {
 
     fn gauges(&self, channels: &[ChannelView]) -> Result<()> {
         type Read = fn(&ChannelView) -> Option<u64>;
-        let rows: [(&str, &str, Read); 8] = [
+        let rows: [(&str, &str, Read); 11] = [
             (
                 "csa_backlog_transactions",
                 "Transactions received and not committed on the target.",
@@ -68,6 +79,21 @@ impl Scrape {
             ("csa_relaystore_waiting", "1 while reception waits for space.", |v| {
                 Some(u64::from(v.relay.waiting.is_some()))
             }),
+            (
+                "csa_scheduler_waiting_transactions",
+                "Transactions read ahead that are in no group yet.",
+                |v| Some(v.applier.waiting_transactions),
+            ),
+            (
+                "csa_scheduler_waiting_groups",
+                "Groups that wait for the commit of another with the same keys.",
+                |v| Some(v.applier.waiting_groups),
+            ),
+            (
+                "csa_scheduler_group_rows",
+                "Rows that groups are packed to while there is a backlog.",
+                |v| Some(v.applier.group_rows),
+            ),
             ("csa_scheduler_event_memory_bytes", "Bytes of events in flight.", |v| {
                 Some(v.event_memory.held_bytes)
             }),
@@ -90,7 +116,7 @@ impl Scrape {
 
     fn counters(&self, channels: &[ChannelView]) -> Result<()> {
         type Read = fn(&ChannelView) -> u64;
-        let rows: [(&str, &str, Read); 9] = [
+        let rows: [(&str, &str, Read); 10] = [
             ("csa_provider_events_total", "Events received.", |v| {
                 v.connection.received_events_total
             }),
@@ -116,6 +142,11 @@ impl Scrape {
                 "csa_applier_statements_total",
                 "Statements executed that commit by themselves.",
                 |v| v.applied_statements_total,
+            ),
+            (
+                "csa_applier_lock_inversions_total",
+                "Groups that gave up locks an earlier one waited for.",
+                |v| v.applier.lock_inversions_total,
             ),
             (
                 "csa_applier_retries_total",

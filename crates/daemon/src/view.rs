@@ -112,6 +112,15 @@ pub(crate) struct RelayView {
 pub(crate) struct ApplierView {
     pub(crate) service_state: String,
     pub(crate) count_transactions_retries: u64,
+    /// Groups that gave up their locks to an earlier one.
+    pub(crate) lock_inversions_total: u64,
+    /// Transactions read and not in a group, and groups that wait for another's commit.
+    pub(crate) waiting_transactions: u64,
+    pub(crate) waiting_groups: u64,
+    /// Rows that groups are packed to while there is a backlog.
+    pub(crate) group_rows: u64,
+    /// Workers that have a group.
+    pub(crate) workers: Vec<WorkerView>,
     pub(crate) applying_transaction: Option<String>,
     pub(crate) applying_transaction_start_apply_timestamp: Option<String>,
     pub(crate) last_applied_transaction: Option<String>,
@@ -120,6 +129,18 @@ pub(crate) struct ApplierView {
     pub(crate) last_applied_transaction_start_apply_timestamp: Option<String>,
     pub(crate) last_applied_transaction_end_apply_timestamp: Option<String>,
     pub(crate) target_error_message: Option<String>,
+}
+
+/// One worker and what it does with its group.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct WorkerView {
+    pub(crate) worker_id: u16,
+    /// The target's number of its connection.
+    pub(crate) thread_id: Option<u32>,
+    pub(crate) state: String,
+    pub(crate) seconds_in_state: f64,
+    /// The group's place in commit order.
+    pub(crate) sequence: u64,
 }
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]

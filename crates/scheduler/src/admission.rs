@@ -83,9 +83,10 @@ impl<K: KeySource> Admission<K> {
         self.source.forget();
     }
 
-    /// Classifies a transaction and finds its keys.
+    /// Classifies a transaction and finds its keys. `whole` is false for one that is too large to be
+    /// looked at as a whole.
     ///
-    /// A streamed transaction is judged by its opening events only; its executor meets the rest one
+    /// Such a transaction, and a streamed one, is judged by its opening events only; its executor meets the rest one
     /// by one and refuses what it does not know.
     ///
     /// # Errors
@@ -95,21 +96,21 @@ impl<K: KeySource> Admission<K> {
         &mut self,
         relayed: RelayedTransaction,
         permit: Option<EventPermit>,
+        whole: bool,
     ) -> Result<AdmittedTransaction> {
-        let kind = self.read(&relayed);
+        let whole = whole && !matches!(relayed.body, TransactionBody::Streamed(_));
+        let kind = self.read(&relayed, whole);
         let changes = self.reader.finish();
         let mut kind = kind?;
-        let streamed = matches!(relayed.body, TransactionBody::Streamed(_));
-        let looked_at = !streamed && kind != TransactionKind::Statement;
+        let looked_at = whole && kind != TransactionKind::Statement;
         if looked_at && kind == TransactionKind::Rows && is_nothing(&changes) {
             kind = TransactionKind::Empty;
         }
         Ok(AdmittedTransaction { relayed, kind, changes: looked_at.then_some(changes), permit })
     }
 
-    fn read(&mut self, relayed: &RelayedTransaction) -> Result<TransactionKind> {
+    fn read(&mut self, relayed: &RelayedTransaction, whole: bool) -> Result<TransactionKind> {
         let gtid = &relayed.header.gtid;
-        let streamed = matches!(relayed.body, TransactionBody::Streamed(_));
         let mut begun = false;
         let mut kind = TransactionKind::Empty;
         for event in flattened_events(relayed) {
@@ -124,7 +125,7 @@ impl<K: KeySource> Admission<K> {
                 },
                 EventType::XID if begun => return Ok(kind),
                 EventType::GTID | EventType::GTID_TAGGED | EventType::ROWS_QUERY => {}
-                EventType::TABLE_MAP if begun && streamed => return Ok(TransactionKind::Rows),
+                EventType::TABLE_MAP if begun && !whole => return Ok(TransactionKind::Rows),
                 EventType::TABLE_MAP if begun => {
                     kind = TransactionKind::Rows;
                     self.table_map(gtid, &event)?;
@@ -206,6 +207,22 @@ fn unsupported(gtid: &Gtid, what: String) -> Error {
 
 fn unreadable(gtid: &Gtid, source: impl std::error::Error + Send + Sync + 'static) -> Error {
     Error::Unreadable { gtid: gtid.clone(), source: Box::new(source) }
+}
+
+/// Bytes of a transaction's events once they are decompressed.
+///
+/// # Errors
+/// [`Error::Unreadable`] when the bytes can't be read back.
+pub fn decompressed_bytes(relayed: &RelayedTransaction) -> Result<u64> {
+    let gtid = &relayed.header.gtid;
+    // A compressed transaction is its GTID and one payload.
+    let Some(second) = relayed.events().nth(1) else { return Ok(relayed.event_bytes) };
+    let second = second.map_err(|error| unreadable(gtid, error))?;
+    if second.event_type() != EventType::TRANSACTION_PAYLOAD {
+        return Ok(relayed.event_bytes);
+    }
+    let payload = TransactionPayload::parse(&second).map_err(|error| unreadable(gtid, error))?;
+    Ok(relayed.event_bytes.saturating_add(payload.uncompressed_size()))
 }
 
 /// The transaction's events with compressed payloads opened, one at a time.

@@ -13,8 +13,8 @@ mod scheduler;
 mod sequence;
 
 pub use admission::{
-    Admission, AdmittedTransaction, KeySource, KeySourceError, TransactionKind, flattened_events,
-    is_own,
+    Admission, AdmittedTransaction, KeySource, KeySourceError, TransactionKind, decompressed_bytes,
+    flattened_events, is_own,
 };
 pub use changes::{RowChange, RowChanges, RowsBlock};
 pub use commit_order::{CommitOrder, LowWaterMark};

@@ -223,7 +223,7 @@ proptest! {
                     changes.push(change);
                 }
             }
-            admitted.push(admission.admit(transaction(gno, &changes), None).expect("known"));
+            admitted.push(admission.admit(transaction(gno, &changes), None, true).expect("known"));
         }
         prop_assert!(is_mergeable(&admitted));
         let mut target = start;
@@ -245,7 +245,9 @@ fn repeated_updates_of_a_row_become_one() {
     let admitted: Vec<AdmittedTransaction> = (0..100)
         .map(|v| Change { table: PARENT, before: row(v), after: row(v + 1) })
         .zip(1..)
-        .map(|(change, gno)| admission.admit(transaction(gno, &[change]), None).expect("known"))
+        .map(|(change, gno)| {
+            admission.admit(transaction(gno, &[change]), None, true).expect("known")
+        })
         .collect();
     let statements = merge(&admitted, 4 << 20);
     assert_eq!(statements.len(), 1);

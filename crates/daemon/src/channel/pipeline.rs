@@ -89,12 +89,14 @@ impl<'a> Pipeline<'a> {
         let (sender, stream) = mpsc::channel(READ_AHEAD);
         let mut reader = self.store.reader(executed);
         // A larger transaction is streamed: a quarter leaves room for others beside it.
-        reader.set_inline_limit(self.settings.event_memory_limit / 4);
+        let inline_limit = self.settings.event_memory_limit / 4;
+        reader.set_inline_limit(inline_limit);
         let target = self.settings.target.clone();
         let catalogue = TargetCatalogue::new(Handle::current(), target, end.clone());
         let thread = RelayThread {
             reader,
             memory,
+            inline_limit,
             admission: Admission::new(catalogue),
             status: Arc::clone(&self.status),
             sender,

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use csa_applier::{ApplierStatus, TargetCatalogue};
 use csa_relaystore::{RelayPosition, RelayReader, RelayedTransaction, TransactionBody};
-use csa_scheduler::{Admission, AdmittedTransaction, EventMemory, TransactionKind};
+use csa_scheduler::{
+    Admission, AdmittedTransaction, EventMemory, TransactionKind, decompressed_bytes,
+};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -33,6 +35,8 @@ pub(super) struct Notes {
 pub(super) struct RelayThread {
     pub(super) reader: RelayReader,
     pub(super) memory: EventMemory,
+    /// A larger transaction is not looked at as a whole.
+    pub(super) inline_limit: u64,
     pub(super) admission: Admission<TargetCatalogue>,
     pub(super) status: Arc<ApplierStatus>,
     pub(super) sender: mpsc::Sender<csa_applier::Result<AdmittedTransaction>>,
@@ -94,14 +98,17 @@ impl RelayThread {
         &mut self,
         relayed: RelayedTransaction,
     ) -> csa_applier::Result<Option<AdmittedTransaction>> {
-        let bytes = match relayed.body {
-            TransactionBody::Whole(_) => relayed.event_bytes,
+        let decompressed = match relayed.body {
+            TransactionBody::Whole(_) => decompressed_bytes(&relayed)?,
             TransactionBody::Streamed(_) => 0,
         };
-        let mut ticket = self.memory.request(bytes);
+        // Too large once decompressed: it stays as it is and is opened piece by piece.
+        let whole = decompressed <= self.inline_limit;
+        let mut ticket =
+            self.memory.request(if whole { decompressed } else { relayed.event_bytes });
         loop {
             if let Some(permit) = ticket.wait(TICK) {
-                return Ok(Some(self.admission.admit(relayed, Some(permit))?));
+                return Ok(Some(self.admission.admit(relayed, Some(permit), whole)?));
             }
             if self.end.is_cancelled() || self.sender.is_closed() {
                 return Ok(None);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use csa_applier::{ApplierStatus, ApplierView as Applied};
+use csa_applier::{ApplierStatus, ApplierView as Applied, SessionView};
 use csa_provider::{GtidSet, SourceStatus, SourceView, TransactionHeader};
 use csa_relaystore::{RelayStore, RelayUsage, RelayedTransaction};
 use csa_scheduler::EventMemory;
@@ -14,6 +14,7 @@ use crate::clock::{now_micros, rfc3339, rfc3339_of};
 use crate::config::ChannelSettings;
 use crate::view::{
     ApplierView, ChannelState, ChannelView, ConnectionView, ErrorView, EventMemoryView, RelayView,
+    WorkerView,
 };
 
 /// Shared by everything that runs in a channel; cheap to clone.
@@ -317,6 +318,11 @@ fn applier(applied: &Applied, phase: Phase, earlier_retries: u64) -> ApplierView
     ApplierView {
         service_state: if phase == Phase::Running { "ON" } else { "OFF" }.to_owned(),
         count_transactions_retries: earlier_retries + applied.retries_total,
+        lock_inversions_total: applied.lock_inversions_total,
+        waiting_transactions: applied.waiting_transactions as u64,
+        waiting_groups: applied.waiting_groups as u64,
+        group_rows: applied.group_rows as u64,
+        workers: applied.sessions.iter().map(worker).collect(),
         applying_transaction: applying.map(|group| group.last.gtid.to_string()),
         applying_transaction_start_apply_timestamp: applying.map(|g| rfc3339_of(g.started)),
         last_applied_transaction: header.map(|h| h.gtid.to_string()),
@@ -325,6 +331,16 @@ fn applier(applied: &Applied, phase: Phase, earlier_retries: u64) -> ApplierView
         last_applied_transaction_start_apply_timestamp: last.map(|g| rfc3339_of(g.started)),
         last_applied_transaction_end_apply_timestamp: last.and_then(|g| g.ended).map(rfc3339_of),
         target_error_message: applied.target_error.clone(),
+    }
+}
+
+fn worker(session: &SessionView) -> WorkerView {
+    WorkerView {
+        worker_id: session.worker,
+        thread_id: session.connection,
+        state: session.state.name().to_owned(),
+        seconds_in_state: session.since.elapsed().as_secs_f64(),
+        sequence: session.sequence.get(),
     }
 }
 

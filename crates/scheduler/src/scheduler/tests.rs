@@ -27,7 +27,7 @@ impl KeySource for NoTables {
 }
 
 fn admit(relayed: RelayedTransaction) -> crate::Result<AdmittedTransaction> {
-    Admission::new(NoTables).admit(relayed, None)
+    Admission::new(NoTables).admit(relayed, None, true)
 }
 
 const NO_COST: GroupCost = GroupCost { rows: 0, apply_seconds: 0.0, commit_seconds: 0.0 };
