@@ -249,4 +249,6 @@ impl Scheduler {
 }
 
 #[cfg(test)]
+mod model_tests;
+#[cfg(test)]
 mod tests;

@@ -30,13 +30,18 @@ fn admit(relayed: RelayedTransaction) -> crate::Result<AdmittedTransaction> {
     Admission::new(NoTables).admit(relayed, None, true)
 }
 
-const NO_COST: GroupCost = GroupCost { rows: 0, apply_seconds: 0.0, commit_seconds: 0.0 };
+pub(super) const NO_COST: GroupCost =
+    GroupCost { rows: 0, apply_seconds: 0.0, commit_seconds: 0.0 };
 
 fn gtid(gno: u64) -> Gtid {
     Gtid { uuid: Uuid::from_bytes([5; 16]), tag: Tag::untagged(), gno }
 }
 
-fn relayed(gno: u64, format: &Arc<FormatDescription>, events: &[RawEvent]) -> RelayedTransaction {
+pub(super) fn relayed(
+    gno: u64,
+    format: &Arc<FormatDescription>,
+    events: &[RawEvent],
+) -> RelayedTransaction {
     let begin = gtid_event(&gtid(gno), gno);
     let header = TransactionHeader::parse(&begin).expect("well-formed");
     let bytes: Vec<u8> =
