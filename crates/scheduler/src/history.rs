@@ -3,16 +3,39 @@ use std::collections::HashMap;
 use crate::changes::RowChanges;
 use crate::keys::{KeyMap, KeyRole, TableId, TableUse};
 
-/// The last group that did something, 0 for none.
+/// Groups that share something: they don't wait for each other, but who wants it alone waits for all.
+#[derive(Debug, Clone, Copy, Default)]
+struct Shared {
+    last: u64,
+    /// The one before the last: the last may be the asker's own group.
+    before: u64,
+}
+
+impl Shared {
+    fn add(&mut self, sequence: u64) {
+        if self.last != sequence {
+            self.before = self.last;
+            self.last = sequence;
+        }
+    }
+
+    /// The last group other than `own`.
+    fn other_than(self, own: u64) -> u64 {
+        if self.last == own { self.before } else { self.last }
+    }
+}
+
+/// The last groups that used a key, 0 for none. Who writes has waited for all before, so a group's
+/// own write hides nothing.
 #[derive(Debug, Clone, Copy, Default)]
 struct Uses {
     write: u64,
-    read: u64,
+    read: Shared,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
 struct TableUses {
-    rows: u64,
+    rows: Shared,
     whole: u64,
 }
 
@@ -59,7 +82,7 @@ impl KeyHistory {
                 TableUse::Whole(id) => {
                     if let Some(uses) = self.tables.get(id) {
                         take(uses.whole);
-                        take(uses.rows);
+                        take(uses.rows.other_than(own));
                     }
                 }
             }
@@ -69,7 +92,7 @@ impl KeyHistory {
             for uses in [self.young.get(&number), self.old.get(&number)].into_iter().flatten() {
                 take(uses.write);
                 if key.role() != KeyRole::Read {
-                    take(uses.read);
+                    take(uses.read.other_than(own));
                 }
             }
         }
@@ -89,14 +112,14 @@ impl KeyHistory {
         };
         for table in &changes.tables {
             match table {
-                TableUse::Rows(id) => self.tables.entry(*id).or_default().rows = sequence,
+                TableUse::Rows(id) => self.tables.entry(*id).or_default().rows.add(sequence),
                 TableUse::Whole(id) => self.tables.entry(*id).or_default().whole = sequence,
             }
         }
         for key in &changes.keys {
             let uses = self.young.entry(key.key()).or_default();
             match key.role() {
-                KeyRole::Read => uses.read = sequence,
+                KeyRole::Read => uses.read.add(sequence),
                 _ => uses.write = sequence,
             }
         }
