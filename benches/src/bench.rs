@@ -95,5 +95,6 @@ async fn run_profile(
             _ => results.online.extend(online::run(&stage, *load, options).await?),
         }
     }
+    results.source_rows.push((profile, stage.source_rows().await?));
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! Drain mode: the same backlog for both appliers, in turn.
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use csa_tests::Compared;
 use serde::Serialize;
 
@@ -108,6 +108,13 @@ async fn drain_one(
     } else {
         (mta::drain(stage, turn.mta_workers).await?, csa::drain(stage).await?)
     };
+    // A transaction that changes nothing is no transaction for the appliers.
+    ensure!(
+        csa.transactions == backlog.transactions,
+        "{} transactions were written and {} applied",
+        backlog.transactions,
+        csa.transactions
+    );
     let compared = stage.compare(&[load.schema()]).await?;
     Ok(Round::of(turn, backlog, mta, csa, compared))
 }

@@ -58,7 +58,7 @@ struct Pace {
 
 impl Producer {
     pub(super) fn new(shape: Shape, sizes: &Sizes, sessions: u32) -> Self {
-        let clients = (1..=sessions).map(|number| Client::new(sizes.seed, number)).collect();
+        let clients = (1..=sessions).map(|number| Client::new(shape, sizes.seed, number)).collect();
         Self { shape, sizes: *sizes, clients }
     }
 

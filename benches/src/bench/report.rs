@@ -1,5 +1,6 @@
 //! What a run prints at its end, and the files it leaves.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -11,7 +12,7 @@ use super::chart;
 use super::drain::{DrainResult, Measured, Outcome};
 use super::idle::IdleResult;
 use super::online::OnlineResult;
-use super::options::Options;
+use super::options::{Mode, Options};
 use super::profile::{Durability, Profile};
 use super::shape::Shape;
 use super::stage::Versions;
@@ -23,6 +24,8 @@ pub(super) struct Results {
     pub(super) versions: Option<Versions>,
     /// Profiles that csa-daemon refuses, and why.
     pub(super) refused: Vec<(Profile, String)>,
+    /// Of every table, at the end.
+    pub(super) source_rows: Vec<(Profile, BTreeMap<String, u64>)>,
     pub(super) drain: Vec<DrainResult>,
     pub(super) online: Vec<OnlineResult>,
     pub(super) idle: Vec<IdleResult>,
@@ -74,17 +77,17 @@ impl Results {
             "csa_keys": options.daemon_keys,
         });
         let more = match options.mode {
-            super::options::Mode::Drain => json!({
+            Mode::Drain => json!({
                 "backlog_transactions": backlogs,
                 "producers": options.producers,
                 "source_durability_while_producing": Durability::NONE,
             }),
-            super::options::Mode::Online => json!({
+            Mode::Online => json!({
                 "clients": options.clients,
                 "seconds": options.seconds,
                 "rate": options.rate,
             }),
-            super::options::Mode::Idle => json!({
+            Mode::Idle => json!({
                 "samples": options.samples,
                 "pause_milliseconds": options.pause,
             }),
@@ -184,7 +187,7 @@ fn online_table(results: &[OnlineResult]) -> Table {
         "lag p50 s",
         "p99 s",
         "max s",
-        "lag by /status p50 s",
+        "by /status p50 / p99 / max s",
         "drained after s",
     ]);
     for result in results {
@@ -198,7 +201,9 @@ fn online_table(results: &[OnlineResult]) -> Table {
             format!("{:.3}", result.lag.p50_seconds),
             format!("{:.3}", result.lag.p99_seconds),
             format!("{:.3}", result.lag.max_seconds),
-            reported.map_or_else(String::new, |lag| format!("{:.3}", lag.p50_seconds)),
+            reported.map_or_else(String::new, |lag| {
+                format!("{:.3} / {:.3} / {:.3}", lag.p50_seconds, lag.p99_seconds, lag.max_seconds)
+            }),
             format!("{:.1}", result.drained_after_seconds),
         ]);
     }

@@ -66,11 +66,10 @@ pub(super) struct Client {
 }
 
 impl Client {
-    pub(super) fn new(seed: u64, number: u32) -> Self {
-        Self {
-            random: StdRng::seed_from_u64(seed ^ (u64::from(number) << 32)),
-            families: Families::new(number),
-        }
+    /// Another sequence for each load: a second load with the values of the first changes nothing.
+    pub(super) fn new(shape: Shape, seed: u64, number: u32) -> Self {
+        let own = (shape as u64 + 1) << 48 | u64::from(number) << 32;
+        Self { random: StdRng::seed_from_u64(seed ^ own), families: Families::new(number) }
     }
 }
 

@@ -1,9 +1,11 @@
 //! The topology of a profile: a source, and one target for each applier.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use csa_tests::{Compare, Compared, Daemon, Server};
+use mysql_async::prelude::Queryable;
 use serde::Serialize;
 use tokio::task::block_in_place;
 
@@ -18,6 +20,9 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(1800);
 /// Of all three servers: the default tables fit, and no checkpoint of the redo log gets in between.
 const SERVER_OPTIONS: [&str; 3] =
     ["--innodb-buffer-pool-size=512M", "--innodb-redo-log-capacity=1G", "--max-connections=400"];
+
+/// All that is filled or written.
+const SCHEMAS: [&str; 4] = ["sbtest", "wide", "families", "pulse"];
 
 /// Both appliers stand still unless a measurement runs one.
 #[derive(Debug)]
@@ -142,10 +147,30 @@ impl Stage {
         Ok(())
     }
 
+    /// Rows of every table on the source.
+    pub(super) async fn source_rows(&self) -> Result<BTreeMap<String, u64>> {
+        let mut conn = self.source.conn().await;
+        let names: Vec<String> = conn
+            .query(format!(
+                "SELECT CONCAT(table_schema, '.', table_name) FROM information_schema.tables \
+                 WHERE table_schema IN ('{}') ORDER BY 1",
+                SCHEMAS.join("','")
+            ))
+            .await?;
+        let mut rows = BTreeMap::new();
+        for name in names {
+            let count: Option<u64> =
+                conn.query_first(format!("SELECT COUNT(*) FROM {name}")).await?;
+            rows.insert(name, count.unwrap_or_default());
+        }
+        conn.disconnect().await?;
+        Ok(rows)
+    }
+
     /// Compares the schemas named, by content, on both targets with the source.
     pub(super) async fn compare(&self, schemas: &[&str]) -> Result<Compared> {
         let mut compare = Compare::new();
-        for schema in ["sbtest", "wide", "families", "pulse"] {
+        for schema in SCHEMAS {
             if !schemas.contains(&schema) {
                 compare = compare.ignore_schema(schema);
             }
