@@ -48,7 +48,7 @@ pub(crate) async fn run(options: &Options) -> Result<ExitCode> {
         }
     }
     // What was measured before a failure is shown too.
-    results.print();
+    results.print(options);
     results.save(options, &loads)?;
     Ok(match ended {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,5 +1,6 @@
 //! What the command line can ask for.
 
+use clap::builder::RangedI64ValueParser;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
@@ -21,8 +22,8 @@ pub(crate) struct Options {
     #[arg(long)]
     rounds: Option<usize>,
     /// Workers of the server's own applier, tried one after the other; its best is what counts.
-    /// Online and idle mode take the one in the middle.
-    #[arg(long, value_delimiter = ',', default_values_t = [4, 16, 64])]
+    /// Online and idle mode take the one in the middle of the list.
+    #[arg(long, value_delimiter = ',', default_value = "4,16,64", value_parser = workers())]
     mta_workers: Vec<u32>,
     /// Only 16 workers of the server's own applier.
     #[arg(long)]
@@ -33,10 +34,10 @@ pub(crate) struct Options {
     #[command(flatten)]
     pub(super) sizes: Sizes,
     /// Sessions that produce a backlog (drain mode).
-    #[arg(long, default_value_t = 16)]
+    #[arg(long, default_value_t = 16, value_parser = sessions())]
     pub(super) producers: u32,
     /// Sessions that write while the appliers follow (online mode).
-    #[arg(long, default_value_t = 64)]
+    #[arg(long, default_value_t = 64, value_parser = sessions())]
     pub(super) clients: u32,
     /// How long the source is written for each applier (online mode).
     #[arg(long, default_value_t = 20)]
@@ -74,16 +75,16 @@ impl Mode {
 pub(super) struct Sizes {
     /// Transactions of a backlog with one change each; loads with more work in a transaction take a
     /// part of it (updates-10 a fifth).
-    #[arg(long, default_value_t = 40_000)]
+    #[arg(long, default_value_t = 40_000, value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) transactions: u64,
     /// Tables sbtest1 … sbtestN.
-    #[arg(long, default_value_t = 8)]
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) tables: u32,
     /// Rows in each of them.
-    #[arg(long, default_value_t = 100_000)]
+    #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) rows: u64,
     /// Rows of 4 KiB (wide-row).
-    #[arg(long, default_value_t = 8_000)]
+    #[arg(long, default_value_t = 8_000, value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) wide_rows: u64,
     /// Seed of everything random.
     #[arg(long, default_value_t = 1)]
@@ -110,6 +111,15 @@ impl Options {
     pub(super) fn rounds(&self) -> usize {
         self.rounds.unwrap_or(if self.mode == Mode::Drain { 3 } else { 1 }).max(1)
     }
+}
+
+fn workers() -> RangedI64ValueParser<u32> {
+    clap::value_parser!(u32).range(1..=1024)
+}
+
+/// What the servers of a run take.
+fn sessions() -> RangedI64ValueParser<u32> {
+    clap::value_parser!(u32).range(1..=300)
 }
 
 fn key_and_value(text: &str) -> Result<(String, String), String> {

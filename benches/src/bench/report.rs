@@ -32,7 +32,7 @@ pub(super) struct Results {
 }
 
 impl Results {
-    pub(super) fn print(&self) {
+    pub(super) fn print(&self, options: &Options) {
         let tables = [
             (!self.drain.is_empty()).then(|| drain_table(&self.drain)),
             (!self.online.is_empty()).then(|| online_table(&self.online)),
@@ -41,6 +41,7 @@ impl Results {
         for table in tables.into_iter().flatten() {
             println!("\n{table}");
         }
+        println!("{}", measure(options));
         for (profile, why) in &self.refused {
             println!("{}: refused: {why}", profile.name());
         }
@@ -130,6 +131,31 @@ fn save(path: &Path, text: &str) -> Result<()> {
     let here = std::env::current_dir().unwrap_or_default();
     println!("{}", path.strip_prefix(here).unwrap_or(path).display());
     Ok(())
+}
+
+/// How the figures were taken.
+fn measure(options: &Options) -> String {
+    let rounds = options.rounds();
+    match options.mode {
+        Mode::Drain => format!(
+            "Medians of {rounds} round(s). MTA is the server's own applier at its best of {:?} \
+             workers; its relay log is complete before its clock starts. The clock of csa TPS and \
+             of the ratio starts with the process: reception and spooling included; apply alone \
+             counts from the first transaction that shows as applied. CPU includes reception on \
+             both sides. Backlogs were produced with sync_binlog=0 and \
+             innodb_flush_log_at_trx_commit=0 on the source.",
+            options.mta_workers()
+        ),
+        Mode::Online => format!(
+            "Lag is the age of a row written on the source every 50 ms, read on the target; {} \
+             sessions wrote for {} s beside each applier, with the durability of the profile on \
+             the source too.",
+            options.clients, options.seconds
+        ),
+        Mode::Idle => "From the answer to COMMIT on the source until a session that polls the \
+                       target without pause sees the row."
+            .into(),
+    }
 }
 
 fn drain_table(results: &[DrainResult]) -> Table {
