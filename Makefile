@@ -5,8 +5,8 @@ SANDBOX := tests/sandbox/mysql-sandbox
 TEST_THREADS ?= 2
 
 # A selection that takes some minutes on two cores; `csa-bench bench --help` has the rest.
-BENCH_DRAIN ?= --quick --rows 20000 --transactions 20000
-BENCH_ONLINE ?= --quick --rows 20000 --seconds 10 --load updates-1,write-only
+BENCH_DRAIN ?= --quick --rows 10000 --transactions 15000
+BENCH_ONLINE ?= --quick --rows 10000 --seconds 10 --load updates-1,write-only
 BENCH_IDLE ?= --quick
 
 .PHONY: build test lint demo bench bench-full sandbox clean

@@ -1,5 +1,7 @@
 //! Drain mode: the same backlog for both appliers, in turn.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Result, ensure};
 use csa_tests::Compared;
 use serde::Serialize;
@@ -34,7 +36,9 @@ pub(super) enum Outcome {
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Measured {
     pub(super) mta_best_workers: u32,
+    /// Of the best.
     pub(super) mta_tps: f64,
+    pub(super) mta_tps_by_workers: BTreeMap<u32, f64>,
     pub(super) csa_tps: f64,
     pub(super) csa_apply_tps: f64,
     pub(super) ratio: f64,
@@ -80,9 +84,9 @@ pub(super) async fn run(stage: &Stage, load: Shape, options: &Options) -> Result
     let mut producer = Producer::new(load, &options.sizes, options.producers);
     let mut rounds = Vec::new();
     for round in 1..=options.rounds() {
-        for workers in options.mta_workers() {
+        for (index, workers) in options.mta_workers().iter().enumerate() {
             // In turn, so that a machine that slows down slows both.
-            let csa_first = rounds.len() % 2 == 1;
+            let csa_first = (round + index) % 2 == 0;
             let turn = Turn { round, mta_workers: *workers, csa_first };
             let drained = drain_one(stage, load, &mut producer, options, turn).await?;
             println!("  {}", drained.line());
@@ -162,7 +166,12 @@ impl Round {
 
 impl Measured {
     fn of(rounds: Vec<Round>) -> Self {
-        let (mta_best_workers, mta_tps) = best(&rounds);
+        let mta_tps_by_workers = tps_by_workers(&rounds);
+        let (mta_best_workers, mta_tps) = mta_tps_by_workers
+            .iter()
+            .map(|(workers, tps)| (*workers, *tps))
+            .max_by(|left, right| left.1.total_cmp(&right.1))
+            .unwrap_or_default();
         let of_best = || rounds.iter().filter(|round| round.turn.mta_workers == mta_best_workers);
         let over = |figure: fn(&Round) -> f64| median(rounds.iter().map(figure));
         let csa_tps = over(|round| round.csa_tps);
@@ -171,6 +180,7 @@ impl Measured {
         Self {
             mta_best_workers,
             mta_tps,
+            mta_tps_by_workers,
             csa_tps,
             csa_apply_tps: median(rounds.iter().filter_map(|round| round.csa_apply_tps)),
             ratio: csa_tps / mta_tps,
@@ -194,15 +204,12 @@ impl Measured {
     }
 }
 
-/// The worker count with the highest median, and that median.
-fn best(rounds: &[Round]) -> (u32, f64) {
-    let tps = |workers: u32| {
+/// The median of each worker count.
+fn tps_by_workers(rounds: &[Round]) -> BTreeMap<u32, f64> {
+    let tps = |workers| {
         let same = rounds.iter().filter(|round| round.turn.mta_workers == workers);
         median(same.map(|round| round.mta_tps))
     };
-    rounds
-        .iter()
-        .map(|round| (round.turn.mta_workers, tps(round.turn.mta_workers)))
-        .max_by(|left, right| left.1.total_cmp(&right.1))
-        .unwrap_or_default()
+    let workers = rounds.iter().map(|round| round.turn.mta_workers);
+    workers.map(|workers| (workers, tps(workers))).collect()
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Result, ensure};
 
 use super::process::cpu_seconds;
 use super::stage::{PATIENCE, Stage};
@@ -65,6 +65,7 @@ async fn wait_received(stage: &Stage) -> Result<()> {
     );
     let started = Instant::now();
     while !stage.mta.value::<bool>(&received).await {
+        ensure_healthy(stage).await?;
         ensure!(started.elapsed() < PATIENCE, "the replica did not receive the backlog");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
@@ -78,18 +79,24 @@ pub(super) async fn wait_applied(stage: &Stage) -> Result<()> {
     let wait = format!("SELECT WAIT_FOR_EXECUTED_GTID_SET('{executed}', 2)");
     let started = Instant::now();
     while stage.mta.value::<u8>(&wait).await != 0 {
-        let error: String = stage
-            .mta
-            .value(
-                "SELECT COALESCE(MAX(CONCAT(last_error_number, ': ', last_error_message)), '') \
-                 FROM performance_schema.replication_applier_status_by_worker \
-                 WHERE last_error_number > 0",
-            )
-            .await;
-        if !error.is_empty() {
-            bail!("the server's own applier stopped: {error}");
-        }
+        ensure_healthy(stage).await?;
         ensure!(started.elapsed() < PATIENCE, "the server's own applier did not drain the backlog");
     }
+    Ok(())
+}
+
+/// Fails with what receiver, coordinator or a worker stopped for.
+async fn ensure_healthy(stage: &Stage) -> Result<()> {
+    let errors = ["connection_status", "applier_status_by_coordinator", "applier_status_by_worker"]
+        .map(|table| {
+            format!(
+                "SELECT CONCAT(last_error_number, ': ', last_error_message) AS error \
+                 FROM performance_schema.replication_{table} WHERE last_error_number > 0"
+            )
+        })
+        .join(" UNION ALL ");
+    let query = format!("SELECT COALESCE(MAX(error), '') FROM ({errors}) AS errors");
+    let error: String = stage.mta.value(&query).await;
+    ensure!(error.is_empty(), "the server's own applier stopped: {error}");
     Ok(())
 }
