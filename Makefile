@@ -4,7 +4,12 @@ SANDBOX := tests/sandbox/mysql-sandbox
 # Each end-to-end test runs two servers and the daemon.
 TEST_THREADS ?= 2
 
-.PHONY: build test lint demo bench sandbox clean
+# A selection that takes some minutes on two cores; `csa-bench bench --help` has the rest.
+BENCH_DRAIN ?= --quick --rows 10000 --transactions 15000
+BENCH_ONLINE ?= --quick --rows 10000 --seconds 10 --load updates-1,write-only
+BENCH_IDLE ?= --quick
+
+.PHONY: build test lint demo bench bench-full sandbox clean
 
 build:
 	cargo build --workspace
@@ -26,7 +31,16 @@ demo: sandbox
 
 bench: sandbox
 	cargo build --release -p csa-daemon -p csa-bench
-	target/release/csa-bench bench
+	target/release/csa-bench bench --mode drain $(BENCH_DRAIN)
+	target/release/csa-bench bench --mode online $(BENCH_ONLINE)
+	target/release/csa-bench bench --mode idle $(BENCH_IDLE)
+
+# The published sizes: all loads, all profiles, 4, 16 and 64 workers. Hours on two cores.
+bench-full: sandbox
+	cargo build --release -p csa-daemon -p csa-bench
+	target/release/csa-bench bench --profile default,relaxed,mirror,nologs,compressed
+	target/release/csa-bench bench --mode online --seconds 60
+	target/release/csa-bench bench --mode idle
 
 clean:
 	-$(SANDBOX) destroy --all

@@ -21,7 +21,8 @@ struct Cli {
 enum Command {
     /// Replicate a load with a burst in it, watch lag and backlog, and compare both servers.
     Demo(demo::Options),
-    /// Drain the same backlog with the server's own applier and with csa-daemon, and compare.
+    /// Measure csa-daemon beside the server's own multi-threaded applier under the same loads:
+    /// draining a backlog, following a busy source, or following single transactions.
     Bench(bench::Options),
 }
 

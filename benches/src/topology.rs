@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result};
 use csa_tests::{Daemon, Server};
+use serde_json::Value;
 
 /// Starts both servers; blocking work is kept off the runtime, so that Ctrl-C is heard.
 pub(crate) async fn servers() -> Result<(Server, Server)> {
@@ -16,12 +17,18 @@ pub(crate) struct Sample {
     pub(crate) backlog_transactions: u64,
     pub(crate) backlog_bytes: u64,
     pub(crate) applied_transactions: u64,
+    /// Commits on the target.
+    pub(crate) applied_groups: u64,
 }
 
 impl Sample {
     /// `None` when the daemon does not answer.
     pub(crate) fn take(daemon: &Daemon) -> Option<Self> {
-        let status = daemon.try_status()?;
+        Self::of(&daemon.try_status()?)
+    }
+
+    /// `None` when nothing is known of the channel yet.
+    pub(crate) fn of(status: &Value) -> Option<Self> {
         let channel = &status["channels"][0];
         let number = |key: &str| channel[key].as_u64();
         Some(Self {
@@ -29,6 +36,7 @@ impl Sample {
             backlog_transactions: number("backlog_transactions").unwrap_or(0),
             backlog_bytes: number("backlog_bytes").unwrap_or(0),
             applied_transactions: number("applied_transactions_total")?,
+            applied_groups: number("applied_groups_total").unwrap_or(0),
         })
     }
 }

@@ -101,6 +101,33 @@ impl DaemonBuilder {
         daemon
     }
 
+    /// Starts the daemon; the reason in its own words when it refuses its configuration (exit code
+    /// 2).
+    ///
+    /// # Errors
+    /// The refusal.
+    ///
+    /// # Panics
+    /// With its log if it does not come up for another reason.
+    #[track_caller]
+    pub fn start_unless_refused(self) -> Result<Daemon, String> {
+        let daemon = Daemon::new(self);
+        match daemon.start_or_exit() {
+            Ok(()) => Ok(daemon),
+            Err(status) if status.code() == Some(2) => {
+                let log = daemon.log();
+                let last = log.lines().last().unwrap_or_default();
+                let why = last.trim_start_matches("csa-daemon: ");
+                // The file is a temporary one.
+                let file = format!("{}: ", daemon.config_path().display());
+                Err(why.trim_start_matches(&file).to_owned())
+            }
+            Err(status) => {
+                panic!("csa-daemon ended at its start: {status}\n{}", daemon.log_tail())
+            }
+        }
+    }
+
     /// Starts the daemon, which is expected to end by itself with `code`; returns its stderr.
     ///
     /// # Panics

@@ -128,17 +128,30 @@ impl Daemon {
     /// With its log if it runs already or does not come up.
     #[track_caller]
     pub fn start_again(&self) {
+        if let Err(status) = self.start_or_exit() {
+            panic!("csa-daemon ended at its start: {status}\n{}", self.log_tail());
+        }
+    }
+
+    /// Starts it and waits until its admin port answers; how it ended if it did before that.
+    ///
+    /// # Panics
+    /// With its log if it runs already or does neither in time.
+    #[track_caller]
+    pub(crate) fn start_or_exit(&self) -> Result<(), ExitStatus> {
         self.spawn();
         let started = Instant::now();
         while self.get("/healthz").is_none() {
             if let Some(status) = self.exited() {
-                panic!("csa-daemon ended at its start: {status}\n{}", self.log_tail());
+                *guard(&self.child) = None;
+                return Err(status);
             }
             if started.elapsed() > PATIENCE {
                 panic!("csa-daemon opened no admin port in {PATIENCE:?}\n{}", self.log_tail());
             }
             std::thread::sleep(Duration::from_millis(20));
         }
+        Ok(())
     }
 
     /// Starts it without waiting for anything.

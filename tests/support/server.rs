@@ -117,6 +117,18 @@ impl Server {
         }
     }
 
+    /// The process id of mysqld.
+    ///
+    /// # Panics
+    /// If it does not run.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        let file = self.data_directory.with_file_name("mysqld.pid");
+        let text = std::fs::read_to_string(&file)
+            .unwrap_or_else(|error| panic!("{} does not run: {error}", self.name));
+        text.trim().parse().expect("a process id")
+    }
+
     /// Connection options: TCP, as admin.
     #[must_use]
     pub fn opts(&self) -> Opts {

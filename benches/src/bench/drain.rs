@@ -1,0 +1,215 @@
+//! Drain mode: the same backlog for both appliers, in turn.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Result, ensure};
+use csa_tests::Compared;
+use serde::Serialize;
+
+use super::csa::{self, CsaDrain};
+use super::mta::{self, MtaDrain};
+use super::options::Options;
+use super::producer::{Produced, Producer};
+use super::profile::{Durability, Profile};
+use super::shape::Shape;
+use super::stage::Stage;
+use super::statistics::median;
+
+/// What a load came to under a profile.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct DrainResult {
+    pub(super) profile: Profile,
+    pub(super) load: Shape,
+    #[serde(flatten)]
+    pub(super) outcome: Outcome,
+}
+
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Outcome {
+    /// By csa-daemon, in its words.
+    Refused(String),
+    Measured(Box<Measured>),
+}
+
+/// Medians over the rounds, and the rounds.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Measured {
+    pub(super) mta_best_workers: u32,
+    /// Of the best.
+    pub(super) mta_tps: f64,
+    pub(super) mta_tps_by_workers: BTreeMap<u32, f64>,
+    pub(super) csa_tps: f64,
+    pub(super) csa_apply_tps: f64,
+    pub(super) ratio: f64,
+    pub(super) csa_daemon_cpu_seconds_per_million_rows: f64,
+    pub(super) csa_target_cpu_seconds_per_million_rows: f64,
+    pub(super) mta_target_cpu_seconds_per_million_rows: f64,
+    pub(super) daemon_peak_rss_bytes: u64,
+    pub(super) target_commits_per_source_transaction: f64,
+    pub(super) rounds: Vec<Round>,
+}
+
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(super) struct Turn {
+    pub(super) round: usize,
+    pub(super) mta_workers: u32,
+    pub(super) csa_first: bool,
+}
+
+/// One backlog, drained by both.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Round {
+    #[serde(flatten)]
+    pub(super) turn: Turn,
+    pub(super) backlog: Produced,
+    pub(super) mta_seconds: f64,
+    pub(super) mta_tps: f64,
+    pub(super) mta_target_cpu_seconds: f64,
+    pub(super) csa_seconds: f64,
+    pub(super) csa_tps: f64,
+    pub(super) csa_apply_tps: Option<f64>,
+    pub(super) csa_daemon_cpu_seconds: f64,
+    pub(super) csa_target_cpu_seconds: f64,
+    pub(super) csa_daemon_peak_rss_bytes: u64,
+    pub(super) csa_transactions: u64,
+    pub(super) csa_groups: u64,
+    pub(super) tables_compared: u64,
+    pub(super) rows_compared: u64,
+}
+
+/// Drains a load with every worker count in every round.
+pub(super) async fn run(stage: &Stage, load: Shape, options: &Options) -> Result<DrainResult> {
+    stage.source.exec(&Durability::NONE.statement()).await;
+    let mut producer = Producer::new(load, &options.sizes, options.producers);
+    let mut rounds = Vec::new();
+    for round in 1..=options.rounds() {
+        for (index, workers) in options.mta_workers().iter().enumerate() {
+            // In turn, so that a machine that slows down slows both.
+            let csa_first = (round + index) % 2 == 0;
+            let turn = Turn { round, mta_workers: *workers, csa_first };
+            let drained = drain_one(stage, load, &mut producer, options, turn).await?;
+            println!("  {}", drained.line());
+            rounds.push(drained);
+        }
+    }
+    let measured = Box::new(Measured::of(rounds));
+    Ok(DrainResult { profile: stage.profile, load, outcome: Outcome::Measured(measured) })
+}
+
+async fn drain_one(
+    stage: &Stage,
+    load: Shape,
+    producer: &mut Producer,
+    options: &Options,
+    turn: Turn,
+) -> Result<Round> {
+    let transactions = load.backlog(&options.sizes);
+    let backlog = producer.backlog(&stage.source, transactions).await?;
+    let (mta, csa) = if turn.csa_first {
+        let csa = csa::drain(stage).await?;
+        (mta::drain(stage, turn.mta_workers).await?, csa)
+    } else {
+        (mta::drain(stage, turn.mta_workers).await?, csa::drain(stage).await?)
+    };
+    // A transaction that changes nothing is no transaction for the appliers.
+    ensure!(
+        csa.transactions == backlog.transactions,
+        "{} transactions were written and {} applied",
+        backlog.transactions,
+        csa.transactions
+    );
+    let compared = stage.compare(&[load.schema()]).await?;
+    Ok(Round::of(turn, backlog, mta, csa, compared))
+}
+
+impl Round {
+    fn of(turn: Turn, backlog: Produced, mta: MtaDrain, csa: CsaDrain, compared: Compared) -> Self {
+        let transactions = backlog.transactions as f64;
+        Self {
+            turn,
+            backlog,
+            mta_seconds: mta.seconds,
+            mta_tps: transactions / mta.seconds,
+            mta_target_cpu_seconds: mta.target_cpu_seconds,
+            csa_seconds: csa.seconds,
+            csa_tps: transactions / csa.seconds,
+            csa_apply_tps: csa.apply_rate,
+            csa_daemon_cpu_seconds: csa.daemon_cpu_seconds,
+            csa_target_cpu_seconds: csa.target_cpu_seconds,
+            csa_daemon_peak_rss_bytes: csa.daemon_peak_rss_bytes,
+            csa_transactions: csa.transactions,
+            csa_groups: csa.groups,
+            tables_compared: compared.tables,
+            rows_compared: compared.rows,
+        }
+    }
+
+    fn line(&self) -> String {
+        format!(
+            "round {}: {} transactions; server's own applier, {} workers: {:.0} TPS; csa-daemon: \
+             {:.0} TPS; EQUAL, {} tables, {} rows",
+            self.turn.round,
+            self.backlog.transactions,
+            self.turn.mta_workers,
+            self.mta_tps,
+            self.csa_tps,
+            self.tables_compared,
+            self.rows_compared
+        )
+    }
+
+    fn per_million_rows(&self, seconds: f64) -> f64 {
+        seconds * 1e6 / self.backlog.row_changes as f64
+    }
+}
+
+impl Measured {
+    fn of(rounds: Vec<Round>) -> Self {
+        let mta_tps_by_workers = tps_by_workers(&rounds);
+        let (mta_best_workers, mta_tps) = mta_tps_by_workers
+            .iter()
+            .map(|(workers, tps)| (*workers, *tps))
+            .max_by(|left, right| left.1.total_cmp(&right.1))
+            .unwrap_or_default();
+        let of_best = || rounds.iter().filter(|round| round.turn.mta_workers == mta_best_workers);
+        let over = |figure: fn(&Round) -> f64| median(rounds.iter().map(figure));
+        let csa_tps = over(|round| round.csa_tps);
+        let groups: u64 = rounds.iter().map(|round| round.csa_groups).sum();
+        let transactions: u64 = rounds.iter().map(|round| round.csa_transactions).sum();
+        Self {
+            mta_best_workers,
+            mta_tps,
+            mta_tps_by_workers,
+            csa_tps,
+            csa_apply_tps: median(rounds.iter().filter_map(|round| round.csa_apply_tps)),
+            ratio: csa_tps / mta_tps,
+            csa_daemon_cpu_seconds_per_million_rows: over(|round| {
+                round.per_million_rows(round.csa_daemon_cpu_seconds)
+            }),
+            csa_target_cpu_seconds_per_million_rows: over(|round| {
+                round.per_million_rows(round.csa_target_cpu_seconds)
+            }),
+            mta_target_cpu_seconds_per_million_rows: median(
+                of_best().map(|round| round.per_million_rows(round.mta_target_cpu_seconds)),
+            ),
+            daemon_peak_rss_bytes: rounds
+                .iter()
+                .map(|round| round.csa_daemon_peak_rss_bytes)
+                .max()
+                .unwrap_or_default(),
+            target_commits_per_source_transaction: groups as f64 / transactions.max(1) as f64,
+            rounds,
+        }
+    }
+}
+
+/// The median of each worker count.
+fn tps_by_workers(rounds: &[Round]) -> BTreeMap<u32, f64> {
+    let tps = |workers| {
+        let same = rounds.iter().filter(|round| round.turn.mta_workers == workers);
+        median(same.map(|round| round.mta_tps))
+    };
+    let workers = rounds.iter().map(|round| round.turn.mta_workers);
+    workers.map(|workers| (workers, tps(workers))).collect()
+}

@@ -1,0 +1,128 @@
+//! What the command line can ask for.
+
+use clap::builder::RangedI64ValueParser;
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+
+use super::profile::Profile;
+use super::shape::Shape;
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Options {
+    /// What to measure.
+    #[arg(long, value_enum, default_value_t = Mode::Drain)]
+    pub(super) mode: Mode,
+    /// Loads, separated by commas or named by several --load; all of them unless named.
+    #[arg(long, value_enum, value_delimiter = ',')]
+    pub(super) load: Vec<Shape>,
+    /// Profiles, separated by commas or named by several --profile.
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "default")]
+    pub(super) profile: Vec<Profile>,
+    /// Rounds; medians count. Drain mode takes 3, the others 1, unless set.
+    #[arg(long)]
+    rounds: Option<usize>,
+    /// Workers of the server's own applier, tried one after the other; its best is what counts.
+    /// Online and idle mode take the one in the middle of the list.
+    #[arg(long, value_delimiter = ',', default_value = "4,16,64", value_parser = workers())]
+    mta_workers: Vec<u32>,
+    /// Only 16 workers of the server's own applier.
+    #[arg(long)]
+    quick: bool,
+    /// Another value of a key of csa-daemon's channel, such as applier.worker_count=16.
+    #[arg(long = "csa", value_name = "KEY=VALUE", value_parser = key_and_value)]
+    pub(super) daemon_keys: Vec<(String, String)>,
+    #[command(flatten)]
+    pub(super) sizes: Sizes,
+    /// Sessions that produce a backlog (drain mode).
+    #[arg(long, default_value_t = 16, value_parser = sessions())]
+    pub(super) producers: u32,
+    /// Sessions that write while the appliers follow (online mode).
+    #[arg(long, default_value_t = 64, value_parser = sessions())]
+    pub(super) clients: u32,
+    /// How long the source is written for each applier (online mode).
+    #[arg(long, default_value_t = 20)]
+    pub(super) seconds: u64,
+    /// Transactions per second on the source; as fast as it goes unless set (online mode).
+    #[arg(long)]
+    pub(super) rate: Option<f64>,
+    /// Single transactions timed for each applier (idle mode).
+    #[arg(long, default_value_t = 200)]
+    pub(super) samples: usize,
+    /// Pause between two of them in milliseconds (idle mode).
+    #[arg(long, default_value_t = 25)]
+    pub(super) pause: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Mode {
+    /// Transactions per second while a backlog is drained.
+    Drain,
+    /// Lag while the source is being written.
+    Online,
+    /// Time from a single commit on the source until it shows on the target.
+    Idle,
+}
+
+impl Mode {
+    pub(super) fn name(self) -> String {
+        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+    }
+}
+
+/// How large everything is.
+#[derive(Debug, Clone, Copy, Args, Serialize)]
+pub(super) struct Sizes {
+    /// Transactions of a backlog with one change each; loads with more work in a transaction take a
+    /// part of it (updates-10 a fifth).
+    #[arg(long, default_value_t = 40_000, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(super) transactions: u64,
+    /// Tables sbtest1 … sbtestN.
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(super) tables: u32,
+    /// Rows in each of them.
+    #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(super) rows: u64,
+    /// Rows of 4 KiB (wide-row).
+    #[arg(long, default_value_t = 8_000, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(super) wide_rows: u64,
+    /// Seed of everything random.
+    #[arg(long, default_value_t = 1)]
+    pub(super) seed: u64,
+}
+
+impl Options {
+    pub(super) fn loads(&self) -> Vec<Shape> {
+        match self.load.as_slice() {
+            [] => Shape::value_variants().to_vec(),
+            named => named.to_vec(),
+        }
+    }
+
+    pub(super) fn mta_workers(&self) -> &[u32] {
+        if self.quick { &[16] } else { &self.mta_workers }
+    }
+
+    pub(super) fn middle_mta_workers(&self) -> u32 {
+        let workers = self.mta_workers();
+        workers.get(workers.len() / 2).copied().unwrap_or(16)
+    }
+
+    pub(super) fn rounds(&self) -> usize {
+        self.rounds.unwrap_or(if self.mode == Mode::Drain { 3 } else { 1 }).max(1)
+    }
+}
+
+fn workers() -> RangedI64ValueParser<u32> {
+    clap::value_parser!(u32).range(1..=1024)
+}
+
+/// What the servers of a run take.
+fn sessions() -> RangedI64ValueParser<u32> {
+    clap::value_parser!(u32).range(1..=300)
+}
+
+fn key_and_value(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or("expected KEY=VALUE")?;
+    Ok((key.trim().to_owned(), value.trim().to_owned()))
+}

@@ -1,0 +1,86 @@
+//! Profiles: how source, targets and both appliers are configured.
+
+use clap::ValueEnum;
+use serde::Serialize;
+
+/// What a run configures alike on both targets, and what each applier is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Profile {
+    /// Targets with binlog, sync_binlog=1, innodb_flush_log_at_trx_commit=1; commit order kept.
+    Default,
+    /// As default, but targets with sync_binlog=1000, innodb_flush_log_at_trx_commit=2.
+    Relaxed,
+    /// As default, but csa-daemon with applier.target_gtids="mirror".
+    Mirror,
+    /// Targets without binlog and redo log; the server's applier without commit order.
+    Nologs,
+    /// As default, but the source compresses its transactions.
+    Compressed,
+}
+
+/// What a COMMIT waits for.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(super) struct Durability {
+    pub(super) sync_binlog: u32,
+    pub(super) innodb_flush_log_at_trx_commit: u32,
+}
+
+impl Durability {
+    pub(super) const FULL: Self = Self { sync_binlog: 1, innodb_flush_log_at_trx_commit: 1 };
+    pub(super) const RELAXED: Self = Self { sync_binlog: 1000, innodb_flush_log_at_trx_commit: 2 };
+    /// For filling tables and producing backlogs quickly.
+    pub(super) const NONE: Self = Self { sync_binlog: 0, innodb_flush_log_at_trx_commit: 0 };
+
+    pub(super) fn statement(self) -> String {
+        format!(
+            "SET GLOBAL sync_binlog={}; SET GLOBAL innodb_flush_log_at_trx_commit={}",
+            self.sync_binlog, self.innodb_flush_log_at_trx_commit
+        )
+    }
+}
+
+impl Profile {
+    pub(super) fn name(self) -> String {
+        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+    }
+
+    pub(super) fn source_options(self) -> &'static [&'static str] {
+        match self {
+            Self::Compressed => &["--binlog-transaction-compression=ON"],
+            _ => &[],
+        }
+    }
+
+    pub(super) fn target_options(self) -> &'static [&'static str] {
+        match self {
+            Self::Nologs => &["--skip-log-bin", "--log-replica-updates=OFF"],
+            _ => &[],
+        }
+    }
+
+    /// Of both targets.
+    pub(super) fn durability(self) -> Durability {
+        match self {
+            Self::Relaxed => Durability::RELAXED,
+            _ => Durability::FULL,
+        }
+    }
+
+    pub(super) fn target_redo_log(self) -> bool {
+        self != Self::Nologs
+    }
+
+    /// `replica_preserve_commit_order` of the server's own applier.
+    pub(super) fn mta_keeps_commit_order(self) -> bool {
+        self != Self::Nologs
+    }
+
+    /// Keys of csa-daemon's channel that differ from their defaults.
+    pub(super) fn daemon_keys(self) -> &'static [(&'static str, &'static str)] {
+        match self {
+            Self::Mirror => &[("applier.target_gtids", "mirror")],
+            _ => &[],
+        }
+    }
+}
