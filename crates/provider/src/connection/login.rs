@@ -16,6 +16,7 @@ use tokio_rustls::TlsConnector;
 use super::packets::Packets;
 use super::{ConnectionError, Transport, rsa};
 use crate::options::{SourceOptions, TlsMode};
+use crate::tls;
 
 const MAX_PACKET: u32 = 1 << 30;
 const UTF8MB4_GENERAL_CI: u8 = 45;
@@ -112,9 +113,9 @@ async fn encrypt_transport(
 
 /// What TLS itself has to say is about the two sides; all else, an end included, is the network's.
 fn tls_error(error: std::io::Error) -> ConnectionError {
-    match error.get_ref() {
-        Some(cause) if cause.is::<rustls::Error>() => ConnectionError::Tls(error.to_string()),
-        _ => ConnectionError::Io(error),
+    match error.get_ref().and_then(|cause| cause.downcast_ref()) {
+        Some(cause) => ConnectionError::Tls(tls::explain(cause)),
+        None => ConnectionError::Io(error),
     }
 }
 
