@@ -206,6 +206,10 @@ impl FakeSource {
             match (command[0], &command[1..]) {
                 (COM_QUERY, b"SELECT @@server_uuid") => self.value(SERVER_UUID).await,
                 (COM_QUERY, b"SELECT @source_binlog_checksum") => self.value(checksum).await,
+                // An alternative source, which lacks nothing.
+                (COM_QUERY, text) if text.starts_with(b"SELECT GTID_SUBTRACT") => {
+                    self.value("").await;
+                }
                 (COM_QUERY, text) if text.starts_with(b"SET ") => self.ok().await,
                 (COM_REGISTER_REPLICA, _) => self.ok().await,
                 (COM_BINLOG_DUMP_GTID, _) => {}

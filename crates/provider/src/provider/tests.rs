@@ -284,6 +284,36 @@ async fn a_silent_source_is_left_and_asked_again() {
     bench.stop().await;
 }
 
+#[tokio::test]
+async fn an_alternative_is_followed_only_if_it_has_what_we_have() {
+    let alternative = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let failover = vec![("127.0.0.1".to_owned(), alternative.local_addr().unwrap().port())];
+    let bench = Bench::start(SourceOptions { failover, ..options() }).await;
+    let (mut source, _) = bench.dump().await;
+    send_transaction(&mut source, 1).await;
+    bench.eventually("a transaction", |view| view.transactions_total == 1).await;
+    drop(source);
+
+    drop(bench.connection().await);
+    let mut lacking = FakeSource::new(alternative.accept().await.unwrap().0);
+    lacking.accept_login().await;
+    let question = String::from_utf8(lacking.command().await).unwrap();
+    assert!(question.contains(&format!("GTID_SUBTRACT('{}'", gtid(1))), "{question}");
+    lacking.value(&gtid(1).to_string()).await;
+    lacking.assert_nothing_more().await;
+
+    drop(bench.connection().await);
+    let error = bench.status.view().last_error.expect("a reason");
+    assert!(error.contains(&format!("lacks transactions we already have: {}", gtid(1))), "{error}");
+    let mut source = FakeSource::new(alternative.accept().await.unwrap().0);
+    source.accept_login().await;
+    source.accept_dump("CRC32").await;
+    send_transaction(&mut source, 2).await;
+    bench.eventually("the stream goes on", |view| view.transactions_total == 2).await;
+    assert_eq!(bench.status.view().address, alternative.local_addr().unwrap().to_string());
+    bench.stop().await;
+}
+
 /// The pauses ahead of each of the next connections, all of which fail.
 async fn pauses(bench: &Bench, count: usize) -> Vec<Duration> {
     let mut pauses = Vec::new();
@@ -305,15 +335,15 @@ fn assert_pause(found: Duration, pause: Duration) {
 #[tokio::test]
 async fn pauses_double_to_their_longest_and_begin_anew_after_a_link() {
     let ms = Duration::from_millis;
-    let retry = SourceOptions { connect_retry: ms(25), connect_retry_max: ms(400), ..options() };
+    let retry = SourceOptions { connect_retry: ms(10), connect_retry_max: ms(800), ..options() };
     let bench = Bench::start(retry).await;
-    let found = pauses(&bench, 9).await;
-    // The first attempt needs no pause; the last would be at 3.2 s without a limit.
-    for (found, pause) in found.into_iter().skip(1).zip([25, 50, 100, 200, 400, 400, 400, 400]) {
+    let found = pauses(&bench, 10).await;
+    // The first attempt needs no pause; the last would be of 2.56 s without a limit.
+    for (found, pause) in found.into_iter().skip(1).zip([10, 20, 40, 80, 160, 320, 640, 800, 800]) {
         assert_pause(found, ms(pause));
     }
     drop(bench.dump().await);
     let again = pauses(&bench, 1).await[0];
-    assert!(again < ms(250), "{again:?} after a link that was good");
+    assert!(again < ms(550), "{again:?} after a link that was good");
     bench.stop().await;
 }
