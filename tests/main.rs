@@ -3,6 +3,8 @@
 
 #[path = "e2e/bad_input.rs"]
 mod bad_input;
+#[path = "e2e/connect.rs"]
+mod connect;
 #[path = "e2e/crash.rs"]
 mod crash;
 #[path = "e2e/fencing.rs"]

@@ -29,8 +29,10 @@ pub enum PreflightError {
 
 type Result<T> = std::result::Result<T, PreflightError>;
 
-/// Access denied, no such user or plugin, host not allowed.
-const LOGIN_CODES: [u16; 6] = [1044, 1045, 1130, 1227, 1698, 3118];
+/// Access denied, host not allowed, plugin of the user not there, password expired, account locked.
+const LOGIN_CODES: [u16; 9] = [1044, 1045, 1130, 1227, 1251, 1524, 1698, 1862, 3118];
+/// The source takes encrypted connections only.
+const TLS_CODE: u16 = 3159;
 
 /// Checks the source; reads only.
 ///
@@ -63,6 +65,9 @@ fn login_error(options: &SourceOptions, address: &str, error: &ConnectionError) 
         Some(code) if LOGIN_CODES.contains(&code) => PreflightError::Refused(format!(
             "source {address} refused user '{}': {error} (check [channel.source] user and password)",
             options.user
+        )),
+        Some(TLS_CODE) => PreflightError::Refused(format!(
+            "source {address}: {error} (set [channel.source] tls to \"required\")"
         )),
         _ => match error {
             ConnectionError::Tls(_) | ConnectionError::Login(_) => {
@@ -179,4 +184,44 @@ async fn may_replicate(connection: &mut SourceConnection, address: &str) -> Resu
         "source {address}: {account} may not replicate; run there: \
          GRANT REPLICATION SLAVE ON *.* TO {account}"
     )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::connection::fake_source::options;
+
+    fn said(code: u16, message: &str) -> PreflightError {
+        let error = ConnectionError::Server { code, message: message.to_owned() };
+        login_error(&options(), "source:3306", &error)
+    }
+
+    #[test]
+    fn what_only_a_change_can_cure_is_refused() {
+        for (code, message) in [
+            (1045, "Access denied for user"),
+            (1524, "Plugin 'mysql_native_password' is not loaded"),
+            (1862, "Your password has expired"),
+            (3118, "Access denied: Account is locked"),
+            (3159, "Connections using insecure transport are prohibited"),
+        ] {
+            let error = said(code, message);
+            assert!(matches!(error, PreflightError::Refused(_)), "{error}");
+            let text = error.to_string();
+            for word in ["source:3306", &code.to_string(), message, "[channel.source]"] {
+                assert!(text.contains(word), "{word:?} is missing in {text}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_passes_by_itself_is_waited_for() {
+        for (code, message) in [(1040, "Too many connections"), (1053, "Server shutdown")] {
+            let error = said(code, message);
+            assert!(matches!(error, PreflightError::Unreachable(_)), "{error}");
+        }
+        let gone = ConnectionError::Io(std::io::ErrorKind::UnexpectedEof.into());
+        let error = login_error(&options(), "source:3306", &gone);
+        assert!(matches!(error, PreflightError::Unreachable(_)), "{error}");
+    }
 }

@@ -51,8 +51,8 @@ pub struct Provider {
     options: SourceOptions,
     status: Arc<SourceStatus>,
     assembler: TransactionAssembler,
-    /// Where an event last arrived damaged.
-    damaged_at: Option<String>,
+    /// Where an event last arrived damaged, and how.
+    damaged: Option<String>,
 }
 
 /// How one link ended.
@@ -77,7 +77,7 @@ impl From<Error> for LinkEnd {
 impl Provider {
     #[must_use]
     pub fn new(options: SourceOptions, status: Arc<SourceStatus>) -> Self {
-        Self { options, status, assembler: TransactionAssembler::new(), damaged_at: None }
+        Self { options, status, assembler: TransactionAssembler::new(), damaged: None }
     }
 
     /// Receives into `sink`, reconnecting as long as it takes; `Ok` when stopped.
@@ -175,16 +175,18 @@ impl Provider {
         }
     }
 
-    /// A damaged event is asked for once more: the damage may be on the way.
+    /// A damaged event is asked for once more: the damage may be on the way. What is damaged in the
+    /// binary log arrives with the same wrong bytes again.
     fn link_error(&mut self, error: ConnectionError) -> LinkEnd {
         match error {
             ConnectionError::Event(source) => {
                 let at = self.assembler.position();
                 self.status.update(|view| view.checksum_failures_total += 1);
-                if self.damaged_at.as_ref() == Some(&at) {
+                let damage = format!("{at}: {source}");
+                if self.damaged.as_ref() == Some(&damage) {
                     return LinkEnd::Fatal(Error::Damaged { at, source });
                 }
-                self.damaged_at = Some(at);
+                self.damaged = Some(damage);
                 LinkEnd::Fault(ConnectionError::Event(source))
             }
             ConnectionError::Server { code: SOURCE_FATAL, message } => {
@@ -240,3 +242,6 @@ async fn covers(
 fn jittered(pause: Duration) -> Duration {
     pause.mul_f64(rand::rng().random_range(0.75..1.25))
 }
+
+#[cfg(test)]
+mod tests;

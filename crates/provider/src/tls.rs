@@ -78,6 +78,16 @@ fn file_error(path: &Path, error: &dyn std::fmt::Display) -> ConnectionError {
     ConnectionError::Tls(format!("{}: {error}", path.display()))
 }
 
+/// What a failed handshake means to who set it up.
+pub(crate) fn explain(error: &TlsError) -> String {
+    match error {
+        TlsError::InvalidCertificate(
+            CertificateError::UnknownIssuer | CertificateError::BadSignature,
+        ) => format!("the source's certificate is from no authority in tls_ca ({error})"),
+        other => other.to_string(),
+    }
+}
+
 /// Checks as much of a server's certificate as the mode asks for; signatures always.
 #[derive(Debug)]
 struct Verifier {

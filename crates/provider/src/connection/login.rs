@@ -4,7 +4,6 @@
 use std::sync::Arc;
 
 use mysql_common::constants::CapabilityFlags;
-use mysql_common::crypto;
 use mysql_common::io::ParseBuf;
 use mysql_common::packets::{
     AuthPlugin, AuthSwitchRequest, HandshakePacket, HandshakeResponse, SslRequest,
@@ -15,8 +14,9 @@ use secrecy::ExposeSecret;
 use tokio_rustls::TlsConnector;
 
 use super::packets::Packets;
-use super::{ConnectionError, Transport};
+use super::{ConnectionError, Transport, rsa};
 use crate::options::{SourceOptions, TlsMode};
+use crate::tls;
 
 const MAX_PACKET: u32 = 1 << 30;
 const UTF8MB4_GENERAL_CI: u8 = 45;
@@ -59,7 +59,11 @@ pub(super) async fn login(
         packets = encrypt_transport(packets, config, host).await?;
     }
     let mut auth = Auth {
-        plugin: greeting.auth_plugin().unwrap_or(AuthPlugin::CachingSha2Password).into_owned(),
+        plugin: greeting
+            .auth_plugin()
+            .filter(is_supported)
+            .unwrap_or(AuthPlugin::CachingSha2Password)
+            .into_owned(),
         nonce: nonce(&greeting.nonce()),
         password: options.password.expose_secret(),
         encrypted,
@@ -103,11 +107,22 @@ async fn encrypt_transport(
     let (transport, codec) = packets.into_transport()?;
     let name = ServerName::try_from(host.to_owned())
         .map_err(|error| ConnectionError::Tls(format!("{host:?}: {error}")))?;
-    let stream = TlsConnector::from(config)
-        .connect(name, transport)
-        .await
-        .map_err(|error| ConnectionError::Tls(error.to_string()))?;
+    let stream = TlsConnector::from(config).connect(name, transport).await.map_err(tls_error)?;
     Ok(Packets::resume(Box::new(stream), codec))
+}
+
+/// What TLS itself has to say is about the two sides; all else, an end included, is the network's.
+fn tls_error(error: std::io::Error) -> ConnectionError {
+    match error.get_ref().and_then(|cause| cause.downcast_ref()) {
+        Some(cause) => ConnectionError::Tls(tls::explain(cause)),
+        None => ConnectionError::Io(error),
+    }
+}
+
+/// Never one that sends the password as it is, and no other server's: those a source can offer, but
+/// it has to switch to what we start with.
+fn is_supported(plugin: &AuthPlugin<'_>) -> bool {
+    matches!(plugin, AuthPlugin::CachingSha2Password | AuthPlugin::MysqlNativePassword)
 }
 
 /// Answers what the server asks until it says OK. Bounded: a login has few steps.
@@ -137,7 +152,7 @@ async fn switch_plugin(
         .parse(())
         .map_err(|error| ConnectionError::Login(format!("plugin switch: {error}")))?;
     let plugin = request.auth_plugin().into_owned();
-    if !matches!(plugin, AuthPlugin::CachingSha2Password | AuthPlugin::MysqlNativePassword) {
+    if !is_supported(&plugin) {
         return Err(ConnectionError::Login(format!(
             "authentication plugin {} is not supported; use caching_sha2_password",
             String::from_utf8_lossy(plugin.as_bytes())
@@ -159,13 +174,10 @@ async fn send_password(packets: &mut Packets, auth: &Auth<'_>) -> Result<(), Con
     packets.send(&[0x02]).await?;
     let packet = packets.receive_ok(None).await?;
     let key = packet.get(1..).unwrap_or_default();
-    if !key.starts_with(b"-----BEGIN PUBLIC KEY-----") {
-        return Err(ConnectionError::Login("the source sent no RSA public key".to_owned()));
-    }
     for (byte, mask) in password.iter_mut().zip(auth.nonce.iter().cycle()) {
         *byte ^= mask;
     }
-    packets.send(&crypto::encrypt(&password, key)).await
+    packets.send(&rsa::encrypt(&password, key)?).await
 }
 
 fn nonce(data: &[u8]) -> Vec<u8> {

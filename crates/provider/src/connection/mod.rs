@@ -1,9 +1,14 @@
 //! A connection to the source: packets, login, queries, and the dump of its binary log.
 
 mod dump;
+#[cfg(test)]
+pub(crate) mod fake_source;
 mod login;
 mod packets;
 mod query;
+mod rsa;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -2,8 +2,8 @@
 //!
 //! Untagged: count (8 bytes), then per UUID 16 bytes, interval count (8), and start and exclusive end
 //! (8 each). Tagged, only when a tag is present: the first eight bytes hold the count in bits 8 to 55
-//! and the format number 1 in the highest byte; the UUID is followed by the tag's length as a
-//! variable-length integer and its characters
+//! and the format number 1 in the highest and the lowest byte; the UUID is followed by the tag's
+//! length as a variable-length integer and its characters
 //! (<https://dev.mysql.com/doc/dev/mysql-server/latest/classmysql_1_1gtid_1_1Tsid.html>).
 
 use super::{GtidSet, Interval, Tag, Uuid};
@@ -18,7 +18,7 @@ impl GtidSet {
         let tagged = self.sids().keys().any(|(_, tag)| !tag.is_empty());
         let count = self.sids().len() as u64;
         let mut bytes = Vec::with_capacity(8 + self.sids().len() * 48);
-        let head = if tagged { TAGGED << 56 | count << 8 } else { count };
+        let head = if tagged { TAGGED << 56 | count << 8 | TAGGED } else { count };
         bytes.extend_from_slice(&head.to_le_bytes());
         for ((uuid, tag), list) in self.sids() {
             bytes.extend_from_slice(uuid.as_bytes());

@@ -100,3 +100,17 @@ fn the_untagged_encoding_is_the_documented_one() {
     expected.extend([1, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0]);
     assert_eq!(set.encode(), expected);
 }
+
+/// As `Gtid_set::encode` of the server writes it.
+#[test]
+fn the_tagged_encoding_is_the_servers() {
+    let set: GtidSet = "01010101-0101-0101-0101-010101010101:1-3:b:7".parse().expect("valid");
+    let mut expected = vec![1, 2, 0, 0, 0, 0, 0, 1];
+    expected.extend([1; 16]);
+    expected.extend([0, 1, 0, 0, 0, 0, 0, 0, 0]);
+    expected.extend([1, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0]);
+    expected.extend([1; 16]);
+    expected.extend([2, b'b', 1, 0, 0, 0, 0, 0, 0, 0]);
+    expected.extend([7, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(set.encode(), expected);
+}

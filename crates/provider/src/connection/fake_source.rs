@@ -1,0 +1,230 @@
+//! The source's side of the protocol, scripted by a test. Packets are framed here by hand: what the
+//! codec gets wrong must not be wrong on both sides.
+
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use super::Transport;
+use crate::gtid::Uuid;
+use crate::options::{SourceOptions, TlsMode};
+
+/// The longest a packet can be before it is continued in another.
+pub(crate) const PACKET_BYTES_FULL: usize = 0xff_ffff;
+pub(crate) const SERVER_UUID: &str = "05050505-0505-0505-0505-050505050505";
+pub(crate) const CONNECTION_ID: u32 = 77;
+pub(crate) const VERSION: &str = "9.7.4-fake";
+/// Bytes 1 to 20.
+pub(crate) const NONCE: [u8; 20] =
+    [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20];
+
+pub(crate) const COM_QUERY: u8 = 0x03;
+pub(crate) const COM_REGISTER_REPLICA: u8 = 0x15;
+pub(crate) const COM_BINLOG_DUMP_GTID: u8 = 0x1e;
+
+/// All that a 9.x server offers that matters here, without TLS and compression: protocol 4.1, secure
+/// connection, plugins and their data, transactions, no EOF packets.
+const CAPABILITIES: u32 = 1 | 4 | 1 << 9 | 1 << 13 | 1 << 15 | 1 << 19 | 1 << 21 | 1 << 24;
+pub(crate) const CAPABILITY_TLS: u32 = 1 << 11;
+
+/// What a test connects with.
+pub(crate) fn options() -> SourceOptions {
+    SourceOptions {
+        host: "127.0.0.1".to_owned(),
+        port: 0,
+        user: "repl".to_owned(),
+        password: "repl_pw".into(),
+        server_id: 0x0102_0304,
+        replica_uuid: Uuid::from_bytes([3; 16]),
+        tls: TlsMode::Disabled,
+        tls_ca: None,
+        tls_cert: None,
+        tls_key: None,
+        heartbeat_interval: Duration::from_secs(2),
+        connect_timeout: Duration::from_secs(30),
+        connect_retry: Duration::from_millis(10),
+        connect_retry_max: Duration::from_millis(40),
+        failover: Vec::new(),
+    }
+}
+
+/// What a client answers to the greeting.
+#[derive(Debug)]
+pub(crate) struct LoginPacket {
+    pub(crate) user: String,
+    pub(crate) proof: Vec<u8>,
+    pub(crate) plugin: String,
+}
+
+pub(crate) struct FakeSource {
+    stream: Box<dyn Transport>,
+    sequence: u8,
+}
+
+impl FakeSource {
+    pub(crate) fn new(stream: impl Transport + 'static) -> Self {
+        Self { stream: Box::new(stream), sequence: 0 }
+    }
+
+    /// One packet, split where it is too long.
+    pub(crate) async fn send(&mut self, payload: &[u8]) {
+        let mut chunks: Vec<&[u8]> = payload.chunks(PACKET_BYTES_FULL).collect();
+        if payload.len().is_multiple_of(PACKET_BYTES_FULL) {
+            chunks.push(&[]);
+        }
+        for chunk in chunks {
+            let frame = self.frame(chunk);
+            self.send_bytes(&frame).await;
+        }
+    }
+
+    /// One packet's bytes, in its turn.
+    pub(crate) fn frame(&mut self, payload: &[u8]) -> Vec<u8> {
+        let mut bytes = u32::try_from(payload.len()).unwrap().to_le_bytes().to_vec();
+        bytes[3] = self.sequence;
+        bytes.extend_from_slice(payload);
+        self.sequence = self.sequence.wrapping_add(1);
+        bytes
+    }
+
+    /// Bytes as they are.
+    pub(crate) async fn send_bytes(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).await.expect("the client listens");
+        self.stream.flush().await.expect("the client listens");
+    }
+
+    /// The client's next packet, whose number has to be the next one.
+    pub(crate) async fn receive(&mut self) -> Vec<u8> {
+        let mut header = [0; 4];
+        self.stream.read_exact(&mut header).await.expect("a packet");
+        assert_eq!(header[3], self.sequence, "packet number");
+        self.sequence = self.sequence.wrapping_add(1);
+        let len =
+            usize::from(header[0]) | usize::from(header[1]) << 8 | usize::from(header[2]) << 16;
+        let mut payload = vec![0; len];
+        self.stream.read_exact(&mut payload).await.expect("a whole packet");
+        payload
+    }
+
+    /// The client goes without another byte.
+    pub(crate) async fn assert_nothing_more(&mut self) {
+        let mut rest = Vec::new();
+        self.stream.read_to_end(&mut rest).await.expect("an orderly end");
+        assert!(rest.is_empty(), "the client sent {rest:?}");
+    }
+
+    /// The client's next command, which numbers packets anew.
+    pub(crate) async fn command(&mut self) -> Vec<u8> {
+        self.sequence = 0;
+        self.receive().await
+    }
+
+    pub(crate) async fn greet(&mut self, plugin: &str, more_capabilities: u32) {
+        let capabilities = (CAPABILITIES | more_capabilities).to_le_bytes();
+        let mut packet = vec![10];
+        packet.extend_from_slice(VERSION.as_bytes());
+        packet.push(0);
+        packet.extend_from_slice(&CONNECTION_ID.to_le_bytes());
+        packet.extend_from_slice(&NONCE[..8]);
+        packet.push(0);
+        packet.extend_from_slice(&capabilities[..2]);
+        packet.extend_from_slice(&[255, 2, 0]);
+        packet.extend_from_slice(&capabilities[2..]);
+        packet.push(21);
+        packet.extend_from_slice(&[0; 10]);
+        packet.extend_from_slice(&NONCE[8..]);
+        packet.push(0);
+        packet.extend_from_slice(plugin.as_bytes());
+        packet.push(0);
+        self.send(&packet).await;
+    }
+
+    /// Capabilities (4), packet limit (4), character set (1), 23 zeros, user, proof, plugin.
+    pub(crate) async fn login_packet(&mut self) -> LoginPacket {
+        let packet = self.receive().await;
+        let until_zero = |from: usize| {
+            let len = packet[from..].iter().position(|&byte| byte == 0).expect("a zero");
+            String::from_utf8(packet[from..from + len].to_vec()).expect("text")
+        };
+        let user = until_zero(32);
+        let at = 32 + user.len() + 1;
+        let len = usize::from(packet[at]);
+        let proof = packet[at + 1..at + 1 + len].to_vec();
+        LoginPacket { user, proof, plugin: until_zero(at + 1 + len) }
+    }
+
+    /// Asks for another plugin's proof, for another nonce; returns the proof.
+    pub(crate) async fn switch(&mut self, plugin: &str, nonce: &[u8]) -> Vec<u8> {
+        let mut packet = vec![0xfe];
+        packet.extend_from_slice(plugin.as_bytes());
+        packet.push(0);
+        packet.extend_from_slice(nonce);
+        packet.push(0);
+        self.send(&packet).await;
+        self.receive().await
+    }
+
+    pub(crate) async fn ok(&mut self) {
+        self.send(&[0, 0, 0, 2, 0, 0, 0]).await;
+    }
+
+    pub(crate) async fn error(&mut self, code: u16, text: &str) {
+        let mut packet = vec![0xff];
+        packet.extend_from_slice(&code.to_le_bytes());
+        packet.extend_from_slice(b"#HY000");
+        packet.extend_from_slice(text.as_bytes());
+        self.send(&packet).await;
+    }
+
+    pub(crate) async fn eof(&mut self) {
+        self.send(&[0xfe, 0, 0, 2, 0]).await;
+    }
+
+    /// A result of one row and column.
+    pub(crate) async fn value(&mut self, text: &str) {
+        self.send(&[1]).await;
+        self.send(b"\x03def\0\0\0\x01v\0\x0c\x2d\0\x10\0\0\0\xfd\0\0\0\0\0").await;
+        let mut row = vec![u8::try_from(text.len()).expect("short")];
+        row.extend_from_slice(text.as_bytes());
+        self.send(&row).await;
+        self.send(&[0xfe, 0, 0, 2, 0, 0, 0]).await;
+    }
+
+    /// Lets the client in by what it is remembered for.
+    pub(crate) async fn accept_login(&mut self) {
+        self.greet("caching_sha2_password", 0).await;
+        self.login_packet().await;
+        self.send(&[0x01, 0x03]).await;
+        self.ok().await;
+    }
+
+    /// Answers commands up to and including the request of the dump, and returns them all.
+    pub(crate) async fn accept_dump(&mut self, checksum: &str) -> Vec<Vec<u8>> {
+        let mut commands = Vec::new();
+        loop {
+            let command = self.command().await;
+            match (command[0], &command[1..]) {
+                (COM_QUERY, b"SELECT @@server_uuid") => self.value(SERVER_UUID).await,
+                (COM_QUERY, b"SELECT @source_binlog_checksum") => self.value(checksum).await,
+                // An alternative source, which lacks nothing.
+                (COM_QUERY, text) if text.starts_with(b"SELECT GTID_SUBTRACT") => {
+                    self.value("").await;
+                }
+                (COM_QUERY, text) if text.starts_with(b"SET ") => self.ok().await,
+                (COM_REGISTER_REPLICA, _) => self.ok().await,
+                (COM_BINLOG_DUMP_GTID, _) => {}
+                (code, body) => panic!("command {code}: {}", String::from_utf8_lossy(body)),
+            }
+            commands.push(command);
+            if commands.last().is_some_and(|command| command[0] == COM_BINLOG_DUMP_GTID) {
+                return commands;
+            }
+        }
+    }
+
+    pub(crate) async fn event(&mut self, bytes: &[u8]) {
+        let mut packet = vec![0];
+        packet.extend_from_slice(bytes);
+        self.send(&packet).await;
+    }
+}
