@@ -1,0 +1,156 @@
+//! The parts every transaction or row goes through, each alone on one core.
+
+use std::hint::black_box;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
+use csa_provider::test_util::{
+    event, format_description, gtid_event, int_image, int_table_map, query_event, rows_event,
+};
+use csa_provider::{EventType, Gtid, GtidSet, Tag, TransactionHeader, Uuid};
+use csa_relaystore::{RelayPosition, RelayedTransaction, TransactionBody};
+use csa_scheduler::{
+    Admission, AdmittedTransaction, GroupCost, GroupLimits, KeyClass, KeyPart, KeyRole, KeySource,
+    KeySourceError, KeyUse, RowChange, RowChanges, Scheduler, Sequence, TableId, TableKeys,
+    TableUse, TransactionKind, UniqueKey,
+};
+
+const TRANSACTIONS: u64 = 100_000;
+
+/// `t (id PRIMARY KEY, a, b, c)`.
+struct Definitions;
+
+impl KeySource for Definitions {
+    fn table(
+        &mut self,
+        _schema: &[u8],
+        _table: &[u8],
+    ) -> Result<(TableId, Option<Arc<TableKeys>>), KeySourceError> {
+        let part = KeyPart { column: 0, class: KeyClass::Integer };
+        let keys = TableKeys {
+            columns: 4,
+            unique: vec![UniqueKey { parts: vec![part] }],
+            foreign_key_rank: Some(0),
+            ..TableKeys::default()
+        };
+        Ok((TableId(1), Some(Arc::new(keys))))
+    }
+
+    fn forget(&mut self) {}
+}
+
+/// A transaction of `updates` updates, as the source sends it.
+fn relayed(gno: u64, updates: i32) -> RelayedTransaction {
+    let gtid = Gtid { uuid: Uuid::from_bytes([5; 16]), tag: Tag::untagged(), gno };
+    let begin = gtid_event(&gtid, gno);
+    let header = TransactionHeader::parse(&begin).expect("well-formed");
+    let mut events = vec![begin, query_event("", "BEGIN")];
+    for update in 0..updates {
+        let row =
+            |value| int_image(&[Some(gno as i32 * updates + update), Some(1), None, Some(value)]);
+        events.push(int_table_map(7, "d", "t", 4));
+        events.push(rows_event(EventType::UPDATE_ROWS, 7, 4, &[row(1), row(2)].concat()));
+    }
+    events.push(event(EventType::XID, &[0; 8]));
+    let bytes: Vec<u8> = events.iter().flat_map(|event| event.bytes().to_vec()).collect();
+    RelayedTransaction {
+        header,
+        format: Arc::new(format_description()),
+        start: RelayPosition { segment: 1, offset: gno },
+        end: RelayPosition { segment: 1, offset: gno + 1 },
+        ordinal: gno,
+        event_bytes: bytes.len() as u64,
+        cumulative_bytes: gno,
+        body: TransactionBody::Whole(vec![Bytes::from(bytes)]),
+    }
+}
+
+/// A transaction with a writeset of four keys among a million.
+fn admitted(template: &RelayedTransaction, gno: u64) -> AdmittedTransaction {
+    let mut relayed = template.clone();
+    relayed.header.gtid.gno = gno;
+    let key = |n: u64| {
+        let spread = (gno * 4 + n).wrapping_mul(0x9e37_79b9_7f4a_7c15) % 1_000_000;
+        KeyUse::new(spread.wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 2, KeyRole::Kept)
+    };
+    let changes = RowChanges {
+        rows: vec![RowChange { start: 0, middle: 0, end: 0, keys_end: 4 }],
+        keys: (0..4).map(key).collect(),
+        tables: vec![TableUse::Rows(TableId(1))],
+        ..RowChanges::default()
+    };
+    AdmittedTransaction {
+        relayed,
+        kind: TransactionKind::Rows,
+        changes: Some(changes),
+        permit: None,
+    }
+}
+
+fn scheduler(criterion: &mut Criterion) {
+    let template = relayed(1, 1);
+    let mut group = criterion.benchmark_group("scheduler");
+    group.sample_size(20).throughput(Throughput::Elements(TRANSACTIONS));
+    group.bench_function("four_key_transactions", |bencher| {
+        bencher.iter_batched(
+            || (1..=TRANSACTIONS).map(|gno| admitted(&template, gno)).collect::<Vec<_>>(),
+            |transactions| {
+                let mut scheduler =
+                    Scheduler::new(GroupLimits::default(), 8, Sequence::default(), GtidSet::new());
+                let mut running = std::collections::VecDeque::new();
+                let mut done = Vec::new();
+                for transaction in transactions {
+                    scheduler.admit(transaction);
+                    if !scheduler.is_full() {
+                        continue;
+                    }
+                    drain(&mut scheduler, &mut running, &mut done);
+                }
+                drain(&mut scheduler, &mut running, &mut done);
+                // Dropping what was applied is the workers' business.
+                (scheduler, done)
+            },
+            BatchSize::LargeInput,
+        );
+    });
+    group.finish();
+}
+
+fn drain(
+    scheduler: &mut Scheduler,
+    running: &mut std::collections::VecDeque<csa_scheduler::Group>,
+    done: &mut Vec<csa_scheduler::Group>,
+) {
+    let cost = |rows| GroupCost { rows, apply_seconds: 0.002, commit_seconds: 0.001 };
+    loop {
+        while let Some(group) = scheduler.next_group() {
+            running.push_back(group);
+        }
+        let next = running.iter().enumerate().min_by_key(|(_, group)| group.sequence);
+        let Some((index, _)) = next else { return };
+        let Some(group) = running.remove(index) else { return };
+        black_box(scheduler.committed(&group, cost(group.rows)));
+        done.push(group);
+    }
+}
+
+fn admission(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("admission");
+    for updates in [1, 10] {
+        let transactions: Vec<_> = (1..=10_000).map(|gno| relayed(gno, updates)).collect();
+        group.throughput(Throughput::Elements(transactions.len() as u64 * updates as u64));
+        group.bench_function(format!("rows_of_{updates}_update_transactions"), |bencher| {
+            bencher.iter(|| {
+                let mut admission = Admission::new(Definitions);
+                for transaction in &transactions {
+                    black_box(admission.admit(transaction.clone(), None, true).expect("known"));
+                }
+            });
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(hot_parts, scheduler, admission);
+criterion_main!(hot_parts);
