@@ -13,13 +13,16 @@ pub struct GroupCost {
 
 /// Finds the group size with the highest throughput from what was seen lately.
 ///
-/// Large groups share the cost of a commit, but two groups of `r` rows conflict with a probability
-/// that grows with the square of `r`, and groups in conflict run one after the other. Both costs are
-/// measured; the size with the least expected time per row is taken:
+/// Large groups share the cost of a commit, but the larger they are the more of them conflict. As
+/// commits come one after the other, a group that depends on another `n` places before it loses
+/// nothing if it can be applied while the `n` commits between them go on; only nearer ones make it
+/// wait. All costs are measured; the size with the least expected time per row is taken:
 ///
 /// ```text
-/// q(r) = 1 - exp(-density * r * r * (parallel - 1))        a group has to wait for another
-/// t(r) = max(commit / r, (fixed + row * r) * ((1 - q) / parallel + q) / r)
+/// a(r) = fixed + row * r                              to apply a group of r rows
+/// near(r) = min(a(r) / commit, parallel - 1)          groups that must not be conflicted with
+/// q(r) = 1 - exp(-density * r * r * near(r))          a group has to wait for one of them
+/// t(r) = max(commit, (a(r) + commit) * ((1 - q) / parallel + q)) / r
 /// ```
 #[derive(Debug)]
 pub(crate) struct Packing {
@@ -103,6 +106,15 @@ impl Packing {
         self.choose();
     }
 
+    /// Whether a group of so many rows may as well depend on another so many places before it.
+    pub(crate) fn may_depend(&self, rows: usize, places: u64) -> bool {
+        self.apply_seconds(rows as f64) < self.commit.0 * places as f64
+    }
+
+    fn apply_seconds(&self, rows: f64) -> f64 {
+        self.fixed.0 + self.row.0 * rows
+    }
+
     /// Rows to put into a group while more are waiting.
     pub(crate) fn target(&self) -> usize {
         self.target
@@ -126,10 +138,11 @@ impl Packing {
 
     fn seconds_per_row(&self, rows: f64) -> f64 {
         let density = self.conflicts / self.pairs;
-        let conflict = 1.0 - (-density * rows * rows * (self.parallel - 1.0)).exp();
-        let apply = self.fixed.0 + self.commit.0 + self.row.0 * rows;
+        let apply = self.apply_seconds(rows);
+        let near = (apply / self.commit.0.max(1e-6)).min(self.parallel - 1.0);
+        let conflict = 1.0 - (-density * rows * rows * near).exp();
         let share = (1.0 - conflict) / self.parallel + conflict;
-        (apply * share / rows).max(self.commit.0 / rows)
+        ((apply + self.commit.0) * share).max(self.commit.0) / rows
     }
 }
 

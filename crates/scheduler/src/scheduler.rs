@@ -11,7 +11,7 @@ use crate::{AdmittedTransaction, Group, GroupKind, GroupLimits, Sequence};
 /// commit order.
 ///
 /// Pure: the caller admits, asks for groups, and reports commits. A group is closed rather than made
-/// to wait: a transaction that conflicts with a group in flight begins a new one.
+/// to wait: a transaction that conflicts with a near predecessor begins a new one.
 #[derive(Debug)]
 pub struct Scheduler {
     limits: GroupLimits,
@@ -173,7 +173,7 @@ impl Scheduler {
             && let Some(next) = self.waiting.front()
         {
             let dependency = self.dependency(next);
-            if dependency > group.dependency.get() && !self.joins_anyway(&group) {
+            if dependency > group.dependency.get() && !self.may_wait(&group, dependency) {
                 break;
             }
             let Some(next) = self.waiting.pop_front() else { break };
@@ -187,10 +187,14 @@ impl Scheduler {
         true
     }
 
-    /// A group that waits anyway may as well wait for its direct predecessor, while it is small: the
-    /// alternative is a chain of tiny groups.
-    fn joins_anyway(&self, group: &Group) -> bool {
-        group.dependency > self.low_water && group.rows < self.packing.target() / 4
+    /// Whether a group may be made to wait for a later group than it does. A group of its own for the
+    /// transaction would cost another commit; a far predecessor is committed by the time it matters,
+    /// and a group that waits anyway is better not tiny.
+    fn may_wait(&self, group: &Group, dependency: u64) -> bool {
+        let waits = group.dependency > self.low_water;
+        let places = group.sequence.get() - dependency;
+        waits && group.rows < self.packing.target() / 4
+            || self.packing.may_depend(group.rows, places)
     }
 
     /// Whether the front of the queue may join as far as limits go.
