@@ -11,7 +11,7 @@ use csa_provider::test_util::{
 use csa_provider::{EventType, Gtid, GtidSet, Tag, TransactionHeader, Uuid};
 use csa_relaystore::{RelayPosition, RelayedTransaction, TransactionBody};
 use csa_scheduler::{
-    Admission, AdmittedTransaction, GroupCost, GroupLimits, KeyClass, KeyPart, KeyRole, KeySource,
+    Admission, AdmittedTransaction, GroupLimits, KeyClass, KeyPart, KeyRole, KeySource,
     KeySourceError, KeyUse, RowChange, RowChanges, Scheduler, Sequence, TableId, TableKeys,
     TableUse, TransactionKind, UniqueKey,
 };
@@ -122,7 +122,6 @@ fn drain(
     running: &mut std::collections::VecDeque<csa_scheduler::Group>,
     done: &mut Vec<csa_scheduler::Group>,
 ) {
-    let cost = |rows| GroupCost { rows, apply_seconds: 0.002, commit_seconds: 0.001 };
     loop {
         while let Some(group) = scheduler.next_group() {
             running.push_back(group);
@@ -130,7 +129,7 @@ fn drain(
         let next = running.iter().enumerate().min_by_key(|(_, group)| group.sequence);
         let Some((index, _)) = next else { return };
         let Some(group) = running.remove(index) else { return };
-        black_box(scheduler.committed(&group, cost(group.rows)));
+        black_box(scheduler.committed(&group));
         done.push(group);
     }
 }

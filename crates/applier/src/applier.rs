@@ -3,9 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use csa_scheduler::{
-    AdmittedTransaction, Group, GroupCost, GroupKind, GroupLimits, LowWaterMark, Scheduler,
-};
+use csa_scheduler::{AdmittedTransaction, Group, GroupKind, GroupLimits, LowWaterMark, Scheduler};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -75,7 +73,7 @@ struct Workers {
 struct Finished {
     worker: Worker,
     group: Arc<Group>,
-    outcome: Result<GroupCost>,
+    outcome: Result<()>,
 }
 
 impl Workers {
@@ -248,8 +246,7 @@ impl<O: CommitObserver> Applier<O> {
                 GroupKind::Statement => {
                     self.statements.apply(&group).await?;
                     self.turn.committed(group.sequence);
-                    let cost = GroupCost { rows: 0, apply_seconds: 0.0, commit_seconds: 0.0 };
-                    self.committed(&group, cost);
+                    self.committed(&group);
                 }
                 GroupKind::Rows => {
                     let Some(worker) = self.workers.take() else {
@@ -307,15 +304,15 @@ impl<O: CommitObserver> Applier<O> {
         };
         self.workers.put_back(worker);
         match outcome {
-            Ok(cost) => {
-                self.committed(&group, cost);
+            Ok(()) => {
+                self.committed(&group);
                 Ok(())
             }
             Err(error) => {
                 // It failed in its turn: those before it are committed, reported or not.
                 while let Some(Ok(earlier)) = self.workers.running.try_join_next() {
-                    if let Finished { group, outcome: Ok(cost), .. } = earlier {
-                        self.committed(&group, cost);
+                    if let Finished { group, outcome: Ok(()), .. } = earlier {
+                        self.committed(&group);
                     }
                 }
                 Err(error)
@@ -323,8 +320,8 @@ impl<O: CommitObserver> Applier<O> {
         }
     }
 
-    fn committed(&mut self, group: &Group, cost: GroupCost) {
-        let mark = self.scheduler.committed(group, cost);
+    fn committed(&mut self, group: &Group) {
+        let mark = self.scheduler.committed(group);
         self.status.committed(group, mark);
         let (first, last) = group.span();
         debug!(

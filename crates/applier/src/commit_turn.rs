@@ -28,6 +28,11 @@ impl CommitTurn {
         Self { state: Arc::new(Mutex::new(state)) }
     }
 
+    /// Everything up to this group is committed.
+    pub(crate) fn low_water(&self) -> Sequence {
+        Sequence::new(self.state.lock().low_water)
+    }
+
     /// Waits until everything up to `sequence` is committed.
     pub(crate) async fn wait(&self, sequence: Sequence) {
         let waiter = {

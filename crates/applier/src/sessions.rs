@@ -112,7 +112,9 @@ impl Sessions {
         let mut views = running.values().map(|running| &running.view);
         let first = views.next()?;
         let stalled = first.state == SessionState::Applying && first.since.elapsed() >= patience;
-        let parked = views.any(|later| later.state == SessionState::WaitingForTurn);
+        let parked = views.any(|later| {
+            matches!(later.state, SessionState::WaitingForTurn | SessionState::WaitingForDependency)
+        });
         (stalled && parked).then_some((first.sequence, first.connection?))
     }
 

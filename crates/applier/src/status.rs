@@ -46,11 +46,9 @@ pub struct ApplierView {
     pub retries_total: u64,
     /// Groups that gave up their locks to an earlier one.
     pub lock_inversions_total: u64,
-    /// Transactions read and not in a group, groups that wait for another's commit, and rows that
-    /// groups are packed to.
+    /// Transactions read and not in a group, and groups that wait for another's commit.
     pub waiting_transactions: usize,
     pub waiting_groups: usize,
-    pub group_rows: usize,
     /// Why the target can't be reached at the moment.
     pub target_error: Option<String>,
 }
@@ -122,7 +120,6 @@ impl ApplierStatus {
         let mut view = self.view.lock();
         view.oldest_pending_commit_timestamp = scheduler.oldest_commit_timestamp();
         (view.waiting_transactions, view.waiting_groups) = scheduler.waiting();
-        view.group_rows = scheduler.group_rows();
     }
 
     pub(crate) fn started(&self, group: &Group) {

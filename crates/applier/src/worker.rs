@@ -1,10 +1,10 @@
 //! Applies one group in one target transaction, together with its checkpoint row.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use csa_provider::{EventType, GtidSet, TableMap};
-use csa_scheduler::{AdmittedTransaction, Group, GroupCost, Sequence, flattened_events};
+use csa_scheduler::{AdmittedTransaction, Group, Sequence, flattened_events};
 use rand::Rng as _;
 use tracing::{info, warn};
 
@@ -55,7 +55,7 @@ impl Unit {
 
 /// How an attempt ended.
 enum Attempt {
-    Committed(GroupCost),
+    Committed,
     /// Rolled back, so that an earlier group can have its locks.
     Yielded(Sequence),
 }
@@ -80,7 +80,7 @@ impl Worker {
     ///
     /// # Errors
     /// What stops the channel, once everything before the failing transaction is committed.
-    pub(crate) async fn apply(&mut self, group: &Arc<Group>) -> Result<GroupCost> {
+    pub(crate) async fn apply(&mut self, group: &Arc<Group>) -> Result<()> {
         let entered = self.shared.sessions.enter(self.index, group.sequence);
         let unit = Unit {
             group: Arc::clone(group),
@@ -126,7 +126,7 @@ impl Worker {
         group: &Arc<Group>,
         entered: &Entered,
         error: Error,
-    ) -> Result<GroupCost> {
+    ) -> Result<()> {
         let mut executed = self.executed_after(group);
         for transaction in &group.transactions {
             let mut one = GtidSet::new();
@@ -154,16 +154,16 @@ impl Worker {
                 return Err(error);
             }
         }
-        Ok(GroupCost { rows: 0, apply_seconds: 0.0, commit_seconds: 0.0 })
+        Ok(())
     }
 
-    async fn apply_unit(&mut self, unit: &Unit, entered: &Entered) -> Result<GroupCost> {
+    async fn apply_unit(&mut self, unit: &Unit, entered: &Entered) -> Result<()> {
         let mut retries = 0;
         let mut pause = self.options.connect_retry;
         let mut dependency = unit.group.dependency;
         loop {
             let error = match self.attempt(unit, dependency, entered).await {
-                Ok(Attempt::Committed(cost)) => return Ok(cost),
+                Ok(Attempt::Committed) => return Ok(()),
                 Ok(Attempt::Yielded(earlier)) => {
                     dependency = dependency.max(earlier);
                     self.shared.status.yielded();
@@ -188,7 +188,7 @@ impl Worker {
                     tokio::time::sleep(pause).await;
                     pause = (pause * 2).min(self.options.connect_retry_max);
                     if self.is_committed(unit).await? {
-                        return Ok(GroupCost { rows: 0, apply_seconds: 0.0, commit_seconds: 0.0 });
+                        return Ok(());
                     }
                 }
                 _ => return Err(error),
@@ -211,32 +211,44 @@ impl Worker {
         let limit = statement_bytes.min(session.row_image_bytes());
         session.use_format(&format).await?;
         entered.connected(session.id());
-        let mut steps = Steps::of(&unit.group, unit.range, limit).await;
+        let turn = self.shared.turn.clone();
         entered.now(SessionState::WaitingForDependency);
-        self.shared.turn.wait(dependency).await;
+        turn.wait(dependency).await;
+        entered.now(SessionState::Preparing);
+        let mut steps = Steps::of(&unit.group, unit.range, limit, turn.low_water()).await;
         entered.now(SessionState::Applying);
-        let began = Instant::now();
         self.send(unit, &mut steps).await?;
+        if let Some(dependency) = steps.late_dependency {
+            entered.now(SessionState::WaitingForDependency);
+            if let Some(earlier) = or_yield(turn.wait(dependency), entered).await {
+                return Ok(Attempt::Yielded(earlier));
+            }
+            entered.now(SessionState::Applying);
+            self.send_late(&mut steps).await?;
+        }
         // Nothing decoded is held while others have their turn.
         drop(steps);
-        let applied = Instant::now();
         if self.options.preserve_commit_order {
             entered.now(SessionState::WaitingForTurn);
-            tokio::select! {
-                biased;
-                () = self.shared.turn.wait_before(sequence) => {}
-                earlier = entered.yielding.asked() => return Ok(Attempt::Yielded(earlier)),
+            if let Some(earlier) = or_yield(turn.wait_before(sequence), entered).await {
+                return Ok(Attempt::Yielded(earlier));
             }
         }
         entered.now(SessionState::Committing);
-        let committing = Instant::now();
         self.session().await?.run("COMMIT").await?;
         self.shared.status.target_reached();
-        Ok(Attempt::Committed(GroupCost {
-            rows: unit.group.rows,
-            apply_seconds: (applied - began).as_secs_f64(),
-            commit_seconds: committing.elapsed().as_secs_f64(),
-        }))
+        Ok(Attempt::Committed)
+    }
+
+    /// Rows that had to wait for other groups.
+    async fn send_late(&mut self, steps: &mut Steps) -> Result<()> {
+        let session = self.session().await?;
+        while let Some(images) = steps.next_late() {
+            let mut statement = Vec::new();
+            push_binlog(&mut statement, &images);
+            session.run(&statement).await?;
+        }
+        Ok(())
     }
 
     /// BEGIN, the checkpoint row, and every change, in as few packets as they take.
@@ -342,6 +354,15 @@ impl Worker {
         if let Some(session) = self.session.take() {
             session.close().await;
         }
+    }
+}
+
+/// Waits, or is asked to let an earlier group pass.
+async fn or_yield(wait: impl Future<Output = ()>, entered: &Entered) -> Option<Sequence> {
+    tokio::select! {
+        biased;
+        () = wait => None,
+        earlier = entered.yielding.asked() => Some(earlier),
     }
 }
 

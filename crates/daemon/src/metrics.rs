@@ -64,7 +64,7 @@ impl Scrape {
 
     fn gauges(&self, channels: &[ChannelView]) -> Result<()> {
         type Read = fn(&ChannelView) -> Option<u64>;
-        let rows: [(&str, &str, Read); 11] = [
+        let rows: [(&str, &str, Read); 10] = [
             (
                 "csa_backlog_transactions",
                 "Transactions received and not committed on the target.",
@@ -88,11 +88,6 @@ impl Scrape {
                 "csa_scheduler_waiting_groups",
                 "Groups that wait for the commit of another with the same keys.",
                 |v| Some(v.applier.waiting_groups),
-            ),
-            (
-                "csa_scheduler_group_rows",
-                "Rows that groups are packed to while there is a backlog.",
-                |v| Some(v.applier.group_rows),
             ),
             ("csa_scheduler_event_memory_bytes", "Bytes of events in flight.", |v| {
                 Some(v.event_memory.held_bytes)

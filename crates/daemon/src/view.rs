@@ -117,8 +117,6 @@ pub(crate) struct ApplierView {
     /// Transactions read and not in a group, and groups that wait for another's commit.
     pub(crate) waiting_transactions: u64,
     pub(crate) waiting_groups: u64,
-    /// Rows that groups are packed to while there is a backlog.
-    pub(crate) group_rows: u64,
     /// Workers that have a group.
     pub(crate) workers: Vec<WorkerView>,
     pub(crate) applying_transaction: Option<String>,

@@ -55,6 +55,12 @@ pub struct AdmittedTransaction {
 }
 
 impl AdmittedTransaction {
+    /// Whether everything it changes is known by its keys.
+    #[must_use]
+    pub fn is_keyed(&self) -> bool {
+        self.changes.as_ref().is_some_and(|changes| !changes.opaque)
+    }
+
     /// Rows it changes, as far as they were counted.
     #[must_use]
     pub fn rows(&self) -> usize {

@@ -3,24 +3,24 @@ use std::sync::Arc;
 use csa_provider::{FormatDescription, Gtid, GtidSet};
 use csa_relaystore::RelayPosition;
 
-use crate::{AdmittedTransaction, Sequence, TransactionKind};
+use crate::{AdmittedTransaction, KeyMap, Sequence, TransactionKind};
 
 /// How large a group may grow while transactions are waiting.
 #[derive(Debug, Clone, Copy)]
 pub struct GroupLimits {
     /// Source transactions in one target transaction.
     pub transactions: usize,
-    /// Rows they change together; fewer where conflicts make smaller groups faster.
+    /// Rows they change together.
     pub rows: usize,
     /// Bytes of source events in one target transaction; a larger transaction is a group of its own.
     pub bytes: u64,
 }
 
 impl Default for GroupLimits {
-    /// Large enough that a commit's fsync is shared by thousands of rows, small enough that a group's
-    /// locks and its statement (4/3 of the bytes) stay modest.
+    /// Large enough that a commit's fsync is shared by thousands of rows and repeated changes of a row
+    /// meet, small enough that a group's locks and its statement (4/3 of the bytes) stay modest.
     fn default() -> Self {
-        Self { transactions: 4096, rows: 8192, bytes: 4 << 20 }
+        Self { transactions: 4096, rows: 4096, bytes: 4 << 20 }
     }
 }
 
@@ -41,8 +41,11 @@ pub struct Group {
     pub transactions: Vec<AdmittedTransaction>,
     /// Rows they change, as far as they were counted.
     pub rows: usize,
-    /// The group may run once everything up to this one is committed.
+    /// The group may begin once everything up to this one is committed.
     pub dependency: Sequence,
+    /// Keys that an uncommitted group touches too, with that group: rows with these keys come last,
+    /// once everything up to it is committed. The group's other rows need not wait.
+    pub late: KeyMap<u64>,
     /// Everything executed on the target once this group is committed: the checkpoint's set.
     pub executed_after: GtidSet,
 }
@@ -52,6 +55,12 @@ impl Group {
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.transactions.iter().map(|t| t.relayed.event_bytes).sum()
+    }
+
+    /// Whether all of its changes are known by their keys, so that only late ones need to wait.
+    #[must_use]
+    pub fn is_keyed(&self) -> bool {
+        self.transactions.iter().all(AdmittedTransaction::is_keyed)
     }
 
     /// GTIDs of the first and the last transaction.

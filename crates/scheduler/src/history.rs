@@ -58,8 +58,15 @@ pub(crate) struct KeyHistory {
 }
 
 impl KeyHistory {
-    /// The highest uncommitted group that `changes` must wait for, other than `own`; 0 for none.
-    pub(crate) fn dependency(&self, changes: Option<&RowChanges>, own: u64) -> u64 {
+    /// What `changes` would have to wait for in group `own`: the highest uncommitted group that is in
+    /// the way as a whole, 0 for none. Keys of which an uncommitted group is in the way go to `late`
+    /// with that group.
+    pub(crate) fn dependency(
+        &self,
+        changes: Option<&RowChanges>,
+        own: u64,
+        late: &mut KeyMap<u64>,
+    ) -> u64 {
         let mut highest = if self.barrier == own { 0 } else { self.barrier };
         let mut take = |sequence: u64| {
             if sequence != own && sequence > highest {
@@ -89,11 +96,18 @@ impl KeyHistory {
         }
         for key in &changes.keys {
             let number = key.key();
+            let mut highest = 0;
             for uses in [self.young.get(&number), self.old.get(&number)].into_iter().flatten() {
-                take(uses.write);
-                if key.role() != KeyRole::Read {
-                    take(uses.read.other_than(own));
+                if uses.write != own {
+                    highest = highest.max(uses.write);
                 }
+                if key.role() != KeyRole::Read {
+                    highest = highest.max(uses.read.other_than(own));
+                }
+            }
+            if highest > self.low_water {
+                let known = late.entry(number).or_default();
+                *known = highest.max(*known);
             }
         }
         self.uncommitted(highest)

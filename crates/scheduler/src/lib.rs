@@ -8,7 +8,6 @@ mod group;
 mod history;
 mod keys;
 mod memory;
-mod packing;
 mod scheduler;
 mod sequence;
 
@@ -25,6 +24,5 @@ pub use keys::{
     TableKeys, TableLayout, TableUse, UniqueKey, Weights, foreign_key_ranks,
 };
 pub use memory::{EventMemory, EventPermit};
-pub use packing::GroupCost;
 pub use scheduler::Scheduler;
 pub use sequence::Sequence;

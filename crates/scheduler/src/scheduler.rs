@@ -4,14 +4,14 @@ use csa_provider::GtidSet;
 
 use crate::commit_order::{CommitOrder, LowWaterMark};
 use crate::history::KeyHistory;
-use crate::packing::{GroupCost, Packing};
-use crate::{AdmittedTransaction, Group, GroupKind, GroupLimits, Sequence};
+use crate::{AdmittedTransaction, Group, GroupKind, GroupLimits, KeyMap, Sequence};
 
 /// Turns admitted transactions into groups, tells which may run beside each other, and keeps their
 /// commit order.
 ///
-/// Pure: the caller admits, asks for groups, and reports commits. A group is closed rather than made
-/// to wait: a transaction that conflicts with a near predecessor begins a new one.
+/// Pure: the caller admits, asks for groups, and reports commits. Rows that conflict with a group in
+/// flight are named in [`Group::late`] and hold up only themselves. Where that can't be told by keys,
+/// a group is closed rather than made to wait.
 #[derive(Debug)]
 pub struct Scheduler {
     limits: GroupLimits,
@@ -21,11 +21,9 @@ pub struct Scheduler {
     /// Formed and not handed out, in sequence order.
     formed: VecDeque<Group>,
     history: KeyHistory,
-    packing: Packing,
     order: CommitOrder,
-    /// Groups handed out and not committed, and rows in all that are formed and not committed.
+    /// Groups handed out and not committed.
     running: usize,
-    rows_in_flight: usize,
     next: Sequence,
     low_water: Sequence,
     planned: GtidSet,
@@ -34,6 +32,9 @@ pub struct Scheduler {
 
 /// Small groups beside each other only add commits: another one waits until it is full.
 const SMALL_GROUPS_IN_FLIGHT: usize = 2;
+
+/// Full groups that wait here at most.
+const FULL_GROUPS_AHEAD: usize = 4;
 
 impl Scheduler {
     /// `last` is the checkpoint's sequence, `executed` its GTID set.
@@ -46,10 +47,8 @@ impl Scheduler {
             waiting_rows: 0,
             formed: VecDeque::new(),
             history: KeyHistory::default(),
-            packing: Packing::new(limits.rows),
             order: CommitOrder::default(),
             running: 0,
-            rows_in_flight: 0,
             next: last.next(),
             low_water: last,
             planned: executed,
@@ -63,7 +62,6 @@ impl Scheduler {
     /// How many groups may run; takes effect with the next group.
     pub fn set_workers(&mut self, workers: usize) {
         self.workers = workers.max(1);
-        self.packing.set_parallel(self.workers);
     }
 
     /// From now on only groups that are formed already are handed out.
@@ -80,7 +78,7 @@ impl Scheduler {
     /// Whether enough is waiting to fill every worker's next group; more would only hold memory.
     #[must_use]
     pub fn is_full(&self) -> bool {
-        let groups = self.workers + 1;
+        let groups = self.workers.min(FULL_GROUPS_AHEAD) + 1;
         self.waiting.len() >= self.limits.transactions.saturating_mul(groups)
             || self.waiting_rows >= self.limits.rows.saturating_mul(groups)
     }
@@ -94,12 +92,6 @@ impl Scheduler {
     #[must_use]
     pub fn waiting(&self) -> (usize, usize) {
         (self.waiting.len(), self.formed.len())
-    }
-
-    /// Rows that groups are packed to while there is a backlog.
-    #[must_use]
-    pub fn group_rows(&self) -> usize {
-        self.packing.target()
     }
 
     /// The next group for an idle worker, if there is one.
@@ -150,79 +142,75 @@ impl Scheduler {
         if self.closing {
             return false;
         }
-        let small = self.waiting.len() < self.limits.transactions
-            && self.waiting_rows < self.packing.target();
+        let small =
+            self.waiting.len() < self.limits.transactions && self.waiting_rows < self.limits.rows;
         if small && self.running + self.formed.len() >= SMALL_GROUPS_IN_FLIGHT {
             return false;
         }
         let Some(first) = self.waiting.pop_front() else { return false };
         let sequence = self.next;
-        let dependency = self.dependency(&first);
+        let mut late = KeyMap::default();
+        let dependency = self.dependency(&first, &mut late);
         let mut group = Group {
             sequence,
             kind: GroupKind::from(first.kind),
             transactions: Vec::new(),
             rows: 0,
-            dependency: Sequence::default(),
+            dependency: Sequence::new(dependency),
+            late: KeyMap::default(),
             executed_after: GtidSet::new(),
         };
         let mut bytes = 0;
-        self.join(&mut group, first, dependency, &mut bytes);
+        self.join(&mut group, first, &mut bytes);
         while group.kind == GroupKind::Rows
             && self.fits(&group, bytes)
             && let Some(next) = self.waiting.front()
         {
-            let dependency = self.dependency(next);
-            if dependency > group.dependency.get() && !self.may_wait(&group, dependency) {
+            let dependency = Sequence::new(self.dependency(next, &mut late));
+            if dependency > group.dependency && group.dependency <= self.low_water {
+                // It would make all of the group wait.
                 break;
             }
+            group.dependency = group.dependency.max(dependency);
             let Some(next) = self.waiting.pop_front() else { break };
-            self.join(&mut group, next, dependency, &mut bytes);
+            self.join(&mut group, next, &mut bytes);
         }
+        group.late = late;
         group.executed_after = self.planned.clone();
-        self.rows_in_flight += group.rows;
         self.next = sequence.next();
         self.order.started(&group);
         self.formed.push_back(group);
         true
     }
 
-    /// Whether a group may be made to wait for a later group than it does. A group of its own for the
-    /// transaction would cost another commit; a far predecessor is committed by the time it matters,
-    /// and a group that waits anyway is better not tiny.
-    fn may_wait(&self, group: &Group, dependency: u64) -> bool {
-        let waits = group.dependency > self.low_water;
-        let places = group.sequence.get() - dependency;
-        waits && group.rows < self.packing.target() / 4
-            || self.packing.may_depend(group.rows, places)
-    }
-
-    /// Whether the front of the queue may join as far as limits go.
+    /// Whether the front of the queue may join as far as limits and kinds go.
     fn fits(&self, group: &Group, bytes: u64) -> bool {
         let Some(next) = self.waiting.front() else { return false };
         let Some(first) = group.transactions.first() else { return false };
         group.transactions.len() < self.limits.transactions
-            && group.rows + next.rows() <= self.packing.target()
+            && group.rows + next.rows() <= self.limits.rows
             && bytes.saturating_add(next.relayed.event_bytes) <= self.limits.bytes
             && GroupKind::from(next.kind) == GroupKind::Rows
-            && first.changes.is_some() == next.changes.is_some()
             && first.changes.is_some()
+            && next.changes.is_some()
+            && first.is_keyed() == next.is_keyed()
             && next.relayed.format.raw() == first.relayed.format.raw()
     }
 
-    fn dependency(&self, transaction: &AdmittedTransaction) -> u64 {
-        self.history.dependency(transaction.changes.as_ref(), self.next.get())
+    /// The group that a transaction has to wait for as a whole; keys it has to wait for go to `late`.
+    fn dependency(&self, transaction: &AdmittedTransaction, late: &mut KeyMap<u64>) -> u64 {
+        let changes = transaction.changes.as_ref();
+        let own = self.next.get();
+        if transaction.is_keyed() {
+            return self.history.dependency(changes, own, late);
+        }
+        // What is sent as it came can't be sent in another order.
+        let mut all = KeyMap::default();
+        let dependency = self.history.dependency(changes, own, &mut all);
+        all.into_values().fold(dependency, u64::max)
     }
 
-    fn join(
-        &mut self,
-        group: &mut Group,
-        next: AdmittedTransaction,
-        dependency: u64,
-        bytes: &mut u64,
-    ) {
-        self.packing.examined(next.rows(), self.rows_in_flight, dependency > 0);
-        group.dependency = group.dependency.max(Sequence::new(dependency));
+    fn join(&mut self, group: &mut Group, next: AdmittedTransaction, bytes: &mut u64) {
         group.rows += next.rows();
         *bytes += next.relayed.event_bytes;
         self.waiting_rows -= next.rows();
@@ -232,10 +220,8 @@ impl Scheduler {
     }
 
     /// Records that a group is committed on the target; the low-water mark if it moved.
-    pub fn committed(&mut self, group: &Group, cost: GroupCost) -> Option<LowWaterMark> {
+    pub fn committed(&mut self, group: &Group) -> Option<LowWaterMark> {
         self.running = self.running.saturating_sub(1);
-        self.rows_in_flight = self.rows_in_flight.saturating_sub(group.rows);
-        self.packing.measured(cost);
         let mark = self.order.committed(group.sequence)?;
         self.low_water = mark.sequence;
         self.history.forget(mark.sequence.get());

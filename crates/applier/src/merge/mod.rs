@@ -15,22 +15,31 @@ use csa_scheduler::AdmittedTransaction;
 use stage::Stage;
 use writer::StatementWriter;
 
-/// Whether all of a group's changes are understood well enough to be merged.
-pub(crate) fn is_mergeable(transactions: &[AdmittedTransaction]) -> bool {
-    transactions.iter().all(|t| t.changes.as_ref().is_some_and(|changes| !changes.opaque))
+/// A group's net changes, as row images for BINLOG statements.
+#[derive(Debug, Default)]
+pub(crate) struct Merged {
+    pub(crate) free: Vec<Vec<u8>>,
+    /// To be sent behind the others, once the groups in the way are committed.
+    pub(crate) late: Vec<Vec<u8>>,
 }
 
-/// The group's net changes as row images for BINLOG statements of at most about `limit` bytes each.
-pub(crate) fn merge(transactions: &[AdmittedTransaction], limit: usize) -> Vec<Vec<u8>> {
+/// Merges a group's changes into statements of at most about `limit` bytes of row images. Rows that
+/// touch a key of which `is_late` come last, and with them all whose order to them matters.
+pub(crate) fn merge(
+    transactions: &[AdmittedTransaction],
+    limit: usize,
+    is_late: impl Fn(u64) -> bool,
+) -> Merged {
     let rows: usize = transactions.iter().map(AdmittedTransaction::rows).sum();
-    let mut writer = StatementWriter::new(limit);
+    let mut free = StatementWriter::new(limit);
+    let mut late = StatementWriter::new(limit);
     let mut stage = Stage::with_capacity(rows);
     let changes = transactions.iter().filter_map(|transaction| transaction.changes.as_ref());
     for changes in changes {
         for block in &changes.blocks {
             for row in block.rows.0..block.rows.1 {
                 if !stage.take(changes, block, row as usize) {
-                    stage.write(&mut writer);
+                    stage.write(&mut free, &mut late, &is_late);
                     stage.clear();
                     // An empty stage takes anything.
                     stage.take(changes, block, row as usize);
@@ -38,6 +47,6 @@ pub(crate) fn merge(transactions: &[AdmittedTransaction], limit: usize) -> Vec<V
             }
         }
     }
-    stage.write(&mut writer);
-    writer.finish()
+    stage.write(&mut free, &mut late, &is_late);
+    Merged { free: free.finish(), late: late.finish() }
 }

@@ -194,26 +194,73 @@ impl<'a> Stage<'a> {
     }
 
     /// Writes the events of the stage: deletes, updates, writes, each table's together.
-    pub(super) fn write(&self, writer: &mut StatementWriter) {
-        let mut buckets: Vec<Bucket<'_>> = Vec::new();
-        let mut known: HashMap<BucketKey<'_>, usize> = HashMap::new();
-        for entry in &self.entries {
-            if entry.net == Net::Nothing {
+    ///
+    /// In a stage rows have no order but that of their phases, so late ones can be held back. Once
+    /// any is, everything behind the stage is late; and where tables refer to each other the phases
+    /// must not be torn apart.
+    pub(super) fn write(
+        &self,
+        free: &mut StatementWriter,
+        late: &mut StatementWriter,
+        is_late: &impl Fn(u64) -> bool,
+    ) {
+        let all_late = !late.is_empty();
+        let mut flags: Vec<bool> = self.entries.iter().map(|_| all_late).collect();
+        if !all_late {
+            self.mark_late(&mut flags, is_late);
+        }
+        for (writer, wanted) in [(free, false), (late, true)] {
+            let entries = self.entries.iter().zip(&flags);
+            let entries = entries.filter(|(_, late)| **late == wanted).map(|(entry, _)| entry);
+            write_entries(entries, writer);
+        }
+    }
+
+    fn mark_late(&self, flags: &mut [bool], is_late: &impl Fn(u64) -> bool) {
+        let mut related = false;
+        for (&key, holder) in &self.keys {
+            if !is_late(key) {
                 continue;
             }
-            let key = BucketKey::of(entry);
-            let bucket = *known.entry(key).or_insert_with(|| {
-                buckets.push(Bucket { phase: phase(entry), first: entry, images: Vec::new() });
-                buckets.len() - 1
-            });
-            if let Some(bucket) = buckets.get_mut(bucket) {
-                bucket.images.push((entry.before, entry.after));
+            if let Some(entry) = holder.writer.checked_sub(1) {
+                if let Some(flag) = flags.get_mut(entry as usize) {
+                    *flag = true;
+                }
+                related |= self.is_related(entry as usize);
+            }
+            related |= holder.readers != 0;
+        }
+        if related {
+            for (index, flag) in flags.iter_mut().enumerate() {
+                *flag |= self.is_related(index);
             }
         }
-        buckets.sort_by_key(|bucket| bucket.phase);
-        for bucket in &buckets {
-            writer.rows(&bucket.head(), &bucket.images);
+    }
+
+    fn is_related(&self, entry: usize) -> bool {
+        self.entries.get(entry).is_some_and(|entry| entry.block.layout.keys.has_relations)
+    }
+}
+
+fn write_entries<'a>(entries: impl Iterator<Item = &'a Entry<'a>>, writer: &mut StatementWriter) {
+    let mut buckets: Vec<Bucket<'_>> = Vec::new();
+    let mut known: HashMap<BucketKey<'_>, usize> = HashMap::new();
+    for entry in entries {
+        if entry.net == Net::Nothing {
+            continue;
         }
+        let key = BucketKey::of(entry);
+        let bucket = *known.entry(key).or_insert_with(|| {
+            buckets.push(Bucket { phase: phase(entry), first: entry, images: Vec::new() });
+            buckets.len() - 1
+        });
+        if let Some(bucket) = buckets.get_mut(bucket) {
+            bucket.images.push((entry.before, entry.after));
+        }
+    }
+    buckets.sort_by_key(|bucket| bucket.phase);
+    for bucket in &buckets {
+        writer.rows(&bucket.head(), &bucket.images);
     }
 }
 

@@ -18,7 +18,7 @@ use csa_scheduler::{
 };
 use proptest::prelude::*;
 
-use super::{is_mergeable, merge};
+use super::merge;
 
 /// `parent (id PRIMARY KEY, u UNIQUE, v)` and `child (id PRIMARY KEY, p REFERENCES parent (id), v)`.
 type Row = [Option<i32>; 3];
@@ -196,6 +196,13 @@ fn changes_of(statement: &[u8]) -> Vec<Change> {
     changes
 }
 
+/// Whether a change uses one of these keys, as admission sees it.
+fn touches(change: &Change, keys: &[u64]) -> bool {
+    let admitted = Admission::new(Definitions).admit(transaction(1, &[*change]), None, true);
+    let changes = admitted.expect("known").changes.expect("looked at");
+    changes.keys.iter().any(|key| keys.contains(&key.key()))
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
 
@@ -205,6 +212,7 @@ proptest! {
         setup in prop::collection::vec(any::<[u8; 4]>(), 0..30),
         history in prop::collection::vec(prop::collection::vec(any::<[u8; 4]>(), 1..6), 1..20),
         limit in prop_oneof![Just(200_usize), Just(4 << 20)],
+        late in prop_oneof![Just(0_u64), Just(10), Just(50), Just(100)],
     ) {
         let mut start = Model::default();
         for random in setup {
@@ -225,13 +233,24 @@ proptest! {
             }
             admitted.push(admission.admit(transaction(gno, &changes), None, true).expect("known"));
         }
-        prop_assert!(is_mergeable(&admitted));
+        prop_assert!(admitted.iter().all(AdmittedTransaction::is_keyed));
+        let late: Vec<u64> = admitted
+            .iter()
+            .flat_map(|t| t.changes.iter().flat_map(|changes| &changes.keys))
+            .map(|key| key.key())
+            .filter(|key| key % 100 < late)
+            .collect();
+        let merged = merge(&admitted, limit, |key| late.contains(&key));
         let mut target = start;
-        for statement in merge(&admitted, limit) {
-            for change in changes_of(&statement) {
-                if let Err(error) = target.apply(change) {
-                    return Err(TestCaseError::fail(error));
-                }
+        for statement in &merged.free {
+            for change in changes_of(statement) {
+                prop_assert!(!touches(&change, &late), "{change:?} is late");
+                target.apply(change).map_err(TestCaseError::fail)?;
+            }
+        }
+        for statement in &merged.late {
+            for change in changes_of(statement) {
+                target.apply(change).map_err(TestCaseError::fail)?;
             }
         }
         prop_assert_eq!(target, end);
@@ -249,9 +268,9 @@ fn repeated_updates_of_a_row_become_one() {
             admission.admit(transaction(gno, &[change]), None, true).expect("known")
         })
         .collect();
-    let statements = merge(&admitted, 4 << 20);
-    assert_eq!(statements.len(), 1);
-    let changes = changes_of(&statements[0]);
+    let merged = merge(&admitted, 4 << 20, |_| false);
+    assert_eq!((merged.free.len(), merged.late.len()), (1, 0));
+    let changes = changes_of(&merged.free[0]);
     assert_eq!(changes.len(), 1);
     assert_eq!((changes[0].before, changes[0].after), (row(0), row(100)));
 }

@@ -68,6 +68,11 @@ impl StatementWriter {
         }
     }
 
+    /// Nothing was written.
+    pub(super) fn is_empty(&self) -> bool {
+        self.statements.is_empty() && self.rows.is_empty()
+    }
+
     /// Another event might not fit.
     fn is_full(&self) -> bool {
         self.maps.len() + self.rows.len() + self.event_bytes > self.limit

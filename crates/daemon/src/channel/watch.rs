@@ -321,7 +321,6 @@ fn applier(applied: &Applied, phase: Phase, earlier_retries: u64) -> ApplierView
         lock_inversions_total: applied.lock_inversions_total,
         waiting_transactions: applied.waiting_transactions as u64,
         waiting_groups: applied.waiting_groups as u64,
-        group_rows: applied.group_rows as u64,
         workers: applied.sessions.iter().map(worker).collect(),
         applying_transaction: applying.map(|group| group.last.gtid.to_string()),
         applying_transaction_start_apply_timestamp: applying.map(|g| rfc3339_of(g.started)),

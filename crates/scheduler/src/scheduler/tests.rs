@@ -30,9 +30,6 @@ fn admit(relayed: RelayedTransaction) -> crate::Result<AdmittedTransaction> {
     Admission::new(NoTables).admit(relayed, None, true)
 }
 
-pub(super) const NO_COST: GroupCost =
-    GroupCost { rows: 0, apply_seconds: 0.0, commit_seconds: 0.0 };
-
 fn gtid(gno: u64) -> Gtid {
     Gtid { uuid: Uuid::from_bytes([5; 16]), tag: Tag::untagged(), gno }
 }
@@ -117,7 +114,7 @@ fn a_transaction_that_is_alone_leaves_at_once() {
     let group = scheduler.next_group().expect("a group of one");
     assert_eq!((group.sequence, group.transactions.len()), (Sequence::new(8), 1));
     assert_eq!(scheduler.oldest_commit_timestamp(), Some(1));
-    assert!(scheduler.committed(&group, NO_COST).is_some());
+    assert!(scheduler.committed(&group).is_some());
     assert!(scheduler.is_idle());
 }
 
@@ -161,7 +158,7 @@ proptest! {
                 }
             }
             prop_assert_eq!(&group.executed_after, &executed);
-            let mark = scheduler.committed(&group, NO_COST).expect("it was the oldest");
+            let mark = scheduler.committed(&group).expect("it was the oldest");
             prop_assert_eq!(mark.ordinal, next_gno - 1);
         }
         prop_assert_eq!(next_gno - 1, total);
