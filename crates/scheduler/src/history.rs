@@ -3,17 +3,37 @@ use std::collections::HashMap;
 use crate::changes::RowChanges;
 use crate::keys::{KeyMap, KeyRole, TableId, TableUse};
 
-/// The last group that did something, 0 for none.
+/// The last group that wrote (0 for none), and those that read.
 #[derive(Debug, Clone, Copy, Default)]
 struct Uses {
     write: u64,
-    read: u64,
+    read: LastTwo,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
 struct TableUses {
-    rows: u64,
+    rows: LastTwo,
     whole: u64,
+}
+
+/// The last two groups of those that need not wait for each other, 0 for none: the group that is
+/// being formed does not hide the one before it.
+#[derive(Debug, Clone, Copy, Default)]
+struct LastTwo {
+    last: u64,
+    before: u64,
+}
+
+impl LastTwo {
+    fn set(&mut self, sequence: u64) {
+        if sequence != self.last {
+            *self = Self { last: sequence, before: self.last };
+        }
+    }
+
+    const fn other_than(self, own: u64) -> u64 {
+        if self.last == own { self.before } else { self.last }
+    }
 }
 
 /// Which group last touched a key, for groups that are not committed.
@@ -59,7 +79,7 @@ impl KeyHistory {
                 TableUse::Whole(id) => {
                     if let Some(uses) = self.tables.get(id) {
                         take(uses.whole);
-                        take(uses.rows);
+                        take(uses.rows.other_than(own));
                     }
                 }
             }
@@ -69,7 +89,7 @@ impl KeyHistory {
             for uses in [self.young.get(&number), self.old.get(&number)].into_iter().flatten() {
                 take(uses.write);
                 if key.role() != KeyRole::Read {
-                    take(uses.read);
+                    take(uses.read.other_than(own));
                 }
             }
         }
@@ -89,14 +109,14 @@ impl KeyHistory {
         };
         for table in &changes.tables {
             match table {
-                TableUse::Rows(id) => self.tables.entry(*id).or_default().rows = sequence,
+                TableUse::Rows(id) => self.tables.entry(*id).or_default().rows.set(sequence),
                 TableUse::Whole(id) => self.tables.entry(*id).or_default().whole = sequence,
             }
         }
         for key in &changes.keys {
             let uses = self.young.entry(key.key()).or_default();
             match key.role() {
-                KeyRole::Read => uses.read = sequence,
+                KeyRole::Read => uses.read.set(sequence),
                 _ => uses.write = sequence,
             }
         }
@@ -113,5 +133,44 @@ impl KeyHistory {
         if self.last <= low_water {
             self.tables.clear();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::keys::KeyUse;
+
+    fn changes(table: TableUse, keys: &[(u64, KeyRole)]) -> RowChanges {
+        RowChanges {
+            tables: vec![table],
+            keys: keys.iter().map(|&(key, role)| KeyUse::new(key, role)).collect(),
+            ..RowChanges::default()
+        }
+    }
+
+    /// Adds both to group 6, after `earlier` in group 5; what the second waits for.
+    fn dependency(earlier: &RowChanges, first: &RowChanges, second: &RowChanges) -> u64 {
+        let mut history = KeyHistory::default();
+        history.add(Some(earlier), 5);
+        assert_eq!(history.dependency(Some(first), 6), 0);
+        history.add(Some(first), 6);
+        history.dependency(Some(second), 6)
+    }
+
+    #[test]
+    fn a_group_of_readers_does_not_hide_earlier_readers() {
+        let table = TableUse::Rows(TableId(1));
+        let read = changes(table, &[(7, KeyRole::Read)]);
+        let removed = changes(table, &[(7, KeyRole::Removed)]);
+        assert_eq!(dependency(&read, &read, &removed), 5);
+    }
+
+    #[test]
+    fn a_group_that_writes_rows_does_not_hide_earlier_rows() {
+        let table = TableId(1);
+        let rows = |key| changes(TableUse::Rows(table), &[(key, KeyRole::Kept)]);
+        let whole = changes(TableUse::Whole(table), &[]);
+        assert_eq!(dependency(&rows(1), &rows(2), &whole), 5);
     }
 }
