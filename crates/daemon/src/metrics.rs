@@ -90,7 +90,7 @@ impl Scrape {
 
     fn counters(&self, channels: &[ChannelView]) -> Result<()> {
         type Read = fn(&ChannelView) -> u64;
-        let rows: [(&str, &str, Read); 9] = [
+        let rows: [(&str, &str, Read); 10] = [
             ("csa_provider_events_total", "Events received.", |v| {
                 v.connection.received_events_total
             }),
@@ -121,6 +121,11 @@ impl Scrape {
                 "csa_applier_retries_total",
                 "Attempts repeated after a deadlock or lock wait.",
                 |v| v.applier.count_transactions_retries,
+            ),
+            (
+                "csa_applier_lock_inversions_total",
+                "Groups that gave up their locks to an earlier one.",
+                |v| v.applier.lock_inversions_total,
             ),
         ];
         for (name, help, read) in rows {

@@ -112,6 +112,8 @@ pub(crate) struct RelayView {
 pub(crate) struct ApplierView {
     pub(crate) service_state: String,
     pub(crate) count_transactions_retries: u64,
+    /// Groups that gave up their locks to an earlier one.
+    pub(crate) lock_inversions_total: u64,
     pub(crate) applying_transaction: Option<String>,
     pub(crate) applying_transaction_start_apply_timestamp: Option<String>,
     pub(crate) last_applied_transaction: Option<String>,
