@@ -48,6 +48,8 @@ pub struct Applier<O> {
     /// What the stream said last: an error, or its end.
     outcome: Option<Result<()>>,
     pinged: Instant,
+    /// When to look for lock inversions; arrivals must not put it off.
+    look_at: Instant,
 }
 
 impl<O> std::fmt::Debug for Applier<O> {
@@ -174,6 +176,7 @@ impl<O: CommitObserver> Applier<O> {
             batch: Vec::new(),
             outcome: None,
             pinged: Instant::now(),
+            look_at: Instant::now(),
         }
     }
 
@@ -276,8 +279,9 @@ impl<O: CommitObserver> Applier<O> {
             }
             Ok(()) = self.worker_count.changed() => self.resize().await?,
             () = stop.cancelled(), if !stop.is_cancelled() => {}
-            () = tokio::time::sleep(lock_inversion::INTERVAL), if busy => {
+            () = tokio::time::sleep_until(self.look_at.into()), if busy => {
                 self.resolve_lock_inversion().await;
+                self.look_at = Instant::now() + lock_inversion::INTERVAL;
             }
             () = tokio::time::sleep(PING_INTERVAL), if !busy => {}
         }
