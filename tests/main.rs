@@ -3,12 +3,18 @@
 
 #[path = "e2e/bad_input.rs"]
 mod bad_input;
+#[path = "e2e/conflicts.rs"]
+mod conflicts;
 #[path = "e2e/crash.rs"]
 mod crash;
 #[path = "e2e/fencing.rs"]
 mod fencing;
 #[path = "e2e/operation.rs"]
 mod operation;
+#[path = "e2e/parallel.rs"]
+mod parallel;
+#[path = "e2e/relations.rs"]
+mod relations;
 #[path = "e2e/replicate.rs"]
 mod replicate;
 #[path = "e2e/stream_errors.rs"]
