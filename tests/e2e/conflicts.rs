@@ -301,7 +301,7 @@ async fn foreign_keys_in_conflict() {
     let (source, target) = Server::pair(&[], &[]);
     relations::prepare(&source).await;
     let daemon = Daemon::builder(&source, &target).start();
-    relations::move_away(&source).await;
+    relations::move_away(&source, &target, &daemon).await;
     both_ways(&source, &target, &daemon, relations::related).await;
 }
 

@@ -37,16 +37,20 @@ pub(crate) async fn prepare(source: &Server) {
 }
 
 /// A child leaves its parent, which then goes, in row images that don't say which one that was.
-pub(crate) async fn move_away(source: &Server) {
+pub(crate) async fn move_away(source: &Server, target: &Server, daemon: &Daemon) {
     for new in ["2", "NULL"] {
+        source.exec("INSERT INTO f.simple VALUES (1,0),(2,0)").await;
+        source.exec("INSERT INTO f.simple_child VALUES (1,1,0)").await;
+        // Nothing in the group tells of the reference.
+        daemon.wait_drained(source, target, DRAIN).await;
         source
             .exec(&format!(
-                "SET binlog_row_image=MINIMAL; INSERT INTO f.simple VALUES (1,0),(2,0); \
-                 INSERT INTO f.simple_child VALUES (1,1,0); BEGIN; \
-                 UPDATE f.simple_child SET p={new}; DELETE FROM f.simple WHERE id=1; COMMIT; \
-                 DELETE FROM f.simple_child; DELETE FROM f.simple"
+                "SET binlog_row_image=MINIMAL; BEGIN; UPDATE f.simple_child SET p={new}; \
+                 DELETE FROM f.simple WHERE id=1; COMMIT"
             ))
             .await;
+        daemon.wait_drained(source, target, DRAIN).await;
+        source.exec("DELETE FROM f.simple_child; DELETE FROM f.simple").await;
     }
 }
 
