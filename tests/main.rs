@@ -3,6 +3,8 @@
 
 #[path = "e2e/bad_input.rs"]
 mod bad_input;
+#[path = "e2e/conflicts.rs"]
+mod conflicts;
 #[path = "e2e/connect.rs"]
 mod connect;
 #[path = "e2e/crash.rs"]
@@ -11,6 +13,10 @@ mod crash;
 mod fencing;
 #[path = "e2e/operation.rs"]
 mod operation;
+#[path = "e2e/parallel.rs"]
+mod parallel;
+#[path = "e2e/relations.rs"]
+mod relations;
 #[path = "e2e/replicate.rs"]
 mod replicate;
 #[path = "e2e/stream_errors.rs"]

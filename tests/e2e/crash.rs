@@ -13,7 +13,7 @@ fn options() -> LoadOptions {
 }
 
 /// Waits until the daemon has something to lose.
-async fn mid_drain(daemon: &Daemon) -> bool {
+pub(crate) async fn mid_drain(daemon: &Daemon) -> bool {
     let before = std::time::Instant::now();
     while before.elapsed() < Duration::from_secs(10) {
         let view = daemon.try_status().unwrap_or_default();

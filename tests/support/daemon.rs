@@ -383,7 +383,7 @@ impl Daemon {
     }
 }
 
-/// Whether the newest checkpoint covers `wanted`, and the checkpoint.
+/// Whether the channel's checkpoint rows together cover `wanted`, and the rows.
 async fn is_applied(
     conn: &mut Option<Conn>,
     target: &Server,
@@ -394,15 +394,15 @@ async fn is_applied(
         Some(session) => session,
         None => Conn::new(target.opts()).await?,
     };
-    let row: Option<(bool, String)> = session
-        .exec_first(
-            "SELECT GTID_SUBSET(?, gtid_executed), gtid_executed FROM csa.checkpoint \
-             WHERE channel = ? ORDER BY sequence DESC LIMIT 1",
-            (wanted, channel),
-        )
+    // Out of commit order only all of the rows say everything.
+    let rows: Vec<String> = session
+        .exec("SELECT gtid_executed FROM csa.checkpoint WHERE channel = ?", (channel,))
         .await?;
+    let executed = rows.join(",");
+    let applied: Option<bool> =
+        session.exec_first("SELECT GTID_SUBSET(?, ?)", (wanted, &executed)).await?;
     *conn = Some(session);
-    Ok(row.map_or((false, None), |(applied, at)| (applied, Some(at))))
+    Ok((applied == Some(true) && !rows.is_empty(), Some(executed)))
 }
 
 impl Drop for Daemon {

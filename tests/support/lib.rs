@@ -1,6 +1,7 @@
 //! Test support: real MySQL servers in a sandbox, the daemon as a process, load, and the comparison
 //! of two servers. What goes wrong here ends the test: functions panic and say what they were doing.
 
+mod clients;
 mod comparison;
 mod config;
 mod daemon;
@@ -11,6 +12,7 @@ mod tests;
 
 use std::time::{Duration, Instant};
 
+pub use clients::{Clients, MakeTransaction};
 pub use comparison::{Compare, Compared, Difference, compare};
 pub use config::DaemonBuilder;
 pub use daemon::Daemon;

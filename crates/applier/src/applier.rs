@@ -49,6 +49,8 @@ pub struct Applier<O> {
     outcome: Option<Result<()>>,
     pinged: Instant,
     mirrored: Instant,
+    /// When to look for lock inversions; arrivals must not put it off.
+    look_at: Instant,
 }
 
 impl<O> std::fmt::Debug for Applier<O> {
@@ -176,6 +178,7 @@ impl<O: CommitObserver> Applier<O> {
             outcome: None,
             pinged: Instant::now(),
             mirrored: Instant::now(),
+            look_at: Instant::now(),
         }
     }
 
@@ -278,8 +281,9 @@ impl<O: CommitObserver> Applier<O> {
             }
             Ok(()) = self.worker_count.changed() => self.resize().await?,
             () = stop.cancelled(), if !stop.is_cancelled() => {}
-            () = tokio::time::sleep(lock_inversion::INTERVAL), if busy => {
+            () = tokio::time::sleep_until(self.look_at.into()), if busy => {
                 self.resolve_lock_inversion().await;
+                self.look_at = Instant::now() + lock_inversion::INTERVAL;
             }
             () = tokio::time::sleep(MIRROR_INTERVAL), if !busy => {}
         }

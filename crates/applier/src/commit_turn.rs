@@ -50,7 +50,7 @@ impl CommitTurn {
 
     /// Waits until only `sequence` itself is left to commit.
     pub(crate) async fn wait_before(&self, sequence: Sequence) {
-        self.wait(Sequence::new(sequence.get().saturating_sub(1))).await;
+        self.wait(sequence.previous()).await;
     }
 
     /// Records a commit and wakes those who may go on.

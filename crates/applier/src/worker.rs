@@ -220,7 +220,7 @@ impl Worker {
         self.send(unit, &mut steps).await?;
         if let Some(dependency) = steps.late_dependency {
             entered.now(SessionState::WaitingForDependency);
-            if let Some(earlier) = or_yield(turn.wait(dependency), entered).await {
+            if let Some(earlier) = or_yield(&turn, dependency, entered).await {
                 return Ok(Attempt::Yielded(earlier));
             }
             entered.now(SessionState::Applying);
@@ -230,7 +230,7 @@ impl Worker {
         drop(steps);
         if self.options.preserve_commit_order {
             entered.now(SessionState::WaitingForTurn);
-            if let Some(earlier) = or_yield(turn.wait_before(sequence), entered).await {
+            if let Some(earlier) = or_yield(&turn, sequence.previous(), entered).await {
                 return Ok(Attempt::Yielded(earlier));
             }
         }
@@ -358,11 +358,20 @@ impl Worker {
 }
 
 /// Waits, or is asked to let an earlier group pass.
-async fn or_yield(wait: impl Future<Output = ()>, entered: &Entered) -> Option<Sequence> {
-    tokio::select! {
-        biased;
-        () = wait => None,
-        earlier = entered.yielding.asked() => Some(earlier),
+async fn or_yield(turn: &CommitTurn, sequence: Sequence, entered: &Entered) -> Option<Sequence> {
+    let wait = turn.wait(sequence);
+    tokio::pin!(wait);
+    loop {
+        tokio::select! {
+            biased;
+            () = &mut wait => return None,
+            earlier = entered.yielding.asked() => {
+                // It may have got past since it was asked.
+                if earlier > turn.low_water() {
+                    return Some(earlier);
+                }
+            }
+        }
     }
 }
 

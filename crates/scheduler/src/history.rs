@@ -152,3 +152,45 @@ impl KeyHistory {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::keys::KeyUse;
+
+    fn changes(table: TableUse, keys: &[(u64, KeyRole)]) -> RowChanges {
+        RowChanges {
+            tables: vec![table],
+            keys: keys.iter().map(|&(key, role)| KeyUse::new(key, role)).collect(),
+            ..RowChanges::default()
+        }
+    }
+
+    /// Adds both to group 6, after `earlier` in group 5; what the second waits for.
+    fn dependency(earlier: &RowChanges, first: &RowChanges, second: &RowChanges) -> u64 {
+        let mut history = KeyHistory::default();
+        history.add(Some(earlier), 5);
+        let mut late = KeyMap::default();
+        assert_eq!(history.dependency(Some(first), 6, &mut late), 0);
+        assert!(late.is_empty());
+        history.add(Some(first), 6);
+        let whole = history.dependency(Some(second), 6, &mut late);
+        late.into_values().fold(whole, u64::max)
+    }
+
+    #[test]
+    fn a_group_of_readers_does_not_hide_earlier_readers() {
+        let table = TableUse::Rows(TableId(1));
+        let read = changes(table, &[(7, KeyRole::Read)]);
+        let removed = changes(table, &[(7, KeyRole::Removed)]);
+        assert_eq!(dependency(&read, &read, &removed), 5);
+    }
+
+    #[test]
+    fn a_group_that_writes_rows_does_not_hide_earlier_rows() {
+        let table = TableId(1);
+        let rows = |key| changes(TableUse::Rows(table), &[(key, KeyRole::Kept)]);
+        let whole = changes(TableUse::Whole(table), &[]);
+        assert_eq!(dependency(&rows(1), &rows(2), &whole), 5);
+    }
+}

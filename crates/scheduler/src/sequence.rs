@@ -19,6 +19,11 @@ impl Sequence {
     }
 
     #[must_use]
+    pub const fn previous(self) -> Self {
+        Self(self.0.saturating_sub(1))
+    }
+
+    #[must_use]
     pub const fn next(self) -> Self {
         Self(self.0 + 1)
     }

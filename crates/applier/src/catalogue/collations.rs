@@ -32,6 +32,10 @@ const SCRIPTS: [(u32, u32); 9] = [
 ];
 /// With tailoring only what no contraction can make equal to something else in the range.
 const ASCII: [(u32, u32); 1] = [(0x20, 0x7e)];
+/// Parts of names of collations that call ASCII strings of different letters equal ("cscs" and
+/// "ccs" in Hungarian, "ch" and "c" in Lithuanian), or whose single-byte strings are not compared
+/// byte by byte.
+const UNKNOWN: [&str; 3] = ["czech", "_hu_", "lithuanian"];
 
 /// What is known of the server's collations; it does not change while the server runs.
 #[derive(Debug, Default)]
@@ -97,7 +101,7 @@ async fn learn(session: &mut Session, name: &str, facts: &Facts) -> Result<Weigh
     if name == "binary" || name.ends_with("_bin") {
         return Ok(Weights::Bytes);
     }
-    if !(utf8 || facts.single_byte) || name.contains("czech") {
+    if !(utf8 || facts.single_byte) || UNKNOWN.iter().any(|part| name.contains(part)) {
         return Ok(Weights::Unknown);
     }
     let ranges: &[(u32, u32)] = match (utf8, UNTAILORED.contains(&name)) {

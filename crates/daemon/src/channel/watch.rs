@@ -109,6 +109,7 @@ impl Watch {
             earlier.groups_total += ended.groups_total;
             earlier.statements_total += ended.statements_total;
             earlier.retries_total += ended.retries_total;
+            earlier.lock_inversions_total += ended.lock_inversions_total;
             earlier.executed = ended.executed;
             earlier.last_applied = ended.last_applied;
         }
@@ -201,7 +202,7 @@ impl Watch {
                 syncs_total: usage.syncs_total,
                 waiting: usage.waiting,
             },
-            applier: applier(&applied, phase, earlier.retries_total),
+            applier: applier(&applied, phase, &earlier),
             event_memory: EventMemoryView {
                 held_bytes: memory.0,
                 peak_bytes: memory.1,
@@ -311,14 +312,14 @@ fn connection(source: &SourceView, phase: Phase) -> ConnectionView {
     }
 }
 
-fn applier(applied: &Applied, phase: Phase, earlier_retries: u64) -> ApplierView {
+fn applier(applied: &Applied, phase: Phase, earlier: &Applied) -> ApplierView {
     let last = applied.last_applied.as_ref();
     let header = last.map(|group| &group.last);
     let applying = applied.applying.as_ref();
     ApplierView {
         service_state: if phase == Phase::Running { "ON" } else { "OFF" }.to_owned(),
-        count_transactions_retries: earlier_retries + applied.retries_total,
-        lock_inversions_total: applied.lock_inversions_total,
+        count_transactions_retries: earlier.retries_total + applied.retries_total,
+        lock_inversions_total: earlier.lock_inversions_total + applied.lock_inversions_total,
         waiting_transactions: applied.waiting_transactions as u64,
         waiting_groups: applied.waiting_groups as u64,
         workers: applied.sessions.iter().map(worker).collect(),

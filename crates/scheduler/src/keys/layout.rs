@@ -319,8 +319,14 @@ impl Images<'_> {
         keys: &mut Vec<KeyUse>,
     ) -> bool {
         let mut last = None;
-        for image in [self.before, self.after] {
+        let mut left_out = false;
+        for image in [self.before, self.after].into_iter().filter(|image| !image.is_empty()) {
             match self.find(image, parts, value) {
+                // A partial image leaves out what did not change, in both or in the second.
+                Found::Absent if self.kind == RowsKind::Update => left_out = true,
+                Found::Absent | Found::Unknown => return false,
+                // Else what the row referred to before is not known.
+                Found::Key | Found::Null if left_out => return false,
                 Found::Key => {
                     let key = number(value);
                     if last != Some(key) {
@@ -329,8 +335,6 @@ impl Images<'_> {
                     last = Some(key);
                 }
                 Found::Null => {}
-                Found::Absent if self.kind == RowsKind::Update || image.is_empty() => {}
-                Found::Absent | Found::Unknown => return false,
             }
         }
         true

@@ -1,0 +1,309 @@
+//! Groups that run beside each other: what readers of the target see meanwhile, and locks that an
+//! earlier group needs and a later one holds.
+
+use std::time::{Duration, Instant};
+
+use csa_tests::{Clients, Daemon, Server, compare, eventually};
+use mysql_async::Conn;
+use mysql_async::prelude::Queryable as _;
+use rand::Rng as _;
+use rand::rngs::StdRng;
+
+use crate::DRAIN;
+use crate::crash::mid_drain;
+
+const CLIENTS: u32 = 8;
+const ACCOUNTS: u32 = 20;
+/// Of each client.
+const WIDE_ROWS: u32 = 200;
+
+/// A counter and rows of its own, sometimes money of everybody's. Wide rows fill groups early, so a
+/// backlog makes many.
+fn counted(client: u32, random: &mut StdRng) -> Vec<String> {
+    let mut statements = vec![format!("UPDATE p.counter SET n=n+1 WHERE client={client}")];
+    if random.random_bool(0.3) {
+        let from = random.random_range(1..ACCOUNTS);
+        let amount = random.random_range(-9..=9);
+        for (account, change) in [(from, amount), (from + 1, -amount)] {
+            statements
+                .push(format!("UPDATE p.account SET balance=balance+{change} WHERE id={account}"));
+        }
+    }
+    let first = client * WIDE_ROWS + random.random_range(1..WIDE_ROWS - 15);
+    let (last, letter) = (first + 14, random.random_range(65..91));
+    statements.push(format!(
+        "UPDATE p.wide SET c=REPEAT(CHAR({letter}),1000) WHERE id BETWEEN {first} AND {last}"
+    ));
+    statements
+}
+
+async fn prepare_counted(source: &Server) {
+    let numbers =
+        "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n WHERE i<1600) SELECT";
+    for statement in [
+        "CREATE DATABASE p".to_owned(),
+        "CREATE TABLE p.counter (client INT PRIMARY KEY, n BIGINT NOT NULL)".to_owned(),
+        "CREATE TABLE p.account (id INT PRIMARY KEY, balance INT NOT NULL)".to_owned(),
+        "CREATE TABLE p.wide (id INT PRIMARY KEY, c VARCHAR(1000) NOT NULL)".to_owned(),
+        "SET GLOBAL cte_max_recursion_depth=10000".to_owned(),
+        format!("INSERT INTO p.counter {numbers} i-1, 0 FROM n WHERE i<={CLIENTS}"),
+        format!("INSERT INTO p.account {numbers} i, 1000 FROM n WHERE i<={ACCOUNTS}"),
+        format!("INSERT INTO p.wide {numbers} i, '' FROM n WHERE i<={}", CLIENTS * WIDE_ROWS),
+    ] {
+        source.exec(&statement).await;
+    }
+}
+
+/// The clients in the order of their commits, as the source's binary log has them.
+async fn commits_of(source: &Server) -> Vec<usize> {
+    let mut conn = source.conn().await;
+    let files: Vec<mysql_async::Row> = conn.query("SHOW BINARY LOGS").await.expect("a list");
+    let mut clients = Vec::new();
+    for file in files {
+        let file: String = file.get(0).expect("a name");
+        let events: Vec<mysql_async::Row> =
+            conn.query(format!("SHOW BINLOG EVENTS IN '{file}'")).await.expect("events");
+        let texts = events.iter().filter_map(|event| event.get::<String, _>("Info"));
+        clients.extend(texts.filter_map(|text| {
+            text.strip_prefix("# UPDATE p.counter SET n=n+1 WHERE client=")?.parse::<usize>().ok()
+        }));
+    }
+    clients
+}
+
+/// What one snapshot of the target says: the counters by client, and all the money.
+async fn snapshot(conn: &mut Conn) -> (Vec<u64>, i64) {
+    conn.query_drop("START TRANSACTION WITH CONSISTENT SNAPSHOT").await.expect("begins");
+    let counters = conn.query("SELECT n FROM p.counter ORDER BY client").await.expect("counters");
+    let money = conn.query_first("SELECT CAST(SUM(balance) AS SIGNED) FROM p.account").await;
+    conn.query_drop("COMMIT").await.expect("commits");
+    (counters, money.expect("a sum").expect("a row"))
+}
+
+/// Whether the counters are those after some first part of the commits.
+fn is_prefix(commits: &[usize], counters: &[u64]) -> bool {
+    let len = counters.iter().sum::<u64>() as usize;
+    let mut counted = vec![0; counters.len()];
+    for &client in commits.iter().take(len) {
+        counted[client] += 1;
+    }
+    counted == counters
+}
+
+#[test]
+fn a_state_with_a_hole_is_no_prefix() {
+    let commits = [0, 1, 0, 1, 1];
+    assert!(is_prefix(&commits, &[0, 0]) && is_prefix(&commits, &[2, 1]));
+    assert!(is_prefix(&commits, &[2, 3]));
+    assert!(!is_prefix(&commits, &[1, 2]) && !is_prefix(&commits, &[0, 1]));
+    assert!(!is_prefix(&commits, &[3, 3]));
+}
+
+/// Drains a backlog with the daemon killed in between; every state of the target that was seen.
+async fn states_of_a_drain(source: &Server, target: &Server) -> Vec<Vec<u64>> {
+    let daemon = Daemon::builder(source, target).set("applier.worker_count", 8).start();
+    prepare_counted(source).await;
+    daemon.wait_drained(source, target, DRAIN).await;
+    daemon.kill9();
+    let session = |_| "SET binlog_rows_query_log_events=ON";
+    let committed =
+        Clients::run(source, CLIENTS, session, counted, Duration::from_millis(3500)).await;
+    let mut conn = target.conn().await;
+    let mut states = vec![vec![0; CLIENTS as usize]];
+    daemon.start_again();
+    let started = Instant::now();
+    let mut killed = false;
+    loop {
+        let (counters, money) = snapshot(&mut conn).await;
+        assert_eq!(money, 1000 * i64::from(ACCOUNTS));
+        let applied: u64 = counters.iter().sum();
+        if states.last() != Some(&counters) {
+            states.push(counters);
+        }
+        if applied == committed {
+            break;
+        }
+        if !killed && applied > committed / 3 {
+            assert!(mid_drain(&daemon).await, "nothing left to lose\n{}", daemon.log_tail());
+            daemon.kill9();
+            daemon.start_again();
+            killed = true;
+        }
+        assert!(started.elapsed() < DRAIN, "{applied} of {committed}\n{}", daemon.log_tail());
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    daemon.wait_drained(source, target, DRAIN).await;
+    compare(source, target).await;
+    states
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_state_of_the_target_was_one_of_the_source() {
+    let (source, target) = Server::pair(&[], &[]);
+    let states = states_of_a_drain(&source, &target).await;
+    let commits = commits_of(&source).await;
+    assert!(states.len() > 8, "too few states seen: {states:?}");
+    for state in &states {
+        assert!(is_prefix(&commits, state), "{state:?} is no prefix");
+    }
+    for pair in states.windows(2) {
+        let grows = pair[0].iter().zip(&pair[1]).all(|(earlier, later)| earlier <= later);
+        assert!(grows, "{pair:?}");
+    }
+    println!("{} states of {} commits", states.len(), commits.len());
+}
+
+/// The daemon's own lock wait timeout on the target is ten times this.
+const LET_PASS_WITHIN: Duration = Duration::from_secs(1);
+
+/// A target on which a test session holds a row that the first group needs, so that later groups are
+/// applied before it.
+struct Inversion {
+    source: Server,
+    target: Server,
+    daemon: Daemon,
+    holder: Conn,
+}
+
+impl Inversion {
+    async fn start() -> Self {
+        let (source, target) = Server::pair(&[], &[]);
+        source.exec("CREATE DATABASE i").await;
+        for statement in [
+            "CREATE TABLE i.held (id INT PRIMARY KEY, v INT)",
+            "CREATE TABLE i.t (id INT PRIMARY KEY, u INT UNIQUE)",
+            "CREATE TABLE i.second (id INT PRIMARY KEY, u INT UNIQUE)",
+            "CREATE TABLE i.other (id INT PRIMARY KEY AUTO_INCREMENT, v INT)",
+            "INSERT INTO i.held VALUES (1,0)",
+            "INSERT INTO i.t VALUES (1,10),(2,20)",
+            "INSERT INTO i.second VALUES (1,10),(2,20)",
+        ] {
+            source.exec(statement).await;
+        }
+        let daemon = Daemon::builder(&source, &target).start();
+        daemon.wait_drained(&source, &target, DRAIN).await;
+        let mut holder = target.conn().await;
+        holder.query_drop("BEGIN").await.expect("begins");
+        holder.query_drop("SELECT * FROM i.held FOR UPDATE").await.expect("locks");
+        Self { source, target, daemon, holder }
+    }
+
+    /// The first group: waits for the held row, then needs a gap in the index of `t`.
+    async fn first_group(&self) {
+        self.transaction("UPDATE i.held SET v=1; INSERT INTO i.t VALUES (3,15)").await;
+        self.lock_waits(1).await;
+    }
+
+    async fn transaction(&self, statements: &str) {
+        self.source.exec(&format!("BEGIN; {statements}; COMMIT")).await;
+    }
+
+    /// Waits until so many sessions of the target wait for a lock.
+    async fn lock_waits(&self, count: u64) {
+        let query = "SELECT COUNT(DISTINCT REQUESTING_THREAD_ID) \
+                     FROM performance_schema.data_lock_waits";
+        eventually("a group waits for a lock", Duration::from_secs(20), async || {
+            self.target.value::<u64>(query).await == count
+        })
+        .await;
+    }
+
+    /// Waits until a later group has the gaps around the index entry that it put back.
+    async fn gap_taken(&self, table: &str) {
+        let query = format!(
+            "SELECT COUNT(*) FROM performance_schema.data_locks WHERE OBJECT_SCHEMA='i' AND \
+             OBJECT_NAME='{table}' AND INDEX_NAME='u' AND LOCK_MODE LIKE 'S%' AND LOCK_STATUS='GRANTED'"
+        );
+        eventually("a gap is locked", Duration::from_secs(20), async || {
+            self.target.value::<u64>(&query).await > 0
+        })
+        .await;
+        // Its last statement ends, and it is parked.
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+
+    /// Lets the first group go on, into the later groups' locks.
+    async fn release(&mut self) {
+        let inversions = self.inversions();
+        self.holder.query_drop("ROLLBACK").await.expect("releases");
+        let released = Instant::now();
+        let mut reader = self.target.conn().await;
+        let arrived = "SELECT COUNT(*) FROM i.t WHERE id=3";
+        while reader.query_first::<u64, _>(arrived).await.expect("a count") != Some(1) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            assert!(released.elapsed() < DRAIN, "{}", self.daemon.log_tail());
+        }
+        let took = released.elapsed();
+        println!("let pass within {took:?}");
+        assert!(took < LET_PASS_WITHIN, "{took:?}\n{}", self.daemon.log_tail());
+        assert!(self.inversions() > inversions, "no group let go\n{}", self.daemon.log_tail());
+    }
+
+    fn inversions(&self) -> u64 {
+        let view = &self.daemon.status()["channels"][0]["applier"];
+        view["lock_inversions_total"].as_u64().expect("a number")
+    }
+
+    async fn ends_equal(self) {
+        self.daemon.wait_drained(&self.source, &self.target, DRAIN).await;
+        compare(&self.source, &self.target).await;
+        let metrics = self.daemon.metrics();
+        let retries = "csa_applier_retries_total{channel=\"test\"} 0";
+        assert!(metrics.contains(retries), "a lock wait timed out\n{metrics}");
+    }
+}
+
+/// Puts an index entry back under another primary key: that locks the gaps on both of its sides.
+fn put_back(table: &str) -> String {
+    format!("DELETE FROM i.{table} WHERE id=1; INSERT INTO i.{table} VALUES (4,10)")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_later_group_lets_an_earlier_one_pass() {
+    let mut inversion = Inversion::start().await;
+    inversion.first_group().await;
+    inversion.transaction(&put_back("t")).await;
+    inversion.gap_taken("t").await;
+    inversion.release().await;
+    inversion.ends_equal().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_later_group_lets_an_earlier_one_pass_while_more_arrives() {
+    let mut inversion = Inversion::start().await;
+    inversion.first_group().await;
+    inversion.transaction(&put_back("t")).await;
+    inversion.gap_taken("t").await;
+    let trickle = |_, _: &mut StdRng| {
+        std::thread::sleep(Duration::from_millis(3));
+        vec!["INSERT INTO i.other (v) VALUES (1)".to_owned()]
+    };
+    let clients = Clients::start(&inversion.source, 1, |_| "DO 1", trickle);
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    inversion.release().await;
+    assert!(clients.stop().await > 20, "more arrived");
+    inversion.ends_equal().await;
+}
+
+/// The group that holds the lock waits itself, for one that is parked.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_chain_of_later_groups_lets_an_earlier_one_pass() {
+    let mut inversion = Inversion::start().await;
+    inversion.first_group().await;
+    inversion.transaction(&put_back("second")).await;
+    inversion.gap_taken("second").await;
+    // Only a group that is full runs beside two others.
+    let numbers =
+        "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n WHERE i<9000) SELECT";
+    inversion
+        .transaction(&format!(
+            "SET cte_max_recursion_depth=10000; {}; INSERT INTO i.second VALUES (3,15); \
+             INSERT INTO i.other (v) {numbers} i FROM n",
+            put_back("t")
+        ))
+        .await;
+    inversion.gap_taken("t").await;
+    inversion.lock_waits(2).await;
+    inversion.release().await;
+    inversion.ends_equal().await;
+}
