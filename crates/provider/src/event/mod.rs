@@ -13,6 +13,8 @@ mod rows;
 mod table_map;
 
 #[cfg(test)]
+mod rows_tests;
+#[cfg(test)]
 mod tests;
 
 pub use column::ColumnType;

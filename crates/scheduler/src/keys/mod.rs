@@ -12,3 +12,6 @@ pub use layout::{TableLayout, TableUse};
 pub use table_keys::{
     ForeignKey, KeyClass, KeyPart, TableId, TableKeys, UniqueKey, foreign_key_ranks,
 };
+
+#[cfg(test)]
+mod tests;
