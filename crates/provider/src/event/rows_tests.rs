@@ -1,0 +1,128 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::test_util::{int_image, int_table_map, rows_event};
+
+/// A table map of `d.t` with these type codes and metadata.
+fn columns(codes: &[u8], metadata: &[u8], optional: &[u8]) -> Result<Vec<Column>, EventError> {
+    let mut body = vec![1, 0, 0, 0, 0, 0, 1, 0, 1, b'd', 0, 1, b't', 0];
+    body.push(u8::try_from(codes.len()).unwrap());
+    body.extend(codes);
+    body.push(u8::try_from(metadata.len()).unwrap());
+    body.extend(metadata);
+    body.extend(vec![0xff; codes.len().div_ceil(8)]);
+    body.extend(optional);
+    TableMap::parse(&body).unwrap().columns()
+}
+
+/// Bytes of one value at the start of `bytes`.
+fn value_len(code: u8, metadata: &[u8], bytes: &[u8]) -> usize {
+    let columns = columns(&[code], metadata, &[]).unwrap();
+    let image = [&[0], bytes].concat();
+    scan_image(&columns, &[1], &image, &[], |_, _| {}).unwrap() - 1
+}
+
+/// Lengths after `calc_field_size` of the server's binary log library.
+#[test]
+fn every_type_has_its_length() {
+    let bytes = [3_u8; 300];
+    for (code, metadata, len) in [
+        (1, &[][..], 1),       // TINYINT
+        (2, &[], 2),           // SMALLINT
+        (9, &[], 3),           // MEDIUMINT
+        (3, &[], 4),           // INT
+        (8, &[], 8),           // BIGINT
+        (13, &[], 1),          // YEAR
+        (4, &[4], 4),          // FLOAT
+        (5, &[8], 8),          // DOUBLE
+        (246, &[10, 2], 5),    // DECIMAL(10,2): 8 digits in 4 bytes, 2 in 1
+        (246, &[65, 30], 30),  // DECIMAL(65,30): 16+14 with 35 and 30 digits
+        (10, &[], 3),          // DATE
+        (17, &[0], 4),         // TIMESTAMP
+        (17, &[6], 7),         // TIMESTAMP(6)
+        (18, &[3], 7),         // DATETIME(3)
+        (19, &[2], 4),         // TIME(2)
+        (15, &[10, 0], 4),     // VARCHAR of 10 bytes: a length of one byte, here 3
+        (254, &[0xfe, 30], 4), // CHAR of 30 bytes
+        (254, &[0xf7, 1], 1),  // ENUM
+        (254, &[0xf8, 8], 8),  // SET of 64
+        (16, &[0, 8], 8),      // BIT(64)
+        (16, &[1, 1], 2),      // BIT(9)
+        (252, &[1], 4),        // TINYBLOB
+    ] {
+        assert_eq!(value_len(code, metadata, &bytes), len, "type {code} {metadata:?}");
+    }
+    // Lengths of more than one byte.
+    let long = [&[2, 1][..], &[7; 300]].concat();
+    assert_eq!(value_len(15, &[0, 4], &long), 2 + 258, "VARCHAR of 1024 bytes");
+    assert_eq!(value_len(254, &[0xee, 0], &long), 2 + 258, "CHAR of 256 bytes");
+    let json = [&[5, 0, 0, 0][..], &[7; 10]].concat();
+    assert_eq!(value_len(245, &[4], &json), 9, "JSON");
+    assert_eq!(value_len(242, &[4], &json), 9, "VECTOR");
+    assert_eq!(value_len(255, &[4], &json), 9, "GEOMETRY");
+    assert!(columns(&[20], &[], &[]).is_err(), "a type of no row image");
+}
+
+#[test]
+fn collations_follow_their_columns() {
+    // INT, VARCHAR, TEXT, ENUM, CHAR; the charset field names the three character columns.
+    let codes = [3, 15, 252, 254, 254];
+    let metadata = [10, 0, 2, 0xf7, 1, 0xfe, 30];
+    let own = [3, 5, 46, 252, 255, 0, 8];
+    let collations = |optional: &[u8]| {
+        let columns = columns(&codes, &metadata, optional).unwrap();
+        columns.iter().map(|column| column.collation).collect::<Vec<_>>()
+    };
+    assert_eq!(collations(&own), [None, Some(46), Some(255), None, Some(8)]);
+    // A default of 46, the second character column 63.
+    assert_eq!(collations(&[2, 3, 46, 1, 63]), [None, Some(46), Some(63), None, Some(46)]);
+    assert_eq!(collations(&[]), [None; 5]);
+}
+
+#[test]
+fn nulls_and_left_out_columns_are_told_apart() {
+    let map = int_table_map(1, "d", "t", 3);
+    let columns = TableMap::parse(map.body()).unwrap().columns().unwrap();
+    let mut found = Vec::new();
+    let image = int_image(&[None, Some(5)]);
+    let end = scan_image(&columns, &[0b101], &image, &[0, 1, 2], |_, value| found.push(value));
+    assert_eq!(end.unwrap(), image.len());
+    assert_eq!(found, [Value::Null, Value::Absent, Value::At(1..5)]);
+}
+
+proptest! {
+    /// Any bytes are an error or an image within them.
+    #[test]
+    fn no_bytes_break_the_parsers(
+        body in prop::collection::vec(any::<u8>(), 0..200),
+        flip in any::<prop::sample::Index>(),
+        with in 1_u8..,
+    ) {
+        let scan = |columns: &[Column], event: &RowsEvent<'_>| {
+            let mut rest = event.images;
+            while !rest.is_empty() {
+                let bitmap = if event.kind == RowsKind::Write { event.after } else { event.before };
+                match scan_image(columns, bitmap, rest, &[0, 2], |_, _| {}) {
+                    Ok(end) if end > 0 => rest = &rest[end..],
+                    _ => break,
+                }
+            }
+        };
+        let _ = TableMap::parse(&body).and_then(|map| map.columns());
+        // A well-formed pair with one byte changed, and with random bytes behind it.
+        let mut map = int_table_map(1, "d", "t", 3).body().to_vec();
+        map.extend(&body);
+        let at = flip.index(map.len());
+        map[at] ^= with;
+        let images = [int_image(&[Some(1), None, Some(3)]), body].concat();
+        let mut rows = rows_event(EventType::WRITE_ROWS, 1, 3, &images).body().to_vec();
+        let at = flip.index(rows.len());
+        rows[at] ^= with;
+        let columns = TableMap::parse(&map).and_then(|map| map.columns()).unwrap_or_default();
+        for event_type in [EventType::WRITE_ROWS, EventType::UPDATE_ROWS, EventType::DELETE_ROWS] {
+            if let Ok(Some(event)) = RowsEvent::parse(event_type, &rows) {
+                scan(&columns, &event);
+            }
+        }
+    }
+}
