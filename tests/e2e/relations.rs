@@ -24,8 +24,10 @@ pub(crate) async fn prepare(source: &Server) {
         "below_gone (id INT PRIMARY KEY, p INT, v INT, FOREIGN KEY (p) REFERENCES gone (id) \
          ON DELETE CASCADE)",
         "below_firm (id INT PRIMARY KEY, p INT, v INT, FOREIGN KEY (p) REFERENCES firm (id))",
-        "tree (id INT PRIMARY KEY, p INT, v INT, FOREIGN KEY (p) REFERENCES tree (id) \
-         ON DELETE CASCADE)",
+        // No cycles: MySQL 9.7 logs a row that a cascade comes back to twice, and no replica of it,
+        // MySQL's own included, finds the row the second time.
+        "tree (id INT PRIMARY KEY, p INT, v INT, CHECK (p < id), FOREIGN KEY (p) \
+         REFERENCES tree (id) ON DELETE CASCADE)",
         "simple (id INT PRIMARY KEY, v INT)",
         "simple_child (id INT PRIMARY KEY, p INT, v INT, FOREIGN KEY (p) REFERENCES simple (id))",
     ] {
