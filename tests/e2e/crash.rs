@@ -46,6 +46,11 @@ async fn the_daemon_killed_twenty_times_in_the_middle_of_a_drain() {
         // DDL is exactly once by other means than rows.
         source.exec(&format!("CREATE TABLE sbtest.made_{kill} (id INT PRIMARY KEY)")).await;
         source.exec(&format!("ALTER TABLE sbtest.sbtest1 ADD COLUMN added_{kill} INT")).await;
+        source
+            .exec(&format!(
+                "CREATE TABLE sbtest.copied_{kill} (PRIMARY KEY (id)) SELECT * FROM sbtest.sbtest2"
+            ))
+            .await;
         daemon.start_again();
     }
     let report = load.stop().await;

@@ -17,6 +17,10 @@ pub(super) enum Profile {
     Nologs,
     /// As default, but the source compresses its transactions.
     Compressed,
+    /// As default, but csa-daemon commits each transaction by itself, under the source's GTID.
+    OneToOne,
+    /// As relaxed, but csa-daemon commits each transaction by itself, under the source's GTID.
+    OneToOneRelaxed,
 }
 
 /// What a COMMIT waits for.
@@ -62,7 +66,7 @@ impl Profile {
     /// Of both targets.
     pub(super) fn durability(self) -> Durability {
         match self {
-            Self::Relaxed => Durability::RELAXED,
+            Self::Relaxed | Self::OneToOneRelaxed => Durability::RELAXED,
             _ => Durability::FULL,
         }
     }
@@ -80,6 +84,9 @@ impl Profile {
     pub(super) fn daemon_keys(self) -> &'static [(&'static str, &'static str)] {
         match self {
             Self::Mirror => &[("applier.target_gtids", "mirror")],
+            Self::OneToOne | Self::OneToOneRelaxed => {
+                &[("applier.commit", "one-to-one"), ("applier.target_gtids", "source")]
+            }
             _ => &[],
         }
     }

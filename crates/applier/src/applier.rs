@@ -29,7 +29,7 @@ pub trait CommitObserver: Send {
 /// The idle control session is asked for a sign of life this often.
 const PING_INTERVAL: Duration = Duration::from_secs(5);
 /// How often the target's GTIDs are brought level where they follow the source's.
-const MIRROR_INTERVAL: Duration = Duration::from_secs(1);
+const LEVEL_INTERVAL: Duration = Duration::from_secs(1);
 /// Transactions taken from the stream at once.
 const ADMIT_BATCH: usize = 256;
 
@@ -48,7 +48,7 @@ pub struct Applier<O> {
     /// What the stream said last: an error, or its end.
     outcome: Option<Result<()>>,
     pinged: Instant,
-    mirrored: Instant,
+    levelled: Instant,
     /// When to look for lock inversions; arrivals must not put it off.
     look_at: Instant,
 }
@@ -177,7 +177,7 @@ impl<O: CommitObserver> Applier<O> {
             batch: Vec::new(),
             outcome: None,
             pinged: Instant::now(),
-            mirrored: Instant::now(),
+            levelled: Instant::now(),
             look_at: Instant::now(),
         }
     }
@@ -195,7 +195,11 @@ impl<O: CommitObserver> Applier<O> {
             () = gone_while_stopping(&stop, &status) => return Ok(()),
         };
         self.workers.close().await;
-        self.mirror().await;
+        if !status.is_target_lost()
+            && let Err(error) = self.statements.level().await
+        {
+            warn!(%error, "the target's gtid_executed and the checkpoint differ until the next start");
+        }
         self.statements.close().await;
         outcome
     }
@@ -247,6 +251,7 @@ impl<O: CommitObserver> Applier<O> {
             self.status.started(&group);
             match group.kind {
                 GroupKind::Statement => {
+                    let group = Arc::new(group);
                     self.statements.apply(&group).await?;
                     self.turn.committed(group.sequence);
                     self.committed(&group);
@@ -285,11 +290,11 @@ impl<O: CommitObserver> Applier<O> {
                 self.resolve_lock_inversion().await;
                 self.look_at = Instant::now() + lock_inversion::INTERVAL;
             }
-            () = tokio::time::sleep(MIRROR_INTERVAL), if !busy => {}
+            () = tokio::time::sleep(LEVEL_INTERVAL), if !busy => {}
         }
-        if self.mirrored.elapsed() >= MIRROR_INTERVAL {
-            self.mirrored = Instant::now();
-            self.mirror().await;
+        if self.levelled.elapsed() >= LEVEL_INTERVAL {
+            self.levelled = Instant::now();
+            self.level().await?;
         }
         if self.pinged.elapsed() >= PING_INTERVAL {
             self.pinged = Instant::now();
@@ -349,9 +354,16 @@ impl<O: CommitObserver> Applier<O> {
         Ok(())
     }
 
-    async fn mirror(&mut self) {
-        if let Err(error) = self.statements.mirror().await {
-            warn!(%error, "the target's gtid_executed can't follow the source's, trying again");
+    async fn level(&mut self) -> Result<()> {
+        match self.statements.level().await {
+            Err(error) if error.class() == ErrorClass::Unavailable => {
+                self.statements.keep_alive().await
+            }
+            Err(error) if is_passing(&error) => {
+                warn!(%error, "the target's gtid_executed and the checkpoint differ, trying again");
+                Ok(())
+            }
+            other => other,
         }
     }
 

@@ -57,9 +57,73 @@ pub(crate) fn update(
     )
 }
 
+/// The row that tells others how far a channel is whose truth is the target's `gtid_executed`; no
+/// worker has this number.
+pub(crate) const PROGRESS: u16 = u16::MAX;
+
+/// Holds a worker's checkpoint row until the end of the transaction and changes nothing, so nothing is
+/// logged; matches no row once another daemon took over.
+pub(crate) fn hold(channel: &str, worker: u16, epoch: u64) -> String {
+    format!(
+        "UPDATE csa.checkpoint SET epoch=epoch WHERE channel={} AND worker={worker} \
+         AND epoch={epoch}",
+        quote(channel)
+    )
+}
+
 /// Creates the table if it is missing.
 pub(crate) async fn create(session: &mut Session) -> Result<()> {
     for statement in CREATE {
+        session.run(statement).await?;
+    }
+    Ok(())
+}
+
+/// Makes sure of the row that tells others how far the channel is.
+pub(crate) async fn keep_progress(
+    session: &mut Session,
+    channel: &str,
+    checkpoint: &Checkpoint,
+) -> Result<()> {
+    let Checkpoint { sequence, executed, epoch } = checkpoint;
+    let channel = quote(channel);
+    let values =
+        format!("sequence={sequence},gtid_executed='{executed}',epoch={epoch},updated_at=NOW(6)");
+    session
+        .run(format!(
+            "INSERT INTO csa.checkpoint SET channel={channel},worker={PROGRESS},{values} \
+             ON DUPLICATE KEY UPDATE {values}"
+        ))
+        .await
+        .map(drop)
+}
+
+/// Whether the channel's truth was the target's `gtid_executed` when it last ran.
+pub(crate) async fn has_progress(session: &mut Session, channel: &str) -> Result<bool> {
+    let query = format!(
+        "SELECT COUNT(*) FROM csa.checkpoint WHERE channel={} AND worker={PROGRESS}",
+        quote(channel)
+    );
+    let found: Vec<u64> = session.rows(&query).await?;
+    Ok(found.first().is_some_and(|&count| count > 0))
+}
+
+/// From now on the workers' rows are the truth again: `checkpoint` is what they have to say.
+pub(crate) async fn drop_progress(
+    session: &mut Session,
+    channel: &str,
+    checkpoint: &Checkpoint,
+) -> Result<()> {
+    let Checkpoint { sequence, executed, epoch } = checkpoint;
+    for statement in [
+        "BEGIN".to_owned(),
+        update(channel, 0, *epoch, *sequence, executed),
+        format!(
+            "DELETE FROM csa.checkpoint WHERE channel={} AND worker={PROGRESS}",
+            quote(channel)
+        ),
+        "COMMIT".to_owned(),
+    ] {
         session.run(statement).await?;
     }
     Ok(())

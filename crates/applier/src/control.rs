@@ -8,7 +8,7 @@ use csa_scheduler::Sequence;
 use tracing::info;
 
 use crate::checkpoint::{self, Checkpoint, StartFrom};
-use crate::options::TargetOptions;
+use crate::options::{TargetGtids, TargetOptions};
 use crate::session::Session;
 use crate::sql::quote;
 use crate::{Error, ErrorClass, Result};
@@ -38,18 +38,34 @@ impl ControlSession {
         start: &StartFrom,
         source_executed: Option<&GtidSet>,
     ) -> Result<Self> {
-        let mut session = Session::connect(target).await?;
+        let mut session = connect(target).await?;
         lock(&mut session, channel).await?;
         // Read before our own table adds to it.
         let provisioned = target_executed(&mut session).await?;
         checkpoint::create(&mut session).await?;
         let known = checkpoint::read(&mut session, channel, false).await?;
+        let is_first = known.is_none();
         let base = match known {
             Some(found) => found,
             None => first_checkpoint(channel, start, source_executed, provisioned)?,
         };
         add_rows(&mut session, channel, workers, &base).await?;
-        let checkpoint = take_epoch(&mut session, channel).await?;
+        let mut checkpoint = take_epoch(&mut session, channel).await?;
+        match target.gtids {
+            TargetGtids::Source => {
+                if is_first {
+                    level(&mut session, &checkpoint.executed).await?;
+                }
+                checkpoint.executed = as_target(&mut session, channel, &checkpoint).await?;
+                checkpoint::keep_progress(&mut session, channel, &checkpoint).await?;
+            }
+            _ => {
+                if checkpoint::has_progress(&mut session, channel).await? {
+                    checkpoint.executed.union(&target_executed(&mut session).await?);
+                    checkpoint::drop_progress(&mut session, channel, &checkpoint).await?;
+                }
+            }
+        }
         info!(
             channel,
             epoch = checkpoint.epoch,
@@ -62,7 +78,7 @@ impl ControlSession {
 
     /// Connects again after the session was lost, and makes sure the channel is still ours.
     pub(crate) async fn reopen(&mut self, target: &TargetOptions) -> Result<()> {
-        let mut session = Session::connect(target).await?;
+        let mut session = connect(target).await?;
         lock(&mut session, &self.channel).await?;
         let found = checkpoint::read(&mut session, &self.channel, false).await?;
         let epoch = found.map_or(0, |row| row.epoch);
@@ -90,12 +106,22 @@ impl ControlSession {
     /// Brings the target's `gtid_executed` level with what the checkpoint says
     /// (<https://dev.mysql.com/doc/refman/en/replication-options-gtids.html#sysvar_gtid_purged>).
     pub(crate) async fn mirror(&mut self, executed: &GtidSet) -> Result<()> {
-        let known = target_executed(&mut self.session).await?;
-        let missing = executed.difference(&known);
-        if missing.is_empty() {
-            return Ok(());
+        level(&mut self.session, executed).await
+    }
+
+    /// Tells readers of the checkpoint how far the target's `gtid_executed` is.
+    pub(crate) async fn note_progress(
+        &mut self,
+        sequence: Sequence,
+        executed: &GtidSet,
+    ) -> Result<()> {
+        let epoch = self.checkpoint.epoch;
+        let update =
+            checkpoint::update(&self.channel, checkpoint::PROGRESS, epoch, sequence, executed);
+        match self.session.run(update).await?.first() {
+            Some(1) => Ok(()),
+            _ => Err(fenced(&self.channel, "another daemon took it over".to_owned())),
         }
-        self.session.run(format!("SET GLOBAL gtid_purged='+{missing}'")).await.map(drop)
     }
 
     /// Asks the server for a sign of life; the lock lives as long as it answers.
@@ -122,6 +148,44 @@ pub(crate) fn lock_name(channel: &str) -> String {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     });
     format!("{PREFIX}{}#{digest:016x}", channel.get(..40).unwrap_or_default())
+}
+
+/// Bookkeeping must not show in a `gtid_executed` that is to be the source's.
+async fn connect(target: &TargetOptions) -> Result<Session> {
+    let mut session = Session::connect(target).await?;
+    if target.gtids.hides_bookkeeping() {
+        session.run("SET SESSION sql_log_bin=0").await?;
+    }
+    Ok(session)
+}
+
+/// Adds to the target's `gtid_executed` what it lacks.
+async fn level(session: &mut Session, executed: &GtidSet) -> Result<()> {
+    let missing = executed.difference(&target_executed(session).await?);
+    if missing.is_empty() {
+        return Ok(());
+    }
+    session.run(format!("SET GLOBAL gtid_purged='+{missing}'")).await.map(drop)
+}
+
+/// The target's `gtid_executed` where it is the checkpoint. What another mode applied is not in it.
+async fn as_target(
+    session: &mut Session,
+    channel: &str,
+    checkpoint: &Checkpoint,
+) -> Result<GtidSet> {
+    let executed = target_executed(session).await?;
+    let missing = checkpoint.executed.difference(&executed);
+    if missing.is_empty() {
+        return Ok(executed);
+    }
+    Err(Error::Checkpoint {
+        channel: channel.to_owned(),
+        what: format!(
+            "it was applied with another target_gtids, so the target's gtid_executed lacks \
+             {missing}; run there: SET GLOBAL gtid_purged='+{missing}', then start again"
+        ),
+    })
 }
 
 async fn lock(session: &mut Session, channel: &str) -> Result<()> {

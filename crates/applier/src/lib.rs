@@ -25,7 +25,7 @@ pub use catalogue::TargetCatalogue;
 pub use checkpoint::{Checkpoint, StartFrom};
 pub use control::ControlSession;
 pub use error::{Error, ErrorClass, Result};
-pub use options::{ApplierOptions, TargetOptions, TlsMode, TlsOptions};
+pub use options::{ApplierOptions, ExecMode, TargetGtids, TargetOptions, TlsMode, TlsOptions};
 pub use preflight::{PreflightError, TargetFacts, preflight};
 pub use sessions::{SessionState, SessionView};
 pub use status::{ApplierStatus, ApplierView, GroupView};

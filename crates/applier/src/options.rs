@@ -27,9 +27,37 @@ pub struct TargetOptions {
     pub password: SecretString,
     pub tls: TlsOptions,
     pub connect_timeout: Duration,
-    /// Whether what is applied goes to the target's binary log under GTIDs of its own. Else its
-    /// `gtid_executed` is brought level with the checkpoint from time to time.
-    pub write_binlog: bool,
+    pub gtids: TargetGtids,
+}
+
+/// What the target's own `gtid_executed` says of what is applied there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TargetGtids {
+    /// Groups are logged under GTIDs of the target's own.
+    Own,
+    /// Groups are kept out of the target's binary log; from time to time its `gtid_executed` is
+    /// brought level with the checkpoint.
+    Mirror,
+    /// Each transaction is logged under the GTID it has on the source, and `gtid_executed` is the
+    /// checkpoint. Groups must hold one transaction.
+    Source,
+}
+
+impl TargetGtids {
+    /// As the configuration has it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Own => "own",
+            Self::Mirror => "mirror",
+            Self::Source => "source",
+        }
+    }
+
+    /// Whether our own bookkeeping stays out of the binary log.
+    pub(crate) fn hides_bookkeeping(self) -> bool {
+        self != Self::Own
+    }
 }
 
 impl TargetOptions {
@@ -84,12 +112,23 @@ impl TargetOptions {
     }
 }
 
+/// What a row that is missing, or there already, means: the server's `replica_exec_mode`
+/// (<https://dev.mysql.com/doc/refman/en/replication-options-replica.html#sysvar_replica_exec_mode>).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ExecMode {
+    /// The channel stops.
+    Strict,
+    /// A row to be inserted replaces the one there; one to be updated or deleted is passed over.
+    Idempotent,
+}
+
 /// How transactions are applied.
 #[derive(Debug, Clone)]
 pub struct ApplierOptions {
     pub channel: String,
     /// Groups commit in source order; else as they finish.
     pub preserve_commit_order: bool,
+    pub exec_mode: ExecMode,
     /// Attempts at a group that met a deadlock or a lock wait timeout.
     pub transaction_retries: u32,
     /// First and longest pause between attempts to reach the target.

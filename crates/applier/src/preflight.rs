@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::checkpoint;
 use crate::control::{lock_name, target_executed};
-use crate::options::TargetOptions;
+use crate::options::{TargetGtids, TargetOptions};
 use crate::session::{Session, is_login_refused};
 use crate::sql::quote;
 use crate::{Checkpoint, Error};
@@ -67,7 +67,7 @@ const GTID_PRIVILEGES: [&str; 4] =
 pub async fn preflight(target: &TargetOptions, channel: &str) -> Result<TargetFacts> {
     let address = target.address();
     // Whether it may leave the binary log alone is looked at first.
-    let plain = TargetOptions { write_binlog: true, ..target.clone() };
+    let plain = TargetOptions { gtids: TargetGtids::Own, ..target.clone() };
     let mut session = Session::connect(&plain).await.map_err(|error| login(target, &error))?;
     let facts = inspect(&mut session, target, channel, &address).await;
     session.close().await;
@@ -113,8 +113,8 @@ async fn inspect(
         )));
     }
     grants.verify(address)?;
-    if !target.write_binlog {
-        grants.verify_mirror(address)?;
+    if target.gtids.hides_bookkeeping() {
+        grants.verify_hidden(address, target.gtids)?;
     }
     free_channel(session, channel).await?;
     let gtid_executed = target_executed(session).await.map_err(unreachable)?;
@@ -241,14 +241,15 @@ impl Grants {
         names.iter().copied().filter(|name| !self.has_any(&[name])).collect()
     }
 
-    /// What `target_gtids = "mirror"` needs: `sql_log_bin` and `gtid_purged`.
-    fn verify_mirror(&self, address: &str) -> Result<()> {
+    /// What a `target_gtids` that follows the source needs: `sql_log_bin` and `gtid_purged`.
+    fn verify_hidden(&self, address: &str, gtids: TargetGtids) -> Result<()> {
         if self.has_any(&["SYSTEM_VARIABLES_ADMIN", "SUPER"]) {
             return Ok(());
         }
         Err(PreflightError::Refused(format!(
-            "target {address} lacks a privilege for target_gtids = \"mirror\"; run there: \
+            "target {address} lacks a privilege for target_gtids = \"{}\"; run there: \
              GRANT SYSTEM_VARIABLES_ADMIN ON *.* TO {}",
+            gtids.name(),
             self.account
         )))
     }

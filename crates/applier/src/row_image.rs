@@ -4,16 +4,27 @@
 //! statement. A source statement may be larger than one packet: it is then cut between two rows
 //! events, the first part gets a statement end of its own, and the table maps are repeated.
 
-use csa_provider::{EventHeader, EventType, Gtid, QueryEvent, RawEvent, Statement};
+use csa_provider::{
+    EventHeader, EventType, Gtid, QueryEvent, RawEvent, Statement, XaPrepareEvent, XaVerb,
+};
 
 use crate::{Error, Result};
+
+/// Whose BEGIN and COMMIT the changes stand between.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Framing {
+    /// The group's.
+    Group,
+    /// The transaction's own, as it was logged: it is not committed with others.
+    Own,
+}
 
 /// One thing to send to the target, in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Step {
     /// Whole events without checksums, for one BINLOG statement.
     RowImages(Vec<u8>),
-    /// A statement inside the transaction (savepoints).
+    /// A statement inside the transaction: savepoints, and what opens and ends one of its own.
     Statement(Vec<u8>),
 }
 
@@ -25,6 +36,7 @@ const STATEMENT_END: u8 = 1;
 #[derive(Debug)]
 pub(crate) struct RowImageCutter {
     limit: usize,
+    framing: Framing,
     images: Vec<u8>,
     /// Start and end in `images` of the last rows event.
     last_rows: Option<(usize, usize)>,
@@ -35,8 +47,15 @@ pub(crate) struct RowImageCutter {
 
 impl RowImageCutter {
     /// `limit`: bytes of row images in one step; an event larger than that goes alone.
-    pub(crate) fn new(limit: usize) -> Self {
-        Self { limit, images: Vec::new(), last_rows: None, maps: Vec::new(), statement_open: false }
+    pub(crate) fn new(limit: usize, framing: Framing) -> Self {
+        Self {
+            limit,
+            framing,
+            images: Vec::new(),
+            last_rows: None,
+            maps: Vec::new(),
+            statement_open: false,
+        }
     }
 
     /// Takes the next event; `ready` receives the steps it completed.
@@ -54,7 +73,17 @@ impl RowImageCutter {
             EventType::TABLE_MAP => self.table_map(event),
             _ if event_type.is_rows() => self.rows(event, ready),
             EventType::QUERY => return self.query(gtid, event, ready),
-            EventType::GTID | EventType::GTID_TAGGED | EventType::ROWS_QUERY | EventType::XID => {}
+            EventType::GTID | EventType::GTID_TAGGED | EventType::ROWS_QUERY => {}
+            EventType::XID => self.own(b"COMMIT", ready),
+            EventType::XA_PREPARE => {
+                let end = XaPrepareEvent::parse(event)
+                    .map_err(|error| unreadable(gtid, "XA prepare", &error))?;
+                let statement = match end.one_phase {
+                    true => format!("XA COMMIT {} ONE PHASE", end.xid),
+                    false => format!("XA PREPARE {}", end.xid),
+                };
+                self.own(statement.as_bytes(), ready);
+            }
             other => {
                 return Err(Error::Unsupported {
                     gtid: gtid.to_string(),
@@ -94,21 +123,33 @@ impl RowImageCutter {
     }
 
     fn query(&mut self, gtid: &Gtid, event: &RawEvent, ready: &mut Vec<Step>) -> Result<()> {
-        let query = QueryEvent::parse(event.body()).map_err(|error| Error::Unsupported {
-            gtid: gtid.to_string(),
-            what: format!("unreadable query event: {error}"),
-        })?;
+        let query =
+            QueryEvent::parse(event.body()).map_err(|error| unreadable(gtid, "query", &error))?;
         match Statement::classify(query.statement) {
-            Statement::Begin | Statement::Commit | Statement::Rollback => Ok(()),
             Statement::Savepoint => {
                 self.cut(ready);
                 ready.push(Step::Statement(query.statement.to_vec()));
-                Ok(())
             }
-            other => Err(Error::Unsupported {
-                gtid: gtid.to_string(),
-                what: format!("{other:?} statement in a row transaction"),
-            }),
+            Statement::Begin
+            | Statement::Commit
+            | Statement::Rollback
+            | Statement::Xa(XaVerb::Start | XaVerb::End) => self.own(query.statement, ready),
+            _ if self.framing == Framing::Own => self.own(query.statement, ready),
+            other => {
+                return Err(Error::Unsupported {
+                    gtid: gtid.to_string(),
+                    what: format!("{other:?} statement in a row transaction"),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// A statement that only a transaction of its own needs.
+    fn own(&mut self, statement: &[u8], ready: &mut Vec<Step>) {
+        if self.framing == Framing::Own {
+            self.cut(ready);
+            ready.push(Step::Statement(statement.to_vec()));
         }
     }
 
@@ -131,6 +172,13 @@ impl RowImageCutter {
                 self.images.extend_from_slice(map);
             }
         }
+    }
+}
+
+fn unreadable(gtid: &Gtid, event: &str, error: &dyn std::fmt::Display) -> Error {
+    Error::Unsupported {
+        gtid: gtid.to_string(),
+        what: format!("unreadable {event} event: {error}"),
     }
 }
 

@@ -10,7 +10,7 @@ use mysql_async::prelude::{FromRow, Queryable};
 use mysql_async::{Conn, DriverError};
 
 use crate::error::server_code;
-use crate::options::TargetOptions;
+use crate::options::{ExecMode, TargetGtids, TargetOptions};
 use crate::{Error, Result, TlsMode};
 
 /// Every session runs READ COMMITTED: gap locks would make independent groups wait for each other.
@@ -44,12 +44,19 @@ impl Session {
             connected.map_err(|source| Error::Target { address: address.clone(), source })?;
         let mut session = Self { conn, address, max_allowed_packet: usize::MAX, format: None };
         session.run(PRELUDE).await?;
-        if !target.write_binlog {
+        if target.gtids == TargetGtids::Mirror {
             session.run("SET SESSION sql_log_bin=0").await?;
         }
         let limit: Vec<usize> = session.rows("SELECT @@SESSION.max_allowed_packet").await?;
         session.max_allowed_packet = limit.first().copied().unwrap_or(usize::MAX);
         Ok(session)
+    }
+
+    /// Whether the server has executed a transaction of this GTID, by whomever.
+    pub(crate) async fn has_executed(&mut self, gtid: &str) -> Result<bool> {
+        let query = format!("SELECT GTID_SUBSET('{gtid}', @@GLOBAL.gtid_executed)");
+        let rows: Vec<bool> = self.rows(&query).await?;
+        Ok(rows.first() == Some(&true))
     }
 
     /// The server's number of this connection.
@@ -111,15 +118,24 @@ impl Session {
     /// Tells the server how the row images to come are laid out, if that is news to it.
     ///
     /// The statement leaves `gtid_next` undetermined, hence the SET behind it.
-    pub(crate) async fn use_format(&mut self, format: &Arc<FormatDescription>) -> Result<()> {
+    pub(crate) async fn use_format(
+        &mut self,
+        format: &Arc<FormatDescription>,
+        mode: ExecMode,
+    ) -> Result<()> {
         if self.format.as_ref().is_some_and(|known| known.raw() == format.raw()) {
             return Ok(());
         }
         self.format = None;
+        // The GTID of a transaction that is over would be in the way.
+        self.run("SET SESSION gtid_next='AUTOMATIC'").await?;
         let mut statement = Vec::new();
         push_binlog(&mut statement, &format.for_binlog_statement());
         self.run(statement).await?;
         self.run("SET SESSION gtid_next='AUTOMATIC'").await?;
+        if mode == ExecMode::Idempotent {
+            self.run("SET SESSION rbr_exec_mode='IDEMPOTENT'").await?;
+        }
         self.format = Some(Arc::clone(format));
         Ok(())
     }

@@ -1,24 +1,27 @@
-//! Executes a statement that commits by itself (DDL, account management) exactly once.
+//! Executes what commits by itself exactly once: definitions, accounts, CREATE TABLE … SELECT with
+//! its rows, and the steps of distributed transactions.
 //!
-//! It runs under `gtid_next = <its source GTID>`: the target records the GTID together with the
+//! Each runs under `gtid_next = <its source GTID>`: the target records the GTID together with the
 //! statement's effect, so after a crash its own `gtid_executed` says whether it happened
 //! (<https://dev.mysql.com/doc/refman/en/replication-options-gtids.html>).
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use csa_provider::{EventType, QueryEvent, SessionContext};
+use csa_provider::{EventType, QueryEvent, SessionContext, Statement, XaVerb};
 use csa_scheduler::{Group, flattened_events};
 use tracing::{info, warn};
 
 use crate::applier::is_passing;
 use crate::checkpoint;
 use crate::control::{ControlSession, fenced};
-use crate::options::{ApplierOptions, TargetOptions};
-use crate::session::{PRELUDE, Session};
+use crate::options::{ApplierOptions, ExecMode, TargetGtids, TargetOptions};
+use crate::row_image::Step;
+use crate::session::{PRELUDE, Session, push_binlog};
 use crate::sql::identifier;
 use crate::statement_context::{self, Restricted};
 use crate::status::ApplierStatus;
+use crate::steps::Steps;
 use crate::worker::{retry_pause, server_message};
 use crate::{Error, ErrorClass, Result};
 
@@ -26,6 +29,9 @@ use crate::{Error, ErrorClass, Result};
 const WORKER: u16 = 0;
 /// Unknown database: a default database that the statement does not need may be gone by now.
 const UNKNOWN_DATABASE: u16 = 1049;
+const UNKNOWN_VARIABLE: u16 = 1193;
+/// `XAER_NOTA`: no such distributed transaction.
+const UNKNOWN_XID: u16 = 1397;
 
 #[derive(Debug)]
 pub(crate) struct StatementExecutor {
@@ -35,11 +41,13 @@ pub(crate) struct StatementExecutor {
     status: Arc<ApplierStatus>,
 }
 
-/// One statement with what it was executed under on the source.
+/// A transaction's first statement with what it was executed under on the source.
 struct SourceStatement {
     gtid: String,
+    kind: Statement,
     database: Vec<u8>,
-    text: Vec<u8>,
+    /// The number in XA START.
+    xid: Option<String>,
     context: SessionContext,
     timestamp: u32,
     /// Error the statement ended with on the source; 0 for none.
@@ -56,11 +64,11 @@ impl StatementExecutor {
         Self { control, target, options, status }
     }
 
-    /// Executes the group's one statement and writes the checkpoint.
+    /// Executes the group's one transaction and writes the checkpoint.
     ///
     /// # Errors
     /// What stops the channel.
-    pub(crate) async fn apply(&mut self, group: &Group) -> Result<()> {
+    pub(crate) async fn apply(&mut self, group: &Arc<Group>) -> Result<()> {
         let statement = read(group)?;
         let mut retries = 0;
         let mut pause = self.options.connect_retry;
@@ -113,13 +121,16 @@ impl StatementExecutor {
         &mut self.control.session
     }
 
-    /// Brings the target's GTIDs level, where they are to follow the source's.
-    pub(crate) async fn mirror(&mut self) -> Result<()> {
-        if self.target.write_binlog {
-            return Ok(());
+    /// Brings the target's GTIDs level with the checkpoint, or the checkpoint level with them.
+    pub(crate) async fn level(&mut self) -> Result<()> {
+        match self.target.gtids {
+            TargetGtids::Own => Ok(()),
+            TargetGtids::Mirror => self.control.mirror(&self.status.executed()).await,
+            TargetGtids::Source => {
+                let (sequence, executed) = self.status.progress();
+                self.control.note_progress(sequence, &executed).await
+            }
         }
-        let executed = self.status.executed();
-        self.control.mirror(&executed).await
     }
 
     /// Makes sure that so many workers have their checkpoint rows.
@@ -153,21 +164,24 @@ impl StatementExecutor {
         }
     }
 
-    async fn attempt(&mut self, group: &Group, statement: &SourceStatement) -> Result<()> {
+    async fn attempt(&mut self, group: &Arc<Group>, statement: &SourceStatement) -> Result<()> {
+        let limit = self.options.statement_bytes;
+        let mode = self.options.exec_mode;
         let session = &mut self.control.session;
-        if !is_executed(session, &statement.gtid).await? {
+        let hidden = self.target.gtids.hides_bookkeeping();
+        if !session.has_executed(&statement.gtid).await? {
             // Only with the binary log are a statement and its GTID recorded together, so what is
             // else kept out of it is not.
-            if !self.target.write_binlog {
+            if hidden {
                 session.run("SET SESSION sql_log_bin=1").await?;
             }
-            let outcome = execute(session, statement).await;
+            let outcome = execute(session, group, statement, mode, limit).await;
             leave(session).await?;
             outcome?;
-            if !is_executed(session, &statement.gtid).await? {
+            if !session.has_executed(&statement.gtid).await? {
                 consume(session, &statement.gtid).await?;
             }
-            if !self.target.write_binlog {
+            if hidden {
                 session.run("SET SESSION sql_log_bin=0").await?;
             }
         }
@@ -175,6 +189,9 @@ impl StatementExecutor {
     }
 
     async fn write_checkpoint(&mut self, group: &Group) -> Result<()> {
+        if self.target.gtids == TargetGtids::Source {
+            return self.control.note_progress(group.sequence, &group.executed_after).await;
+        }
         let epoch = self.control.checkpoint().epoch;
         let channel = &self.options.channel;
         let update =
@@ -200,9 +217,14 @@ fn read(group: &Group) -> Result<SourceStatement> {
             let context = query
                 .context()
                 .map_err(|error| unsupported(format!("unreadable statement context: {error}")))?;
+            let kind = Statement::classify(query.statement);
+            if kind == Statement::Begin {
+                continue;
+            }
             return Ok(SourceStatement {
+                kind,
                 database: query.database.to_vec(),
-                text: query.statement.to_vec(),
+                xid: started_xid(kind, query.statement),
                 context,
                 timestamp: event.header().timestamp,
                 error_code: query.error_code,
@@ -213,13 +235,32 @@ fn read(group: &Group) -> Result<SourceStatement> {
     Err(unsupported("no statement in it".to_owned()))
 }
 
-async fn is_executed(session: &mut Session, gtid: &str) -> Result<bool> {
-    let query = format!("SELECT GTID_SUBSET('{gtid}', @@GLOBAL.gtid_executed)");
-    let rows: Vec<u8> = session.rows(&query).await?;
-    Ok(rows.first() == Some(&1))
+impl SourceStatement {
+    fn has_rows(&self) -> bool {
+        matches!(self.kind, Statement::CreateTableStartTransaction | Statement::Xa(XaVerb::Start))
+    }
 }
 
-async fn execute(session: &mut Session, statement: &SourceStatement) -> Result<()> {
+fn started_xid(kind: Statement, statement: &[u8]) -> Option<String> {
+    let text = String::from_utf8_lossy(statement);
+    let (_, xid) = text.split_once("START ")?;
+    (kind == Statement::Xa(XaVerb::Start)).then(|| xid.trim().to_owned())
+}
+
+/// `limit`: bytes of row images in one BINLOG statement.
+async fn execute(
+    session: &mut Session,
+    group: &Arc<Group>,
+    statement: &SourceStatement,
+    mode: ExecMode,
+    limit: usize,
+) -> Result<()> {
+    if statement.has_rows() {
+        session.use_format(group.format(), mode).await?;
+    }
+    if statement.xid.is_some() {
+        detach_on_prepare(session, &statement.gtid).await?;
+    }
     use_database(session, &statement.database).await?;
     let now: Vec<(bool, bool, bool, u64)> = session.rows(Restricted::QUERY).await?;
     let Some(now) = now.into_iter().next().map(Restricted::from) else {
@@ -228,13 +269,58 @@ async fn execute(session: &mut Session, statement: &SourceStatement) -> Result<(
     let context = statement_context::assignments(&statement.context, statement.timestamp, &now);
     let set = format!("SET SESSION gtid_next='{}'{context}", statement.gtid);
     session.run(set).await?;
-    match session.run(&statement.text).await {
-        Err(error) if statement.error_code != 0 && error.code() == Some(statement.error_code) => {
-            info!(gtid = %statement.gtid, code = statement.error_code,
-                "statement failed as it did on the source");
-            Ok(())
+    let mut steps = Steps::as_logged(group, limit.min(session.row_image_bytes()));
+    let mut begun = false;
+    while let Some(step) = steps.next().await {
+        match run(session, step).await {
+            Ok(()) => begun = true,
+            Err(error)
+                if statement.error_code != 0 && error.code() == Some(statement.error_code) =>
+            {
+                info!(gtid = %statement.gtid, code = statement.error_code,
+                    "statement failed as it did on the source");
+            }
+            Err(error) => {
+                if let (true, Some(xid)) = (begun, &statement.xid) {
+                    abandon(session, xid).await;
+                }
+                return Err(error);
+            }
         }
-        other => other.map(drop),
+    }
+    Ok(())
+}
+
+async fn run(session: &mut Session, step: Result<Step>) -> Result<()> {
+    match step? {
+        Step::Statement(text) => session.run(text).await.map(drop),
+        Step::RowImages(images) => {
+            let mut statement = Vec::new();
+            push_binlog(&mut statement, &images);
+            session.run(statement).await.map(drop)
+        }
+    }
+}
+
+/// A distributed transaction that this session began and could not prepare: ROLLBACK does not end it.
+async fn abandon(session: &mut Session, xid: &str) {
+    for verb in ["END", "ROLLBACK"] {
+        // The first fails where XA END was reached; a lost session ends it anyway.
+        let _ = session.run(format!("XA {verb} {xid}")).await;
+    }
+}
+
+/// Else the session could do nothing but end the distributed transaction it prepared
+/// (<https://dev.mysql.com/doc/refman/en/xa-states.html>).
+async fn detach_on_prepare(session: &mut Session, gtid: &str) -> Result<()> {
+    match session.rows::<bool>("SELECT @@SESSION.xa_detach_on_prepare").await {
+        Ok(rows) if rows.first() == Some(&true) => Ok(()),
+        Ok(_) => session.run("SET SESSION xa_detach_on_prepare=ON").await.map(drop),
+        Err(error) if error.code() == Some(UNKNOWN_VARIABLE) => Err(Error::Unsupported {
+            gtid: gtid.to_owned(),
+            what: "distributed transactions (XA) need a target of MySQL 8.0.29 or newer".to_owned(),
+        }),
+        Err(error) => Err(error),
     }
 }
 
@@ -274,7 +360,13 @@ fn named(gtid: &str, error: Error) -> Error {
             gtid: gtid.to_owned(),
             of: "a statement".to_owned(),
             code,
-            message: server_message(&error),
+            message: match code {
+                UNKNOWN_XID => "the target has no such prepared transaction: it was provisioned \
+                    between its PREPARE and its end; provision it again, or execute there what the \
+                    source's binary log holds of it"
+                    .to_owned(),
+                _ => server_message(&error),
+            },
         },
         _ => error,
     }

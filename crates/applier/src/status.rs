@@ -91,6 +91,12 @@ impl ApplierStatus {
         self.view.lock().executed.clone()
     }
 
+    /// The last group in commit order, and everything known to be committed.
+    pub(crate) fn progress(&self) -> (Sequence, GtidSet) {
+        let view = self.view.lock();
+        (view.sequence, view.executed.clone())
+    }
+
     pub(crate) fn sessions(&self) -> Sessions {
         self.sessions.clone()
     }

@@ -6,7 +6,7 @@ use csa_scheduler::{AdmittedTransaction, Group, Sequence, flattened_events};
 use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 
-use crate::row_image::{RowImageCutter, Step};
+use crate::row_image::{Framing, RowImageCutter, Step};
 use crate::{Error, Result, merge};
 
 /// Steps of a group, in order: its net changes where everything in it is understood, else its events
@@ -38,7 +38,7 @@ impl Steps {
     ) -> Self {
         let group = Arc::clone(group);
         if !group.is_keyed() {
-            return Self::cut(group, range, limit);
+            return Self::cut(group, range, limit, Framing::Group);
         }
         let merging = spawn_blocking({
             let group = Arc::clone(&group);
@@ -59,15 +59,21 @@ impl Steps {
                 late: merged.late.into_iter(),
             },
             // The runtime is shutting down; nobody will ask for a step.
-            Err(_) => Self::cut(group, range, limit),
+            Err(_) => Self::cut(group, range, limit, Framing::Group),
         }
     }
 
-    fn cut(group: Arc<Group>, range: (usize, usize), limit: usize) -> Self {
+    /// A transaction that is not committed with others, its own beginning and end included.
+    pub(crate) fn as_logged(group: &Arc<Group>, limit: usize) -> Self {
+        let all = (0, group.transactions.len());
+        Self::cut(Arc::clone(group), all, limit, Framing::Own)
+    }
+
+    fn cut(group: Arc<Group>, range: (usize, usize), limit: usize, framing: Framing) -> Self {
         let (sender, steps) = mpsc::channel(1);
         spawn_blocking(move || {
             let send = |step| sender.blocking_send(step).is_ok();
-            let mut cutter = RowImageCutter::new(limit);
+            let mut cutter = RowImageCutter::new(limit, framing);
             let mut ready = Vec::new();
             for AdmittedTransaction { relayed, .. } in slice(&group, range) {
                 for event in flattened_events(relayed) {

@@ -3,15 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use csa_provider::{EventType, GtidSet, TableMap};
+use csa_provider::{EventType, GtidSet, TableMap, TransactionHeader};
 use csa_scheduler::{AdmittedTransaction, Group, Sequence, flattened_events};
 use rand::Rng as _;
 use tracing::{info, warn};
 
+use crate::applier::is_passing;
 use crate::checkpoint;
 use crate::commit_turn::CommitTurn;
 use crate::control::fenced;
-use crate::options::{ApplierOptions, TargetOptions};
+use crate::options::{ApplierOptions, TargetGtids, TargetOptions};
 use crate::row_image::Step;
 use crate::session::{Session, push_binlog};
 use crate::sessions::{Entered, SessionState, Sessions};
@@ -207,9 +208,10 @@ impl Worker {
         let sequence = unit.group.sequence;
         let statement_bytes = self.options.statement_bytes;
         let format = Arc::clone(unit.group.format());
+        let mode = self.options.exec_mode;
         let session = self.session().await?;
         let limit = statement_bytes.min(session.row_image_bytes());
-        session.use_format(&format).await?;
+        session.use_format(&format, mode).await?;
         entered.connected(session.id());
         let turn = self.shared.turn.clone();
         entered.now(SessionState::WaitingForDependency);
@@ -254,18 +256,9 @@ impl Worker {
     /// BEGIN, the checkpoint row, and every change, in as few packets as they take.
     async fn send(&mut self, unit: &Unit, steps: &mut Steps) -> Result<()> {
         let channel = self.options.channel.clone();
-        let opening = format!(
-            "BEGIN;{}",
-            checkpoint::update(
-                &channel,
-                self.index,
-                self.epoch,
-                unit.group.sequence,
-                &unit.executed_after
-            )
-        );
+        let Opening { text, fence } = self.opening(unit);
         let session = self.session().await?;
-        let mut packet = Some(opening.into_bytes());
+        let mut packet = Some(text.into_bytes());
         while let Some(step) = steps.next().await {
             let opened = packet.is_some();
             let mut statement = packet.take().unwrap_or_default();
@@ -278,58 +271,78 @@ impl Worker {
             }
             let matched = session.run(&statement).await?;
             if opened {
-                owned(&channel, &matched)?;
+                owned(&channel, matched.get(fence))?;
             }
         }
         if let Some(opening) = packet {
-            owned(&channel, &session.run(&opening).await?)?;
+            owned(&channel, session.run(&opening).await?.get(fence))?;
         }
         Ok(())
     }
 
+    /// What a unit's transaction begins with. Under the source's GTID nothing of ours may be in it.
+    fn opening(&self, unit: &Unit) -> Opening {
+        let channel = &self.options.channel;
+        match (self.target.gtids, unit.transactions().first()) {
+            (TargetGtids::Source, Some(transaction)) => {
+                let as_source = as_source(&transaction.relayed.header);
+                let hold = checkpoint::hold(channel, self.index, self.epoch);
+                Opening { text: format!("{as_source};BEGIN;{hold}"), fence: 2 }
+            }
+            _ => {
+                let sequence = unit.group.sequence;
+                let executed = &unit.executed_after;
+                let update =
+                    checkpoint::update(channel, self.index, self.epoch, sequence, executed);
+                Opening { text: format!("BEGIN;{update}"), fence: 1 }
+            }
+        }
+    }
+
     /// After a lost connection: whether the transaction was committed all the same.
-    ///
-    /// The row is read with a lock, so a COMMIT that is still under way on the server is waited for.
     async fn is_committed(&mut self, unit: &Unit) -> Result<bool> {
-        let query = format!(
-            "SELECT gtid_executed, epoch FROM csa.checkpoint WHERE channel={} AND worker={} FOR UPDATE",
-            crate::sql::quote(&self.options.channel),
-            self.index
-        );
         let mut pause = self.options.connect_retry;
         loop {
-            let rows = match self.session().await {
-                Ok(session) => session.rows::<(String, u64)>(&query).await,
-                Err(error) => Err(error),
-            };
-            match rows {
-                Ok(rows) => {
-                    let Some((executed, epoch)) = rows.into_iter().next() else {
-                        return Err(fenced(
-                            &self.options.channel,
-                            "its row in csa.checkpoint is gone".to_owned(),
-                        ));
-                    };
-                    if epoch != self.epoch {
-                        return Err(taken_over(&self.options.channel, epoch));
-                    }
-                    let executed: GtidSet =
-                        executed.parse().map_err(|error| Error::Checkpoint {
-                            channel: self.options.channel.clone(),
-                            what: format!("gtid_executed is not a GTID set: {error}"),
-                        })?;
-                    let last = unit.transactions().last().map(|t| &t.relayed.header.gtid);
-                    return Ok(last.is_some_and(|gtid| executed.contains(gtid)));
-                }
-                Err(error) if error.class() == ErrorClass::Stop => return Err(error),
-                Err(error) => {
+            match self.look_committed(unit).await {
+                Err(error) if is_passing(&error) => {
                     self.session = None;
                     self.shared.status.target_lost(&error);
                     tokio::time::sleep(pause).await;
                     pause = (pause * 2).min(self.options.connect_retry_max);
                 }
+                other => return other,
             }
         }
+    }
+
+    /// The row is read with a lock, so a COMMIT that is still under way on the server is waited for.
+    async fn look_committed(&mut self, unit: &Unit) -> Result<bool> {
+        let channel = self.options.channel.clone();
+        let query = format!(
+            "SELECT gtid_executed, epoch FROM csa.checkpoint WHERE channel={} AND worker={} FOR UPDATE",
+            crate::sql::quote(&channel),
+            self.index
+        );
+        let Some(last) = unit.transactions().last() else { return Ok(false) };
+        let gtid = &last.relayed.header.gtid;
+        let gtids = self.target.gtids;
+        let own = self.epoch;
+        let session = self.session().await?;
+        let rows: Vec<(String, u64)> = session.rows(&query).await?;
+        let Some((executed, epoch)) = rows.into_iter().next() else {
+            return Err(fenced(&channel, "its row in csa.checkpoint is gone".to_owned()));
+        };
+        if epoch != own {
+            return Err(taken_over(&channel, epoch));
+        }
+        if gtids == TargetGtids::Source {
+            return session.has_executed(&gtid.to_string()).await;
+        }
+        let executed: GtidSet = executed.parse().map_err(|error| Error::Checkpoint {
+            channel,
+            what: format!("gtid_executed is not a GTID set: {error}"),
+        })?;
+        Ok(executed.contains(gtid))
     }
 
     async fn session(&mut self) -> Result<&mut Session> {
@@ -375,9 +388,29 @@ async fn or_yield(turn: &CommitTurn, sequence: Sequence, entered: &Entered) -> O
     }
 }
 
+/// The statements that open a unit's transaction.
+struct Opening {
+    text: String,
+    /// Which of them is the UPDATE that has to match the checkpoint row.
+    fence: usize,
+}
+
+/// Makes the session's next transaction the source's: what `mysqlbinlog` prints before it.
+fn as_source(header: &TransactionHeader) -> String {
+    let mut set = format!(
+        "SET SESSION gtid_next='{}',original_commit_timestamp={}",
+        header.gtid, header.original_commit_timestamp
+    );
+    // Else the target states its own.
+    if header.original_server_version != TransactionHeader::UNKNOWN_VERSION {
+        set.push_str(&format!(",original_server_version={}", header.original_server_version));
+    }
+    set
+}
+
 /// The checkpoint row was matched by the UPDATE that opens the transaction.
-fn owned(channel: &str, matched: &[u64]) -> Result<()> {
-    match matched.get(1) {
+fn owned(channel: &str, matched: Option<&u64>) -> Result<()> {
+    match matched {
         Some(1) => Ok(()),
         _ => Err(fenced(channel, "another daemon took it over; nothing was committed".to_owned())),
     }

@@ -22,7 +22,8 @@ pub use connection::{ConnectionError, SourceConnection};
 pub use event::{
     ChecksumAlgorithm, Column, ColumnType, EventError, EventHeader, EventType, FormatDescription,
     PayloadEvents, QueryCharset, QueryEvent, RawEvent, RowsEvent, RowsKind, SessionContext,
-    TableMap, TransactionHeader, TransactionPayload, Value, is_full_image, scan_image,
+    TableMap, TransactionHeader, TransactionPayload, Value, XaPrepareEvent, is_full_image,
+    scan_image,
 };
 pub use gtid::{Gtid, GtidSet, Interval, InvalidTag, ParseGtidError, Tag, Uuid};
 pub use options::{SourceOptions, TlsMode};

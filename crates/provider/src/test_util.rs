@@ -57,6 +57,18 @@ pub fn query_event(database: &str, statement: &str) -> RawEvent {
     event(EventType::QUERY, &body)
 }
 
+/// What ends the first phase of a distributed transaction; its format is 1.
+#[must_use]
+pub fn xa_prepare_event(one_phase: bool, global: &[u8], branch: &[u8]) -> RawEvent {
+    let mut body = vec![u8::from(one_phase)];
+    for number in [1, global.len(), branch.len()] {
+        body.extend_from_slice(&u32::try_from(number).expect("short").to_le_bytes());
+    }
+    body.extend_from_slice(global);
+    body.extend_from_slice(branch);
+    event(EventType::XA_PREPARE, &body)
+}
+
 /// A format description as a source with checksums writes it.
 #[must_use]
 pub fn format_description() -> FormatDescription {

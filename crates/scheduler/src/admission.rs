@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use csa_provider::{
     EventType, Gtid, PayloadEvents, QueryEvent, RawEvent, Statement, TableMap, TransactionPayload,
+    XaPrepareEvent, XaVerb,
 };
 use csa_relaystore::{RelayedTransaction, TransactionBody};
 
@@ -39,8 +40,11 @@ pub enum TransactionKind {
     Rows,
     /// Changes nothing; only its GTID counts.
     Empty,
-    /// One statement that commits by itself (DDL, account management): a barrier.
+    /// A statement that commits by itself and may change definitions (DDL, account management): a
+    /// barrier. CREATE TABLE … SELECT has rows behind it.
     Statement,
+    /// A step of a distributed transaction, committed by itself: a barrier.
+    Xa,
 }
 
 /// A transaction with its kind, what it touches, and the memory it holds.
@@ -75,12 +79,21 @@ pub struct Admission<K> {
     /// By the body of the table map behind its table id: the same bytes mean the same layout.
     layouts: HashMap<Box<[u8]>, Option<Arc<TableLayout>>>,
     reader: ChangesReader,
+    as_logged: bool,
 }
 
 impl<K: KeySource> Admission<K> {
     #[must_use]
     pub fn new(source: K) -> Self {
-        Self { source, layouts: HashMap::new(), reader: ChangesReader::default() }
+        Self { source, layouts: HashMap::new(), reader: ChangesReader::default(), as_logged: false }
+    }
+
+    /// Row changes are to be sent as they were logged: their net effect may be another one where rows
+    /// are missing or there already.
+    #[must_use]
+    pub fn as_logged(mut self, as_logged: bool) -> Self {
+        self.as_logged = as_logged;
+        self
     }
 
     /// A statement was executed: definitions may have changed.
@@ -106,9 +119,10 @@ impl<K: KeySource> Admission<K> {
     ) -> Result<AdmittedTransaction> {
         let whole = whole && !matches!(relayed.body, TransactionBody::Streamed(_));
         let kind = self.read(&relayed, whole);
-        let changes = self.reader.finish();
+        let mut changes = self.reader.finish();
+        changes.opaque |= self.as_logged && !changes.rows.is_empty();
         let mut kind = kind?;
-        let looked_at = whole && kind != TransactionKind::Statement;
+        let looked_at = whole && matches!(kind, TransactionKind::Rows | TransactionKind::Empty);
         if looked_at && kind == TransactionKind::Rows && is_nothing(&changes) {
             kind = TransactionKind::Empty;
         }
@@ -118,19 +132,34 @@ impl<K: KeySource> Admission<K> {
     fn read(&mut self, relayed: &RelayedTransaction, whole: bool) -> Result<TransactionKind> {
         let gtid = &relayed.header.gtid;
         let mut begun = false;
+        let mut distributed = false;
         let mut kind = TransactionKind::Empty;
         for event in flattened_events(relayed) {
             let event = event?;
             match event.event_type() {
                 EventType::QUERY => match statement_of(gtid, &event)? {
                     Statement::Begin if !begun => begun = true,
+                    Statement::Xa(XaVerb::Start) if !begun => (begun, distributed) = (true, true),
+                    Statement::Xa(XaVerb::End) if distributed => {}
+                    Statement::Xa(XaVerb::Commit | XaVerb::Rollback) if !begun => {
+                        return Ok(TransactionKind::Xa);
+                    }
+                    Statement::CreateTableStartTransaction if kind == TransactionKind::Empty => {
+                        return Ok(TransactionKind::Statement);
+                    }
                     Statement::Commit | Statement::Rollback if begun => return Ok(kind),
                     Statement::Savepoint if begun => self.reader.opaque(),
                     Statement::Ddl if !begun => return Ok(TransactionKind::Statement),
                     other => return Err(unsupported(gtid, describe(&other, begun))),
                 },
                 EventType::XID if begun => return Ok(kind),
+                EventType::XA_PREPARE if distributed => {
+                    let end =
+                        XaPrepareEvent::parse(&event).map_err(|error| unreadable(gtid, error))?;
+                    return Ok(if end.one_phase { kind } else { TransactionKind::Xa });
+                }
                 EventType::GTID | EventType::GTID_TAGGED | EventType::ROWS_QUERY => {}
+                EventType::TABLE_MAP if distributed && !whole => return Ok(TransactionKind::Xa),
                 EventType::TABLE_MAP if begun && !whole => return Ok(TransactionKind::Rows),
                 EventType::TABLE_MAP if begun => {
                     kind = TransactionKind::Rows;
@@ -197,10 +226,6 @@ fn statement_of(gtid: &Gtid, event: &RawEvent) -> Result<Statement> {
 }
 fn describe(statement: &Statement, begun: bool) -> String {
     match statement {
-        Statement::Xa(_) => "XA transactions are not supported by this version".to_owned(),
-        Statement::CreateTableStartTransaction => {
-            "CREATE TABLE … SELECT is not supported by this version".to_owned()
-        }
         Statement::Dml => "statement-format change; set binlog_format=ROW on the source".to_owned(),
         other if begun => format!("{other:?} statement inside a row transaction"),
         other => format!("{other:?} statement outside a transaction"),

@@ -29,7 +29,7 @@ impl Default for GroupLimits {
 pub enum GroupKind {
     /// Row changes of one or more transactions, in one target transaction.
     Rows,
-    /// One statement that commits by itself, under its source GTID.
+    /// One transaction that commits by itself, under its source GTID.
     Statement,
 }
 
@@ -94,7 +94,7 @@ impl From<TransactionKind> for GroupKind {
     fn from(kind: TransactionKind) -> Self {
         match kind {
             TransactionKind::Rows | TransactionKind::Empty => Self::Rows,
-            TransactionKind::Statement => Self::Statement,
+            TransactionKind::Statement | TransactionKind::Xa => Self::Statement,
         }
     }
 }

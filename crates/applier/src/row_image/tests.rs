@@ -1,4 +1,4 @@
-use csa_provider::test_util::{event, query_event};
+use csa_provider::test_util::{event, query_event, xa_prepare_event};
 use csa_provider::{ChecksumAlgorithm, Tag, Uuid};
 use proptest::prelude::*;
 
@@ -20,7 +20,7 @@ fn rows(table: u8, len: usize, ends: bool) -> RawEvent {
 }
 
 fn cut(events: &[RawEvent], limit: usize) -> Vec<Step> {
-    let mut cutter = RowImageCutter::new(limit);
+    let mut cutter = RowImageCutter::new(limit, Framing::Group);
     let mut steps = Vec::new();
     for event in events {
         cutter.push(&gtid(), event, &mut steps).expect("known");
@@ -93,9 +93,40 @@ fn savepoints_keep_their_place_and_strangers_are_refused() {
     let steps = cut(&events, 10_000);
     assert_eq!(steps.len(), 3);
     assert_eq!(steps[1], Step::Statement(b"SAVEPOINT `a`".to_vec()));
-    let mut cutter = RowImageCutter::new(100);
+    let mut cutter = RowImageCutter::new(100, Framing::Group);
     let error = cutter.push(&gtid(), &event(EventType::INTVAR, &[0; 9]), &mut Vec::new());
     assert!(error.expect_err("refused").to_string().contains(&gtid().to_string()));
+}
+
+#[test]
+fn a_transaction_of_its_own_keeps_its_beginning_and_end() {
+    let branch = |one_phase| {
+        [
+            query_event("", "XA START X'61',X'',1"),
+            table_map(1),
+            rows(1, 5, true),
+            query_event("", "XA END X'61',X'',1"),
+            xa_prepare_event(one_phase, b"a", b""),
+        ]
+    };
+    assert_eq!(cut(&branch(true), 10_000).len(), 1, "the group has its own BEGIN and COMMIT");
+    let mut cutter = RowImageCutter::new(10_000, Framing::Own);
+    let mut steps = Vec::new();
+    for event in branch(false) {
+        cutter.push(&gtid(), &event, &mut steps).expect("known");
+    }
+    cutter.finish(&mut steps);
+    let texts: Vec<String> = steps
+        .into_iter()
+        .map(|step| match step {
+            Step::Statement(text) => String::from_utf8(text).expect("text"),
+            Step::RowImages(_) => "rows".to_owned(),
+        })
+        .collect();
+    assert_eq!(
+        texts,
+        ["XA START X'61',X'',1", "rows", "XA END X'61',X'',1", "XA PREPARE X'61',X'',1"]
+    );
 }
 
 proptest! {

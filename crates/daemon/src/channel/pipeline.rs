@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use csa_applier::{Applier, ApplierStatus, CommitObserver, ControlSession, TargetCatalogue};
+use csa_applier::{
+    Applier, ApplierStatus, CommitObserver, ControlSession, ExecMode, TargetCatalogue,
+};
 use csa_provider::{Provider, SourceFacts};
 use csa_relaystore::{RelayInlet, RelayPosition, RelayStore};
 use csa_scheduler::{Admission, EventMemory, LowWaterMark};
@@ -97,7 +99,8 @@ impl<'a> Pipeline<'a> {
             reader,
             memory,
             inline_limit,
-            admission: Admission::new(catalogue),
+            admission: Admission::new(catalogue)
+                .as_logged(self.settings.applier.exec_mode == ExecMode::Idempotent),
             status: Arc::clone(&self.status),
             sender,
             notes: Arc::clone(&notes),

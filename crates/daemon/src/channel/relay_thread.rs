@@ -69,13 +69,17 @@ impl RelayThread {
             };
             self.watch.first_read(&relayed);
             let Some(admitted) = self.admit(relayed)? else { return Ok(()) };
-            let is_statement = admitted.kind == TransactionKind::Statement;
+            let kind = admitted.kind;
             let statements = self.status.statements_total();
             if self.sender.blocking_send(Ok(admitted)).is_err() {
                 return Ok(());
             }
-            if is_statement && !self.wait_for_statement(statements) {
+            let is_barrier = matches!(kind, TransactionKind::Statement | TransactionKind::Xa);
+            if is_barrier && !self.wait_for_statement(statements) {
                 return Ok(());
+            }
+            if kind == TransactionKind::Statement {
+                self.admission.definitions_changed();
             }
         }
         Ok(())
@@ -89,7 +93,6 @@ impl RelayThread {
                 return false;
             }
         }
-        self.admission.definitions_changed();
         true
     }
 

@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use csa_applier::{ApplierOptions, StartFrom, TargetOptions, TlsOptions};
+use csa_applier::{ApplierOptions, ExecMode, StartFrom, TargetGtids, TargetOptions, TlsOptions};
 use csa_provider::{SourceOptions, TlsMode, Uuid};
 use csa_relaystore::{RelayStoreOptions, SyncPolicy};
 use csa_scheduler::GroupLimits;
@@ -73,13 +73,17 @@ pub(super) fn resolve(
         applier: ApplierOptions {
             channel: name.clone(),
             preserve_commit_order: channel.applier.preserve_commit_order,
+            exec_mode: match channel.applier.exec_mode.as_str() {
+                "idempotent" => ExecMode::Idempotent,
+                _ => ExecMode::Strict,
+            },
             transaction_retries: channel.applier.transaction_retries,
             connect_retry: channel.target.connect_retry.0,
             connect_retry_max: channel.target.connect_retry_max.0,
             statement_bytes: ApplierOptions::STATEMENT_BYTES,
         },
         target: target(channel.target, &channel.applier)?,
-        limits: GroupLimits::default(),
+        limits: limits(&channel.applier),
         worker_count: u16::try_from(channel.applier.worker_count).unwrap_or(u16::MAX),
         event_memory_limit,
         start_from: start_from(&channel.applier.start_from)?,
@@ -166,8 +170,25 @@ fn target(config: TargetConfig, applier: &ApplierConfig) -> Result<TargetOptions
         user: config.user,
         tls: TlsOptions { mode, ca: config.tls_ca, cert: config.tls_cert, key: config.tls_key },
         connect_timeout: config.connect_timeout.0,
-        write_binlog: applier.target_gtids != "mirror",
+        gtids: target_gtids(applier),
     })
+}
+
+fn target_gtids(applier: &ApplierConfig) -> TargetGtids {
+    match applier.target_gtids.as_str() {
+        "mirror" => TargetGtids::Mirror,
+        "source" => TargetGtids::Source,
+        _ => TargetGtids::Own,
+    }
+}
+
+/// One-to-one is a group of one.
+fn limits(applier: &ApplierConfig) -> GroupLimits {
+    let limits = GroupLimits::default();
+    match applier.commit.as_str() {
+        "one-to-one" => GroupLimits { transactions: 1, ..limits },
+        _ => limits,
+    }
 }
 
 fn tls_mode(tls: Tls) -> TlsMode {

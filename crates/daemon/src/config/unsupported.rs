@@ -15,10 +15,7 @@ pub(super) fn check(applier: &ApplierConfig) -> Result<(), ConfigError> {
         ("replicate_wild_ignore_table", &applier.replicate_wild_ignore_table),
     ];
     let used = [
-        ("commit = \"one-to-one\"", applier.commit == "one-to-one"),
-        ("target_gtids = \"source\"", applier.target_gtids == "source"),
         ("executor = \"sql\"", applier.executor == "sql"),
-        ("exec_mode = \"idempotent\"", applier.exec_mode == "idempotent"),
         ("source_delay", applier.source_delay.0 > Duration::ZERO),
         ("until", applier.until.is_some()),
         ("replicate_rewrite_db", !applier.replicate_rewrite_db.is_empty()),
@@ -47,6 +44,13 @@ pub(super) fn check_words(applier: &ApplierConfig) -> Result<(), ConfigError> {
                 words.join(", ")
             )));
         }
+    }
+    if applier.target_gtids == "source" && applier.commit != "one-to-one" {
+        return Err(ConfigError(
+            "applier.target_gtids: \"source\" needs commit = \"one-to-one\": a group has no GTID on \
+             the source; for groups and the source's GTID set take \"mirror\""
+                .to_owned(),
+        ));
     }
     Ok(())
 }

@@ -17,12 +17,11 @@ pub struct TransactionHeader {
     /// Logical clock of the source; restarts at each of its binary log files.
     pub last_committed: i64,
     pub sequence_number: i64,
-    /// As `UNDEFINED_SERVER_VERSION` (999999) when the source does not know it.
+    /// [`Self::UNKNOWN_VERSION`] when the source does not know it.
     pub original_server_version: u32,
     pub immediate_server_version: u32,
 }
 
-const UNDEFINED_SERVER_VERSION: u32 = 999_999;
 /// Commit timestamps are 55 bits; the 56th says that the original one follows.
 const TIMESTAMP_MASK: u64 = (1 << 55) - 1;
 const TIMESTAMP_MORE: u64 = 1 << 55;
@@ -32,6 +31,9 @@ const VERSION_MORE: u64 = 1 << 31;
 const LOGICAL_CLOCK: u8 = 2;
 
 impl TransactionHeader {
+    /// `UNDEFINED_SERVER_VERSION`: a version that the source does not know.
+    pub const UNKNOWN_VERSION: u32 = 999_999;
+
     /// Reads a GTID or tagged GTID event.
     ///
     /// # Errors
@@ -61,8 +63,8 @@ fn untagged(body: &[u8]) -> Result<TransactionHeader, Malformed> {
         transaction_length: 0,
         last_committed: 0,
         sequence_number: 0,
-        original_server_version: UNDEFINED_SERVER_VERSION,
-        immediate_server_version: UNDEFINED_SERVER_VERSION,
+        original_server_version: TransactionHeader::UNKNOWN_VERSION,
+        immediate_server_version: TransactionHeader::UNKNOWN_VERSION,
     };
     if reader.is_empty() || reader.u8("logical clock")? != LOGICAL_CLOCK {
         return Ok(header);
@@ -118,7 +120,7 @@ fn tagged(body: &[u8]) -> Result<TransactionHeader, Malformed> {
     let mut immediate = 0;
     let mut original = None;
     let mut length = 0;
-    let mut immediate_version = UNDEFINED_SERVER_VERSION;
+    let mut immediate_version = TransactionHeader::UNKNOWN_VERSION;
     let mut original_version = None;
     while !reader.is_empty() {
         match reader.varint("field id")? {

@@ -11,6 +11,7 @@ mod query;
 mod raw;
 mod rows;
 mod table_map;
+mod xa;
 
 #[cfg(test)]
 mod rows_tests;
@@ -27,6 +28,7 @@ pub use query::{QueryCharset, QueryEvent, SessionContext};
 pub use raw::{ChecksumAlgorithm, RawEvent};
 pub use rows::{RowsEvent, RowsKind, Value, is_full_image, scan_image};
 pub use table_map::{Column, TableMap};
+pub use xa::XaPrepareEvent;
 
 use crate::bytes_reader::Malformed;
 

@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use csa_provider::test_util::{
-    event, format_description, format_description_of, gtid_event, query_event,
+    event, format_description, format_description_of, gtid_event, query_event, xa_prepare_event,
 };
 use csa_provider::{EventType, FormatDescription, Gtid, RawEvent, Tag, TransactionHeader, Uuid};
 use csa_relaystore::{RelayPosition, RelayedTransaction, TransactionBody};
@@ -89,12 +89,34 @@ fn transactions_are_what_their_events_say() {
     assert_eq!(classify(&empty).expect("known"), TransactionKind::Empty);
     let ddl = [query_event("d", "DROP TABLE t")];
     assert_eq!(classify(&ddl).expect("known"), TransactionKind::Statement);
+    let create_select = [
+        query_event("d", "CREATE TABLE t (a INT) START TRANSACTION"),
+        event(EventType::TABLE_MAP, &table_map()),
+        event(EventType::WRITE_ROWS, &write_rows(3)),
+        event(EventType::XID, &[0; 8]),
+    ];
+    assert_eq!(classify(&create_select).expect("known"), TransactionKind::Statement);
+    for (one_phase, kind) in [(false, TransactionKind::Xa), (true, TransactionKind::Rows)] {
+        let branch = [
+            query_event("", "XA START X'61',X'',1"),
+            event(EventType::TABLE_MAP, &table_map()),
+            event(EventType::WRITE_ROWS, &write_rows(3)),
+            query_event("", "XA END X'61',X'',1"),
+            xa_prepare_event(one_phase, b"a", b""),
+        ];
+        assert_eq!(classify(&branch).expect("known"), kind);
+    }
+    for end in ["XA COMMIT X'61',X'',1", "XA ROLLBACK X'61',X'',1"] {
+        assert_eq!(classify(&[query_event("", end)]).expect("known"), TransactionKind::Xa);
+    }
 }
 
 #[test]
 fn what_is_not_understood_is_refused_by_gtid() {
     for events in [
         vec![query_event("", "XA START X'61',X'',1")],
+        vec![query_event("", "XA END X'61',X'',1")],
+        vec![query_event("", "BEGIN"), xa_prepare_event(false, b"a", b"")],
         vec![query_event("", "BEGIN"), query_event("", "INSERT INTO t VALUES (1)")],
         vec![query_event("", "BEGIN"), event(EventType(77), &[0; 4])],
         vec![query_event("", "BEGIN"), event(EventType::TABLE_MAP, &table_map())],

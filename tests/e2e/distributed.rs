@@ -1,0 +1,166 @@
+//! Distributed transactions (XA): prepared here, ended there, whatever dies in between.
+
+use csa_tests::{Daemon, Load, LoadOptions, Server, compare, prepare};
+use mysql_async::Conn;
+use mysql_async::prelude::Queryable as _;
+use rand::rngs::StdRng;
+use rand::{Rng as _, SeedableRng as _};
+
+use crate::{DRAIN, wait_state};
+
+async fn run(conn: &mut Conn, statements: &[String]) {
+    for statement in statements {
+        if let Err(error) = conn.query_drop(statement.as_str()).await {
+            panic!("{error}\n{statement}");
+        }
+    }
+}
+
+/// Runs the rows of branch `xid` and prepares it.
+async fn prepare_branch(conn: &mut Conn, xid: &str, rows: &[String]) {
+    run(conn, &[format!("XA START {xid}")]).await;
+    run(conn, rows).await;
+    run(conn, &[format!("XA END {xid}"), format!("XA PREPARE {xid}")]).await;
+}
+
+async fn prepared(server: &Server) -> Vec<String> {
+    let mut conn = server.conn().await;
+    let mut rows: Vec<(i64, i64, i64, String)> =
+        conn.query("XA RECOVER CONVERT XID").await.expect("recovers");
+    rows.sort();
+    rows.into_iter().map(|row| format!("{row:?}")).collect()
+}
+
+fn change(random: &mut StdRng, number: u32) -> Vec<String> {
+    let id = random.random_range(1..2000);
+    vec![
+        format!("INSERT INTO x.log (branch, v) VALUES ({number}, {id})"),
+        format!("UPDATE x.counter SET n=n+1 WHERE id={}", number % 7),
+        format!("INSERT INTO x.wide VALUES ({number}, REPEAT('w',{}))", id * 3),
+    ]
+}
+
+async fn schema(source: &Server) {
+    source.exec("CREATE DATABASE x").await;
+    source
+        .exec("CREATE TABLE x.log (id INT AUTO_INCREMENT PRIMARY KEY, branch INT UNIQUE, v INT)")
+        .await;
+    source.exec("CREATE TABLE x.counter (id INT PRIMARY KEY, n INT NOT NULL)").await;
+    source.exec("CREATE TABLE x.wide (id INT PRIMARY KEY, c MEDIUMTEXT)").await;
+    source.exec("INSERT INTO x.counter VALUES (0,0),(1,0),(2,0),(3,0),(4,0),(5,0),(6,0)").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn branches_are_prepared_and_ended_whatever_dies() {
+    let (source, target) = Server::pair(&[], &[]);
+    let options = LoadOptions { clients: 2, ..LoadOptions::default() };
+    prepare(&source, &options).await;
+    schema(&source).await;
+    let daemon = Daemon::builder(&source, &target).set("target.connect_retry", "100ms").start();
+    let load = Load::start(&source, &options);
+    let mut random = StdRng::seed_from_u64(7);
+    let mut conn = source.conn().await;
+    for number in 0..60_u32 {
+        // Bytes that are no text. One format: MySQL 9.7 forgets what is prepared when it recovers from
+        // a crash and its last binary log holds several.
+        let xid = format!("X'00ff{number:04x}27',X'5c{number:02x}',3");
+        prepare_branch(&mut conn, &xid, &change(&mut random, number)).await;
+        match number {
+            15 | 35 => {
+                daemon.kill9();
+                daemon.start_again();
+            }
+            25 => {
+                target.kill9();
+                target.restart();
+            }
+            45 => {
+                source.kill9();
+                source.restart();
+                conn = source.conn().await;
+            }
+            _ => {}
+        }
+        let end = match number % 4 {
+            0 => "XA ROLLBACK",
+            _ => "XA COMMIT",
+        };
+        run(&mut conn, &[format!("{end} {xid}")]).await;
+        if number % 5 == 0 {
+            let xid = format!("'one','{number}'");
+            let rows = change(&mut random, 1000 + number);
+            run(&mut conn, &[format!("XA START {xid}")]).await;
+            run(&mut conn, &rows).await;
+            run(&mut conn, &[format!("XA END {xid}"), format!("XA COMMIT {xid} ONE PHASE")]).await;
+        }
+    }
+    load.stop().await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    compare(&source, &target).await;
+    assert!(prepared(&target).await.is_empty());
+    let committed: u64 = target.value("SELECT COUNT(*) FROM x.log").await;
+    assert_eq!(committed, 45 + 12);
+}
+
+/// A prepared branch holds its locks on the target as on the source, and lets everything else pass.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_branch_stays_prepared_while_others_pass() {
+    let (source, target) = Server::pair(&[], &[]);
+    schema(&source).await;
+    let daemon = Daemon::builder(&source, &target).start();
+    let mut conn = source.conn().await;
+    let rows = vec!["UPDATE x.counter SET n=n+100 WHERE id=3".to_owned()];
+    prepare_branch(&mut conn, "'stays'", &rows).await;
+    for id in [0, 1, 2, 4, 5, 6] {
+        source.exec(&format!("UPDATE x.counter SET n=n+1 WHERE id={id}")).await;
+    }
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    assert_eq!(prepared(&target).await, prepared(&source).await);
+    assert_eq!(prepared(&target).await.len(), 1);
+    assert!(daemon.terminate().success());
+    daemon.start_again();
+    source.exec("UPDATE x.counter SET n=n+1 WHERE id=4").await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    // Any session may end it.
+    source.exec("XA COMMIT 'stays'").await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    compare(&source, &target).await;
+    assert_eq!(target.value::<i64>("SELECT n FROM x.counter WHERE id=3").await, 100);
+}
+
+/// Streamed from the relay store: larger than the event memory takes as a whole.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_branch_larger_than_memory() {
+    let (source, target) = Server::pair(&[], &[]);
+    schema(&source).await;
+    let daemon =
+        Daemon::builder(&source, &target).set("applier.event_memory_limit", "64MiB").start();
+    let mut conn = source.conn().await;
+    let rows: Vec<String> = (0..40)
+        .map(|id| format!("INSERT INTO x.wide VALUES ({id}, REPEAT(CHAR(65+{id}%26),1000000))"))
+        .collect();
+    prepare_branch(&mut conn, "'large'", &rows).await;
+    run(&mut conn, &["XA COMMIT 'large'".to_owned()]).await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    compare(&source, &target).await;
+}
+
+/// The target was provisioned between a PREPARE and its end.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_branch_that_the_target_does_not_know_stops_the_channel() {
+    let (source, target) = Server::pair(&[], &[]);
+    schema(&source).await;
+    let mut conn = source.conn().await;
+    let rows = vec!["UPDATE x.counter SET n=1 WHERE id=3".to_owned()];
+    prepare_branch(&mut conn, "'unknown'", &rows).await;
+    let daemon = Daemon::builder(&source, &target).set("applier.start_from", "source").start();
+    wait_state(&daemon, 0, "running").await;
+    run(&mut conn, &["XA COMMIT 'unknown'".to_owned()]).await;
+    wait_state(&daemon, 0, "failed").await;
+    let detail = daemon.status()["channels"][0]["state_detail"].to_string();
+    let gtid: String = source.value("SELECT @@gtid_executed").await;
+    let last = gtid.rsplit(['-', ':']).next().expect("a number").to_owned();
+    for part in [&last, "1397", "between its PREPARE and its end"] {
+        assert!(detail.contains(part), "{part} in {detail}");
+    }
+}

@@ -1,0 +1,226 @@
+//! Which GTIDs the target has, one transaction in a group, and what a missing row means.
+
+use std::time::Duration;
+
+use csa_tests::{Daemon, Load, LoadOptions, Server, compare, eventually, prepare};
+use mysql_async::prelude::Queryable as _;
+
+use crate::crash::mid_drain;
+use crate::{DRAIN, wait_state};
+
+/// The target's GTIDs are the source's, none more and none less.
+async fn same_gtids(source: &Server, target: &Server) {
+    let query = "SELECT @@GLOBAL.gtid_executed";
+    let expected: String = source.value(query).await;
+    assert_eq!(target.value::<String>(query).await, expected);
+}
+
+/// Every kind of transaction that has a GTID.
+async fn one_of_each(source: &Server) {
+    source.exec("CREATE DATABASE g").await;
+    source.exec("CREATE TABLE g.t (id INT PRIMARY KEY, v INT)").await;
+    source.exec("INSERT INTO g.t VALUES (1,1),(2,2)").await;
+    source.exec("CREATE TABLE g.copy (PRIMARY KEY (id)) SELECT * FROM g.t").await;
+    source.exec("CREATE USER g IDENTIFIED BY 'g'; GRANT SELECT ON g.* TO g").await;
+    source
+        .exec("BEGIN; SAVEPOINT a; UPDATE g.t SET v=3; ROLLBACK TO a; DELETE FROM g.t; COMMIT")
+        .await;
+    source
+        .exec(
+            "XA START 'x'; INSERT INTO g.t VALUES (5,5); XA END 'x'; XA PREPARE 'x'; XA COMMIT 'x'",
+        )
+        .await;
+    let uuid: String = source.value("SELECT @@server_uuid").await;
+    // Empty, and with a gap before it.
+    source.exec(&format!("SET gtid_next='{uuid}:100000'; BEGIN; COMMIT")).await;
+    source.exec("SET gtid_next='AUTOMATIC:tagged'; INSERT INTO g.t VALUES (6,6)").await;
+    source
+        .exec("SET SESSION binlog_transaction_compression=ON; INSERT INTO g.t VALUES (7,7)")
+        .await;
+    source.exec("CREATE TEMPORARY TABLE g.gone (id INT); INSERT INTO g.gone VALUES (1)").await;
+    source.exec("ANALYZE TABLE g.t; DROP TABLE g.copy").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_to_one_gives_the_target_the_sources_gtids() {
+    let (source, target) = Server::pair(&[], &[]);
+    let options = LoadOptions { clients: 3, ..LoadOptions::default() };
+    prepare(&source, &options).await;
+    let daemon = Daemon::builder(&source, &target)
+        .set("applier.commit", "one-to-one")
+        .set("applier.target_gtids", "source")
+        .set("target.connect_retry", "100ms")
+        .start();
+    let load = Load::start(&source, &options);
+    one_of_each(&source).await;
+    for kill in 0..6 {
+        assert!(mid_drain(&daemon).await, "kill {kill}\n{}", daemon.log_tail());
+        if kill % 3 == 2 {
+            target.kill9();
+            target.restart();
+        } else {
+            daemon.kill9();
+            if kill == 3 {
+                daemon.set("applier.preserve_commit_order", false);
+            }
+            daemon.start_again();
+        }
+    }
+    load.stop().await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    compare(&source, &target).await;
+    same_gtids(&source, &target).await;
+    // Tools read the checkpoint in every mode.
+    let expected: String = source.value("SELECT @@GLOBAL.gtid_executed").await;
+    eventually("the checkpoint follows", Duration::from_secs(10), async || {
+        target.value::<String>("SELECT gtid_executed FROM csa.checkpoint WHERE worker=65535").await
+            == expected
+    })
+    .await;
+
+    // What the target logs is what a replica of it needs: nothing of ours, and the source's times.
+    let below = Server::start("below", &[]);
+    below
+        .exec(&format!(
+            "CHANGE REPLICATION SOURCE TO SOURCE_HOST='127.0.0.1', SOURCE_PORT={}, \
+             SOURCE_USER='repl', SOURCE_PASSWORD='repl_pw', GET_SOURCE_PUBLIC_KEY=1, \
+             SOURCE_AUTO_POSITION=1; START REPLICA",
+            target.port
+        ))
+        .await;
+    eventually("the target's replica follows", DRAIN, async || {
+        below.value::<String>("SELECT @@GLOBAL.gtid_executed").await == expected
+    })
+    .await;
+    compare(&source, &below).await;
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    source.exec("INSERT INTO g.t VALUES (8,8)").await;
+    let (original, immediate): (String, String) = {
+        eventually("the row arrives", DRAIN, async || {
+            below.value::<u64>("SELECT COUNT(*) FROM g.t WHERE id=8").await == 1
+        })
+        .await;
+        let mut conn = below.conn().await;
+        conn.query_first(
+            "SELECT MAX(LAST_APPLIED_TRANSACTION_ORIGINAL_COMMIT_TIMESTAMP), \
+             MAX(LAST_APPLIED_TRANSACTION_IMMEDIATE_COMMIT_TIMESTAMP) \
+             FROM performance_schema.replication_applier_status_by_worker",
+        )
+        .await
+        .expect("queries")
+        .expect("a row")
+    };
+    assert!(original < immediate, "{original} {immediate}");
+    let schemas: u64 = below
+        .value("SELECT COUNT(*) FROM information_schema.schemata WHERE schema_name='csa'")
+        .await;
+    assert_eq!(schemas, 0, "the checkpoint must stay out of the target's binary log");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_mode_can_be_changed_between_two_starts() {
+    let (source, target) = Server::pair(&[], &[]);
+    let options = LoadOptions { clients: 2, ..LoadOptions::default() };
+    prepare(&source, &options).await;
+    let daemon = Daemon::builder(&source, &target).start();
+    let modes = [
+        ("grouped", "mirror"),
+        ("one-to-one", "source"),
+        ("grouped", "mirror"),
+        ("one-to-one", "own"),
+        ("grouped", "own"),
+    ];
+    for (commit, gtids) in modes {
+        let load = Load::start(&source, &options);
+        assert!(mid_drain(&daemon).await, "{gtids}\n{}", daemon.log_tail());
+        load.stop().await;
+        daemon.wait_drained(&source, &target, DRAIN).await;
+        // The mirror is level within a second.
+        tokio::time::sleep(Duration::from_millis(1500)).await;
+        daemon.kill9();
+        daemon.set("applier.commit", commit);
+        daemon.set("applier.target_gtids", gtids);
+        daemon.start_again();
+    }
+    let load = Load::start(&source, &options);
+    assert!(mid_drain(&daemon).await, "{}", daemon.log_tail());
+    // Own GTIDs say nothing of the source's: that must not be taken for an empty target.
+    load.stop().await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    assert!(daemon.terminate().success());
+    daemon.set("applier.commit", "one-to-one");
+    daemon.set("applier.target_gtids", "source");
+    daemon.start_again();
+    wait_state(&daemon, 0, "failed").await;
+    let detail = daemon.status()["channels"][0]["state_detail"].to_string();
+    let (_, fix) = detail.split_once("run there: ").expect("a fix");
+    let (fix, _) = fix.split_once(", then").expect("its end");
+    target.exec(fix).await;
+    assert!(!daemon.terminate().success(), "its one channel had failed");
+    daemon.start_again();
+    let load = Load::start(&source, &options);
+    assert!(mid_drain(&daemon).await, "{}", daemon.log_tail());
+    load.stop().await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    compare(&source, &target).await;
+}
+
+/// As the server's `replica_exec_mode=IDEMPOTENT`, with a native replica as the judge.
+#[tokio::test(flavor = "multi_thread")]
+async fn idempotent_does_what_the_servers_mode_does() {
+    let (source, target) = Server::pair(&[], &[]);
+    let native = Server::start("native", &[]);
+    source.exec("CREATE DATABASE i").await;
+    source.exec("CREATE TABLE i.t (id INT PRIMARY KEY, u INT UNIQUE, v INT)").await;
+    let daemon = Daemon::builder(&source, &target).set("applier.exec_mode", "idempotent").start();
+    native
+        .exec(&format!(
+            "SET GLOBAL replica_exec_mode=IDEMPOTENT; CHANGE REPLICATION SOURCE TO \
+             SOURCE_HOST='127.0.0.1', SOURCE_PORT={}, SOURCE_USER='repl', \
+             SOURCE_PASSWORD='repl_pw', GET_SOURCE_PUBLIC_KEY=1, SOURCE_AUTO_POSITION=1; \
+             START REPLICA",
+            source.port
+        ))
+        .await;
+    let expected = async || source.value::<String>("SELECT @@GLOBAL.gtid_executed").await;
+    let follow = async || {
+        let expected = expected().await;
+        eventually("the native replica follows", DRAIN, async || {
+            native.value::<String>("SELECT @@GLOBAL.gtid_executed").await == expected
+        })
+        .await;
+        daemon.wait_drained(&source, &target, DRAIN).await;
+    };
+    source.exec("INSERT INTO i.t SELECT n, n, n FROM JSON_TABLE('[1,2,3,4,5,6,7,8,9,10,11,12]', '$[*]' COLUMNS (n INT PATH '$')) j").await;
+    follow().await;
+    for server in [&target, &native] {
+        server
+            .exec(
+                "SET sql_log_bin=0; DELETE FROM i.t WHERE id IN (1,2,3,4); \
+                 INSERT INTO i.t VALUES (20,20,-1),(21,21,-1),(22,99,-1); \
+                 UPDATE i.t SET v=-5 WHERE id=5",
+            )
+            .await;
+    }
+    source
+        .exec(
+            "BEGIN; UPDATE i.t SET v=100 WHERE id=1; DELETE FROM i.t WHERE id=2; \
+             DELETE FROM i.t WHERE id=3; INSERT INTO i.t VALUES (3,3,300); \
+             INSERT INTO i.t VALUES (20,20,200); INSERT INTO i.t VALUES (21,21,210); \
+             UPDATE i.t SET v=211 WHERE id=21; INSERT INTO i.t VALUES (22,22,220); \
+             DELETE FROM i.t WHERE id=22; UPDATE i.t SET v=500 WHERE id=5; COMMIT",
+        )
+        .await;
+    follow().await;
+    let rows = "SELECT GROUP_CONCAT(CONCAT_WS(',', id, u, v) ORDER BY id SEPARATOR ';') FROM i.t";
+    let of_native: String = native.value(rows).await;
+    assert_eq!(target.value::<String>(rows).await, of_native);
+    // The daemon set to strict stops where the native applier would.
+    assert!(daemon.terminate().success());
+    daemon.set("applier.exec_mode", "strict");
+    daemon.start_again();
+    source.exec("UPDATE i.t SET v=44 WHERE id=4").await;
+    wait_state(&daemon, 0, "failed").await;
+    let detail = daemon.status()["channels"][0]["state_detail"].to_string();
+    assert!(detail.contains("1032") && detail.contains("i.t"), "{detail}");
+}
