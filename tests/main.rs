@@ -25,6 +25,8 @@ mod relations;
 mod replicate;
 #[path = "e2e/stream_errors.rs"]
 mod stream_errors;
+#[path = "e2e/verify.rs"]
+mod verify;
 
 use std::time::Duration;
 

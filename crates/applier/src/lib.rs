@@ -27,5 +27,6 @@ pub use control::ControlSession;
 pub use error::{Error, ErrorClass, Result};
 pub use options::{ApplierOptions, ExecMode, TargetGtids, TargetOptions, TlsMode, TlsOptions};
 pub use preflight::{PreflightError, TargetFacts, preflight};
+pub use session::connect;
 pub use sessions::{SessionState, SessionView};
 pub use status::{ApplierStatus, ApplierView, GroupView};

@@ -36,12 +36,7 @@ impl Session {
     /// Connects and sets the session up.
     pub(crate) async fn connect(target: &TargetOptions) -> Result<Self> {
         let address = target.address();
-        let attempt = connect(target);
-        let Ok(connected) = tokio::time::timeout(target.connect_timeout, attempt).await else {
-            return Err(Error::Timeout { address, seconds: target.connect_timeout.as_secs() });
-        };
-        let conn =
-            connected.map_err(|source| Error::Target { address: address.clone(), source })?;
+        let conn = connect(target).await?;
         let mut session = Self { conn, address, max_allowed_packet: usize::MAX, format: None };
         session.run(PRELUDE).await?;
         if target.gtids == TargetGtids::Mirror {
@@ -146,7 +141,19 @@ impl Session {
     }
 }
 
-async fn connect(target: &TargetOptions) -> mysql_async::Result<Conn> {
+/// Logs in to a server, with nothing set up there.
+///
+/// # Errors
+/// [`Error::Target`] or [`Error::Timeout`].
+pub async fn connect(target: &TargetOptions) -> Result<Conn> {
+    let address = target.address();
+    match tokio::time::timeout(target.connect_timeout, log_in(target)).await {
+        Ok(connected) => connected.map_err(|source| Error::Target { address, source }),
+        Err(_) => Err(Error::Timeout { address, seconds: target.connect_timeout.as_secs() }),
+    }
+}
+
+async fn log_in(target: &TargetOptions) -> mysql_async::Result<Conn> {
     match target.tls.mode {
         TlsMode::Disabled => Conn::new(target.driver(false)).await,
         TlsMode::Preferred => match Conn::new(target.driver(true)).await {

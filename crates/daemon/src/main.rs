@@ -9,6 +9,7 @@ mod logging;
 mod metrics;
 mod run;
 mod status_command;
+mod verify_command;
 mod view;
 
 use std::process::ExitCode;
@@ -26,6 +27,12 @@ pub(crate) enum Failure {
     /// It went wrong later. Exit code 1.
     #[error("{0}")]
     Runtime(String),
+    /// Not all could be compared. Exit code 2.
+    #[error("{0}")]
+    NotCompared(String),
+    /// The servers differ. Exit code 1.
+    #[error("{0}")]
+    Different(String),
 }
 
 impl From<config::ConfigError> for Failure {
@@ -40,14 +47,15 @@ fn main() -> ExitCode {
         Command::Run => run::run(&cli.config),
         Command::Check { connect } => run::check(&cli.config, connect),
         Command::Status { json, watch } => status_command::status(&cli.config, json, watch),
+        Command::Verify(arguments) => verify_command::verify(&cli.config, &arguments),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             eprintln!("csa-daemon: {failure}");
             match failure {
-                Failure::Input(_) => ExitCode::from(2),
-                Failure::Runtime(_) => ExitCode::FAILURE,
+                Failure::Input(_) | Failure::NotCompared(_) => ExitCode::from(2),
+                Failure::Runtime(_) | Failure::Different(_) => ExitCode::FAILURE,
             }
         }
     }

@@ -1,0 +1,152 @@
+//! What tables a server has, and their definitions, read from `information_schema`.
+
+use std::collections::BTreeMap;
+
+use super::expression::literal;
+use super::session::Session;
+use super::{Result, TableName};
+
+/// A column as far as its values and their order depend on it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Column {
+    pub(super) name: String,
+    /// The type's first word, in lower case.
+    pub(super) data_type: String,
+    pub(super) charset: Option<String>,
+    /// The most bytes a value of a string type has.
+    pub(super) octets: Option<u64>,
+    full_type: String,
+}
+
+/// An index that tells every row from every other: unique, NOT NULL, of whole columns, visible.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct UniqueKey {
+    pub(super) index: String,
+    pub(super) columns: Vec<String>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Definition {
+    pub(super) columns: Vec<Column>,
+    pub(super) keys: Vec<UniqueKey>,
+}
+
+/// Base tables with the server's guess at their rows and bytes per row.
+pub(super) type Tables = BTreeMap<TableName, Estimate>;
+
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Estimate {
+    pub(super) rows: u64,
+    pub(super) average_row: u64,
+}
+
+/// MySQL's own schemas, and the one of the checkpoints.
+const LEFT_OUT: &str = "'mysql','sys','performance_schema','information_schema','csa'";
+
+impl Column {
+    pub(super) fn new(
+        name: &str,
+        column_type: &str,
+        collation: Option<&str>,
+        charset: Option<&str>,
+        octets: Option<u64>,
+    ) -> Self {
+        let data_type = column_type.split([' ', '(']).next().unwrap_or_default().to_lowercase();
+        let mut full_type = without_width(column_type, &data_type);
+        if let Some(collation) = collation {
+            // Until 8.0.30 utf8mb3 was called utf8.
+            let collation = match collation.strip_prefix("utf8_") {
+                Some(rest) => format!("utf8mb3_{rest}"),
+                None => collation.to_owned(),
+            };
+            full_type.push_str(&format!(" COLLATE {collation}"));
+        }
+        let charset = charset.map(str::to_owned);
+        Self { name: name.to_owned(), data_type, charset, octets, full_type }
+    }
+
+    /// Type and collation, as all versions would write them.
+    pub(super) fn full_type(&self) -> &str {
+        &self.full_type
+    }
+
+    pub(super) fn is_named(&self, name: &str) -> bool {
+        self.name.to_lowercase() == name.to_lowercase()
+    }
+}
+
+/// Without the display width that 8.0.19 stopped to show; with ZEROFILL it is part of the value.
+fn without_width(column_type: &str, data_type: &str) -> String {
+    let has_width =
+        matches!(data_type, "tinyint" | "smallint" | "mediumint" | "int" | "bigint" | "year");
+    match column_type.split_once('(').zip(column_type.split_once(')')) {
+        Some(((word, _), (_, rest))) if has_width && !rest.contains("zerofill") => {
+            format!("{word}{rest}")
+        }
+        _ => column_type.to_owned(),
+    }
+}
+
+/// The base tables that can be replicated.
+pub(super) async fn tables(session: &mut Session) -> Result<Tables> {
+    let rows: Vec<(String, String, Option<u64>, Option<u64>)> = session
+        .rows(&format!(
+            "SELECT TABLE_SCHEMA, TABLE_NAME, TABLE_ROWS, AVG_ROW_LENGTH \
+             FROM information_schema.TABLES WHERE TABLE_TYPE='BASE TABLE' \
+             AND TABLE_SCHEMA NOT IN ({LEFT_OUT})"
+        ))
+        .await?;
+    let tables = rows.into_iter().map(|(schema, table, rows, average_row)| {
+        let estimate = Estimate {
+            rows: rows.unwrap_or_default(),
+            average_row: average_row.unwrap_or_default(),
+        };
+        (TableName { schema, table }, estimate)
+    });
+    Ok(tables.collect())
+}
+
+/// Whether names of tables differ by case alone on no server of this setting.
+pub(super) async fn folds_case(session: &mut Session) -> Result<bool> {
+    let rows: Vec<u8> = session.rows("SELECT @@GLOBAL.lower_case_table_names").await?;
+    Ok(rows.first().is_some_and(|&mode| mode != 0))
+}
+
+/// A table's definition; `None` when there is no such table.
+pub(super) async fn definition(
+    session: &mut Session,
+    name: &TableName,
+) -> Result<Option<Definition>> {
+    let named =
+        format!("TABLE_SCHEMA={} AND TABLE_NAME={}", literal(&name.schema), literal(&name.table));
+    type ColumnRow = (String, String, Option<String>, Option<String>, Option<u64>);
+    let columns: Vec<ColumnRow> = session
+        .rows(&format!(
+            "SELECT COLUMN_NAME, COLUMN_TYPE, COLLATION_NAME, CHARACTER_SET_NAME, \
+             CHARACTER_OCTET_LENGTH FROM information_schema.COLUMNS WHERE {named} \
+             ORDER BY ORDINAL_POSITION"
+        ))
+        .await?;
+    if columns.is_empty() {
+        return Ok(None);
+    }
+    let parts: Vec<(String, Option<String>)> = session
+        .rows(&format!(
+            "SELECT INDEX_NAME, IF(SUB_PART IS NULL AND NULLABLE<>'YES' AND IS_VISIBLE='YES', \
+             COLUMN_NAME, NULL) FROM information_schema.STATISTICS \
+             WHERE {named} AND NON_UNIQUE=0 ORDER BY INDEX_NAME, SEQ_IN_INDEX"
+        ))
+        .await?;
+    let mut keys: BTreeMap<String, Vec<Option<String>>> = BTreeMap::new();
+    for (index, column) in parts {
+        keys.entry(index).or_default().push(column);
+    }
+    let keys = keys.into_iter().filter_map(|(index, columns)| {
+        let columns: Option<Vec<String>> = columns.into_iter().collect();
+        Some(UniqueKey { index, columns: columns? })
+    });
+    let columns = columns.iter().map(|(name, column_type, collation, charset, octets)| {
+        Column::new(name, column_type, collation.as_deref(), charset.as_deref(), *octets)
+    });
+    Ok(Some(Definition { columns: columns.collect(), keys: keys.collect() }))
+}

@@ -1,0 +1,180 @@
+//! Columns and keys of a table on both sides: what differs, what can be compared, and by which key.
+
+use super::catalogue::{Column, Definition, UniqueKey};
+use super::expression::{KeyColumn, KeyKind};
+
+/// What two definitions of a table have in common.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Common {
+    /// What is not the same, one phrase each.
+    pub(super) differences: Vec<String>,
+    /// Columns of the same name, type and collation, in the source's order.
+    pub(super) columns: Vec<Column>,
+    /// The best key that is unique and NOT NULL on both sides.
+    pub(super) key: Option<CommonKey>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct CommonKey {
+    pub(super) columns: Vec<KeyColumn>,
+    /// Names of the indexes.
+    pub(super) source_index: String,
+    pub(super) target_index: String,
+}
+
+/// Compares what decides about rows: columns, their order, types and collations. Indexes, defaults
+/// and comments may differ; a target often has its own.
+pub(super) fn common(source: &Definition, target: &Definition) -> Common {
+    let mut found = Common::default();
+    for column in &source.columns {
+        match target.columns.iter().find(|other| other.is_named(&column.name)) {
+            None => found.differences.push(format!("column {} is only on the source", column.name)),
+            Some(other) if column.full_type() != other.full_type() => {
+                found.differences.push(format!(
+                    "column {} is {} on the source, {} on the target",
+                    column.name,
+                    column.full_type(),
+                    other.full_type()
+                ));
+            }
+            Some(_) => found.columns.push(column.clone()),
+        }
+    }
+    for column in &target.columns {
+        if !source.columns.iter().any(|other| other.is_named(&column.name)) {
+            found.differences.push(format!("column {} is only on the target", column.name));
+        }
+    }
+    // Row images go by place, not by name.
+    let places = source.columns.iter().zip(&target.columns);
+    if found.differences.is_empty() && !places.into_iter().all(|(a, b)| a.is_named(&b.name)) {
+        found.differences.push("the columns are in another order".to_owned());
+    }
+    found.key = key(source, target, &found.columns);
+    found
+}
+
+/// The primary key if it will do, else the key with the fewest columns.
+fn key(source: &Definition, target: &Definition, columns: &[Column]) -> Option<CommonKey> {
+    let usable = source.keys.iter().filter_map(|key| {
+        let other = target.keys.iter().find(|other| is_same(key, other))?;
+        let columns: Option<Vec<KeyColumn>> = key
+            .columns
+            .iter()
+            .map(|name| {
+                let column = columns.iter().find(|column| column.is_named(name))?;
+                Some(KeyColumn { name: column.name.clone(), kind: KeyKind::of(column)? })
+            })
+            .collect();
+        Some(CommonKey {
+            columns: columns?,
+            source_index: key.index.clone(),
+            target_index: other.index.clone(),
+        })
+    });
+    usable.min_by_key(|key| (key.source_index != "PRIMARY", key.columns.len()))
+}
+
+fn is_same(key: &UniqueKey, other: &UniqueKey) -> bool {
+    let names = |key: &UniqueKey| -> Vec<String> {
+        key.columns.iter().map(|name| name.to_lowercase()).collect()
+    };
+    names(key) == names(other)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn column(name: &str, column_type: &str, collation: Option<&str>) -> Column {
+        Column::new(name, column_type, collation, collation.map(|_| "utf8mb4"), Some(40))
+    }
+
+    fn definition(columns: &[(&str, &str)], keys: &[(&str, &[&str])]) -> Definition {
+        let columns = columns.iter().map(|(name, column_type)| {
+            let text = column_type.contains("char");
+            column(name, column_type, text.then_some("utf8mb4_0900_ai_ci"))
+        });
+        let keys = keys.iter().map(|(index, columns)| UniqueKey {
+            index: (*index).to_owned(),
+            columns: columns.iter().map(|&name| name.to_owned()).collect(),
+        });
+        Definition { columns: columns.collect(), keys: keys.collect() }
+    }
+
+    fn key_of(common: &Common) -> Vec<&str> {
+        let key = common.key.as_ref().expect("a key");
+        key.columns.iter().map(|column| column.name.as_str()).collect()
+    }
+
+    #[test]
+    fn equal_definitions_have_no_differences() {
+        let table = definition(&[("id", "int"), ("v", "varchar(10)")], &[("PRIMARY", &["id"])]);
+        let found = common(&table, &table);
+        assert!(found.differences.is_empty(), "{found:?}");
+        assert_eq!(found.columns.len(), 2);
+        assert_eq!(key_of(&found), ["id"]);
+    }
+
+    #[test]
+    fn each_difference_is_named() {
+        let source = definition(&[("id", "int"), ("a", "int"), ("b", "int")], &[]);
+        let target = definition(&[("ID", "int"), ("a", "bigint"), ("c", "int")], &[]);
+        let found = common(&source, &target);
+        assert_eq!(
+            found.differences,
+            [
+                "column a is int on the source, bigint on the target",
+                "column b is only on the source",
+                "column c is only on the target",
+            ]
+        );
+        let names: Vec<&str> = found.columns.iter().map(|c| c.name.as_str()).collect();
+        assert_eq!(names, ["id"]);
+        let swapped = definition(&[("a", "int"), ("id", "int"), ("b", "int")], &[]);
+        assert_eq!(common(&source, &swapped).differences, ["the columns are in another order"]);
+    }
+
+    #[test]
+    fn spellings_of_older_servers_are_the_same_type() {
+        for (old, new) in [
+            ("int(11)", "int"),
+            ("bigint(20) unsigned", "bigint unsigned"),
+            ("year(4)", "year"),
+            ("tinyint(4)", "tinyint"),
+        ] {
+            assert_eq!(column("a", old, None).full_type(), column("a", new, None).full_type());
+        }
+        let utf8 = column("a", "char(3)", Some("utf8_bin"));
+        assert_eq!(utf8.full_type(), column("a", "char(3)", Some("utf8mb3_bin")).full_type());
+        for (one, other) in [
+            ("decimal(10,2)", "decimal(10,3)"),
+            ("int", "int unsigned"),
+            ("int(5) zerofill", "int(6) zerofill"),
+            ("enum('int(1)')", "enum('int')"),
+        ] {
+            assert_ne!(column("a", one, None).full_type(), column("a", other, None).full_type());
+        }
+    }
+
+    #[test]
+    fn the_key_is_unique_on_both_sides_and_of_common_columns() {
+        let columns = [("a", "int"), ("b", "int"), ("s", "set('x')"), ("c", "int")];
+        let source = definition(
+            &columns,
+            &[("PRIMARY", &["a"]), ("one", &["c", "b"]), ("two", &["b"]), ("three", &["s"])],
+        );
+        assert_eq!(key_of(&common(&source, &source)), ["a"]);
+        let target = definition(&columns, &[("x", &["B"]), ("y", &["c", "b"]), ("z", &["s"])]);
+        let found = common(&source, &target);
+        assert_eq!(key_of(&found), ["b"]);
+        assert_eq!(found.key.expect("a key").target_index, "x");
+        // A wide SET has no exact number to compare by.
+        let target = definition(&columns, &[("z", &["s"])]);
+        assert_eq!(common(&source, &target).key, None);
+        let mut changed = columns;
+        changed[0].1 = "bigint";
+        let target = definition(&changed, &[("PRIMARY", &["a"]), ("y", &["c", "b"])]);
+        assert_eq!(key_of(&common(&source, &target)), ["c", "b"]);
+    }
+}

@@ -1,0 +1,329 @@
+//! The SQL of one table on one side: digests that differ whenever a value does, and key ranges.
+//! Answers name the digest or count first, then the key.
+
+use super::TableName;
+use super::catalogue::Column;
+use super::ranges::{Key, KeyRange, LIST_ROWS};
+
+/// Longer strings go into the row's digest as their own digest, so that no row comes near
+/// `max_allowed_packet`.
+const PLAIN_OCTETS: u64 = 1024;
+
+/// A key column, and how its values get out of the server and back in exactly.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct KeyColumn {
+    pub(super) name: String,
+    pub(super) kind: KeyKind,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum KeyKind {
+    /// Integers, DECIMAL, YEAR: their text.
+    Number,
+    /// FLOAT as the DOUBLE it equals.
+    Float,
+    /// ENUM and BIT by number: it is their order.
+    Choice,
+    Temporal,
+    /// Bytes in the column's own character set.
+    Text {
+        charset: String,
+    },
+    Bytes,
+}
+
+impl KeyKind {
+    /// `None` for types that are not ordered by anything that can be written exactly.
+    pub(super) fn of(column: &Column) -> Option<Self> {
+        Some(match column.data_type.as_str() {
+            "tinyint" | "smallint" | "mediumint" | "int" | "bigint" | "decimal" | "year" => {
+                Self::Number
+            }
+            "float" | "double" => Self::Float,
+            "enum" | "bit" => Self::Choice,
+            "date" | "time" | "datetime" | "timestamp" => Self::Temporal,
+            "binary" | "varbinary" => Self::Bytes,
+            "char" | "varchar" => Self::Text { charset: column.charset.clone()? },
+            _ => return None,
+        })
+    }
+
+    fn select(&self, name: &str) -> String {
+        let name = identifier(name);
+        match self {
+            Self::Number | Self::Temporal => name,
+            Self::Float => format!("{name}*1e0"),
+            Self::Choice => format!("CAST({name} AS UNSIGNED)"),
+            Self::Text { .. } | Self::Bytes => format!("HEX({name})"),
+        }
+    }
+
+    fn literal(&self, value: &str) -> String {
+        match self {
+            Self::Number | Self::Choice => value.to_owned(),
+            Self::Float if value.contains('e') => value.to_owned(),
+            Self::Float => format!("{value}e0"),
+            Self::Temporal => literal(value),
+            // The column's own collation decides, as against any literal.
+            Self::Text { charset } => format!("_{charset} x'{value}'"),
+            Self::Bytes => format!("x'{value}'"),
+        }
+    }
+
+    /// The value behind [`Self::readable`], quoted if it is a string.
+    pub(super) fn quoted(&self, value: &str) -> String {
+        match self {
+            Self::Text { .. } | Self::Temporal => format!("'{}'", value.escape_debug()),
+            _ => value.to_owned(),
+        }
+    }
+
+    /// An expression for the value as a reader wants it.
+    pub(super) fn readable(&self, value: &str) -> String {
+        match self {
+            Self::Text { .. } => format!("CONVERT({} USING utf8mb4)", self.literal(value)),
+            Self::Bytes => literal(&format!("0x{value}")),
+            _ => literal(value),
+        }
+    }
+}
+
+/// Writes the queries.
+#[derive(Debug, Clone)]
+pub(super) struct TableSql {
+    table: String,
+    index: String,
+    key: Vec<KeyColumn>,
+    columns: Vec<Column>,
+    row_digest: String,
+}
+
+impl TableSql {
+    /// `index`: the name of the key's index on this side.
+    pub(super) fn new(
+        table: &TableName,
+        columns: &[Column],
+        key: &[KeyColumn],
+        index: Option<&str>,
+    ) -> Self {
+        let values: Vec<String> = columns.iter().map(marked).collect();
+        Self {
+            table: format!("{}.{}", identifier(&table.schema), identifier(&table.table)),
+            // Left alone the optimizer may read the whole table for a range.
+            index: index
+                .map_or(String::new(), |name| format!(" FORCE INDEX ({})", identifier(name))),
+            key: key.to_vec(),
+            columns: columns.to_vec(),
+            row_digest: format!("SHA2(CONCAT({}),256)", values.join(",")),
+        }
+    }
+
+    /// Key of the row number `rows` behind `after`, if there are so many.
+    pub(super) fn boundary(&self, after: Option<&Key>, rows: u64) -> String {
+        let range = KeyRange { after: after.cloned(), through: None };
+        self.middle(&range, rows.saturating_sub(1))
+    }
+
+    /// Key of the row number `place`, from 0.
+    pub(super) fn middle(&self, range: &KeyRange, place: u64) -> String {
+        format!(
+            "SELECT {} FROM {}{}{} ORDER BY {} LIMIT 1 OFFSET {place}",
+            self.key_values(),
+            self.table,
+            self.index,
+            self.condition(range),
+            self.key_names()
+        )
+    }
+
+    /// Rows, rows that have a digest, and the digest of all.
+    pub(super) fn digest(&self, range: &KeyRange) -> String {
+        // Merged into the outer query, the row's digest would be computed twice.
+        format!(
+            "SELECT /*+ NO_MERGE(d) */ COUNT(*), COUNT(h), HEX(BIT_XOR(UNHEX(h))) FROM \
+             (SELECT {} AS h FROM {}{}{}) d",
+            self.row_digest,
+            self.table,
+            self.index,
+            self.condition(range)
+        )
+    }
+
+    /// Digest and key of every row, up to a limit.
+    pub(super) fn rows(&self, range: &KeyRange) -> String {
+        format!(
+            "SELECT {}, {} FROM {}{}{} ORDER BY {} LIMIT {}",
+            self.row_digest,
+            self.key_values(),
+            self.table,
+            self.index,
+            self.condition(range),
+            self.key_names(),
+            LIST_ROWS + 1
+        )
+    }
+
+    /// Digest and key of the rows with these keys.
+    pub(super) fn lookup(&self, keys: &[Key]) -> String {
+        format!(
+            "SELECT {}, {} FROM {}{} WHERE {}",
+            self.row_digest,
+            self.key_values(),
+            self.table,
+            self.index,
+            self.any_of(keys)
+        )
+    }
+
+    /// A digest per column of the rows with this key.
+    pub(super) fn columns(&self, key: &Key) -> String {
+        let digests: Vec<String> =
+            self.columns.iter().map(|column| format!("SHA2({},256)", marked(column))).collect();
+        format!(
+            "SELECT {} FROM {}{} WHERE {}",
+            digests.join(","),
+            self.table,
+            self.index,
+            self.any_of(std::slice::from_ref(key))
+        )
+    }
+
+    /// Rows by the first `digits` of their digests: their number with two sums, and the digits.
+    ///
+    /// The exclusive or alone would not see a row that is there twice.
+    pub(super) fn buckets(&self, digits: u32) -> String {
+        format!(
+            "SELECT /*+ NO_MERGE(d) */ CONCAT(COUNT(*),'/',HEX(BIT_XOR(UNHEX(h))),'/',\
+             SUM(CAST(CONV(SUBSTRING(h,9,15),16,10) AS UNSIGNED))), LEFT(h,{digits}) b \
+             FROM (SELECT {} AS h FROM {}) d GROUP BY b",
+            self.row_digest, self.table
+        )
+    }
+
+    /// How often each digest in these buckets occurs, up to a limit.
+    pub(super) fn bucket_rows(&self, buckets: &[String], limit: usize) -> String {
+        let digits = buckets.first().map_or(0, String::len);
+        let list = list(buckets);
+        format!(
+            "SELECT /*+ NO_MERGE(d) */ COUNT(*), h FROM (SELECT {} AS h FROM {}) d \
+             WHERE LEFT(h,{digits}) IN ({list}) GROUP BY h LIMIT {limit}",
+            self.row_digest, self.table
+        )
+    }
+
+    /// How often each of these digests occurs.
+    pub(super) fn digest_counts(&self, digests: &[String]) -> String {
+        format!(
+            "SELECT /*+ NO_MERGE(d) */ COUNT(*), h FROM (SELECT {} AS h FROM {}) d \
+             WHERE h IN ({}) GROUP BY h",
+            self.row_digest,
+            self.table,
+            list(digests)
+        )
+    }
+
+    pub(super) fn key(&self) -> &[KeyColumn] {
+        &self.key
+    }
+
+    pub(super) fn column_names(&self) -> impl Iterator<Item = &str> {
+        self.columns.iter().map(|column| column.name.as_str())
+    }
+
+    fn key_values(&self) -> String {
+        let values: Vec<String> =
+            self.key.iter().map(|column| column.kind.select(&column.name)).collect();
+        values.join(",")
+    }
+
+    fn key_names(&self) -> String {
+        let names: Vec<String> = self.key.iter().map(|column| identifier(&column.name)).collect();
+        names.join(",")
+    }
+
+    fn condition(&self, range: &KeyRange) -> String {
+        let mut bounds = Vec::new();
+        if let Some(after) = &range.after {
+            bounds.push(self.bound(after, '>', ">"));
+        }
+        if let Some(through) = &range.through {
+            bounds.push(self.bound(through, '<', "<="));
+        }
+        match bounds.is_empty() {
+            true => String::new(),
+            false => format!(" WHERE {}", bounds.join(" AND ")),
+        }
+    }
+
+    /// Keys on one side of `key`; `last` compares the last column. Spelt out, because the optimizer
+    /// finds no range in a comparison of row constructors, and with the first column's bound apart,
+    /// because it gives up on large disjunctions.
+    fn bound(&self, key: &Key, strict: char, last: &str) -> String {
+        let mut parts = self.key.iter().zip(key).rev();
+        let Some((column, value)) = parts.next() else { return "TRUE".to_owned() };
+        let name = identifier(&column.name);
+        let mut text = format!("{name}{last}{}", column.kind.literal(value));
+        let mut first = None;
+        for (column, value) in parts {
+            let (name, value) = (identifier(&column.name), column.kind.literal(value));
+            text = format!("({name}{strict}{value} OR ({name}={value} AND {text}))");
+            first = Some(format!("{name}{strict}={value}"));
+        }
+        match first {
+            Some(first) => format!("{first} AND {text}"),
+            None => text,
+        }
+    }
+
+    fn any_of(&self, keys: &[Key]) -> String {
+        let one = |key: &Key| {
+            let parts: Vec<String> = self
+                .key
+                .iter()
+                .zip(key)
+                .map(|(column, value)| {
+                    format!("{}={}", identifier(&column.name), column.kind.literal(value))
+                })
+                .collect();
+            format!("({})", parts.join(" AND "))
+        };
+        keys.iter().map(one).collect::<Vec<String>>().join(" OR ")
+    }
+}
+
+/// Bytes that differ whenever the value does, with its length in front so that neighbours can't run
+/// into each other.
+fn marked(column: &Column) -> String {
+    let name = identifier(&column.name);
+    let value = match column.data_type.as_str() {
+        // All digits, which the text of a FLOAT has not; a sum would lose the sign of -0.
+        "float" | "double" => format!("CAST({name}*1e0 AS BINARY)"),
+        "bit" => format!("CAST(CAST({name} AS UNSIGNED) AS BINARY)"),
+        // The number tells the empty string of an invalid value from a member ''.
+        "enum" | "set" => {
+            format!("CONCAT(CAST({name} AS UNSIGNED),'/',CAST({name} AS BINARY))")
+        }
+        "json" => format!("CONCAT(JSON_TYPE({name}),'/',SHA2(CAST({name} AS CHAR),256))"),
+        "tinyint" | "smallint" | "mediumint" | "int" | "bigint" | "decimal" | "year" | "date"
+        | "time" | "datetime" | "timestamp" => format!("CAST({name} AS BINARY)"),
+        _ if column.octets.is_some_and(|octets| octets <= PLAIN_OCTETS) => {
+            format!("CAST({name} AS BINARY)")
+        }
+        _ => format!("SHA2(CAST({name} AS BINARY),256)"),
+    };
+    format!("IF({name} IS NULL,'N',CONCAT(LENGTH({value}),':',{value}))")
+}
+
+fn list(texts: &[String]) -> String {
+    texts.iter().map(|text| literal(text)).collect::<Vec<String>>().join(",")
+}
+
+/// A name in backticks.
+pub(super) fn identifier(name: &str) -> String {
+    format!("`{}`", name.replace('`', "``"))
+}
+
+/// A string literal for sessions without `NO_BACKSLASH_ESCAPES`, which ours are.
+pub(super) fn literal(text: &str) -> String {
+    format!("'{}'", text.replace('\\', "\\\\").replace('\'', "''"))
+}

@@ -1,0 +1,173 @@
+//! Rows of a table with a key: chunk by chunk, then the differing ones by key.
+
+use std::time::Instant;
+
+use super::catalogue::Estimate;
+use super::pace::ChunkRows;
+use super::ranges::{Key, KeyRange, RangeDigest, Ranges, Step};
+use super::report::{DifferenceKind, RowDifference, TableReport};
+use super::servers::Servers;
+use super::session::Session;
+use super::suspects::{Both, Different, Lookup, settle, split};
+use super::{Activity, Result, Side};
+
+/// Suspects are settled when there are so many, which bounds what is held.
+const SUSPECTS: usize = 500;
+
+/// Compares all rows; what differs goes into the report.
+pub(super) async fn compare(
+    servers: &mut Servers<'_>,
+    sql: &Both,
+    estimate: Estimate,
+    report: &mut TableReport,
+) -> Result<()> {
+    let mut ranges = Ranges::default();
+    let mut chunk = ChunkRows::new(servers.options.chunk_rows, estimate.average_row);
+    loop {
+        let started = Instant::now();
+        let step = ranges.step(chunk.get());
+        match &step {
+            Step::Done => break,
+            Step::Boundary { after, rows } => {
+                let query = sql.source.boundary(after.as_ref(), *rows);
+                ranges.boundary(first(servers.source.values(&query).await?));
+            }
+            Step::Digests(range) => {
+                let (source, target) = digests(servers, sql, range).await?;
+                ranges.digests(&source, &target);
+                let rows = source.rows.max(target.rows);
+                chunk.took(rows, started.elapsed());
+                report.rows = ranges.rows_seen();
+                servers.progress.rows = report.rows;
+                servers.tell(Activity::Comparing);
+                servers.throttle(rows, started).await?;
+            }
+            Step::Middle { range, side, place } => {
+                let found = match side {
+                    Side::Source => {
+                        servers.source.values(&sql.source.middle(range, *place)).await?
+                    }
+                    Side::Target => {
+                        servers.target.values(&sql.target.middle(range, *place)).await?
+                    }
+                };
+                ranges.middle(first(found));
+            }
+            Step::Rows(range) => {
+                let (source, target) =
+                    servers.values(&sql.source.rows(range), &sql.target.rows(range)).await?;
+                let read = source.len().max(target.len());
+                let keyed = |rows: Vec<Vec<String>>| rows.into_iter().filter_map(split).collect();
+                ranges.rows(keyed(source), keyed(target));
+                servers.throttle(read as u64, started).await?;
+            }
+        }
+        if ranges.suspects() >= SUSPECTS && !judge(servers, sql, &mut ranges, report).await? {
+            return Ok(());
+        }
+    }
+    judge(servers, sql, &mut ranges, report).await?;
+    Ok(())
+}
+
+/// Settles the suspects so far; `false` once as many rows differ as are to be reported.
+async fn judge(
+    servers: &mut Servers<'_>,
+    sql: &Both,
+    ranges: &mut Ranges,
+    report: &mut TableReport,
+) -> Result<bool> {
+    for range in ranges.take_unstable() {
+        let text = described(servers, sql, &range).await?;
+        report.unstable.push(text);
+    }
+    let settled = settle(servers, sql, Lookup::Row, ranges.take_suspects()).await?;
+    for key in settled.unstable {
+        report.unstable.push(readable(&mut servers.source, sql, &key).await?);
+    }
+    for different in settled.different {
+        if report.differences.len() >= servers.options.max_differences {
+            report.left_out = Some(format!(
+                "more rows differ; the rest of the table was not compared (--max-differences {})",
+                servers.options.max_differences
+            ));
+            return Ok(false);
+        }
+        report.differences.push(difference(servers, sql, different).await?);
+    }
+    Ok(true)
+}
+
+async fn difference(
+    servers: &mut Servers<'_>,
+    sql: &Both,
+    different: Different,
+) -> Result<RowDifference> {
+    let key = readable(&mut servers.source, sql, &different.key).await?;
+    let kind = match (different.source, different.target) {
+        (Some(_), None) => DifferenceKind::MissingOnTarget,
+        (None, Some(_)) => DifferenceKind::OnlyOnTarget,
+        _ => DifferenceKind::Differs { columns: columns(servers, sql, &different.key).await? },
+    };
+    Ok(RowDifference { key, kind })
+}
+
+/// The columns that differ at this moment; none if the row has gone.
+async fn columns(servers: &mut Servers<'_>, sql: &Both, key: &Key) -> Result<Vec<String>> {
+    let (source, target) =
+        servers.values(&sql.source.columns(key), &sql.target.columns(key)).await?;
+    let (Some(source), Some(target)) = (source.first(), target.first()) else {
+        return Ok(Vec::new());
+    };
+    let digests = source.iter().zip(target);
+    let differing = sql.source.column_names().zip(digests).filter(|(_, (a, b))| a != b);
+    Ok(differing.map(|(name, _)| name.to_owned()).collect())
+}
+
+async fn digests(
+    servers: &mut Servers<'_>,
+    sql: &Both,
+    range: &KeyRange,
+) -> Result<(RangeDigest, RangeDigest)> {
+    let (source, target) =
+        servers.values(&sql.source.digest(range), &sql.target.digest(range)).await?;
+    Ok((digest(&servers.source, source)?, digest(&servers.target, target)?))
+}
+
+fn digest(session: &Session, rows: Vec<Vec<String>>) -> Result<RangeDigest> {
+    let digest = rows.into_iter().next().and_then(|row| {
+        let [rows, with_digest, digest] = <[String; 3]>::try_from(row).ok()?;
+        let is_whole = rows == with_digest;
+        is_whole.then_some(RangeDigest { rows: rows.parse().ok()?, digest })
+    });
+    digest.ok_or_else(|| session.no_digest())
+}
+
+fn first(rows: Vec<Vec<String>>) -> Option<Key> {
+    rows.into_iter().next()
+}
+
+/// `a=1, b='x'`.
+async fn readable(session: &mut Session, sql: &Both, key: &Key) -> Result<String> {
+    let columns = sql.source.key().iter().zip(key);
+    let values: Vec<String> =
+        columns.clone().map(|(column, value)| column.kind.readable(value)).collect();
+    let rows = session.values(&format!("SELECT {}", values.join(","))).await?;
+    let row = rows.into_iter().next().unwrap_or_default();
+    let parts: Vec<String> = columns
+        .zip(row)
+        .map(|((column, _), value)| format!("{}={}", column.name, column.kind.quoted(&value)))
+        .collect();
+    Ok(parts.join(", "))
+}
+
+async fn described(servers: &mut Servers<'_>, sql: &Both, range: &KeyRange) -> Result<String> {
+    let mut text = "rows".to_owned();
+    for (word, key) in [(" behind", &range.after), (" up to", &range.through)] {
+        if let Some(key) = key {
+            let key = readable(&mut servers.source, sql, key).await?;
+            text.push_str(&format!("{word} {key}"));
+        }
+    }
+    Ok(text)
+}

@@ -1,0 +1,252 @@
+//! Compares a channel's source and target while both are in use, and tells lag from difference.
+//!
+//! Every server computes digests of key ranges; ranges that differ are cut down to rows, and rows that
+//! differ are read again, the target only after it has passed the source's `gtid_executed` of the
+//! moment before (<https://dev.mysql.com/doc/refman/9.4/en/replication-gtids-concepts.html>). Nothing
+//! is locked and nothing is written.
+
+#![deny(clippy::unwrap_used, clippy::indexing_slicing)]
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::indexing_slicing))]
+
+mod catalogue;
+mod definition;
+mod expression;
+mod grants;
+mod keyed;
+mod keyless;
+mod pace;
+mod ranges;
+#[cfg(test)]
+mod ranges_tests;
+mod recheck;
+mod report;
+mod scope;
+mod servers;
+mod session;
+mod suspects;
+mod table;
+
+use std::fmt;
+use std::time::Duration;
+
+use csa_applier::{TargetOptions, TlsOptions};
+use csa_provider::SourceOptions;
+
+pub use report::{DifferenceKind, Outcome, Report, RowDifference, TableReport};
+use scope::Listed;
+pub use scope::{EveryTable, Scope, TableName, TableSelection};
+use servers::Servers;
+
+/// What to compare, and how hard.
+#[derive(Debug, Clone)]
+pub struct VerifyOptions {
+    /// Whose checkpoint says how far the target is.
+    pub channel: String,
+    /// The first that answers is used; see [`source_servers`].
+    pub source: Vec<TargetOptions>,
+    pub target: TargetOptions,
+    pub scope: Scope,
+    /// Rows of a chunk at most.
+    pub chunk_rows: u64,
+    /// Rows per second read at most.
+    pub max_rate: Option<u64>,
+    /// Nothing is read while the target lags behind further than this.
+    pub max_lag: Option<Duration>,
+    /// Compare rows of tables whose definitions differ, by what both sides have in common.
+    pub common_columns: bool,
+    /// Differing rows reported for a table; then its rest is left out.
+    pub max_differences: usize,
+    /// How long the target may get no nearer to a position that is waited for.
+    pub catch_up_timeout: Duration,
+}
+
+impl VerifyOptions {
+    pub const CHUNK_ROWS: u64 = 5_000;
+    pub const MAX_DIFFERENCES: usize = 100;
+    pub const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(60);
+
+    /// Everything, unthrottled.
+    #[must_use]
+    pub fn new(channel: &str, source: Vec<TargetOptions>, target: TargetOptions) -> Self {
+        Self {
+            channel: channel.to_owned(),
+            source,
+            target,
+            scope: Scope::default(),
+            chunk_rows: Self::CHUNK_ROWS,
+            max_rate: None,
+            max_lag: None,
+            common_columns: false,
+            max_differences: Self::MAX_DIFFERENCES,
+            catch_up_timeout: Self::CATCH_UP_TIMEOUT,
+        }
+    }
+}
+
+/// One of the two servers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Source,
+    Target,
+}
+
+impl fmt::Display for Side {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Source => "source",
+            Self::Target => "target",
+        })
+    }
+}
+
+/// Why nothing can be said, or nothing more; one line that names the way on.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum VerifyError {
+    #[error("{0}")]
+    Refused(String),
+    #[error("{server}: {source}")]
+    Server {
+        server: String,
+        #[source]
+        source: mysql_async::Error,
+    },
+    #[error(
+        "target {target} has come no nearer to the source for {seconds} s, it lacks {lacking} \
+         transactions from {first} on: is channel {channel} running (csa-daemon status)?"
+    )]
+    Stalled { target: String, channel: String, seconds: u64, lacking: u64, first: String },
+    #[error("comparing {table}: {source}")]
+    Table {
+        table: TableName,
+        #[source]
+        source: Box<VerifyError>,
+    },
+}
+
+type Result<T> = std::result::Result<T, VerifyError>;
+
+impl VerifyError {
+    fn code(&self) -> Option<u16> {
+        match self {
+            Self::Server { source: mysql_async::Error::Server(error), .. } => Some(error.code),
+            _ => None,
+        }
+    }
+
+    /// No such schema, column, table, index; definition changed; being dropped.
+    fn is_definition_change(&self) -> bool {
+        matches!(self.code(), Some(1049 | 1054 | 1146 | 1176 | 1412 | 1684))
+    }
+}
+
+/// What is being done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Activity {
+    #[default]
+    Comparing,
+    /// Rows that differed are read again.
+    Rechecking { rows: u64 },
+    /// The target lags behind by more than `max_lag`.
+    WaitingForLag,
+}
+
+/// How far a run is.
+#[derive(Debug, Clone, Default)]
+pub struct Progress {
+    pub tables: usize,
+    pub tables_done: usize,
+    /// The table being compared, as the source names it.
+    pub table: String,
+    pub rows: u64,
+    /// The source's estimate.
+    pub rows_estimated: u64,
+    pub activity: Activity,
+}
+
+/// What a run tells on its way.
+#[derive(Debug)]
+pub enum Event<'a> {
+    Progress(&'a Progress),
+    Table(&'a TableReport),
+}
+
+/// The source's servers in the order they are tried, as this module connects to them.
+#[must_use]
+pub fn source_servers(source: &SourceOptions) -> Vec<TargetOptions> {
+    let first = std::iter::once((source.host.clone(), source.port));
+    let servers = first.chain(source.failover.iter().cloned());
+    let server = |(host, port)| TargetOptions {
+        host,
+        port,
+        socket: None,
+        user: source.user.clone(),
+        password: source.password.clone(),
+        tls: TlsOptions {
+            mode: source.tls,
+            ca: source.tls_ca.clone(),
+            cert: source.tls_cert.clone(),
+            key: source.tls_key.clone(),
+        },
+        connect_timeout: source.connect_timeout,
+        write_binlog: true,
+    };
+    servers.map(server).collect()
+}
+
+/// Compares all tables in scope that `selection` replicates; `observe` hears of every finished table,
+/// also when the run then fails.
+///
+/// # Errors
+/// A server went away, lacks a privilege, or the target does not catch up.
+pub async fn verify(
+    options: &VerifyOptions,
+    selection: &dyn TableSelection,
+    observe: &(dyn Fn(Event<'_>) + Sync),
+) -> std::result::Result<Report, VerifyError> {
+    let mut servers = Servers::connect(options, observe).await?;
+    let report = compare_tables(&mut servers, options, selection, observe).await;
+    servers.close().await;
+    report
+}
+
+async fn compare_tables(
+    servers: &mut Servers<'_>,
+    options: &VerifyOptions,
+    selection: &dyn TableSelection,
+    observe: &(dyn Fn(Event<'_>) + Sync),
+) -> Result<Report> {
+    for session in [&mut servers.source, &mut servers.target] {
+        if let Some(what) = session.grants().await?.missing(&options.scope) {
+            return Err(session.may_not_read(&what));
+        }
+    }
+    let listed = Listed {
+        source: &catalogue::tables(&mut servers.source).await?,
+        target: &catalogue::tables(&mut servers.target).await?,
+        source_folds_case: catalogue::folds_case(&mut servers.source).await?,
+        target_folds_case: catalogue::folds_case(&mut servers.target).await?,
+    };
+    let pairs = listed.pairs(&options.scope, selection).map_err(VerifyError::Refused)?;
+    let mut report = Report { channel: options.channel.clone(), tables: Vec::new() };
+    for (done, pair) in pairs.iter().enumerate() {
+        let estimate = listed.source.get(&pair.source).copied().unwrap_or_default();
+        servers.progress = Progress {
+            tables: pairs.len(),
+            tables_done: done,
+            table: pair.source.to_string(),
+            rows: 0,
+            rows_estimated: estimate.rows,
+            activity: Activity::Comparing,
+        };
+        servers.tell(Activity::Comparing);
+        let compared = table::compare(servers, pair, estimate).await.map_err(|source| {
+            VerifyError::Table { table: pair.source.clone(), source: Box::new(source) }
+        })?;
+        if let Some(table) = compared {
+            observe(Event::Table(&table));
+            report.tables.push(table);
+        }
+    }
+    Ok(report)
+}

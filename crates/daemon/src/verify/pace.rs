@@ -1,0 +1,153 @@
+//! How fast to go: rows per second, rows per chunk, and what the target lags behind.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use csa_provider::GtidSet;
+
+/// A chunk that takes longer is followed by a smaller one: statements stay short.
+const CHUNK_TIME: Duration = Duration::from_millis(500);
+/// The least a chunk is cut down to.
+const CHUNK_ROWS_MIN: u64 = 16;
+/// Bytes of the first chunk, by the table's average row.
+const FIRST_CHUNK_BYTES: u64 = 4 << 20;
+
+/// Keeps the rows read at or below a rate, without making up for pauses.
+#[derive(Debug, Default)]
+pub(super) struct Pace {
+    rows_per_second: Option<u64>,
+    due: Option<Instant>,
+}
+
+impl Pace {
+    pub(super) fn new(rows_per_second: Option<u64>) -> Self {
+        Self { rows_per_second, due: None }
+    }
+
+    /// How long to wait after reading so many rows, begun at `started`.
+    pub(super) fn pause(&mut self, rows: u64, started: Instant, now: Instant) -> Duration {
+        let Some(rate) = self.rows_per_second else { return Duration::ZERO };
+        let takes = Duration::from_secs_f64(rows as f64 / rate.max(1) as f64);
+        let due = self.due.map_or(started, |due| due.max(started)) + takes;
+        self.due = Some(due);
+        due.saturating_duration_since(now)
+    }
+}
+
+/// Rows of the next chunk.
+#[derive(Debug)]
+pub(super) struct ChunkRows {
+    rows: u64,
+    max: u64,
+}
+
+impl ChunkRows {
+    /// `average_row`: bytes; 0 if not known.
+    pub(super) fn new(max: u64, average_row: u64) -> Self {
+        let max = max.max(1);
+        let first = FIRST_CHUNK_BYTES / average_row.max(1);
+        Self { rows: first.clamp(CHUNK_ROWS_MIN.min(max), max), max }
+    }
+
+    pub(super) fn get(&self) -> u64 {
+        self.rows
+    }
+
+    /// A chunk of `rows` took so long.
+    pub(super) fn took(&mut self, rows: u64, time: Duration) {
+        if time > CHUNK_TIME {
+            self.rows = (self.rows / 2).max(CHUNK_ROWS_MIN.min(self.max));
+        } else if time < CHUNK_TIME / 4 && rows >= self.rows {
+            self.rows = (self.rows * 2).min(self.max);
+        }
+    }
+}
+
+/// The age of the oldest position of the source that the target has not passed.
+#[derive(Debug, Default)]
+pub(super) struct Lag {
+    open: VecDeque<(Instant, GtidSet)>,
+    lacking: GtidSet,
+}
+
+impl Lag {
+    /// The source had executed this at that time.
+    pub(super) fn source_at(&mut self, time: Instant, executed: GtidSet) {
+        if self.open.back().is_none_or(|(_, last)| *last != executed) {
+            self.open.push_back((time, executed));
+        }
+    }
+
+    /// The target has executed this.
+    pub(super) fn target_at(&mut self, executed: &GtidSet) {
+        while self.open.front().is_some_and(|(_, oldest)| oldest.is_subset_of(executed)) {
+            self.open.pop_front();
+        }
+        self.lacking =
+            self.open.front().map_or_else(GtidSet::new, |(_, oldest)| oldest.difference(executed));
+    }
+
+    /// What is left to the oldest position that the target has not passed.
+    pub(super) fn lacking(&self) -> &GtidSet {
+        &self.lacking
+    }
+
+    pub(super) fn get(&self, now: Instant) -> Duration {
+        self.open.front().map_or(Duration::ZERO, |(time, _)| now.saturating_duration_since(*time))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn a_rate_holds_over_chunks_and_pauses_are_not_made_up_for() {
+        let start = Instant::now();
+        let mut pace = Pace::new(Some(100));
+        assert_eq!(pace.pause(100, start, start), SECOND);
+        assert_eq!(pace.pause(50, start + SECOND, start + SECOND), SECOND / 2);
+        let late = start + 60 * SECOND;
+        assert_eq!(pace.pause(100, late, late + SECOND / 4), SECOND * 3 / 4);
+        assert_eq!(Pace::new(None).pause(1_000_000, start, start), Duration::ZERO);
+    }
+
+    #[test]
+    fn chunks_shrink_when_slow_and_grow_when_quick() {
+        let mut chunk = ChunkRows::new(1000, 100);
+        assert_eq!(chunk.get(), 1000);
+        chunk.took(1000, SECOND);
+        assert_eq!(chunk.get(), 500);
+        chunk.took(500, SECOND / 4);
+        assert_eq!(chunk.get(), 500);
+        chunk.took(500, SECOND / 100);
+        chunk.took(1000, SECOND / 100);
+        assert_eq!(chunk.get(), 1000);
+        for _ in 0..20 {
+            chunk.took(1000, SECOND);
+        }
+        assert_eq!(chunk.get(), CHUNK_ROWS_MIN);
+        assert_eq!(ChunkRows::new(1000, 1 << 20).get(), CHUNK_ROWS_MIN);
+        assert_eq!(ChunkRows::new(5, 0).get(), 5);
+    }
+
+    #[test]
+    fn lag_is_the_age_of_what_the_target_lacks() {
+        let set = |text: &str| text.parse::<GtidSet>().expect("a set");
+        let at = |n: u64| set(&format!("3e11fa47-71ca-11e1-9e33-c80aa9429562:1-{n}"));
+        let start = Instant::now();
+        let mut lag = Lag::default();
+        lag.source_at(start, at(5));
+        lag.source_at(start + SECOND, at(5));
+        lag.source_at(start + 2 * SECOND, at(9));
+        lag.target_at(&at(4));
+        assert_eq!(lag.get(start + 3 * SECOND), 3 * SECOND);
+        assert_eq!(lag.lacking().count(), 1);
+        lag.target_at(&at(7));
+        assert_eq!(lag.get(start + 3 * SECOND), SECOND);
+        lag.target_at(&at(9));
+        assert_eq!(lag.get(start + 9 * SECOND), Duration::ZERO);
+    }
+}

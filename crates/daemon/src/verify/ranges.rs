@@ -1,0 +1,182 @@
+//! Which key range to look at next: chunks of the source's keys, and halves of those that differ.
+//!
+//! Keys are never compared here: their order is the collation's, which only a server knows.
+
+use std::collections::HashMap;
+
+use super::Side;
+
+/// A row's key, one text per column as the server gave it.
+pub(super) type Key = Vec<String>;
+/// A row's digest.
+pub(super) type Digest = String;
+
+/// Keys behind `after` up to and including `through`; `None` is the end of the table.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct KeyRange {
+    pub(super) after: Option<Key>,
+    pub(super) through: Option<Key>,
+}
+
+/// What a server makes of all rows in a range.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct RangeDigest {
+    pub(super) rows: u64,
+    pub(super) digest: Digest,
+}
+
+/// What to ask the servers next; the answer goes to the method of the same name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Step {
+    /// The key of the source's row number `rows` behind `after`; `None` when there are fewer.
+    Boundary { after: Option<Key>, rows: u64 },
+    /// The digests of a range on both sides.
+    Digests(KeyRange),
+    /// The key of row number `place`, from 0, of the range on one side.
+    Middle { range: KeyRange, side: Side, place: u64 },
+    /// Key and digest of every row of the range on both sides, one more than [`LIST_ROWS`] at most.
+    Rows(KeyRange),
+    /// Every range has been looked at.
+    Done,
+}
+
+/// A differing range of at most so many rows on either side is listed, not cut.
+const LEAF_ROWS: u64 = 500;
+/// Rows listed at most: a leaf may have grown since it was counted.
+pub(super) const LIST_ROWS: u64 = 4 * LEAF_ROWS;
+/// Cuts of a range; more than a quiet table of any size needs.
+const DEPTH_MAX: u32 = 80;
+
+/// Walks a table: every key is in exactly one chunk, every differing row ends up a suspect.
+#[derive(Debug, Default)]
+pub(super) struct Ranges {
+    planned_through: Option<Key>,
+    is_planned: bool,
+    /// The next one last.
+    open: Vec<Open>,
+    suspects: Vec<Key>,
+    unstable: Vec<KeyRange>,
+    rows: u64,
+}
+
+#[derive(Debug)]
+struct Open {
+    range: KeyRange,
+    depth: u32,
+    task: Task,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Task {
+    Digest,
+    Cut { side: Side, place: u64 },
+    List,
+}
+
+impl Ranges {
+    /// What to ask; `chunk_rows` is how many rows the next chunk shall have.
+    pub(super) fn step(&self, chunk_rows: u64) -> Step {
+        let Some(open) = self.open.last() else {
+            return match self.is_planned {
+                true => Step::Done,
+                false => Step::Boundary { after: self.planned_through.clone(), rows: chunk_rows },
+            };
+        };
+        let range = open.range.clone();
+        match open.task {
+            Task::Digest => Step::Digests(range),
+            Task::Cut { side, place } => Step::Middle { range, side, place },
+            Task::List => Step::Rows(range),
+        }
+    }
+
+    pub(super) fn boundary(&mut self, key: Option<Key>) {
+        self.is_planned = key.is_none();
+        let range = KeyRange { after: self.planned_through.take(), through: key.clone() };
+        self.planned_through = key;
+        self.open.push(Open { range, depth: 0, task: Task::Digest });
+    }
+
+    pub(super) fn digests(&mut self, source: &RangeDigest, target: &RangeDigest) {
+        let Some(mut open) = self.open.pop() else { return };
+        if open.depth == 0 {
+            self.rows += source.rows;
+        }
+        if source == target {
+            return;
+        }
+        let (side, rows) = match target.rows > source.rows {
+            true => (Side::Target, target.rows),
+            false => (Side::Source, source.rows),
+        };
+        open.task = match rows <= LEAF_ROWS {
+            true => Task::List,
+            false => Task::Cut { side, place: rows / 2 - 1 },
+        };
+        self.open.push(open);
+    }
+
+    pub(super) fn middle(&mut self, key: Option<Key>) {
+        let Some(mut open) = self.open.pop() else { return };
+        if key.is_none() || key == open.range.through {
+            // Rows went since they were counted: what is left is small, or will be counted again.
+            open.task = Task::List;
+            self.open.push(open);
+            return;
+        }
+        let depth = open.depth + 1;
+        let (left, right) = (
+            KeyRange { after: open.range.after, through: key.clone() },
+            KeyRange { after: key, through: open.range.through },
+        );
+        for range in [right, left] {
+            self.reopen(Open { range, depth, task: Task::Digest });
+        }
+    }
+
+    pub(super) fn rows(&mut self, source: Vec<(Key, Digest)>, target: Vec<(Key, Digest)>) {
+        let Some(mut open) = self.open.pop() else { return };
+        for (side, rows) in [(Side::Source, &source), (Side::Target, &target)] {
+            if rows.len() as u64 > LIST_ROWS {
+                open.depth += 1;
+                open.task = Task::Cut { side, place: LEAF_ROWS };
+                self.reopen(open);
+                return;
+            }
+        }
+        let mut theirs: HashMap<Key, Digest> = target.into_iter().collect();
+        for (key, digest) in source {
+            if theirs.remove(&key).as_ref() != Some(&digest) {
+                self.suspects.push(key);
+            }
+        }
+        self.suspects.extend(theirs.into_keys());
+    }
+
+    /// A range that keeps changing while it is cut is given up.
+    fn reopen(&mut self, open: Open) {
+        match open.depth > DEPTH_MAX {
+            true => self.unstable.push(open.range),
+            false => self.open.push(open),
+        }
+    }
+
+    /// Keys found to differ since the last call, at one moment or because of one.
+    pub(super) fn take_suspects(&mut self) -> Vec<Key> {
+        std::mem::take(&mut self.suspects)
+    }
+
+    pub(super) fn suspects(&self) -> usize {
+        self.suspects.len()
+    }
+
+    /// Ranges given up because they kept changing.
+    pub(super) fn take_unstable(&mut self) -> Vec<KeyRange> {
+        std::mem::take(&mut self.unstable)
+    }
+
+    /// The source's rows in the chunks looked at.
+    pub(super) fn rows_seen(&self) -> u64 {
+        self.rows
+    }
+}

@@ -1,0 +1,153 @@
+//! What was found, for readers and for programs.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use super::scope::{Pair, TableName};
+
+/// A whole run.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Report {
+    pub channel: String,
+    pub tables: Vec<TableReport>,
+}
+
+/// What can be said of a table, or of all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    Equal,
+    /// Nothing differs for sure, but something kept changing.
+    Unstable,
+    Different,
+}
+
+/// One table.
+#[derive(Debug, Clone, Serialize)]
+pub struct TableReport {
+    /// On the source.
+    #[serde(serialize_with = "as_text")]
+    pub table: TableName,
+    /// On the target.
+    #[serde(serialize_with = "as_text")]
+    pub target: TableName,
+    pub outcome: Outcome,
+    /// The source's rows that were compared.
+    pub rows: u64,
+    /// What differs in the definitions.
+    pub definition: Vec<String>,
+    /// Rows that differ, and go on to.
+    pub differences: Vec<RowDifference>,
+    /// Rows, ranges or definitions that kept changing.
+    pub unstable: Vec<String>,
+    /// Why not all rows were compared.
+    pub left_out: Option<String>,
+}
+
+/// A row that differs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct RowDifference {
+    /// `id=5`, or without a key `digest=…`.
+    pub key: String,
+    #[serde(flatten)]
+    pub kind: DifferenceKind,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum DifferenceKind {
+    MissingOnTarget,
+    OnlyOnTarget,
+    /// In these columns.
+    Differs {
+        columns: Vec<String>,
+    },
+    /// Equal rows of a table without a key, in different numbers.
+    Count {
+        source: u64,
+        target: u64,
+    },
+}
+
+impl Report {
+    /// The worst of all tables.
+    #[must_use]
+    pub fn outcome(&self) -> Outcome {
+        self.tables.iter().map(|table| table.outcome).max().unwrap_or(Outcome::Equal)
+    }
+}
+
+impl TableReport {
+    pub(super) fn new(pair: &Pair) -> Self {
+        Self {
+            table: pair.source.clone(),
+            target: pair.target.clone(),
+            outcome: Outcome::Equal,
+            rows: 0,
+            definition: Vec::new(),
+            differences: Vec::new(),
+            unstable: Vec::new(),
+            left_out: None,
+        }
+    }
+
+    /// To be called when all is in.
+    pub(super) fn conclude(mut self) -> Self {
+        self.outcome = if !self.definition.is_empty() || !self.differences.is_empty() {
+            Outcome::Different
+        } else if !self.unstable.is_empty() {
+            Outcome::Unstable
+        } else {
+            Outcome::Equal
+        };
+        self
+    }
+}
+
+impl fmt::Display for TableReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.table)?;
+        if self.table != self.target {
+            write!(f, " ({} on the target)", self.target)?;
+        }
+        let outcome = match self.outcome {
+            Outcome::Equal => "equal",
+            Outcome::Unstable => "unstable",
+            Outcome::Different => "DIFFERENT",
+        };
+        write!(f, ": {outcome}, {} rows compared", self.rows)?;
+        for difference in &self.definition {
+            write!(f, "\n  {difference}")?;
+        }
+        for difference in &self.differences {
+            write!(f, "\n  {difference}")?;
+        }
+        for what in &self.unstable {
+            write!(f, "\n  {what}: kept changing, not compared")?;
+        }
+        if let Some(why) = &self.left_out {
+            write!(f, "\n  {why}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for RowDifference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.key)?;
+        match &self.kind {
+            DifferenceKind::MissingOnTarget => write!(f, "missing on the target"),
+            DifferenceKind::OnlyOnTarget => write!(f, "only on the target"),
+            DifferenceKind::Differs { columns } if columns.is_empty() => write!(f, "differs"),
+            DifferenceKind::Differs { columns } => write!(f, "differs in {}", columns.join(", ")),
+            DifferenceKind::Count { source, target } => {
+                write!(f, "{source} such rows on the source, {target} on the target")
+            }
+        }
+    }
+}
+
+fn as_text<S: serde::Serializer>(name: &TableName, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(name)
+}

@@ -1,0 +1,236 @@
+//! Which tables are compared with which.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::str::FromStr;
+
+use super::catalogue::Tables;
+
+/// A schema and a table in it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TableName {
+    pub schema: String,
+    pub table: String,
+}
+
+impl fmt::Display for TableName {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}.{}", self.schema, self.table)
+    }
+}
+
+impl FromStr for TableName {
+    type Err = String;
+
+    /// `schema.table`; the first dot parts them.
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once('.') {
+            Some((schema, table)) if !schema.is_empty() && !table.is_empty() => {
+                Ok(Self { schema: schema.to_owned(), table: table.to_owned() })
+            }
+            _ => Err(format!("{text:?} is not SCHEMA.TABLE")),
+        }
+    }
+}
+
+/// What the channel does with a table.
+pub trait TableSelection: Sync {
+    /// The table on the target that a table of the source is replicated to, if it is.
+    fn target_of(&self, source: &TableName) -> Option<TableName>;
+}
+
+impl<F> TableSelection for F
+where
+    F: Fn(&TableName) -> Option<TableName> + Sync,
+{
+    fn target_of(&self, source: &TableName) -> Option<TableName> {
+        self(source)
+    }
+}
+
+/// A channel without filters and renames.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct EveryTable;
+
+impl TableSelection for EveryTable {
+    fn target_of(&self, source: &TableName) -> Option<TableName> {
+        Some(source.clone())
+    }
+}
+
+/// The part that was asked for, by names on the source; empty: everything.
+#[derive(Debug, Clone, Default)]
+pub struct Scope {
+    pub schemas: Vec<String>,
+    pub tables: Vec<TableName>,
+}
+
+impl Scope {
+    #[must_use]
+    pub fn is_everything(&self) -> bool {
+        self.schemas.is_empty() && self.tables.is_empty()
+    }
+
+    fn holds(&self, table: &TableName) -> bool {
+        self.is_everything() || self.schemas.contains(&table.schema) || self.tables.contains(table)
+    }
+
+    fn lowercase(&self) -> Self {
+        Self {
+            schemas: self.schemas.iter().map(|schema| schema.to_lowercase()).collect(),
+            tables: self.tables.iter().map(lowercase).collect(),
+        }
+    }
+}
+
+/// A table of the source and where it is on the target. It need not be there on both.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Pair {
+    pub(super) source: TableName,
+    pub(super) target: TableName,
+}
+
+/// Both servers' tables, and whether they keep names of tables in lower case.
+pub(super) struct Listed<'a> {
+    pub(super) source: &'a Tables,
+    pub(super) target: &'a Tables,
+    pub(super) source_folds_case: bool,
+    pub(super) target_folds_case: bool,
+}
+
+impl Listed<'_> {
+    /// The pairs in scope: every replicated table of the source, and every table of the target that a
+    /// table of the source would be replicated to.
+    ///
+    /// # Errors
+    /// A name in the scope that stands for nothing.
+    pub(super) fn pairs(
+        &self,
+        scope: &Scope,
+        selection: &dyn TableSelection,
+    ) -> Result<Vec<Pair>, String> {
+        let folded = if self.source_folds_case { &scope.lowercase() } else { scope };
+        let target_of = |source: &TableName| {
+            let target = selection.target_of(source)?;
+            Some(if self.target_folds_case { lowercase(&target) } else { target })
+        };
+        let mut pairs = BTreeSet::new();
+        for source in self.source.keys() {
+            pairs.extend(target_of(source).map(|target| Pair { source: source.clone(), target }));
+        }
+        let known: BTreeSet<TableName> = pairs.iter().map(|pair| pair.target.clone()).collect();
+        let schemas: BTreeSet<&String> = self.source.keys().map(|table| &table.schema).collect();
+        for target in self.target.keys().filter(|target| !known.contains(*target)) {
+            // Renames change the schema: its own name first, then those the source has.
+            let source = std::iter::once(&target.schema)
+                .chain(schemas.iter().copied())
+                .map(|schema| TableName { schema: schema.clone(), table: target.table.clone() })
+                .find(|source| target_of(source).as_ref() == Some(target));
+            pairs.extend(source.map(|source| Pair { source, target: target.clone() }));
+        }
+        pairs.retain(|pair| folded.holds(&pair.source));
+        check_names(folded, &pairs)?;
+        Ok(pairs.into_iter().collect())
+    }
+}
+
+/// A misspelt name must not end in "equal".
+fn check_names(scope: &Scope, pairs: &BTreeSet<Pair>) -> Result<(), String> {
+    let nothing = "no such table is replicated, or there is none on either side";
+    for schema in &scope.schemas {
+        if !pairs.iter().any(|pair| pair.source.schema == *schema) {
+            return Err(format!("--schema {schema}: {nothing}"));
+        }
+    }
+    for table in &scope.tables {
+        if !pairs.iter().any(|pair| pair.source == *table) {
+            return Err(format!("--table {table}: {nothing}"));
+        }
+    }
+    Ok(())
+}
+
+fn lowercase(name: &TableName) -> TableName {
+    TableName { schema: name.schema.to_lowercase(), table: name.table.to_lowercase() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::verify::catalogue::Estimate;
+
+    fn tables(names: &[&str]) -> Tables {
+        names.iter().map(|name| (table(name), Estimate::default())).collect()
+    }
+
+    fn table(name: &str) -> TableName {
+        name.parse().expect("a table")
+    }
+
+    fn scope(schemas: &[&str], names: &[&str]) -> Scope {
+        Scope {
+            schemas: schemas.iter().map(|&schema| schema.to_owned()).collect(),
+            tables: names.iter().map(|name| table(name)).collect(),
+        }
+    }
+
+    fn pairs(
+        sides: [&[&str]; 2],
+        folds: [bool; 2],
+        scope: &Scope,
+        selection: &dyn TableSelection,
+    ) -> Result<Vec<String>, String> {
+        let listed = Listed {
+            source: &tables(sides[0]),
+            target: &tables(sides[1]),
+            source_folds_case: folds[0],
+            target_folds_case: folds[1],
+        };
+        let pairs = listed.pairs(scope, selection)?;
+        Ok(pairs.iter().map(|pair| format!("{}>{}", pair.source, pair.target)).collect())
+    }
+
+    #[test]
+    fn tables_of_either_side_are_paired() {
+        let sides: [&[&str]; 2] = [&["d.a", "d.b", "e.c"], &["d.b", "e.c", "e.x"]];
+        let all = pairs(sides, [false; 2], &Scope::default(), &EveryTable);
+        assert_eq!(all.expect("pairs"), ["d.a>d.a", "d.b>d.b", "e.c>e.c", "e.x>e.x"]);
+        let part = pairs(sides, [false; 2], &scope(&["e"], &["d.b"]), &EveryTable);
+        assert_eq!(part.expect("pairs"), ["d.b>d.b", "e.c>e.c", "e.x>e.x"]);
+    }
+
+    #[test]
+    fn filtered_tables_are_left_out_and_renamed_ones_found() {
+        let rename = |source: &TableName| match source.schema.as_str() {
+            "d" => Some(TableName { schema: "copy".to_owned(), table: source.table.clone() }),
+            "private" => None,
+            _ => Some(source.clone()),
+        };
+        let sides: [&[&str]; 2] =
+            [&["d.a", "private.p"], &["copy.a", "copy.x", "private.p", "d.old"]];
+        let found = pairs(sides, [false; 2], &Scope::default(), &rename);
+        // Nothing is replicated to the target's d and private.
+        assert_eq!(found.expect("pairs"), ["copy.x>copy.x", "d.a>copy.a"]);
+    }
+
+    #[test]
+    fn names_fold_where_a_server_folds_them() {
+        let sides: [&[&str]; 2] = [&["D.Orders"], &["d.orders"]];
+        let found = pairs(sides, [false, true], &scope(&["D"], &[]), &EveryTable);
+        assert_eq!(found.expect("pairs"), ["D.Orders>d.orders"]);
+        let sides: [&[&str]; 2] = [&["d.orders"], &["d.orders"]];
+        let found = pairs(sides, [true, true], &scope(&[], &["D.Orders"]), &EveryTable);
+        assert_eq!(found.expect("pairs"), ["d.orders>d.orders"]);
+    }
+
+    #[test]
+    fn a_name_that_stands_for_nothing_is_refused() {
+        let sides: [&[&str]; 2] = [&["d.a"], &["d.a"]];
+        for (scope, word) in
+            [(scope(&["dd"], &[]), "--schema dd"), (scope(&["d"], &["d.b"]), "--table d.b")]
+        {
+            let error = pairs(sides, [false; 2], &scope, &EveryTable).expect_err("refused");
+            assert!(error.contains(word), "{error}");
+        }
+    }
+}

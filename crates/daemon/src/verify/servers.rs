@@ -1,0 +1,204 @@
+//! Both sessions, and what ties them together: GTID positions, throttling, progress.
+
+use std::time::{Duration, Instant};
+
+use csa_provider::GtidSet;
+
+use super::expression::literal;
+use super::pace::{Lag, Pace};
+use super::session::Session;
+use super::{Activity, Event, Progress, Result, Side, VerifyError, VerifyOptions};
+
+/// Between looks at the target's position.
+const POLL: Duration = Duration::from_millis(20);
+const POLL_MAX: Duration = Duration::from_millis(200);
+/// Between looks at the lag.
+const LAG_PROBE: Duration = Duration::from_millis(500);
+/// No such table, no such schema: the channel has no checkpoint yet.
+const NO_TABLE: [u16; 2] = [1146, 1049];
+
+pub(super) struct Servers<'a> {
+    pub(super) source: Session,
+    pub(super) target: Session,
+    pub(super) options: &'a VerifyOptions,
+    pub(super) progress: Progress,
+    observe: &'a (dyn Fn(Event<'_>) + Sync),
+    pace: Pace,
+    lag: Lag,
+    probed: Option<Instant>,
+}
+
+impl<'a> Servers<'a> {
+    pub(super) async fn connect(
+        options: &'a VerifyOptions,
+        observe: &'a (dyn Fn(Event<'_>) + Sync),
+    ) -> Result<Self> {
+        let (source, target) = tokio::join!(
+            Session::connect(Side::Source, &options.source),
+            Session::connect(Side::Target, std::slice::from_ref(&options.target))
+        );
+        Ok(Self {
+            source: source?,
+            target: target?,
+            options,
+            progress: Progress::default(),
+            observe,
+            pace: Pace::new(options.max_rate),
+            lag: Lag::default(),
+            probed: None,
+        })
+    }
+
+    /// The first value of both answers. Neither query is left half read if the other fails.
+    pub(super) async fn values(
+        &mut self,
+        on_source: &str,
+        on_target: &str,
+    ) -> Result<(Vec<Vec<String>>, Vec<Vec<String>>)> {
+        let (source, target) =
+            tokio::join!(self.source.values(on_source), self.target.values(on_target));
+        Ok((source?, target?))
+    }
+
+    /// Waits until the target has everything that the source has executed by now.
+    pub(super) async fn catch_up(&mut self) -> Result<()> {
+        let wanted = source_executed(&mut self.source).await?;
+        pass(&mut self.target, self.options, &wanted).await
+    }
+
+    /// After reading `rows` rows, begun at `started`: keeps to the rate, and lets the target catch up
+    /// while it lags too far behind.
+    pub(super) async fn throttle(&mut self, rows: u64, started: Instant) -> Result<()> {
+        let pause = self.pace.pause(rows, started, Instant::now());
+        if !pause.is_zero() {
+            tokio::time::sleep(pause).await;
+        }
+        let Some(max) = self.options.max_lag else { return Ok(()) };
+        let Some(probed) = self.probed else {
+            // How old what the target lacks is can only be told once it has been seen to arrive.
+            self.tell(Activity::WaitingForLag);
+            self.catch_up().await?;
+            self.probed = Some(Instant::now());
+            self.tell(Activity::Comparing);
+            return Ok(());
+        };
+        if probed.elapsed() >= LAG_PROBE && self.lag().await? > max {
+            self.tell(Activity::WaitingForLag);
+            let mut waiting = Stall::new(self.options);
+            while self.lag().await? > max {
+                waiting.check(self.lag.lacking())?;
+                tokio::time::sleep(POLL_MAX).await;
+            }
+            self.tell(Activity::Comparing);
+        }
+        Ok(())
+    }
+
+    async fn lag(&mut self) -> Result<Duration> {
+        let executed = source_executed(&mut self.source).await?;
+        self.lag.source_at(Instant::now(), executed);
+        let executed = target_executed(&mut self.target, &self.options.channel).await?;
+        self.lag.target_at(&executed);
+        self.probed = Some(Instant::now());
+        Ok(self.lag.get(Instant::now()))
+    }
+
+    pub(super) fn tell(&mut self, activity: Activity) {
+        self.progress.activity = activity;
+        (self.observe)(Event::Progress(&self.progress));
+    }
+
+    pub(super) async fn close(self) {
+        tokio::join!(self.source.close(), self.target.close());
+    }
+}
+
+/// What the source has executed.
+pub(super) async fn source_executed(source: &mut Session) -> Result<GtidSet> {
+    let texts: Vec<String> = source.rows("SELECT @@GLOBAL.gtid_executed").await?;
+    set(source, &texts)
+}
+
+/// What of it the target has: the channel's checkpoint, and its own `gtid_executed`, which holds what
+/// was there before the channel and what commits under the source's GTIDs.
+async fn target_executed(target: &mut Session, channel: &str) -> Result<GtidSet> {
+    let mut texts: Vec<String> = target.rows("SELECT @@GLOBAL.gtid_executed").await?;
+    let query =
+        format!("SELECT gtid_executed FROM csa.checkpoint WHERE channel={}", literal(channel));
+    match target.rows::<String>(&query).await {
+        Ok(rows) => texts.extend(rows),
+        Err(error) if error.code().is_some_and(|code| NO_TABLE.contains(&code)) => {}
+        Err(error) => return Err(error),
+    }
+    set(target, &texts)
+}
+
+fn set(session: &Session, texts: &[String]) -> Result<GtidSet> {
+    let mut all = GtidSet::new();
+    for text in texts {
+        let one: GtidSet =
+            text.parse().map_err(|error| session.refused(&format!("gtid_executed: {error}")))?;
+        all.union(&one);
+    }
+    Ok(all)
+}
+
+/// Waits until the target has executed everything in `wanted`.
+///
+/// # Errors
+/// [`VerifyError::Stalled`] when it makes no progress towards it for `catch_up_timeout`.
+pub(super) async fn pass(
+    target: &mut Session,
+    options: &VerifyOptions,
+    wanted: &GtidSet,
+) -> Result<()> {
+    let mut stall = Stall::new(options);
+    let mut pause = POLL / 4;
+    loop {
+        let executed = target_executed(target, &options.channel).await?;
+        let lacking = wanted.difference(&executed);
+        if lacking.is_empty() {
+            return Ok(());
+        }
+        stall.check(&lacking)?;
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(POLL_MAX);
+    }
+}
+
+/// Notices a target that gets no nearer.
+struct Stall<'a> {
+    options: &'a VerifyOptions,
+    lacking: GtidSet,
+    since: Instant,
+}
+
+impl<'a> Stall<'a> {
+    fn new(options: &'a VerifyOptions) -> Self {
+        Self { options, lacking: GtidSet::new(), since: Instant::now() }
+    }
+
+    fn check(&mut self, lacking: &GtidSet) -> Result<()> {
+        if *lacking != self.lacking {
+            self.lacking = lacking.clone();
+            self.since = Instant::now();
+        } else if self.since.elapsed() >= self.options.catch_up_timeout {
+            return Err(VerifyError::Stalled {
+                target: self.options.target.address(),
+                channel: self.options.channel.clone(),
+                seconds: self.options.catch_up_timeout.as_secs(),
+                lacking: lacking.count(),
+                first: first_interval(lacking),
+            });
+        }
+        Ok(())
+    }
+}
+
+/// The beginning of a set, which may be long.
+fn first_interval(set: &GtidSet) -> String {
+    let Some((uuid, tag, interval)) = set.intervals().next() else { return String::new() };
+    let mut first = GtidSet::new();
+    first.add_interval(*uuid, tag, interval);
+    first.to_string()
+}

@@ -1,0 +1,185 @@
+//! One session on either server: reads only, every statement a transaction of its own.
+
+use csa_applier::TargetOptions;
+use mysql_async::prelude::{FromRow, Queryable as _};
+use mysql_async::{Conn, Row, Value};
+
+use super::grants::Grants;
+use super::{Result, Side, VerifyError};
+
+/// Values read alike on every server, whatever its operator set: no limit on rows or time, UTC, no
+/// mode that changes how a value is written or refuses a stored date.
+const PRELUDE: [&str; 2] = [
+    "SET NAMES utf8mb4",
+    "SET SESSION transaction_isolation='READ-COMMITTED', transaction_read_only=1, autocommit=1, \
+     sql_mode='ALLOW_INVALID_DATES', time_zone='+00:00', sql_big_selects=1, \
+     sql_select_limit=18446744073709551615, max_execution_time=0, wait_timeout=86400, \
+     net_write_timeout=600, lock_wait_timeout=60",
+];
+/// Shows generated invisible primary keys; unknown before 8.0.30.
+const SHOW_HIDDEN_KEYS: &str = "SET SESSION show_gipk_in_create_table_and_information_schema=ON";
+
+/// A row's digest is made of less than this, however many columns there are.
+const PACKET_MIN: u64 = 1 << 20;
+
+#[derive(Debug)]
+pub(super) struct Session {
+    side: Side,
+    address: String,
+    /// As GRANT wants it.
+    account: String,
+    conn: Conn,
+}
+
+impl Session {
+    /// Connects to the first server that answers, and sets the session up.
+    pub(super) async fn connect(side: Side, servers: &[TargetOptions]) -> Result<Self> {
+        let mut last = VerifyError::Refused(format!("no address of the {side} is known"));
+        for server in servers {
+            match csa_applier::connect(server).await {
+                Ok(conn) => return Self::new(side, server.address(), conn).await,
+                Err(error) => last = connect_error(side, server, error),
+            }
+        }
+        Err(last)
+    }
+
+    async fn new(side: Side, address: String, conn: Conn) -> Result<Self> {
+        let mut session = Self { side, address, account: String::new(), conn };
+        for statement in PRELUDE {
+            session.run(statement).await?;
+        }
+        match session.run(SHOW_HIDDEN_KEYS).await {
+            Err(VerifyError::Server { source: mysql_async::Error::Server(_), .. }) | Ok(()) => {}
+            Err(error) => return Err(error),
+        }
+        let facts: Vec<(String, String, u64)> = session
+            .rows("SELECT CURRENT_USER(), @@GLOBAL.gtid_mode, @@SESSION.max_allowed_packet")
+            .await?;
+        let Some((account, gtid_mode, packet)) = facts.into_iter().next() else {
+            return Err(session.refused("it names no variables"));
+        };
+        session.account = match account.rsplit_once('@') {
+            Some((user, host)) => format!("'{user}'@'{host}'"),
+            None => account,
+        };
+        if side == Side::Source && gtid_mode != "ON" {
+            return Err(session.refused(&format!(
+                "gtid_mode={gtid_mode}, so rows that are late can't be told from rows that differ; \
+                 set gtid_mode=ON and enforce_gtid_consistency=ON there"
+            )));
+        }
+        if packet < PACKET_MIN {
+            return Err(session.refused(&format!(
+                "max_allowed_packet={packet} is too small to compute digests of rows; run there: \
+                 SET PERSIST max_allowed_packet=67108864"
+            )));
+        }
+        Ok(session)
+    }
+
+    /// The side and the server, as an operator would name them.
+    pub(super) fn name(&self) -> String {
+        format!("{} {}", self.side, self.address)
+    }
+
+    /// What the account may read.
+    pub(super) async fn grants(&mut self) -> Result<Grants> {
+        let lines: Vec<String> = self.rows("SHOW GRANTS").await?;
+        Ok(Grants::parse(&lines))
+    }
+
+    /// An error of one line about this server.
+    pub(super) fn refused(&self, why: &str) -> VerifyError {
+        VerifyError::Refused(format!("{}: {why}", self.name()))
+    }
+
+    /// Says which privilege is missing.
+    pub(super) fn may_not_read(&self, what: &str) -> VerifyError {
+        let other = match self.side {
+            Side::Source => ", or name another account: --source-user, --source-password-file",
+            Side::Target => "",
+        };
+        self.refused(&format!(
+            "{} may not read all that is to be compared; run there: GRANT SELECT ON {what} TO \
+             {}{other}",
+            self.account, self.account
+        ))
+    }
+
+    async fn run(&mut self, statement: &str) -> Result<()> {
+        let done = self.conn.query_drop(statement).await;
+        done.map_err(|error| self.error(error))
+    }
+
+    /// Rows of one query.
+    pub(super) async fn rows<R>(&mut self, query: &str) -> Result<Vec<R>>
+    where
+        R: FromRow + Send + 'static,
+    {
+        let rows = self.conn.query(query).await;
+        rows.map_err(|error| self.error(error))
+    }
+
+    /// Rows of any number of columns, as text.
+    pub(super) async fn texts(&mut self, query: &str) -> Result<Vec<Vec<Option<String>>>> {
+        let rows: Vec<Row> = self.rows(query).await?;
+        Ok(rows.into_iter().map(|row| row.unwrap_raw().into_iter().map(text).collect()).collect())
+    }
+
+    /// Rows of any number of columns without NULL.
+    pub(super) async fn values(&mut self, query: &str) -> Result<Vec<Vec<String>>> {
+        let rows = self.texts(query).await?;
+        let values: Option<Vec<Vec<String>>> =
+            rows.into_iter().map(|row| row.into_iter().collect()).collect();
+        values.ok_or_else(|| self.no_digest())
+    }
+
+    /// The server could not compute a digest and said NULL instead.
+    pub(super) fn no_digest(&self) -> VerifyError {
+        self.refused(
+            "it has no digest for a row that is larger than max_allowed_packet; run there: \
+             SET PERSIST max_allowed_packet=1073741824",
+        )
+    }
+
+    fn error(&self, source: mysql_async::Error) -> VerifyError {
+        const DENIED: [u16; 3] = [1044, 1142, 1143];
+        match source {
+            mysql_async::Error::Server(error) if DENIED.contains(&error.code) => {
+                self.may_not_read("*.*")
+            }
+            source => VerifyError::Server { server: self.name(), source },
+        }
+    }
+
+    pub(super) async fn close(self) {
+        let goodbye = self.conn.disconnect();
+        let _ = tokio::time::timeout(std::time::Duration::from_secs(1), goodbye).await;
+    }
+}
+
+fn text(value: Option<Value>) -> Option<String> {
+    match value? {
+        Value::NULL => None,
+        Value::Bytes(bytes) => Some(String::from_utf8_lossy(&bytes).into_owned()),
+        other => Some(other.as_sql(true)),
+    }
+}
+
+fn connect_error(side: Side, server: &TargetOptions, error: csa_applier::Error) -> VerifyError {
+    let name = format!("{side} {}", server.address());
+    match error {
+        csa_applier::Error::Target { source: mysql_async::Error::Server(refusal), .. } => {
+            VerifyError::Refused(format!(
+                "{name} refused user '{}': {} (check [channel.{side}] user and password)",
+                server.user, refusal.message
+            ))
+        }
+        csa_applier::Error::Target { source, .. } => VerifyError::Server { server: name, source },
+        csa_applier::Error::Timeout { seconds, .. } => {
+            VerifyError::Refused(format!("{name}: no answer within {seconds} s"))
+        }
+        other => VerifyError::Refused(format!("{name}: {other}")),
+    }
+}

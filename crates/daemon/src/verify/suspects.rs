@@ -1,0 +1,202 @@
+//! Settles what was found to differ at one moment: reads it again and again, the target always
+//! behind a position of the source, until every row is known to be equal, different or unstable.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use super::expression::TableSql;
+use super::ranges::Key;
+use super::recheck::{Seen, Suspect, Value, Verdict};
+use super::servers::{Servers, pass, source_executed};
+use super::session::Session;
+use super::{Activity, Result};
+
+/// Rows in one statement: what the optimizer still finds ranges for.
+const LOOKUP_ROWS: usize = 200;
+/// So few rows are read all the time while the target catches up: one that changes often can then be
+/// found equal to a value that the source had in the meantime.
+const WATCHED_ROWS: usize = 32;
+/// Between these readings, at first and after [`WATCH_CLOSELY`].
+const WATCH: Duration = Duration::from_millis(1);
+const WATCH_LATER: Duration = Duration::from_millis(20);
+const WATCH_CLOSELY: Duration = Duration::from_secs(2);
+/// Between rounds.
+const PAUSE: Duration = Duration::from_millis(10);
+const PAUSE_MAX: Duration = Duration::from_millis(400);
+
+/// The SQL of a table on both sides.
+#[derive(Debug)]
+pub(super) struct Both {
+    pub(super) source: TableSql,
+    pub(super) target: TableSql,
+}
+
+/// What a key stands for.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Lookup {
+    /// A row by its key; its value is its digest.
+    Row,
+    /// The digest of rows without a key; its value is how often it occurs.
+    Digest,
+}
+
+/// A difference that lasted, with what both sides hold.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Different {
+    pub(super) key: Key,
+    pub(super) source: Value,
+    pub(super) target: Value,
+}
+
+/// What became of suspects that are not equal.
+#[derive(Debug, Default)]
+pub(super) struct Settled {
+    pub(super) different: Vec<Different>,
+    pub(super) unstable: Vec<Key>,
+}
+
+type Values = HashMap<Key, String>;
+
+impl Lookup {
+    /// Reads what there is; keys without a value are missing.
+    async fn read(self, session: &mut Session, sql: &TableSql, keys: &[Key]) -> Result<Values> {
+        let mut values = Values::new();
+        for some in keys.chunks(LOOKUP_ROWS) {
+            let query = match self {
+                Self::Row => sql.lookup(some),
+                Self::Digest => sql.digest_counts(&some.concat()),
+            };
+            let rows = session.values(&query).await?;
+            values.extend(rows.into_iter().filter_map(split));
+        }
+        Ok(values)
+    }
+
+    /// A reading goes through the whole table.
+    fn is_costly(self) -> bool {
+        matches!(self, Self::Digest)
+    }
+}
+
+/// An answer's first column is the value, the others are the key.
+pub(super) fn split(mut row: Vec<String>) -> Option<(Key, String)> {
+    if row.is_empty() {
+        return None;
+    }
+    let value = row.remove(0);
+    Some((row, value))
+}
+
+/// Reads the keys until all are settled.
+pub(super) async fn settle(
+    servers: &mut Servers<'_>,
+    sql: &Both,
+    lookup: Lookup,
+    keys: Vec<Key>,
+) -> Result<Settled> {
+    let mut settled = Settled::default();
+    let mut open: BTreeMap<Key, Suspect> =
+        keys.into_iter().map(|key| (key, Suspect::default())).collect();
+    if open.is_empty() {
+        return Ok(settled);
+    }
+    servers.tell(Activity::Rechecking { rows: open.len() as u64 });
+    // Rows that are merely late need one wait.
+    servers.catch_up().await?;
+    let mut pause = PAUSE;
+    while !open.is_empty() {
+        let keys: Vec<Key> = open.keys().cloned().collect();
+        let started = Instant::now();
+        let mut round = read_round(servers, sql, lookup, &keys).await?;
+        for key in keys {
+            let Some(suspect) = open.get_mut(&key) else { continue };
+            let seen = round.source.remove(&key).unwrap_or_default();
+            let verdict = suspect.round(&seen, round.target.remove(&key), round.is_quiet);
+            if verdict == Verdict::Open {
+                continue;
+            }
+            let (source, target) = suspect.values();
+            let (source, target) = (source.map(str::to_owned), target.map(str::to_owned));
+            match verdict {
+                Verdict::Different => {
+                    settled.different.push(Different { key: key.clone(), source, target });
+                }
+                Verdict::Unstable => settled.unstable.push(key.clone()),
+                Verdict::Equal | Verdict::Open => {}
+            }
+            open.remove(&key);
+        }
+        servers.tell(Activity::Rechecking { rows: open.len() as u64 });
+        servers.throttle(open.len() as u64, started).await?;
+        if !open.is_empty() {
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
+    }
+    servers.tell(Activity::Comparing);
+    Ok(settled)
+}
+
+struct Round {
+    source: HashMap<Key, Seen>,
+    target: Values,
+    /// The source executed nothing meanwhile.
+    is_quiet: bool,
+}
+
+async fn read_round(
+    servers: &mut Servers<'_>,
+    sql: &Both,
+    lookup: Lookup,
+    keys: &[Key],
+) -> Result<Round> {
+    let mut round = Round {
+        source: keys.iter().map(|key| (key.clone(), Seen::default())).collect(),
+        target: Values::new(),
+        is_quiet: false,
+    };
+    let options = servers.options;
+    let (source, target) = (&mut servers.source, &mut servers.target);
+    let before = source_executed(source).await?;
+    round.add(lookup.read(source, &sql.source, keys).await?);
+    let mark = source_executed(source).await?;
+
+    let is_read = AtomicBool::new(false);
+    let read_target = async {
+        let values = match pass(target, options, &mark).await {
+            Ok(()) => lookup.read(target, &sql.target, keys).await,
+            Err(error) => Err(error),
+        };
+        is_read.store(true, Ordering::Release);
+        values
+    };
+    let watch_source = async {
+        let started = Instant::now();
+        loop {
+            let is_last = is_read.load(Ordering::Acquire);
+            if is_last || (keys.len() <= WATCHED_ROWS && !lookup.is_costly()) {
+                round.add(lookup.read(source, &sql.source, keys).await?);
+            }
+            if is_last {
+                return source_executed(source).await;
+            }
+            let is_early = started.elapsed() < WATCH_CLOSELY;
+            tokio::time::sleep(if is_early { WATCH } else { WATCH_LATER }).await;
+        }
+    };
+    // Both to their ends: a query given up halfway would leave its session useless.
+    let (target, after) = tokio::join!(read_target, watch_source);
+    round.target = target?;
+    round.is_quiet = before == after?;
+    Ok(round)
+}
+
+impl Round {
+    /// One reading of the source.
+    fn add(&mut self, mut values: Values) {
+        for (key, seen) in &mut self.source {
+            seen.add(values.remove(key));
+        }
+    }
+}

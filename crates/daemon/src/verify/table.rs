@@ -1,0 +1,146 @@
+//! One table from its definitions to its rows.
+
+use std::time::Duration;
+
+use super::catalogue::{self, Definition, Estimate};
+use super::definition::{Common, common};
+use super::expression::TableSql;
+use super::report::TableReport;
+use super::scope::Pair;
+use super::servers::Servers;
+use super::suspects::Both;
+use super::{Activity, Result, keyed, keyless};
+
+/// Rounds that find the same differences in the definitions prove them, as for rows.
+const AGREEING: u32 = 2;
+const ROUNDS_MAX: u32 = 10;
+const PAUSE: Duration = Duration::from_millis(50);
+/// A definition that changes under the comparison is begun anew so many times.
+const ATTEMPTS: u32 = 4;
+
+/// What both sides say about a table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Definitions {
+    /// Dropped on both.
+    Gone,
+    MissingOnTarget,
+    OnlyOnTarget,
+    Both(Box<Common>),
+}
+
+/// Compares a table; `None` when neither side has it any more.
+pub(super) async fn compare(
+    servers: &mut Servers<'_>,
+    pair: &Pair,
+    estimate: Estimate,
+) -> Result<Option<TableReport>> {
+    for _ in 0..ATTEMPTS {
+        let mut report = TableReport::new(pair);
+        match attempt(servers, pair, estimate, &mut report).await {
+            Ok(true) => return Ok(Some(report.conclude())),
+            Ok(false) => return Ok(None),
+            Err(error) if error.is_definition_change() => tokio::time::sleep(PAUSE).await,
+            Err(error) => return Err(error),
+        }
+    }
+    let mut report = TableReport::new(pair);
+    report.unstable.push("the table's definition".to_owned());
+    Ok(Some(report.conclude()))
+}
+
+async fn attempt(
+    servers: &mut Servers<'_>,
+    pair: &Pair,
+    estimate: Estimate,
+    report: &mut TableReport,
+) -> Result<bool> {
+    let Some(definitions) = definitions(servers, pair).await? else {
+        report.unstable.push("the table's definition".to_owned());
+        return Ok(true);
+    };
+    let common = match definitions {
+        Definitions::Gone => return Ok(false),
+        Definitions::MissingOnTarget => {
+            report.definition.push("the table is missing on the target".to_owned());
+            return Ok(true);
+        }
+        Definitions::OnlyOnTarget => {
+            report.definition.push("the table is only on the target".to_owned());
+            return Ok(true);
+        }
+        Definitions::Both(common) => *common,
+    };
+    report.definition.clone_from(&common.differences);
+    if !common.differences.is_empty() && !servers.options.common_columns {
+        report.left_out =
+            Some("rows were not compared; --common-columns compares what both have".to_owned());
+        return Ok(true);
+    }
+    if common.columns.is_empty() {
+        report.left_out = Some("no column is the same on both sides".to_owned());
+        return Ok(true);
+    }
+    let key = common.key.as_ref();
+    let columns = key.map_or(&[][..], |key| &key.columns);
+    let side = |name, index| TableSql::new(name, &common.columns, columns, index);
+    let sql = Both {
+        source: side(&pair.source, key.map(|key| key.source_index.as_str())),
+        target: side(&pair.target, key.map(|key| key.target_index.as_str())),
+    };
+    match key {
+        Some(_) => keyed::compare(servers, &sql, estimate, report).await?,
+        None => keyless::compare(servers, &sql, estimate, report).await?,
+    }
+    Ok(true)
+}
+
+/// Reads the definitions until they are the same or the difference has been seen to last; `None` when
+/// they keep changing.
+async fn definitions(servers: &mut Servers<'_>, pair: &Pair) -> Result<Option<Definitions>> {
+    let (source, target) = tokio::join!(
+        catalogue::definition(&mut servers.source, &pair.source),
+        catalogue::definition(&mut servers.target, &pair.target)
+    );
+    let mut found = relate(source?.as_ref(), target?.as_ref());
+    if found.is_same() {
+        return Ok(Some(found));
+    }
+    servers.tell(Activity::Rechecking { rows: 0 });
+    let mut agreeing = 0;
+    for _ in 0..ROUNDS_MAX {
+        let before = catalogue::definition(&mut servers.source, &pair.source).await?;
+        servers.catch_up().await?;
+        let target = catalogue::definition(&mut servers.target, &pair.target).await?;
+        let after = catalogue::definition(&mut servers.source, &pair.source).await?;
+        let now = relate(before.as_ref(), target.as_ref());
+        if now.is_same() {
+            return Ok(Some(now));
+        }
+        agreeing = if before == after && now == found { agreeing + 1 } else { 0 };
+        if agreeing == AGREEING {
+            return Ok(Some(now));
+        }
+        found = now;
+        tokio::time::sleep(PAUSE).await;
+    }
+    Ok(None)
+}
+
+fn relate(source: Option<&Definition>, target: Option<&Definition>) -> Definitions {
+    match (source, target) {
+        (None, None) => Definitions::Gone,
+        (Some(_), None) => Definitions::MissingOnTarget,
+        (None, Some(_)) => Definitions::OnlyOnTarget,
+        (Some(source), Some(target)) => Definitions::Both(Box::new(common(source, target))),
+    }
+}
+
+impl Definitions {
+    fn is_same(&self) -> bool {
+        match self {
+            Self::Gone => true,
+            Self::Both(common) => common.differences.is_empty(),
+            Self::MissingOnTarget | Self::OnlyOnTarget => false,
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! `verify`: compares the servers of the configured channels and prints what differs.
+
+use std::io::{IsTerminal as _, Write as _};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use csa_daemon::verify::{
+    Activity, Event, EveryTable, Outcome, Progress, Report, Scope, TableReport, VerifyOptions,
+    source_servers,
+};
+use parking_lot::Mutex;
+use serde::Serialize;
+
+use crate::Failure;
+use crate::cli::VerifyArguments;
+use crate::config::{ChannelSettings, Config};
+
+/// Cells of the bar, and of its line.
+const BAR: usize = 24;
+const WIDTH: usize = 79;
+/// Between two looks of it.
+const REDRAW: Duration = Duration::from_millis(100);
+
+/// One channel's result as JSON.
+#[derive(Debug, Serialize)]
+struct Output {
+    outcome: Option<Outcome>,
+    #[serde(flatten)]
+    report: Report,
+    /// Why it was not finished.
+    error: Option<String>,
+}
+
+/// Compares one or all channels of the configuration.
+pub(crate) fn verify(path: &Path, arguments: &VerifyArguments) -> Result<(), Failure> {
+    let config = Config::load(path)?;
+    let channels = chosen(&config, arguments)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::NotCompared(format!("starting the runtime: {error}")))?;
+    let mut outputs = Vec::new();
+    for channel in channels {
+        let options = options(channel, arguments)?;
+        let screen = Screen::new(arguments.json);
+        let compared =
+            runtime.block_on(csa_daemon::verify::verify(&options, &EveryTable, &|event| {
+                screen.show(&event)
+            }));
+        let finished = screen.finish(&channel.name);
+        outputs.push(match compared {
+            Ok(report) => Output { outcome: Some(report.outcome()), report, error: None },
+            Err(error) => {
+                Output { outcome: None, report: finished, error: Some(error.to_string()) }
+            }
+        });
+    }
+    if arguments.json {
+        let text = serde_json::to_string_pretty(&outputs)
+            .map_err(|error| Failure::NotCompared(format!("writing JSON: {error}")))?;
+        println!("{text}");
+    }
+    outputs.iter().for_each(|output| summary(output, arguments.json));
+    verdict(&outputs)
+}
+
+fn chosen<'a>(
+    config: &'a Config,
+    arguments: &VerifyArguments,
+) -> Result<Vec<&'a ChannelSettings>, Failure> {
+    let Some(name) = &arguments.channel else { return Ok(config.channels.iter().collect()) };
+    let found = config.channels.iter().find(|channel| channel.name == *name);
+    let known: Vec<&str> = config.channels.iter().map(|channel| channel.name.as_str()).collect();
+    let unknown = || {
+        Failure::Input(format!(
+            "--channel {name}: no such channel in the configuration; it has {}",
+            known.join(", ")
+        ))
+    };
+    Ok(vec![found.ok_or_else(unknown)?])
+}
+
+fn options(
+    channel: &ChannelSettings,
+    arguments: &VerifyArguments,
+) -> Result<VerifyOptions, Failure> {
+    let mut source = channel.source.clone();
+    if let (Some(user), Some(file)) = (&arguments.source_user, &arguments.source_password_file) {
+        let text = std::fs::read_to_string(file).map_err(|error| {
+            Failure::Input(format!("--source-password-file: {}: {error}", file.display()))
+        })?;
+        source.user.clone_from(user);
+        source.password = text.strip_suffix('\n').unwrap_or(&text).into();
+    }
+    Ok(VerifyOptions {
+        scope: Scope { schemas: arguments.schema.clone(), tables: arguments.table.clone() },
+        chunk_rows: arguments.chunk_rows,
+        max_rate: arguments.max_rate,
+        max_lag: arguments.max_lag,
+        common_columns: arguments.common_columns,
+        max_differences: arguments.max_differences,
+        catch_up_timeout: arguments.catch_up_timeout,
+        ..VerifyOptions::new(&channel.name, source_servers(&source), channel.target.clone())
+    })
+}
+
+/// The last line for a channel.
+fn summary(output: &Output, json: bool) {
+    let tables = &output.report.tables;
+    let rows: u64 = tables.iter().map(|table| table.rows).sum();
+    let text = format!(
+        "channel {}: {} tables, {rows} rows compared: {}",
+        output.report.channel,
+        tables.len(),
+        match output.outcome {
+            Some(Outcome::Equal) => "equal",
+            Some(Outcome::Unstable) => "equal but for what kept changing",
+            Some(Outcome::Different) => "DIFFERENT",
+            None => "not finished",
+        }
+    );
+    if json { eprintln!("{text}") } else { println!("{text}") }
+}
+
+fn verdict(outputs: &[Output]) -> Result<(), Failure> {
+    let named = |outcome: Option<Outcome>| -> Vec<String> {
+        let found = outputs.iter().filter(|output| output.outcome == outcome);
+        found
+            .map(|Output { report, error, .. }| match error {
+                Some(error) => format!("channel {:?}: {error}", report.channel),
+                None => format!("channel {:?}", report.channel),
+            })
+            .collect()
+    };
+    let failed = named(None);
+    let different = named(Some(Outcome::Different));
+    let unstable = named(Some(Outcome::Unstable));
+    if !failed.is_empty() {
+        return Err(Failure::NotCompared(failed.join("; ")));
+    }
+    if !different.is_empty() {
+        return Err(Failure::Different(format!(
+            "{}: target differs from source",
+            different.join(", ")
+        )));
+    }
+    if !unstable.is_empty() {
+        return Err(Failure::NotCompared(format!(
+            "{}: some rows kept changing and could not be compared; run it again when there is \
+             less load",
+            unstable.join(", ")
+        )));
+    }
+    Ok(())
+}
+
+/// A bar on a terminal, else a line for each table. What is finished is kept in case the run fails.
+struct Screen {
+    json: bool,
+    is_terminal: bool,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    finished: Vec<TableReport>,
+    drawn: Option<Instant>,
+}
+
+impl Screen {
+    fn new(json: bool) -> Self {
+        Self { json, is_terminal: std::io::stderr().is_terminal(), state: Mutex::default() }
+    }
+
+    fn show(&self, event: &Event<'_>) {
+        let mut state = self.state.lock();
+        match event {
+            Event::Table(table) => {
+                self.clear(&mut state);
+                match (self.json, self.is_terminal) {
+                    (false, _) => println!("{table}"),
+                    (true, false) => eprintln!("{table}"),
+                    (true, true) => {}
+                }
+                state.finished.push((*table).clone());
+            }
+            Event::Progress(progress) => {
+                let is_due = state.drawn.is_none_or(|drawn| drawn.elapsed() >= REDRAW);
+                if self.is_terminal && is_due {
+                    eprint!("\r{:<WIDTH$}", line(progress));
+                    let _ = std::io::stderr().flush();
+                    state.drawn = Some(Instant::now());
+                }
+            }
+        }
+    }
+
+    fn clear(&self, state: &mut State) {
+        if state.drawn.take().is_some() {
+            eprint!("\r{:<WIDTH$}\r", "");
+        }
+    }
+
+    /// The tables that were finished.
+    fn finish(self, channel: &str) -> Report {
+        let mut state = self.state.into_inner();
+        if state.drawn.take().is_some() {
+            eprint!("\r{:<WIDTH$}\r", "");
+        }
+        Report { channel: channel.to_owned(), tables: state.finished }
+    }
+}
+
+/// `[####----]  2/7 d.orders: 45000 of about 100000 rows`.
+fn line(progress: &Progress) -> String {
+    let share = progress.rows as f64 / progress.rows_estimated.max(progress.rows).max(1) as f64;
+    let done = (progress.tables_done as f64 + share) / progress.tables.max(1) as f64;
+    let full = ((done * BAR as f64) as usize).min(BAR);
+    let activity = match progress.activity {
+        Activity::Comparing => {
+            format!("{} of about {} rows", progress.rows, progress.rows_estimated)
+        }
+        Activity::Rechecking { rows } => format!("reading {rows} rows again"),
+        Activity::WaitingForLag => "waiting for the target to catch up".to_owned(),
+    };
+    let text = format!(
+        "[{}{}] {:>2}/{} {}: {activity}",
+        "#".repeat(full),
+        "-".repeat(BAR - full),
+        progress.tables_done,
+        progress.tables,
+        progress.table
+    );
+    text.chars().take(WIDTH).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bar_shows_tables_and_rows_and_fits_a_line() {
+        let mut progress = Progress {
+            tables: 4,
+            tables_done: 1,
+            table: "d.t".to_owned(),
+            rows: 50,
+            rows_estimated: 100,
+            activity: Activity::Comparing,
+        };
+        assert_eq!(line(&progress), "[#########---------------]  1/4 d.t: 50 of about 100 rows");
+        // Estimates may be wrong, and tables empty.
+        progress.rows = 1000;
+        assert!(line(&progress).starts_with("[############------------]"));
+        (progress.rows, progress.rows_estimated) = (0, 0);
+        assert!(line(&progress).starts_with("[######------"));
+        progress.table = "n".repeat(200);
+        progress.activity = Activity::Rechecking { rows: 3 };
+        assert_eq!(line(&progress).chars().count(), WIDTH);
+    }
+}
