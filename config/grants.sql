@@ -1,6 +1,8 @@
 -- On the source.
 CREATE USER 'repl'@'%' IDENTIFIED BY 'change me';
 GRANT REPLICATION SLAVE ON *.* TO 'repl'@'%';
+-- For csa-daemon verify, this account or another (--source-user):
+-- GRANT SELECT ON *.* TO 'repl'@'%';
 
 -- On the target. Rows and the checkpoint:
 CREATE USER 'csa'@'%' IDENTIFIED BY 'change me';

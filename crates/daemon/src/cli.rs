@@ -72,7 +72,8 @@ pub(crate) struct VerifyArguments {
     #[arg(long)]
     pub(crate) common_columns: bool,
     /// Differing rows named for a table; its rest is then left out.
-    #[arg(long, value_name = "ROWS", default_value_t = VerifyOptions::MAX_DIFFERENCES)]
+    #[arg(long, value_name = "ROWS", default_value_t = VerifyOptions::MAX_DIFFERENCES,
+          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..))]
     pub(crate) max_differences: usize,
     /// Give up when the target gets no nearer to the source for so long.
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "60s")]

@@ -72,7 +72,7 @@ async fn look_into(
         report.unstable.push(named(&key));
     }
     for different in settled.different {
-        if report.differences.len() >= servers.options.max_differences {
+        if report.differences.len() >= servers.options.max_differences.max(1) {
             report.left_out = Some(format!(
                 "more rows differ (--max-differences {})",
                 servers.options.max_differences

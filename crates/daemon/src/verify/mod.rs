@@ -54,7 +54,7 @@ pub struct VerifyOptions {
     pub max_lag: Option<Duration>,
     /// Compare rows of tables whose definitions differ, by what both sides have in common.
     pub common_columns: bool,
-    /// Differing rows reported for a table; then its rest is left out.
+    /// Differing rows reported for a table, at least 1; then its rest is left out.
     pub max_differences: usize,
     /// How long the target may get no nearer to a position that is waited for.
     pub catch_up_timeout: Duration,
@@ -134,9 +134,9 @@ impl VerifyError {
         }
     }
 
-    /// No such schema, column, table, index; definition changed; being dropped.
+    /// No such schema, column, table, index; definition changed.
     fn is_definition_change(&self) -> bool {
-        matches!(self.code(), Some(1049 | 1054 | 1146 | 1176 | 1412 | 1684))
+        matches!(self.code(), Some(1049 | 1054 | 1146 | 1176 | 1412))
     }
 }
 

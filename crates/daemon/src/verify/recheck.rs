@@ -11,7 +11,7 @@ pub(super) type Value = Option<String>;
 
 /// Agreeing rounds that prove a difference while the source executes nothing: a commit can be seen
 /// a moment before its GTID is in `gtid_executed`.
-const ROUNDS_QUIET: u32 = 2;
+const ROUNDS_QUIET: u32 = 3;
 /// While it executes something, but the row keeps its value.
 const ROUNDS_CALM: u32 = 4;
 /// While the row changes on the source and not on the target.
@@ -144,7 +144,7 @@ mod tests {
             let last = verdicts.iter().position(|&verdict| verdict != Verdict::Open);
             (last.map(|at| at + 1), last.map(|at| verdicts[at]))
         };
-        assert_eq!(rounds((&["a"], "b", true)), (Some(2), Some(Verdict::Different)));
+        assert_eq!(rounds((&["a"], "b", true)), (Some(3), Some(Verdict::Different)));
         assert_eq!(rounds((&["a"], "-", false)), (Some(4), Some(Verdict::Different)));
         assert_eq!(rounds((&["a", "b"], "c", false)), (Some(8), Some(Verdict::Different)));
     }

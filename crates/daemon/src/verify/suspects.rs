@@ -22,7 +22,7 @@ const WATCH: Duration = Duration::from_millis(1);
 const WATCH_LATER: Duration = Duration::from_millis(20);
 const WATCH_CLOSELY: Duration = Duration::from_secs(2);
 /// Between rounds.
-const PAUSE: Duration = Duration::from_millis(10);
+const PAUSE: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_millis(400);
 
 /// The SQL of a table on both sides.

@@ -14,7 +14,7 @@ use super::{Activity, Result, keyed, keyless};
 /// Rounds that find the same differences in the definitions prove them, as for rows.
 const AGREEING: u32 = 2;
 const ROUNDS_MAX: u32 = 10;
-const PAUSE: Duration = Duration::from_millis(50);
+const PAUSE: Duration = Duration::from_millis(100);
 /// A definition that changes under the comparison is begun anew so many times.
 const ATTEMPTS: u32 = 4;
 
