@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use csa_applier::{TargetOptions, TlsOptions};
+use csa_daemon::verify::{Outcome, TableName, VerifyOptions};
 use csa_tests::{Daemon, Load, LoadOptions, Server, prepare};
 use mysql_async::prelude::Queryable as _;
 use serde_json::{Value, json};
@@ -132,8 +134,8 @@ const TABLES: &str = "CREATE DATABASE d; USE d; \
       UNIQUE KEY (a), UNIQUE KEY (code)); \
     CREATE TABLE bag (a INT, s VARCHAR(10))";
 const ROWS: &str = "USE d; \
-    INSERT INTO t SELECT n, 'text', 0.1, 0.1, 'abc', '{\"a\": 1.5}', 'a', 'x', \
-      '2024-01-01 00:00:00.5', 1, 1 << 63, REPEAT('x', 100000) FROM (WITH RECURSIVE s AS (SELECT 1 n \
+    INSERT INTO t (id, s, f, g, c, j, b, e, ts, d, bits, big) SELECT n, 'text', 0.1, 0.1, 'abc', '{\"a\": 1.5}', 'a', 'x', \
+      '2024-01-01 00:00:00.5', 1, 1 << 63, IF(n < 20, REPEAT('x', 100000), 'x') FROM (WITH RECURSIVE s AS (SELECT 1 n \
       UNION ALL SELECT n + 1 FROM s WHERE n < 900) SELECT n FROM s) q; \
     UPDATE t SET s = NULL WHERE id = 5; \
     INSERT INTO names VALUES ('Ä', 1, 1), ('b', 1.5, 1), ('b', 2.5, 1), ('o''x', 1, 1), ('c', 1, 1); \
@@ -319,6 +321,55 @@ async fn definitions_that_differ_are_said_and_common_columns_compared_on_request
     let found = verify(&daemon, &["--table", "d.wide", "--common-columns"]);
     found.assert_code(1);
     assert_eq!(found.differences(), BTreeSet::from(["d.wide id=2 missing_on_target".to_owned()]));
+}
+
+/// The library function, with the tables of a channel that filters and renames.
+#[tokio::test(flavor = "multi_thread")]
+async fn renamed_tables_are_compared_where_they_are() {
+    let (source, target) = Server::pair(&[], &[]);
+    source
+        .exec(
+            "CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, v INT); \
+             INSERT INTO d.t VALUES (1, 1), (2, 2); CREATE DATABASE private; \
+             CREATE TABLE private.p (id INT PRIMARY KEY)",
+        )
+        .await;
+    let daemon = Daemon::builder(&source, &target).start();
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    target
+        .exec(
+            "CREATE DATABASE copy; CREATE TABLE copy.t LIKE d.t; \
+             INSERT INTO copy.t SELECT * FROM d.t; DROP DATABASE private",
+        )
+        .await;
+    let server = |server: &Server| TargetOptions {
+        host: "127.0.0.1".to_owned(),
+        port: server.port,
+        socket: None,
+        user: "admin".to_owned(),
+        password: "admin_pw".to_owned().into(),
+        tls: TlsOptions::default(),
+        connect_timeout: Duration::from_secs(10),
+        write_binlog: true,
+    };
+    let options = VerifyOptions::new("test", vec![server(&source)], server(&target));
+    let selection = |table: &TableName| match table.schema.as_str() {
+        "d" => Some(TableName { schema: "copy".to_owned(), table: table.table.clone() }),
+        _ => None,
+    };
+    let report = csa_daemon::verify::verify(&options, &selection, &|_| ()).await;
+    let report = report.unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(report.outcome(), Outcome::Equal, "{report:?}");
+    let [table] = &report.tables[..] else { panic!("{report:?}") };
+    assert_eq!((table.target.to_string().as_str(), table.rows), ("copy.t", 2));
+
+    target.exec("UPDATE copy.t SET v = 3 WHERE id = 2").await;
+    let report = csa_daemon::verify::verify(&options, &selection, &|_| ()).await;
+    let report = report.unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(report.outcome(), Outcome::Different);
+    let text = report.tables[0].to_string();
+    assert!(text.starts_with("d.t (copy.t on the target): DIFFERENT, 2 rows"), "{text}");
+    assert!(text.contains("id=2: differs in v"), "{text}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
