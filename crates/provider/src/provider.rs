@@ -9,7 +9,7 @@ use tracing::{info, warn};
 
 use crate::connection::{ConnectionError, SourceConnection};
 use crate::event::{EventError, EventType};
-use crate::gtid::GtidSet;
+use crate::gtid::{Gtid, GtidSet};
 use crate::options::SourceOptions;
 use crate::sink::{SinkError, TransactionSink};
 use crate::status::SourceStatus;
@@ -33,14 +33,25 @@ pub enum Error {
     /// transaction, an unreadable binary log.
     #[error("source {address} can't go on after {at}: {message}{advice}")]
     Refused { address: String, at: String, message: String, advice: &'static str },
+    /// What was asked for is all that is not received: the source's GTIDs have begun again.
+    #[error(
+        "source {address} sent transaction {gtid} again, which was received before: its history is \
+         another one (RESET BINARY LOGS AND GTIDS?){AFRESH}"
+    )]
+    Repeated { address: String, gtid: Gtid },
     #[error("spool: {0}")]
     Sink(#[from] SinkError),
 }
 
+const AFRESH: &str =
+    "; provision the target again (clone or dump) and start from its gtid_executed";
+
 /// What to do about a refusal, found by what the server's text speaks of.
-const ADVICE: [(&str, &str); 2] = [
+const ADVICE: [(&str, &str); 3] = [
     ("anonymous", "; set gtid_mode=ON on the source, then provision the target again"),
-    ("purged", "; provision the target again (clone or dump) and start from its gtid_executed"),
+    ("purged", AFRESH),
+    // The source's own are missing there: it was reset, or has lost the end of its binary log.
+    ("more GTIDs than the source", AFRESH),
 ];
 /// Server error: the binary log can't be served.
 const SOURCE_FATAL: u16 = 1236;
@@ -166,6 +177,12 @@ impl Provider {
                 Err(error) => return Err(self.link_error(error)),
             };
             let placement = self.assembler.place(&event).map_err(Error::from)?;
+            if let Placement::Begin(header) = &placement
+                && sink.has_received(&header.gtid)
+            {
+                let (address, gtid) = (self.status.view().address, header.gtid.clone());
+                return Err(Error::Repeated { address, gtid }.into());
+            }
             self.note(&placement, event.event_type(), event.len());
             let wanted = placement != Placement::Outside
                 || event.event_type() == EventType::FORMAT_DESCRIPTION;
