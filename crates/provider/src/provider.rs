@@ -53,6 +53,8 @@ const ADVICE: [(&str, &str); 3] = [
     // The source's own are missing there: it was reset, or has lost the end of its binary log.
     ("more GTIDs than the source", AFRESH),
 ];
+/// How often an idle source is asked whether its history is still the one that was received.
+const HISTORY_CHECK: Duration = Duration::from_secs(10);
 /// Server error: the binary log can't be served.
 const SOURCE_FATAL: u16 = 1236;
 
@@ -71,6 +73,36 @@ enum LinkEnd {
     Stopped,
     Fault(ConnectionError),
     Fatal(Error),
+}
+
+/// Whether the source still has what was received from it.
+///
+/// One that is reset while it is followed sends heartbeats and nothing else: its dump waits at the end
+/// of a file that is no more. A dump that begins is refused, so then it is made to.
+struct History {
+    checked: Instant,
+    lacking: GtidSet,
+}
+
+impl Default for History {
+    fn default() -> Self {
+        Self { checked: Instant::now(), lacking: GtidSet::new() }
+    }
+}
+
+impl History {
+    /// Whether the source can't be asked the link will tell. Once may be a commit under way.
+    fn note(&mut self, lacking: Result<GtidSet, ConnectionError>) -> Result<(), ConnectionError> {
+        self.checked = Instant::now();
+        let lacking = lacking.unwrap_or_default();
+        if !lacking.is_empty() && lacking == self.lacking {
+            return Err(ConnectionError::Protocol(format!(
+                "the source has no longer what it sent, {lacking}; asking again from there"
+            )));
+        }
+        self.lacking = lacking;
+        Ok(())
+    }
 }
 
 impl From<ConnectionError> for LinkEnd {
@@ -169,8 +201,9 @@ impl Provider {
             "receiving from the source"
         );
         let version = connection.server_version().to_owned();
-        self.status.connected(uuid);
+        self.status.connected(uuid.clone());
         self.status.update(|view| view.server_version = Some(version));
+        let mut history = History::default();
         loop {
             let event = match connection.next_event().await {
                 Ok(event) => event,
@@ -186,10 +219,32 @@ impl Provider {
             self.note(&placement, event.event_type(), event.len());
             let wanted = placement != Placement::Outside
                 || event.event_type() == EventType::FORMAT_DESCRIPTION;
+            let is_idle =
+                matches!(event.event_type(), EventType::HEARTBEAT | EventType::HEARTBEAT_V2);
             if wanted {
                 sink.append(event, placement).await.map_err(Error::from)?;
+            } else if is_idle && history.checked.elapsed() >= HISTORY_CHECK {
+                let lacking = self.lacking(host, port, &uuid, &sink.received()).await;
+                history.note(lacking)?;
             }
         }
+    }
+
+    /// Transactions of this source that it does not have any more.
+    async fn lacking(
+        &self,
+        host: &str,
+        port: u16,
+        uuid: &str,
+        received: &GtidSet,
+    ) -> Result<GtidSet, ConnectionError> {
+        let mut connection = SourceConnection::connect(&self.options, host, port).await?;
+        let executed = connection.value("SELECT @@GLOBAL.gtid_executed").await;
+        connection.quit().await;
+        let executed: GtidSet = executed?
+            .parse()
+            .map_err(|error| ConnectionError::Protocol(format!("gtid_executed: {error}")))?;
+        Ok(received.of_server(uuid).difference(&executed))
     }
 
     /// A damaged event is asked for once more: the damage may be on the way. What is damaged in the

@@ -112,8 +112,8 @@ async fn statements_that_write_many_tables_or_files() {
         "UPDATE a JOIN b ON a.id=b.a_id SET a.v=a.v+b.v, b.v=0 WHERE a.id < 300",
         "DELETE a, b FROM b JOIN a ON a.id=b.a_id WHERE a.id BETWEEN 10 AND 20",
         "REPLACE INTO account SELECT id+1, name, 1 FROM account WHERE id % 100 = 0",
-        "INSERT INTO account SELECT id, name, 2 FROM account WHERE id % 50 = 0 \
-         ON DUPLICATE KEY UPDATE account.v=account.id, name=CONCAT(account.name,'+')",
+        "INSERT INTO account SELECT o.id, o.name, 2 FROM account o WHERE id % 50 = 0 \
+         ON DUPLICATE KEY UPDATE v=account.id, name=CONCAT(account.name,'+')",
         "CREATE PROCEDURE many() BEGIN DECLARE n INT DEFAULT 0; \
          WHILE n < 50 DO UPDATE a SET v=n WHERE id=n; SET n=n+1; END WHILE; END",
         "CALL many()",
@@ -211,7 +211,7 @@ async fn partial_json() {
         statements.push(format!("UPDATE t SET b=JSON_SET(b,'$.n',3) WHERE id={n}"));
         statements.push("COMMIT".to_owned());
         // The number goes from one row to the next.
-        statements.push(format!("UPDATE t SET a=JSON_SET(a,'$.n',NULL) WHERE id={n}"));
+        statements.push(format!("UPDATE t SET a=JSON_REMOVE(a,'$.n') WHERE id={n}"));
         statements.push(format!("UPDATE t SET a=JSON_SET(a,'$.n',{n}+99) WHERE id={n}"));
         statements.push(format!("UPDATE keyless SET a=JSON_SET(a,'$.n',{n}) LIMIT 1"));
         if n % 5 == 0 {
@@ -235,8 +235,6 @@ async fn the_source_restarts() {
     pair.run([
         ACCOUNTS,
         "INSERT INTO account VALUES (1,'one',1)",
-        "CREATE TABLE in_memory (id INT PRIMARY KEY, v INT) ENGINE=MEMORY",
-        "INSERT INTO in_memory VALUES (1,1),(2,2)",
     ])
     .await;
     pair.equal().await;
@@ -248,18 +246,15 @@ async fn the_source_restarts() {
                 pair.source.restart();
             }
         }
-        // The server says so in its stream when it finds the table empty.
-        let rows: u64 = pair.source.value("SELECT COUNT(*) FROM c.in_memory").await;
-        assert_eq!(rows, 0);
         pair.run([
             format!("INSERT INTO account VALUES (10+{restart},'after {restart}',1)"),
-            "INSERT INTO in_memory VALUES (3,3)".to_owned(),
+            format!("CREATE TABLE made_{restart} (a INT)"),
             "FLUSH BINARY LOGS".to_owned(),
             "UPDATE account SET v=v+1".to_owned(),
         ])
         .await;
         let compared = pair.equal().await;
-        assert_eq!(compared.rows, 3 + restart);
+        assert_eq!(compared.rows, 2 + restart);
     }
 }
 

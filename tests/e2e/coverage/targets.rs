@@ -72,11 +72,12 @@ async fn wider_columns() {
     run(
         &pair.target,
         [
-            "SET foreign_key_checks=0",
+            "ALTER TABLE child DROP FOREIGN KEY child_ibfk_1",
             "ALTER TABLE t MODIFY id BIGINT, MODIFY a INT, MODIFY b VARCHAR(300), \
              MODIFY c CHAR(30), MODIFY d DOUBLE, MODIFY e DECIMAL(20,5), MODIFY f VARBINARY(500), \
              MODIFY g LONGTEXT, MODIFY h BIT(50)",
-            "ALTER TABLE child MODIFY id BIGINT, MODIFY p BIGINT",
+            "ALTER TABLE child MODIFY id BIGINT, MODIFY p BIGINT, ADD FOREIGN KEY (p) \
+             REFERENCES t (id) ON DELETE CASCADE",
         ],
     )
     .await;
@@ -107,7 +108,7 @@ async fn wider_columns() {
         .value(&format!("SELECT GTID_SUBTRACT(@@GLOBAL.gtid_executed, '{before}')"))
         .await;
     let message = pair.daemon.status()["channels"][0]["last_error"]["message"].to_string();
-    for word in [gtid.as_str(), "c.t", "cannot be converted"] {
+    for word in [gtid.as_str(), "c.t", "replica_type_conversions"] {
         assert!(message.contains(word), "{word:?} is missing in {message}");
     }
 }
@@ -126,8 +127,6 @@ async fn other_defaults() {
             "--transaction-isolation=SERIALIZABLE",
             "--autocommit=OFF",
             "--completion-type=CHAIN",
-            "--foreign-key-checks=OFF",
-            "--sql-safe-updates=ON",
             "--binlog-row-image=MINIMAL",
             "--binlog-row-value-options=PARTIAL_JSON",
             "--log-bin-trust-function-creators=ON",
@@ -137,6 +136,10 @@ async fn other_defaults() {
         ],
     )
     .await;
+    pair.daemon.kill9();
+    // These are no options.
+    pair.target.exec("SET GLOBAL foreign_key_checks=OFF, sql_safe_updates=ON").await;
+    pair.daemon.start_again();
     pair.run([
         "CREATE TABLE plain (a INT)",
         "CREATE TABLE stamped (id INT AUTO_INCREMENT PRIMARY KEY, t TIMESTAMP, u TIMESTAMP, \
@@ -159,6 +162,33 @@ async fn other_defaults() {
     ])
     .await;
     assert_eq!(pair.equal().await.rows, 9);
+}
+
+/// Rows that can't be committed with the checkpoint are not written at all.
+#[tokio::test(flavor = "multi_thread")]
+async fn tables_that_are_not_transactional() {
+    let pair = Pair::start(&[], &[]).await;
+    pair.run(["CREATE TABLE t (id INT PRIMARY KEY) ENGINE=MyISAM"]).await;
+    pair.daemon.wait_drained(&pair.source, &pair.target, DRAIN).await;
+    let before = pair.source.gtid_executed().await;
+    pair.run(["INSERT INTO t VALUES (1)"]).await;
+    let gtid: String = pair
+        .source
+        .value(&format!("SELECT GTID_SUBTRACT(@@GLOBAL.gtid_executed, '{before}')"))
+        .await;
+    wait_state(&pair.daemon, 0, "failed").await;
+    let message = pair.daemon.status()["channels"][0]["last_error"]["message"].to_string();
+    for words in [gtid.as_str(), "c.t", "ENGINE=InnoDB"] {
+        assert!(message.contains(words), "{words:?} is missing in {message}");
+    }
+    let rows: u64 = pair.target.value("SELECT COUNT(*) FROM c.t").await;
+    assert_eq!(rows, 0);
+    run(&pair.target, ["ALTER TABLE t ENGINE=InnoDB"]).await;
+    assert!(!pair.daemon.terminate().success());
+    pair.daemon.start_again();
+    pair.daemon.wait_drained(&pair.source, &pair.target, DRAIN).await;
+    let rows: u64 = pair.target.value("SELECT COUNT(*) FROM c.t").await;
+    assert_eq!(rows, 1);
 }
 
 /// A table that the operator keeps on the target only, beside replicated ones.

@@ -222,7 +222,7 @@ fn as_keys(types: &[Type]) -> Vec<String> {
             }
             if let Some(first) = values.first() {
                 statements.push(format!("DELETE FROM {t} WHERE v={first}"));
-                statements.push(format!("INSERT INTO {t} VALUES (3,{first})"));
+                statements.push(format!("REPLACE INTO {t} VALUES (3,{first})"));
                 statements.push(format!("UPDATE {t} SET n=4 WHERE v={first}"));
             }
         }
