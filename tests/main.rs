@@ -7,6 +7,8 @@ mod bad_input;
 mod conflicts;
 #[path = "e2e/connect.rs"]
 mod connect;
+#[path = "e2e/coverage/mod.rs"]
+mod coverage;
 #[path = "e2e/crash.rs"]
 mod crash;
 #[path = "e2e/distributed.rs"]
@@ -23,6 +25,8 @@ mod parallel;
 mod relations;
 #[path = "e2e/replicate.rs"]
 mod replicate;
+#[path = "e2e/roundtrip/mod.rs"]
+mod roundtrip;
 #[path = "e2e/stream_errors.rs"]
 mod stream_errors;
 #[path = "e2e/verify.rs"]

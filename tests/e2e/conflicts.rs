@@ -35,7 +35,7 @@ use Values::{Choices, Floats, Numbers, Times, Words};
 
 /// Strings that one collation or another calls equal: case, accents, width, trailing spaces,
 /// expansions, contractions, characters without weight, and the same first characters.
-const WORDS: [&str; 61] = [
+pub(crate) const WORDS: [&str; 61] = [
     "",
     " ",
     "a",

@@ -16,6 +16,7 @@ mod sessions;
 mod sql;
 mod statement;
 mod statement_context;
+mod statement_text;
 mod status;
 mod steps;
 mod worker;

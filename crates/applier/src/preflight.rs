@@ -185,8 +185,8 @@ async fn warnings(
         .await?;
     for (schema, table, engine) in engines {
         warnings.push(format!(
-            "{schema}.{table} on target {address} is {engine}: its rows can't be rolled back, so a \
-             crash may apply them twice; ALTER TABLE … ENGINE=InnoDB"
+            "{schema}.{table} on target {address} is {engine}: its rows can't be committed with the \
+             checkpoint, so a change of them stops the channel; ALTER TABLE … ENGINE=InnoDB there"
         ));
     }
     if packet < 64 << 20 {

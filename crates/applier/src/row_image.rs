@@ -5,8 +5,9 @@
 //! events, the first part gets a statement end of its own, and the table maps are repeated.
 
 use csa_provider::{
-    EventHeader, EventType, Gtid, QueryEvent, RawEvent, Statement, XaPrepareEvent, XaVerb,
+    EventHeader, EventType, Gtid, QueryEvent, RawEvent, Statement, TableMap, XaPrepareEvent, XaVerb,
 };
+use csa_scheduler::is_own;
 
 use crate::{Error, Result};
 
@@ -43,6 +44,8 @@ pub(crate) struct RowImageCutter {
     /// Table maps of the source statement that is open.
     maps: Vec<Vec<u8>>,
     statement_open: bool,
+    /// The source's number for another daemon's checkpoints: not for here.
+    checkpoints: Option<Vec<u8>>,
 }
 
 impl RowImageCutter {
@@ -55,6 +58,7 @@ impl RowImageCutter {
             last_rows: None,
             maps: Vec::new(),
             statement_open: false,
+            checkpoints: None,
         }
     }
 
@@ -104,6 +108,12 @@ impl RowImageCutter {
             self.maps.clear();
             self.statement_open = true;
         }
+        let is_own = TableMap::parse(event.body()).is_ok_and(|map| is_own(map.schema, map.table));
+        if is_own {
+            self.checkpoints = Some(table_id(event).to_vec());
+            return;
+        }
+        self.checkpoints.take_if(|own| own == table_id(event));
         let mut map = Vec::with_capacity(event.len());
         event.write_without_checksum(&mut map);
         self.images.extend_from_slice(&map);
@@ -111,6 +121,13 @@ impl RowImageCutter {
     }
 
     fn rows(&mut self, event: &RawEvent, ready: &mut Vec<Step>) {
+        if self.checkpoints.as_deref().is_some_and(|own| own == table_id(event)) {
+            let flags = event.body().get(TableMap::ID_LEN);
+            if flags.is_some_and(|flags| flags & STATEMENT_END != 0) {
+                self.end_statement();
+            }
+            return;
+        }
         if self.last_rows.is_some() && self.images.len() + event.len() > self.limit {
             self.cut(ready);
         }
@@ -119,6 +136,14 @@ impl RowImageCutter {
         self.last_rows = Some((start, self.images.len()));
         if self.images.get(start + ROWS_FLAGS).is_some_and(|flags| flags & STATEMENT_END != 0) {
             self.statement_open = false;
+        }
+    }
+
+    /// What ends the statement is left out: the event before it does instead.
+    fn end_statement(&mut self) {
+        self.statement_open = false;
+        if let Some((start, _)) = self.last_rows {
+            set_statement_end(&mut self.images, start);
         }
     }
 
@@ -163,9 +188,7 @@ impl RowImageCutter {
         };
         let mut images = std::mem::take(&mut self.images);
         images.truncate(end);
-        if let Some(flags) = images.get_mut(start + ROWS_FLAGS) {
-            *flags |= STATEMENT_END;
-        }
+        set_statement_end(&mut images, start);
         ready.push(Step::RowImages(images));
         if self.statement_open {
             for map in &self.maps {
@@ -180,6 +203,16 @@ fn unreadable(gtid: &Gtid, event: &str, error: &dyn std::fmt::Display) -> Error 
         gtid: gtid.to_string(),
         what: format!("unreadable {event} event: {error}"),
     }
+}
+
+fn set_statement_end(images: &mut [u8], rows: usize) {
+    if let Some(flags) = images.get_mut(rows + ROWS_FLAGS) {
+        *flags |= STATEMENT_END;
+    }
+}
+
+fn table_id(event: &RawEvent) -> &[u8] {
+    event.body().get(..TableMap::ID_LEN).unwrap_or_default()
 }
 
 #[cfg(test)]

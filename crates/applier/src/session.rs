@@ -16,7 +16,8 @@ use crate::{Error, Result, TlsMode};
 /// Every session runs READ COMMITTED: gap locks would make independent groups wait for each other.
 /// Time-outs are ours, so that an operator's global settings can't end a session that waits its turn.
 pub(crate) const PRELUDE: &str = "SET SESSION transaction_isolation='READ-COMMITTED', autocommit=1, \
-     sql_mode='', time_zone='+00:00', wait_timeout=2147483, interactive_timeout=2147483, \
+     completion_type='NO_CHAIN', transaction_read_only=0, sql_safe_updates=0, \
+     sql_select_limit=18446744073709551615, sql_mode='', time_zone='+00:00', wait_timeout=2147483, interactive_timeout=2147483, \
      net_read_timeout=600, net_write_timeout=600, \
      innodb_lock_wait_timeout=10, lock_wait_timeout=60, information_schema_stats_expiry=0";
 

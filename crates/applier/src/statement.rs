@@ -20,6 +20,7 @@ use crate::row_image::Step;
 use crate::session::{PRELUDE, Session, push_binlog};
 use crate::sql::identifier;
 use crate::statement_context::{self, Restricted};
+use crate::statement_text;
 use crate::status::ApplierStatus;
 use crate::steps::Steps;
 use crate::worker::{retry_pause, server_message};
@@ -48,6 +49,8 @@ struct SourceStatement {
     database: Vec<u8>,
     /// The number in XA START.
     xid: Option<String>,
+    /// What is run instead of its text.
+    changed: Option<Vec<u8>>,
     context: SessionContext,
     timestamp: u32,
     /// Error the statement ended with on the source; 0 for none.
@@ -221,10 +224,16 @@ fn read(group: &Group) -> Result<SourceStatement> {
             if kind == Statement::Begin {
                 continue;
             }
+            let changed = match kind {
+                Statement::Ddl => statement_text::on_replica(query.statement, &context)
+                    .map_err(|why| unsupported(format!("statement can't be repeated: {why}")))?,
+                _ => None,
+            };
             return Ok(SourceStatement {
                 kind,
                 database: query.database.to_vec(),
                 xid: started_xid(kind, query.statement),
+                changed,
                 context,
                 timestamp: event.header().timestamp,
                 error_code: query.error_code,
@@ -266,12 +275,18 @@ async fn execute(
     let Some(now) = now.into_iter().next().map(Restricted::from) else {
         return Err(Error::Relay("the target returned no session variables".to_owned()));
     };
+    let switched_on = session.rows::<(String, String)>(Restricted::SWITCHED_ON).await?;
+    let now = now.with_switched_on(switched_on.into_iter().map(|(name, _)| name).collect());
     let context = statement_context::assignments(&statement.context, statement.timestamp, &now);
     let set = format!("SET SESSION gtid_next='{}'{context}", statement.gtid);
     session.run(set).await?;
     let mut steps = Steps::as_logged(group, limit.min(session.row_image_bytes()));
     let mut begun = false;
     while let Some(step) = steps.next().await {
+        let step = match (step, &statement.changed) {
+            (Ok(Step::Statement(_)), Some(text)) => Ok(Step::Statement(text.clone())),
+            (step, _) => step,
+        };
         match run(session, step).await {
             Ok(()) => begun = true,
             Err(error)

@@ -25,6 +25,8 @@ pub(crate) struct Restricted {
     pub(crate) sql_require_primary_key: bool,
     pub(crate) default_table_encryption: bool,
     pub(crate) default_collation_for_utf8mb4: u64,
+    /// Those that a replica ignores, for the source has decided, and that are on here.
+    pub(crate) switched_on: Vec<String>,
 }
 
 impl Restricted {
@@ -33,6 +35,14 @@ impl Restricted {
          @@SESSION.sql_require_primary_key, @@SESSION.default_table_encryption, \
          (SELECT id FROM information_schema.collations \
           WHERE collation_name=@@SESSION.default_collation_for_utf8mb4)";
+
+    /// Reads the names of those that not every version has.
+    pub(crate) const SWITCHED_ON: &str = "SHOW SESSION VARIABLES WHERE Value='ON' AND Variable_name \
+         IN ('sql_generate_invisible_primary_key', 'restrict_fk_on_non_standard_key')";
+
+    pub(crate) fn with_switched_on(self, switched_on: Vec<String>) -> Self {
+        Self { switched_on, ..self }
+    }
 }
 
 impl From<(bool, bool, bool, u64)> for Restricted {
@@ -42,6 +52,7 @@ impl From<(bool, bool, bool, u64)> for Restricted {
             sql_require_primary_key: row.1,
             default_table_encryption: row.2,
             default_collation_for_utf8mb4: row.3,
+            switched_on: Vec::new(),
         }
     }
 }
@@ -112,6 +123,9 @@ fn restricted(
     {
         push("default_collation_for_utf8mb4", &collation);
     }
+    for name in &now.switched_on {
+        push(name, &0);
+    }
 }
 
 #[cfg(test)]
@@ -123,6 +137,7 @@ mod tests {
         sql_require_primary_key: false,
         default_table_encryption: false,
         default_collation_for_utf8mb4: 255,
+        switched_on: Vec::new(),
     };
 
     #[test]
@@ -156,5 +171,14 @@ mod tests {
         ] {
             assert!(set.contains(name), "{name} in {set}");
         }
+    }
+
+    #[test]
+    fn what_a_replica_ignores_is_switched_off_where_it_is_on() {
+        let name = "sql_generate_invisible_primary_key";
+        let on = NOW.with_switched_on(vec![name.to_owned()]);
+        let set = assignments(&SessionContext::default(), 7, &on);
+        assert!(set.ends_with(&format!(", {name}=0")), "{set}");
+        assert!(!assignments(&SessionContext::default(), 7, &NOW).contains(name));
     }
 }

@@ -20,6 +20,11 @@ use crate::status::ApplierStatus;
 use crate::steps::Steps;
 use crate::{Error, ErrorClass, Result};
 
+/// ER_GTID_UNSAFE_NON_TRANSACTIONAL_TABLE.
+const NOT_TRANSACTIONAL: u16 = 1785;
+/// ER_UNKNOWN_ERROR: all that BINLOG tells of some causes.
+const UNKNOWN: u16 = 1105;
+
 /// A worker owns one session and one checkpoint row.
 #[derive(Debug)]
 pub(crate) struct Worker {
@@ -426,12 +431,21 @@ fn is_of_one_transaction(error: &Error) -> bool {
 }
 
 fn named(transaction: &AdmittedTransaction, error: &Error) -> Error {
-    Error::Transaction {
-        gtid: transaction.relayed.header.gtid.to_string(),
-        of: tables_of(transaction),
-        code: error.code().unwrap_or_default(),
-        message: server_message(error),
-    }
+    let code = error.code().unwrap_or_default();
+    let mut message = server_message(error);
+    message.push_str(match code {
+        NOT_TRANSACTIONAL => {
+            " A table of it is not transactional on the target, so its rows can't be committed with \
+             the checkpoint; run there: ALTER TABLE … ENGINE=InnoDB"
+        }
+        UNKNOWN => {
+            ": the target's error log says which. Column types differ (run there: SET PERSIST \
+             replica_type_conversions='ALL_NON_LOSSY'), or our account may not write the table"
+        }
+        _ => "",
+    });
+    let gtid = transaction.relayed.header.gtid.to_string();
+    Error::Transaction { gtid, of: tables_of(transaction), code, message }
 }
 
 /// The tables a transaction writes, as far as a line has room for them.

@@ -9,7 +9,7 @@ use tracing::{info, warn};
 
 use crate::connection::{ConnectionError, SourceConnection};
 use crate::event::{EventError, EventType};
-use crate::gtid::GtidSet;
+use crate::gtid::{Gtid, GtidSet};
 use crate::options::SourceOptions;
 use crate::sink::{SinkError, TransactionSink};
 use crate::status::SourceStatus;
@@ -33,15 +33,28 @@ pub enum Error {
     /// transaction, an unreadable binary log.
     #[error("source {address} can't go on after {at}: {message}{advice}")]
     Refused { address: String, at: String, message: String, advice: &'static str },
+    /// What was asked for is all that is not received: the source's GTIDs have begun again.
+    #[error(
+        "source {address} sent transaction {gtid} again, which was received before: its history is \
+         another one (RESET BINARY LOGS AND GTIDS?){AFRESH}"
+    )]
+    Repeated { address: String, gtid: Gtid },
     #[error("spool: {0}")]
     Sink(#[from] SinkError),
 }
 
+const AFRESH: &str =
+    "; provision the target again (clone or dump) and start from its gtid_executed";
+
 /// What to do about a refusal, found by what the server's text speaks of.
-const ADVICE: [(&str, &str); 2] = [
+const ADVICE: [(&str, &str); 3] = [
     ("anonymous", "; set gtid_mode=ON on the source, then provision the target again"),
-    ("purged", "; provision the target again (clone or dump) and start from its gtid_executed"),
+    ("purged", AFRESH),
+    // The source's own are missing there: it was reset, or has lost the end of its binary log.
+    ("more GTIDs than the source", AFRESH),
 ];
+/// How often an idle source is asked whether its history is still the one that was received.
+const HISTORY_CHECK: Duration = Duration::from_secs(10);
 /// Server error: the binary log can't be served.
 const SOURCE_FATAL: u16 = 1236;
 
@@ -60,6 +73,36 @@ enum LinkEnd {
     Stopped,
     Fault(ConnectionError),
     Fatal(Error),
+}
+
+/// Whether the source still has what was received from it.
+///
+/// One that is reset while it is followed sends heartbeats and nothing else: its dump waits at the end
+/// of a file that is no more. A dump that begins is refused, so then it is made to.
+struct History {
+    checked: Instant,
+    lacking: GtidSet,
+}
+
+impl Default for History {
+    fn default() -> Self {
+        Self { checked: Instant::now(), lacking: GtidSet::new() }
+    }
+}
+
+impl History {
+    /// Whether the source can't be asked the link will tell. Once may be a commit under way.
+    fn note(&mut self, lacking: Result<GtidSet, ConnectionError>) -> Result<(), ConnectionError> {
+        self.checked = Instant::now();
+        let lacking = lacking.unwrap_or_default();
+        if !lacking.is_empty() && lacking == self.lacking {
+            return Err(ConnectionError::Protocol(format!(
+                "the source has no longer what it sent, {lacking}; asking again from there"
+            )));
+        }
+        self.lacking = lacking;
+        Ok(())
+    }
 }
 
 impl From<ConnectionError> for LinkEnd {
@@ -158,21 +201,50 @@ impl Provider {
             "receiving from the source"
         );
         let version = connection.server_version().to_owned();
-        self.status.connected(uuid);
+        self.status.connected(uuid.clone());
         self.status.update(|view| view.server_version = Some(version));
+        let mut history = History::default();
         loop {
             let event = match connection.next_event().await {
                 Ok(event) => event,
                 Err(error) => return Err(self.link_error(error)),
             };
             let placement = self.assembler.place(&event).map_err(Error::from)?;
+            if let Placement::Begin(header) = &placement
+                && sink.has_received(&header.gtid)
+            {
+                let (address, gtid) = (self.status.view().address, header.gtid.clone());
+                return Err(Error::Repeated { address, gtid }.into());
+            }
             self.note(&placement, event.event_type(), event.len());
             let wanted = placement != Placement::Outside
                 || event.event_type() == EventType::FORMAT_DESCRIPTION;
+            let is_idle =
+                matches!(event.event_type(), EventType::HEARTBEAT | EventType::HEARTBEAT_V2);
             if wanted {
                 sink.append(event, placement).await.map_err(Error::from)?;
+            } else if is_idle && history.checked.elapsed() >= HISTORY_CHECK {
+                let lacking = self.lacking(host, port, &uuid, &sink.received()).await;
+                history.note(lacking)?;
             }
         }
+    }
+
+    /// Transactions of this source that it does not have any more.
+    async fn lacking(
+        &self,
+        host: &str,
+        port: u16,
+        uuid: &str,
+        received: &GtidSet,
+    ) -> Result<GtidSet, ConnectionError> {
+        let mut connection = SourceConnection::connect(&self.options, host, port).await?;
+        let executed = connection.value("SELECT @@GLOBAL.gtid_executed").await;
+        connection.quit().await;
+        let executed: GtidSet = executed?
+            .parse()
+            .map_err(|error| ConnectionError::Protocol(format!("gtid_executed: {error}")))?;
+        Ok(received.of_server(uuid).difference(&executed))
     }
 
     /// A damaged event is asked for once more: the damage may be on the way. What is damaged in the

@@ -1,7 +1,7 @@
 use std::future::Future;
 
 use crate::event::RawEvent;
-use crate::gtid::GtidSet;
+use crate::gtid::{Gtid, GtidSet};
 use crate::transaction::Placement;
 
 /// The spool can't take events any more; the text says why.
@@ -24,4 +24,7 @@ pub trait TransactionSink {
 
     /// Every whole transaction handed over, and what there was at the start.
     fn received(&self) -> GtidSet;
+
+    /// Whether [`Self::received`] holds a GTID.
+    fn has_received(&self, gtid: &Gtid) -> bool;
 }

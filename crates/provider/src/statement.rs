@@ -78,7 +78,7 @@ impl Statement {
             Self::Rollback
         } else if is("XA") {
             Self::Xa(XaVerb::of(words.next().unwrap_or_default()))
-        } else if is("CREATE") && ends_with_start_transaction(statement) {
+        } else if is("CREATE") && second_is("TABLE") && ends_with_start_transaction(statement) {
             Self::CreateTableStartTransaction
         } else if DDL.iter().any(|word| is(word)) {
             Self::Ddl
@@ -167,6 +167,7 @@ mod tests {
             ("XA COMMIT X'61',X'',1", Statement::Xa(XaVerb::Commit)),
             ("CREATE TABLE `t` (a INT) START TRANSACTION", Statement::CreateTableStartTransaction),
             ("create table t (a int)", Statement::Ddl),
+            ("CREATE DEFINER=`a`@`b` PROCEDURE `p`()\nSTART TRANSACTION", Statement::Ddl),
             ("/* hint */ -- line\n # another\n DROP TABLE t", Statement::Ddl),
             ("/*!80000 ALTER TABLE t ADD b INT */", Statement::Ddl),
             ("SET PASSWORD FOR 'a'@'b'='x'", Statement::Ddl),

@@ -138,6 +138,10 @@ impl TransactionSink for RelayInlet {
     fn received(&self) -> GtidSet {
         self.received.clone()
     }
+
+    fn has_received(&self, gtid: &Gtid) -> bool {
+        self.received.contains(gtid)
+    }
 }
 
 impl Drop for RelayInlet {

@@ -60,10 +60,12 @@ pub(super) async fn definitions(side: &mut Side, what: &Compare) -> Definitions 
                 continue;
             }
             let statement = format!("SHOW CREATE {kind} {}.{}", quote(&schema), quote(&name));
-            let mut text = show(side, &statement).await;
-            if kind == "TABLE" {
-                text = without_auto_increment(&text);
-            }
+            let text = show(side, &statement).await;
+            let text = match kind {
+                "TABLE" => without_auto_increment(&text),
+                "EVENT" => without_status(&text),
+                _ => text,
+            };
             found.insert(format!("{} {schema}.{name}", kind.to_lowercase()), text);
         }
     }
@@ -124,6 +126,14 @@ fn without_auto_increment(text: &str) -> String {
         }
         None => text.to_owned(),
     }
+}
+
+/// Takes an event's status out: a replica does not carry events out.
+fn without_status(text: &str) -> String {
+    const STATES: [&str; 3] = [" DISABLE ON REPLICA", " DISABLE", " ENABLE"];
+    let Some((before, after)) = text.split_once(" PRESERVE") else { return text.to_owned() };
+    let after = STATES.iter().find_map(|state| after.strip_prefix(state)).unwrap_or(after);
+    format!("{before} PRESERVE{after}")
 }
 
 /// Says what only one side has and what is defined differently.

@@ -1,4 +1,4 @@
-use csa_provider::test_util::{event, query_event, xa_prepare_event};
+use csa_provider::test_util::{event, int_table_map, query_event, xa_prepare_event};
 use csa_provider::{ChecksumAlgorithm, Tag, Uuid};
 use proptest::prelude::*;
 
@@ -79,6 +79,26 @@ fn a_statement_that_is_cut_ends_in_each_part_and_repeats_its_maps() {
     assert_eq!(contents(&steps[0])[2..], [(EventType::WRITE_ROWS, 1, 108, true)]);
     assert_eq!(contents(&steps[1])[..2], maps);
     assert_eq!(contents(&steps[1])[2..], [(EventType::WRITE_ROWS, 2, 108, true)]);
+}
+
+#[test]
+fn checkpoints_of_another_daemon_are_left_out() {
+    // Table ids are told by all of their bytes.
+    let own = int_table_map(u64::from_le_bytes([9, 9, 9, 9, 9, 9, 0, 0]), "csa", "checkpoint", 7);
+    let alone = [own.clone(), rows(9, 10, true), table_map(1), rows(1, 10, true)];
+    let kept = [(EventType::TABLE_MAP, 1, 20, false), (EventType::WRITE_ROWS, 1, 18, true)];
+    let steps = cut(&alone, 10_000);
+    assert_eq!(steps.len(), 1);
+    assert_eq!(contents(&steps[0]), kept);
+    // What they end is ended all the same, and the number may be another table's later.
+    let together = [table_map(1), own, rows(1, 10, false), rows(9, 10, true)];
+    assert_eq!(contents(&cut(&together, 10_000)[0]), kept);
+    let later = [together.as_slice(), &[table_map(9), rows(9, 5, true)]].concat();
+    let steps = cut(&later, 10_000);
+    assert_eq!(
+        contents(&steps[0])[2..],
+        [(EventType::TABLE_MAP, 9, 20, false), (EventType::WRITE_ROWS, 9, 13, true),]
+    );
 }
 
 #[test]

@@ -52,6 +52,13 @@ impl GtidSet {
         self.sids.get(&key).is_some_and(|list| covers(list, gtid.gno, gtid.gno))
     }
 
+    /// Those that the server with this UUID has given.
+    #[must_use]
+    pub fn of_server(&self, uuid: &str) -> Self {
+        let sids = self.sids.iter().filter(|((own, _), _)| own.to_string() == uuid);
+        Self { sids: sids.map(|(key, list)| (key.clone(), list.clone())).collect() }
+    }
+
     /// Adds one GTID; whether it is new.
     pub fn add(&mut self, gtid: &Gtid) -> bool {
         let list = self.sids.entry((gtid.uuid, gtid.tag.clone())).or_default();

@@ -54,6 +54,10 @@ impl TransactionSink for Recorder {
     fn received(&self) -> GtidSet {
         self.0.lock().received.clone()
     }
+
+    fn has_received(&self, gtid: &Gtid) -> bool {
+        self.0.lock().received.contains(gtid)
+    }
 }
 
 /// A provider at work, and the address it connects to.
@@ -172,6 +176,20 @@ async fn an_unfinished_transaction_is_asked_for_again() {
         assert_eq!(view.source_uuid.as_deref(), Some(SERVER_UUID));
         bench.stop().await;
     }
+}
+
+#[tokio::test]
+async fn a_transaction_that_comes_again_ends_reception() {
+    let bench = Bench::start(options()).await;
+    let (mut source, _) = bench.dump().await;
+    send_transaction(&mut source, 1).await;
+    send_transaction(&mut source, 2).await;
+    send_transaction(&mut source, 1).await;
+    let error = bench.running.await.unwrap().unwrap_err().to_string();
+    for words in [&gtid(1).to_string(), "history", "provision the target again"] {
+        assert!(error.contains(words), "{words:?} is missing in {error}");
+    }
+    assert_eq!(bench.sink.received(), GtidSet::from_iter([gtid(1), gtid(2)]));
 }
 
 #[tokio::test]

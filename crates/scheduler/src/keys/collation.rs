@@ -62,7 +62,14 @@ impl Collation {
     #[must_use]
     pub fn append(&self, value: &[u8], prefix: Option<usize>, out: &mut Vec<u8>) -> bool {
         let Some(value) = self.cut(value, prefix) else { return false };
-        let value = if self.pad_space { trim_spaces(value) } else { value };
+        let value = match (self.encoding, prefix) {
+            // Images leave the padding of CHAR and BINARY out; in an index the prefix of a short
+            // value has it, like that of a longer one.
+            (Encoding::Binary, Some(_)) => trim(value, 0),
+            (_, Some(_)) => trim(value, b' '),
+            _ if self.pad_space => trim(value, b' '),
+            _ => value,
+        };
         match &self.weights {
             Weights::Bytes => out.extend_from_slice(value),
             Weights::Learnt(weights) => return self.append_learnt(value, weights, out),
@@ -106,7 +113,32 @@ impl Collation {
     }
 }
 
-fn trim_spaces(value: &[u8]) -> &[u8] {
-    let end = value.iter().rposition(|&byte| byte != b' ').map_or(0, |last| last + 1);
+fn trim(value: &[u8], padding: u8) -> &[u8] {
+    let end = value.iter().rposition(|&byte| byte != padding).map_or(0, |last| last + 1);
     value.get(..end).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn appended(collation: &Collation, value: &[u8], prefix: Option<usize>) -> Vec<u8> {
+        let mut out = Vec::new();
+        assert!(collation.append(value, prefix, &mut out));
+        out
+    }
+
+    #[test]
+    fn a_prefix_has_the_padding_that_images_leave_out() {
+        let binary = Collation::new("binary", true, Weights::Bytes, false, Vec::new());
+        let utf8 = Collation::new("utf8mb4", false, Weights::Bytes, false, Vec::new());
+        for (collation, short, long) in
+            [(&binary, &b"\x01"[..], &b"\x01\0\0\0\x05"[..]), (&utf8, b"ab", b"ab  x")]
+        {
+            let prefix = |value| appended(collation, value, Some(4));
+            assert_eq!(prefix(short), prefix(long));
+            assert_ne!(appended(collation, short, None), appended(collation, long, None));
+            assert_ne!(prefix(short), appended(collation, long, Some(5)));
+        }
+    }
 }

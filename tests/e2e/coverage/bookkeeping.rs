@@ -1,0 +1,43 @@
+//! A target of one daemon is the source of another.
+
+use csa_tests::{Compare, Daemon, Server};
+
+use super::run;
+use crate::DRAIN;
+
+/// The first daemon's checkpoints are in the second one's stream: they are not its own, whatever
+/// else their transaction holds.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_chain_of_two_daemons() {
+    let (source, middle) = Server::pair(&[], &[]);
+    let last = Server::start("last", &[]);
+    let first = Daemon::builder(&source, &middle).set("applier.worker_count", 4).start();
+    let second = Daemon::builder(&middle, &last).set("applier.worker_count", 4).start();
+    source.exec("CREATE DATABASE c").await;
+    for round in 0..5 {
+        run(
+            &source,
+            [
+                format!("CREATE TABLE keyed{round} (id INT PRIMARY KEY, b LONGBLOB)"),
+                format!("CREATE TABLE keyless{round} (a INT)"),
+                format!("INSERT INTO keyed{round} VALUES (1,'a'),(2,'b')"),
+                format!("INSERT INTO keyless{round} VALUES (1),(1)"),
+                format!("DELETE FROM keyless{round} LIMIT 1"),
+                // Too large to be looked at as a whole.
+                format!("INSERT INTO keyed{round} VALUES (3,REPEAT('c',9000000))"),
+            ],
+        )
+        .await;
+        first.wait_drained(&source, &middle, DRAIN).await;
+        second.wait_drained(&middle, &last, DRAIN).await;
+        for server in [&middle, &last] {
+            let compared = Compare::new().run(&source, server).await;
+            let compared = compared.unwrap_or_else(|difference| panic!("{difference}"));
+            assert_eq!(compared.rows, (round + 1) * 4);
+        }
+        if round == 2 {
+            second.kill9();
+            second.start_again();
+        }
+    }
+}

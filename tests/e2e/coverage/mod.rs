@@ -1,0 +1,66 @@
+//! The corners of what a MySQL source can write in row format, one by one.
+
+mod bookkeeping;
+mod definitions;
+mod history;
+mod keys;
+mod stream;
+mod targets;
+mod types;
+
+use csa_tests::{Compared, Daemon, Server, compare};
+use mysql_async::prelude::Queryable as _;
+
+use crate::DRAIN;
+
+/// A source, a target, and a daemon between them. What the tests write is in schema `c`.
+struct Pair {
+    source: Server,
+    target: Server,
+    daemon: Daemon,
+}
+
+impl Pair {
+    async fn start(source: &[&str], target: &[&str]) -> Self {
+        let (source, target) = Server::pair(source, target);
+        let daemon = Daemon::builder(&source, &target).start();
+        source.exec("CREATE DATABASE c").await;
+        Self { source, target, daemon }
+    }
+
+    /// Runs statements on the source, in one session.
+    async fn run<S: AsRef<str>>(&self, statements: impl IntoIterator<Item = S>) {
+        run(&self.source, statements).await;
+    }
+
+    /// Everything has arrived, nothing else is there, and no group met rows of another.
+    async fn equal(&self) -> Compared {
+        self.daemon.wait_drained(&self.source, &self.target, DRAIN).await;
+        let compared = compare(&self.source, &self.target).await;
+        assert_eq!(self.daemon.status()["channels"][0]["state"], "running");
+        let repaired = self.daemon.log().contains("applying its transactions one by one");
+        assert!(!repaired, "a group met rows of another\n{}", self.daemon.log_tail());
+        compared
+    }
+
+    /// Runs the statements while the daemon is away, so that they share groups.
+    async fn run_as_backlog<S: AsRef<str>>(&self, statements: impl IntoIterator<Item = S>) {
+        self.daemon.wait_drained(&self.source, &self.target, DRAIN).await;
+        self.daemon.kill9();
+        self.run(statements).await;
+        self.daemon.start_again();
+    }
+}
+
+/// Runs statements in one session in schema `c`.
+async fn run<S: AsRef<str>>(server: &Server, statements: impl IntoIterator<Item = S>) {
+    let mut conn = server.conn().await;
+    conn.query_drop("USE c").await.expect("the schema is there");
+    for statement in statements {
+        let statement = statement.as_ref();
+        let outcome = conn.query_drop(statement).await;
+        let shown: String = statement.chars().take(300).collect();
+        outcome.unwrap_or_else(|error| panic!("on {}: {error}\n{shown}", server.name));
+    }
+    conn.disconnect().await.expect("disconnects");
+}

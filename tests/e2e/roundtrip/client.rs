@@ -1,0 +1,305 @@
+//! Sessions that write: transactions of every shape, under settings that change on the way.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use csa_tests::Server;
+use mysql_async::prelude::Queryable as _;
+use mysql_async::{Conn, Error};
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom as _;
+use rand::{Rng as _, SeedableRng as _};
+
+use super::schema::Schema;
+use super::{ddl, dml};
+
+/// What the clients of a seed have in common.
+pub(super) struct Shared {
+    pub(super) seed: u64,
+    pub(super) schema: Mutex<Schema>,
+    /// Where the source may read files.
+    files: PathBuf,
+    /// Everything that was run, with what became of it.
+    transcript: Mutex<Vec<String>>,
+    pub(super) worked: AtomicU64,
+    pub(super) refused: AtomicU64,
+    /// Transactions that were ended, whichever way.
+    pub(super) ended: AtomicU64,
+}
+
+impl Shared {
+    pub(super) fn new(seed: u64, schema: Schema, source: &Server) -> Self {
+        Self {
+            seed,
+            schema: Mutex::new(schema),
+            files: source.data_directory.with_file_name("files"),
+            transcript: Mutex::default(),
+            worked: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+            ended: AtomicU64::new(0),
+        }
+    }
+
+    fn with_schema<T>(&self, look: impl FnOnce(&mut Schema) -> T) -> T {
+        look(&mut self.schema.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// On a failure, what was run is kept.
+impl Drop for Shared {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            return;
+        }
+        let path = std::env::temp_dir().join(format!("csa-roundtrip-{}.sql", self.seed));
+        let lines = self.transcript.lock().unwrap_or_else(PoisonError::into_inner);
+        if std::fs::write(&path, lines.join("\n")).is_ok() {
+            eprintln!("statements of seed {}: {}", self.seed, path.display());
+        }
+    }
+}
+
+/// One session.
+pub(super) struct Client {
+    shared: Arc<Shared>,
+    number: u32,
+    random: StdRng,
+    conn: Conn,
+    /// Of transactions that this client numbers itself.
+    empty: u64,
+}
+
+/// How often a session's settings change, and what they change to.
+const SETTINGS: [&str; 33] = [
+    "binlog_row_image=FULL",
+    "binlog_row_image=FULL",
+    "binlog_row_image=MINIMAL",
+    "binlog_row_image=NOBLOB",
+    "binlog_row_value_options=PARTIAL_JSON",
+    "binlog_row_value_options=''",
+    "binlog_transaction_compression=ON",
+    "binlog_transaction_compression=OFF",
+    "binlog_rows_query_log_events=ON",
+    "binlog_rows_query_log_events=OFF",
+    "foreign_key_checks=0",
+    "foreign_key_checks=1",
+    "foreign_key_checks=1",
+    "unique_checks=0",
+    "unique_checks=1",
+    "sql_mode=''",
+    "sql_mode=''",
+    "sql_mode=DEFAULT",
+    "sql_mode='PAD_CHAR_TO_FULL_LENGTH,NO_AUTO_VALUE_ON_ZERO'",
+    "sql_mode='ANSI_QUOTES,NO_BACKSLASH_ESCAPES,TIME_TRUNCATE_FRACTIONAL'",
+    "time_zone='+05:30'",
+    "time_zone='-11:00'",
+    "time_zone='SYSTEM'",
+    "NAMES latin1",
+    "NAMES gbk",
+    "NAMES utf8mb4",
+    "NAMES utf8mb4 COLLATE utf8mb4_bin",
+    "transaction_isolation='READ-COMMITTED'",
+    "transaction_isolation='REPEATABLE-READ'",
+    "auto_increment_increment=3, auto_increment_offset=2",
+    "auto_increment_increment=1, auto_increment_offset=1",
+    "gtid_next='AUTOMATIC:blue'",
+    "gtid_next='AUTOMATIC'",
+];
+
+/// Settings of the whole server, and a new binary log file.
+const GLOBAL: [&str; 5] = [
+    "FLUSH BINARY LOGS",
+    "SET GLOBAL binlog_row_metadata=FULL",
+    "SET GLOBAL binlog_row_metadata=MINIMAL",
+    "SET GLOBAL binlog_checksum=NONE",
+    "SET GLOBAL binlog_checksum=CRC32",
+];
+
+const DEADLOCK: u16 = 1213;
+const LOCK_WAIT_TIMEOUT: u16 = 1205;
+/// Errors that only a mistake in here can cause: syntax.
+const MISTAKES: [u16; 2] = [1064, 1149];
+
+impl Client {
+    pub(super) async fn start(shared: Arc<Shared>, number: u32, source: &Server) -> Self {
+        let random = StdRng::seed_from_u64(shared.seed << 8 | u64::from(number));
+        let conn = source.conn().await;
+        let mut client = Self { shared, number, random, conn, empty: 0 };
+        let schema = client.shared.with_schema(|schema| schema.name.clone());
+        client.run(&format!("USE {schema}")).await;
+        // The time is the seed's, too.
+        client
+            .run(
+                "SET lock_wait_timeout=2, innodb_lock_wait_timeout=1, sql_mode='', \
+                 timestamp=1767225600.25, rand_seed1=1, rand_seed2=2",
+            )
+            .await;
+        client
+    }
+
+    /// Runs so many transactions.
+    pub(super) async fn work(mut self, transactions: u32) {
+        for _ in 0..transactions {
+            if self.random.random_bool(0.25) {
+                let setting = *SETTINGS.choose(&mut self.random).expect("settings");
+                self.run(&format!("SET {setting}")).await;
+            }
+            if self.number == 0 && self.random.random_bool(0.04) {
+                let setting = *GLOBAL.choose(&mut self.random).expect("settings");
+                self.run(setting).await;
+            }
+            self.transaction().await;
+            self.shared.ended.fetch_add(1, Ordering::Relaxed);
+        }
+        let _ = self.conn.disconnect().await;
+    }
+
+    async fn transaction(&mut self) {
+        match self.random.random_range(0..100) {
+            0..22 => {
+                for statement in self.changes() {
+                    self.run(&statement).await;
+                }
+            }
+            22..78 => self.explicit().await,
+            78..86 => self.with_savepoints().await,
+            86..92 => self.define().await,
+            92..94 => self.nothing().await,
+            94..97 => self.load().await,
+            _ => {
+                let random = &mut self.random;
+                let statements = self.shared.with_schema(|schema| dml::temporary(schema, random));
+                for statement in statements {
+                    self.run(&statement).await;
+                }
+            }
+        }
+    }
+
+    fn changes(&mut self) -> Vec<String> {
+        let random = &mut self.random;
+        self.shared.with_schema(|schema| dml::any(schema, random))
+    }
+
+    async fn explicit(&mut self) {
+        self.run("BEGIN").await;
+        for _ in 0..self.random.random_range(1..6) {
+            for statement in self.changes() {
+                if !self.run(&statement).await {
+                    return;
+                }
+            }
+        }
+        let end = match self.random.random_range(0..12) {
+            0 => "ROLLBACK",
+            // Another one begins; the statements after it are in it.
+            1 => "COMMIT AND CHAIN",
+            // Commits by the way.
+            2 => "BEGIN",
+            _ => "COMMIT",
+        };
+        self.run(end).await;
+        if end != "COMMIT" && end != "ROLLBACK" {
+            for statement in self.changes() {
+                if !self.run(&statement).await {
+                    return;
+                }
+            }
+            self.run("COMMIT").await;
+        }
+    }
+
+    async fn with_savepoints(&mut self) {
+        const NAMES: [&str; 3] = ["a", "B", "`ü x`"];
+        self.run("BEGIN").await;
+        for _ in 0..self.random.random_range(2..7) {
+            let name = *NAMES.choose(&mut self.random).expect("names");
+            let statement = match self.random.random_range(0..6) {
+                0 | 1 => format!("SAVEPOINT {name}"),
+                2 => format!("ROLLBACK TO {name}"),
+                3 => format!("RELEASE SAVEPOINT {name}"),
+                _ => {
+                    for statement in self.changes() {
+                        if !self.run(&statement).await {
+                            return;
+                        }
+                    }
+                    continue;
+                }
+            };
+            self.run(&statement).await;
+        }
+        self.run("COMMIT").await;
+    }
+
+    /// A change of a definition, sometimes in the middle of a transaction that it commits.
+    async fn define(&mut self) {
+        if self.random.random_bool(0.3) {
+            self.run("BEGIN").await;
+            for statement in self.changes() {
+                self.run(&statement).await;
+            }
+        }
+        let random = &mut self.random;
+        let Some(definition) = self.shared.with_schema(|schema| ddl::any(schema, random)) else {
+            self.run("COMMIT").await;
+            return;
+        };
+        let mut worked = true;
+        for statement in &definition.statements {
+            let before = self.shared.refused.load(Ordering::Relaxed);
+            self.run(statement).await;
+            worked &= self.shared.refused.load(Ordering::Relaxed) == before;
+        }
+        if worked {
+            self.shared.with_schema(|schema| definition.done(schema));
+        }
+        self.run("COMMIT").await;
+    }
+
+    /// A transaction under a GTID of our own that changes nothing.
+    async fn nothing(&mut self) {
+        self.empty += 1;
+        let (seed, number, empty) = (self.shared.seed, self.number, self.empty);
+        self.run(&format!("SET gtid_next='{seed:08x}-0000-4000-8000-{number:012x}:{empty}'")).await;
+        self.run("BEGIN").await;
+        self.run("COMMIT").await;
+        self.run("SET gtid_next='AUTOMATIC'").await;
+    }
+
+    async fn load(&mut self) {
+        let random = &mut self.random;
+        let Some(load) = self.shared.with_schema(|schema| dml::load(schema, random)) else {
+            return;
+        };
+        let path = self.shared.files.join(format!("load-{}.txt", self.number));
+        std::fs::write(&path, load.content).expect("writes the file");
+        self.run(&load.statement.replace(dml::FILE, &path.to_string_lossy())).await;
+    }
+
+    /// `false` when the server rolled the transaction back.
+    async fn run(&mut self, statement: &str) -> bool {
+        let outcome = self.conn.query_drop(statement).await;
+        let (what, goes_on) = match outcome {
+            Ok(()) => {
+                self.shared.worked.fetch_add(1, Ordering::Relaxed);
+                (String::new(), true)
+            }
+            Err(Error::Server(error)) => {
+                assert!(!MISTAKES.contains(&error.code), "{statement}: {error}");
+                self.shared.refused.fetch_add(1, Ordering::Relaxed);
+                let lost = [DEADLOCK, LOCK_WAIT_TIMEOUT].contains(&error.code);
+                if lost {
+                    self.conn.query_drop("ROLLBACK").await.expect("rolls back");
+                }
+                (format!(" -- {}: {}", error.code, error.message), !lost)
+            }
+            Err(error) => panic!("{statement}: {error}"),
+        };
+        let line = format!("/* {} */ {statement};{what}", self.number);
+        let mut transcript = self.shared.transcript.lock().unwrap_or_else(PoisonError::into_inner);
+        transcript.push(line);
+        goes_on
+    }
+}
