@@ -1,54 +1,38 @@
 //! `csa-daemon`: an external replica of MySQL.
 
-mod admin;
+mod api;
 mod channel;
 mod cli;
 mod clock;
 mod config;
+mod daemon;
 mod logging;
 mod metrics;
+mod relay_dump;
+mod reload;
+mod row_values;
 mod run;
-mod status_command;
+mod table;
 mod view;
 
 use std::process::ExitCode;
 
 use clap::Parser as _;
 
-use cli::{Cli, Command};
-
-/// How a command ended, as an exit code.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum Failure {
-    /// Wrong input: nothing was written. Exit code 2.
-    #[error("{0}")]
-    Input(String),
-    /// It went wrong later. Exit code 1.
-    #[error("{0}")]
-    Runtime(String),
-}
-
-impl From<config::ConfigError> for Failure {
-    fn from(error: config::ConfigError) -> Self {
-        Self::Input(error.0)
-    }
-}
+use cli::{Cli, Command, Failure};
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let outcome = match cli.command {
         Command::Run => run::run(&cli.config),
         Command::Check { connect } => run::check(&cli.config, connect),
-        Command::Status { json, watch } => status_command::status(&cli.config, json, watch),
+        Command::Control(command) => cli::execute(&cli.config, &cli.admin, command),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             eprintln!("csa-daemon: {failure}");
-            match failure {
-                Failure::Input(_) => ExitCode::from(2),
-                Failure::Runtime(_) => ExitCode::FAILURE,
-            }
+            ExitCode::from(&failure)
         }
     }
 }
