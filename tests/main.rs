@@ -7,6 +7,10 @@ mod bad_input;
 mod conflicts;
 #[path = "e2e/connect.rs"]
 mod connect;
+#[path = "e2e/control.rs"]
+mod control;
+#[path = "e2e/control_access.rs"]
+mod control_access;
 #[path = "e2e/coverage/mod.rs"]
 mod coverage;
 #[path = "e2e/crash.rs"]

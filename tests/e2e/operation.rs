@@ -117,7 +117,7 @@ async fn the_worker_count_changes_under_load() {
     for count in ["16", "1", "4"] {
         tokio::time::sleep(Duration::from_millis(500)).await;
         let answer = daemon.put("/channels/test/worker_count", count);
-        assert_eq!(answer, Some((200, "changed\n".to_owned())));
+        assert_eq!(answer.map(|answer| answer.0), Some(200));
     }
     for wrong in ["0", "1025", "many"] {
         let answer = daemon.put("/channels/test/worker_count", wrong).map(|answer| answer.0);

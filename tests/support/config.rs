@@ -77,9 +77,13 @@ impl DaemonBuilder {
     /// If a part of the path is not a table.
     #[must_use]
     pub fn unset(mut self, path: &str) -> Self {
+        self.take(path);
+        self
+    }
+
+    pub(crate) fn take(&mut self, path: &str) {
         let (table, key) = self.locate(path);
         table.remove(&key);
-        self
     }
 
     /// Sets a variable in the daemon's environment.

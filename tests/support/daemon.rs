@@ -1,5 +1,7 @@
 //! The daemon as a process of its own.
 
+mod commands;
+
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
@@ -12,6 +14,8 @@ use mysql_async::Conn;
 use mysql_async::prelude::Queryable;
 use serde_json::Value;
 use tempfile::TempDir;
+
+pub use commands::Said;
 
 use crate::{DaemonBuilder, Server};
 
@@ -108,6 +112,11 @@ impl Daemon {
     /// Changes the configuration file for the next start. Paths as in [`DaemonBuilder::set`].
     pub fn set(&self, path: &str, value: impl Into<toml::Value>) {
         guard(&self.builder).put(path, value.into());
+    }
+
+    /// Takes a key out of the configuration file for the next start.
+    pub fn unset(&self, path: &str) {
+        guard(&self.builder).take(path);
     }
 
     /// The configuration file.
@@ -300,6 +309,15 @@ impl Daemon {
         let mut response = self.http.put(url).send(body).ok()?;
         let body = response.body_mut().read_to_string().ok()?;
         Some((response.status().as_u16(), body))
+    }
+
+    /// Writes the configuration as it was set, for a daemon that runs.
+    ///
+    /// # Panics
+    /// When it can't be written.
+    pub fn write_config(&self) {
+        let text = guard(&self.builder).render(&self.state_dir().to_string_lossy());
+        fs::write(self.config_path(), text).expect("writing the configuration");
     }
 
     /// `/status`; `None` when the admin port does not answer.

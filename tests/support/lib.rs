@@ -6,6 +6,7 @@ mod comparison;
 mod config;
 mod daemon;
 mod load;
+mod openapi;
 mod server;
 #[cfg(test)]
 mod tests;
@@ -15,8 +16,9 @@ use std::time::{Duration, Instant};
 pub use clients::{Clients, MakeTransaction};
 pub use comparison::{Compare, Compared, Difference, compare};
 pub use config::DaemonBuilder;
-pub use daemon::Daemon;
+pub use daemon::{Daemon, Said};
 pub use load::{Burst, Load, LoadOptions, LoadReport, Mix, prepare};
+pub use openapi::OpenApi;
 pub use server::Server;
 
 /// Polls `condition` every 20 ms until it holds.

@@ -11,10 +11,12 @@ use tracing::{debug, info, warn};
 
 use crate::commit_turn::CommitTurn;
 use crate::control::ControlSession;
-use crate::lock_inversion;
-use crate::options::{ApplierOptions, TargetOptions};
+use crate::lock_inversion::{self, LockWatch};
+use crate::options::{ApplierOptions, TargetOptions, Tuning};
+use crate::session::Session;
 use crate::statement::StatementExecutor;
 use crate::status::ApplierStatus;
+use crate::throttle::Throttle;
 use crate::worker::{Shared, Worker};
 use crate::{Error, ErrorClass, Result};
 
@@ -30,6 +32,8 @@ pub trait CommitObserver: Send {
 const PING_INTERVAL: Duration = Duration::from_secs(5);
 /// How often the target's GTIDs are brought level where they follow the source's.
 const LEVEL_INTERVAL: Duration = Duration::from_secs(1);
+/// A target that does not answer ends its sessions by itself.
+const KILL_PATIENCE: Duration = Duration::from_secs(2);
 /// Transactions taken from the stream at once.
 const ADMIT_BATCH: usize = 256;
 
@@ -37,8 +41,8 @@ const ADMIT_BATCH: usize = 256;
 pub struct Applier<O> {
     scheduler: Scheduler,
     workers: Workers,
-    /// How many workers there should be.
-    worker_count: watch::Receiver<u16>,
+    tuning: watch::Receiver<Tuning>,
+    throttle: Throttle,
     statements: StatementExecutor,
     status: Arc<ApplierStatus>,
     turn: CommitTurn,
@@ -51,6 +55,7 @@ pub struct Applier<O> {
     levelled: Instant,
     /// When to look for lock inversions; arrivals must not put it off.
     look_at: Instant,
+    locks: LockWatch,
 }
 
 impl<O> std::fmt::Debug for Applier<O> {
@@ -141,13 +146,15 @@ impl<O: CommitObserver> Applier<O> {
         target: TargetOptions,
         options: ApplierOptions,
         limits: GroupLimits,
-        worker_count: watch::Receiver<u16>,
+        tuning: watch::Receiver<Tuning>,
         status: Arc<ApplierStatus>,
         stream: AdmittedStream,
         observer: O,
     ) -> Self {
         let checkpoint = control.checkpoint().clone();
-        let wanted = (*worker_count.borrow()).max(1);
+        let now = Instant::now();
+        let Tuning { worker_count, throttle, .. } = *tuning.borrow();
+        let wanted = worker_count.max(1);
         let turn = CommitTurn::new(checkpoint.sequence);
         let shared =
             Shared { status: Arc::clone(&status), turn: turn.clone(), sessions: status.sessions() };
@@ -168,7 +175,8 @@ impl<O: CommitObserver> Applier<O> {
                 idle: Vec::new(),
                 running: JoinSet::new(),
             },
-            worker_count,
+            tuning,
+            throttle: Throttle::new(throttle, now),
             statements: StatementExecutor::new(control, target, options, Arc::clone(&status)),
             status,
             turn,
@@ -176,9 +184,10 @@ impl<O: CommitObserver> Applier<O> {
             stream,
             batch: Vec::new(),
             outcome: None,
-            pinged: Instant::now(),
-            levelled: Instant::now(),
-            look_at: Instant::now(),
+            pinged: now,
+            levelled: now,
+            look_at: now,
+            locks: LockWatch::default(),
         }
     }
 
@@ -190,9 +199,13 @@ impl<O: CommitObserver> Applier<O> {
     pub async fn run(mut self, stop: CancellationToken, kill: CancellationToken) -> Result<()> {
         let status = Arc::clone(&self.status);
         let outcome = tokio::select! {
-            outcome = self.apply_all(&stop) => outcome,
-            () = kill.cancelled() => return Ok(()),
+            outcome = self.apply_all(&stop) => Some(outcome),
+            () = kill.cancelled() => None,
             () = gone_while_stopping(&stop, &status) => return Ok(()),
+        };
+        let Some(outcome) = outcome else {
+            self.abandon().await;
+            return Ok(());
         };
         self.workers.close().await;
         if !status.is_target_lost()
@@ -204,14 +217,42 @@ impl<O: CommitObserver> Applier<O> {
         outcome
     }
 
+    /// Has the target give up what it still executes for us: it would go on to the end of each
+    /// statement, and hold the channel's lock, before it noticed that nobody listens.
+    async fn abandon(mut self) {
+        let target = self.workers.target.clone();
+        let views = self.workers.shared.sessions.views();
+        let mut connections: Vec<u32> = views.iter().filter_map(|view| view.connection).collect();
+        connections.push(self.statements.session().id());
+        drop(self);
+        let kill = async {
+            let mut session = Session::connect(&target).await?;
+            for connection in connections {
+                // One that has ended is no longer known there.
+                if let Err(error) = session.run(format!("KILL {connection}")).await {
+                    debug!(connection, %error, "connection not killed");
+                }
+            }
+            session.close().await;
+            crate::Result::Ok(())
+        };
+        match tokio::time::timeout(KILL_PATIENCE, kill).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => debug!(%error, "the target's sessions can't be killed"),
+            Err(_) => debug!("the target did not answer, its sessions end by themselves"),
+        }
+    }
+
     async fn apply_all(&mut self, stop: &CancellationToken) -> Result<()> {
         loop {
             self.admit_waiting();
-            if stop.is_cancelled() {
-                // What is formed may be waited for by what runs.
-                self.scheduler.form_no_more();
-            }
+            let resting = stop.is_cancelled() || self.tuning.borrow().paused;
+            let allowed = if resting { 0 } else { self.throttle.allowance(Instant::now()) };
+            self.scheduler.allow(allowed);
             self.hand_out().await?;
+            self.throttle.spend(allowed - self.scheduler.allowance());
+            let held_back = !resting && self.scheduler.allowance() == 0;
+            self.status.throttled(held_back && self.scheduler.waiting().0 > 0);
             if self.workers.running.is_empty() {
                 if stop.is_cancelled() {
                     return Ok(());
@@ -270,6 +311,7 @@ impl<O: CommitObserver> Applier<O> {
     async fn wait(&mut self, stop: &CancellationToken) -> Result<()> {
         let hungry = self.outcome.is_none() && !self.scheduler.is_full();
         let busy = !self.workers.running.is_empty();
+        let throttled = self.throttle.next().filter(|_| self.scheduler.waiting().0 > 0);
         tokio::select! {
             count = self.stream.recv_many(&mut self.batch, ADMIT_BATCH), if hungry => {
                 if count == 0 {
@@ -284,7 +326,8 @@ impl<O: CommitObserver> Applier<O> {
                     self.finished(finished)?;
                 }
             }
-            Ok(()) = self.worker_count.changed() => self.resize().await?,
+            Ok(()) = self.tuning.changed() => self.retune().await?,
+            () = sleep_until(throttled), if throttled.is_some() => {}
             () = stop.cancelled(), if !stop.is_cancelled() => {}
             () = tokio::time::sleep_until(self.look_at.into()), if busy => {
                 self.resolve_lock_inversion().await;
@@ -345,8 +388,13 @@ impl<O: CommitObserver> Applier<O> {
         }
     }
 
-    async fn resize(&mut self) -> Result<()> {
-        let wanted = (*self.worker_count.borrow_and_update()).max(1);
+    async fn retune(&mut self) -> Result<()> {
+        let Tuning { worker_count, throttle, .. } = *self.tuning.borrow_and_update();
+        self.throttle.set(throttle, Instant::now());
+        let wanted = worker_count.max(1);
+        if wanted == self.workers.wanted {
+            return Ok(());
+        }
         self.statements.add_workers(wanted).await?;
         info!(from = self.workers.wanted, to = wanted, "worker count changes");
         self.workers.resize(wanted);
@@ -369,10 +417,17 @@ impl<O: CommitObserver> Applier<O> {
 
     async fn resolve_lock_inversion(&mut self) {
         let sessions = &self.workers.shared.sessions;
-        let resolved = lock_inversion::resolve(self.statements.session(), sessions).await;
-        if let Err(error) = resolved {
-            debug!(%error, "lock waits can't be looked up");
+        match self.locks.look(self.statements.session(), sessions).await {
+            Ok(Some(holders)) => self.status.locked_by(holders),
+            Ok(None) => {}
+            Err(error) => debug!(%error, "lock waits can't be looked up"),
         }
+    }
+}
+
+async fn sleep_until(at: Option<Instant>) {
+    if let Some(at) = at {
+        tokio::time::sleep_until(at.into()).await;
     }
 }
 

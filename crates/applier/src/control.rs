@@ -20,8 +20,10 @@ use crate::{Error, ErrorClass, Result};
 #[derive(Debug)]
 pub struct ControlSession {
     pub(crate) session: Session,
-    channel: String,
-    checkpoint: Checkpoint,
+    pub(crate) channel: String,
+    pub(crate) checkpoint: Checkpoint,
+    /// Workers that have their rows.
+    workers: u16,
 }
 
 impl ControlSession {
@@ -49,7 +51,7 @@ impl ControlSession {
             Some(found) => found,
             None => first_checkpoint(channel, start, source_executed, provisioned)?,
         };
-        add_rows(&mut session, channel, workers, &base).await?;
+        add_rows(&mut session, channel, 0..workers, &base).await?;
         let mut checkpoint = take_epoch(&mut session, channel).await?;
         match target.gtids {
             TargetGtids::Source => {
@@ -73,7 +75,7 @@ impl ControlSession {
             executed = %checkpoint.executed,
             "channel taken"
         );
-        Ok(Self { session, channel: channel.to_owned(), checkpoint })
+        Ok(Self { session, channel: channel.to_owned(), checkpoint, workers })
     }
 
     /// Connects again after the session was lost, and makes sure the channel is still ours.
@@ -98,9 +100,15 @@ impl ControlSession {
         &self.checkpoint
     }
 
-    /// Makes sure that so many workers have their rows.
+    /// Makes sure that so many workers have their rows. Rows that are there are left alone: a worker
+    /// in the middle of a group holds its own, and may wait for one that has not begun yet.
     pub(crate) async fn add_workers(&mut self, workers: u16) -> Result<()> {
-        add_rows(&mut self.session, &self.channel, workers, &self.checkpoint).await
+        let new = self.workers..workers;
+        if !new.is_empty() {
+            add_rows(&mut self.session, &self.channel, new, &self.checkpoint).await?;
+            self.workers = workers;
+        }
+        Ok(())
     }
 
     /// Brings the target's `gtid_executed` level with what the checkpoint says
@@ -238,10 +246,10 @@ pub(crate) async fn target_executed(session: &mut Session) -> Result<GtidSet> {
 async fn add_rows(
     session: &mut Session,
     channel: &str,
-    workers: u16,
+    workers: std::ops::Range<u16>,
     base: &Checkpoint,
 ) -> Result<()> {
-    let rows: Vec<String> = (0..workers)
+    let rows: Vec<String> = workers
         .map(|worker| {
             format!(
                 "({},{worker},{},'{}',{},NOW(6))",

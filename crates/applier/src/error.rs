@@ -44,8 +44,12 @@ pub enum Error {
     #[error("reading the relay store: {0}")]
     Relay(String),
     /// Nothing more will come from the source; everything that came is committed.
-    #[error("reception: {0}")]
-    Reception(String),
+    #[error("reception: {what}")]
+    Reception {
+        what: String,
+        /// The transaction in which it ended, where it is known.
+        gtid: Option<String>,
+    },
 }
 
 pub type Result<T> = std::result::Result<T, Error>;
@@ -76,9 +80,11 @@ impl Error {
     pub fn gtid(&self) -> Option<String> {
         match self {
             Self::Transaction { gtid, .. } | Self::Unsupported { gtid, .. } => Some(gtid.clone()),
+            Self::Reception { gtid, .. } => gtid.clone(),
             Self::Admission(
                 csa_scheduler::Error::Unsupported { gtid, .. }
-                | csa_scheduler::Error::Unreadable { gtid, .. },
+                | csa_scheduler::Error::Unreadable { gtid, .. }
+                | csa_scheduler::Error::Keys { gtid, .. },
             ) => Some(gtid.to_string()),
             _ => None,
         }

@@ -6,19 +6,23 @@ mod checkpoint;
 mod commit_turn;
 mod control;
 mod error;
+mod late;
 mod lock_inversion;
 mod merge;
 mod options;
 mod preflight;
+mod progress;
 mod row_image;
 mod session;
 mod sessions;
+mod skip;
 mod sql;
 mod statement;
 mod statement_context;
 mod statement_text;
 mod status;
 mod steps;
+mod throttle;
 mod worker;
 
 pub use applier::{AdmittedStream, Applier, CommitObserver};
@@ -26,8 +30,10 @@ pub use catalogue::TargetCatalogue;
 pub use checkpoint::{Checkpoint, StartFrom};
 pub use control::ControlSession;
 pub use error::{Error, ErrorClass, Result};
-pub use options::{ApplierOptions, ExecMode, TargetGtids, TargetOptions, TlsMode, TlsOptions};
+pub use options::{
+    ApplierOptions, ExecMode, TargetGtids, TargetOptions, TlsMode, TlsOptions, Tuning,
+};
 pub use preflight::{PreflightError, TargetFacts, preflight};
 pub use session::connect;
 pub use sessions::{SessionState, SessionView};
-pub use status::{ApplierStatus, ApplierView, GroupView};
+pub use status::{ApplierStatus, ApplierView, GroupView, HeldBack, StatementView};

@@ -4,13 +4,13 @@
 //! earlier group can wait for a later one, which itself waits for its turn to commit. The server sees
 //! no deadlock there, only a long wait; the later group has to let go.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use tracing::info;
+use tracing::{debug, info};
 
 use crate::Result;
 use crate::session::Session;
-use crate::sessions::Sessions;
+use crate::sessions::{Sessions, Stalled};
 
 /// How long the group whose turn it is may apply before its blockers are looked up. A statement of a
 /// large group takes longer than that; then the look finds nothing.
@@ -19,21 +19,77 @@ const PATIENCE: Duration = Duration::from_millis(100);
 /// How often the applier looks.
 pub(crate) const INTERVAL: Duration = Duration::from_millis(50);
 
-/// Finds out whether the group whose turn it is waits for later ones of ours, be it through others,
-/// and makes those let go.
-/// Returns how many were asked to.
-pub(crate) async fn resolve(session: &mut Session, sessions: &Sessions) -> Result<usize> {
-    let Some((sequence, connection)) = sessions.stalled(PATIENCE) else { return Ok(0) };
-    let waits: Vec<(u32, u32)> = session
-        .rows(
-            "SELECT DISTINCT r.PROCESSLIST_ID, b.PROCESSLIST_ID \
-             FROM performance_schema.data_lock_waits w \
-             JOIN performance_schema.threads b ON b.THREAD_ID=w.BLOCKING_THREAD_ID \
-             JOIN performance_schema.threads r ON r.THREAD_ID=w.REQUESTING_THREAD_ID \
-             WHERE r.PROCESSLIST_ID IS NOT NULL AND b.PROCESSLIST_ID IS NOT NULL",
-        )
-        .await?;
-    let blockers = blockers(connection, &waits);
+/// With nobody parked behind it a group is looked at this rarely, only to tell why it takes so long.
+const RARELY: Duration = Duration::from_secs(1);
+
+/// Which stalled group was last looked at, and what was found.
+#[derive(Debug, Default)]
+pub(crate) struct LockWatch {
+    looked: Option<Instant>,
+    /// The account may not read `innodb_trx`.
+    by_table_locks: bool,
+}
+
+impl LockWatch {
+    /// Finds out whether the group whose turn it is waits for later ones of ours, be it through others,
+    /// and makes those let go. Returns the connections it waits for; `None` when nobody looked.
+    pub(crate) async fn look(
+        &mut self,
+        session: &mut Session,
+        sessions: &Sessions,
+    ) -> Result<Option<Vec<u32>>> {
+        let Some(stalled) = sessions.stalled(PATIENCE) else {
+            self.looked = None;
+            return Ok(Some(Vec::new()));
+        };
+        let since = self.looked.map_or(stalled.since, |looked| looked.max(stalled.since));
+        if !stalled.parked && since.elapsed() < RARELY {
+            return Ok(None);
+        }
+        self.looked = Some(Instant::now());
+        let waits = self.waits(session).await?;
+        Ok(Some(resolve(&waits, sessions, stalled)))
+    }
+
+    /// Connections that wait, and those they wait for.
+    ///
+    /// By transaction, not by the thread of the lock: a lock that nobody had asked about is shown under
+    /// the thread that did
+    /// (<https://dev.mysql.com/doc/refman/en/performance-schema-data-locks-table.html>, implicit locks).
+    async fn waits(&mut self, session: &mut Session) -> Result<Vec<(u32, u32)>> {
+        if !self.by_table_locks {
+            match session.rows(WAITS).await {
+                Err(error) if error.code() == Some(PROCESS_NEEDED) => {
+                    debug!(%error, "lock waits are looked up the long way");
+                    self.by_table_locks = true;
+                }
+                other => return other,
+            }
+        }
+        session.rows(WAITS_BY_TABLE_LOCKS).await
+    }
+}
+
+const WAITS: &str = "SELECT DISTINCT r.trx_mysql_thread_id, b.trx_mysql_thread_id \
+     FROM performance_schema.data_lock_waits w \
+     JOIN information_schema.innodb_trx r ON r.trx_id=w.REQUESTING_ENGINE_TRANSACTION_ID \
+     JOIN information_schema.innodb_trx b ON b.trx_id=w.BLOCKING_ENGINE_TRANSACTION_ID";
+/// A transaction's table locks are always its own thread's.
+const WAITS_BY_TABLE_LOCKS: &str = "WITH owners AS (\
+     SELECT DISTINCT l.ENGINE_TRANSACTION_ID trx, t.PROCESSLIST_ID id \
+     FROM performance_schema.data_locks l JOIN performance_schema.threads t USING (THREAD_ID) \
+     WHERE l.LOCK_TYPE='TABLE' AND t.PROCESSLIST_ID IS NOT NULL) \
+     SELECT DISTINCT r.id, b.id FROM performance_schema.data_lock_waits w \
+     JOIN owners r ON r.trx=w.REQUESTING_ENGINE_TRANSACTION_ID \
+     JOIN owners b ON b.trx=w.BLOCKING_ENGINE_TRANSACTION_ID";
+const PROCESS_NEEDED: u16 = 1227;
+
+fn resolve(
+    waits: &[(u32, u32)],
+    sessions: &Sessions,
+    Stalled { sequence, connection, .. }: Stalled,
+) -> Vec<u32> {
+    let blockers = blockers(connection, waits);
     let asked = sessions.yield_to(sequence, &blockers);
     if asked > 0 {
         info!(
@@ -42,7 +98,7 @@ pub(crate) async fn resolve(session: &mut Session, sessions: &Sessions) -> Resul
             "later groups hold its locks, they let go"
         );
     }
-    Ok(asked)
+    blockers
 }
 
 /// Every connection that `connection` waits for, itself or through others. `waits`: who waits, and for

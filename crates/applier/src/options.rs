@@ -1,3 +1,4 @@
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -120,6 +121,17 @@ pub enum ExecMode {
     Strict,
     /// A row to be inserted replaces the one there; one to be updated or deleted is passed over.
     Idempotent,
+}
+
+/// What can change while transactions are applied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tuning {
+    /// Groups that may run beside each other; at least 1.
+    pub worker_count: u16,
+    /// What runs is finished, and nothing new is begun.
+    pub paused: bool,
+    /// Source transactions begun per second; `None` for as many as the target takes.
+    pub throttle: Option<NonZeroU32>,
 }
 
 /// How transactions are applied.

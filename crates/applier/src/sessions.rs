@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use csa_scheduler::Sequence;
@@ -52,6 +53,38 @@ pub struct SessionView {
     pub sequence: Sequence,
     pub state: SessionState,
     pub since: Instant,
+    /// Bytes of the group that are sent, and of all of it; 0 until it is known.
+    pub done_bytes: u64,
+    pub total_bytes: u64,
+}
+
+/// How far a worker is in its group.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    done: AtomicU64,
+    total: AtomicU64,
+}
+
+impl Progress {
+    /// A new attempt at so many bytes.
+    pub(crate) fn begin(&self, total: u64) {
+        self.done.store(0, Ordering::Relaxed);
+        self.total.store(total, Ordering::Relaxed);
+    }
+
+    pub(crate) fn add(&self, bytes: usize) {
+        self.done.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+}
+
+/// The group whose turn it is, while it makes no progress.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Stalled {
+    pub(crate) sequence: Sequence,
+    pub(crate) connection: u32,
+    pub(crate) since: Instant,
+    /// Later groups wait for it and may hold its locks.
+    pub(crate) parked: bool,
 }
 
 /// All workers that have a group, by its sequence number.
@@ -64,6 +97,17 @@ pub(crate) struct Sessions {
 struct Running {
     view: SessionView,
     yielding: Arc<Yield>,
+    progress: Arc<Progress>,
+}
+
+impl Running {
+    fn view(&self) -> SessionView {
+        SessionView {
+            done_bytes: self.progress.done.load(Ordering::Relaxed),
+            total_bytes: self.progress.total.load(Ordering::Relaxed),
+            ..self.view.clone()
+        }
+    }
 }
 
 /// A request to give up locks that an earlier group waits for.
@@ -95,19 +139,22 @@ impl Sessions {
             sequence,
             state: SessionState::Preparing,
             since: Instant::now(),
+            done_bytes: 0,
+            total_bytes: 0,
         };
-        let running = Running { view, yielding: Arc::clone(&yielding) };
+        let progress = Arc::new(Progress::default());
+        let running =
+            Running { view, yielding: Arc::clone(&yielding), progress: Arc::clone(&progress) };
         self.running.lock().insert(sequence, running);
-        Entered { sessions: self.clone(), sequence, yielding }
+        Entered { sessions: self.clone(), sequence, yielding, progress }
     }
 
     pub(crate) fn views(&self) -> Vec<SessionView> {
-        self.running.lock().values().map(|running| running.view.clone()).collect()
+        self.running.lock().values().map(Running::view).collect()
     }
 
-    /// The group whose turn it is, if it has been applying for `patience` while later ones wait for
-    /// their turn: its number and connection.
-    pub(crate) fn stalled(&self, patience: Duration) -> Option<(Sequence, u32)> {
+    /// The group whose turn it is, if it has been applying for `patience`.
+    pub(crate) fn stalled(&self, patience: Duration) -> Option<Stalled> {
         let running = self.running.lock();
         let mut views = running.values().map(|running| &running.view);
         let first = views.next()?;
@@ -115,7 +162,8 @@ impl Sessions {
         let parked = views.any(|later| {
             matches!(later.state, SessionState::WaitingForTurn | SessionState::WaitingForDependency)
         });
-        (stalled && parked).then_some((first.sequence, first.connection?))
+        let connection = first.connection.filter(|_| stalled)?;
+        Some(Stalled { sequence: first.sequence, connection, since: first.since, parked })
     }
 
     /// Asks the later groups on these connections to let `earlier` pass; how many there are.
@@ -141,6 +189,7 @@ pub(crate) struct Entered {
     sessions: Sessions,
     sequence: Sequence,
     pub(crate) yielding: Arc<Yield>,
+    pub(crate) progress: Arc<Progress>,
 }
 
 impl Entered {

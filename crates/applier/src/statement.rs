@@ -16,6 +16,7 @@ use crate::applier::is_passing;
 use crate::checkpoint;
 use crate::control::{ControlSession, fenced};
 use crate::options::{ApplierOptions, ExecMode, TargetGtids, TargetOptions};
+use crate::progress::{self, first_words};
 use crate::row_image::Step;
 use crate::session::{PRELUDE, Session, push_binlog};
 use crate::sql::identifier;
@@ -46,6 +47,8 @@ pub(crate) struct StatementExecutor {
 struct SourceStatement {
     gtid: String,
     kind: Statement,
+    /// What it does, for those who watch.
+    words: String,
     database: Vec<u8>,
     /// The number in XA START.
     xid: Option<String>,
@@ -73,10 +76,21 @@ impl StatementExecutor {
     /// What stops the channel.
     pub(crate) async fn apply(&mut self, group: &Arc<Group>) -> Result<()> {
         let statement = read(group)?;
+        self.status.statement_started(&statement.gtid, statement.words.clone());
+        let outcome = self.apply_statement(group, &statement).await;
+        self.status.statement_ended();
+        outcome
+    }
+
+    async fn apply_statement(
+        &mut self,
+        group: &Arc<Group>,
+        statement: &SourceStatement,
+    ) -> Result<()> {
         let mut retries = 0;
         let mut pause = self.options.connect_retry;
         loop {
-            let error = match self.attempt(group, &statement).await {
+            let error = match self.attempt(group, statement).await {
                 Ok(()) => {
                     self.status.target_reached();
                     return Ok(());
@@ -178,7 +192,11 @@ impl StatementExecutor {
             if hidden {
                 session.run("SET SESSION sql_log_bin=1").await?;
             }
-            let outcome = execute(session, group, statement, mode, limit).await;
+            let connection = session.id();
+            let outcome = tokio::select! {
+                outcome = execute(session, group, statement, mode, limit) => outcome,
+                never = progress::follow(&self.target, connection, &self.status) => match never {},
+            };
             leave(session).await?;
             outcome?;
             if !session.has_executed(&statement.gtid).await? {
@@ -231,6 +249,7 @@ fn read(group: &Group) -> Result<SourceStatement> {
             };
             return Ok(SourceStatement {
                 kind,
+                words: first_words(query.statement),
                 database: query.database.to_vec(),
                 xid: started_xid(kind, query.statement),
                 changed,
@@ -362,7 +381,7 @@ async fn leave(session: &mut Session) -> Result<()> {
 }
 
 /// Records a GTID whose statement changed nothing here.
-async fn consume(session: &mut Session, gtid: &str) -> Result<()> {
+pub(crate) async fn consume(session: &mut Session, gtid: &str) -> Result<()> {
     session.run(format!("SET SESSION gtid_next='{gtid}'")).await?;
     session.run("BEGIN").await?;
     session.run("COMMIT").await?;

@@ -1,7 +1,7 @@
 //! What the applier is doing, for those who watch it.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use csa_provider::{GtidSet, TransactionHeader};
 use csa_scheduler::{Group, GroupKind, LowWaterMark, Scheduler, Sequence};
@@ -19,7 +19,12 @@ pub struct ApplierStatus {
     sessions: Sessions,
     /// A statement was committed.
     statement: Condvar,
+    /// Groups and rows that had to wait for others, by table.
+    held_back: Mutex<BTreeMap<String, HeldBack>>,
 }
+
+/// Tables that are told apart in [`ApplierView::held_back`].
+const TABLES_MAX: usize = 1000;
 
 /// A snapshot.
 #[derive(Debug, Clone, Default)]
@@ -51,6 +56,36 @@ pub struct ApplierView {
     pub waiting_groups: usize,
     /// Why the target can't be reached at the moment.
     pub target_error: Option<String>,
+    /// What waits is held back by [`crate::Tuning::throttle`].
+    pub throttled: bool,
+    /// Connections on the target that hold locks for which the group whose turn it is waits.
+    pub lock_holders: Vec<u32>,
+    /// What had to wait for other groups since the start, most rows first.
+    pub held_back: Vec<HeldBack>,
+    /// The statement that is being executed.
+    pub statement: Option<StatementView>,
+}
+
+/// What of one table had to wait for the commit of other groups.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct HeldBack {
+    /// `schema.table`; `*` for groups that had to wait for everything before them.
+    pub table: String,
+    pub groups: u64,
+    pub rows: u64,
+}
+
+/// A statement that commits by itself, while it runs.
+#[derive(Debug, Clone)]
+pub struct StatementView {
+    pub gtid: String,
+    /// Its first words; the rest may hold values.
+    pub statement: String,
+    pub since: Instant,
+    /// As the target's `events_stages_current` has it, where that is switched on
+    /// (<https://dev.mysql.com/doc/refman/en/monitor-alter-table-performance-schema.html>).
+    pub work_completed: Option<u64>,
+    pub work_estimated: Option<u64>,
 }
 
 /// A group in figures and times.
@@ -83,11 +118,26 @@ impl ApplierStatus {
         let mut view = self.view.lock().clone();
         view.applying = self.running.lock().first_key_value().map(|(_, group)| group.clone());
         view.sessions = self.sessions.views();
+        view.held_back = self.held_back.lock().values().cloned().collect();
+        view.held_back.sort_by_key(|held| std::cmp::Reverse((held.rows, held.groups)));
         view
     }
 
+    /// Whether everything in `set` is committed on the target.
+    #[must_use]
+    pub fn has_executed(&self, set: &GtidSet) -> bool {
+        set.is_subset_of(&self.view.lock().executed)
+    }
+
+    /// The group that was handed out under this number, while it runs.
+    #[must_use]
+    pub fn group(&self, sequence: Sequence) -> Option<GroupView> {
+        self.running.lock().get(&sequence).cloned()
+    }
+
     /// Everything known to be committed on the target.
-    pub(crate) fn executed(&self) -> GtidSet {
+    #[must_use]
+    pub fn executed(&self) -> GtidSet {
         self.view.lock().executed.clone()
     }
 
@@ -128,6 +178,53 @@ impl ApplierStatus {
         (view.waiting_transactions, view.waiting_groups) = scheduler.waiting();
     }
 
+    pub(crate) fn throttled(&self, throttled: bool) {
+        self.view.lock().throttled = throttled;
+    }
+
+    pub(crate) fn locked_by(&self, connections: Vec<u32>) {
+        self.view.lock().lock_holders = connections;
+    }
+
+    /// A group's rows wait for another group, by table; with none, all of it waits for all before.
+    pub(crate) fn held_back(&self, mut rows: BTreeMap<String, u64>) {
+        if rows.is_empty() {
+            rows.insert("*".to_owned(), 0);
+        }
+        let mut all = self.held_back.lock();
+        for (table, rows) in rows {
+            if !all.contains_key(&table) && all.len() >= TABLES_MAX {
+                continue;
+            }
+            let held = all.entry(table).or_insert_with_key(|table| HeldBack {
+                table: table.clone(),
+                ..HeldBack::default()
+            });
+            held.groups += 1;
+            held.rows += rows;
+        }
+    }
+
+    pub(crate) fn statement_started(&self, gtid: &str, statement: String) {
+        self.view.lock().statement = Some(StatementView {
+            gtid: gtid.to_owned(),
+            statement,
+            since: Instant::now(),
+            work_completed: None,
+            work_estimated: None,
+        });
+    }
+
+    pub(crate) fn statement_progress(&self, completed: Option<u64>, estimated: Option<u64>) {
+        if let Some(statement) = self.view.lock().statement.as_mut() {
+            (statement.work_completed, statement.work_estimated) = (completed, estimated);
+        }
+    }
+
+    pub(crate) fn statement_ended(&self) {
+        self.view.lock().statement = None;
+    }
+
     pub(crate) fn started(&self, group: &Group) {
         let Some(last) = group.transactions.last() else { return };
         let started = GroupView {
@@ -144,6 +241,7 @@ impl ApplierStatus {
     pub(crate) fn committed(&self, group: &Group, mark: Option<LowWaterMark>) {
         let started = self.running.lock().remove(&group.sequence);
         let mut view = self.view.lock();
+        view.lock_holders.clear();
         view.transactions_total += group.transactions.len() as u64;
         view.groups_total += 1;
         for transaction in &group.transactions {

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use csa_scheduler::{AdmittedTransaction, Group, Sequence, flattened_events};
+use csa_scheduler::{AdmittedTransaction, Group, Sequence, decompressed_bytes, flattened_events};
 use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 
 use crate::row_image::{Framing, RowImageCutter, Step};
+use crate::sessions::Progress;
 use crate::{Error, Result, merge};
 
 /// Steps of a group, in order: its net changes where everything in it is understood, else its events
@@ -17,6 +18,7 @@ pub(crate) struct Steps {
     /// To be sent once the groups up to this one are committed.
     late: std::vec::IntoIter<Vec<u8>>,
     pub(crate) late_dependency: Option<Sequence>,
+    progress: Arc<Progress>,
 }
 
 #[derive(Debug)]
@@ -35,10 +37,11 @@ impl Steps {
         range: (usize, usize),
         limit: usize,
         low_water: Sequence,
+        progress: &Arc<Progress>,
     ) -> Self {
         let group = Arc::clone(group);
         if !group.is_keyed() {
-            return Self::cut(group, range, limit, Framing::Group);
+            return Self::cut(group, range, limit, Framing::Group, progress);
         }
         let merging = spawn_blocking({
             let group = Arc::clone(&group);
@@ -52,6 +55,11 @@ impl Steps {
         });
         match merging.await {
             Ok(merged) => Self {
+                progress: {
+                    let bytes = merged.free.iter().chain(&merged.late).map(Vec::len).sum::<usize>();
+                    progress.begin(bytes as u64);
+                    Arc::clone(progress)
+                },
                 late_dependency: (!merged.late.is_empty())
                     .then(|| group.late.values().max().copied().map(Sequence::new))
                     .flatten(),
@@ -59,24 +67,38 @@ impl Steps {
                 late: merged.late.into_iter(),
             },
             // The runtime is shutting down; nobody will ask for a step.
-            Err(_) => Self::cut(group, range, limit, Framing::Group),
+            Err(_) => Self::cut(group, range, limit, Framing::Group, progress),
         }
     }
 
     /// A transaction that is not committed with others, its own beginning and end included.
     pub(crate) fn as_logged(group: &Arc<Group>, limit: usize) -> Self {
         let all = (0, group.transactions.len());
-        Self::cut(Arc::clone(group), all, limit, Framing::Own)
+        Self::cut(Arc::clone(group), all, limit, Framing::Own, &Arc::default())
     }
 
-    fn cut(group: Arc<Group>, range: (usize, usize), limit: usize, framing: Framing) -> Self {
+    fn cut(
+        group: Arc<Group>,
+        range: (usize, usize),
+        limit: usize,
+        framing: Framing,
+        progress: &Arc<Progress>,
+    ) -> Self {
         let (sender, steps) = mpsc::channel(1);
+        let read = Arc::clone(progress);
         spawn_blocking(move || {
+            let bytes = |t: &AdmittedTransaction| {
+                decompressed_bytes(&t.relayed).unwrap_or(t.relayed.event_bytes)
+            };
+            read.begin(slice(&group, range).iter().map(bytes).sum());
             let send = |step| sender.blocking_send(step).is_ok();
             let mut cutter = RowImageCutter::new(limit, framing);
             let mut ready = Vec::new();
             for AdmittedTransaction { relayed, .. } in slice(&group, range) {
                 for event in flattened_events(relayed) {
+                    if let Ok(event) = &event {
+                        read.add(event.len());
+                    }
                     let pushed = event
                         .map_err(Error::from)
                         .and_then(|event| cutter.push(&relayed.header.gtid, &event, &mut ready));
@@ -93,7 +115,12 @@ impl Steps {
             // Nobody may want the last ones any more.
             ready.into_iter().all(|step| send(Ok(step)));
         });
-        Self { free: Source::Cut(steps), late: Vec::new().into_iter(), late_dependency: None }
+        Self {
+            free: Source::Cut(steps),
+            late: Vec::new().into_iter(),
+            late_dependency: None,
+            progress: Arc::clone(progress),
+        }
     }
 
     /// The next step that need not wait.
@@ -103,6 +130,13 @@ impl Steps {
                 statements.next().map(|images| Ok(Step::RowImages(images)))
             }
             Source::Cut(steps) => steps.recv().await,
+        }
+    }
+
+    /// Bytes of row images of a merged group have been sent; where events are cut, reading them counts.
+    pub(crate) fn sent(&self, bytes: usize) {
+        if matches!(self.free, Source::Merged(_)) {
+            self.progress.add(bytes);
         }
     }
 

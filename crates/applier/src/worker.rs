@@ -12,6 +12,7 @@ use crate::applier::is_passing;
 use crate::checkpoint;
 use crate::commit_turn::CommitTurn;
 use crate::control::fenced;
+use crate::late::{late_rows, whole_tables};
 use crate::options::{ApplierOptions, TargetGtids, TargetOptions};
 use crate::row_image::Step;
 use crate::session::{Session, push_binlog};
@@ -220,13 +221,21 @@ impl Worker {
         entered.connected(session.id());
         let turn = self.shared.turn.clone();
         entered.now(SessionState::WaitingForDependency);
+        if dependency > turn.low_water() {
+            self.shared.status.held_back(whole_tables(&unit.group));
+        }
         turn.wait(dependency).await;
         entered.now(SessionState::Preparing);
-        let mut steps = Steps::of(&unit.group, unit.range, limit, turn.low_water()).await;
+        let low_water = turn.low_water();
+        let mut steps =
+            Steps::of(&unit.group, unit.range, limit, low_water, &entered.progress).await;
         entered.now(SessionState::Applying);
         self.send(unit, &mut steps).await?;
         if let Some(dependency) = steps.late_dependency {
             entered.now(SessionState::WaitingForDependency);
+            if dependency > turn.low_water() {
+                self.shared.status.held_back(late_rows(&unit.group, low_water));
+            }
             if let Some(earlier) = or_yield(&turn, dependency, entered).await {
                 return Ok(Attempt::Yielded(earlier));
             }
@@ -254,6 +263,7 @@ impl Worker {
             let mut statement = Vec::new();
             push_binlog(&mut statement, &images);
             session.run(&statement).await?;
+            steps.sent(images.len());
         }
         Ok(())
     }
@@ -270,11 +280,18 @@ impl Worker {
             if opened {
                 statement.push(b';');
             }
-            match step? {
-                Step::RowImages(images) => push_binlog(&mut statement, &images),
-                Step::Statement(text) => statement.extend_from_slice(&text),
-            }
+            let images = match step? {
+                Step::RowImages(images) => {
+                    push_binlog(&mut statement, &images);
+                    images.len()
+                }
+                Step::Statement(text) => {
+                    statement.extend_from_slice(&text);
+                    0
+                }
+            };
             let matched = session.run(&statement).await?;
+            steps.sent(images);
             if opened {
                 owned(&channel, matched.get(fence))?;
             }

@@ -45,8 +45,27 @@ impl Scrape {
             "Workers with a group, by what they do.",
             &["channel", "state"],
         )?;
+        let drain: GaugeVec = self.register(GenericGaugeVec::new(
+            Opts::new(
+                "csa_drain_seconds",
+                "Time to drain the backlog at the rates of the last seconds; absent while it does not \
+                 shrink.",
+            ),
+            &["channel"],
+        )?)?;
+        let bottleneck = self.gauge(
+            "csa_bottleneck",
+            "1 for what holds the channel up.",
+            &["channel", "cause"],
+        )?;
         for view in channels {
             let channel = view.channel_name.as_str();
+            if let Some(seconds) = view.seconds_to_drain {
+                drain.with_label_values(&[channel]).set(seconds);
+            }
+            if !view.bottleneck.cause.is_empty() {
+                bottleneck.with_label_values(&[channel, &view.bottleneck.cause]).set(1);
+            }
             for one in SessionState::ALL {
                 let count = view.applier.workers.iter().filter(|w| w.state == one.name()).count();
                 workers.with_label_values(&[channel, one.name()]).set(count as i64);

@@ -5,28 +5,34 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime::Runtime;
-use tokio::signal::unix::{SignalKind, signal};
-use tokio::task::JoinSet;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
-use crate::channel::{Channel, Findings};
+use crate::channel::{Findings, Supervisor};
 use crate::config::Config;
-use crate::{Failure, admin, logging};
+use crate::daemon::Daemon;
+use crate::logging::LogFilter;
+use crate::{Failure, api, logging};
+
+/// How often it is looked at what keeps the channels busy.
+const SAMPLE: Duration = Duration::from_millis(200);
 
 /// Replicates until SIGTERM or SIGINT.
 pub(crate) fn run(path: &Path) -> Result<(), Failure> {
     let config = Config::load(path)?;
-    logging::init(&config.daemon)?;
+    let log = logging::init(&config.daemon)?;
     for warning in &config.warnings {
         warn!("{warning}");
     }
-    runtime()?.block_on(supervise(config))
+    runtime()?.block_on(supervise(config, path, log))
 }
 
 /// Checks the file and, with `connect`, both servers of every channel.
 pub(crate) fn check(path: &Path, connect: bool) -> Result<(), Failure> {
     let config = Config::load(path)?;
+    logging::parse(&config.daemon.log_filter)
+        .map_err(|why| Failure::Input(format!("{}: daemon.{why}", path.display())))?;
     for warning in &config.warnings {
         println!("warning: {warning}");
     }
@@ -36,7 +42,8 @@ pub(crate) fn check(path: &Path, connect: bool) -> Result<(), Failure> {
     }
     runtime()?.block_on(async {
         for settings in &config.channels {
-            let channel = Channel::new(settings.clone());
+            let token = CancellationToken::new;
+            let channel = Supervisor::new(settings.clone(), token(), token());
             match channel.preflight().await {
                 Ok(Findings { lines, unreachable: None }) => {
                     lines.iter().for_each(|line| println!("channel {}: {line}", settings.name));
@@ -58,11 +65,12 @@ fn runtime() -> Result<Runtime, Failure> {
         .map_err(|error| Failure::Runtime(format!("starting the runtime: {error}")))
 }
 
-async fn supervise(config: Config) -> Result<(), Failure> {
-    let channels: Vec<Arc<Channel>> =
-        config.channels.into_iter().map(|settings| Arc::new(Channel::new(settings))).collect();
+async fn supervise(config: Config, path: &Path, log: LogFilter) -> Result<(), Failure> {
+    let stop = CancellationToken::new();
+    let kill = CancellationToken::new();
+    let daemon = Arc::new(Daemon::new(config, path.to_owned(), log, &stop, &kill));
     // Everything that can be refused is refused before anything is written anywhere.
-    for channel in &channels {
+    for channel in &daemon.channels {
         match channel.preflight().await {
             Ok(Findings { lines, unreachable }) => {
                 lines.iter().for_each(|line| warn!(channel = channel.name(), "{line}"));
@@ -73,51 +81,56 @@ async fn supervise(config: Config) -> Result<(), Failure> {
             Err(why) => return Err(Failure::Input(format!("channel {:?}: {why}", channel.name()))),
         }
     }
-    let stop = CancellationToken::new();
-    let kill = CancellationToken::new();
-    admin::start(&config.daemon.admin_listen, channels.clone(), stop.clone()).await?;
-    let mut running = JoinSet::new();
-    for channel in channels {
-        let (stop, kill) = (stop.child_token(), kill.child_token());
-        running.spawn(async move {
-            let outcome = channel.run(stop, kill).await;
-            if let Err(error) = &outcome {
-                error!(channel = channel.name(), %error, "channel stopped");
-            }
-            outcome.map_err(|error| format!("channel {:?}: {error}", channel.name()))
-        });
+    api::start(Arc::clone(&daemon), stop.clone()).await?;
+    for channel in &daemon.channels {
+        channel.start().await;
     }
+    tokio::spawn(sample(Arc::clone(&daemon), stop.clone()));
     info!(pid = std::process::id(), version = env!("CARGO_PKG_VERSION"), "started");
-    wait_for_signal(&stop, &kill, config.daemon.stop_timeout.0).await?;
+    wait_for_signal(&daemon, &stop, &kill).await?;
     let mut failures = Vec::new();
-    while let Some(ended) = running.join_next().await {
-        match ended {
-            Ok(Ok(())) => {}
-            Ok(Err(why)) => failures.push(why),
-            Err(panic) => failures.push(format!("a channel broke: {panic}")),
-        }
+    for channel in &daemon.channels {
+        failures.extend(channel.finish().await.err());
     }
     info!("stopped");
     if failures.is_empty() { Ok(()) } else { Err(Failure::Runtime(failures.join("; "))) }
 }
 
+async fn sample(daemon: Arc<Daemon>, stop: CancellationToken) {
+    while !stop.is_cancelled() {
+        daemon.channels.iter().for_each(|channel| channel.sample());
+        tokio::time::sleep(SAMPLE).await;
+    }
+}
+
 /// Returns once `stop` was asked for; `kill` follows after the time-out or a second signal. A channel
-/// that has failed does not end the process: its status is what the operator comes for.
+/// that has failed does not end the process: its status is what the operator comes for. SIGHUP has the
+/// configuration read again.
 async fn wait_for_signal(
+    daemon: &Arc<Daemon>,
     stop: &CancellationToken,
     kill: &CancellationToken,
-    timeout: Duration,
 ) -> Result<(), Failure> {
-    let listen = |kind| {
-        signal(kind).map_err(|error| Failure::Runtime(format!("listening for signals: {error}")))
-    };
     let mut terminate = listen(SignalKind::terminate())?;
     let mut interrupt = listen(SignalKind::interrupt())?;
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
+    let mut hangup = listen(SignalKind::hangup())?;
+    loop {
+        tokio::select! {
+            _ = terminate.recv() => break,
+            _ = interrupt.recv() => break,
+            _ = hangup.recv() => {
+                let daemon = Arc::clone(daemon);
+                let reloaded = tokio::task::spawn_blocking(move || daemon.reload()).await;
+                match reloaded {
+                    Ok(Ok(_)) => {}
+                    Ok(Err(why)) => error!(error = %why.0, "configuration not reloaded, nothing was changed"),
+                    Err(panic) => error!(%panic, "configuration not reloaded"),
+                }
+            }
+        }
     }
-    info!(timeout = ?timeout, "stopping: finishing what is running");
+    let timeout = daemon.stop_timeout();
+    info!(?timeout, "stopping: finishing what is running");
     stop.cancel();
     let kill = kill.clone();
     tokio::spawn(async move {
@@ -129,4 +142,8 @@ async fn wait_for_signal(
         kill.cancel();
     });
     Ok(())
+}
+
+fn listen(kind: SignalKind) -> Result<Signal, Failure> {
+    signal(kind).map_err(|error| Failure::Runtime(format!("listening for signals: {error}")))
 }

@@ -11,8 +11,7 @@ use csa_daemon::verify::{
 use parking_lot::Mutex;
 use serde::Serialize;
 
-use crate::Failure;
-use crate::cli::VerifyArguments;
+use crate::cli::{Failure, VerifyArguments};
 use crate::config::{ChannelSettings, Config};
 
 /// Cells of the bar, and of its line.
@@ -32,9 +31,13 @@ struct Output {
 }
 
 /// Compares one or all channels of the configuration.
-pub(crate) fn verify(path: &Path, arguments: &VerifyArguments) -> Result<(), Failure> {
+pub(crate) fn verify(
+    path: &Path,
+    channel: Option<&str>,
+    arguments: &VerifyArguments,
+) -> Result<(), Failure> {
     let config = Config::load(path)?;
-    let channels = chosen(&config, arguments)?;
+    let channels = chosen(&config, channel)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -66,10 +69,10 @@ pub(crate) fn verify(path: &Path, arguments: &VerifyArguments) -> Result<(), Fai
 
 fn chosen<'a>(
     config: &'a Config,
-    arguments: &VerifyArguments,
+    channel: Option<&str>,
 ) -> Result<Vec<&'a ChannelSettings>, Failure> {
-    let Some(name) = &arguments.channel else { return Ok(config.channels.iter().collect()) };
-    let found = config.channels.iter().find(|channel| channel.name == *name);
+    let Some(name) = channel else { return Ok(config.channels.iter().collect()) };
+    let found = config.channels.iter().find(|channel| channel.name == name);
     let known: Vec<&str> = config.channels.iter().map(|channel| channel.name.as_str()).collect();
     let unknown = || {
         Failure::Input(format!(

@@ -15,6 +15,7 @@ pub(crate) struct DaemonView {
     pub(crate) version: String,
     pub(crate) pid: u32,
     pub(crate) uptime_seconds: u64,
+    pub(crate) log_filter: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -25,16 +26,18 @@ pub(crate) enum ChannelState {
     WaitingForSource,
     WaitingForTarget,
     Running,
+    Paused,
     Stopped,
     Failed,
 }
 
 impl ChannelState {
-    pub(crate) const ALL: [Self; 6] = [
+    pub(crate) const ALL: [Self; 7] = [
         Self::Starting,
         Self::WaitingForSource,
         Self::WaitingForTarget,
         Self::Running,
+        Self::Paused,
         Self::Stopped,
         Self::Failed,
     ];
@@ -45,6 +48,7 @@ impl ChannelState {
             Self::WaitingForSource => "waiting_for_source",
             Self::WaitingForTarget => "waiting_for_target",
             Self::Running => "running",
+            Self::Paused => "paused",
             Self::Stopped => "stopped",
             Self::Failed => "failed",
         }
@@ -69,11 +73,37 @@ pub(crate) struct ChannelView {
     pub(crate) applied_transactions_total: u64,
     pub(crate) applied_groups_total: u64,
     pub(crate) applied_statements_total: u64,
+    /// Of the last seconds.
+    pub(crate) applied_transactions_per_second: Option<f64>,
+    pub(crate) received_transactions_per_second: Option<f64>,
+    /// At these rates; absent while the backlog does not shrink.
+    pub(crate) seconds_to_drain: Option<f64>,
+    pub(crate) bottleneck: BottleneckView,
+    pub(crate) settings: SettingsView,
     pub(crate) connection: ConnectionView,
     pub(crate) relay: RelayView,
     pub(crate) applier: ApplierView,
     pub(crate) event_memory: EventMemoryView,
     pub(crate) last_error: Option<ErrorView>,
+}
+
+/// Why it is not faster.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct BottleneckView {
+    pub(crate) cause: String,
+    pub(crate) detail: String,
+    /// How much of the last seconds it was, 0 to 1.
+    pub(crate) share: f64,
+}
+
+/// What can be changed while it runs, as it is now.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct SettingsView {
+    pub(crate) paused: bool,
+    pub(crate) worker_count: u16,
+    pub(crate) event_memory_limit: u64,
+    /// Transactions per second; 0 for no limit.
+    pub(crate) throttle: u32,
 }
 
 /// After `replication_connection_status`.
@@ -91,6 +121,11 @@ pub(crate) struct ConnectionView {
     pub(crate) last_queued_transaction_original_commit_timestamp: Option<String>,
     pub(crate) last_queued_transaction_immediate_commit_timestamp: Option<String>,
     pub(crate) queueing_transaction: Option<String>,
+    /// Bytes of it, and those that are here.
+    pub(crate) queueing_transaction_bytes: Option<u64>,
+    pub(crate) queueing_transaction_received_bytes: Option<u64>,
+    /// From its commit on the source until the last transaction was here.
+    pub(crate) arrival_delay_seconds: Option<f64>,
     pub(crate) received_events_total: u64,
     pub(crate) received_bytes_total: u64,
     pub(crate) received_transactions_total: u64,
@@ -119,6 +154,11 @@ pub(crate) struct ApplierView {
     pub(crate) waiting_groups: u64,
     /// Workers that have a group.
     pub(crate) workers: Vec<WorkerView>,
+    /// Connections on the target with locks that the group whose turn it is waits for.
+    pub(crate) lock_holders: Vec<u32>,
+    /// Tables whose rows had to wait for other groups, most rows first.
+    pub(crate) dependencies: Vec<DependencyView>,
+    pub(crate) statement: Option<StatementView>,
     pub(crate) applying_transaction: Option<String>,
     pub(crate) applying_transaction_start_apply_timestamp: Option<String>,
     pub(crate) last_applied_transaction: Option<String>,
@@ -139,6 +179,32 @@ pub(crate) struct WorkerView {
     pub(crate) seconds_in_state: f64,
     /// The group's place in commit order.
     pub(crate) sequence: u64,
+    pub(crate) transactions: u64,
+    /// The group's last.
+    pub(crate) applying_transaction: Option<String>,
+    /// How far it is in the bytes of its row images; 0 until they are known.
+    pub(crate) applied_bytes: u64,
+    pub(crate) applying_bytes: u64,
+}
+
+/// Groups and rows of a table that had to wait; `*` for groups that wait for everything before them.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct DependencyView {
+    pub(crate) table: String,
+    pub(crate) groups: u64,
+    pub(crate) rows: u64,
+}
+
+/// A statement that commits by itself, while it runs.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct StatementView {
+    pub(crate) transaction: String,
+    /// Its first words.
+    pub(crate) statement: String,
+    pub(crate) seconds: f64,
+    /// As the target reports them, where it does.
+    pub(crate) work_completed: Option<u64>,
+    pub(crate) work_estimated: Option<u64>,
 }
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -154,4 +220,75 @@ pub(crate) struct ErrorView {
     pub(crate) message: String,
     pub(crate) timestamp: String,
     pub(crate) transaction: Option<String>,
+}
+
+/// A setting that was changed.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct ChangedView {
+    /// `None` for `[daemon]`.
+    pub(crate) channel_name: Option<String>,
+    pub(crate) setting: String,
+    pub(crate) from: String,
+    pub(crate) to: String,
+}
+
+/// A setting that differs in the file and can't change now.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct PendingView {
+    pub(crate) channel_name: Option<String>,
+    pub(crate) setting: String,
+    pub(crate) needs: String,
+}
+
+/// What reading the configuration again did.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct ReloadView {
+    pub(crate) changed: Vec<ChangedView>,
+    pub(crate) pending: Vec<PendingView>,
+}
+
+/// How a command left a channel.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct CommandView {
+    pub(crate) channel_name: String,
+    pub(crate) state: ChannelState,
+    pub(crate) state_detail: String,
+    /// What ran was finished; otherwise it was given up, or still runs.
+    pub(crate) drained: bool,
+    pub(crate) applied_transaction_set: String,
+}
+
+/// How a wait for transactions ended.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct WaitView {
+    pub(crate) channel_name: String,
+    pub(crate) applied: bool,
+    /// What is not applied.
+    pub(crate) missing: String,
+    pub(crate) state: ChannelState,
+    pub(crate) state_detail: String,
+}
+
+/// A segment of a relay store.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct SegmentView {
+    pub(crate) segment: u64,
+    pub(crate) path: String,
+    pub(crate) bytes: u64,
+    pub(crate) transactions: u64,
+    pub(crate) event_bytes: u64,
+    pub(crate) gtid_set: String,
+}
+
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct SegmentsView {
+    pub(crate) channel_name: String,
+    pub(crate) segments: Vec<SegmentView>,
+}
+
+/// Why a request was refused, and what to do.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct ErrorAnswer {
+    pub(crate) error: String,
+    pub(crate) fix: String,
 }

@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::connection::{ConnectionError, SourceConnection};
-use crate::event::{EventError, EventType};
+use crate::event::{EventError, EventType, TransactionHeader};
 use crate::gtid::{Gtid, GtidSet};
 use crate::options::SourceOptions;
 use crate::sink::{SinkError, TransactionSink};
@@ -139,6 +139,7 @@ impl Provider {
                 end = self.any_link(&mut sink) => end,
                 () = stop.cancelled() => LinkEnd::Stopped,
             };
+            let open = self.assembler.in_transaction().cloned();
             self.assembler.reset();
             sink.abandon().await?;
             match end {
@@ -148,6 +149,7 @@ impl Provider {
                 }
                 LinkEnd::Fatal(error) => {
                     self.status.failed(&error);
+                    self.status.update(|view| view.stopped_in = open);
                     return Err(error);
                 }
                 LinkEnd::Fault(error) => {
@@ -279,11 +281,16 @@ impl Provider {
             view.last_event = Some(Instant::now());
             view.events_total += 1;
             view.bytes_total += bytes as u64;
+            view.queueing_bytes += bytes as u64;
             match placement {
-                Placement::Begin(header) => view.queueing = Some(header.clone()),
+                Placement::Begin(header) => {
+                    view.queueing = Some(header.clone());
+                    view.queueing_bytes = bytes as u64;
+                }
                 Placement::End => {
                     view.transactions_total += 1;
                     view.last_queued = view.queueing.take();
+                    view.arrival_delay = view.last_queued.as_ref().and_then(age);
                 }
                 Placement::Outside if event_type == EventType::HEARTBEAT => {
                     view.heartbeats_total += 1;
@@ -309,6 +316,12 @@ async fn covers(
     Err(ConnectionError::Protocol(format!(
         "this source lacks transactions we already have: {missing}"
     )))
+}
+
+/// Since its commit on the source.
+fn age(header: &TransactionHeader) -> Option<Duration> {
+    let committed = Duration::from_micros(header.immediate_commit_timestamp);
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH + committed).ok()
 }
 
 fn jittered(pause: Duration) -> Duration {

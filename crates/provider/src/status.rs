@@ -1,10 +1,11 @@
 //! What the link is doing, for those who watch it.
 
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use parking_lot::Mutex;
 
 use crate::event::TransactionHeader;
+use crate::gtid::Gtid;
 
 /// Shared by the provider, which writes it, and the status page, which reads it.
 #[derive(Debug, Default)]
@@ -33,6 +34,12 @@ pub struct SourceView {
     pub last_queued: Option<TransactionHeader>,
     /// The transaction that is arriving.
     pub queueing: Option<TransactionHeader>,
+    /// Bytes of it that are here.
+    pub queueing_bytes: u64,
+    /// From its commit on the source until the last transaction was here; clocks that differ show.
+    pub arrival_delay: Option<Duration>,
+    /// The transaction in which reception ended for good.
+    pub stopped_in: Option<Gtid>,
     /// Why the link is or was down.
     pub last_error: Option<String>,
     pub last_error_at: Option<SystemTime>,
@@ -55,6 +62,7 @@ impl SourceStatus {
             view.last_event = Some(Instant::now());
             view.connects_total += 1;
             view.last_error = None;
+            view.stopped_in = None;
         });
     }
 
@@ -67,7 +75,11 @@ impl SourceStatus {
         });
     }
 
-    pub(crate) fn disconnected(&self) {
-        self.update(|view| view.connected = false);
+    /// The link was given up.
+    pub fn disconnected(&self) {
+        self.update(|view| {
+            view.connected = false;
+            view.queueing = None;
+        });
     }
 }

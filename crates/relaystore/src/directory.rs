@@ -38,23 +38,12 @@ impl Directory {
     }
 
     pub(crate) fn segment_path(&self, number: u64) -> PathBuf {
-        self.path.join(format!("segment-{number:016x}.relay"))
+        segment_path(&self.path, number)
     }
 
     /// Numbers of all segments, ascending.
     pub(crate) fn segments(&self) -> Result<Vec<u64>> {
-        let list = || io("listing", &self.path);
-        let mut numbers = Vec::new();
-        for entry in fs::read_dir(&self.path).map_err(list())? {
-            let name = entry.map_err(list())?.file_name();
-            let number = name
-                .to_str()
-                .and_then(|name| name.strip_prefix("segment-")?.strip_suffix(".relay"))
-                .and_then(|digits| u64::from_str_radix(digits, 16).ok());
-            numbers.extend(number);
-        }
-        numbers.sort_unstable();
-        Ok(numbers)
+        segments(&self.path)
     }
 
     pub(crate) fn remove(&self, number: u64) -> Result<()> {
@@ -101,4 +90,24 @@ impl Directory {
     pub(crate) fn free_bytes(&self) -> u64 {
         self.fs.free_bytes(&self.path)
     }
+}
+
+pub(crate) fn segment_path(directory: &Path, number: u64) -> PathBuf {
+    directory.join(format!("segment-{number:016x}.relay"))
+}
+
+/// Numbers of all segments in a directory, ascending.
+pub(crate) fn segments(directory: &Path) -> Result<Vec<u64>> {
+    let list = || io("listing", directory);
+    let mut numbers = Vec::new();
+    for entry in fs::read_dir(directory).map_err(list())? {
+        let name = entry.map_err(list())?.file_name();
+        let number = name
+            .to_str()
+            .and_then(|name| name.strip_prefix("segment-")?.strip_suffix(".relay"))
+            .and_then(|digits| u64::from_str_radix(digits, 16).ok());
+        numbers.extend(number);
+    }
+    numbers.sort_unstable();
+    Ok(numbers)
 }

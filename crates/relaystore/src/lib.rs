@@ -4,6 +4,7 @@ mod directory;
 mod error;
 mod fs;
 mod inlet;
+mod inspect;
 mod options;
 mod reader;
 mod recovery;
@@ -20,6 +21,7 @@ mod tests;
 
 pub use error::{Error, Result};
 pub use inlet::RelayInlet;
+pub use inspect::{RelayInspector, SegmentFacts};
 pub use options::{RelayStoreOptions, SyncPolicy};
 pub use reader::RelayReader;
 pub use recovery::Recovery;

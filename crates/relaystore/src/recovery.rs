@@ -172,7 +172,7 @@ fn read_headers(directory: &Directory, report: &mut Recovery) -> Result<BTreeMap
     Ok(segments)
 }
 
-fn read_header(path: &Path) -> Result<std::result::Result<Segment, HeaderError>> {
+pub(crate) fn read_header(path: &Path) -> Result<std::result::Result<Segment, HeaderError>> {
     let file = File::open(path).map_err(io("opening", path))?;
     let len = file.metadata().map_err(io("reading", path))?.len();
     let mut bytes = Vec::new();

@@ -45,6 +45,24 @@ impl EventMemory {
         Ticket { memory: self.clone(), number, bytes, granted: false }
     }
 
+    /// Changes the limit; what is held above it is given back as transactions commit.
+    pub fn set_limit(&self, bytes: u64) {
+        self.shared.state.lock().limit = bytes;
+        self.shared.released.notify_all();
+    }
+
+    #[must_use]
+    pub fn limit(&self) -> u64 {
+        self.shared.state.lock().limit
+    }
+
+    /// Whether a request waits.
+    #[must_use]
+    pub fn is_short(&self) -> bool {
+        let state = self.shared.state.lock();
+        state.next_ticket > state.serving
+    }
+
     /// Bytes held now, the most ever held, and the limit.
     #[must_use]
     pub fn usage(&self) -> (u64, u64, u64) {
@@ -143,6 +161,23 @@ mod tests {
         assert!(take(&memory, 1).is_none());
         drop(big);
         assert!(take(&memory, 1).is_some());
+    }
+
+    #[test]
+    fn a_raised_limit_lets_a_waiting_request_pass() {
+        let memory = EventMemory::new(100);
+        let held = take(&memory, 80).expect("fits");
+        let mut waiting = memory.request(80);
+        assert!(waiting.wait(SHORT).is_none());
+        assert!(memory.is_short());
+        memory.set_limit(200);
+        let passed = waiting.wait(SHORT).expect("fits now");
+        assert!(!memory.is_short());
+        memory.set_limit(50);
+        drop(held);
+        assert!(take(&memory, 1).is_none(), "80 of 50 bytes are held");
+        drop(passed);
+        assert!(take(&memory, 50).is_some());
     }
 
     #[test]

@@ -27,7 +27,8 @@ pub struct Scheduler {
     next: Sequence,
     low_water: Sequence,
     planned: GtidSet,
-    closing: bool,
+    /// Transactions that may still join groups.
+    allowance: usize,
 }
 
 /// Small groups beside each other only add commits: another one waits until it is full.
@@ -52,7 +53,7 @@ impl Scheduler {
             next: last.next(),
             low_water: last,
             planned: executed,
-            closing: false,
+            allowance: usize::MAX,
         };
         scheduler.history.forget(last.get());
         scheduler.set_workers(workers);
@@ -64,9 +65,16 @@ impl Scheduler {
         self.workers = workers.max(1);
     }
 
-    /// From now on only groups that are formed already are handed out.
-    pub fn form_no_more(&mut self) {
-        self.closing = true;
+    /// So many transactions may join groups until this is said again; none and the channel comes to
+    /// rest. Groups that are formed are handed out all the same: what runs may wait for them.
+    pub fn allow(&mut self, transactions: usize) {
+        self.allowance = transactions;
+    }
+
+    /// What is left of it.
+    #[must_use]
+    pub fn allowance(&self) -> usize {
+        self.allowance
     }
 
     /// Takes the next transaction in source order.
@@ -139,7 +147,7 @@ impl Scheduler {
 
     /// Forms a group from what waits; `false` when nothing does, or when it had better wait.
     fn form(&mut self) -> bool {
-        if self.closing {
+        if self.allowance == 0 {
             return false;
         }
         let small =
@@ -163,6 +171,7 @@ impl Scheduler {
         let mut bytes = 0;
         self.join(&mut group, first, &mut bytes);
         while group.kind == GroupKind::Rows
+            && self.allowance > 0
             && self.fits(&group, bytes)
             && let Some(next) = self.waiting.front()
         {
@@ -214,6 +223,7 @@ impl Scheduler {
         group.rows += next.rows();
         *bytes += next.relayed.event_bytes;
         self.waiting_rows -= next.rows();
+        self.allowance = self.allowance.saturating_sub(1);
         self.history.add(next.changes.as_ref(), group.sequence.get());
         self.planned.add(&next.relayed.header.gtid);
         group.transactions.push(next);

@@ -39,8 +39,12 @@ async fn collations_of_every_character_set() {
         for collation in &collations {
             let (one, two, three) = (word(number), word(number * 7 + 3), word(number * 5 + 1));
             writes.push(match number % 4 {
-                0 | 1 => format!("REPLACE INTO c_{collation} VALUES ({one},{two},{number},{three})"),
-                2 => format!("UPDATE IGNORE c_{collation} SET u={one}, v=v+1 WHERE k>={two} LIMIT 2"),
+                0 | 1 => {
+                    format!("REPLACE INTO c_{collation} VALUES ({one},{two},{number},{three})")
+                }
+                2 => {
+                    format!("UPDATE IGNORE c_{collation} SET u={one}, v=v+1 WHERE k>={two} LIMIT 2")
+                }
                 _ => format!("DELETE FROM c_{collation} WHERE k={one} OR u={two} LIMIT 1"),
             });
         }

@@ -232,11 +232,7 @@ async fn partial_json() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_source_restarts() {
     let pair = Pair::start(&[], &[]).await;
-    pair.run([
-        ACCOUNTS,
-        "INSERT INTO account VALUES (1,'one',1)",
-    ])
-    .await;
+    pair.run([ACCOUNTS, "INSERT INTO account VALUES (1,'one',1)"]).await;
     pair.equal().await;
     for restart in 0..2 {
         match restart {

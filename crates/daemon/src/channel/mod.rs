@@ -1,30 +1,35 @@
 //! One channel: its preflight, its life, and what it shows of itself.
 
+mod bottleneck;
+mod controls;
 mod identity;
 mod pipeline;
 mod relay_thread;
+mod shown;
+mod supervisor;
 mod watch;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use csa_applier::{StartFrom, TargetFacts};
 use csa_provider::GtidSet;
-use tokio::sync::watch as value;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use crate::config::ChannelSettings;
-use crate::view::ChannelView;
 use pipeline::{End, Pipeline};
 use watch::Watch;
 
-/// A channel from start to stop, through as many pipelines as it takes.
+pub(crate) use controls::Controls;
+pub(crate) use supervisor::{Refusal, Supervisor};
+
+/// A channel from one start to its end, through as many pipelines as it takes.
 #[derive(Debug)]
-pub(crate) struct Channel {
-    settings: ChannelSettings,
+struct Channel {
+    settings: Arc<ChannelSettings>,
     watch: Watch,
-    /// Can change while the channel runs.
-    worker_count: value::Sender<u16>,
+    controls: Controls,
 }
 
 /// What a preflight found on servers that will do.
@@ -49,39 +54,13 @@ pub(crate) enum ChannelError {
 }
 
 impl Channel {
-    pub(crate) fn new(settings: ChannelSettings) -> Self {
-        let watch = Watch::new(&settings);
-        let worker_count = value::Sender::new(settings.worker_count);
-        Self { settings, watch, worker_count }
-    }
-
-    /// Changes how many groups are applied beside each other; holds until the daemon ends.
-    ///
-    /// # Errors
-    /// A number out of range.
-    pub(crate) fn set_worker_count(&self, count: u16) -> Result<(), String> {
-        if !(1..=1024).contains(&count) {
-            return Err(format!("worker_count: {count} is not in 1..1024"));
-        }
-        self.worker_count.send_replace(count);
-        Ok(())
-    }
-
-    pub(crate) fn name(&self) -> &str {
+    fn name(&self) -> &str {
         &self.settings.name
     }
 
-    pub(crate) fn view(&self) -> ChannelView {
-        self.watch.view()
-    }
-
-    /// Checks both servers; writes nothing.
-    ///
-    /// # Errors
-    /// One line that names what has to be changed.
-    pub(crate) async fn preflight(&self) -> Result<Findings, String> {
+    async fn preflight(&self) -> Result<Findings, String> {
         let mut findings = Findings::default();
-        let settings = &self.settings;
+        let settings = &*self.settings;
         let target = match csa_applier::preflight(&settings.target, &settings.name).await {
             Ok(facts) => Some(facts),
             Err(csa_applier::PreflightError::Refused(why)) => return Err(why),
@@ -114,7 +93,7 @@ impl Channel {
     ///
     /// # Errors
     /// What stopped the channel; everything before it is committed.
-    pub(crate) async fn run(
+    async fn run(
         &self,
         stop: CancellationToken,
         kill: CancellationToken,
@@ -169,7 +148,7 @@ impl Channel {
     }
 
     async fn try_open(&self) -> Result<Result<Pipeline<'_>, String>, ChannelError> {
-        let settings = &self.settings;
+        let settings = &*self.settings;
         let target = match csa_applier::preflight(&settings.target, &settings.name).await {
             Ok(facts) => facts,
             Err(csa_applier::PreflightError::Refused(why)) => {
@@ -193,8 +172,7 @@ impl Channel {
                 return Ok(Err(error.to_string()));
             }
         };
-        let pipeline =
-            Pipeline::open(settings, &self.watch, &self.worker_count, source.as_ref()).await;
+        let pipeline = Pipeline::open(settings, &self.watch, &self.controls, source.as_ref()).await;
         match pipeline {
             Ok(pipeline) => {
                 info!(channel = self.name(), target = %target.version, "channel started");

@@ -7,17 +7,17 @@ use csa_applier::{
 };
 use csa_provider::{Provider, SourceFacts};
 use csa_relaystore::{RelayInlet, RelayPosition, RelayStore};
-use csa_scheduler::{Admission, EventMemory, LowWaterMark};
+use csa_scheduler::{Admission, LowWaterMark};
 use tokio::runtime::Handle;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
-use super::ChannelError;
 use super::identity::replica_uuid;
-use super::relay_thread::{Damage, Notes, RelayThread};
+use super::relay_thread::{Damage, Ended, Notes, RelayThread};
 use super::watch::Watch;
+use super::{ChannelError, Controls};
 use crate::config::ChannelSettings;
 
 /// Transactions read ahead of the applier: a few groups, so that the next is ready when one commits.
@@ -26,7 +26,7 @@ const READ_AHEAD: usize = 1024;
 pub(super) struct Pipeline<'a> {
     settings: &'a ChannelSettings,
     watch: &'a Watch,
-    worker_count: &'a watch::Sender<u16>,
+    controls: &'a Controls,
     control: ControlSession,
     status: Arc<ApplierStatus>,
     store: Arc<RelayStore>,
@@ -43,10 +43,10 @@ impl<'a> Pipeline<'a> {
     pub(super) async fn open(
         settings: &'a ChannelSettings,
         watch: &'a Watch,
-        worker_count: &'a watch::Sender<u16>,
+        controls: &'a Controls,
         source: Option<&SourceFacts>,
     ) -> Result<Self, ChannelError> {
-        let workers = *worker_count.borrow();
+        let workers = controls.tuning().worker_count;
         let control = ControlSession::open(
             &settings.target,
             &settings.name,
@@ -57,7 +57,8 @@ impl<'a> Pipeline<'a> {
         .await?;
         let executed = control.checkpoint().executed.clone();
         let options = settings.relay.clone();
-        let opened = spawn_blocking(move || RelayStore::open(options, &executed)).await;
+        let opened =
+            spawn_blocking(move || unlocked(|| RelayStore::open(options.clone(), &executed))).await;
         let (store, recovery) = opened
             .map_err(|error| ChannelError::State(format!("opening the relay store: {error}")))??;
         if recovery.cut_bytes > 0 {
@@ -72,7 +73,7 @@ impl<'a> Pipeline<'a> {
         }
         let status = Arc::new(ApplierStatus::new(control.checkpoint()));
         let store = Arc::new(store);
-        Ok(Self { settings, watch, worker_count, control, status, store })
+        Ok(Self { settings, watch, controls, control, status, store })
     }
 
     /// Runs until stopped, damaged, or failed.
@@ -82,23 +83,20 @@ impl<'a> Pipeline<'a> {
         kill: &CancellationToken,
     ) -> Result<End, ChannelError> {
         let notes = Arc::new(Notes::default());
-        let memory = EventMemory::new(self.settings.event_memory_limit);
+        let memory = self.controls.memory().clone();
         let executed = self.control.checkpoint().executed.clone();
         self.watch.attach(&self.status, &self.store, &memory, &executed);
         let end = CancellationToken::new();
         let _end_on_drop = end.clone().drop_guard();
         let reception = self.start_reception(stop, &end, &notes)?;
         let (sender, stream) = mpsc::channel(READ_AHEAD);
-        let mut reader = self.store.reader(executed);
-        // A larger transaction is streamed: a quarter leaves room for others beside it.
-        let inline_limit = self.settings.event_memory_limit / 4;
-        reader.set_inline_limit(inline_limit);
+        let reader = self.store.reader(executed);
         let target = self.settings.target.clone();
         let catalogue = TargetCatalogue::new(Handle::current(), target, end.clone());
         let thread = RelayThread {
             reader,
             memory,
-            inline_limit,
+            inline_limit: 0,
             admission: Admission::new(catalogue)
                 .as_logged(self.settings.applier.exec_mode == ExecMode::Idempotent),
             status: Arc::clone(&self.status),
@@ -113,7 +111,7 @@ impl<'a> Pipeline<'a> {
             self.settings.target.clone(),
             self.settings.applier.clone(),
             self.settings.limits,
-            self.worker_count.subscribe(),
+            self.controls.subscribe(),
             Arc::clone(&self.status),
             stream,
             Purge { store: Arc::clone(&self.store) },
@@ -144,7 +142,8 @@ impl<'a> Pipeline<'a> {
         let directory =
             self.settings.relay.directory.parent().unwrap_or(&self.settings.relay.directory);
         options.replica_uuid = replica_uuid(directory)?;
-        let provider = Provider::new(options, self.watch.source());
+        let source = self.watch.source();
+        let provider = Provider::new(options, Arc::clone(&source));
         let inlet: RelayInlet = self.store.inlet();
         let notes = Arc::clone(notes);
         let halt = end.child_token();
@@ -159,8 +158,10 @@ impl<'a> Pipeline<'a> {
             if let Err(error) = outcome {
                 error!(channel = %name, %error, "reception ended; what was received is still applied");
                 // Set once: a provider ends once.
-                let _ = notes.reception.set(error.to_string());
+                let gtid = source.view().stopped_in.map(|gtid| gtid.to_string());
+                let _ = notes.reception.set(Ended { why: error.to_string(), gtid });
             }
+            source.disconnected();
         }))
     }
 }
@@ -179,23 +180,26 @@ impl CommitObserver for Purge {
     }
 }
 
-/// Cuts a damaged store; its writer thread may hold the lock a moment longer.
+/// A store that was just closed may be locked a moment longer by those who still look at it.
+fn unlocked<T>(mut open: impl FnMut() -> csa_relaystore::Result<T>) -> csa_relaystore::Result<T> {
+    for _ in 0..100 {
+        match open() {
+            Err(csa_relaystore::Error::Locked { .. }) => {
+                std::thread::sleep(std::time::Duration::from_millis(20));
+            }
+            other => return other,
+        }
+    }
+    open()
+}
+
+/// Cuts a damaged store.
 pub(super) async fn discard(
     settings: &ChannelSettings,
     position: RelayPosition,
 ) -> Result<(), ChannelError> {
     let options = settings.relay.clone();
-    let cut = spawn_blocking(move || {
-        for _ in 0..100 {
-            match RelayStore::discard_from(&options, position) {
-                Err(csa_relaystore::Error::Locked { .. }) => {
-                    std::thread::sleep(std::time::Duration::from_millis(20));
-                }
-                other => return other,
-            }
-        }
-        RelayStore::discard_from(&options, position)
-    });
+    let cut = spawn_blocking(move || unlocked(|| RelayStore::discard_from(&options, position)));
     cut.await
         .map_err(|error| ChannelError::State(format!("cutting the relay store: {error}")))??;
     Ok(())

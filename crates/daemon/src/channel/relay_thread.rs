@@ -29,13 +29,20 @@ pub(super) struct Damage {
 pub(super) struct Notes {
     pub(super) damage: OnceLock<Damage>,
     /// Reception has ended for good, for this reason: once all is read, the channel stops with it.
-    pub(super) reception: OnceLock<String>,
+    pub(super) reception: OnceLock<Ended>,
+}
+
+/// Why and in which transaction reception ended.
+#[derive(Debug, Clone)]
+pub(super) struct Ended {
+    pub(super) why: String,
+    pub(super) gtid: Option<String>,
 }
 
 pub(super) struct RelayThread {
     pub(super) reader: RelayReader,
     pub(super) memory: EventMemory,
-    /// A larger transaction is not looked at as a whole.
+    /// A larger transaction is not looked at as a whole; follows the memory's limit.
     pub(super) inline_limit: u64,
     pub(super) admission: Admission<TargetCatalogue>,
     pub(super) status: Arc<ApplierStatus>,
@@ -58,12 +65,13 @@ impl RelayThread {
         while !self.end.is_cancelled() && !self.sender.is_closed() {
             // Looked at before reading, so that nothing received before the end is left behind.
             let ended = self.notes.reception.get().cloned();
+            self.look_at_limit();
             let next = self.reader.next(TICK).map_err(|error| self.note(&error))?;
             let Some(relayed) = next else {
                 let (ordinal, bytes) = self.reader.read_so_far();
                 self.watch.read_to_end(ordinal, bytes);
-                if let Some(why) = ended {
-                    return Err(csa_applier::Error::Reception(why));
+                if let Some(Ended { why: what, gtid }) = ended {
+                    return Err(csa_applier::Error::Reception { what, gtid });
                 }
                 continue;
             };
@@ -83,6 +91,15 @@ impl RelayThread {
             }
         }
         Ok(())
+    }
+
+    /// A larger transaction is streamed: a quarter leaves room for others beside it.
+    fn look_at_limit(&mut self) {
+        let limit = self.memory.limit() / 4;
+        if limit != self.inline_limit {
+            self.inline_limit = limit;
+            self.reader.set_inline_limit(limit);
+        }
     }
 
     /// What comes behind a statement is looked at with the definitions it leaves. `false` when the

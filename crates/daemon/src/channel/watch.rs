@@ -1,21 +1,19 @@
 //! What a channel shows of itself: state, lag, backlog.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
-use csa_applier::{ApplierStatus, ApplierView as Applied, SessionView};
-use csa_provider::{GtidSet, SourceStatus, SourceView, TransactionHeader};
+use csa_applier::{ApplierStatus, ApplierView as Applied};
+use csa_provider::{Gtid, GtidSet, SourceStatus, SourceView};
 use csa_relaystore::{RelayStore, RelayUsage, RelayedTransaction};
 use csa_scheduler::EventMemory;
 use parking_lot::Mutex;
 
-use super::ChannelError;
-use crate::clock::{now_micros, rfc3339, rfc3339_of};
+use super::bottleneck::{Meter, Snapshot};
+use super::{ChannelError, Controls, shown};
+use crate::clock::{now_micros, rfc3339_of};
 use crate::config::ChannelSettings;
-use crate::view::{
-    ApplierView, ChannelState, ChannelView, ConnectionView, ErrorView, EventMemoryView, RelayView,
-    WorkerView,
-};
+use crate::view::{ChannelState, ChannelView, ErrorView, EventMemoryView, RelayView, SettingsView};
 
 /// Shared by everything that runs in a channel; cheap to clone.
 #[derive(Debug, Clone)]
@@ -26,14 +24,16 @@ pub(super) struct Watch {
 #[derive(Debug)]
 struct Shared {
     name: String,
-    /// A source that was heard of within this time is there.
-    fresh_within: Duration,
+    controls: Controls,
     source: Arc<SourceStatus>,
     inner: Mutex<Inner>,
 }
 
 #[derive(Debug, Default)]
 struct Inner {
+    /// A source that was heard of within this time is there.
+    fresh_within: Duration,
+    meter: Meter,
     phase: Phase,
     detail: String,
     parts: Option<Parts>,
@@ -64,16 +64,23 @@ struct Parts {
 }
 
 impl Watch {
-    pub(super) fn new(settings: &ChannelSettings) -> Self {
-        let heartbeat = settings.source.heartbeat_interval;
+    pub(super) fn new(settings: &ChannelSettings, controls: Controls) -> Self {
         Self {
             shared: Arc::new(Shared {
                 name: settings.name.clone(),
-                fresh_within: heartbeat * 2 + Duration::from_secs(1),
+                controls,
                 source: Arc::default(),
                 inner: Mutex::default(),
             }),
         }
+    }
+
+    /// The channel is started, or started again.
+    pub(super) fn starting(&self, settings: &ChannelSettings) {
+        let mut inner = self.shared.inner.lock();
+        inner.phase = Phase::Starting;
+        inner.fresh_within = settings.source.heartbeat_interval * 2 + Duration::from_secs(1);
+        inner.last_error = None;
     }
 
     pub(super) fn source(&self) -> Arc<SourceStatus> {
@@ -158,9 +165,82 @@ impl Watch {
         self.shared.inner.lock().base.get_or_insert(before);
     }
 
-    pub(super) fn view(&self) -> ChannelView {
+    /// Everything committed on the target, as far as this process knows.
+    pub(super) fn executed(&self) -> GtidSet {
+        let inner = self.shared.inner.lock();
+        match &inner.parts {
+            Some(parts) => parts.status.executed(),
+            None => inner.earlier.executed.clone(),
+        }
+    }
+
+    pub(super) fn has_executed(&self, set: &GtidSet) -> bool {
+        let inner = self.shared.inner.lock();
+        match &inner.parts {
+            Some(parts) => parts.status.has_executed(set),
+            None => set.is_subset_of(&inner.earlier.executed),
+        }
+    }
+
+    /// Whether nothing is being applied.
+    pub(super) fn is_at_rest(&self) -> bool {
+        let parts = self.shared.inner.lock().parts.clone();
+        parts.is_none_or(|parts| {
+            let applied = parts.status.view();
+            applied.applying.is_none() && applied.statement.is_none()
+        })
+    }
+
+    /// The transaction that stopped the channel.
+    pub(super) fn stopped_at(&self) -> Option<Gtid> {
+        let inner = self.shared.inner.lock();
+        inner.last_error.as_ref()?.transaction.as_ref()?.parse().ok()
+    }
+
+    /// Looks at what keeps the channel busy.
+    pub(super) fn sample(&self) {
+        let snapshot = self.snapshot();
+        let mut inner = self.shared.inner.lock();
+        if inner.parts.is_none() {
+            inner.meter = Meter::default();
+            return;
+        }
+        let applied = inner.earlier.transactions_total + snapshot.applied;
+        inner.meter.take(Instant::now(), snapshot.now.cause(), applied, snapshot.received);
+    }
+
+    fn snapshot(&self) -> Sampled {
         let source = self.shared.source.view();
-        let (parts, phase, detail, earlier, base, last_error) = {
+        let (parts, phase, base) = {
+            let inner = self.shared.inner.lock();
+            (inner.parts.clone(), inner.phase, inner.base)
+        };
+        let tuning = self.shared.controls.tuning();
+        let Some(parts) = parts else { return Sampled::default() };
+        let (applied, usage) = (parts.status.view(), parts.store.usage());
+        let now = Snapshot {
+            running: phase == Phase::Running,
+            paused: tuning.paused,
+            throttled: applied.throttled,
+            source_connected: source.connected,
+            target_connected: applied.target_connected,
+            backlog: base.map(|base| backlog(&usage, &applied, base).0),
+            relay_full: usage.waiting.is_some(),
+            memory_short: parts.memory.is_short(),
+            arrival_delay: source.arrival_delay,
+            locked: !applied.lock_holders.is_empty(),
+            statement: applied.statement.is_some(),
+            workers: usize::from(tuning.worker_count),
+            busy: applied.sessions.iter().map(|session| session.state).collect(),
+            waiting_transactions: applied.waiting_transactions,
+        };
+        Sampled { now, applied: applied.transactions_total, received: usage.transactions_total }
+    }
+
+    pub(super) fn view(&self) -> ChannelView {
+        let tuning = self.shared.controls.tuning();
+        let source = self.shared.source.view();
+        let (parts, phase, detail, earlier, base, last_error, fresh_within, cause, rates) = {
             let inner = self.shared.inner.lock();
             (
                 inner.parts.clone(),
@@ -169,6 +249,9 @@ impl Watch {
                 inner.earlier.clone(),
                 inner.base,
                 inner.last_error.clone(),
+                inner.fresh_within,
+                inner.meter.cause(),
+                inner.meter.rates(),
             )
         };
         let applied = parts.as_ref().map_or_else(
@@ -176,12 +259,13 @@ impl Watch {
             |parts| parts.status.view(),
         );
         let usage = parts.as_ref().map(|parts| parts.store.usage()).unwrap_or_default();
-        let memory = parts.as_ref().map_or((0, 0, 0), |parts| parts.memory.usage());
+        let memory = self.shared.controls.memory().usage();
         let fresh = source.connected
-            && source.last_event.is_some_and(|last| last.elapsed() <= self.shared.fresh_within);
+            && source.last_event.is_some_and(|last| last.elapsed() <= fresh_within);
         let backlog =
             parts.is_some().then(|| base.map(|base| backlog(&usage, &applied, base))).flatten();
-        let (state, state_detail) = state(phase, detail, &source, &applied, &usage, backlog);
+        let (state, state_detail) =
+            state(phase, detail, tuning.paused, &source, &applied, &usage, backlog);
         let received = received(&parts, &source, &applied);
         ChannelView {
             channel_name: self.shared.name.clone(),
@@ -195,14 +279,29 @@ impl Watch {
             applied_transactions_total: earlier.transactions_total + applied.transactions_total,
             applied_groups_total: earlier.groups_total + applied.groups_total,
             applied_statements_total: earlier.statements_total + applied.statements_total,
-            connection: connection(&source, phase),
+            bottleneck: shown::bottleneck(cause, &applied),
+            applied_transactions_per_second: rates.map(|rates| rates.0),
+            received_transactions_per_second: rates.map(|rates| rates.1),
+            seconds_to_drain: shown::seconds_to_drain(backlog, rates),
+            settings: SettingsView {
+                paused: tuning.paused,
+                worker_count: tuning.worker_count,
+                event_memory_limit: memory.2,
+                throttle: tuning.throttle.map_or(0, |rate| rate.get()),
+            },
+            connection: shown::connection(&source, matches!(phase, Phase::Stopped | Phase::Failed)),
             relay: RelayView {
                 segments: usage.segments as u64,
                 bytes: usage.bytes,
                 syncs_total: usage.syncs_total,
                 waiting: usage.waiting,
             },
-            applier: applier(&applied, phase, &earlier),
+            applier: shown::applier(
+                &applied,
+                if phase == Phase::Running { "ON" } else { "OFF" },
+                &earlier,
+                parts.as_ref().map(|parts| &*parts.status),
+            ),
             event_memory: EventMemoryView {
                 held_bytes: memory.0,
                 peak_bytes: memory.1,
@@ -239,9 +338,19 @@ fn lag(phase: Phase, backlog: Option<(u64, u64)>, fresh: bool, applied: &Applied
     }
 }
 
+/// A snapshot with the totals at that moment.
+#[derive(Debug, Default)]
+struct Sampled {
+    now: Snapshot,
+    applied: u64,
+    received: u64,
+}
+
+#[allow(clippy::too_many_arguments, reason = "everything a state depends on")]
 fn state(
     phase: Phase,
     detail: String,
+    paused: bool,
     source: &SourceView,
     applied: &Applied,
     usage: &RelayUsage,
@@ -261,6 +370,14 @@ fn state(
             if !source.connected {
                 let why = source.last_error.clone().unwrap_or_else(|| "connecting".to_owned());
                 return (ChannelState::WaitingForSource, why);
+            }
+            if paused {
+                let (pending, _) = backlog.unwrap_or_default();
+                let text = match applied.sessions.len() {
+                    0 => format!("paused, {pending} transactions to go"),
+                    groups => format!("pausing, {groups} groups are being finished"),
+                };
+                return (ChannelState::Paused, text);
             }
             let text = match (&usage.waiting, backlog) {
                 (Some(waiting), _) => waiting.clone(),
@@ -282,72 +399,4 @@ fn received(parts: &Option<Parts>, source: &SourceView, applied: &Applied) -> St
         set.add(&last.gtid);
     }
     set.to_string()
-}
-
-fn connection(source: &SourceView, phase: Phase) -> ConnectionView {
-    let queued = source.last_queued.as_ref();
-    let service_state = match (phase, source.connected) {
-        (Phase::Stopped | Phase::Failed, _) => "OFF",
-        (_, true) => "ON",
-        (_, false) => "CONNECTING",
-    };
-    ConnectionView {
-        source: source.address.clone(),
-        source_uuid: source.source_uuid.clone(),
-        source_version: source.server_version.clone(),
-        service_state: service_state.to_owned(),
-        count_received_heartbeats: source.heartbeats_total,
-        last_heartbeat_timestamp: source.last_heartbeat.map(rfc3339_of),
-        last_error_message: source.last_error.clone(),
-        last_error_timestamp: source.last_error_at.map(rfc3339_of),
-        last_queued_transaction: queued.map(|h| h.gtid.to_string()),
-        last_queued_transaction_original_commit_timestamp: original(queued),
-        last_queued_transaction_immediate_commit_timestamp: immediate(queued),
-        queueing_transaction: source.queueing.as_ref().map(|h| h.gtid.to_string()),
-        received_events_total: source.events_total,
-        received_bytes_total: source.bytes_total,
-        received_transactions_total: source.transactions_total,
-        connects_total: source.connects_total,
-        checksum_failures_total: source.checksum_failures_total,
-    }
-}
-
-fn applier(applied: &Applied, phase: Phase, earlier: &Applied) -> ApplierView {
-    let last = applied.last_applied.as_ref();
-    let header = last.map(|group| &group.last);
-    let applying = applied.applying.as_ref();
-    ApplierView {
-        service_state: if phase == Phase::Running { "ON" } else { "OFF" }.to_owned(),
-        count_transactions_retries: earlier.retries_total + applied.retries_total,
-        lock_inversions_total: earlier.lock_inversions_total + applied.lock_inversions_total,
-        waiting_transactions: applied.waiting_transactions as u64,
-        waiting_groups: applied.waiting_groups as u64,
-        workers: applied.sessions.iter().map(worker).collect(),
-        applying_transaction: applying.map(|group| group.last.gtid.to_string()),
-        applying_transaction_start_apply_timestamp: applying.map(|g| rfc3339_of(g.started)),
-        last_applied_transaction: header.map(|h| h.gtid.to_string()),
-        last_applied_transaction_original_commit_timestamp: original(header),
-        last_applied_transaction_immediate_commit_timestamp: immediate(header),
-        last_applied_transaction_start_apply_timestamp: last.map(|g| rfc3339_of(g.started)),
-        last_applied_transaction_end_apply_timestamp: last.and_then(|g| g.ended).map(rfc3339_of),
-        target_error_message: applied.target_error.clone(),
-    }
-}
-
-fn worker(session: &SessionView) -> WorkerView {
-    WorkerView {
-        worker_id: session.worker,
-        thread_id: session.connection,
-        state: session.state.name().to_owned(),
-        seconds_in_state: session.since.elapsed().as_secs_f64(),
-        sequence: session.sequence.get(),
-    }
-}
-
-fn original(header: Option<&TransactionHeader>) -> Option<String> {
-    header.map(|h| rfc3339(h.original_commit_timestamp))
-}
-
-fn immediate(header: Option<&TransactionHeader>) -> Option<String> {
-    header.map(|h| rfc3339(h.immediate_commit_timestamp))
 }

@@ -5,7 +5,16 @@ use toml::{Table, Value};
 use super::ConfigError;
 
 const ROOT: &[&str] = &["daemon", "channel"];
-const DAEMON: &[&str] = &["state_dir", "admin_listen", "log_format", "log_filter", "stop_timeout"];
+const DAEMON: &[&str] = &[
+    "state_dir",
+    "admin_listen",
+    "admin_control",
+    "admin_token_file",
+    "admin_read_token_file",
+    "log_format",
+    "log_filter",
+    "stop_timeout",
+];
 const CHANNEL: &[&str] = &["name", "source", "relay", "target", "applier"];
 const SOURCE: &[&str] = &[
     "host",
@@ -52,6 +61,7 @@ const APPLIER: &[&str] = &[
     "executor",
     "exec_mode",
     "transaction_retries",
+    "throttle",
     "source_delay",
     "until",
     "replicate_do_db",

@@ -1,5 +1,7 @@
 //! The configuration file: its keys, their defaults, and what is wrong with them.
 
+mod admin;
+mod difference;
 mod keys;
 mod settings;
 mod units;
@@ -15,7 +17,9 @@ use csa_applier::StartFrom;
 use secrecy::SecretString;
 use serde::Deserialize;
 
-pub(crate) use settings::ChannelSettings;
+pub(crate) use admin::{Access, token};
+pub(crate) use difference::{channel_changes, daemon_changes};
+pub(crate) use settings::{ChannelSettings, Written, event_memory_limit, throttle, worker_count};
 pub(crate) use units::{Duration as DurationValue, Size};
 
 /// Bad input: one line that names the file and the key.
@@ -28,8 +32,11 @@ pub(crate) struct ConfigError(pub(crate) String);
 pub(crate) struct Config {
     pub(crate) daemon: DaemonConfig,
     pub(crate) channels: Vec<ChannelSettings>,
+    pub(crate) access: Access,
     /// For the log, once there is one.
     pub(crate) warnings: Vec<String>,
+    /// `[daemon]` as it stands in the file.
+    pub(crate) written: Written,
 }
 
 #[derive(Debug, Deserialize)]
@@ -46,6 +53,12 @@ struct File {
 pub(crate) struct DaemonConfig {
     pub(crate) state_dir: PathBuf,
     pub(crate) admin_listen: String,
+    /// Whether the admin port takes commands at all.
+    pub(crate) admin_control: bool,
+    /// Holds the bearer token that permits everything.
+    pub(crate) admin_token_file: Option<PathBuf>,
+    /// Holds one that permits to look.
+    pub(crate) admin_read_token_file: Option<PathBuf>,
     pub(crate) log_format: LogFormat,
     pub(crate) log_filter: String,
     /// How long a stop may take to finish what is running.
@@ -57,6 +70,9 @@ impl Default for DaemonConfig {
         Self {
             state_dir: "/var/lib/csa-daemon".into(),
             admin_listen: "127.0.0.1:9104".to_owned(),
+            admin_control: true,
+            admin_token_file: None,
+            admin_read_token_file: None,
             log_format: LogFormat::Text,
             log_filter: "info".to_owned(),
             stop_timeout: DurationValue(Duration::from_secs(10)),
@@ -187,6 +203,8 @@ pub(super) struct ApplierConfig {
     pub(super) executor: String,
     pub(super) exec_mode: String,
     pub(super) transaction_retries: u32,
+    /// Transactions per second; 0 for no limit.
+    pub(super) throttle: u32,
     pub(super) source_delay: DurationValue,
     pub(super) until: Option<toml::Table>,
     pub(super) replicate_do_db: Vec<String>,
@@ -210,6 +228,7 @@ impl Default for ApplierConfig {
             executor: "auto".to_owned(),
             exec_mode: "strict".to_owned(),
             transaction_retries: 10,
+            throttle: 0,
             source_delay: DurationValue(Duration::ZERO),
             until: None,
             replicate_do_db: Vec::new(),
@@ -233,6 +252,18 @@ fn loopback() -> String {
 
 const fn seconds<const N: u64>() -> DurationValue {
     DurationValue(Duration::from_secs(N))
+}
+
+impl DaemonConfig {
+    /// `[daemon]` alone, for those who only want to know where it listens.
+    pub(crate) fn load(path: &Path) -> Result<Self, ConfigError> {
+        let named = |text: String| ConfigError(format!("{}: {text}", path.display()));
+        let text = std::fs::read_to_string(path).map_err(|error| named(error.to_string()))?;
+        let mut table: toml::Table =
+            text.parse().map_err(|error: toml::de::Error| named(one_line(&error, &text)))?;
+        let daemon = table.remove("daemon").unwrap_or_else(|| toml::Table::new().into());
+        Self::deserialize(daemon).map_err(|error| named(error.message().to_owned()))
+    }
 }
 
 impl Config {
@@ -260,17 +291,22 @@ impl Config {
             return Err(ConfigError("no [[channel]] in it".to_owned()));
         }
         let mut warnings = Vec::new();
+        let access = admin::resolve(&file.daemon, &mut warnings)?;
         let mut channels: Vec<ChannelSettings> = Vec::new();
-        for channel in file.channel {
+        let written = |index: usize| table.get("channel")?.get(index)?.as_table().cloned();
+        for (index, channel) in file.channel.into_iter().enumerate() {
             let name = channel.name.clone();
-            let settings = settings::resolve(channel, &file.daemon, &mut warnings)
+            let written = Written(written(index).unwrap_or_default());
+            let settings = settings::resolve(channel, written, &file.daemon, &mut warnings)
                 .map_err(|error| ConfigError(format!("channel {name:?}: {}", error.0)))?;
             if channels.iter().any(|known| known.name == settings.name) {
                 return Err(ConfigError(format!("channel name {name:?} is used twice")));
             }
             channels.push(settings);
         }
-        Ok(Self { daemon: file.daemon, channels, warnings })
+        let daemon = table.get("daemon").and_then(toml::Value::as_table).cloned();
+        let written = Written(daemon.unwrap_or_default());
+        Ok(Self { daemon: file.daemon, channels, access, warnings, written })
     }
 }
 

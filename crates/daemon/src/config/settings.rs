@@ -1,5 +1,6 @@
 //! From the file's words to what the components take.
 
+use std::num::NonZeroU32;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -11,7 +12,7 @@ use csa_scheduler::GroupLimits;
 use secrecy::SecretString;
 
 use super::{
-    ApplierConfig, ChannelConfig, ConfigError, DaemonConfig, DurationValue, RelayConfig,
+    ApplierConfig, ChannelConfig, ConfigError, DaemonConfig, DurationValue, RelayConfig, Size,
     SourceConfig, TargetConfig, Tls, start_from, unsupported,
 };
 
@@ -31,7 +32,19 @@ pub(crate) struct ChannelSettings {
     pub(crate) limits: GroupLimits,
     pub(crate) worker_count: u16,
     pub(crate) event_memory_limit: u64,
+    pub(crate) throttle: Option<NonZeroU32>,
     pub(crate) start_from: StartFrom,
+    pub(crate) written: Written,
+}
+
+/// A section as it stands in the file; not shown, it may hold passwords.
+#[derive(Clone, Default)]
+pub(crate) struct Written(pub(crate) toml::Table);
+
+impl std::fmt::Debug for Written {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Written")
+    }
 }
 
 type Result<T> = std::result::Result<T, ConfigError>;
@@ -42,6 +55,7 @@ fn wrong<T>(text: impl Into<String>) -> Result<T> {
 
 pub(super) fn resolve(
     channel: ChannelConfig,
+    written: Written,
     daemon: &DaemonConfig,
     warnings: &mut Vec<String>,
 ) -> Result<ChannelSettings> {
@@ -53,19 +67,10 @@ pub(super) fn resolve(
     }
     unsupported::check_words(&channel.applier)?;
     unsupported::check(&channel.applier)?;
-    if !(1..=1024).contains(&channel.applier.worker_count) {
-        return wrong(format!(
-            "applier.worker_count: {} is not in 1..1024",
-            channel.applier.worker_count
-        ));
-    }
-    let mut event_memory_limit = channel.applier.event_memory_limit.0;
-    if event_memory_limit < EVENT_MEMORY_MIN {
-        warnings.push(format!(
-            "channel {name:?}: event_memory_limit raised to 64MiB, the packet limit"
-        ));
-        event_memory_limit = EVENT_MEMORY_MIN;
-    }
+    let worker_count = worker_count(u64::from(channel.applier.worker_count))
+        .map_err(|error| ConfigError(format!("applier.{}", error.0)))?;
+    let (event_memory_limit, raised) = event_memory_limit(channel.applier.event_memory_limit);
+    warnings.extend(raised.map(|raised| format!("channel {name:?}: {raised}")));
     let directory = daemon.state_dir.join(&name);
     Ok(ChannelSettings {
         source: source(channel.source)?,
@@ -84,11 +89,35 @@ pub(super) fn resolve(
         },
         target: target(channel.target, &channel.applier)?,
         limits: limits(&channel.applier),
-        worker_count: u16::try_from(channel.applier.worker_count).unwrap_or(u16::MAX),
+        worker_count,
         event_memory_limit,
+        throttle: throttle(channel.applier.throttle),
         start_from: start_from(&channel.applier.start_from)?,
+        written,
         name,
     })
+}
+
+/// Checks a number of workers.
+pub(crate) fn worker_count(count: u64) -> Result<u16> {
+    match u16::try_from(count) {
+        Ok(count @ 1..=1024) => Ok(count),
+        _ => wrong(format!("worker_count: {count} is not in 1..1024")),
+    }
+}
+
+/// Bytes, and a warning when they are not those asked for.
+pub(crate) fn event_memory_limit(wanted: Size) -> (u64, Option<String>) {
+    if wanted.0 >= EVENT_MEMORY_MIN {
+        return (wanted.0, None);
+    }
+    let raised = "event_memory_limit raised to 64MiB, the packet limit";
+    (EVENT_MEMORY_MIN, Some(raised.to_owned()))
+}
+
+/// Transactions per second; 0 is no limit.
+pub(crate) fn throttle(rate: u32) -> Option<NonZeroU32> {
+    NonZeroU32::new(rate)
 }
 
 fn source(config: SourceConfig) -> Result<SourceOptions> {
@@ -225,12 +254,7 @@ fn password(
 ) -> Result<SecretString> {
     match (literal, file, env) {
         (Some(password), None, None) => Ok(password),
-        (None, Some(path), None) => {
-            let text = std::fs::read_to_string(&path).map_err(|error| {
-                ConfigError(format!("{side}.password_file: {}: {error}", path.display()))
-            })?;
-            Ok(text.strip_suffix('\n').unwrap_or(&text).into())
-        }
+        (None, Some(path), None) => secret(&format!("{side}.password_file"), &path),
         (None, None, Some(name)) => std::env::var(&name).map(Into::into).map_err(|_| {
             ConfigError(format!("{side}.password_env: the environment has no {name}"))
         }),
@@ -239,6 +263,13 @@ fn password(
         }
         _ => wrong(format!("{side}: one of password_file, password_env and password, not several")),
     }
+}
+
+/// The contents of a file, without the end of its line.
+pub(super) fn secret(key: &str, path: &Path) -> Result<SecretString> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| ConfigError(format!("{key}: {}: {error}", path.display())))?;
+    Ok(text.strip_suffix('\n').unwrap_or(&text).into())
 }
 
 /// Whether a file states a password itself.

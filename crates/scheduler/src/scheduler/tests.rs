@@ -140,6 +140,24 @@ fn a_transaction_that_is_alone_leaves_at_once() {
     assert!(scheduler.is_idle());
 }
 
+#[test]
+fn no_more_transactions_are_begun_than_are_allowed() {
+    let format = Arc::new(format_description());
+    let mut scheduler = Scheduler::new(GroupLimits::default(), 4, Sequence::new(0), GtidSet::new());
+    for gno in 1..=10 {
+        scheduler.admit(admit(relayed(gno, &format, &rows(5))).expect("known"));
+    }
+    scheduler.allow(0);
+    assert!(scheduler.next_group().is_none());
+    scheduler.allow(3);
+    let group = scheduler.next_group().expect("a group");
+    assert_eq!((group.transactions.len(), scheduler.allowance()), (3, 0));
+    assert!(scheduler.next_group().is_none());
+    scheduler.allow(usize::MAX);
+    scheduler.committed(&group);
+    assert_eq!(scheduler.next_group().expect("the rest").transactions.len(), 7);
+}
+
 proptest! {
     /// Groups, joined, are the admitted transactions in order; barriers are alone; limits hold.
     #[test]

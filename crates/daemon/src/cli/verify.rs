@@ -1,57 +1,13 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
+use clap::Args;
 use csa_daemon::verify::{TableName, VerifyOptions};
 
 use crate::config::DurationValue;
 
-/// An external replica of MySQL: receives a source's change stream and applies it to a target.
-#[derive(Debug, Parser)]
-#[command(version, max_term_width = 100)]
-pub(crate) struct Cli {
-    /// Configuration file.
-    #[arg(
-        long,
-        short,
-        global = true,
-        env = "CSA_DAEMON_CONFIG",
-        default_value = "/etc/csa-daemon/csa-daemon.toml"
-    )]
-    pub(crate) config: PathBuf,
-    #[command(subcommand)]
-    pub(crate) command: Command,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum Command {
-    /// Replicate until stopped.
-    Run,
-    /// Check the configuration file, and on request both servers of every channel.
-    Check {
-        /// Log in to sources and targets and check what a first start needs; writes nothing.
-        #[arg(long)]
-        connect: bool,
-    },
-    /// Show what the running daemon does.
-    Status {
-        /// Print the JSON of /status.
-        #[arg(long)]
-        json: bool,
-        /// Repeat every so many seconds.
-        #[arg(long, value_name = "SECONDS")]
-        watch: Option<u64>,
-    },
-    /// Compare source and target while both are in use: exit code 0 equal, 1 different, 2 not
-    /// everything could be compared.
-    Verify(VerifyArguments),
-}
-
 #[derive(Debug, Args)]
 pub(crate) struct VerifyArguments {
-    /// Only this channel; otherwise all, one after the other.
-    #[arg(long, value_name = "NAME")]
-    pub(crate) channel: Option<String>,
     /// Only this schema of the source; can be given several times.
     #[arg(long, value_name = "SCHEMA")]
     pub(crate) schema: Vec<String>,

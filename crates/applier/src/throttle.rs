@@ -1,0 +1,96 @@
+//! At most so many transactions per second.
+
+use std::num::NonZeroU32;
+use std::time::{Duration, Instant};
+
+/// Not looked at more often: what comes together commits together.
+const TICK: Duration = Duration::from_millis(50);
+/// Seconds of a rate that may be saved up while nothing is there to apply.
+const SAVED: f64 = 0.25;
+
+/// Transactions earned by time and spent by being begun.
+#[derive(Debug)]
+pub(crate) struct Throttle {
+    rate: Option<NonZeroU32>,
+    credit: f64,
+    counted: Instant,
+}
+
+impl Throttle {
+    pub(crate) fn new(rate: Option<NonZeroU32>, now: Instant) -> Self {
+        Self { rate, credit: 0.0, counted: now }
+    }
+
+    /// Changes the rate; nothing saved is carried over.
+    pub(crate) fn set(&mut self, rate: Option<NonZeroU32>, now: Instant) {
+        if self.rate != rate {
+            *self = Self::new(rate, now);
+        }
+    }
+
+    /// Transactions that may begin now.
+    pub(crate) fn allowance(&mut self, now: Instant) -> usize {
+        let Some(rate) = self.rate else { return usize::MAX };
+        let rate = f64::from(rate.get());
+        let earned = now.saturating_duration_since(self.counted).as_secs_f64() * rate;
+        self.credit = (self.credit + earned).min((rate * SAVED).max(1.0));
+        self.counted = now;
+        self.credit as usize
+    }
+
+    pub(crate) fn spend(&mut self, transactions: usize) {
+        if self.rate.is_some() {
+            self.credit -= transactions as f64;
+        }
+    }
+
+    /// When to ask again; `None` while nothing is held back.
+    pub(crate) fn next(&self) -> Option<Instant> {
+        let rate = f64::from(self.rate?.get());
+        if self.credit >= 1.0 {
+            return None;
+        }
+        let wait = Duration::from_secs_f64((1.0 - self.credit) / rate);
+        Some(self.counted + wait.max(TICK))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Transactions begun in so many seconds by one who takes all he may, whenever he may.
+    fn begun(throttle: &mut Throttle, mut now: Instant, seconds: u64) -> usize {
+        let end = now + Duration::from_secs(seconds);
+        let mut begun = 0;
+        while now < end {
+            let allowed = throttle.allowance(now);
+            throttle.spend(allowed);
+            begun += allowed;
+            now = throttle.next().expect("held back");
+        }
+        begun
+    }
+
+    #[test]
+    fn a_rate_is_kept_to_and_used_up() {
+        let now = Instant::now();
+        for rate in [1, 7, 50, 100_000] {
+            let mut throttle = Throttle::new(NonZeroU32::new(rate), now);
+            let wanted = 10 * rate as usize;
+            let begun = begun(&mut throttle, now, 10);
+            assert!(begun <= wanted && begun + wanted / 50 + 1 >= wanted, "{begun} of {wanted}");
+        }
+    }
+
+    #[test]
+    fn little_is_saved_up_and_nothing_is_held_back_without_a_rate() {
+        let now = Instant::now();
+        let mut throttle = Throttle::new(NonZeroU32::new(100), now);
+        assert_eq!(throttle.allowance(now + Duration::from_secs(60)), 25);
+        assert_eq!(throttle.next(), None);
+        throttle.set(None, now);
+        assert_eq!(throttle.allowance(now), usize::MAX);
+        assert_eq!(throttle.next(), None);
+    }
+}

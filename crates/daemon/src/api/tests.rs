@@ -1,0 +1,29 @@
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use super::*;
+
+/// docs/openapi.json and the routes are the same set; what they answer is compared against a running
+/// daemon in the end-to-end tests.
+#[test]
+fn every_route_is_described_and_every_description_is_a_route() {
+    let document: Value = serde_json::from_str(OPENAPI).expect("JSON");
+    let mut described = BTreeSet::new();
+    for (path, methods) in document["paths"].as_object().expect("paths") {
+        for (method, operation) in methods.as_object().expect("methods") {
+            let asked = operation.get("security").is_none();
+            let control = asked && operation["responses"].get("403").is_some();
+            described.insert((method.clone(), path.clone(), asked, control));
+        }
+    }
+    let routes: BTreeSet<_> = routes()
+        .into_iter()
+        .map(|(method, path, needs, _)| {
+            // Row values need more than the list they are in.
+            let control = needs == Needs::Control || path.ends_with("/relay/transactions");
+            (method.to_owned(), path.to_owned(), needs != Needs::Nothing, control)
+        })
+        .collect();
+    assert_eq!(routes, described);
+}

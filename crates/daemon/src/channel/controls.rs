@@ -1,0 +1,53 @@
+use std::num::NonZeroU32;
+
+use csa_applier::Tuning;
+use csa_scheduler::EventMemory;
+use tokio::sync::watch;
+
+use crate::config::ChannelSettings;
+
+/// What can be changed while a channel runs. Holds until it is changed again or the daemon ends,
+/// whatever becomes of the channel in between.
+#[derive(Debug, Clone)]
+pub(crate) struct Controls {
+    tuning: watch::Sender<Tuning>,
+    memory: EventMemory,
+}
+
+impl Controls {
+    pub(super) fn new(settings: &ChannelSettings) -> Self {
+        let tuning = Tuning {
+            worker_count: settings.worker_count,
+            paused: false,
+            throttle: settings.throttle,
+        };
+        Self {
+            tuning: watch::Sender::new(tuning),
+            memory: EventMemory::new(settings.event_memory_limit),
+        }
+    }
+
+    pub(crate) fn tuning(&self) -> Tuning {
+        *self.tuning.borrow()
+    }
+
+    pub(super) fn subscribe(&self) -> watch::Receiver<Tuning> {
+        self.tuning.subscribe()
+    }
+
+    pub(crate) fn memory(&self) -> &EventMemory {
+        &self.memory
+    }
+
+    pub(crate) fn set_worker_count(&self, count: u16) {
+        self.tuning.send_modify(|tuning| tuning.worker_count = count);
+    }
+
+    pub(crate) fn set_throttle(&self, rate: Option<NonZeroU32>) {
+        self.tuning.send_modify(|tuning| tuning.throttle = rate);
+    }
+
+    pub(crate) fn set_paused(&self, paused: bool) {
+        self.tuning.send_modify(|tuning| tuning.paused = paused);
+    }
+}

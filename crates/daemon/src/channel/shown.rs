@@ -1,0 +1,156 @@
+//! Parts of the view of a channel.
+
+use csa_applier::{ApplierStatus, ApplierView as Applied, HeldBack, SessionView};
+use csa_provider::{SourceView, TransactionHeader};
+
+use super::bottleneck::Cause;
+use crate::clock::{rfc3339, rfc3339_of};
+use crate::view::{
+    ApplierView, BottleneckView, ConnectionView, DependencyView, StatementView, WorkerView,
+};
+
+/// Tables named in a view.
+const TABLES_SHOWN: usize = 10;
+
+/// `over`: the channel has stopped.
+pub(super) fn connection(source: &SourceView, over: bool) -> ConnectionView {
+    let queued = source.last_queued.as_ref();
+    let service_state = match (over, source.connected) {
+        (true, _) => "OFF",
+        (false, true) => "ON",
+        (false, false) => "CONNECTING",
+    };
+    ConnectionView {
+        source: source.address.clone(),
+        source_uuid: source.source_uuid.clone(),
+        source_version: source.server_version.clone(),
+        service_state: service_state.to_owned(),
+        count_received_heartbeats: source.heartbeats_total,
+        last_heartbeat_timestamp: source.last_heartbeat.map(rfc3339_of),
+        last_error_message: source.last_error.clone(),
+        last_error_timestamp: source.last_error_at.map(rfc3339_of),
+        last_queued_transaction: queued.map(|h| h.gtid.to_string()),
+        last_queued_transaction_original_commit_timestamp: original(queued),
+        last_queued_transaction_immediate_commit_timestamp: immediate(queued),
+        queueing_transaction: source.queueing.as_ref().map(|h| h.gtid.to_string()),
+        queueing_transaction_bytes: source.queueing.as_ref().map(|h| h.transaction_length),
+        queueing_transaction_received_bytes: source
+            .queueing
+            .as_ref()
+            .map(|_| source.queueing_bytes),
+        arrival_delay_seconds: source.arrival_delay.map(|delay| delay.as_secs_f64()),
+        received_events_total: source.events_total,
+        received_bytes_total: source.bytes_total,
+        received_transactions_total: source.transactions_total,
+        connects_total: source.connects_total,
+        checksum_failures_total: source.checksum_failures_total,
+    }
+}
+
+pub(super) fn applier(
+    applied: &Applied,
+    service_state: &str,
+    earlier: &Applied,
+    status: Option<&ApplierStatus>,
+) -> ApplierView {
+    let last = applied.last_applied.as_ref();
+    let header = last.map(|group| &group.last);
+    let applying = applied.applying.as_ref();
+    ApplierView {
+        service_state: service_state.to_owned(),
+        count_transactions_retries: earlier.retries_total + applied.retries_total,
+        lock_inversions_total: earlier.lock_inversions_total + applied.lock_inversions_total,
+        waiting_transactions: applied.waiting_transactions as u64,
+        waiting_groups: applied.waiting_groups as u64,
+        workers: applied.sessions.iter().map(|session| worker(session, status)).collect(),
+        lock_holders: applied.lock_holders.clone(),
+        dependencies: applied.held_back.iter().take(TABLES_SHOWN).map(dependency).collect(),
+        statement: applied.statement.as_ref().map(statement),
+        applying_transaction: applying.map(|group| group.last.gtid.to_string()),
+        applying_transaction_start_apply_timestamp: applying.map(|g| rfc3339_of(g.started)),
+        last_applied_transaction: header.map(|h| h.gtid.to_string()),
+        last_applied_transaction_original_commit_timestamp: original(header),
+        last_applied_transaction_immediate_commit_timestamp: immediate(header),
+        last_applied_transaction_start_apply_timestamp: last.map(|g| rfc3339_of(g.started)),
+        last_applied_transaction_end_apply_timestamp: last.and_then(|g| g.ended).map(rfc3339_of),
+        target_error_message: applied.target_error.clone(),
+    }
+}
+
+fn worker(session: &SessionView, status: Option<&ApplierStatus>) -> WorkerView {
+    let group = status.and_then(|status| status.group(session.sequence));
+    WorkerView {
+        worker_id: session.worker,
+        thread_id: session.connection,
+        state: session.state.name().to_owned(),
+        seconds_in_state: session.since.elapsed().as_secs_f64(),
+        sequence: session.sequence.get(),
+        transactions: group.as_ref().map_or(0, |group| group.transactions as u64),
+        applying_transaction: group.map(|group| group.last.gtid.to_string()),
+        applied_bytes: session.done_bytes,
+        applying_bytes: session.total_bytes,
+    }
+}
+
+fn dependency(held: &HeldBack) -> DependencyView {
+    DependencyView { table: held.table.clone(), groups: held.groups, rows: held.rows }
+}
+
+fn statement(statement: &csa_applier::StatementView) -> StatementView {
+    StatementView {
+        transaction: statement.gtid.clone(),
+        statement: statement.statement.clone(),
+        seconds: statement.since.elapsed().as_secs_f64(),
+        work_completed: statement.work_completed,
+        work_estimated: statement.work_estimated,
+    }
+}
+
+/// In words, with what is known about it now.
+pub(super) fn bottleneck(cause: Option<(Cause, f64)>, applied: &Applied) -> BottleneckView {
+    let (cause, share) = cause.unwrap_or((Cause::None, 1.0));
+    let tables = || {
+        let names = applied.held_back.iter().take(3).map(|held| held.table.as_str());
+        let names: Vec<&str> = names.collect();
+        if names.is_empty() { "no table".to_owned() } else { names.join(", ") }
+    };
+    let detail = match cause {
+        Cause::None => "not running".to_owned(),
+        Cause::Paused => "paused on request".to_owned(),
+        Cause::Throttle => "held to the throttle".to_owned(),
+        Cause::Source => "nothing more has come from the source".to_owned(),
+        Cause::Network => "transactions arrive late, or the source can't be reached".to_owned(),
+        Cause::Relay => "reading the relay store, or waiting for room in it".to_owned(),
+        Cause::Dependency => format!("rows wait for earlier groups, most in {}", tables()),
+        Cause::CommitTurn => "groups wait for an earlier one to commit".to_owned(),
+        Cause::Locks => {
+            format!("a lock on the target, held by connection {:?}", applied.lock_holders)
+        }
+        Cause::Memory => "event_memory_limit is reached".to_owned(),
+        Cause::Applier => "row changes are being merged".to_owned(),
+        Cause::Target => "the target is executing".to_owned(),
+    };
+    BottleneckView { cause: cause.name().to_owned(), detail, share }
+}
+
+/// At the rates of the last seconds; `None` while the backlog does not shrink.
+pub(super) fn seconds_to_drain(
+    backlog: Option<(u64, u64)>,
+    rates: Option<(f64, f64)>,
+) -> Option<f64> {
+    match (backlog?.0, rates) {
+        (0, _) => Some(0.0),
+        (pending, Some((applied, received))) if applied > received => {
+            Some(pending as f64 / (applied - received))
+        }
+        _ => None,
+    }
+}
+
+fn original(header: Option<&TransactionHeader>) -> Option<String> {
+    header.map(|h| rfc3339(h.original_commit_timestamp))
+}
+
+fn immediate(header: Option<&TransactionHeader>) -> Option<String> {
+    header.map(|h| rfc3339(h.immediate_commit_timestamp))
+}

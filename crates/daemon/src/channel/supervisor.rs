@@ -1,0 +1,338 @@
+//! Starts, stops and starts again: a channel's lives, one after the other.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use csa_applier::ControlSession;
+use csa_provider::{Gtid, GtidSet};
+use parking_lot::Mutex;
+use tokio::sync::Mutex as AsyncMutex;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info};
+
+use super::watch::Watch;
+use super::{Channel, ChannelError, Controls, Findings};
+use crate::config::ChannelSettings;
+use crate::view::ChannelView;
+
+/// How often a wait for the target's progress looks.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// A channel as an operator handles it.
+#[derive(Debug)]
+pub(crate) struct Supervisor {
+    name: String,
+    watch: Watch,
+    controls: Controls,
+    /// What the next start takes, and what the last took.
+    settings: Mutex<Arc<ChannelSettings>>,
+    started_with: Mutex<Arc<ChannelSettings>>,
+    state: AsyncMutex<State>,
+    /// Of the process: finish what runs; give up what runs.
+    stop: CancellationToken,
+    kill: CancellationToken,
+}
+
+#[derive(Debug)]
+struct State {
+    life: Option<Life>,
+    /// How the last life ended.
+    outcome: Result<(), String>,
+}
+
+/// A channel that was started.
+#[derive(Debug)]
+struct Life {
+    stop: CancellationToken,
+    kill: CancellationToken,
+    task: JoinHandle<Result<(), String>>,
+}
+
+/// Why a command was not carried out; nothing was changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    pub(crate) error: String,
+    pub(crate) fix: String,
+    /// The target, not the channel's state, is in the way.
+    pub(crate) by_target: bool,
+}
+
+impl Refusal {
+    fn state(error: impl Into<String>, fix: impl Into<String>) -> Self {
+        Self { error: error.into(), fix: fix.into(), by_target: false }
+    }
+}
+
+type Done<T> = Result<T, Refusal>;
+
+impl Supervisor {
+    pub(crate) fn new(
+        settings: ChannelSettings,
+        stop: CancellationToken,
+        kill: CancellationToken,
+    ) -> Self {
+        let controls = Controls::new(&settings);
+        let settings = Arc::new(settings);
+        Self {
+            name: settings.name.clone(),
+            watch: Watch::new(&settings, controls.clone()),
+            controls,
+            started_with: Mutex::new(Arc::clone(&settings)),
+            settings: Mutex::new(settings),
+            state: AsyncMutex::new(State { life: None, outcome: Ok(()) }),
+            stop,
+            kill,
+        }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn view(&self) -> ChannelView {
+        self.watch.view()
+    }
+
+    /// Looks at what keeps the channel busy; to be called a few times a second.
+    pub(crate) fn sample(&self) {
+        self.watch.sample();
+    }
+
+    pub(crate) fn controls(&self) -> &Controls {
+        &self.controls
+    }
+
+    /// What the next start takes.
+    pub(crate) fn settings(&self) -> Arc<ChannelSettings> {
+        Arc::clone(&self.settings.lock())
+    }
+
+    /// What the channel runs with.
+    pub(crate) fn started_with(&self) -> Arc<ChannelSettings> {
+        Arc::clone(&self.started_with.lock())
+    }
+
+    pub(crate) fn set_settings(&self, settings: ChannelSettings) {
+        *self.settings.lock() = Arc::new(settings);
+    }
+
+    /// Checks both servers; writes nothing.
+    ///
+    /// # Errors
+    /// One line that names what has to be changed.
+    pub(crate) async fn preflight(&self) -> Result<Findings, String> {
+        self.channel().preflight().await
+    }
+
+    fn channel(&self) -> Channel {
+        Channel {
+            settings: self.settings(),
+            watch: self.watch.clone(),
+            controls: self.controls.clone(),
+        }
+    }
+
+    /// Starts the channel if it does not run.
+    pub(crate) async fn start(&self) {
+        let mut state = self.state.lock().await;
+        if !state.is_alive() {
+            self.begin(&mut state);
+        }
+    }
+
+    fn begin(&self, state: &mut State) {
+        let channel = self.channel();
+        *self.started_with.lock() = Arc::clone(&channel.settings);
+        let (stop, kill) = (self.stop.child_token(), self.kill.child_token());
+        let watch = self.watch.clone();
+        watch.starting(&channel.settings);
+        let name = self.name.clone();
+        let (stopping, killing) = (stop.clone(), kill.clone());
+        let task = tokio::spawn(async move {
+            let run = tokio::spawn(async move { channel.run(stopping, killing).await });
+            let outcome = run.await.unwrap_or_else(|panic| {
+                let broke = ChannelError::State(format!("a part of it broke: {panic}"));
+                watch.failed(&broke);
+                Err(broke)
+            });
+            if let Err(error) = &outcome {
+                error!(channel = %name, %error, "channel stopped");
+            }
+            outcome.map_err(|error| format!("channel {name:?}: {error}"))
+        });
+        state.life = Some(Life { stop, kill, task });
+    }
+
+    /// Finishes what runs, within `patience`; gives up the rest. Whether all was finished.
+    ///
+    /// # Errors
+    /// The channel does not run.
+    pub(crate) async fn stop(&self, patience: Duration) -> Done<bool> {
+        let mut state = self.state.lock().await;
+        if !state.is_alive() {
+            return Err(self.not_running("restart it when it is to go on"));
+        }
+        Ok(self.end(&mut state, patience).await)
+    }
+
+    /// Stops the channel if it runs, and starts it.
+    ///
+    /// # Errors
+    /// The daemon is stopping.
+    pub(crate) async fn restart(&self, patience: Duration) -> Done<bool> {
+        let mut state = self.state.lock().await;
+        self.check_daemon()?;
+        let drained = !state.is_alive() || self.end(&mut state, patience).await;
+        self.begin(&mut state);
+        Ok(drained)
+    }
+
+    async fn end(&self, state: &mut State, patience: Duration) -> bool {
+        let Some(mut life) = state.life.take() else { return true };
+        info!(channel = %self.name, ?patience, "stopping: finishing what is running");
+        life.stop.cancel();
+        let finished = tokio::time::timeout(patience, &mut life.task).await;
+        let drained = finished.is_ok();
+        let ended = match finished {
+            Ok(ended) => ended,
+            Err(_) => {
+                life.kill.cancel();
+                life.task.await
+            }
+        };
+        state.outcome = ended.unwrap_or_else(|panic| Err(panic.to_string()));
+        drained
+    }
+
+    /// Has the applier begin nothing new, or go on.
+    ///
+    /// # Errors
+    /// The channel does not run.
+    pub(crate) async fn set_paused(&self, paused: bool) -> Done<()> {
+        let state = self.state.lock().await;
+        if !state.is_alive() {
+            return Err(self.not_running("restart it first"));
+        }
+        self.controls.set_paused(paused);
+        info!(channel = %self.name, paused, "pause changes");
+        Ok(())
+    }
+
+    /// Waits until no group runs, or `patience` is over; whether none does.
+    pub(crate) async fn wait_at_rest(&self, patience: Duration) -> bool {
+        let rest = async {
+            while !self.watch.is_at_rest() {
+                tokio::time::sleep(LOOK).await;
+            }
+        };
+        tokio::time::timeout(patience, rest).await.is_ok()
+    }
+
+    /// Records the transaction at which the channel stopped as executed, and starts the channel.
+    ///
+    /// # Errors
+    /// The channel runs, or stopped elsewhere, or the target refuses.
+    pub(crate) async fn skip(&self, gtid: &Gtid, by: &str) -> Done<()> {
+        let mut state = self.state.lock().await;
+        self.check_daemon()?;
+        if state.is_alive() {
+            return Err(Refusal::state(
+                format!(
+                    "channel {} runs; only a transaction that stopped it can be skipped",
+                    self.name
+                ),
+                "wait until it stops at a transaction, and skip that one",
+            ));
+        }
+        let stopped_at = self.watch.stopped_at();
+        if stopped_at.as_ref() != Some(gtid) {
+            let (at, fix) = match stopped_at {
+                Some(at) => (format!("stopped at {at}, not at {gtid}"), format!("skip {at}")),
+                None => (
+                    "did not stop at a transaction".to_owned(),
+                    "see last_error in its status for what has to be changed".to_owned(),
+                ),
+            };
+            return Err(Refusal::state(format!("channel {} {at}", self.name), fix));
+        }
+        let settings = self.settings();
+        self.record_skip(&settings, gtid, by).await.map_err(|error| Refusal {
+            error: format!("channel {}: skipping {gtid}: {error}", self.name),
+            fix: "nothing was skipped; try again when the target permits it".to_owned(),
+            by_target: true,
+        })?;
+        self.begin(&mut state);
+        Ok(())
+    }
+
+    async fn record_skip(
+        &self,
+        settings: &ChannelSettings,
+        gtid: &Gtid,
+        by: &str,
+    ) -> csa_applier::Result<()> {
+        let workers = self.controls.tuning().worker_count;
+        let mut control = ControlSession::open(
+            &settings.target,
+            &settings.name,
+            workers,
+            &settings.start_from,
+            None,
+        )
+        .await?;
+        let skipped = control.skip(&settings.target, gtid, by).await;
+        control.close().await;
+        if !skipped? {
+            info!(channel = %self.name, %gtid, "was executed already");
+        }
+        Ok(())
+    }
+
+    /// Waits until everything in `set` is committed on the target; what is missing when `timeout` is
+    /// over. Goes on waiting while the channel is stopped, as the server's
+    /// `WAIT_FOR_EXECUTED_GTID_SET` does.
+    pub(crate) async fn wait_for(&self, set: &GtidSet, timeout: Option<Duration>) -> GtidSet {
+        let executed = async {
+            while !self.watch.has_executed(set) {
+                tokio::time::sleep(LOOK).await;
+            }
+        };
+        match timeout {
+            None => executed.await,
+            Some(timeout) => {
+                if tokio::time::timeout(timeout, executed).await.is_err() {
+                    return set.difference(&self.watch.executed());
+                }
+            }
+        }
+        GtidSet::new()
+    }
+
+    /// Waits for the end of the channel, which the process's `stop` and `kill` bring about.
+    pub(crate) async fn finish(&self) -> Result<(), String> {
+        let mut state = self.state.lock().await;
+        match state.life.take() {
+            Some(life) => life.task.await.unwrap_or_else(|panic| Err(panic.to_string())),
+            None => std::mem::replace(&mut state.outcome, Ok(())),
+        }
+    }
+
+    fn check_daemon(&self) -> Done<()> {
+        match self.stop.is_cancelled() {
+            true => Err(Refusal::state("the daemon is stopping", "start it again")),
+            false => Ok(()),
+        }
+    }
+
+    fn not_running(&self, fix: &str) -> Refusal {
+        let view = self.watch.view();
+        Refusal::state(format!("channel {} is {}", self.name, view.state.name()), fix)
+    }
+}
+
+impl State {
+    fn is_alive(&self) -> bool {
+        self.life.as_ref().is_some_and(|life| !life.task.is_finished())
+    }
+}

@@ -1,0 +1,136 @@
+//! Commands to the running daemon: one line each, and an exit code.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use super::client::Client;
+use super::{Admin, Control, Failure, Stop, relay, status};
+use crate::view::{ChangedView, CommandView, PendingView, ReloadView, WaitView};
+
+/// The longest wait of one request.
+const WAIT: Duration = Duration::from_secs(600);
+
+/// Does what was asked for.
+pub(crate) fn execute(config: &Path, admin: &Admin, command: Control) -> Result<(), Failure> {
+    let client = Client::new(config, admin)?;
+    match command {
+        Control::Status { json, vertical, watch } => {
+            status::show(&client, &status::Form { json, vertical, watch })
+        }
+        Control::Pause => {
+            let done = channel(&client, "pause", &json!({}))?;
+            finished(&done, "groups still run; they are being finished")
+        }
+        Control::Resume => channel(&client, "resume", &json!({})).map(drop),
+        Control::Stop(how) => {
+            let done = channel(&client, "stop", &request(how))?;
+            given_up(&done, how)
+        }
+        Control::Restart(how) => {
+            let done = channel(&client, "restart", &request(how))?;
+            given_up(&done, how)
+        }
+        Control::Set { setting, value } => set(&client, &setting, &value),
+        Control::Skip { gtid } => {
+            channel(&client, "skip", &json!({ "gtid": gtid }))?;
+            println!("skipped {gtid}; it is recorded in csa.audit on the target");
+            Ok(())
+        }
+        Control::Wait { gtid_set, timeout } => wait(&client, &gtid_set, timeout),
+        Control::Relay { command } => relay::look(&client, &command),
+        Control::Reload => reload(&client),
+    }
+}
+
+fn request(Stop { now, timeout }: Stop) -> serde_json::Value {
+    json!({ "now": now, "timeout_seconds": timeout })
+}
+
+/// A command to a channel; says how it is then.
+fn channel(
+    client: &Client,
+    command: &str,
+    body: &serde_json::Value,
+) -> Result<CommandView, Failure> {
+    let path = format!("/channels/{}/{command}", client.channel()?);
+    let done: CommandView = client.post(&path, body)?;
+    println!("channel {} is {}: {}", done.channel_name, done.state.name(), done.state_detail);
+    Ok(done)
+}
+
+fn finished(done: &CommandView, otherwise: &str) -> Result<(), Failure> {
+    match done.drained {
+        true => Ok(()),
+        false => Err(Failure::Runtime(format!("channel {}: {otherwise}", done.channel_name))),
+    }
+}
+
+fn given_up(done: &CommandView, how: Stop) -> Result<(), Failure> {
+    if how.now {
+        return Ok(());
+    }
+    finished(done, "what ran was not finished in time and was given up; it is applied again")
+}
+
+fn set(client: &Client, setting: &str, value: &str) -> Result<(), Failure> {
+    let path = match setting {
+        "log_filter" => "/log_filter".to_owned(),
+        "worker_count" | "event_memory_limit" | "throttle" => {
+            format!("/channels/{}/{setting}", client.channel()?)
+        }
+        other => {
+            return Err(Failure::Input(format!(
+                "{other} can't be changed while the daemon runs; worker_count, \
+                 event_memory_limit, throttle and log_filter can"
+            )));
+        }
+    };
+    let ChangedView { setting, from, to, .. } = client.put(&path, value)?;
+    println!("{setting}: {from} -> {to}");
+    Ok(())
+}
+
+/// As `WAIT_FOR_EXECUTED_GTID_SET`
+/// (<https://dev.mysql.com/doc/refman/en/gtid-functions.html>).
+fn wait(client: &Client, gtid_set: &str, timeout: Option<f64>) -> Result<(), Failure> {
+    let timeout = timeout.map(Duration::try_from_secs_f64).transpose();
+    let timeout = timeout.map_err(|error| Failure::Input(format!("--timeout: {error}")))?;
+    let until = timeout.map(|timeout| Instant::now() + timeout);
+    let channel = client.channel()?;
+    let set: String = form_urlencoded::byte_serialize(gtid_set.as_bytes()).collect();
+    loop {
+        let left = until.map_or(WAIT, |until| until.saturating_duration_since(Instant::now()));
+        let seconds = left.min(WAIT).as_secs_f64();
+        let path = format!("/channels/{channel}/wait?gtid_set={set}&timeout_seconds={seconds}");
+        let WaitView { applied, missing, state, state_detail, .. } = client.get(&path)?;
+        if applied {
+            println!("applied");
+            return Ok(());
+        }
+        if until.is_some_and(|until| Instant::now() >= until) {
+            return Err(Failure::Runtime(format!(
+                "not applied in time: {missing}; channel {channel} is {}: {state_detail}",
+                state.name()
+            )));
+        }
+    }
+}
+
+fn reload(client: &Client) -> Result<(), Failure> {
+    let ReloadView { changed, pending } = client.post("/reload", &json!({}))?;
+    let of = |channel: Option<&str>| {
+        channel.map_or_else(|| "daemon.".to_owned(), |name| format!("channel {name:?}: "))
+    };
+    for ChangedView { channel_name, setting, from, to } in &changed {
+        println!("{}{setting}: {from} -> {to}", of(channel_name.as_deref()));
+    }
+    for PendingView { channel_name, setting, needs } in &pending {
+        println!("{}{setting} has changed and needs a {needs}", of(channel_name.as_deref()));
+    }
+    if changed.is_empty() && pending.is_empty() {
+        println!("nothing has changed");
+    }
+    Ok(())
+}

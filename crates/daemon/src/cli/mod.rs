@@ -1,0 +1,168 @@
+//! The command line.
+
+mod client;
+mod commands;
+mod relay;
+mod status;
+mod verify;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+
+pub(crate) use commands::execute;
+pub(crate) use verify::VerifyArguments;
+
+/// An external replica of MySQL: receives a source's change stream and applies it to a target.
+#[derive(Debug, Parser)]
+#[command(version, max_term_width = 100)]
+pub(crate) struct Cli {
+    /// Configuration file.
+    #[arg(
+        long,
+        short,
+        global = true,
+        env = "CSA_DAEMON_CONFIG",
+        default_value = "/etc/csa-daemon/csa-daemon.toml"
+    )]
+    pub(crate) config: PathBuf,
+    #[command(flatten)]
+    pub(crate) admin: Admin,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// Where the running daemon is.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Admin {
+    /// Admin address of the running daemon; the configuration's `admin_listen` without it.
+    #[arg(long, global = true, value_name = "ADDRESS")]
+    pub(crate) admin: Option<String>,
+    /// File with the token the daemon asks for; the configuration's `admin_token_file` without it.
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
+    /// Channel that is meant; may be left out when there is only one.
+    #[arg(long, global = true, value_name = "NAME")]
+    pub(crate) channel: Option<String>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Replicate until stopped.
+    Run,
+    /// Check the configuration file, and on request both servers of every channel.
+    Check {
+        /// Log in to sources and targets and check what a first start needs; writes nothing.
+        #[arg(long)]
+        connect: bool,
+    },
+    /// Compare source and target while both are in use, one channel or all of them: exit code 0 equal,
+    /// 1 different, 2 not everything could be compared.
+    Verify(VerifyArguments),
+    #[command(flatten)]
+    Control(Control),
+}
+
+/// What is asked of the running daemon.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Control {
+    /// Show what the running daemon does.
+    Status {
+        /// Print the JSON of /status.
+        #[arg(long)]
+        json: bool,
+        /// One line for each value, as SHOW REPLICA STATUS\G.
+        #[arg(long, conflicts_with = "json")]
+        vertical: bool,
+        /// Repeat every so many seconds.
+        #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1")]
+        watch: Option<u64>,
+    },
+    /// Finish what runs and begin nothing new; receiving goes on.
+    Pause,
+    /// Go on after a pause.
+    Resume,
+    /// Stop a channel; its checkpoint is exact.
+    Stop(Stop),
+    /// Stop a channel if it runs, and start it.
+    Restart(Stop),
+    /// Change a setting until the daemon ends: worker_count, event_memory_limit, throttle
+    /// (transactions per second, 0 for no limit) or log_filter.
+    Set { setting: String, value: String },
+    /// Record the transaction that stopped a channel as executed without applying it, and go on.
+    Skip { gtid: String },
+    /// Wait until transactions are applied; exit code 1 if they are not in time.
+    Wait {
+        gtid_set: String,
+        /// Seconds; for ever without it.
+        #[arg(long, value_name = "SECONDS")]
+        timeout: Option<f64>,
+    },
+    /// Look into the relay store of a channel.
+    Relay {
+        #[command(subcommand)]
+        command: Relay,
+    },
+    /// Have the daemon read its configuration file again.
+    Reload,
+}
+
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct Stop {
+    /// Give up what runs; the target rolls it back.
+    #[arg(long, conflicts_with = "timeout")]
+    pub(crate) now: bool,
+    /// Seconds that what runs may take to finish; `stop_timeout` without it.
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) timeout: Option<u32>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Relay {
+    /// List its segments.
+    Ls,
+    /// Show transactions: tables, operations, key columns and sizes.
+    Dump {
+        /// Only these.
+        #[arg(long, value_name = "GTID_SET")]
+        gtid_set: Option<String>,
+        #[arg(long, value_name = "TRANSACTIONS", default_value_t = 100)]
+        limit: u64,
+        /// Row values and the text of statements too.
+        #[arg(long)]
+        rows: bool,
+    },
+}
+
+/// What a command comes to, as an exit code.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    /// Wrong input: nothing was written. Exit code 2.
+    #[error("{0}")]
+    Input(String),
+    /// It went wrong later. Exit code 1.
+    #[error("{0}")]
+    Runtime(String),
+    /// Not everything could be compared. Exit code 2.
+    #[error("{0}")]
+    NotCompared(String),
+    /// The servers differ. Exit code 1.
+    #[error("{0}")]
+    Different(String),
+}
+
+impl From<crate::config::ConfigError> for Failure {
+    fn from(error: crate::config::ConfigError) -> Self {
+        Self::Input(error.0)
+    }
+}
+
+impl From<&Failure> for ExitCode {
+    fn from(failure: &Failure) -> Self {
+        match failure {
+            Failure::Input(_) | Failure::NotCompared(_) => Self::from(2),
+            Failure::Runtime(_) | Failure::Different(_) => Self::FAILURE,
+        }
+    }
+}

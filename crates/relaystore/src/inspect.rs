@@ -1,0 +1,297 @@
+//! Looking at a store from outside: while a daemon writes it, or while none has it open.
+
+use std::fs::File;
+use std::io::{BufReader, ErrorKind, Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use csa_provider::{FormatDescription, GtidSet};
+
+use crate::RelayPosition;
+use crate::directory::{segment_path, segments};
+use crate::error::{Error, Result, io};
+use crate::recovery::read_header;
+use crate::segment::{
+    FRAME_HEADER_LEN, FrameHeader, FrameKind, HeaderError, SegmentHeader, decode_metadata,
+    verify_frame,
+};
+use crate::transaction::{RelayRange, RelayedTransaction, TransactionBody};
+
+const READ_AHEAD: usize = 256 << 10;
+const SHORT: &str = "frame ends beyond its segment";
+
+/// One segment.
+#[derive(Debug, Clone)]
+pub struct SegmentFacts {
+    pub number: u64,
+    pub path: PathBuf,
+    /// Bytes of the file.
+    pub bytes: u64,
+    /// Whole transactions in it, and bytes of their events.
+    pub transactions: u64,
+    pub event_bytes: u64,
+    pub gtid_set: GtidSet,
+}
+
+/// Reads whole transactions in the order they were received, without locks and without changing
+/// anything. Segments that are purged meanwhile are passed over; what is still being written at the end
+/// is left out. Blocks on the disk.
+#[derive(Debug)]
+pub struct RelayInspector {
+    directory: PathBuf,
+    numbers: std::vec::IntoIter<u64>,
+    open: Option<OpenSegment>,
+}
+
+#[derive(Debug)]
+struct OpenSegment {
+    number: u64,
+    path: PathBuf,
+    file: BufReader<File>,
+    header: SegmentHeader,
+    offset: u64,
+    len: u64,
+    format: Option<Arc<FormatDescription>>,
+    ordinal: u64,
+    cumulative_bytes: u64,
+    /// Others follow: it is complete.
+    closed: bool,
+}
+
+/// What a frame is, its body left out.
+struct Frame {
+    header: FrameHeader,
+    /// Metadata of a first frame, or a format description.
+    head: Vec<u8>,
+}
+
+impl RelayInspector {
+    /// `directory` is the channel's relay directory; one that is missing holds nothing.
+    ///
+    /// # Errors
+    /// The directory can't be read.
+    pub fn open(directory: &Path) -> Result<Self> {
+        let numbers = match segments(directory) {
+            Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => Vec::new(),
+            other => other?,
+        };
+        Ok(Self { directory: directory.to_owned(), numbers: numbers.into_iter(), open: None })
+    }
+
+    /// All segments, oldest first.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] where bytes are not what was written, or the disk fails.
+    pub fn segments(mut self) -> Result<Vec<SegmentFacts>> {
+        let mut facts = Vec::new();
+        while self.next_segment()? {
+            let Some(segment) = self.open.as_mut() else { break };
+            let mut gtid_set = GtidSet::new();
+            while let Some(transaction) = segment.next()? {
+                gtid_set.add(&transaction.header.gtid);
+            }
+            facts.push(SegmentFacts {
+                number: segment.number,
+                bytes: std::fs::metadata(&segment.path).map_or(0, |file| file.len()),
+                path: segment.path.clone(),
+                transactions: segment.ordinal - segment.header.transactions_before,
+                event_bytes: segment.cumulative_bytes - segment.header.bytes_before,
+                gtid_set,
+            });
+        }
+        Ok(facts)
+    }
+
+    fn next_segment(&mut self) -> Result<bool> {
+        while let Some(number) = self.numbers.next() {
+            let closed = self.numbers.len() > 0;
+            if let Some(segment) = OpenSegment::open(&self.directory, number, closed)? {
+                self.open = Some(segment);
+                return Ok(true);
+            }
+        }
+        self.open = None;
+        Ok(false)
+    }
+
+    fn next_transaction(&mut self) -> Result<Option<RelayedTransaction>> {
+        loop {
+            if let Some(segment) = self.open.as_mut()
+                && let Some(transaction) = segment.next()?
+            {
+                return Ok(Some(transaction));
+            }
+            if !self.next_segment()? {
+                return Ok(None);
+            }
+        }
+    }
+}
+
+impl Iterator for RelayInspector {
+    type Item = Result<RelayedTransaction>;
+
+    /// Bodies are [`TransactionBody::Streamed`]; checksums are verified when they are read.
+    fn next(&mut self) -> Option<Self::Item> {
+        let next = self.next_transaction();
+        if next.is_err() {
+            self.numbers = Vec::new().into_iter();
+            self.open = None;
+        }
+        next.transpose()
+    }
+}
+
+impl OpenSegment {
+    /// `None` when it was purged, or its header is not written yet.
+    fn open(directory: &Path, number: u64, closed: bool) -> Result<Option<Self>> {
+        let path = segment_path(directory, number);
+        let is_gone = |error: &Error| matches!(error, Error::Io { source, .. } if source.kind() == ErrorKind::NotFound);
+        let segment = match read_header(&path) {
+            Err(error) if is_gone(&error) => return Ok(None),
+            other => match other? {
+                Ok(segment) => segment,
+                Err(HeaderError::Version(version)) => return Err(Error::Version { path, version }),
+                Err(HeaderError::Damaged(_)) if !closed => return Ok(None),
+                Err(HeaderError::Damaged(what)) => {
+                    let transaction = RelayPosition { segment: number, offset: 0 };
+                    return Err(Error::Damaged { path, offset: 0, what, transaction });
+                }
+            },
+        };
+        let mut file = match File::open(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            other => BufReader::with_capacity(READ_AHEAD, other.map_err(io("opening", &path))?),
+        };
+        file.seek(SeekFrom::Start(segment.header_len)).map_err(io("reading", &path))?;
+        Ok(Some(Self {
+            number,
+            file,
+            offset: segment.header_len,
+            len: segment.len,
+            format: segment.header.format.clone().map(Arc::new),
+            ordinal: segment.header.transactions_before,
+            cumulative_bytes: segment.header.bytes_before,
+            header: segment.header,
+            closed,
+            path,
+        }))
+    }
+
+    fn next(&mut self) -> Result<Option<RelayedTransaction>> {
+        loop {
+            let start = self.offset;
+            let Some(frame) = self.frame()? else { return Ok(None) };
+            match frame.header.kind {
+                FrameKind::FormatDescription => {
+                    let Ok(format) = FormatDescription::parse(frame.head.into()) else {
+                        return self.end(start, "format description");
+                    };
+                    self.format = Some(Arc::new(format));
+                }
+                FrameKind::Transaction { first: true, last } => {
+                    return self.transaction(start, &frame, last);
+                }
+                FrameKind::Transaction { first: false, .. } => {
+                    return self.end(start, "transaction without a beginning");
+                }
+            }
+        }
+    }
+
+    fn transaction(
+        &mut self,
+        start: u64,
+        first: &Frame,
+        mut last: bool,
+    ) -> Result<Option<RelayedTransaction>> {
+        let Ok(header) = decode_metadata(&first.head) else {
+            return self.end(start, "transaction metadata");
+        };
+        let mut event_bytes = (first.header.body_len - first.header.metadata_len) as u64;
+        while !last {
+            let Some(next) = self.frame()? else {
+                return self.end(start, "transaction without an end");
+            };
+            let FrameKind::Transaction { first: false, last: ends } = next.header.kind else {
+                return self.end(start, "transaction without an end");
+            };
+            event_bytes += next.header.body_len as u64;
+            last = ends;
+        }
+        let Some(format) = self.format.clone() else {
+            return self.end(start, "transaction without a format description");
+        };
+        self.ordinal += 1;
+        self.cumulative_bytes += event_bytes;
+        let position = |offset| RelayPosition { segment: self.number, offset };
+        Ok(Some(RelayedTransaction {
+            header,
+            format,
+            start: position(start),
+            end: position(self.offset),
+            ordinal: self.ordinal,
+            event_bytes,
+            cumulative_bytes: self.cumulative_bytes,
+            body: TransactionBody::Streamed(RelayRange {
+                path: self.path.clone(),
+                start,
+                end: self.offset,
+            }),
+        }))
+    }
+
+    /// The frame at the offset; `None` at the end of what is written.
+    fn frame(&mut self) -> Result<Option<Frame>> {
+        let start = self.offset;
+        let mut bytes = vec![0; FRAME_HEADER_LEN];
+        if !self.read(&mut bytes)? {
+            return if start == self.len { Ok(None) } else { self.end(start, SHORT) };
+        }
+        let header = match FrameHeader::parse(&bytes) {
+            Ok(header) => header,
+            Err(error) => return self.end(start, error.0),
+        };
+        let whole = header.kind == FrameKind::FormatDescription;
+        let head = if whole { header.body_len } else { header.metadata_len };
+        bytes.resize(FRAME_HEADER_LEN + head, 0);
+        if !self.read(bytes.get_mut(FRAME_HEADER_LEN..).unwrap_or_default())? {
+            return self.end(start, SHORT);
+        }
+        if whole && let Err(error) = verify_frame(&header, &bytes) {
+            return self.end(start, error.0);
+        }
+        // The last byte shows that the rest is there.
+        if let Some(rest) = (header.body_len - head).checked_sub(1) {
+            self.file.seek_relative(rest as i64).map_err(io("reading", &self.path))?;
+            if !self.read(&mut [0])? {
+                return self.end(start, SHORT);
+            }
+        }
+        self.offset = start + header.frame_len() as u64;
+        Ok(Some(Frame { header, head: bytes.split_off(FRAME_HEADER_LEN) }))
+    }
+
+    fn read(&mut self, into: &mut [u8]) -> Result<bool> {
+        match self.file.read_exact(into) {
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof => Ok(false),
+            other => other.map(|()| true).map_err(io("reading", &self.path)),
+        }
+    }
+
+    /// What can't be read at the end of the last segment is still being written.
+    fn end<T>(&self, start: u64, what: &'static str) -> Result<Option<T>> {
+        if !self.closed {
+            return Ok(None);
+        }
+        Err(Error::Damaged {
+            path: self.path.clone(),
+            offset: start,
+            what,
+            transaction: RelayPosition { segment: self.number, offset: start },
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

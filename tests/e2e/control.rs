@@ -1,0 +1,428 @@
+//! What an operator does to a running daemon, under a write load, and equality at the end.
+
+use std::time::{Duration, Instant};
+
+use csa_tests::{Daemon, Load, LoadOptions, Server, compare, eventually, prepare};
+use mysql_async::prelude::Queryable as _;
+use serde_json::Value;
+
+use crate::{DRAIN, wait_state};
+
+/// Enough writes to have something to hold up, few enough to catch up with.
+fn options() -> LoadOptions {
+    LoadOptions { rate: Some(400.0), ..LoadOptions::default() }
+}
+
+fn view(daemon: &Daemon) -> Value {
+    daemon.status()["channels"][0].clone()
+}
+
+fn number(view: &Value, field: &str) -> f64 {
+    view[field].as_f64().unwrap_or_else(|| panic!("{field} of {view:#}"))
+}
+
+/// The union of the checkpoint's rows.
+async fn checkpoint(target: &Server) -> String {
+    let mut conn = target.conn().await;
+    let rows: Vec<String> =
+        conn.query("SELECT gtid_executed FROM csa.checkpoint").await.expect("a checkpoint");
+    conn.exec_first("SELECT GTID_SUBTRACT(?, '')", (rows.join(","),))
+        .await
+        .expect("a set")
+        .expect("one")
+}
+
+/// What the source has executed since `before`.
+async fn gtids_since(source: &Server, before: &str) -> String {
+    source.value(&format!("SELECT GTID_SUBTRACT(@@GLOBAL.gtid_executed, '{before}')")).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_paused_channel_goes_on_receiving_and_resumes_where_it_was() {
+    let (source, target) = Server::pair(&[], &[]);
+    let options = options();
+    prepare(&source, &options).await;
+    let daemon = Daemon::builder(&source, &target)
+        .set("relay.segment_size", "1MiB")
+        .set("relay.space_limit", "4MiB")
+        .start();
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    let load = Load::start(&source, &LoadOptions { rate: None, ..options });
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let said = daemon.commanded(&["pause"]);
+    assert!(said.contains("channel test is paused"), "{said}");
+    let (before, executed) = (view(&daemon), checkpoint(&target).await);
+    assert_eq!(daemon.get("/readyz").map(|answer| answer.0), Some(503));
+    eventually("the relay store is full", Duration::from_secs(60), async || {
+        !view(&daemon)["relay"]["waiting"].is_null()
+    })
+    .await;
+    let after = view(&daemon);
+    assert_eq!(after["state"], "paused");
+    assert_eq!(after["applied_transactions_total"], before["applied_transactions_total"]);
+    assert_eq!(checkpoint(&target).await, executed, "nothing is applied");
+    assert!(number(&after, "backlog_transactions") > number(&before, "backlog_transactions"));
+    assert!(number(&after, "lag_seconds") > 0.5, "{after:#}");
+    let lag = number(&after, "lag_seconds");
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(number(&view(&daemon), "lag_seconds") > lag + 0.9, "lag keeps growing");
+    assert_eq!(view(&daemon)["bottleneck"]["cause"], "paused");
+    load.stop().await;
+
+    // A wait for what is held up ends in time, and says what is missing.
+    let wanted = source.gtid_executed().await;
+    let started = Instant::now();
+    let said = daemon.command(&["wait", &wanted, "--timeout", "0.5"]);
+    said.refused(1, &["not applied in time", "channel test is paused"]);
+    assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
+    daemon.command(&["wait", "nonsense"]).refused(2, &["nonsense", "GTID set"]);
+
+    let said = daemon.commanded(&["resume"]);
+    assert!(said.contains("channel test is running"), "{said}");
+    assert_eq!(daemon.commanded(&["wait", &wanted, "--timeout", "120"]), "applied\n");
+    compare(&source, &target).await;
+    wait_state(&daemon, 0, "running").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_channel_stops_and_starts_again_with_an_exact_checkpoint() {
+    let (source, target) = Server::pair(&[], &[]);
+    let options = options();
+    prepare(&source, &options).await;
+    let daemon = Daemon::builder(&source, &target).start();
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    let load = Load::start(&source, &options);
+    for how in [&["stop"][..], &["stop", "--now"], &["stop", "--timeout", "5"]] {
+        tokio::time::sleep(Duration::from_millis(700)).await;
+        let started = Instant::now();
+        let said = daemon.commanded(how);
+        assert!(said.contains("channel test is stopped"), "{said}");
+        assert!(started.elapsed() < Duration::from_secs(6), "{:?}", started.elapsed());
+        if how.contains(&"--now") {
+            // What was given up is rolled back when the target notices, which takes it a moment.
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        let executed = checkpoint(&target).await;
+        if !how.contains(&"--now") {
+            assert_eq!(view(&daemon)["applied_transaction_set"], executed.replace('\n', ""));
+        }
+        // Each client's counter says how many of its transactions are here.
+        let applied = "SELECT SUM(n) FROM sbtest.counter";
+        let count: u64 = target.value(applied).await;
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        assert_eq!(checkpoint(&target).await, executed);
+        assert_eq!(target.value::<u64>(applied).await, count, "nothing is applied");
+        assert!(view(&daemon)["lag_seconds"].is_null(), "unknown while it is stopped");
+        daemon.command(&["stop"]).refused(1, &["channel test is stopped", "restart"]);
+        daemon.command(&["pause"]).refused(1, &["channel test is stopped", "restart"]);
+        daemon.commanded(&["restart"]);
+        wait_state(&daemon, 0, "running").await;
+    }
+    daemon.commanded(&["restart"]);
+    wait_state(&daemon, 0, "running").await;
+    load.stop().await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    compare(&source, &target).await;
+    let view = view(&daemon);
+    assert_eq!(view["backlog_transactions"], 0);
+    assert!(view["last_error"].is_null(), "{view:#}");
+    assert!(daemon.terminate().success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transaction_that_stopped_the_channel_is_repaired_or_skipped() {
+    let (source, target) = Server::pair(&[], &[]);
+    source.exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, v INT)").await;
+    source.exec("INSERT INTO d.t VALUES (1, 1), (2, 2), (3, 3)").await;
+    let daemon = Daemon::builder(&source, &target).start();
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    let gtid = source.gtid_executed().await.replace(":1-", ":");
+    daemon.command(&["skip", &gtid]).refused(1, &["channel test runs"]);
+
+    // Repaired on the target, it goes on without the process starting anew.
+    target.exec("DELETE FROM d.t WHERE id = 1").await;
+    source.exec("UPDATE d.t SET v = 10 WHERE id = 1").await;
+    wait_state(&daemon, 0, "failed").await;
+    let pid = daemon.pid();
+    daemon.commanded(&["restart"]);
+    wait_state(&daemon, 0, "failed").await;
+    target.exec("INSERT INTO d.t VALUES (1, 1)").await;
+    daemon.commanded(&["restart"]);
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    compare(&source, &target).await;
+
+    // Skipped: that transaction and no other.
+    target.exec("DELETE FROM d.t WHERE id = 2").await;
+    let before = source.gtid_executed().await;
+    source.exec("UPDATE d.t SET v = 20 WHERE id = 2").await;
+    let gtid = gtids_since(&source, &before).await;
+    source.exec("UPDATE d.t SET v = 30 WHERE id = 3").await;
+    wait_state(&daemon, 0, "failed").await;
+    assert_eq!(view(&daemon)["last_error"]["transaction"], gtid.as_str());
+    let other = gtids_since(&source, &format!("{before},{gtid}")).await;
+    daemon.command(&["skip", &other]).refused(1, &[&gtid, "not at"]);
+    daemon.command(&["skip", "all"]).refused(2, &["all"]);
+    let said = daemon.commanded(&["skip", &gtid]);
+    assert!(said.contains("csa.audit"), "{said}");
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    let rows: u64 = target.value("SELECT COUNT(*) FROM d.t WHERE id = 2").await;
+    assert_eq!(rows, 0, "nothing of it was applied");
+    let audit = "SELECT CONCAT_WS('|', channel, action, gtid, `by`) FROM csa.audit";
+    let audited: String = target.value(audit).await;
+    assert_eq!(audited, format!("test|skip|{gtid}|tester from 127.0.0.1"));
+    assert!(daemon.log().contains("transaction skipped"), "{}", daemon.log_tail());
+    target.exec("INSERT INTO d.t VALUES (2, 20)").await;
+    compare(&source, &target).await;
+
+    // What can't even be received is skipped the same way.
+    let before = source.gtid_executed().await;
+    let mut conn = source.conn().await;
+    conn.query_drop("SET SESSION binlog_format=STATEMENT").await.expect("allowed");
+    conn.query_drop("INSERT INTO d.t VALUES (4, 4)").await.expect("inserts");
+    let gtid = gtids_since(&source, &before).await;
+    source.exec("INSERT INTO d.t VALUES (5, 5)").await;
+    wait_state(&daemon, 0, "failed").await;
+    assert_eq!(view(&daemon)["last_error"]["transaction"], gtid.as_str());
+    daemon.commanded(&["skip", &gtid]);
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    target.exec("INSERT INTO d.t VALUES (4, 4)").await;
+    compare(&source, &target).await;
+    assert_eq!(target.value::<u64>("SELECT COUNT(*) FROM csa.audit").await, 2);
+    assert_eq!(daemon.pid(), pid);
+    wait_state(&daemon, 0, "running").await;
+    assert!(daemon.terminate().success(), "what was overcome is no failure of the process");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn settings_change_under_load() {
+    let (source, target) = Server::pair(&[], &[]);
+    let options = LoadOptions { rate: None, ..LoadOptions::default() };
+    prepare(&source, &options).await;
+    let daemon = Daemon::builder(&source, &target).set("applier.worker_count", 2).start();
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    let load = Load::start(&source, &options);
+    let second = Duration::from_secs(1);
+    for count in ["16", "1", "2", "16", "1"] {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        let said = daemon.commanded(&["set", "worker_count", count]);
+        assert!(said.ends_with(&format!("-> {count}\n")), "{said}");
+        let wanted: usize = count.parse().expect("a number");
+        eventually("the number of workers", second, async || {
+            let rows: u64 = target.value("SELECT COUNT(*) FROM csa.checkpoint").await;
+            let workers = view(&daemon)["applier"]["workers"].as_array().expect("a list").len();
+            workers <= wanted && rows as usize >= wanted
+        })
+        .await;
+    }
+    assert_eq!(view(&daemon)["settings"]["worker_count"], 1);
+    daemon.commanded(&["set", "worker_count", "8"]);
+
+    daemon.commanded(&["set", "throttle", "40"]);
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let total = |view: &Value| number(view, "applied_transactions_total");
+    let (before, started) = (total(&view(&daemon)), Instant::now());
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    let throttled = view(&daemon);
+    let allowed = 40.0 * started.elapsed().as_secs_f64();
+    let applied = total(&throttled) - before;
+    assert!(applied <= allowed + 20.0 && applied >= allowed * 0.7, "{applied} of {allowed}");
+    assert_eq!(throttled["bottleneck"]["cause"], "throttle", "{throttled:#}");
+    assert!(number(&throttled, "backlog_transactions") > 0.0);
+    daemon.commanded(&["set", "throttle", "0"]);
+
+    daemon.commanded(&["set", "event_memory_limit", "80MiB"]);
+    assert_eq!(view(&daemon)["event_memory"]["limit_bytes"], 80 << 20);
+    assert!(!daemon.log().contains("DEBUG"));
+    daemon.commanded(&["set", "log_filter", "debug"]);
+    eventually("debug lines", DRAIN, async || daemon.log().contains("DEBUG")).await;
+    daemon.commanded(&["set", "log_filter", "info"]);
+    assert_eq!(daemon.status()["daemon"]["log_filter"], "info");
+    for (setting, value) in [
+        ("worker_count", "0"),
+        ("worker_count", "many"),
+        ("event_memory_limit", "much"),
+        ("throttle", "-1"),
+        ("log_filter", "csa=loud"),
+        ("source_host", "elsewhere"),
+    ] {
+        daemon.command(&["set", setting, "--", value]).refused(2, &[setting]);
+    }
+    load.stop().await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    compare(&source, &target).await;
+    let view = view(&daemon);
+    assert!(view["last_error"].is_null(), "{view:#}");
+    let rows: u64 = target.value("SELECT COUNT(*) FROM csa.checkpoint").await;
+    assert_eq!(rows, 16);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_relay_store_is_looked_into_and_values_are_shown_only_on_request() {
+    let (source, target) = Server::pair(&[], &[]);
+    source.exec("CREATE DATABASE d").await;
+    source.exec("CREATE TABLE d.t (a INT, b INT, v VARCHAR(50), PRIMARY KEY (b, a))").await;
+    let daemon = Daemon::builder(&source, &target).start();
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    daemon.commanded(&["pause"]);
+    let before = source.gtid_executed().await;
+    source.exec("INSERT INTO d.t VALUES (1, 2, 'tell nobody'), (3, 4, NULL)").await;
+    let first = gtids_since(&source, &before).await;
+    source.exec("UPDATE d.t SET v = 'other' WHERE a = 1").await;
+    source.exec("DELETE FROM d.t WHERE a = 3").await;
+    source.exec("CREATE USER somebody@'%' IDENTIFIED BY 'hidden words'").await;
+    eventually("all is received", DRAIN, async || {
+        number(&view(&daemon), "backlog_transactions") == 4.0
+    })
+    .await;
+    let listed = daemon.commanded(&["relay", "ls"]);
+    assert!(listed.lines().count() >= 2 && listed.starts_with("SEGMENT"), "{listed}");
+    let dump = |arguments: &[&str]| daemon.commanded(&[&["relay", "dump"], arguments].concat());
+    let since = gtids_since(&source, &before).await;
+    let shown = dump(&["--gtid-set", &since]);
+    for line in [
+        "### INSERT d.t  2 rows  key @2,@1",
+        "### UPDATE d.t  1 rows  key @2,@1",
+        "### DELETE d.t  1 rows  key @2,@1",
+        "### CREATE USER",
+        "# 4 transactions",
+    ] {
+        assert!(shown.contains(line), "{line:?} is missing in\n{shown}");
+    }
+    for secret in ["tell nobody", "hidden words", "caching_sha2"] {
+        assert!(!shown.contains(secret), "{shown}");
+    }
+    let shown = dump(&["--gtid-set", &first, "--rows"]);
+    for line in ["@1=1", "@2=2", "@3='tell nobody'", "@3=NULL", "# 1 transactions"] {
+        assert!(shown.contains(line), "{line:?} is missing in\n{shown}");
+    }
+    assert!(dump(&["--limit", "1"]).contains("there are more"));
+    // It can be looked at whatever the channel does.
+    daemon.commanded(&["stop"]);
+    let shown = dump(&["--gtid-set", &since, "--rows"]);
+    for line in ["### UPDATE d.t", "@3='other'", "###   WHERE", "IDENTIFIED", "# 4 transactions"] {
+        assert!(shown.contains(line), "{line:?} is missing in\n{shown}");
+    }
+    daemon.commanded(&["restart"]);
+    daemon.commanded(&["resume"]);
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    compare(&source, &target).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn status_says_what_holds_a_channel_up_and_how_far_it_is() {
+    let (source, target) = Server::pair(&[], &[]);
+    source.exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, b LONGBLOB)").await;
+    source.exec("CREATE TABLE d.u (id INT PRIMARY KEY)").await;
+    let daemon =
+        Daemon::builder(&source, &target).set("applier.event_memory_limit", "64MiB").start();
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    eventually("idle", DRAIN, async || view(&daemon)["bottleneck"]["cause"] == "source").await;
+
+    // Somebody else's row lock, looked up with the PROCESS privilege and without.
+    let mut blocker = target.conn().await;
+    for id in 1..=2_u64 {
+        let insert = format!("INSERT INTO d.u VALUES ({id})");
+        blocker.query_drop("BEGIN").await.expect("begins");
+        blocker.query_drop(&insert).await.expect("inserts");
+        source.exec(&insert).await;
+        eventually("a foreign lock", DRAIN, async || {
+            let view = view(&daemon);
+            view["bottleneck"]["cause"] == "locks"
+                && view["applier"]["lock_holders"] == serde_json::json!([blocker.id()])
+        })
+        .await;
+        // More workers come at once, although a worker holds its checkpoint row meanwhile.
+        let workers = 9 + id;
+        daemon.commanded(&["set", "worker_count", &workers.to_string()]);
+        eventually("rows for new workers", Duration::from_secs(2), async || {
+            let rows: u64 = target.value("SELECT COUNT(*) FROM csa.checkpoint").await;
+            rows == workers
+        })
+        .await;
+        blocker.query_drop("ROLLBACK").await.expect("rolls back");
+        daemon.wait_drained(&source, &target, DRAIN).await;
+        target.exec("REVOKE PROCESS ON *.* FROM csa@'%'").await;
+        daemon.commanded(&["restart"]);
+        wait_state(&daemon, 0, "running").await;
+    }
+
+    // A statement that waits for a metadata lock, which goes on its own session.
+    blocker.query_drop("BEGIN").await.expect("begins");
+    blocker.query_drop("SELECT * FROM d.u").await.expect("reads");
+    source.exec("ALTER TABLE d.u ADD COLUMN secret_name INT").await;
+    eventually("the statement", DRAIN, async || {
+        let statement = view(&daemon)["applier"]["statement"].clone();
+        statement["statement"] == "ALTER TABLE" && number(&statement, "seconds") > 1.0
+    })
+    .await;
+    // Stopped at once, the target drops it, and the channel can be taken again at once.
+    let altering = "SELECT COUNT(*) FROM performance_schema.processlist WHERE info LIKE 'ALTER%'";
+    assert_eq!(target.value::<u64>(altering).await, 1);
+    let started = Instant::now();
+    daemon.commanded(&["stop", "--now"]);
+    assert!(started.elapsed() < Duration::from_secs(3), "{:?}", started.elapsed());
+    eventually("the target gives it up", Duration::from_secs(1), async || {
+        target.value::<u64>(altering).await == 0
+    })
+    .await;
+    daemon.commanded(&["restart"]);
+    eventually("the statement again", DRAIN, async || target.value::<u64>(altering).await == 1)
+        .await;
+    blocker.query_drop("ROLLBACK").await.expect("rolls back");
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    assert!(view(&daemon)["applier"]["statement"].is_null());
+
+    // Inside one large transaction.
+    let rows = "WITH RECURSIVE n AS (SELECT 1 i UNION ALL SELECT i + 1 FROM n WHERE i < 100)";
+    source.exec(&format!("INSERT INTO d.t {rows} SELECT i, REPEAT('x', 1048576) FROM n")).await;
+    let executed = source.gtid_executed().await;
+    let mut progress = Vec::new();
+    eventually("the large transaction", DRAIN, async || {
+        let view = view(&daemon);
+        let worker = &view["applier"]["workers"][0];
+        if let Some(total) = worker["applying_bytes"].as_f64().filter(|&total| total > 1e8) {
+            progress.push(number(worker, "applied_bytes") / total);
+        }
+        view["applied_transaction_set"] == executed.as_str()
+    })
+    .await;
+    let inside = progress.iter().filter(|share| (0.05..0.95).contains(*share)).count();
+    assert!(inside > 0 && progress.is_sorted(), "{progress:?}");
+    compare(&source, &target).await;
+
+    // What is printed says the same.
+    let table = daemon.commanded(&["status"]);
+    assert!(table.contains("HELD UP BY") && table.contains("running"), "{table}");
+    let list = daemon.commanded(&["status", "--vertical"]);
+    for line in ["1. channel", "channel_name: test", "applier.service_state: ON"] {
+        assert!(list.contains(line), "{line:?} is missing in\n{list}");
+    }
+    let json = daemon.commanded(&["status", "--json"]);
+    let json: Value = serde_json::from_str(&json).expect("JSON");
+    assert_eq!(json["channels"][0]["channel_name"], "test");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_skip_fills_the_gap_in_a_target_with_the_sources_gtids() {
+    let (source, target) = Server::pair(&[], &[]);
+    source.exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, v INT)").await;
+    source.exec("INSERT INTO d.t VALUES (1, 1), (2, 2)").await;
+    let daemon = Daemon::builder(&source, &target)
+        .set("applier.commit", "one-to-one")
+        .set("applier.target_gtids", "source")
+        .start();
+    let level = async || target.gtid_executed().await == source.gtid_executed().await;
+    eventually("the same GTIDs", DRAIN, level).await;
+    target.exec("SET sql_log_bin=0; DELETE FROM d.t WHERE id = 1").await;
+    let before = source.gtid_executed().await;
+    source.exec("UPDATE d.t SET v = 10 WHERE id = 1").await;
+    let gtid = gtids_since(&source, &before).await;
+    source.exec("UPDATE d.t SET v = 20 WHERE id = 2").await;
+    wait_state(&daemon, 0, "failed").await;
+    daemon.commanded(&["skip", &gtid]);
+    eventually("the same GTIDs again", DRAIN, level).await;
+    assert_eq!(target.value::<u64>("SELECT v FROM d.t WHERE id = 2").await, 20);
+    assert_eq!(target.value::<String>("SELECT gtid FROM csa.audit").await, gtid);
+    target.exec("SET sql_log_bin=0; INSERT INTO d.t VALUES (1, 10)").await;
+    compare(&source, &target).await;
+}

@@ -1,0 +1,282 @@
+//! Who may use the admin port, what a reload changes, and that the port is what it is said to be.
+
+use std::os::unix::fs::PermissionsExt as _;
+
+use csa_tests::{Daemon, Load, LoadOptions, OpenApi, Server, compare, eventually, prepare};
+use serde_json::Value;
+
+use crate::{DRAIN, wait_state};
+
+const TOKEN: &str = "a-token-of-some-length";
+const READ_TOKEN: &str = "another-token-to-look";
+
+fn secret(directory: &tempfile::TempDir, name: &str, text: &str) -> String {
+    let path = directory.path().join(name);
+    std::fs::write(&path, format!("{text}\n")).expect("writable");
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).expect("permitted");
+    path.display().to_string()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reload_changes_what_can_change_and_names_the_rest() {
+    let (source, target) = Server::pair(&[], &[]);
+    let options = LoadOptions { rate: Some(300.0), ..LoadOptions::default() };
+    prepare(&source, &options).await;
+    let daemon = Daemon::builder(&source, &target).start();
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    let load = Load::start(&source, &options);
+    let settings = || daemon.status()["channels"][0]["settings"].clone();
+    assert_eq!(daemon.commanded(&["reload"]), "nothing has changed\n");
+
+    // By signal: the one at once, the other named.
+    daemon.set("applier.worker_count", 3);
+    daemon.set("applier.throttle", 5000);
+    daemon.set("source.connect_retry", "200ms");
+    daemon.set("daemon.log_filter", "info,csa_applier=debug");
+    daemon.write_config();
+    daemon.signal("HUP");
+    eventually("the new settings", DRAIN, async || {
+        settings()["worker_count"] == 3 && settings()["throttle"] == 5000
+    })
+    .await;
+    assert_eq!(daemon.status()["daemon"]["log_filter"], "info,csa_applier=debug");
+    assert!(daemon.log().contains("source.connect_retry"), "{}", daemon.log_tail());
+
+    // Until the channel is restarted it is named again; what was set by hand follows the file.
+    daemon.commanded(&["set", "worker_count", "5"]);
+    let said = daemon.commanded(&["reload"]);
+    assert!(said.contains("applier.worker_count: 5 -> 3"), "{said}");
+    let needs = "source.connect_retry has changed and needs a restart of the channel";
+    assert!(said.contains(needs), "{said}");
+    daemon.commanded(&["restart"]);
+    wait_state(&daemon, 0, "running").await;
+    assert_eq!(daemon.commanded(&["reload"]), "nothing has changed\n");
+
+    // A mistake anywhere, and nothing changes.
+    for (key, value, words) in [
+        ("applier.transaction_retries", "many", "expected u32"),
+        ("daemon.log_filter", "csa=loud", "log_filter"),
+        ("applier.worker_cuont", "4", "worker_count"),
+    ] {
+        daemon.set("applier.worker_count", 7);
+        let kept = std::fs::read_to_string(daemon.config_path()).expect("readable");
+        daemon.set(key, value);
+        daemon.write_config();
+        daemon.command(&["reload"]).refused(2, &[words, "nothing was changed"]);
+        assert_eq!(settings()["worker_count"], 3);
+        daemon.unset(key);
+        std::fs::write(daemon.config_path(), kept).expect("writable");
+    }
+    let state = tempfile::tempdir().expect("a temporary directory");
+    daemon.set("daemon.state_dir", state.path().display().to_string());
+    daemon.write_config();
+    let said = daemon.commanded(&["reload"]);
+    assert!(said.contains("state_dir has changed and needs a restart of the daemon"), "{said}");
+    daemon.commanded(&["restart"]);
+    load.stop().await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    compare(&source, &target).await;
+    assert_eq!(std::fs::read_dir(state.path()).expect("readable").count(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn others_need_a_token_and_a_token_permits_what_it_says() {
+    let (source, target) = Server::pair(&[], &[]);
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let token = secret(&directory, "token", TOKEN);
+    let read_token = secret(&directory, "read", READ_TOKEN);
+    let builder = || Daemon::builder(&source, &target);
+    for (builder, words) in [
+        (builder().set("daemon.admin_listen", "0.0.0.0:0"), "daemon.admin_token_file"),
+        (builder().set("daemon.admin_read_token_file", &*read_token), "admin_token_file"),
+        (
+            builder().set("daemon.admin_token_file", secret(&directory, "short", "short")),
+            "at least 16",
+        ),
+        (builder().set("daemon.admin_token_file", "/nonexistent"), "daemon.admin_token_file"),
+    ] {
+        let said = builder.run_expect_exit(2);
+        assert!(said.lines().count() == 1 && said.contains(words), "{said}");
+    }
+    let daemon = builder()
+        .set("daemon.admin_token_file", &*token)
+        .set("daemon.admin_read_token_file", &*read_token)
+        .start();
+    let bearer = |token: &str| format!("Bearer {token}");
+    let asked = |method: &str, path: &str, token: &str| {
+        daemon.request(method, path, &[("authorization", &bearer(token))], "").0
+    };
+    let pause = "/channels/test/pause";
+    assert_eq!(daemon.request("GET", "/healthz", &[], "").0, 200);
+    for path in ["/status", "/metrics", "/readyz"] {
+        assert_eq!(daemon.request("GET", path, &[], "").0, 401, "{path}");
+    }
+    assert_eq!(asked("GET", "/status", READ_TOKEN), 200);
+    assert_eq!(asked("GET", "/status", "a-token-of-some-lengtH"), 401);
+    assert_eq!(asked("POST", pause, READ_TOKEN), 403);
+    let rows = "/channels/test/relay/transactions?rows=true";
+    assert_eq!(asked("GET", rows, READ_TOKEN), 403);
+    assert_eq!(asked("GET", rows, TOKEN), 200);
+    wait_state_with(&daemon, TOKEN, "running").await;
+    assert_eq!(asked("POST", pause, TOKEN), 200);
+    // The configuration names the token; another may be given.
+    daemon.commanded(&["resume"]);
+    daemon.command(&["pause", "--token-file", &read_token]).refused(2, &["look only"]);
+    // A new token is taken over by a reload; without control nobody gives commands.
+    secret(&directory, "token", "a-new-token-of-some-length");
+    daemon.signal("HUP");
+    eventually("the new token", DRAIN, async || asked("GET", "/status", TOKEN) == 401).await;
+    daemon.set("daemon.admin_control", false);
+    daemon.write_config();
+    daemon.signal("HUP");
+    eventually("no commands", DRAIN, async || {
+        asked("POST", pause, "a-new-token-of-some-length") == 403
+    })
+    .await;
+    daemon.command(&["pause"]).refused(2, &["takes no commands", "admin_control"]);
+    daemon.commanded(&["status"]);
+}
+
+async fn wait_state_with(daemon: &Daemon, token: &str, state: &str) {
+    let header = format!("Bearer {token}");
+    eventually(&format!("state {state}"), DRAIN, async || {
+        let (_, body) = daemon.request("GET", "/status", &[("authorization", &header)], "");
+        let body: Value = serde_json::from_str(&body).expect("JSON");
+        body["channels"][0]["state"] == state
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_answer_is_as_the_description_says() {
+    let (source, target) = Server::pair(&[], &[]);
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let daemon = Daemon::builder(&source, &target)
+        .set("daemon.admin_token_file", secret(&directory, "token", TOKEN))
+        .set("daemon.admin_read_token_file", secret(&directory, "read", READ_TOKEN))
+        .start();
+    source.exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, v INT)").await;
+    source.exec("INSERT INTO d.t VALUES (1, 1)").await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    wait_state_with(&daemon, TOKEN, "running").await;
+    let mut api = OpenApi::default();
+    let mut ask = |method: &str, path: &str, parameters: &str, token: &str, body: &str| {
+        let header = format!("Bearer {token}");
+        let url = format!("{}{parameters}", path.replace("{name}", "test"));
+        let headers = [("authorization", header.as_str())];
+        let headers = if token.is_empty() { &[][..] } else { &headers[..] };
+        let (status, answer) = daemon.request(&method.to_uppercase(), &url, headers, body);
+        api.check(method, path, status, &answer);
+        status
+    };
+    for path in ["/healthz", "/readyz", "/metrics", "/status", "/openapi.json"] {
+        assert_eq!(ask("get", path, "", READ_TOKEN, ""), 200, "{path}");
+        let code = if path == "/healthz" { 200 } else { 401 };
+        assert_eq!(ask("get", path, "", "", ""), code, "{path}");
+    }
+    let wait = "/channels/{name}/wait";
+    let transactions = "/channels/{name}/relay/transactions";
+    for (path, parameters) in [
+        ("/channels/{name}/status", ""),
+        (wait, "?gtid_set=&timeout_seconds=1"),
+        ("/channels/{name}/relay", ""),
+        (transactions, ""),
+    ] {
+        assert_eq!(ask("get", path, parameters, READ_TOKEN, ""), 200, "{path}");
+        assert_eq!(ask("get", path, parameters, "", ""), 401, "{path}");
+    }
+    for (path, parameters) in [
+        (wait, ""),
+        (wait, "?gtid_set=x"),
+        (wait, "?gtid_set=&timeout_seconds=-1"),
+        (wait, "?gtid=x"),
+        (transactions, "?limit=x"),
+        (transactions, "?rows=x"),
+    ] {
+        assert_eq!(ask("get", path, parameters, READ_TOKEN, ""), 400, "{path}{parameters}");
+    }
+    assert_eq!(ask("get", transactions, "?rows=true", READ_TOKEN, ""), 403);
+    assert_eq!(ask("get", transactions, "?rows=true", TOKEN, ""), 200);
+    let settings = [("worker_count", "4"), ("event_memory_limit", "64MiB"), ("throttle", "0")]
+        .map(|(setting, value)| (format!("/channels/{{name}}/{setting}"), value));
+    let log_filter = ("/log_filter".to_owned(), "info");
+    for (path, value) in settings.iter().chain([&log_filter]) {
+        assert_eq!(ask("put", path, "", TOKEN, value), 200, "{path}");
+        assert_eq!(ask("put", path, "", TOKEN, "=,="), 400, "{path}");
+        assert_eq!(ask("put", path, "", READ_TOKEN, value), 403, "{path}");
+        assert_eq!(ask("put", path, "", "", value), 401, "{path}");
+    }
+    let command = |command: &str| format!("/channels/{{name}}/{command}");
+    for name in ["pause", "resume", "restart", "stop"] {
+        assert_eq!(ask("post", &command(name), "", TOKEN, ""), 200, "{name}");
+    }
+    for name in ["pause", "resume", "stop", "skip"] {
+        let body = if name == "skip" {
+            r#"{"gtid": "00000000-0000-0000-0000-000000000001:1"}"#
+        } else {
+            ""
+        };
+        assert_eq!(ask("post", &command(name), "", TOKEN, body), 409, "{name}");
+    }
+    for name in ["pause", "resume", "restart", "stop", "skip"] {
+        assert_eq!(ask("post", &command(name), "", READ_TOKEN, ""), 403, "{name}");
+        assert_eq!(ask("post", &command(name), "", "", ""), 401, "{name}");
+        if !["pause", "resume"].contains(&name) {
+            assert_eq!(ask("post", &command(name), "", TOKEN, r#"{"what": 1}"#), 400, "{name}");
+        }
+    }
+    assert_eq!(ask("get", "/readyz", "", READ_TOKEN, ""), 503);
+    assert_eq!(ask("post", "/reload", "", TOKEN, ""), 200);
+    assert_eq!(ask("post", "/reload", "", READ_TOKEN, ""), 403);
+    assert_eq!(ask("post", "/reload", "", "", ""), 401);
+    let kept = std::fs::read_to_string(daemon.config_path()).expect("readable");
+    std::fs::write(daemon.config_path(), "[[channel").expect("writable");
+    assert_eq!(ask("post", "/reload", "", TOKEN, ""), 422);
+    std::fs::write(daemon.config_path(), kept).expect("writable");
+
+    // A skip that the target refuses, one that it takes, and the views of a channel with an error.
+    let restart = command("restart");
+    assert_eq!(ask("post", &restart, "", TOKEN, r#"{"timeout_seconds": 5}"#), 200);
+    target.exec("DELETE FROM d.t").await;
+    let before = source.gtid_executed().await;
+    source.exec("UPDATE d.t SET v = 2").await;
+    let gtid: String =
+        source.value(&format!("SELECT GTID_SUBTRACT(@@GLOBAL.gtid_executed, '{before}')")).await;
+    wait_state_with(&daemon, TOKEN, "failed").await;
+    assert_eq!(ask("get", "/status", "", READ_TOKEN, ""), 200);
+    let skip = format!(r#"{{"gtid": "{gtid}"}}"#);
+    target.exec("SET GLOBAL super_read_only=ON").await;
+    assert_eq!(ask("post", &command("skip"), "", TOKEN, &skip), 502);
+    target.exec("SET GLOBAL read_only=OFF").await;
+    wait_state_with(&daemon, TOKEN, "failed").await;
+    assert_eq!(ask("post", &command("skip"), "", TOKEN, &skip), 200);
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    target.exec("INSERT INTO d.t VALUES (1, 2)").await;
+    compare(&source, &target).await;
+
+    let header = [("authorization", format!("Bearer {TOKEN}"))];
+    let header = header.each_ref().map(|(name, value)| (*name, value.as_str()));
+    let mut unknown = |method: &str, path: &str, body: &str| {
+        let url = path.replace("{name}", "nobody");
+        let (status, answer) = daemon.request(&method.to_uppercase(), &url, &header, body);
+        assert_eq!(status, 404, "{method} {path}: {answer}");
+        api.check(method, path, status, &answer);
+    };
+    for path in ["status", "wait", "relay", "relay/transactions"] {
+        unknown("get", &command(path), "");
+    }
+    for path in ["pause", "resume", "stop", "restart", "skip"] {
+        unknown("post", &command(path), "");
+    }
+    for (path, value) in &settings {
+        unknown("put", path, value);
+    }
+    assert!(api.unseen().is_empty(), "{:#?}", api.unseen());
+    // What is not there is refused in the same form.
+    for (method, path, code) in [("GET", "/nowhere", 404), ("DELETE", "/status", 405)] {
+        let (status, answer) = daemon.request(method, path, &header, "");
+        let answer: Value = serde_json::from_str(&answer).expect("JSON");
+        assert_eq!(status, code);
+        assert!(answer["error"].is_string() && answer["fix"].is_string(), "{answer}");
+    }
+}
