@@ -15,6 +15,7 @@ use crate::lock_inversion;
 use crate::options::{ApplierOptions, TargetOptions};
 use crate::statement::StatementExecutor;
 use crate::status::ApplierStatus;
+use crate::target_tables::TargetTables;
 use crate::worker::{Shared, Worker};
 use crate::{Error, ErrorClass, Result};
 
@@ -149,8 +150,13 @@ impl<O: CommitObserver> Applier<O> {
         let checkpoint = control.checkpoint().clone();
         let wanted = (*worker_count.borrow()).max(1);
         let turn = CommitTurn::new(checkpoint.sequence);
-        let shared =
-            Shared { status: Arc::clone(&status), turn: turn.clone(), sessions: status.sessions() };
+        let tables = Arc::new(TargetTables::default());
+        let shared = Shared {
+            status: Arc::clone(&status),
+            turn: turn.clone(),
+            sessions: status.sessions(),
+            tables: Arc::clone(&tables),
+        };
         Self {
             scheduler: Scheduler::new(
                 limits,
@@ -169,7 +175,13 @@ impl<O: CommitObserver> Applier<O> {
                 running: JoinSet::new(),
             },
             worker_count,
-            statements: StatementExecutor::new(control, target, options, Arc::clone(&status)),
+            statements: StatementExecutor::new(
+                control,
+                target,
+                options,
+                Arc::clone(&status),
+                tables,
+            ),
             status,
             turn,
             observer,

@@ -5,19 +5,23 @@ mod catalogue;
 mod checkpoint;
 mod commit_turn;
 mod control;
+mod dml;
 mod error;
 mod lock_inversion;
 mod merge;
 mod options;
 mod preflight;
+mod row_executor;
 mod row_image;
 mod session;
 mod sessions;
 mod sql;
 mod statement;
 mod statement_context;
+mod statement_intent;
 mod status;
 mod steps;
+mod target_tables;
 mod worker;
 
 pub use applier::{AdmittedStream, Applier, CommitObserver};
@@ -25,7 +29,9 @@ pub use catalogue::TargetCatalogue;
 pub use checkpoint::{Checkpoint, StartFrom};
 pub use control::ControlSession;
 pub use error::{Error, ErrorClass, Result};
-pub use options::{ApplierOptions, ExecMode, TargetGtids, TargetOptions, TlsMode, TlsOptions};
+pub use options::{
+    ApplierOptions, ExecMode, Executor, TargetGtids, TargetOptions, TlsMode, TlsOptions,
+};
 pub use preflight::{PreflightError, TargetFacts, preflight};
 pub use sessions::{SessionState, SessionView};
 pub use status::{ApplierStatus, ApplierView, GroupView};

@@ -193,11 +193,14 @@ impl Channel {
                 return Ok(Err(error.to_string()));
             }
         };
-        let pipeline =
-            Pipeline::open(settings, &self.watch, &self.worker_count, source.as_ref()).await;
+        let (watch, workers) = (&self.watch, &self.worker_count);
+        let pipeline = Pipeline::open(settings, watch, workers, source.as_ref(), &target).await;
         match pipeline {
             Ok(pipeline) => {
-                info!(channel = self.name(), target = %target.version, "channel started");
+                info!(
+                    channel = self.name(), target = %target.version,
+                    executor = target.executor.name(), "channel started"
+                );
                 Ok(Ok(pipeline))
             }
             Err(ChannelError::Applier(error)) if error.class() != csa_applier::ErrorClass::Stop => {

@@ -318,6 +318,7 @@ fn applier(applied: &Applied, phase: Phase, earlier: &Applied) -> ApplierView {
     let applying = applied.applying.as_ref();
     ApplierView {
         service_state: if phase == Phase::Running { "ON" } else { "OFF" }.to_owned(),
+        executor: applied.executor.map(|executor| executor.name().to_owned()),
         count_transactions_retries: earlier.retries_total + applied.retries_total,
         lock_inversions_total: earlier.lock_inversions_total + applied.lock_inversions_total,
         waiting_transactions: applied.waiting_transactions as u64,
