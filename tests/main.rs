@@ -23,6 +23,8 @@ mod parallel;
 mod relations;
 #[path = "e2e/replicate.rs"]
 mod replicate;
+#[path = "e2e/sql_executor.rs"]
+mod sql_executor;
 #[path = "e2e/stream_errors.rs"]
 mod stream_errors;
 
