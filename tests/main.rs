@@ -27,6 +27,8 @@ mod replicate;
 mod sql_executor;
 #[path = "e2e/stream_errors.rs"]
 mod stream_errors;
+#[path = "e2e/values.rs"]
+mod values;
 
 use std::time::Duration;
 

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use csa_tests::{Compare, Daemon, DaemonBuilder, Load, LoadOptions, Server, compare, prepare};
+use csa_tests::{
+    Compare, Daemon, DaemonBuilder, Load, LoadOptions, Server, compare, eventually, prepare,
+};
+use mysql_async::prelude::Queryable as _;
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 
@@ -76,4 +79,211 @@ async fn killed_in_the_middle_of_a_drain_by_statements() {
     compare(&source, &target).await;
     let counted: u64 = target.value("SELECT CAST(SUM(n) AS UNSIGNED) FROM sbtest.counter").await;
     assert_eq!(counted, report.committed);
+}
+
+/// A target whose account may write rows and definitions, and nothing that needs more.
+async fn weak(source: &Server, target: &Server) -> DaemonBuilder {
+    target
+        .exec(
+            "CREATE USER weak@'%' IDENTIFIED BY 'weak_pw'; GRANT SELECT, INSERT, UPDATE, DELETE, CREATE, \
+             DROP, ALTER, INDEX, REFERENCES, TRIGGER ON *.* TO weak@'%'",
+        )
+        .await;
+    Daemon::builder(source, target).set("target.user", "weak").set("target.password", "weak_pw")
+}
+
+async fn statement_entries(target: &Server) -> u64 {
+    target.value("SELECT COUNT(*) FROM csa.statement").await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_account_without_the_privilege_for_row_images() {
+    let (source, target) = Server::pair(&[], &[]);
+    let daemon = weak(&source, &target).await.start();
+    source.exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, v INT)").await;
+    source.exec("SET auto_increment_increment=7; ALTER TABLE d.t ADD w TIMESTAMP NULL").await;
+    source
+        .exec("INSERT INTO d.t VALUES (1,1,NOW()),(2,2,NULL); UPDATE d.t SET v=3 WHERE id=2")
+        .await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    compare(&source, &target).await;
+    assert_eq!(daemon.status()["channels"][0]["applier"]["executor"], "sql");
+    assert_eq!(statement_entries(&target).await, 0);
+
+    for (executed, round) in [(true, 1), (false, 2)] {
+        // The statement waits on the target, and the daemon does not live to hear of its end.
+        let mut reader = target.conn().await;
+        reader.query_drop("LOCK TABLES d.t READ").await.expect("locks");
+        source.exec(&format!("ALTER TABLE d.t ADD COLUMN c{round} INT")).await;
+        source.exec(&format!("INSERT INTO d.t (id) VALUES ({})", round + 10)).await;
+        let waiting = "SELECT IFNULL(MAX(id), 0) FROM information_schema.processlist \
+             WHERE user='weak' AND info LIKE 'ALTER%'";
+        eventually("the statement waits", DRAIN, async || target.value::<u64>(waiting).await > 0)
+            .await;
+        daemon.kill9();
+        if !executed {
+            let id: u64 = target.value(waiting).await;
+            target.exec(&format!("KILL {id}")).await;
+        }
+        reader.query_drop("UNLOCK TABLES").await.expect("unlocks");
+        eventually("its session ends", DRAIN, async || target.value::<u64>(waiting).await == 0)
+            .await;
+        daemon.start_again();
+        let why = failed(&daemon).await;
+        assert!(why.contains("UPDATE csa.statement SET executed=1 WHERE channel='test'"), "{why}");
+        daemon.kill9();
+        target
+            .exec(match executed {
+                true => "UPDATE csa.statement SET executed=1 WHERE channel='test'",
+                false => "DELETE FROM csa.statement WHERE channel='test'",
+            })
+            .await;
+        daemon.start_again();
+        daemon.wait_drained(&source, &target, DRAIN).await;
+        compare(&source, &target).await;
+        assert_eq!(statement_entries(&target).await, 0);
+    }
+    // A statement that the target refuses did not happen: no doubt about it.
+    source.exec("CREATE VIEW d.view AS SELECT 1").await;
+    let why = failed(&daemon).await;
+    assert!(why.contains("error 1142"), "{why}");
+    assert_eq!(statement_entries(&target).await, 0);
+}
+
+/// Waits until the channel has stopped; why it did.
+async fn failed(daemon: &Daemon) -> String {
+    crate::wait_state(daemon, 0, "failed").await;
+    let view = &daemon.status()["channels"][0];
+    view["last_error"]["message"].as_str().unwrap_or_default().to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_statements_would_not_do_as_the_source_did_stops_the_channel() {
+    let (source, target) = Server::pair(&["--binlog-row-metadata=FULL"], &[]);
+    source.exec("CREATE DATABASE d; CREATE TABLE d.log (v INT)").await;
+    source
+        .exec(
+            "CREATE TABLE d.t (id INT PRIMARY KEY, v INT, s VARCHAR(9) CHARACTER SET latin1 UNIQUE, \
+             b BIGINT UNSIGNED)",
+        )
+        .await;
+    let daemon = by_statements(&source, &target).start();
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    // Definition of the target, a change of the source, what is said, and what mends it.
+    let mut insert = (1..).map(|id| format!("INSERT INTO d.t VALUES ({id},{id},'s{id}',{id})"));
+    let mut insert = || insert.next().expect("endless");
+    let steps = [
+        (
+            "CREATE TRIGGER d.g AFTER INSERT ON d.t FOR EACH ROW INSERT INTO d.log VALUES (NEW.id)",
+            insert(),
+            "trigger g of d.t",
+            "DROP TRIGGER d.g",
+        ),
+        (
+            "ALTER TABLE d.t MODIFY v SMALLINT",
+            insert(),
+            "column 2 of d.t (v): an integer of 32 bits signed of the source does not go into",
+            "ALTER TABLE d.t MODIFY v BIGINT",
+        ),
+        (
+            "ALTER TABLE d.t MODIFY s VARCHAR(9) CHARACTER SET cp932",
+            insert(),
+            "column 3 of d.t (s): VARCHAR (9 bytes, latin1)",
+            "ALTER TABLE d.t MODIFY s VARCHAR(9) CHARACTER SET utf8mb4",
+        ),
+        (
+            "ALTER TABLE d.t MODIFY b BIGINT UNSIGNED AFTER v",
+            insert(),
+            "the source has s in this place",
+            "ALTER TABLE d.t MODIFY b BIGINT UNSIGNED AFTER s",
+        ),
+        (
+            "ALTER TABLE d.t ADD more INT NOT NULL",
+            insert(),
+            "the source has no column more",
+            "ALTER TABLE d.t ALTER more SET DEFAULT 7",
+        ),
+        (
+            "DELETE FROM d.t WHERE id=1",
+            "UPDATE d.t SET v=9 WHERE id=1".to_owned(),
+            "error 1032: can't find record: update of d.t by PRIMARY (id): the row is not there",
+            "INSERT INTO d.t (id,v,s,b) VALUES (1,1,'s1',1)",
+        ),
+        (
+            "DELETE FROM d.t WHERE id=2",
+            "DELETE FROM d.t WHERE id IN (1,2,3)".to_owned(),
+            "delete from d.t by PRIMARY (id): 1 of 3 rows are not there",
+            "INSERT INTO d.t (id,v,s,b) VALUES (2,2,'s2',2)",
+        ),
+        (
+            "INSERT INTO d.t (id,s) VALUES (100,'secret')",
+            "INSERT INTO d.t VALUES (101,1,'secret',1)".to_owned(),
+            "error 1062: Duplicate entry for key 't.s'",
+            "DELETE FROM d.t WHERE id=100",
+        ),
+        (
+            "ALTER TABLE d.t ADD CONSTRAINT few CHECK (v < 1000)",
+            "INSERT INTO d.t VALUES (102,1000,NULL,1)".to_owned(),
+            "error 3819: Check constraint 'few' is violated",
+            "ALTER TABLE d.t DROP CONSTRAINT few",
+        ),
+        (
+            "RENAME TABLE d.log TO d.away",
+            "INSERT INTO d.log VALUES (1)".to_owned(),
+            "table d.log doesn't exist on the target",
+            "RENAME TABLE d.away TO d.log",
+        ),
+    ];
+    for (before, change, words, mend) in steps {
+        daemon.kill9();
+        target.exec(before).await;
+        daemon.start_again();
+        source.exec(&change).await;
+        let why = failed(&daemon).await;
+        assert!(why.contains(words), "{before}: {why}");
+        let gtid: String = source.gtid_executed().await;
+        let gno = gtid.rsplit('-').next().unwrap_or_default();
+        assert!(why.contains(&format!(":{gno} (row changes of d.")), "{gtid}: {why}");
+        assert!(!why.contains("secret"), "{why}");
+        target.exec(mend).await;
+        daemon.kill9();
+        daemon.start_again();
+        daemon.wait_drained(&source, &target, DRAIN).await;
+    }
+    let sum = "SELECT CONCAT_WS('/', COUNT(*), SUM(id), SUM(v), SUM(CRC32(s)), SUM(b)) FROM d.t";
+    assert_eq!(target.value::<String>(sum).await, source.value::<String>(sum).await);
+    // The column that only the target has got its default.
+    assert_eq!(target.value::<u64>("SELECT COUNT(*) FROM d.t WHERE more=7 AND id>100").await, 2);
+}
+
+/// A primary key that the target alone made up is no column of the source.
+#[tokio::test(flavor = "multi_thread")]
+async fn hidden_keys_and_columns_that_set_themselves() {
+    let (source, target) = Server::pair(&[], &[]);
+    let options = "SET sql_generate_invisible_primary_key=ON;";
+    let define = "CREATE DATABASE d; CREATE TABLE d.bare (v INT, w INT);";
+    source.exec(define).await;
+    target.exec(&format!("{options} {define}")).await;
+    let start = source.gtid_executed().await;
+    let daemon = by_statements(&source, &target).set("applier.start_from", start).start();
+    source
+        .exec("INSERT INTO d.bare VALUES (1,1),(1,1),(2,2); DELETE FROM d.bare WHERE v=1 LIMIT 1")
+        .await;
+    source
+        .exec(
+            "CREATE TABLE d.self (id INT PRIMARY KEY, v INT, h INT INVISIBLE, z INT NOT NULL, \
+             e ENUM('x','y') NOT NULL, s TIMESTAMP NULL DEFAULT CURRENT_TIMESTAMP ON UPDATE CURRENT_TIMESTAMP)",
+        )
+        .await;
+    source
+        .exec(
+            "SET sql_mode='', binlog_row_image=MINIMAL; INSERT INTO d.self (id,h) VALUES (1,5),(2,6); \
+             UPDATE d.self SET v=1, s='2001-01-01' WHERE id=1; UPDATE d.self SET v=2, s=s WHERE id=1; \
+             UPDATE d.self SET v=3 WHERE id=2",
+        )
+        .await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    Compare::new().ignore_table("d.bare").run(&source, &target).await.expect("equal");
+    let bare: String = target.value("SELECT GROUP_CONCAT(v, w ORDER BY v) FROM d.bare").await;
+    assert_eq!(bare, "11,22");
 }

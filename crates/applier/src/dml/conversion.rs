@@ -118,7 +118,7 @@ fn text_fits(source: ValueType, charset: &str, max_len: Option<u8>, target: &Tar
 }
 
 /// `utf8` was the name of `utf8mb3`.
-fn is_same(one: &str, other: &str) -> bool {
+pub(super) fn is_same(one: &str, other: &str) -> bool {
     let name = |charset: &'_ str| {
         if charset == "utf8" { "utf8mb3".to_owned() } else { charset.to_owned() }
     };

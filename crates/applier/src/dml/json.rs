@@ -242,7 +242,7 @@ pub(super) fn push_diffs(
     };
     let function = match last.operation {
         JsonOperation::Replace => "JSON_REPLACE(",
-        JsonOperation::Insert if is_element(last) => "JSON_ARRAY_INSERT(",
+        JsonOperation::Insert if array_of(last).is_some() => "JSON_ARRAY_INSERT(",
         JsonOperation::Insert => "JSON_INSERT(",
         JsonOperation::Remove => "JSON_REMOVE(",
     };
@@ -271,31 +271,48 @@ pub(super) fn push_diff_conditions(
     diffs: &[JsonDiff<'_>],
     out: &mut Vec<u8>,
 ) -> Result<(), String> {
-    let mut push = |end: usize, path: &[u8], there: u8| {
-        out.extend_from_slice(b" AND JSON_CONTAINS_PATH(");
-        push_diffs(column, diffs.get(..end).unwrap_or_default(), out)?;
-        out.extend_from_slice(b",'one',");
-        push_quoted(path, out);
-        let _ = write!(out, ")={there}");
-        Ok::<_, String>(())
-    };
     for (index, diff) in diffs.iter().enumerate() {
-        match diff.operation {
-            JsonOperation::Insert => {
-                if !is_element(diff) {
-                    push(index, diff.path, 0)?;
-                }
-                push(index + 1, diff.path, 1)?;
+        let before = diffs.get(..index).unwrap_or_default();
+        let after = diffs.get(..=index).unwrap_or_default();
+        match array_of(diff) {
+            // Behind its end any index will do.
+            Some(array) => {
+                out.extend_from_slice(b" AND JSON_TYPE(JSON_EXTRACT(");
+                push_diffs(column, before, out)?;
+                out.push(b',');
+                push_quoted(array, out);
+                out.extend_from_slice(b"))='ARRAY'");
             }
-            JsonOperation::Replace | JsonOperation::Remove => push(index, diff.path, 1)?,
+            None if diff.operation == JsonOperation::Insert => {
+                push_is_there(column, before, diff.path, 0, out)?;
+                push_is_there(column, after, diff.path, 1, out)?;
+            }
+            None => push_is_there(column, before, diff.path, 1, out)?,
         }
     }
     Ok(())
 }
 
-/// Whether the path ends with an array's index, not with a member's name.
-fn is_element(diff: &JsonDiff<'_>) -> bool {
-    diff.path.ends_with(b"]")
+fn push_is_there(
+    column: &str,
+    diffs: &[JsonDiff<'_>],
+    path: &[u8],
+    there: u8,
+    out: &mut Vec<u8>,
+) -> Result<(), String> {
+    out.extend_from_slice(b" AND JSON_CONTAINS_PATH(");
+    push_diffs(column, diffs, out)?;
+    out.extend_from_slice(b",'one',");
+    push_quoted(path, out);
+    let _ = write!(out, ")={there}");
+    Ok(())
+}
+
+/// Path of the array that an element is put into; `None` where it is not one.
+fn array_of<'a>(diff: &JsonDiff<'a>) -> Option<&'a [u8]> {
+    let is_element = diff.operation == JsonOperation::Insert && diff.path.ends_with(b"]");
+    let bracket = diff.path.iter().rposition(|&byte| byte == b'[');
+    bracket.filter(|_| is_element).and_then(|at| diff.path.get(..at))
 }
 
 #[cfg(test)]
@@ -365,7 +382,7 @@ mod tests {
             sql,
             format!(
                 " AND JSON_CONTAINS_PATH(`j`,'one','$.a')=1 \
-                 AND JSON_CONTAINS_PATH({inserted},'one','$.b[0]')=1 \
+                 AND JSON_TYPE(JSON_EXTRACT({replaced},'$.b'))='ARRAY' \
                  AND JSON_CONTAINS_PATH({inserted},'one','$.c')=1"
             )
         );

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use csa_provider::{ColumnValue, Field, JsonDiff, JsonValue, RowsEvent, RowsKind, ValueType};
 
-use super::conversion::Strings;
+use super::conversion::{self, Strings};
 use super::json::{push_diff_conditions, push_diffs, push_document, push_text_document};
-use super::literal::{push_plain, push_string};
+use super::literal::{push_binary, push_plain, push_string};
 use super::packets::{PacketWriter, Settings};
 use super::plan::{PlannedColumn, PlannedKey, TablePlan};
 use super::table::{Generated, TargetType};
@@ -320,14 +320,8 @@ impl<'p> RowStatements<'p> {
                 if column.target.indexed {
                     push(&[name, b"=", &literal, b" AND "]);
                 }
-                push(&[b"CAST(", name, b" AS BINARY)=CAST("]);
-                match &column.target.target_type {
-                    TargetType::Text { charset, .. } => {
-                        push(&[b"CONVERT(", &literal, b" USING ", charset.as_bytes(), b")"]);
-                    }
-                    _ => push(&[&literal]),
-                }
-                push(&[b" AS BINARY)"]);
+                let exact = self.exact_bytes(column, bytes, &literal);
+                push(&[b"CAST(", name, b" AS BINARY)=", &exact]);
             }
             ValueType::Float | ValueType::Double if is_zero(bytes) => {
                 let negative = bytes.last().is_some_and(|byte| byte & 0x80 != 0);
@@ -337,6 +331,25 @@ impl<'p> RowStatements<'p> {
             _ => push(&[name, b"=", &literal]),
         }
         Ok(())
+    }
+
+    /// The bytes that the target's column has for a string.
+    fn exact_bytes(&self, column: &PlannedColumn<'_>, bytes: &[u8], literal: &[u8]) -> Vec<u8> {
+        match (&column.target.target_type, &column.strings) {
+            (TargetType::Text { charset, .. }, Strings::Text(source, _))
+                if !conversion::is_same(charset, source)
+                    || column.value_type == ValueType::Json =>
+            {
+                let converted: [&[u8]; 5] =
+                    [b"CAST(CONVERT(", literal, b" USING ", charset.as_bytes(), b") AS BINARY)"];
+                converted.concat()
+            }
+            _ => {
+                let mut exact = Vec::new();
+                push_binary(bytes, &mut exact);
+                exact
+            }
+        }
     }
 
     fn push_compared(
