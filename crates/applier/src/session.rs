@@ -99,6 +99,8 @@ impl Session {
             }
             result.for_each(drop).await.map_err(target)?;
         }
+        // The error of a statement that is not the first counts as a result not yet looked at.
+        result.drop_result().await.map_err(target)?;
         Ok(answers)
     }
 
