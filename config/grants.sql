@@ -5,6 +5,7 @@ GRANT REPLICATION SLAVE ON *.* TO 'repl'@'%';
 -- On the target. Rows and the checkpoint:
 CREATE USER 'csa'@'%' IDENTIFIED BY 'change me';
 GRANT SELECT, INSERT, UPDATE, DELETE, CREATE ON *.* TO 'csa'@'%';
+-- Without these two rows are written by INSERT, UPDATE and DELETE (executor = "sql"), which needs TRIGGER below:
 GRANT REPLICATION_APPLIER, SESSION_VARIABLES_ADMIN ON *.* TO 'csa'@'%';
 -- Replicated DDL:
 GRANT DROP, ALTER, INDEX, REFERENCES, CREATE VIEW, SHOW VIEW, CREATE ROUTINE, ALTER ROUTINE, TRIGGER, EVENT,

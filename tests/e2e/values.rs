@@ -1,8 +1,8 @@
 //! Values of every type, at their edges and at random: both executors store what the source has.
 
 use csa_tests::{Daemon, Server, compare};
+use mysql_async::Conn;
 use mysql_async::prelude::Queryable as _;
-use mysql_async::{Conn, Row};
 use rand::Rng as _;
 use rand::SeedableRng as _;
 use rand::rngs::StdRng;
@@ -196,8 +196,7 @@ async fn member_types(server: &Server) -> Vec<String> {
         (0..ELEMENTS).map(|at| format!("IFNULL(JSON_TYPE(j->'$[{at}]'),'-')")).collect();
     let query = format!("SELECT CONCAT_WS(' ',id,{}) FROM v.t ORDER BY id", members.join(","));
     let mut conn = server.conn().await;
-    let rows: Vec<Row> = conn.query(query).await.expect("types");
-    rows.into_iter().map(|row| mysql_async::from_row(row)).collect()
+    conn.query(query).await.expect("types")
 }
 
 /// A source with two targets: row images to the one, statements to the other.

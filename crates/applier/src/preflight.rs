@@ -38,6 +38,8 @@ pub enum PreflightError {
     Refused(String),
 }
 
+/// A session variable that every MySQL since 8.0 has.
+const UNKNOWN_VARIABLE: u16 = 1193;
 /// Tenths of a second.
 const LOCK_PATIENCE: u32 = 30;
 
@@ -239,6 +241,13 @@ fn login(target: &TargetOptions, error: &Error) -> PreflightError {
         return PreflightError::Refused(format!(
             "target {address} refused user '{}': {} (check [channel.target] user and password)",
             target.user,
+            crate::worker::server_message(error)
+        ));
+    }
+    if error.code() == Some(UNKNOWN_VARIABLE) {
+        return PreflightError::Refused(format!(
+            "target {address} is not MySQL 8.0 or newer ({}); other servers are not supported by this \
+             version",
             crate::worker::server_message(error)
         ));
     }

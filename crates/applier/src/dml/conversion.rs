@@ -192,3 +192,111 @@ fn describe_target(target: &TargetType) -> String {
         other => format!("{other:?}").to_uppercase(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use csa_provider::ValueType as S;
+
+    use super::super::table::Generated;
+    use super::*;
+
+    const LATIN1: u16 = 8;
+    const UTF8MB4: u16 = 255;
+
+    fn fits(source: S, collation: Option<u16>, target: TargetType) -> bool {
+        let source = ValueColumn { value_type: source, collation, name: None };
+        let target = TargetColumn {
+            name: "c".to_owned(),
+            target_type: target,
+            generated: Generated::No,
+            has_default: true,
+            on_update: false,
+            indexed: false,
+            hidden_key: false,
+        };
+        let strings = strings_of(&source, &target.target_type).expect("a known collation");
+        check(&source, &strings, &target).is_ok()
+    }
+
+    fn text(charset: &str, max_chars: u64, fixed: bool) -> TargetType {
+        let max_bytes = max_chars * if charset == "utf8mb4" { 4 } else { 1 };
+        TargetType::Text { charset: charset.to_owned(), max_chars, max_bytes, fixed }
+    }
+
+    #[test]
+    fn integers_may_grow_and_keep_their_sign() {
+        let source = |bytes, unsigned| S::Integer { bytes, unsigned };
+        let target = |bytes, unsigned| TargetType::Integer { bytes, unsigned };
+        for (from, to, expected) in [
+            (source(4, Some(false)), target(4, false), true),
+            (source(4, Some(false)), target(8, false), true),
+            (source(4, Some(false)), target(3, false), false),
+            (source(1, Some(false)), target(8, true), false),
+            (source(4, Some(true)), target(4, false), false),
+            (source(4, Some(true)), target(8, false), true),
+            (source(4, None), target(4, true), true),
+            (source(8, None), target(4, true), false),
+            (S::Year, target(8, false), false),
+        ] {
+            assert_eq!(fits(from, None, to.clone()), expected, "{from:?} into {to:?}");
+        }
+    }
+
+    /// A strict session cuts these with no more than a note.
+    #[test]
+    fn nothing_is_rounded() {
+        let decimal = |precision, scale| TargetType::Decimal { precision, scale };
+        let source = S::Decimal { precision: 10, scale: 2 };
+        assert!(fits(source, None, decimal(11, 3)));
+        assert!(!fits(source, None, decimal(20, 1)), "a digit behind the point is lost");
+        assert!(!fits(source, None, decimal(10, 3)), "a digit before the point is lost");
+        let fraction = S::Time { fraction: 3 };
+        assert!(fits(fraction, None, TargetType::Time { fraction: 6 }));
+        assert!(!fits(fraction, None, TargetType::Time { fraction: 2 }));
+        assert!(!fits(S::DateTime { fraction: 0 }, None, TargetType::Timestamp { fraction: 0 }));
+        assert!(fits(S::Float, None, TargetType::Double));
+        assert!(!fits(S::Double, None, TargetType::Float));
+        assert!(!fits(S::Bit { bits: 9 }, None, TargetType::Bit { bits: 8 }));
+    }
+
+    #[test]
+    fn strings_keep_every_character_and_space() {
+        let varchar = S::Varchar { max_bytes: 40 };
+        let char = S::Char { max_bytes: 40 };
+        for (from, collation, to, expected) in [
+            (varchar, Some(UTF8MB4), text("utf8mb4", 10, false), true),
+            (varchar, Some(UTF8MB4), text("utf8mb4", 9, false), false),
+            (varchar, Some(UTF8MB4), text("latin1", 100, false), false),
+            (varchar, Some(LATIN1), text("utf8mb4", 40, false), true),
+            (varchar, Some(LATIN1), text("utf8mb4", 39, false), false),
+            (varchar, None, text("cp932", 40, false), true),
+            (varchar, Some(UTF8MB4), text("utf8mb4", 10, true), false),
+            (char, Some(UTF8MB4), text("utf8mb4", 10, true), true),
+            (varchar, Some(BINARY), text("latin1", 40, false), false),
+            (varchar, Some(LATIN1), TargetType::Binary { max_bytes: 40, fixed: false }, false),
+            (varchar, Some(BINARY), TargetType::Binary { max_bytes: 40, fixed: false }, true),
+            (varchar, Some(BINARY), TargetType::Binary { max_bytes: 40, fixed: true }, false),
+            (char, Some(BINARY), TargetType::Binary { max_bytes: 41, fixed: true }, false),
+            (
+                S::Blob { length_bytes: 2 },
+                None,
+                TargetType::Binary { max_bytes: 65_535, fixed: false },
+                true,
+            ),
+            (
+                S::Blob { length_bytes: 3 },
+                None,
+                TargetType::Binary { max_bytes: 65_535, fixed: false },
+                false,
+            ),
+        ] {
+            assert_eq!(
+                fits(from, collation, to.clone()),
+                expected,
+                "{from:?} {collation:?} {to:?}"
+            );
+        }
+        let unknown = ValueColumn { value_type: varchar, collation: Some(9999), name: None };
+        assert!(strings_of(&unknown, &TargetType::Json).is_err());
+    }
+}

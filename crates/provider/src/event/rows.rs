@@ -154,26 +154,13 @@ pub enum Field<'a> {
     JsonDiff(&'a [u8]),
 }
 
-/// As many columns as a table can have.
-const COLUMNS_MAX: usize = 4096;
-static ALL: [usize; COLUMNS_MAX] = {
-    let mut all = [0; COLUMNS_MAX];
-    let mut column = 0;
-    while column < COLUMNS_MAX {
-        all[column] = column;
-        column += 1;
-    }
-    all
-};
-
 fn read_image<'b>(
     columns: &[Column],
     bitmap: &[u8],
     bytes: &'b [u8],
     fields: &mut Vec<Field<'b>>,
 ) -> Result<usize, EventError> {
-    let all = ALL.get(..columns.len()).ok_or_else(|| cut(0))?;
-    scan_image(columns, bitmap, bytes, all, |place, value| {
+    scan(columns, bitmap, bytes, |place, value| {
         fields.push(match value {
             Value::Absent => Field::Absent,
             Value::Null => Field::Null,
@@ -250,6 +237,20 @@ pub fn scan_image(
     mut found: impl FnMut(usize, Value),
 ) -> Result<usize, EventError> {
     let mut wanted = wanted.iter().copied().enumerate().peekable();
+    scan(columns, bitmap, bytes, |index, value| {
+        if let Some((place, _)) = wanted.next_if(|(_, wanted)| *wanted == index) {
+            found(place, value);
+        }
+    })
+}
+
+/// The same for all columns.
+fn scan(
+    columns: &[Column],
+    bitmap: &[u8],
+    bytes: &[u8],
+    mut found: impl FnMut(usize, Value),
+) -> Result<usize, EventError> {
     let present = if columns.len() <= 64 && is_full_image(bitmap, columns.len()) {
         columns.len()
     } else {
@@ -276,9 +277,7 @@ pub fn scan_image(
                 Value::At(value)
             }
         };
-        if let Some((place, _)) = wanted.next_if(|(_, wanted)| *wanted == index) {
-            found(place, value);
-        }
+        found(index, value);
     }
     Ok(at)
 }
