@@ -50,6 +50,9 @@ async fn wrong_settings_and_servers_are_refused() {
     let grant = "GRANT UPDATE, DELETE, CREATE, TRIGGER ON *.* TO 'weak'@'%'";
     refused(by("sql"), &target, &[grant]).await;
     refused(by("auto"), &target, &[grant]).await;
+    let idempotent = builder().set("applier.exec_mode", "idempotent");
+    let why = ["exec_mode", "row images"];
+    refused(idempotent.set("applier.executor", "sql"), &target, &why).await;
 
     source.exec("SET GLOBAL binlog_format=STATEMENT").await;
     refused(builder(), &target, &["binlog_format=STATEMENT", "SET PERSIST binlog_format=ROW"])
