@@ -12,7 +12,7 @@ use rand::{Rng as _, SeedableRng as _};
 use crate::conflicts::{both_ways, conflicting};
 use crate::crash::mid_drain;
 use crate::replicate::run_script;
-use crate::{DRAIN, conflicts, relations};
+use crate::{DRAIN, conflicts, distributed, relations};
 
 fn by_statements(source: &Server, target: &Server) -> DaemonBuilder {
     Daemon::builder(source, target).set("applier.executor", "sql")
@@ -250,6 +250,17 @@ async fn what_statements_would_not_do_as_the_source_did_stops_the_channel() {
         daemon.start_again();
         daemon.wait_drained(&source, &target, DRAIN).await;
     }
+    // The same without a restart, by a definition that comes from the source.
+    source.exec(&insert()).await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    source.exec("CREATE TRIGGER d.late BEFORE UPDATE ON d.t FOR EACH ROW SET NEW.b=NEW.b+1").await;
+    source.exec("UPDATE d.t SET v=5 WHERE id=5").await;
+    let why = failed(&daemon).await;
+    assert!(why.contains("trigger late of d.t"), "{why}");
+    target.exec("DROP TRIGGER d.late").await;
+    daemon.kill9();
+    daemon.start_again();
+    daemon.wait_drained(&source, &target, DRAIN).await;
     let sum = "SELECT CONCAT_WS('/', COUNT(*), SUM(id), SUM(v), SUM(CRC32(s)), SUM(b)) FROM d.t";
     assert_eq!(target.value::<String>(sum).await, source.value::<String>(sum).await);
     // The column that only the target has got its default.
@@ -293,4 +304,66 @@ async fn hidden_keys_and_columns_that_set_themselves() {
     Compare::new().ignore_table("d.bare").run(&source, &target).await.expect("equal");
     let bare: String = target.value("SELECT GROUP_CONCAT(v, w ORDER BY v) FROM d.bare").await;
     assert_eq!(bare, "11,22");
+}
+
+/// Under the source's GTIDs, distributed transactions among them, whatever dies.
+#[tokio::test(flavor = "multi_thread")]
+async fn one_to_one_by_statements() {
+    let (source, target) = Server::pair(&[], &[]);
+    let options = LoadOptions { clients: 3, ..LoadOptions::default() };
+    prepare(&source, &options).await;
+    distributed::schema(&source).await;
+    let daemon = by_statements(&source, &target)
+        .set("applier.commit", "one-to-one")
+        .set("applier.target_gtids", "source")
+        .set("target.connect_retry", "100ms")
+        .start();
+    let load = Load::start(&source, &options);
+    let mut random = StdRng::seed_from_u64(3);
+    // Settings of the source's session that must not be those of the values.
+    let mut conn = source.conn().await;
+    distributed::run(&mut conn, &["SET time_zone='+05:30', sql_mode='ANSI_QUOTES'".to_owned()])
+        .await;
+    source.exec("ALTER TABLE x.wide ADD at TIMESTAMP DEFAULT '2024-01-01 00:00:00'").await;
+    for number in 0..9_u32 {
+        let xid = format!("X'00ff{number:02x}27',X'5c',3");
+        distributed::prepare_branch(
+            &mut conn,
+            &xid,
+            &[
+                format!("INSERT INTO x.log (branch, v) VALUES ({number}, {number})"),
+                format!("INSERT INTO x.wide (id, c) VALUES ({number}, 'ü')"),
+                format!("UPDATE x.counter SET n=n+1 WHERE id={}", random.random_range(0..7)),
+            ],
+        )
+        .await;
+        match number {
+            2 | 6 => {
+                assert!(mid_drain(&daemon).await, "{}", daemon.log_tail());
+                daemon.kill9();
+                daemon.start_again();
+            }
+            4 => {
+                target.kill9();
+                target.restart();
+            }
+            _ => {}
+        }
+        let end = if number % 3 == 0 { "ROLLBACK" } else { "COMMIT" };
+        distributed::run(&mut conn, &[format!("XA {end} {xid}")]).await;
+    }
+    load.stop().await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    compare(&source, &target).await;
+    let executed = "SELECT @@GLOBAL.gtid_executed";
+    assert_eq!(target.value::<String>(executed).await, source.value::<String>(executed).await);
+    // Its rows belong to a definition that takes nothing but row images.
+    source.exec("CREATE TABLE x.copy AS SELECT * FROM x.log").await;
+    let why = failed(&daemon).await;
+    assert!(why.contains("CREATE TABLE … SELECT is one transaction only by row images"), "{why}");
+    daemon.kill9();
+    daemon.set("applier.executor", "row-image");
+    daemon.start_again();
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    compare(&source, &target).await;
 }

@@ -87,7 +87,7 @@ async fn read(session: &mut Session, (schema, name): &TableName) -> Result<Optio
             quote(name)
         ))
         .await?;
-    read_references(session, &mut table).await?;
+    table.refers_to_itself = refers_to_itself(session, &table).await?;
     Ok(Some(table))
 }
 
@@ -141,22 +141,15 @@ async fn unique(
     Ok(found.into_iter().filter_map(|(index, whole)| whole.then_some(index)).collect())
 }
 
-/// Foreign keys that begin or end at the table.
-async fn read_references(session: &mut Session, table: &mut TargetTable) -> Result<()> {
+/// Whether a foreign key of the table refers to the table.
+async fn refers_to_itself(session: &mut Session, table: &TargetTable) -> Result<bool> {
     let (schema, name) = (quote(&table.schema), quote(&table.name));
-    let references: Vec<(String, String, bool)> = session
+    let references: Vec<u64> = session
         .rows(&format!(
-            "SELECT DELETE_RULE, UPDATE_RULE, TABLE_NAME=REFERENCED_TABLE_NAME \
-             AND CONSTRAINT_SCHEMA=UNIQUE_CONSTRAINT_SCHEMA \
-             FROM information_schema.REFERENTIAL_CONSTRAINTS \
+            "SELECT COUNT(*) FROM information_schema.REFERENTIAL_CONSTRAINTS \
              WHERE CONSTRAINT_SCHEMA={schema} AND TABLE_NAME={name} \
-             OR UNIQUE_CONSTRAINT_SCHEMA={schema} AND REFERENCED_TABLE_NAME={name}"
+             AND UNIQUE_CONSTRAINT_SCHEMA={schema} AND REFERENCED_TABLE_NAME={name}"
         ))
         .await?;
-    let passive = |rule: &str| matches!(rule, "RESTRICT" | "NO ACTION");
-    table.cascades = references
-        .iter()
-        .any(|(on_delete, on_update, _)| !passive(on_delete) || !passive(on_update));
-    table.refers_to_itself = references.iter().any(|(.., itself)| *itself);
-    Ok(())
+    Ok(references.first().is_some_and(|&count| count > 0))
 }

@@ -345,6 +345,10 @@ mod tests {
              CAST('{\"k\":true}' AS JSON),x'01')"
         );
         assert_eq!(
+            document(&JsonValue::Array(vec![JsonValue::UInt(5)])),
+            "JSON_ARRAY(CAST(5 AS UNSIGNED))"
+        );
+        assert_eq!(
             document(&JsonValue::UInt(5)),
             "JSON_EXTRACT(JSON_ARRAY(CAST(5 AS UNSIGNED)),'$[0]')"
         );

@@ -33,11 +33,8 @@ impl<'p> RowStatements<'p> {
             return Err(unreadable("column count differs from the table map's"));
         }
         let has = |flag| rows.flags & flag != 0;
-        // What the source's foreign keys cascaded to comes in events of its own, and not always
-        // behind the parent's.
-        let cascaded = has(RowsEvent::CASCADES_LOGGED) && plan.table.cascades;
         let settings = Settings {
-            foreign_key_checks: !has(RowsEvent::NO_FOREIGN_KEY_CHECKS) && !cascaded,
+            foreign_key_checks: !has(RowsEvent::NO_FOREIGN_KEY_CHECKS),
             unique_checks: !has(RowsEvent::RELAXED_UNIQUE_CHECKS),
             strict: true,
         };

@@ -10,8 +10,6 @@ pub(crate) struct TargetTable {
     pub(crate) unique: Vec<UniqueIndex>,
     /// What fires, and on which operation: `INSERT`, `UPDATE` or `DELETE`.
     pub(crate) triggers: Vec<(String, String)>,
-    /// A foreign key that cascades, or sets NULL, begins or ends here.
-    pub(crate) cascades: bool,
     pub(crate) refers_to_itself: bool,
 }
 

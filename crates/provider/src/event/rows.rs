@@ -39,8 +39,6 @@ impl<'a> RowsEvent<'a> {
     pub const STATEMENT_END: u16 = 1;
     pub const NO_FOREIGN_KEY_CHECKS: u16 = 2;
     pub const RELAXED_UNIQUE_CHECKS: u16 = 4;
-    /// What foreign keys cascade to is in the stream too (MySQL 9.6 and newer).
-    pub const CASCADES_LOGGED: u16 = 16;
 
     /// Reads the body of a rows event; `None` for the kinds whose images are not plain (partial JSON
     /// updates, and version 1).
