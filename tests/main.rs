@@ -31,8 +31,12 @@ mod relations;
 mod replicate;
 #[path = "e2e/roundtrip/mod.rs"]
 mod roundtrip;
+#[path = "e2e/sql_executor.rs"]
+mod sql_executor;
 #[path = "e2e/stream_errors.rs"]
 mod stream_errors;
+#[path = "e2e/values.rs"]
+mod values;
 #[path = "e2e/verify.rs"]
 mod verify;
 

@@ -44,8 +44,15 @@ async fn wrong_settings_and_servers_are_refused() {
     refused(weak("source"), &target, &["GRANT REPLICATION SLAVE ON *.* TO 'weak'@'%'"]).await;
     target.exec("CREATE USER weak@'%' IDENTIFIED BY 'weak_pw'").await;
     target.exec("GRANT SELECT, INSERT ON *.* TO weak@'%'").await;
+    let by = |executor: &str| weak("target").set("applier.executor", executor);
     let grant = "GRANT UPDATE, DELETE, CREATE, REPLICATION_APPLIER ON *.* TO 'weak'@'%'";
-    refused(weak("target"), &target, &[grant]).await;
+    refused(by("row-image"), &target, &[grant]).await;
+    let grant = "GRANT UPDATE, DELETE, CREATE, TRIGGER ON *.* TO 'weak'@'%'";
+    refused(by("sql"), &target, &[grant]).await;
+    refused(by("auto"), &target, &[grant]).await;
+    let idempotent = builder().set("applier.exec_mode", "idempotent");
+    let why = ["exec_mode", "row images"];
+    refused(idempotent.set("applier.executor", "sql"), &target, &why).await;
 
     source.exec("SET GLOBAL binlog_format=STATEMENT").await;
     refused(builder(), &target, &["binlog_format=STATEMENT", "SET PERSIST binlog_format=ROW"])

@@ -176,7 +176,7 @@ pub(crate) fn fill(random: &mut StdRng, statements: &mut Vec<String>) {
     }
 }
 
-async fn prepare(source: &Server) {
+pub(crate) async fn prepare(source: &Server) {
     source.exec("CREATE DATABASE c").await;
     prepare_filler(source).await;
     for Table { name, columns, collation, .. } in &TABLES {
@@ -243,7 +243,7 @@ pub(crate) fn row_images(client: u32) -> &'static str {
 }
 
 /// Online first, then a backlog that a daemon killed several times drains; equal after both.
-async fn both_ways(
+pub(crate) async fn both_ways(
     source: &Server,
     target: &Server,
     daemon: &Daemon,

@@ -8,7 +8,7 @@ use rand::{Rng as _, SeedableRng as _};
 
 use crate::{DRAIN, wait_state};
 
-async fn run(conn: &mut Conn, statements: &[String]) {
+pub(crate) async fn run(conn: &mut Conn, statements: &[String]) {
     for statement in statements {
         if let Err(error) = conn.query_drop(statement.as_str()).await {
             panic!("{error}\n{statement}");
@@ -17,7 +17,7 @@ async fn run(conn: &mut Conn, statements: &[String]) {
 }
 
 /// Runs the rows of branch `xid` and prepares it.
-async fn prepare_branch(conn: &mut Conn, xid: &str, rows: &[String]) {
+pub(crate) async fn prepare_branch(conn: &mut Conn, xid: &str, rows: &[String]) {
     run(conn, &[format!("XA START {xid}")]).await;
     run(conn, rows).await;
     run(conn, &[format!("XA END {xid}"), format!("XA PREPARE {xid}")]).await;
@@ -31,7 +31,7 @@ async fn prepared(server: &Server) -> Vec<String> {
     rows.into_iter().map(|row| format!("{row:?}")).collect()
 }
 
-fn change(random: &mut StdRng, number: u32) -> Vec<String> {
+pub(crate) fn change(random: &mut StdRng, number: u32) -> Vec<String> {
     let id = random.random_range(1..2000);
     vec![
         format!("INSERT INTO x.log (branch, v) VALUES ({number}, {id})"),
@@ -40,7 +40,7 @@ fn change(random: &mut StdRng, number: u32) -> Vec<String> {
     ]
 }
 
-async fn schema(source: &Server) {
+pub(crate) async fn schema(source: &Server) {
     source.exec("CREATE DATABASE x").await;
     source
         .exec("CREATE TABLE x.log (id INT AUTO_INCREMENT PRIMARY KEY, branch INT UNIQUE, v INT)")

@@ -8,7 +8,7 @@ use mysql_async::prelude::Queryable as _;
 use crate::DRAIN;
 
 /// The statements of a fixture, in one session.
-async fn run_script(server: &Server, script: &str) {
+pub(crate) async fn run_script(server: &Server, script: &str) {
     let mut conn = server.conn().await;
     for statement in script.split("\n/\n") {
         conn.query_drop(statement).await.unwrap_or_else(|error| panic!("{statement}: {error}"));

@@ -16,6 +16,7 @@ use crate::options::{ApplierOptions, TargetOptions, Tuning};
 use crate::session::Session;
 use crate::statement::StatementExecutor;
 use crate::status::ApplierStatus;
+use crate::target_tables::TargetTables;
 use crate::throttle::Throttle;
 use crate::worker::{Shared, Worker};
 use crate::{Error, ErrorClass, Result};
@@ -156,8 +157,13 @@ impl<O: CommitObserver> Applier<O> {
         let Tuning { worker_count, throttle, .. } = *tuning.borrow();
         let wanted = worker_count.max(1);
         let turn = CommitTurn::new(checkpoint.sequence);
-        let shared =
-            Shared { status: Arc::clone(&status), turn: turn.clone(), sessions: status.sessions() };
+        let tables = Arc::new(TargetTables::default());
+        let shared = Shared {
+            status: Arc::clone(&status),
+            turn: turn.clone(),
+            sessions: status.sessions(),
+            tables: Arc::clone(&tables),
+        };
         Self {
             scheduler: Scheduler::new(
                 limits,
@@ -177,7 +183,13 @@ impl<O: CommitObserver> Applier<O> {
             },
             tuning,
             throttle: Throttle::new(throttle, now),
-            statements: StatementExecutor::new(control, target, options, Arc::clone(&status)),
+            statements: StatementExecutor::new(
+                control,
+                target,
+                options,
+                Arc::clone(&status),
+                tables,
+            ),
             status,
             turn,
             observer,

@@ -11,6 +11,7 @@ use crate::checkpoint::{self, Checkpoint, StartFrom};
 use crate::options::{TargetGtids, TargetOptions};
 use crate::session::Session;
 use crate::sql::quote;
+use crate::statement_intent;
 use crate::{Error, ErrorClass, Result};
 
 /// A lock held on the target for as long as this connection lives.
@@ -29,7 +30,8 @@ pub struct ControlSession {
 impl ControlSession {
     /// Takes the channel: lock, checkpoint table and rows, a new epoch. Returns how far it is.
     ///
-    /// `source_executed` is what the source has executed, for `start_from = "source"`.
+    /// `source_executed` is what the source has executed, for `start_from = "source"`; without
+    /// `statement_gtids` there will be entries in `csa.statement`.
     ///
     /// # Errors
     /// [`Error::Fenced`] when another daemon holds the channel.
@@ -39,12 +41,16 @@ impl ControlSession {
         workers: u16,
         start: &StartFrom,
         source_executed: Option<&GtidSet>,
+        statement_gtids: bool,
     ) -> Result<Self> {
         let mut session = connect(target).await?;
         lock(&mut session, channel).await?;
         // Read before our own table adds to it.
         let provisioned = target_executed(&mut session).await?;
         checkpoint::create(&mut session).await?;
+        if !statement_gtids {
+            statement_intent::create(&mut session).await?;
+        }
         let known = checkpoint::read(&mut session, channel, false).await?;
         let is_first = known.is_none();
         let base = match known {

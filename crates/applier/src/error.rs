@@ -32,6 +32,18 @@ pub enum Error {
     /// A transaction failed on the target; `of` says what it was about.
     #[error("transaction {gtid} ({of}) failed on the target: error {code}: {message}")]
     Transaction { gtid: String, of: String, code: u16, message: String },
+    /// Row changes that the target's tables don't take as they are; `code` after the server's error of
+    /// the same meaning.
+    #[error("error {code}: {message}")]
+    Rows { code: u16, message: String },
+    /// A statement that commits by itself was begun, and whether it took effect can't be known.
+    #[error(
+        "transaction {gtid}: its statement was under way when the daemon or the target went away, and \
+         this target has no record of whether it took effect; look there, then run, if it did: UPDATE \
+         csa.statement SET executed=1 WHERE channel='{channel}', if not: DELETE FROM csa.statement \
+         WHERE channel='{channel}', and start the channel again"
+    )]
+    InDoubt { gtid: String, channel: String },
     /// Another daemon owns the channel, or took it over.
     #[error("channel {channel}: {what}")]
     Fenced { channel: String, what: String },
@@ -70,7 +82,7 @@ impl Error {
     pub fn code(&self) -> Option<u16> {
         match self {
             Self::Target { source, .. } | Self::Server { source, .. } => server_code(source),
-            Self::Transaction { code, .. } => Some(*code),
+            Self::Transaction { code, .. } | Self::Rows { code, .. } => Some(*code),
             _ => None,
         }
     }
@@ -79,7 +91,9 @@ impl Error {
     #[must_use]
     pub fn gtid(&self) -> Option<String> {
         match self {
-            Self::Transaction { gtid, .. } | Self::Unsupported { gtid, .. } => Some(gtid.clone()),
+            Self::Transaction { gtid, .. }
+            | Self::Unsupported { gtid, .. }
+            | Self::InDoubt { gtid, .. } => Some(gtid.clone()),
             Self::Reception { gtid, .. } => gtid.clone(),
             Self::Admission(
                 csa_scheduler::Error::Unsupported { gtid, .. }
@@ -101,15 +115,22 @@ pub(crate) fn server_code(error: &mysql_async::Error) -> Option<u16> {
 
 pub(crate) fn class_of(error: &mysql_async::Error) -> ErrorClass {
     match server_code(error) {
-        // Lock wait timeout, deadlock.
-        Some(1205 | 1213) => ErrorClass::Retry,
-        // Too many connections, shutdown in progress, query interrupted, session killed, read-only
-        // modes, idle disconnect.
-        Some(1040 | 1053 | 1317 | 1290 | 1836 | 1927 | 3169 | 4031) => ErrorClass::Unavailable,
-        Some(_) => ErrorClass::Stop,
+        Some(code) => class_of_code(code),
         None => match error {
             mysql_async::Error::Io(_) | mysql_async::Error::Driver(_) => ErrorClass::Unavailable,
             _ => ErrorClass::Stop,
         },
+    }
+}
+
+/// What a server error means.
+pub(crate) const fn class_of_code(code: u16) -> ErrorClass {
+    match code {
+        // Lock wait timeout, deadlock.
+        1205 | 1213 => ErrorClass::Retry,
+        // Too many connections, shutdown in progress, query interrupted, session killed, read-only
+        // modes, idle disconnect.
+        1040 | 1053 | 1317 | 1290 | 1836 | 1927 | 3169 | 4031 => ErrorClass::Unavailable,
+        _ => ErrorClass::Stop,
     }
 }

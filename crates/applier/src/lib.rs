@@ -5,6 +5,7 @@ mod catalogue;
 mod checkpoint;
 mod commit_turn;
 mod control;
+mod dml;
 mod error;
 mod late;
 mod lock_inversion;
@@ -12,6 +13,7 @@ mod merge;
 mod options;
 mod preflight;
 mod progress;
+mod row_executor;
 mod row_image;
 mod session;
 mod sessions;
@@ -19,9 +21,11 @@ mod skip;
 mod sql;
 mod statement;
 mod statement_context;
+mod statement_intent;
 mod statement_text;
 mod status;
 mod steps;
+mod target_tables;
 mod throttle;
 mod worker;
 
@@ -31,7 +35,7 @@ pub use checkpoint::{Checkpoint, StartFrom};
 pub use control::ControlSession;
 pub use error::{Error, ErrorClass, Result};
 pub use options::{
-    ApplierOptions, ExecMode, TargetGtids, TargetOptions, TlsMode, TlsOptions, Tuning,
+    ApplierOptions, ExecMode, Executor, TargetGtids, TargetOptions, TlsMode, TlsOptions, Tuning,
 };
 pub use preflight::{PreflightError, TargetFacts, preflight};
 pub use session::connect;

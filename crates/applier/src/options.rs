@@ -8,6 +8,26 @@ use secrecy::{ExposeSecret, SecretString};
 /// How the link to the target is protected.
 pub use csa_provider::TlsMode;
 
+/// How a group's rows are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Executor {
+    /// The source's row images, through the BINLOG statement.
+    RowImage,
+    /// INSERT, UPDATE and DELETE made of their values.
+    Sql,
+}
+
+impl Executor {
+    /// As in the configuration.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::RowImage => "row-image",
+            Self::Sql => "sql",
+        }
+    }
+}
+
 /// TLS mode and the files it needs.
 #[derive(Debug, Clone, Default)]
 pub struct TlsOptions {
@@ -29,6 +49,8 @@ pub struct TargetOptions {
     pub tls: TlsOptions,
     pub connect_timeout: Duration,
     pub gtids: TargetGtids,
+    /// How rows are to be written; `None`: as row images where the target permits it.
+    pub executor: Option<Executor>,
 }
 
 /// What the target's own `gtid_executed` says of what is applied there.
@@ -138,6 +160,9 @@ pub struct Tuning {
 #[derive(Debug, Clone)]
 pub struct ApplierOptions {
     pub channel: String,
+    pub executor: Executor,
+    /// Statements run under their source's GTID; else an entry in `csa.statement` says that one runs.
+    pub statement_gtids: bool,
     /// Groups commit in source order; else as they finish.
     pub preserve_commit_order: bool,
     pub exec_mode: ExecMode,

@@ -8,13 +8,17 @@ use crate::control::{lock_name, target_executed};
 use crate::options::{TargetGtids, TargetOptions};
 use crate::session::{Session, is_login_refused};
 use crate::sql::quote;
-use crate::{Checkpoint, Error};
+use crate::{Checkpoint, Error, Executor};
 use csa_provider::GtidSet;
 
 /// What was found.
 #[derive(Debug, Clone)]
 pub struct TargetFacts {
     pub version: String,
+    /// How rows will be written.
+    pub executor: Executor,
+    /// Whether statements can run under their source's GTID.
+    pub statement_gtids: bool,
     pub gtid_executed: GtidSet,
     /// The channel's checkpoint, if it has one.
     pub checkpoint: Option<Checkpoint>,
@@ -34,6 +38,8 @@ pub enum PreflightError {
     Refused(String),
 }
 
+/// A session variable that every MySQL since 8.0 has.
+const UNKNOWN_VARIABLE: u16 = 1193;
 /// Tenths of a second.
 const LOCK_PATIENCE: u32 = 30;
 
@@ -106,13 +112,19 @@ async fn inspect(
             grants.account
         )));
     }
-    if gtid_mode != "ON" && gtid_mode != "ON_PERMISSIVE" {
+    let executor = target.executor.unwrap_or(match grants.has_any(&BINLOG_PRIVILEGES) {
+        true => Executor::RowImage,
+        false => Executor::Sql,
+    });
+    let gtids = matches!(gtid_mode.as_str(), "ON" | "ON_PERMISSIVE");
+    let statement_gtids = gtids && grants.has_any(&GTID_PRIVILEGES);
+    if !gtids && (executor == Executor::RowImage || target.gtids.hides_bookkeeping()) {
         return Err(PreflightError::Refused(format!(
             "target {address} has gtid_mode={gtid_mode}, so a replicated DDL could not be told from \
              one that never ran; set gtid_mode=ON and enforce_gtid_consistency=ON there"
         )));
     }
-    grants.verify(address)?;
+    grants.verify(address, executor)?;
     if target.gtids.hides_bookkeeping() {
         grants.verify_hidden(address, target.gtids)?;
     }
@@ -124,9 +136,12 @@ async fn inspect(
             .map_err(|error| PreflightError::Refused(error.to_string()))?,
         false => None,
     };
-    let warnings =
+    let mut warnings =
         warnings(session, target, &grants, log_bin, packet).await.map_err(unreachable)?;
-    Ok(TargetFacts { version, gtid_executed, checkpoint, warnings })
+    if executor == Executor::Sql {
+        warnings.extend(sql_warnings(target, &grants, statement_gtids));
+    }
+    Ok(TargetFacts { version, executor, statement_gtids, gtid_executed, checkpoint, warnings })
 }
 
 /// A daemon that was just killed may hold the lock a moment longer.
@@ -198,12 +213,41 @@ async fn warnings(
     Ok(warnings)
 }
 
+/// What works less well where row images are not taken.
+fn sql_warnings(target: &TargetOptions, grants: &Grants, statement_gtids: bool) -> Vec<String> {
+    let address = target.address();
+    let mut warnings = Vec::new();
+    if target.executor.is_none() {
+        warnings.push(format!(
+            "target {address} does not permit the BINLOG statement, so rows are written by executor \
+             \"sql\", which is slower; to change that, run there: GRANT REPLICATION_APPLIER ON *.* TO {}",
+            grants.account
+        ));
+    }
+    if !statement_gtids {
+        warnings.push(format!(
+            "target {address} can't record statements under their GTID: should a crash hit the middle \
+             of one, the channel stops and asks whether it took effect; gtid_mode=ON and GRANT \
+             REPLICATION_APPLIER ON *.* TO {} avoid that",
+            grants.account
+        ));
+    }
+    warnings
+}
+
 fn login(target: &TargetOptions, error: &Error) -> PreflightError {
     let address = target.address();
     if is_login_refused(error) {
         return PreflightError::Refused(format!(
             "target {address} refused user '{}': {} (check [channel.target] user and password)",
             target.user,
+            crate::worker::server_message(error)
+        ));
+    }
+    if error.code() == Some(UNKNOWN_VARIABLE) {
+        return PreflightError::Refused(format!(
+            "target {address} is not MySQL 8.0 or newer ({}); other servers are not supported by this \
+             version",
             crate::worker::server_message(error)
         ));
     }
@@ -254,10 +298,16 @@ impl Grants {
         )))
     }
 
-    fn verify(&self, address: &str) -> Result<()> {
+    fn verify(&self, address: &str, executor: Executor) -> Result<()> {
         let mut missing = if self.by_schema { Vec::new() } else { self.missing(&PRIVILEGES) };
-        if !self.has_any(&BINLOG_PRIVILEGES) || !self.has_any(&GTID_PRIVILEGES) {
-            missing.push("REPLICATION_APPLIER");
+        match executor {
+            Executor::RowImage => {
+                if !self.has_any(&BINLOG_PRIVILEGES) || !self.has_any(&GTID_PRIVILEGES) {
+                    missing.push("REPLICATION_APPLIER");
+                }
+            }
+            // Triggers that can't be seen would fire unseen.
+            Executor::Sql => missing.extend(self.missing(&["TRIGGER"])),
         }
         if missing.is_empty() {
             return Ok(());
@@ -298,7 +348,7 @@ mod tests {
     #[test]
     fn missing_privileges_are_printed_as_a_grant() {
         let error = grants(&["GRANT SELECT, INSERT, UPDATE ON *.* TO `csa`@`%`"])
-            .verify("db:3306")
+            .verify("db:3306", Executor::RowImage)
             .expect_err("incomplete");
         assert_eq!(
             error.to_string(),
@@ -313,7 +363,11 @@ mod tests {
             "GRANT SELECT, INSERT, UPDATE, DELETE, CREATE ON *.* TO `csa`@`%`",
             "GRANT REPLICATION_APPLIER ON *.* TO `csa`@`%`",
         ]);
-        assert!(full.verify("db:3306").is_ok());
-        assert!(grants(&["GRANT ALL PRIVILEGES ON *.* TO `root`@`%`"]).verify("db:3306").is_ok());
+        assert!(full.verify("db:3306", Executor::RowImage).is_ok());
+        let error = full.verify("db:3306", Executor::Sql).expect_err("triggers are not seen");
+        assert!(error.to_string().contains("GRANT TRIGGER ON"), "{error}");
+        let all = grants(&["GRANT ALL PRIVILEGES ON *.* TO `root`@`%`"]);
+        assert!(all.verify("db:3306", Executor::RowImage).is_ok());
+        assert!(all.verify("db:3306", Executor::Sql).is_ok());
     }
 }

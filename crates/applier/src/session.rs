@@ -9,6 +9,7 @@ use csa_provider::FormatDescription;
 use mysql_async::prelude::{FromRow, Queryable};
 use mysql_async::{Conn, DriverError};
 
+use crate::dml::{self, Answer};
 use crate::error::server_code;
 use crate::options::{ExecMode, TargetGtids, TargetOptions};
 use crate::{Error, Result, TlsMode};
@@ -31,6 +32,8 @@ pub(crate) struct Session {
     max_allowed_packet: usize,
     /// What BINLOG was last told to read row images with.
     format: Option<Arc<FormatDescription>>,
+    /// It takes statements made of row values.
+    for_statements: bool,
 }
 
 impl Session {
@@ -38,7 +41,13 @@ impl Session {
     pub(crate) async fn connect(target: &TargetOptions) -> Result<Self> {
         let address = target.address();
         let conn = connect(target).await?;
-        let mut session = Self { conn, address, max_allowed_packet: usize::MAX, format: None };
+        let mut session = Self {
+            conn,
+            address,
+            max_allowed_packet: usize::MAX,
+            format: None,
+            for_statements: false,
+        };
         session.run(PRELUDE).await?;
         if target.gtids == TargetGtids::Mirror {
             session.run("SET SESSION sql_log_bin=0").await?;
@@ -64,24 +73,40 @@ impl Session {
     ///
     /// Nothing may follow a BINLOG statement in a packet: its OK lacks the more-results flag.
     pub(crate) async fn run(&mut self, statements: impl AsRef<[u8]> + Send) -> Result<Vec<u64>> {
+        let answers = self.run_counting(statements).await?;
+        Ok(answers.into_iter().map(|answer| answer.rows).collect())
+    }
+
+    /// As [`Self::run`], with the warnings of each statement.
+    pub(crate) async fn run_counting(
+        &mut self,
+        statements: impl AsRef<[u8]> + Send,
+    ) -> Result<Vec<Answer>> {
         let address = &self.address;
         let target = |source| Error::Target { address: address.clone(), source };
         let text = statements.as_ref();
         self.check_packet(text.len()).map_err(target)?;
         let mut result = self.conn.query_iter(text).await.map_err(target)?;
-        let mut matched = Vec::new();
+        let mut answers = Vec::new();
         loop {
-            matched.push(result.affected_rows());
+            answers.push(Answer { rows: result.affected_rows(), warnings: result.warnings() });
             if result.is_empty() {
                 break;
             }
             result.for_each(drop).await.map_err(target)?;
         }
-        Ok(matched)
+        // The error of a statement that is not the first counts as a result not yet looked at.
+        result.drop_result().await.map_err(target)?;
+        Ok(answers)
     }
 
     /// Bytes of row images that fit one packet, BASE64 and the opening of a group included.
     pub(crate) fn row_image_bytes(&self) -> usize {
+        self.max_allowed_packet / 2
+    }
+
+    /// Bytes of statements that fit one packet beside the opening of a group.
+    pub(crate) fn packet_bytes(&self) -> usize {
         self.max_allowed_packet / 2
     }
 
@@ -95,7 +120,7 @@ impl Session {
         Err(mysql_async::Error::Server(mysql_async::ServerError {
             code: ER_NET_PACKET_TOO_LARGE,
             message: format!(
-                "a row image needs a packet of {bytes} bytes, the target's max_allowed_packet is \
+                "a row needs a packet of {bytes} bytes, the target's max_allowed_packet is \
                  {limit}: SET PERSIST max_allowed_packet=1073741824 there, then restart the channel"
             ),
             state: "08S01".to_owned(),
@@ -133,6 +158,17 @@ impl Session {
             self.run("SET SESSION rbr_exec_mode='IDEMPOTENT'").await?;
         }
         self.format = Some(Arc::clone(format));
+        Ok(())
+    }
+
+    /// Sets the session up for statements made of row values, if it is not.
+    pub(crate) async fn use_statements(&mut self) -> Result<()> {
+        if !self.for_statements {
+            for statement in dml::SESSION {
+                self.run(statement).await?;
+            }
+            self.for_statements = true;
+        }
         Ok(())
     }
 

@@ -3,7 +3,8 @@
 //!
 //! Each runs under `gtid_next = <its source GTID>`: the target records the GTID together with the
 //! statement's effect, so after a crash its own `gtid_executed` says whether it happened
-//! (<https://dev.mysql.com/doc/refman/en/replication-options-gtids.html>).
+//! (<https://dev.mysql.com/doc/refman/en/replication-options-gtids.html>). Where that is not permitted
+//! or not known, an entry in `csa.statement` says at least that it was begun.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,15 +16,18 @@ use tracing::{info, warn};
 use crate::applier::is_passing;
 use crate::checkpoint;
 use crate::control::{ControlSession, fenced};
-use crate::options::{ApplierOptions, ExecMode, TargetGtids, TargetOptions};
+use crate::options::{ApplierOptions, TargetGtids, TargetOptions};
 use crate::progress::{self, first_words};
+use crate::row_executor::RowExecutor;
 use crate::row_image::Step;
-use crate::session::{PRELUDE, Session, push_binlog};
+use crate::session::{PRELUDE, Session};
 use crate::sql::identifier;
-use crate::statement_context::{self, Restricted};
+use crate::statement_context::{self, Restricted, RestrictedRow};
+use crate::statement_intent::{self, Intent};
 use crate::statement_text;
 use crate::status::ApplierStatus;
 use crate::steps::Steps;
+use crate::target_tables::TargetTables;
 use crate::worker::{retry_pause, server_message};
 use crate::{Error, ErrorClass, Result};
 
@@ -41,6 +45,7 @@ pub(crate) struct StatementExecutor {
     target: TargetOptions,
     options: ApplierOptions,
     status: Arc<ApplierStatus>,
+    tables: Arc<TargetTables>,
 }
 
 /// A transaction's first statement with what it was executed under on the source.
@@ -66,8 +71,9 @@ impl StatementExecutor {
         target: TargetOptions,
         options: ApplierOptions,
         status: Arc<ApplierStatus>,
+        tables: Arc<TargetTables>,
     ) -> Self {
-        Self { control, target, options, status }
+        Self { control, target, options, status, tables }
     }
 
     /// Executes the group's one transaction and writes the checkpoint.
@@ -77,12 +83,13 @@ impl StatementExecutor {
     pub(crate) async fn apply(&mut self, group: &Arc<Group>) -> Result<()> {
         let statement = read(group)?;
         self.status.statement_started(&statement.gtid, statement.words.clone());
-        let outcome = self.apply_statement(group, &statement).await;
+        let outcome = self.execute_once(group, &statement).await;
         self.status.statement_ended();
+        self.tables.forget();
         outcome
     }
 
-    async fn apply_statement(
+    async fn execute_once(
         &mut self,
         group: &Arc<Group>,
         statement: &SourceStatement,
@@ -182,8 +189,10 @@ impl StatementExecutor {
     }
 
     async fn attempt(&mut self, group: &Arc<Group>, statement: &SourceStatement) -> Result<()> {
-        let limit = self.options.statement_bytes;
-        let mode = self.options.exec_mode;
+        if !self.options.statement_gtids {
+            return self.attempt_announced(group, statement).await;
+        }
+        let rows = RowExecutor::new(&self.options, Arc::clone(&self.tables));
         let session = &mut self.control.session;
         let hidden = self.target.gtids.hides_bookkeeping();
         if !session.has_executed(&statement.gtid).await? {
@@ -194,9 +203,11 @@ impl StatementExecutor {
             }
             let connection = session.id();
             let outcome = tokio::select! {
-                outcome = execute(session, group, statement, mode, limit) => outcome,
+                outcome = execute(session, group, statement, rows, true) => outcome,
                 never = progress::follow(&self.target, connection, &self.status) => match never {},
             };
+            session.run("ROLLBACK").await?;
+            session.run("SET SESSION gtid_next='AUTOMATIC'").await?;
             leave(session).await?;
             outcome?;
             if !session.has_executed(&statement.gtid).await? {
@@ -207,6 +218,33 @@ impl StatementExecutor {
             }
         }
         self.write_checkpoint(group).await
+    }
+
+    /// For targets that don't record the source's GTID with a statement.
+    async fn attempt_announced(
+        &mut self,
+        group: &Arc<Group>,
+        statement: &SourceStatement,
+    ) -> Result<()> {
+        let channel = self.options.channel.clone();
+        let rows = RowExecutor::new(&self.options, Arc::clone(&self.tables));
+        let session = &mut self.control.session;
+        if statement_intent::find(session, &channel, &statement.gtid).await? == Intent::None {
+            session.run(statement_intent::announce(&channel, &statement.gtid)).await?;
+            let outcome = execute(session, group, statement, rows, false).await;
+            session.run("ROLLBACK").await?;
+            leave(session).await?;
+            if outcome.is_err() {
+                // The server is still there and says that it did not happen.
+                session.run(statement_intent::withdraw(&channel)).await?;
+            }
+            outcome?;
+        }
+        self.control.session.run("BEGIN").await?;
+        self.write_checkpoint(group).await?;
+        let session = &mut self.control.session;
+        session.run(statement_intent::withdraw(&channel)).await?;
+        session.run("COMMIT").await.map(drop)
     }
 
     async fn write_checkpoint(&mut self, group: &Group) -> Result<()> {
@@ -275,38 +313,45 @@ fn started_xid(kind: Statement, statement: &[u8]) -> Option<String> {
     (kind == Statement::Xa(XaVerb::Start)).then(|| xid.trim().to_owned())
 }
 
-/// `limit`: bytes of row images in one BINLOG statement.
 async fn execute(
     session: &mut Session,
     group: &Arc<Group>,
     statement: &SourceStatement,
-    mode: ExecMode,
-    limit: usize,
+    mut rows: RowExecutor,
+    under_gtid: bool,
 ) -> Result<()> {
     if statement.has_rows() {
-        session.use_format(group.format(), mode).await?;
+        may_have_rows(statement, &rows, under_gtid)?;
+        rows.prepare(session, group.format()).await?;
     }
     if statement.xid.is_some() {
         detach_on_prepare(session, &statement.gtid).await?;
     }
     use_database(session, &statement.database).await?;
-    let now: Vec<(bool, bool, bool, u64)> = session.rows(Restricted::QUERY).await?;
+    let now: Vec<RestrictedRow> = session.rows(Restricted::QUERY).await?;
     let Some(now) = now.into_iter().next().map(Restricted::from) else {
         return Err(Error::Relay("the target returned no session variables".to_owned()));
     };
     let switched_on = session.rows::<(String, String)>(Restricted::SWITCHED_ON).await?;
     let now = now.with_switched_on(switched_on.into_iter().map(|(name, _)| name).collect());
     let context = statement_context::assignments(&statement.context, statement.timestamp, &now);
-    let set = format!("SET SESSION gtid_next='{}'{context}", statement.gtid);
-    session.run(set).await?;
-    let mut steps = Steps::as_logged(group, limit.min(session.row_image_bytes()));
+    let mut settings = vec![];
+    if under_gtid {
+        settings.push(format!("gtid_next='{}'", statement.gtid));
+    }
+    // Values are written in the session that their executor set up, in UTC and UTF-8.
+    if !statement.has_rows() || rows.takes_row_images() {
+        settings.push(context);
+    }
+    session.run(format!("SET SESSION {}", settings.join(", "))).await?;
+    let mut steps = Steps::as_logged(group, rows.step_bytes(session));
     let mut begun = false;
     while let Some(step) = steps.next().await {
         let step = match (step, &statement.changed) {
             (Ok(Step::Statement(_)), Some(text)) => Ok(Step::Statement(text.clone())),
             (step, _) => step,
         };
-        match run(session, step).await {
+        match run(session, &mut rows, step).await {
             Ok(()) => begun = true,
             Err(error)
                 if statement.error_code != 0 && error.code() == Some(statement.error_code) =>
@@ -325,14 +370,27 @@ async fn execute(
     Ok(())
 }
 
-async fn run(session: &mut Session, step: Result<Step>) -> Result<()> {
+/// Whether the transaction's rows can be written by this executor.
+fn may_have_rows(statement: &SourceStatement, rows: &RowExecutor, under_gtid: bool) -> Result<()> {
+    let what = match statement.kind {
+        Statement::CreateTableStartTransaction if !rows.takes_row_images() => {
+            "CREATE TABLE … SELECT is one transaction only by row images: permit them on the target \
+             (GRANT REPLICATION_APPLIER, executor = \"row-image\"), or use CREATE TABLE and INSERT … \
+             SELECT on the source"
+        }
+        _ if !under_gtid => {
+            "distributed transactions (XA) need a target that runs them under the source's GTID: \
+             gtid_mode=ON and GRANT REPLICATION_APPLIER"
+        }
+        _ => return Ok(()),
+    };
+    Err(Error::Unsupported { gtid: statement.gtid.clone(), what: what.to_owned() })
+}
+
+async fn run(session: &mut Session, rows: &mut RowExecutor, step: Result<Step>) -> Result<()> {
     match step? {
         Step::Statement(text) => session.run(text).await.map(drop),
-        Step::RowImages(images) => {
-            let mut statement = Vec::new();
-            push_binlog(&mut statement, &images);
-            session.run(statement).await.map(drop)
-        }
+        Step::RowImages(images) => rows.send(session, None, images).await.map(drop),
     }
 }
 
@@ -371,10 +429,8 @@ async fn use_database(session: &mut Session, database: &[u8]) -> Result<()> {
     session.run("USE information_schema").await.map(drop)
 }
 
-/// Ends whatever the statement left open and gives the session its own settings back.
+/// Gives the session its own settings back.
 async fn leave(session: &mut Session) -> Result<()> {
-    session.run("ROLLBACK").await?;
-    session.run("SET SESSION gtid_next='AUTOMATIC'").await?;
     session.run("SET NAMES utf8mb4").await?;
     session.run(statement_context::DEFAULTS).await?;
     session.run(PRELUDE).await.map(drop)

@@ -27,14 +27,20 @@ pub(crate) struct Restricted {
     pub(crate) default_collation_for_utf8mb4: u64,
     /// Those that a replica ignores, for the source has decided, and that are on here.
     pub(crate) switched_on: Vec<String>,
+    /// Increment and offset.
+    pub(crate) auto_increment: (u64, u64),
 }
+
+/// A row of [`Restricted::QUERY`].
+pub(crate) type RestrictedRow = (bool, bool, bool, u64, u64, u64);
 
 impl Restricted {
     /// Reads what the session has.
     pub(crate) const QUERY: &str = "SELECT @@SESSION.explicit_defaults_for_timestamp, \
          @@SESSION.sql_require_primary_key, @@SESSION.default_table_encryption, \
          (SELECT id FROM information_schema.collations \
-          WHERE collation_name=@@SESSION.default_collation_for_utf8mb4)";
+          WHERE collation_name=@@SESSION.default_collation_for_utf8mb4), \
+         @@SESSION.auto_increment_increment, @@SESSION.auto_increment_offset";
 
     /// Reads the names of those that not every version has.
     pub(crate) const SWITCHED_ON: &str = "SHOW SESSION VARIABLES WHERE Value='ON' AND Variable_name \
@@ -45,25 +51,27 @@ impl Restricted {
     }
 }
 
-impl From<(bool, bool, bool, u64)> for Restricted {
-    fn from(row: (bool, bool, bool, u64)) -> Self {
+impl From<RestrictedRow> for Restricted {
+    fn from(row: RestrictedRow) -> Self {
         Self {
             explicit_defaults_for_timestamp: row.0,
             sql_require_primary_key: row.1,
             default_table_encryption: row.2,
             default_collation_for_utf8mb4: row.3,
             switched_on: Vec::new(),
+            auto_increment: (row.4, row.5),
         }
     }
 }
 
-/// Assignments for one SET statement, each with a comma before it. `timestamp` is the event
+/// Assignments for one SET statement, separated by commas. `timestamp` is the event
 /// header's, in seconds.
 pub(crate) fn assignments(context: &SessionContext, timestamp: u32, now: &Restricted) -> String {
     let mut set = String::with_capacity(512);
     // Writing to a String can't fail.
     let mut push = |name: &str, value: &dyn std::fmt::Display| {
-        let _ = write!(set, ", {name}={value}");
+        let separator = if set.is_empty() { "" } else { ", " };
+        let _ = write!(set, "{separator}{name}={value}");
     };
     let micros = context.microseconds.unwrap_or(0);
     push("timestamp", &format!("{timestamp}.{micros:06}"));
@@ -72,9 +80,6 @@ pub(crate) fn assignments(context: &SessionContext, timestamp: u32, now: &Restri
     push("unique_checks", &u8::from(flags & RELAXED_UNIQUE_CHECKS == 0));
     push("sql_auto_is_null", &u8::from(flags & AUTO_IS_NULL != 0));
     push("sql_mode", &context.sql_mode.unwrap_or(0));
-    let (increment, offset) = context.auto_increment.unwrap_or((1, 1));
-    push("auto_increment_increment", &increment);
-    push("auto_increment_offset", &offset);
     if let Some(charset) = context.charset {
         push("character_set_client", &charset.client);
         push("collation_connection", &charset.connection);
@@ -98,6 +103,12 @@ fn restricted(
     now: &Restricted,
     push: &mut dyn FnMut(&str, &dyn std::fmt::Display),
 ) {
+    let (increment, offset) = context.auto_increment.unwrap_or((1, 1));
+    let wanted = (u64::from(increment), u64::from(offset));
+    if wanted != now.auto_increment {
+        push("auto_increment_increment", &increment);
+        push("auto_increment_offset", &offset);
+    }
     let mut flag = |name: &str, wanted: Option<bool>, has: bool| {
         if let Some(wanted) = wanted
             && wanted != has
@@ -138,14 +149,19 @@ mod tests {
         default_table_encryption: false,
         default_collation_for_utf8mb4: 255,
         switched_on: Vec::new(),
+        auto_increment: (2, 1),
     };
 
     #[test]
     fn nothing_is_inherited_from_the_statement_before() {
         let set = assignments(&SessionContext::default(), 7, &NOW);
-        for name in
-            ["timestamp=7.000000", "foreign_key_checks=1", "sql_mode=0", "time_zone=DEFAULT"]
-        {
+        for name in [
+            "timestamp=7.000000",
+            "foreign_key_checks=1",
+            "sql_mode=0",
+            "time_zone=DEFAULT",
+            "auto_increment_increment=1",
+        ] {
             assert!(set.contains(name), "{name} in {set}");
         }
         assert!(!set.contains("explicit_defaults_for_timestamp"), "{set}");

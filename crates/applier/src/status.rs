@@ -8,7 +8,7 @@ use csa_scheduler::{Group, GroupKind, LowWaterMark, Scheduler, Sequence};
 use parking_lot::{Condvar, Mutex};
 
 use crate::sessions::{SessionView, Sessions};
-use crate::{Checkpoint, Error};
+use crate::{Checkpoint, Error, Executor};
 
 /// Shared by the applier, which writes it, and the status page, which reads it.
 #[derive(Debug, Default)]
@@ -31,6 +31,8 @@ const TABLES_MAX: usize = 1000;
 pub struct ApplierView {
     /// Whether the last statement reached the target.
     pub target_connected: bool,
+    /// How rows are written.
+    pub executor: Option<Executor>,
     /// Everything executed on the target, as the checkpoint says.
     pub executed: GtidSet,
     pub sequence: Sequence,
@@ -103,9 +105,10 @@ pub struct GroupView {
 impl ApplierStatus {
     /// Starts from a checkpoint.
     #[must_use]
-    pub fn new(checkpoint: &Checkpoint) -> Self {
+    pub fn new(checkpoint: &Checkpoint, executor: Executor) -> Self {
         let view = ApplierView {
             target_connected: true,
+            executor: Some(executor),
             executed: checkpoint.executed.clone(),
             sequence: checkpoint.sequence,
             ..ApplierView::default()

@@ -14,11 +14,13 @@ use crate::commit_turn::CommitTurn;
 use crate::control::fenced;
 use crate::late::{late_rows, whole_tables};
 use crate::options::{ApplierOptions, TargetGtids, TargetOptions};
+use crate::row_executor::{Opening, RowExecutor};
 use crate::row_image::Step;
-use crate::session::{Session, push_binlog};
+use crate::session::Session;
 use crate::sessions::{Entered, SessionState, Sessions};
 use crate::status::ApplierStatus;
 use crate::steps::Steps;
+use crate::target_tables::TargetTables;
 use crate::{Error, ErrorClass, Result};
 
 /// ER_GTID_UNSAFE_NON_TRANSACTIONAL_TABLE.
@@ -43,6 +45,7 @@ pub(crate) struct Shared {
     pub(crate) status: Arc<ApplierStatus>,
     pub(crate) turn: CommitTurn,
     pub(crate) sessions: Sessions,
+    pub(crate) tables: Arc<TargetTables>,
 }
 
 /// What is applied in one target transaction: a group, or one transaction of a group that failed.
@@ -96,8 +99,10 @@ impl Worker {
         };
         let outcome = match self.apply_unit(&unit, &entered).await {
             Err(error) => {
-                // What fails out of turn may have met a lock or a row of an earlier group.
+                // What fails out of turn may have met a lock or a row of an earlier group; and
+                // somebody may have changed a table on the target.
                 self.rollback().await;
+                self.shared.tables.forget();
                 entered.now(SessionState::WaitingForTurn);
                 self.shared.turn.wait_before(group.sequence).await;
                 entered.now(SessionState::Applying);
@@ -212,12 +217,11 @@ impl Worker {
     ) -> Result<Attempt> {
         entered.now(SessionState::Preparing);
         let sequence = unit.group.sequence;
-        let statement_bytes = self.options.statement_bytes;
         let format = Arc::clone(unit.group.format());
-        let mode = self.options.exec_mode;
+        let mut rows = RowExecutor::new(&self.options, Arc::clone(&self.shared.tables));
         let session = self.session().await?;
-        let limit = statement_bytes.min(session.row_image_bytes());
-        session.use_format(&format, mode).await?;
+        let limit = rows.step_bytes(session);
+        rows.prepare(session, &format).await?;
         entered.connected(session.id());
         let turn = self.shared.turn.clone();
         entered.now(SessionState::WaitingForDependency);
@@ -230,7 +234,7 @@ impl Worker {
         let mut steps =
             Steps::of(&unit.group, unit.range, limit, low_water, &entered.progress).await;
         entered.now(SessionState::Applying);
-        self.send(unit, &mut steps).await?;
+        self.send(unit, &mut steps, &mut rows).await?;
         if let Some(dependency) = steps.late_dependency {
             entered.now(SessionState::WaitingForDependency);
             if dependency > turn.low_water() {
@@ -240,7 +244,7 @@ impl Worker {
                 return Ok(Attempt::Yielded(earlier));
             }
             entered.now(SessionState::Applying);
-            self.send_late(&mut steps).await?;
+            self.send_late(&mut steps, &mut rows).await?;
         }
         // Nothing decoded is held while others have their turn.
         drop(steps);
@@ -257,66 +261,66 @@ impl Worker {
     }
 
     /// Rows that had to wait for other groups.
-    async fn send_late(&mut self, steps: &mut Steps) -> Result<()> {
+    async fn send_late(&mut self, steps: &mut Steps, rows: &mut RowExecutor) -> Result<()> {
         let session = self.session().await?;
         while let Some(images) = steps.next_late() {
-            let mut statement = Vec::new();
-            push_binlog(&mut statement, &images);
-            session.run(&statement).await?;
-            steps.sent(images.len());
+            let bytes = images.len();
+            rows.send(session, None, images).await?;
+            steps.sent(bytes);
         }
         Ok(())
     }
 
     /// BEGIN, the checkpoint row, and every change, in as few packets as they take.
-    async fn send(&mut self, unit: &Unit, steps: &mut Steps) -> Result<()> {
+    async fn send(&mut self, unit: &Unit, steps: &mut Steps, rows: &mut RowExecutor) -> Result<()> {
         let channel = self.options.channel.clone();
-        let Opening { text, fence } = self.opening(unit);
+        let (text, fence) = self.opening(unit);
         let session = self.session().await?;
-        let mut packet = Some(text.into_bytes());
+        let mut opening = Some(Opening { text: text.into_bytes(), statements: fence + 1 });
         while let Some(step) = steps.next().await {
-            let opened = packet.is_some();
-            let mut statement = packet.take().unwrap_or_default();
-            if opened {
-                statement.push(b';');
-            }
-            let images = match step? {
+            let opened = opening.is_some();
+            let mut images_sent = 0;
+            let matched = match step? {
                 Step::RowImages(images) => {
-                    push_binlog(&mut statement, &images);
-                    images.len()
+                    images_sent = images.len();
+                    rows.send(session, opening.take(), images).await?
                 }
                 Step::Statement(text) => {
-                    statement.extend_from_slice(&text);
-                    0
+                    let Opening { text: mut statements, .. } = opening.take().unwrap_or_default();
+                    if opened {
+                        statements.push(b';');
+                    }
+                    statements.extend_from_slice(&text);
+                    session.run(&statements).await?
                 }
             };
-            let matched = session.run(&statement).await?;
-            steps.sent(images);
+            steps.sent(images_sent);
             if opened {
                 owned(&channel, matched.get(fence))?;
             }
         }
-        if let Some(opening) = packet {
-            owned(&channel, session.run(&opening).await?.get(fence))?;
+        if let Some(Opening { text, .. }) = opening {
+            owned(&channel, session.run(&text).await?.get(fence))?;
         }
         Ok(())
     }
 
-    /// What a unit's transaction begins with. Under the source's GTID nothing of ours may be in it.
-    fn opening(&self, unit: &Unit) -> Opening {
+    /// What a unit's transaction begins with, and which of its statements, the last, is the UPDATE that
+    /// has to match the checkpoint row. Under the source's GTID nothing of ours may be in it.
+    fn opening(&self, unit: &Unit) -> (String, usize) {
         let channel = &self.options.channel;
         match (self.target.gtids, unit.transactions().first()) {
             (TargetGtids::Source, Some(transaction)) => {
                 let as_source = as_source(&transaction.relayed.header);
                 let hold = checkpoint::hold(channel, self.index, self.epoch);
-                Opening { text: format!("{as_source};BEGIN;{hold}"), fence: 2 }
+                (format!("{as_source};BEGIN;{hold}"), 2)
             }
             _ => {
                 let sequence = unit.group.sequence;
                 let executed = &unit.executed_after;
                 let update =
                     checkpoint::update(channel, self.index, self.epoch, sequence, executed);
-                Opening { text: format!("BEGIN;{update}"), fence: 1 }
+                (format!("BEGIN;{update}"), 1)
             }
         }
     }
@@ -410,13 +414,6 @@ async fn or_yield(turn: &CommitTurn, sequence: Sequence, entered: &Entered) -> O
     }
 }
 
-/// The statements that open a unit's transaction.
-struct Opening {
-    text: String,
-    /// Which of them is the UPDATE that has to match the checkpoint row.
-    fence: usize,
-}
-
 /// Makes the session's next transaction the source's: what `mysqlbinlog` prints before it.
 fn as_source(header: &TransactionHeader) -> String {
     let mut set = format!(
@@ -495,6 +492,7 @@ pub(crate) fn server_message(error: &Error) -> String {
         | Error::Server { source: mysql_async::Error::Server(server), .. } => {
             server.message.clone()
         }
+        Error::Rows { message, .. } => message.clone(),
         other => other.to_string(),
     }
 }

@@ -146,6 +146,8 @@ pub(crate) struct RelayView {
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct ApplierView {
     pub(crate) service_state: String,
+    /// How rows are written: `row-image` or `sql`.
+    pub(crate) executor: Option<String>,
     pub(crate) count_transactions_retries: u64,
     /// Groups that gave up their locks to an earlier one.
     pub(crate) lock_inversions_total: u64,

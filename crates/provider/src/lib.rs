@@ -20,10 +20,11 @@ mod transaction;
 pub use bytes_reader::Malformed;
 pub use connection::{ConnectionError, SourceConnection};
 pub use event::{
-    ChecksumAlgorithm, Column, ColumnType, EventError, EventHeader, EventType, FormatDescription,
-    PayloadEvents, QueryCharset, QueryEvent, RawEvent, RowsEvent, RowsKind, SessionContext,
-    TableMap, TransactionHeader, TransactionPayload, Value, XaPrepareEvent, is_full_image,
-    scan_image,
+    ChecksumAlgorithm, Column, ColumnType, ColumnValue, Date, DateTime, EventError, EventHeader,
+    EventType, Field, FormatDescription, JsonDiff, JsonOperation, JsonValue, PayloadEvents,
+    QueryCharset, QueryEvent, RawEvent, RowsEvent, RowsKind, SessionContext, TableMap, Time,
+    TransactionHeader, TransactionPayload, Value, ValueColumn, ValueType, XaPrepareEvent,
+    charset_of, is_full_image, scan_image,
 };
 pub use gtid::{Gtid, GtidSet, Interval, InvalidTag, ParseGtidError, Tag, Uuid};
 pub use options::{SourceOptions, TlsMode};

@@ -213,7 +213,7 @@ impl<K: KeySource> Admission<K> {
 /// its stream, and it speaks of another channel.
 #[must_use]
 pub fn is_own(schema: &[u8], table: &[u8]) -> bool {
-    schema == b"csa" && (table == b"checkpoint" || table == b"audit")
+    schema == b"csa" && matches!(table, b"checkpoint" | b"statement" | b"audit")
 }
 
 fn is_nothing(changes: &RowChanges) -> bool {

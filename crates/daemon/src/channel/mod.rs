@@ -12,7 +12,7 @@ mod watch;
 use std::sync::Arc;
 use std::time::Duration;
 
-use csa_applier::{StartFrom, TargetFacts};
+use csa_applier::{ExecMode, Executor, StartFrom, TargetFacts};
 use csa_provider::GtidSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
@@ -69,6 +69,9 @@ impl Channel {
                 None
             }
         };
+        if let Some(facts) = &target {
+            self.check_executor(facts)?;
+        }
         let executed = target.as_ref().and_then(|facts| self.start_set(facts));
         match csa_provider::preflight(&settings.source, executed.as_ref()).await {
             Ok(facts) => findings.lines.extend(facts.warnings),
@@ -77,6 +80,19 @@ impl Channel {
         }
         findings.lines.extend(target.into_iter().flat_map(|facts| facts.warnings));
         Ok(findings)
+    }
+
+    /// Whether the executor that the target permits does what is asked for.
+    fn check_executor(&self, facts: &TargetFacts) -> Result<(), String> {
+        let idempotent = self.settings.applier.exec_mode == ExecMode::Idempotent;
+        match facts.executor {
+            Executor::Sql if idempotent => Err(format!(
+                "applier.exec_mode: \"idempotent\" needs row images, and rows go to target {} by \
+                 executor \"sql\"; GRANT REPLICATION_APPLIER ON *.* there and executor = \"row-image\"",
+                self.settings.target.address()
+            )),
+            _ => Ok(()),
+        }
     }
 
     /// What the target has executed of this channel; unknown when it is for the source to say.
@@ -159,6 +175,7 @@ impl Channel {
                 return Ok(Err(error.to_string()));
             }
         };
+        self.check_executor(&target).map_err(ChannelError::Refused)?;
         let known = self.start_set(&target);
         let source = match csa_provider::preflight(&settings.source, known.as_ref()).await {
             Ok(facts) => Some(facts),
@@ -172,10 +189,14 @@ impl Channel {
                 return Ok(Err(error.to_string()));
             }
         };
-        let pipeline = Pipeline::open(settings, &self.watch, &self.controls, source.as_ref()).await;
+        let (watch, controls) = (&self.watch, &self.controls);
+        let pipeline = Pipeline::open(settings, watch, controls, source.as_ref(), &target).await;
         match pipeline {
             Ok(pipeline) => {
-                info!(channel = self.name(), target = %target.version, "channel started");
+                info!(
+                    channel = self.name(), target = %target.version,
+                    executor = target.executor.name(), "channel started"
+                );
                 Ok(Ok(pipeline))
             }
             Err(ChannelError::Applier(error)) if error.class() != csa_applier::ErrorClass::Stop => {

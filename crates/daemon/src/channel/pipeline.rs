@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use csa_applier::{
-    Applier, ApplierStatus, CommitObserver, ControlSession, ExecMode, TargetCatalogue,
+    Applier, ApplierOptions, ApplierStatus, CommitObserver, ControlSession, ExecMode,
+    TargetCatalogue, TargetFacts,
 };
 use csa_provider::{Provider, SourceFacts};
 use csa_relaystore::{RelayInlet, RelayPosition, RelayStore};
@@ -25,6 +26,7 @@ const READ_AHEAD: usize = 1024;
 
 pub(super) struct Pipeline<'a> {
     settings: &'a ChannelSettings,
+    applier: ApplierOptions,
     watch: &'a Watch,
     controls: &'a Controls,
     control: ControlSession,
@@ -45,6 +47,7 @@ impl<'a> Pipeline<'a> {
         watch: &'a Watch,
         controls: &'a Controls,
         source: Option<&SourceFacts>,
+        target: &TargetFacts,
     ) -> Result<Self, ChannelError> {
         let workers = controls.tuning().worker_count;
         let control = ControlSession::open(
@@ -53,6 +56,7 @@ impl<'a> Pipeline<'a> {
             workers,
             &settings.start_from,
             source.map(|facts| &facts.gtid_executed),
+            target.statement_gtids,
         )
         .await?;
         let executed = control.checkpoint().executed.clone();
@@ -71,9 +75,14 @@ impl<'a> Pipeline<'a> {
         if let Some(missing) = recovery.emptied_for {
             warn!(%missing, "relay store emptied: it did not follow on from the target");
         }
-        let status = Arc::new(ApplierStatus::new(control.checkpoint()));
+        let status = Arc::new(ApplierStatus::new(control.checkpoint(), target.executor));
         let store = Arc::new(store);
-        Ok(Self { settings, watch, controls, control, status, store })
+        let applier = ApplierOptions {
+            executor: target.executor,
+            statement_gtids: target.statement_gtids,
+            ..settings.applier.clone()
+        };
+        Ok(Self { settings, applier, watch, controls, control, status, store })
     }
 
     /// Runs until stopped, damaged, or failed.
@@ -109,7 +118,7 @@ impl<'a> Pipeline<'a> {
         let applier = Applier::new(
             self.control,
             self.settings.target.clone(),
-            self.settings.applier.clone(),
+            self.applier.clone(),
             self.settings.limits,
             self.controls.subscribe(),
             Arc::clone(&self.status),

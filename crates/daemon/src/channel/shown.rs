@@ -58,6 +58,7 @@ pub(super) fn applier(
     let applying = applied.applying.as_ref();
     ApplierView {
         service_state: service_state.to_owned(),
+        executor: applied.executor.map(|executor| executor.name().to_owned()),
         count_transactions_retries: earlier.retries_total + applied.retries_total,
         lock_inversions_total: earlier.lock_inversions_total + applied.lock_inversions_total,
         waiting_transactions: applied.waiting_transactions as u64,

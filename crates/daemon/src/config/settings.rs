@@ -5,7 +5,9 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use csa_applier::{ApplierOptions, ExecMode, StartFrom, TargetGtids, TargetOptions, TlsOptions};
+use csa_applier::{
+    ApplierOptions, ExecMode, Executor, StartFrom, TargetGtids, TargetOptions, TlsOptions,
+};
 use csa_provider::{SourceOptions, TlsMode, Uuid};
 use csa_relaystore::{RelayStoreOptions, SyncPolicy};
 use csa_scheduler::GroupLimits;
@@ -77,6 +79,9 @@ pub(super) fn resolve(
         relay: relay(&channel.relay, directory.join("relay"))?,
         applier: ApplierOptions {
             channel: name.clone(),
+            // As the target permits; known once it was looked at.
+            executor: Executor::RowImage,
+            statement_gtids: true,
             preserve_commit_order: channel.applier.preserve_commit_order,
             exec_mode: match channel.applier.exec_mode.as_str() {
                 "idempotent" => ExecMode::Idempotent,
@@ -200,6 +205,11 @@ fn target(config: TargetConfig, applier: &ApplierConfig) -> Result<TargetOptions
         tls: TlsOptions { mode, ca: config.tls_ca, cert: config.tls_cert, key: config.tls_key },
         connect_timeout: config.connect_timeout.0,
         gtids: target_gtids(applier),
+        executor: match applier.executor.as_str() {
+            "row-image" => Some(Executor::RowImage),
+            "sql" => Some(Executor::Sql),
+            _ => None,
+        },
     })
 }
 

@@ -15,7 +15,6 @@ pub(super) fn check(applier: &ApplierConfig) -> Result<(), ConfigError> {
         ("replicate_wild_ignore_table", &applier.replicate_wild_ignore_table),
     ];
     let used = [
-        ("executor = \"sql\"", applier.executor == "sql"),
         ("source_delay", applier.source_delay.0 > Duration::ZERO),
         ("until", applier.until.is_some()),
         ("replicate_rewrite_db", !applier.replicate_rewrite_db.is_empty()),

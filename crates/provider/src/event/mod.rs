@@ -11,6 +11,7 @@ mod query;
 mod raw;
 mod rows;
 mod table_map;
+mod value;
 mod xa;
 
 #[cfg(test)]
@@ -26,8 +27,12 @@ pub use header::EventHeader;
 pub use payload::{PayloadEvents, TransactionPayload};
 pub use query::{QueryCharset, QueryEvent, SessionContext};
 pub use raw::{ChecksumAlgorithm, RawEvent};
-pub use rows::{RowsEvent, RowsKind, Value, is_full_image, scan_image};
+pub use rows::{Field, RowsEvent, RowsKind, Value, is_full_image, scan_image};
 pub use table_map::{Column, TableMap};
+pub use value::{
+    ColumnValue, Date, DateTime, JsonDiff, JsonOperation, JsonValue, Time, ValueColumn, ValueType,
+    charset_of,
+};
 pub use xa::XaPrepareEvent;
 
 use crate::bytes_reader::Malformed;

@@ -1,8 +1,8 @@
-//! Row images: where each begins and ends, and where its columns are. No value is decoded.
+//! Row images: where each begins and ends, and where its columns are. Values are read elsewhere.
 
 use std::ops::Range;
 
-use super::{Column, EventError, EventType, TableMap};
+use super::{Column, ColumnType, EventError, EventType, TableMap};
 use crate::bytes_reader::{Malformed, Reader};
 
 /// What rows events do to rows.
@@ -18,6 +18,8 @@ pub enum RowsKind {
 pub struct RowsEvent<'a> {
     pub table_id: u64,
     pub kind: RowsKind,
+    /// After images may have changes of JSON documents in place of documents.
+    partial: bool,
     /// [`Self::STATEMENT_END`] and the flags of the session that wrote it.
     pub flags: u16,
     /// Columns of the table map.
@@ -36,6 +38,7 @@ pub struct RowsEvent<'a> {
 impl<'a> RowsEvent<'a> {
     pub const STATEMENT_END: u16 = 1;
     pub const NO_FOREIGN_KEY_CHECKS: u16 = 2;
+    pub const RELAXED_UNIQUE_CHECKS: u16 = 4;
 
     /// Reads the body of a rows event; `None` for the kinds whose images are not plain (partial JSON
     /// updates, and version 1).
@@ -49,10 +52,25 @@ impl<'a> RowsEvent<'a> {
             EventType::DELETE_ROWS => RowsKind::Delete,
             _ => return Ok(None),
         };
-        Self::read(kind, body).map_err(malformed)
+        Self::read(kind, body).map(Some).map_err(malformed)
     }
 
-    fn read(kind: RowsKind, body: &'a [u8]) -> Result<Option<Self>, Malformed> {
+    /// Reads the body of a rows event, partial JSON updates too; `None` for version 1. Their images
+    /// are for [`Self::read_row`] only.
+    ///
+    /// # Errors
+    /// Malformed bytes.
+    pub fn parse_any(event_type: EventType, body: &'a [u8]) -> Result<Option<Self>, EventError> {
+        match event_type {
+            EventType::PARTIAL_UPDATE_ROWS => {
+                let event = Self::read(RowsKind::Update, body).map_err(malformed)?;
+                Ok(Some(Self { partial: true, ..event }))
+            }
+            _ => Self::parse(event_type, body),
+        }
+    }
+
+    fn read(kind: RowsKind, body: &'a [u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(body);
         let table_id = reader.uint(TableMap::ID_LEN, "table id")?;
         let flags = reader.u16("flags")?;
@@ -75,9 +93,10 @@ impl<'a> RowsEvent<'a> {
         };
         let images_at = reader.offset();
         let images = reader.rest();
-        Ok(Some(Self {
+        Ok(Self {
             table_id,
             kind,
+            partial: false,
             flags,
             width,
             before,
@@ -85,8 +104,102 @@ impl<'a> RowsEvent<'a> {
             columns_at,
             images_at,
             images,
-        }))
+        })
     }
+
+    /// Reads the row at the start of `bytes`: the fields of both images, as far as the kind has them.
+    /// Returns its length.
+    ///
+    /// # Errors
+    /// Malformed bytes.
+    pub fn read_row<'b>(
+        &self,
+        columns: &[Column],
+        bytes: &'b [u8],
+        before: &mut Vec<Field<'b>>,
+        after: &mut Vec<Field<'b>>,
+    ) -> Result<usize, EventError> {
+        before.clear();
+        after.clear();
+        let mut at = 0;
+        if self.kind != RowsKind::Write {
+            at = read_image(columns, self.before, bytes, before)?;
+        }
+        if self.kind == RowsKind::Delete {
+            return Ok(at);
+        }
+        let rest = bytes.get(at..).unwrap_or_default();
+        if !self.partial {
+            return Ok(at + read_image(columns, self.after, rest, after)?);
+        }
+        let (partial, skipped) = read_partial(columns, rest).map_err(malformed)?;
+        let rest = rest.get(skipped..).unwrap_or_default();
+        let len = read_image(columns, self.after, rest, after)?;
+        mark_partial(columns, partial, after);
+        Ok(at + skipped + len)
+    }
+}
+
+/// One column of a row image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Field<'a> {
+    /// The image does not have the column.
+    Absent,
+    Null,
+    /// Without the length in front.
+    Bytes(&'a [u8]),
+    /// Changes of a JSON document, for [`super::JsonDiff::parse`].
+    JsonDiff(&'a [u8]),
+}
+
+fn read_image<'b>(
+    columns: &[Column],
+    bitmap: &[u8],
+    bytes: &'b [u8],
+    fields: &mut Vec<Field<'b>>,
+) -> Result<usize, EventError> {
+    scan(columns, bitmap, bytes, |place, value| {
+        fields.push(match value {
+            Value::Absent => Field::Absent,
+            Value::Null => Field::Null,
+            Value::At(range) => {
+                let prefix = columns.get(place).map_or(0, |column| column.column_type.prefix_len());
+                Field::Bytes(bytes.get(range.start + prefix..range.end).unwrap_or_default())
+            }
+        });
+    })
+}
+
+/// Which JSON columns the after image behind it has as changes: one bit for each JSON column of the
+/// table. Returns the bytes that take up (WL#2955).
+fn read_partial<'b>(columns: &[Column], bytes: &'b [u8]) -> Result<(&'b [u8], usize), Malformed> {
+    const PARTIAL_JSON: u64 = 1;
+    let mut reader = Reader::new(bytes);
+    let options = reader.length_encoded("row value options")?;
+    if options & !PARTIAL_JSON != 0 {
+        return Err(reader.malformed("unknown row value options"));
+    }
+    let count = columns.iter().filter(|column| is_json(column)).count();
+    let bits = match options {
+        0 => &[][..],
+        _ => reader.take(count.div_ceil(8), "partial columns")?,
+    };
+    Ok((bits, reader.offset()))
+}
+
+fn mark_partial(columns: &[Column], partial: &[u8], fields: &mut [Field<'_>]) {
+    let json = columns.iter().zip(fields).filter(|(column, _)| is_json(column));
+    for (number, (_, field)) in json.enumerate() {
+        if is_set(partial, number)
+            && let Field::Bytes(bytes) = *field
+        {
+            *field = Field::JsonDiff(bytes);
+        }
+    }
+}
+
+const fn is_json(column: &Column) -> bool {
+    matches!(column.column_type, ColumnType::Json(_))
 }
 
 /// Whether all of `width` columns are in an image.
@@ -122,6 +235,20 @@ pub fn scan_image(
     mut found: impl FnMut(usize, Value),
 ) -> Result<usize, EventError> {
     let mut wanted = wanted.iter().copied().enumerate().peekable();
+    scan(columns, bitmap, bytes, |index, value| {
+        if let Some((place, _)) = wanted.next_if(|(_, wanted)| *wanted == index) {
+            found(place, value);
+        }
+    })
+}
+
+/// The same for all columns.
+fn scan(
+    columns: &[Column],
+    bitmap: &[u8],
+    bytes: &[u8],
+    mut found: impl FnMut(usize, Value),
+) -> Result<usize, EventError> {
     let present = if columns.len() <= 64 && is_full_image(bitmap, columns.len()) {
         columns.len()
     } else {
@@ -148,9 +275,7 @@ pub fn scan_image(
                 Value::At(value)
             }
         };
-        if let Some((place, _)) = wanted.next_if(|(_, wanted)| *wanted == index) {
-            found(place, value);
-        }
+        found(index, value);
     }
     Ok(at)
 }

@@ -126,3 +126,55 @@ proptest! {
         }
     }
 }
+
+/// An update of `(a INT, j JSON, k JSON)` whose after image has `k` as changes.
+#[test]
+fn partial_updates_say_which_documents_are_changes() {
+    let columns = columns(&[3, 245, 245], &[4, 4], &[]).unwrap();
+    let json = |bytes: &[u8]| [&u32::try_from(bytes.len()).unwrap().to_le_bytes(), bytes].concat();
+    let a = 7_i32.to_le_bytes();
+    let before = [&[0][..], &a, &json(b"jjj"), &json(b"kk")].concat();
+    let after = |options: &[u8]| [options, &[0], &a, &json(b"jj"), &json(b"dk")].concat();
+    let body = |images: &[u8]| {
+        let head = [&[1, 0, 0, 0, 0, 0, 1, 0, 2, 0, 3][..], &[7, 7]].concat();
+        [&head, images].concat()
+    };
+    let read = |images: &[u8]| {
+        let body = body(images);
+        let event = RowsEvent::parse_any(EventType::PARTIAL_UPDATE_ROWS, &body).unwrap().unwrap();
+        let (mut before, mut after) = (Vec::new(), Vec::new());
+        let len = event.read_row(&columns, images, &mut before, &mut after)?;
+        assert_eq!(len, images.len());
+        assert_eq!(before, [Field::Bytes(&a), Field::Bytes(b"jjj"), Field::Bytes(b"kk")]);
+        let debug = format!("{:?}", after.iter().skip(1).collect::<Vec<_>>());
+        Ok::<_, EventError>(debug)
+    };
+    let of = |second: &str| format!("[Bytes([106, 106]), {second}([100, 107])]");
+    let (changed, whole) = (of("JsonDiff"), of("Bytes"));
+    // The second of the two documents.
+    assert_eq!(read(&[before.clone(), after(&[1, 2])].concat()).unwrap(), changed);
+    assert_eq!(read(&[before.clone(), after(&[0])].concat()).unwrap(), whole);
+    assert!(read(&[before, after(&[2])].concat()).is_err(), "unknown options");
+}
+
+#[test]
+fn signs_and_names_follow_their_columns() {
+    // TINYINT UNSIGNED, YEAR, VARCHAR, INT, DECIMAL UNSIGNED: four have a sign.
+    let optional =
+        [&[1, 1, 0b1101_0000][..], &[4, 10, 1, b'a', 1, b'b', 1, b'c', 1, b'd', 1, b'e']].concat();
+    let mut body = vec![1, 0, 0, 0, 0, 0, 1, 0, 1, b'd', 0, 1, b't', 0, 5, 1, 13, 15, 3, 246];
+    body.extend([4, 10, 0, 5, 2, 0]);
+    body.extend(&optional);
+    let map = TableMap::parse(&body).unwrap();
+    let columns = map.value_columns().unwrap();
+    let integer = |place: usize| match columns[place].value_type {
+        ValueType::Integer { unsigned, .. } => unsigned,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!((integer(0), integer(3)), (Some(true), Some(false)));
+    assert_eq!(columns[4].value_type, ValueType::Decimal { precision: 5, scale: 2 });
+    assert_eq!(columns[4].name.as_deref(), Some("e"));
+    assert!(!map.has_generated_primary_key());
+    body[6] = 4;
+    assert!(TableMap::parse(&body).unwrap().has_generated_primary_key());
+}

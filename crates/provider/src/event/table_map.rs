@@ -1,3 +1,4 @@
+use super::value::{ValueColumn, ValueType};
 use super::{ColumnType, EventError};
 use crate::bytes_reader::{Malformed, Reader};
 
@@ -6,6 +7,7 @@ use crate::bytes_reader::{Malformed, Reader};
 pub struct TableMap<'a> {
     /// The source's number for the table; six bytes.
     pub table_id: u64,
+    flags: u16,
     pub schema: &'a [u8],
     pub table: &'a [u8],
     types: &'a [u8],
@@ -24,6 +26,7 @@ pub struct Column {
 impl<'a> TableMap<'a> {
     /// Bytes of the table id, which opens the body of table maps and rows events.
     pub const ID_LEN: usize = 6;
+    const GENERATED_PRIMARY_KEY: u16 = 4;
 
     /// Reads the body of a table map event.
     ///
@@ -36,7 +39,7 @@ impl<'a> TableMap<'a> {
     fn read(body: &'a [u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(body);
         let table_id = reader.uint(Self::ID_LEN, "table id")?;
-        reader.u16("flags")?;
+        let flags = reader.u16("flags")?;
         let schema = reader.short_string("schema")?;
         reader.u8("end of schema")?;
         let table = reader.short_string("table")?;
@@ -46,7 +49,14 @@ impl<'a> TableMap<'a> {
         let len = reader.length_encoded("metadata length")? as usize;
         let metadata = reader.take(len, "column metadata")?;
         reader.take(count.div_ceil(8), "nullable columns")?;
-        Ok(Self { table_id, schema, table, types, metadata, optional: reader.rest() })
+        Ok(Self { table_id, flags, schema, table, types, metadata, optional: reader.rest() })
+    }
+
+    /// Whether the first column is a primary key that the source made up and hides
+    /// (<https://dev.mysql.com/doc/refman/en/create-table-gipks.html>).
+    #[must_use]
+    pub const fn has_generated_primary_key(&self) -> bool {
+        self.flags & Self::GENERATED_PRIMARY_KEY != 0
     }
 
     /// The columns in their order.
@@ -66,6 +76,69 @@ impl<'a> TableMap<'a> {
         }
         self.read_collations(&mut columns)?;
         Ok(columns)
+    }
+
+    /// The columns in their order, with all that their values need to be understood.
+    ///
+    /// # Errors
+    /// Malformed bytes, or a column type this version does not know.
+    pub fn value_columns(&self) -> Result<Vec<ValueColumn>, EventError> {
+        self.read_value_columns().map_err(malformed)
+    }
+
+    fn read_value_columns(&self) -> Result<Vec<ValueColumn>, Malformed> {
+        let columns = self.read_columns()?;
+        let signs = self.read_signs()?;
+        let mut names = self.read_names()?.into_iter();
+        let mut metadata = Reader::new(self.metadata);
+        let mut number = 0;
+        let mut read = |(&code, column): (&u8, &Column)| {
+            let start = metadata.offset();
+            ColumnType::read(code, &mut metadata)?;
+            let own = self.metadata.get(start..metadata.offset()).unwrap_or_default();
+            let mut unsigned = None;
+            if ValueType::has_sign(code) {
+                unsigned = signs.map(|signs| bit(signs, number));
+                number += 1;
+            }
+            let value_type = ValueType::read(code, own, unsigned)?;
+            Ok(ValueColumn { value_type, collation: column.collation, name: names.next() })
+        };
+        self.types.iter().zip(&columns).map(&mut read).collect()
+    }
+
+    /// One bit for each numeric column, the highest of a byte first; `None` where the source does not
+    /// tell.
+    fn read_signs(&self) -> Result<Option<&'a [u8]>, Malformed> {
+        const SIGNEDNESS: u8 = 1;
+        self.optional_field(SIGNEDNESS)
+    }
+
+    /// Names of all columns; empty where the source does not tell.
+    fn read_names(&self) -> Result<Vec<String>, Malformed> {
+        const COLUMN_NAME: u8 = 4;
+        let Some(field) = self.optional_field(COLUMN_NAME)? else { return Ok(Vec::new()) };
+        let mut field = Reader::new(field);
+        let mut names = Vec::with_capacity(self.types.len());
+        while !field.is_empty() {
+            let len = field.length_encoded("column name")? as usize;
+            let name = field.take(len, "column name")?;
+            names.push(String::from_utf8_lossy(name).into_owned());
+        }
+        Ok(names)
+    }
+
+    fn optional_field(&self, wanted: u8) -> Result<Option<&'a [u8]>, Malformed> {
+        let mut fields = Reader::new(self.optional);
+        while !fields.is_empty() {
+            let kind = fields.u8("optional metadata")?;
+            let len = fields.length_encoded("optional metadata")? as usize;
+            let field = fields.take(len, "optional metadata")?;
+            if kind == wanted {
+                return Ok(Some(field));
+            }
+        }
+        Ok(None)
     }
 
     /// Collations stand in the optional metadata, for all character columns or as a default with
@@ -103,6 +176,10 @@ impl<'a> TableMap<'a> {
         }
         Ok(())
     }
+}
+
+fn bit(bits: &[u8], number: usize) -> bool {
+    bits.get(number / 8).is_some_and(|byte| byte << (number % 8) & 0x80 != 0)
 }
 
 fn malformed(source: Malformed) -> EventError {

@@ -1,0 +1,394 @@
+//! JSON documents as SQL: as text where text says it all, else built by functions, so that decimals,
+//! dates and the like stay what they are. Pure.
+
+use std::io::Write as _;
+
+use csa_provider::{JsonDiff, JsonOperation, JsonValue};
+
+use super::literal::{push_binary, push_double, push_quoted};
+
+/// Code of the column type that a binary literal has inside JSON, if it is no longer than that.
+const VARCHAR: u8 = 15;
+const VARCHAR_MAX: usize = 0xffff;
+const BIT: u8 = 16;
+const STRING: u8 = 254;
+
+/// Appends an expression for a whole document; `compared`: not in a place where the server would read
+/// text as JSON by itself.
+///
+/// # Errors
+/// A value that no expression makes.
+pub(super) fn push_document(
+    value: &JsonValue<'_>,
+    compared: bool,
+    out: &mut Vec<u8>,
+) -> Result<(), String> {
+    if is_text(value) {
+        let mut text = Vec::new();
+        push_json_text(value, &mut text)?;
+        if compared {
+            out.extend_from_slice(b"CAST(");
+        }
+        push_quoted(&text, out);
+        if compared {
+            out.extend_from_slice(b" AS JSON)");
+        }
+        return Ok(());
+    }
+    if matches!(value, JsonValue::Array(_) | JsonValue::Object(_)) {
+        return push_expression(value, out);
+    }
+    // A scalar alone would be taken for the SQL value it looks like.
+    out.extend_from_slice(b"JSON_EXTRACT(JSON_ARRAY(");
+    push_expression(value, out)?;
+    out.extend_from_slice(b"),'$[0]')");
+    Ok(())
+}
+
+/// Appends the document as text, for columns that hold text.
+///
+/// # Errors
+/// A value that JSON has no text for.
+pub(super) fn push_text_document(value: &JsonValue<'_>, out: &mut Vec<u8>) -> Result<(), String> {
+    let mut text = Vec::new();
+    push_json_text(value, &mut text)?;
+    push_quoted(&text, out);
+    Ok(())
+}
+
+/// Whether the server reads the value's text back as the same value.
+fn is_text(value: &JsonValue<'_>) -> bool {
+    match value {
+        JsonValue::Null | JsonValue::Bool(_) | JsonValue::Int(_) | JsonValue::String(_) => true,
+        // Smaller ones would be read as signed.
+        JsonValue::UInt(number) => i64::try_from(*number).is_err(),
+        JsonValue::Array(elements) => elements.iter().all(is_text),
+        JsonValue::Object(members) => members.iter().all(|(_, value)| is_text(value)),
+        _ => false,
+    }
+}
+
+fn push_json_text(value: &JsonValue<'_>, out: &mut Vec<u8>) -> Result<(), String> {
+    let _ = match value {
+        JsonValue::Null => write!(out, "null"),
+        JsonValue::Bool(value) => write!(out, "{value}"),
+        JsonValue::Int(number) => write!(out, "{number}"),
+        JsonValue::UInt(number) => write!(out, "{number}"),
+        JsonValue::Double(number) => return push_double(*number, out),
+        JsonValue::Decimal(digits) => write!(out, "{digits}"),
+        JsonValue::String(text) => {
+            push_json_string(text, out);
+            Ok(())
+        }
+        JsonValue::Array(elements) => {
+            out.push(b'[');
+            for (index, element) in elements.iter().enumerate() {
+                push_comma(index, out);
+                push_json_text(element, out)?;
+            }
+            out.push(b']');
+            Ok(())
+        }
+        JsonValue::Object(members) => {
+            out.push(b'{');
+            for (index, (name, member)) in members.iter().enumerate() {
+                push_comma(index, out);
+                push_json_string(name, out);
+                out.push(b':');
+                push_json_text(member, out)?;
+            }
+            out.push(b'}');
+            Ok(())
+        }
+        JsonValue::Date(value) => write!(out, "\"{}\"", value.date),
+        JsonValue::Time(_)
+        | JsonValue::DateTime(_)
+        | JsonValue::Timestamp(_)
+        | JsonValue::Opaque(..) => return Err(unknown(value)),
+    };
+    Ok(())
+}
+
+fn push_comma(index: usize, out: &mut Vec<u8>) {
+    if index > 0 {
+        out.push(b',');
+    }
+}
+
+fn push_json_string(text: &[u8], out: &mut Vec<u8>) {
+    out.push(b'"');
+    for &byte in text {
+        match byte {
+            b'"' | b'\\' => out.extend_from_slice(&[b'\\', byte]),
+            0..=0x1f => {
+                let _ = write!(out, "\\u{byte:04x}");
+            }
+            _ => out.push(byte),
+        }
+    }
+    out.push(b'"');
+}
+
+/// Appends an argument of JSON_ARRAY and its kin.
+fn push_expression(value: &JsonValue<'_>, out: &mut Vec<u8>) -> Result<(), String> {
+    let _ = match value {
+        JsonValue::Array(_) | JsonValue::Object(_) if is_text(value) => {
+            return push_document(value, true, out);
+        }
+        JsonValue::Null => write!(out, "NULL"),
+        JsonValue::Bool(value) => write!(out, "{value}"),
+        JsonValue::Int(number) => write!(out, "{number}"),
+        JsonValue::UInt(number) => write!(out, "CAST({number} AS UNSIGNED)"),
+        JsonValue::Double(number) => return push_double(*number, out),
+        JsonValue::String(text) => {
+            push_quoted(text, out);
+            Ok(())
+        }
+        JsonValue::Array(elements) => {
+            out.extend_from_slice(b"JSON_ARRAY(");
+            for (index, element) in elements.iter().enumerate() {
+                push_comma(index, out);
+                push_expression(element, out)?;
+            }
+            out.push(b')');
+            Ok(())
+        }
+        JsonValue::Object(members) => {
+            out.extend_from_slice(b"JSON_OBJECT(");
+            for (index, (name, member)) in members.iter().enumerate() {
+                push_comma(index, out);
+                push_quoted(name, out);
+                out.push(b',');
+                push_expression(member, out)?;
+            }
+            out.push(b')');
+            Ok(())
+        }
+        JsonValue::Decimal(digits) => {
+            let scale = digits.split_once('.').map_or(0, |(_, fraction)| fraction.len());
+            let precision = digits.bytes().filter(u8::is_ascii_digit).count();
+            write!(out, "CAST({digits} AS DECIMAL({precision},{scale}))")
+        }
+        JsonValue::Date(value) => write!(out, "CAST('{}' AS DATE)", value.date),
+        JsonValue::Time(value) => write!(out, "CAST('{value}' AS TIME(6))"),
+        JsonValue::DateTime(value) => write!(out, "CAST('{value}' AS DATETIME(6))"),
+        JsonValue::Timestamp(value) => {
+            push_typed("TIMESTAMP(6)", |out| drop(write!(out, "'[\"{value}\"]'")), out);
+            Ok(())
+        }
+        JsonValue::Opaque(VARCHAR, bytes) if bytes.len() <= VARCHAR_MAX => {
+            push_binary(bytes, out);
+            Ok(())
+        }
+        JsonValue::Opaque(BIT, bytes) if bytes.len() <= 8 => {
+            let number = bytes.iter().fold(0_u64, |number, &byte| number << 8 | u64::from(byte));
+            let bits = format!("BIT({})", bytes.len() * 8);
+            push_typed(&bits, |out| drop(write!(out, "'[{number}]'")), out);
+            Ok(())
+        }
+        JsonValue::Opaque(code, bytes) => {
+            let column_type = match code {
+                249 => "TINYBLOB".to_owned(),
+                250 => "MEDIUMBLOB".to_owned(),
+                251 => "LONGBLOB".to_owned(),
+                252 => "BLOB".to_owned(),
+                &STRING => format!("BINARY({})", bytes.len()),
+                _ => return Err(unknown(value)),
+            };
+            let push_array = |out: &mut Vec<u8>| {
+                out.extend_from_slice(b"JSON_ARRAY(");
+                push_binary(bytes, out);
+                out.push(b')');
+            };
+            push_typed(&column_type, push_array, out);
+            Ok(())
+        }
+    };
+    Ok(())
+}
+
+/// Appends the value of an array's one element as a column of this type has it: of the types of
+/// literals there are too few.
+fn push_typed(column_type: &str, push_array: impl FnOnce(&mut Vec<u8>), out: &mut Vec<u8>) {
+    out.extend_from_slice(b"(SELECT v FROM JSON_TABLE(");
+    push_array(out);
+    let _ =
+        write!(out, ",'$[*]' COLUMNS (v {column_type} PATH '$' ERROR ON EMPTY ERROR ON ERROR)) t)");
+}
+
+fn unknown(value: &JsonValue<'_>) -> String {
+    let what = match value {
+        JsonValue::Timestamp(_) => "a TIMESTAMP".to_owned(),
+        JsonValue::DateTime(_) => "a DATETIME".to_owned(),
+        JsonValue::Time(_) => "a TIME".to_owned(),
+        JsonValue::Opaque(code, _) => format!("a value of column type {code}"),
+        _ => "a value".to_owned(),
+    };
+    format!("a JSON document with {what} in it has no SQL text")
+}
+
+/// Appends the document that changes make of the one in `column`.
+///
+/// # Errors
+/// A value that no expression makes.
+pub(super) fn push_diffs(
+    column: &str,
+    diffs: &[JsonDiff<'_>],
+    out: &mut Vec<u8>,
+) -> Result<(), String> {
+    let Some((last, before)) = diffs.split_last() else {
+        out.extend_from_slice(column.as_bytes());
+        return Ok(());
+    };
+    let function = match last.operation {
+        JsonOperation::Replace => "JSON_REPLACE(",
+        JsonOperation::Insert if array_of(last).is_some() => "JSON_ARRAY_INSERT(",
+        JsonOperation::Insert => "JSON_INSERT(",
+        JsonOperation::Remove => "JSON_REMOVE(",
+    };
+    out.extend_from_slice(function.as_bytes());
+    push_diffs(column, before, out)?;
+    out.push(b',');
+    push_quoted(last.path, out);
+    if let Some(value) = &last.value {
+        out.push(b',');
+        match value {
+            JsonValue::Array(_) | JsonValue::Object(_) => push_document(value, true, out)?,
+            _ => push_expression(value, out)?,
+        }
+    }
+    out.push(b')');
+    Ok(())
+}
+
+/// Appends conditions under which every change finds what it changes, each with AND before it: the
+/// functions pass over what is not there.
+///
+/// # Errors
+/// As [`push_diffs`].
+pub(super) fn push_diff_conditions(
+    column: &str,
+    diffs: &[JsonDiff<'_>],
+    out: &mut Vec<u8>,
+) -> Result<(), String> {
+    for (index, diff) in diffs.iter().enumerate() {
+        let before = diffs.get(..index).unwrap_or_default();
+        let after = diffs.get(..=index).unwrap_or_default();
+        match array_of(diff) {
+            // Behind its end any index will do.
+            Some(array) => {
+                out.extend_from_slice(b" AND JSON_TYPE(JSON_EXTRACT(");
+                push_diffs(column, before, out)?;
+                out.push(b',');
+                push_quoted(array, out);
+                out.extend_from_slice(b"))='ARRAY'");
+            }
+            None if diff.operation == JsonOperation::Insert => {
+                push_is_there(column, before, diff.path, 0, out)?;
+                push_is_there(column, after, diff.path, 1, out)?;
+            }
+            None => push_is_there(column, before, diff.path, 1, out)?,
+        }
+    }
+    Ok(())
+}
+
+fn push_is_there(
+    column: &str,
+    diffs: &[JsonDiff<'_>],
+    path: &[u8],
+    there: u8,
+    out: &mut Vec<u8>,
+) -> Result<(), String> {
+    out.extend_from_slice(b" AND JSON_CONTAINS_PATH(");
+    push_diffs(column, diffs, out)?;
+    out.extend_from_slice(b",'one',");
+    push_quoted(path, out);
+    let _ = write!(out, ")={there}");
+    Ok(())
+}
+
+/// Path of the array that an element is put into; `None` where it is not one.
+fn array_of<'a>(diff: &JsonDiff<'a>) -> Option<&'a [u8]> {
+    let is_element = diff.operation == JsonOperation::Insert && diff.path.ends_with(b"]");
+    let bracket = diff.path.iter().rposition(|&byte| byte == b'[');
+    bracket.filter(|_| is_element).and_then(|at| diff.path.get(..at))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn document(value: &JsonValue<'_>) -> String {
+        let mut out = Vec::new();
+        push_document(value, true, &mut out).expect("there is SQL for it");
+        String::from_utf8(out).expect("UTF-8")
+    }
+
+    #[test]
+    fn what_text_says_is_text_and_the_rest_is_built() {
+        let text = JsonValue::Object(vec![
+            (b"a\"b", JsonValue::Array(vec![JsonValue::Int(-1), JsonValue::Null])),
+            (b"c", JsonValue::String(b"it's\n")),
+        ]);
+        assert_eq!(document(&text), r#"CAST('{"a\\"b":[-1,null],"c":"it\'s\\u000a"}' AS JSON)"#);
+        let built = JsonValue::Array(vec![
+            JsonValue::Double(1.0),
+            JsonValue::UInt(5),
+            JsonValue::Decimal("-0.10".to_owned()),
+            JsonValue::Object(vec![(b"k", JsonValue::Bool(true))]),
+            JsonValue::Opaque(VARCHAR, b"\x01"),
+        ]);
+        assert_eq!(
+            document(&built),
+            "JSON_ARRAY(1e0,CAST(5 AS UNSIGNED),CAST(-0.10 AS DECIMAL(3,2)),\
+             CAST('{\"k\":true}' AS JSON),x'01')"
+        );
+        assert_eq!(
+            document(&JsonValue::Array(vec![JsonValue::UInt(5)])),
+            "JSON_ARRAY(CAST(5 AS UNSIGNED))"
+        );
+        assert_eq!(
+            document(&JsonValue::UInt(5)),
+            "JSON_EXTRACT(JSON_ARRAY(CAST(5 AS UNSIGNED)),'$[0]')"
+        );
+        assert_eq!(
+            document(&JsonValue::Array(vec![JsonValue::Opaque(252, b"\x01")])),
+            "JSON_ARRAY((SELECT v FROM JSON_TABLE(JSON_ARRAY(x'01'),'$[*]' COLUMNS \
+             (v BLOB PATH '$' ERROR ON EMPTY ERROR ON ERROR)) t))"
+        );
+        assert_eq!(document(&JsonValue::UInt(u64::MAX)), "CAST('18446744073709551615' AS JSON)");
+        assert!(push_document(&JsonValue::Opaque(253, b""), true, &mut Vec::new()).is_err());
+    }
+
+    #[test]
+    fn changes_are_nested_and_each_must_find_its_place() {
+        let diff = |operation, path: &'static str, value| JsonDiff {
+            operation,
+            path: path.as_bytes(),
+            value,
+        };
+        let diffs = [
+            diff(JsonOperation::Replace, "$.a", Some(JsonValue::Int(1))),
+            diff(JsonOperation::Insert, "$.b[0]", Some(JsonValue::String(b"x"))),
+            diff(JsonOperation::Remove, "$.c", None),
+        ];
+        let mut out = Vec::new();
+        push_diffs("`j`", &diffs, &mut out).expect("known");
+        let sql = String::from_utf8(out).expect("UTF-8");
+        let replaced = "JSON_REPLACE(`j`,'$.a',1)";
+        let inserted = format!("JSON_ARRAY_INSERT({replaced},'$.b[0]','x')");
+        assert_eq!(sql, format!("JSON_REMOVE({inserted},'$.c')"));
+        let mut out = Vec::new();
+        push_diff_conditions("`j`", &diffs, &mut out).expect("known");
+        let sql = String::from_utf8(out).expect("UTF-8");
+        assert_eq!(
+            sql,
+            format!(
+                " AND JSON_CONTAINS_PATH(`j`,'one','$.a')=1 \
+                 AND JSON_TYPE(JSON_EXTRACT({replaced},'$.b'))='ARRAY' \
+                 AND JSON_CONTAINS_PATH({inserted},'one','$.c')=1"
+            )
+        );
+    }
+}

@@ -1,0 +1,194 @@
+//! A source's table map joined with the target's table: which values go where, and by which keys
+//! rows are found. Pure.
+
+use csa_provider::{Column, Field, RowsKind, TableMap, ValueColumn, ValueType};
+
+use super::conversion::{self, Strings};
+use super::table::{Generated, TargetColumn, TargetTable, TargetType};
+use super::{Refusal, codes};
+use crate::sql::identifier;
+
+/// How rows of one layout become statements for one table.
+#[derive(Debug)]
+pub(super) struct TablePlan<'t> {
+    pub(super) table: &'t TargetTable,
+    /// Schema and name in backticks.
+    pub(super) quoted: String,
+    /// For finding the fields of an image.
+    pub(super) layout: Vec<Column>,
+    /// One for each column of the source.
+    pub(super) columns: Vec<PlannedColumn<'t>>,
+    /// The primary key first.
+    pub(super) keys: Vec<PlannedKey>,
+}
+
+#[derive(Debug)]
+pub(super) struct PlannedColumn<'t> {
+    /// In backticks.
+    pub(super) quoted: String,
+    pub(super) value_type: ValueType,
+    pub(super) unsigned: bool,
+    pub(super) strings: Strings,
+    pub(super) target: &'t TargetColumn,
+}
+
+/// A key that tells rows apart; its columns are places in [`TablePlan::columns`].
+#[derive(Debug)]
+pub(super) struct PlannedKey {
+    /// The index in backticks.
+    pub(super) index: String,
+    pub(super) columns: Vec<usize>,
+    /// Its values may stand in a list.
+    pub(super) listable: bool,
+    /// Index and columns, as an operator would name them.
+    pub(super) label: String,
+}
+
+impl<'t> TablePlan<'t> {
+    /// # Errors
+    /// Why rows of this layout can't be written faithfully into the table.
+    pub(super) fn new(map: &TableMap<'_>, table: &'t TargetTable) -> Result<Self, Refusal> {
+        let unreadable =
+            |error| Refusal::new(codes::CONVERSION, format!("{}: {error}", table.label()));
+        let layout = map.columns().map_err(unreadable)?;
+        let source = map.value_columns().map_err(unreadable)?;
+        // A key that only the target made up is a column more.
+        let hidden = table.columns.first().is_some_and(|column| column.hidden_key);
+        let skipped = usize::from(hidden && !map.has_generated_primary_key());
+        let target = table.columns.get(skipped..).unwrap_or_default();
+        if source.len() > target.len() {
+            return Err(Refusal::new(
+                codes::CONVERSION,
+                format!(
+                    "{} has {} columns on the source and {} on the target: add what is missing there",
+                    table.label(),
+                    source.len(),
+                    target.len()
+                ),
+            ));
+        }
+        let columns = source.iter().zip(target).enumerate();
+        let columns =
+            columns.map(|(place, (source, target))| plan_column(table, place, source, target));
+        let columns = columns.collect::<Result<Vec<_>, _>>()?;
+        for extra in target.get(source.len()..).unwrap_or_default() {
+            if !extra.has_default {
+                return Err(Refusal::new(
+                    codes::NO_DEFAULT,
+                    format!(
+                        "{}: the source has no column {}, which needs a DEFAULT on the target then",
+                        table.label(),
+                        extra.name
+                    ),
+                ));
+            }
+        }
+        let mut plan = Self {
+            table,
+            quoted: format!("{}.{}", identifier(&table.schema), identifier(&table.name)),
+            layout,
+            columns,
+            keys: Vec::new(),
+        };
+        plan.keys = plan.keys(skipped);
+        Ok(plan)
+    }
+
+    fn keys(&self, skipped: usize) -> Vec<PlannedKey> {
+        let key = |index: &super::table::UniqueIndex| {
+            let places = index.columns.iter().map(|column| column.checked_sub(skipped));
+            let columns: Vec<usize> = places.collect::<Option<_>>()?;
+            let planned = columns.iter().map(|&column| self.columns.get(column));
+            let planned: Vec<_> = planned.collect::<Option<_>>()?;
+            // The images of an UPDATE are not to be trusted with the old value of virtual columns.
+            let usable = planned.iter().all(|column| {
+                column.target.generated != Generated::Virtual && is_comparable(column.value_type)
+            });
+            let names: Vec<&str> =
+                planned.iter().map(|column| column.target.name.as_str()).collect();
+            usable.then(|| PlannedKey {
+                index: identifier(&index.name),
+                listable: planned.iter().all(|column| is_listable(column.value_type)),
+                label: format!("{} ({})", index.name, names.join(", ")),
+                columns,
+            })
+        };
+        self.table.unique.iter().filter_map(key).collect()
+    }
+
+    /// The first key that an image has all of, NULL not among it.
+    pub(super) fn key_for(&self, image: &[Field<'_>]) -> Option<&PlannedKey> {
+        let has = |&column: &usize| matches!(image.get(column), Some(Field::Bytes(_)));
+        self.keys.iter().find(|key| key.columns.iter().all(has))
+    }
+
+    /// # Errors
+    /// A trigger of the target would change more than the source says.
+    pub(super) fn check_triggers(&self, kind: RowsKind) -> Result<(), Refusal> {
+        let operation = match kind {
+            RowsKind::Write => "INSERT",
+            RowsKind::Update => "UPDATE",
+            RowsKind::Delete => "DELETE",
+        };
+        let Some(trigger) = self.table.trigger_on(operation) else { return Ok(()) };
+        Err(Refusal::new(
+            codes::UNSUPPORTED,
+            format!(
+                "trigger {trigger} of {} on the target would fire a second time for what the source's \
+                 already did; run there: DROP TRIGGER {}.{}, or permit executor = \"row-image\" \
+                 (GRANT REPLICATION_APPLIER)",
+                self.table.label(),
+                identifier(&self.table.schema),
+                identifier(trigger)
+            ),
+        ))
+    }
+}
+
+fn plan_column<'t>(
+    table: &TargetTable,
+    place: usize,
+    source: &ValueColumn,
+    target: &'t TargetColumn,
+) -> Result<PlannedColumn<'t>, Refusal> {
+    let refused = |what: String| {
+        let name = format!("column {} of {} ({})", place + 1, table.label(), target.name);
+        Refusal::new(codes::CONVERSION, format!("{name}: {what}"))
+    };
+    if let Some(name) = &source.name
+        && name.to_lowercase() != target.name.to_lowercase()
+    {
+        return Err(refused(format!(
+            "the source has {name} in this place; columns must have one order on both"
+        )));
+    }
+    let strings = conversion::strings_of(source, &target.target_type).map_err(refused)?;
+    conversion::check(source, &strings, target).map_err(refused)?;
+    Ok(PlannedColumn {
+        quoted: identifier(&target.name),
+        value_type: source.value_type,
+        unsigned: matches!(target.target_type, TargetType::Integer { unsigned: true, .. }),
+        strings,
+        target,
+    })
+}
+
+/// Whether an equal value finds the row.
+const fn is_comparable(value_type: ValueType) -> bool {
+    !matches!(
+        value_type,
+        ValueType::Json | ValueType::Geometry | ValueType::Vector | ValueType::Old
+    )
+}
+
+/// Whether values of the type mean the same in a list as alone.
+const fn is_listable(value_type: ValueType) -> bool {
+    matches!(
+        value_type,
+        ValueType::Integer { .. }
+            | ValueType::Decimal { .. }
+            | ValueType::Char { .. }
+            | ValueType::Varchar { .. }
+            | ValueType::Blob { .. }
+    )
+}

@@ -1,0 +1,167 @@
+//! A table as the target has it, as far as statements for its rows need to know.
+
+/// Columns, keys, and what else rows of the table set off.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct TargetTable {
+    pub(crate) schema: String,
+    pub(crate) name: String,
+    pub(crate) columns: Vec<TargetColumn>,
+    /// The primary key first; only keys that are made of columns.
+    pub(crate) unique: Vec<UniqueIndex>,
+    /// What fires, and on which operation: `INSERT`, `UPDATE` or `DELETE`.
+    pub(crate) triggers: Vec<(String, String)>,
+    pub(crate) refers_to_itself: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct UniqueIndex {
+    pub(crate) name: String,
+    /// Places of its columns in the table.
+    pub(crate) columns: Vec<usize>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct TargetColumn {
+    pub(crate) name: String,
+    pub(crate) target_type: TargetType,
+    pub(crate) generated: Generated,
+    /// A row that leaves the column out is accepted.
+    pub(crate) has_default: bool,
+    /// An UPDATE that does not name the column sets it.
+    pub(crate) on_update: bool,
+    /// It leads an index.
+    pub(crate) indexed: bool,
+    /// The server made it up and hides it.
+    pub(crate) hidden_key: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Generated {
+    #[default]
+    No,
+    Stored,
+    Virtual,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum TargetType {
+    Integer { bytes: u8, unsigned: bool },
+    Year,
+    Float,
+    Double,
+    Decimal { precision: u8, scale: u8 },
+    Date,
+    Time { fraction: u8 },
+    DateTime { fraction: u8 },
+    Timestamp { fraction: u8 },
+    Enum,
+    Set,
+    Bit { bits: u16 },
+    Text { charset: String, max_chars: u64, max_bytes: u64, fixed: bool },
+    Binary { max_bytes: u64, fixed: bool },
+    Json,
+    Geometry,
+    Vector,
+    Other(String),
+}
+
+/// A column as `information_schema.COLUMNS` describes it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ColumnRow {
+    pub(crate) name: String,
+    pub(crate) data_type: String,
+    pub(crate) column_type: String,
+    pub(crate) charset: Option<String>,
+    pub(crate) max_chars: Option<u64>,
+    pub(crate) max_bytes: Option<u64>,
+    pub(crate) precision: Option<u64>,
+    pub(crate) scale: Option<u64>,
+    pub(crate) fraction: Option<u64>,
+    pub(crate) extra: String,
+    pub(crate) nullable: bool,
+    pub(crate) has_default: bool,
+    pub(crate) key: String,
+}
+
+impl From<ColumnRow> for TargetColumn {
+    fn from(row: ColumnRow) -> Self {
+        let extra = row.extra.to_lowercase();
+        let generated = match () {
+            () if extra.contains("virtual generated") => Generated::Virtual,
+            () if extra.contains("stored generated") => Generated::Stored,
+            () => Generated::No,
+        };
+        let counts = extra.contains("auto_increment");
+        Self {
+            target_type: TargetType::of(&row),
+            generated,
+            has_default: row.has_default
+                || row.nullable
+                || counts
+                || generated != Generated::No
+                || extra.contains("default_generated"),
+            on_update: extra.contains("on update"),
+            indexed: !row.key.is_empty(),
+            hidden_key: row.name == "my_row_id" && counts && extra.contains("invisible"),
+            name: row.name,
+        }
+    }
+}
+
+impl TargetType {
+    fn of(row: &ColumnRow) -> Self {
+        let small = |value: Option<u64>| u8::try_from(value.unwrap_or_default()).unwrap_or(u8::MAX);
+        let fraction = small(row.fraction);
+        let unsigned = row.column_type.to_lowercase().contains("unsigned");
+        let integer = |bytes| Self::Integer { bytes, unsigned };
+        match row.data_type.to_lowercase().as_str() {
+            "tinyint" => integer(1),
+            "smallint" => integer(2),
+            "mediumint" => integer(3),
+            "int" => integer(4),
+            "bigint" => integer(8),
+            "year" => Self::Year,
+            "float" => Self::Float,
+            "double" => Self::Double,
+            "decimal" => Self::Decimal { precision: small(row.precision), scale: small(row.scale) },
+            "date" => Self::Date,
+            "time" => Self::Time { fraction },
+            "datetime" => Self::DateTime { fraction },
+            "timestamp" => Self::Timestamp { fraction },
+            "enum" => Self::Enum,
+            "set" => Self::Set,
+            "bit" => Self::Bit { bits: u16::from(small(row.precision)) },
+            "json" => Self::Json,
+            "vector" => Self::Vector,
+            "geometry" | "point" | "linestring" | "polygon" | "multipoint" | "multilinestring"
+            | "multipolygon" | "geomcollection" | "geometrycollection" => Self::Geometry,
+            data_type @ ("char" | "varchar" | "tinytext" | "text" | "mediumtext" | "longtext") => {
+                Self::Text {
+                    charset: row.charset.clone().unwrap_or_default(),
+                    max_chars: row.max_chars.unwrap_or_default(),
+                    max_bytes: row.max_bytes.unwrap_or_default(),
+                    fixed: data_type == "char",
+                }
+            }
+            data_type @ ("binary" | "varbinary" | "tinyblob" | "blob" | "mediumblob"
+            | "longblob") => Self::Binary {
+                max_bytes: row.max_bytes.unwrap_or_default(),
+                fixed: data_type == "binary",
+            },
+            other => Self::Other(other.to_owned()),
+        }
+    }
+}
+
+impl TargetTable {
+    /// As an operator would name it.
+    pub(crate) fn label(&self) -> String {
+        format!("{}.{}", self.schema, self.name)
+    }
+
+    /// The trigger that a row of this operation would fire.
+    pub(crate) fn trigger_on(&self, operation: &str) -> Option<&str> {
+        let fires = |(_, on): &&(String, String)| on.eq_ignore_ascii_case(operation);
+        self.triggers.iter().find(fires).map(|(name, _)| name.as_str())
+    }
+}

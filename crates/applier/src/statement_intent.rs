@@ -1,0 +1,57 @@
+//! Statements on targets that don't record them under their source's GTID: an entry says that one is
+//! about to run, and goes in the transaction that moves the checkpoint behind it. An entry that is
+//! found means that nobody knows.
+
+use crate::session::Session;
+use crate::sql::quote;
+use crate::{Error, Result};
+
+const CREATE: &str = "CREATE TABLE IF NOT EXISTS csa.statement (\
+     channel VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL, \
+     gtid VARCHAR(128) CHARACTER SET ascii COLLATE ascii_bin NOT NULL, \
+     executed TINYINT NOT NULL DEFAULT 0, \
+     started_at TIMESTAMP(6) NOT NULL, \
+     PRIMARY KEY (channel)) ENGINE=InnoDB";
+
+/// What an entry says of a statement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Intent {
+    /// It has not been begun.
+    None,
+    /// It took effect: an operator says so.
+    Executed,
+}
+
+/// Creates the table if it is missing.
+pub(crate) async fn create(session: &mut Session) -> Result<()> {
+    session.run(CREATE).await.map(drop)
+}
+
+/// What is known of the channel's next statement.
+///
+/// # Errors
+/// [`Error::InDoubt`] when it, or another one, may or may not have been executed.
+pub(crate) async fn find(session: &mut Session, channel: &str, gtid: &str) -> Result<Intent> {
+    let query =
+        format!("SELECT gtid, executed FROM csa.statement WHERE channel={}", quote(channel));
+    let rows: Vec<(String, bool)> = session.rows(&query).await?;
+    match rows.into_iter().next() {
+        None => Ok(Intent::None),
+        Some((known, true)) if known == gtid => Ok(Intent::Executed),
+        Some((known, _)) => Err(Error::InDoubt { gtid: known, channel: channel.to_owned() }),
+    }
+}
+
+/// Says that the statement is about to run.
+pub(crate) fn announce(channel: &str, gtid: &str) -> String {
+    format!(
+        "INSERT INTO csa.statement (channel, gtid, started_at) VALUES ({}, {}, NOW(6))",
+        quote(channel),
+        quote(gtid)
+    )
+}
+
+/// Takes that back: the statement was refused, or the checkpoint says that it ran.
+pub(crate) fn withdraw(channel: &str) -> String {
+    format!("DELETE FROM csa.statement WHERE channel={}", quote(channel))
+}

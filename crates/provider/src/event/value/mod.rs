@@ -1,0 +1,113 @@
+//! Values of row images, from the bytes a binary log has of them: one Rust value for each, nothing
+//! rounded, nothing converted.
+
+mod decimal;
+mod json;
+mod temporal;
+mod value_type;
+
+#[cfg(test)]
+mod tests;
+
+pub use json::{JsonDiff, JsonOperation, JsonValue};
+pub use temporal::{Date, DateTime, Time};
+pub use value_type::{ValueColumn, ValueType, charset_of};
+
+use crate::bytes_reader::{Malformed, Reader};
+
+/// What a column holds. NULL is not among them: an image says so elsewhere.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ColumnValue<'a> {
+    Signed(i64),
+    Unsigned(u64),
+    Float(f32),
+    Double(f64),
+    /// All digits that the column's scale has.
+    Decimal(String),
+    Date(Date),
+    Time(Time),
+    /// DATETIME as it is written.
+    DateTime(DateTime),
+    /// TIMESTAMP in UTC; all zero for the zero value.
+    Timestamp(DateTime),
+    /// 0 for the year 0000.
+    Year(u16),
+    /// ENUM and SET by number, BIT as one.
+    Number(u64),
+    /// Strings in the column's character set, binary strings, GEOMETRY (SRID and WKB) and VECTOR.
+    Bytes(&'a [u8]),
+    /// As stored; [`JsonValue::parse`] opens it.
+    Json(&'a [u8]),
+}
+
+impl<'a> ColumnValue<'a> {
+    /// Reads a value; `bytes` are those of the image without the length in front. Integers whose
+    /// sign the source did not tell are read as `unsigned` says.
+    ///
+    /// # Errors
+    /// Malformed bytes, or a type that no longer exists (dates of before MySQL 5.6.4).
+    pub fn read(value_type: ValueType, unsigned: bool, bytes: &'a [u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader::new(bytes);
+        let value = Self::read_from(value_type, unsigned, &mut reader)?;
+        match reader.is_empty() {
+            true => Ok(value),
+            false => Err(reader.malformed("bytes behind a value")),
+        }
+    }
+
+    fn read_from(
+        value_type: ValueType,
+        unsigned: bool,
+        reader: &mut Reader<'a>,
+    ) -> Result<Self, Malformed> {
+        Ok(match value_type {
+            ValueType::Integer { bytes, unsigned: told } => {
+                let value = reader.uint(usize::from(bytes), "integer")?;
+                match told.unwrap_or(unsigned) {
+                    true => Self::Unsigned(value),
+                    false => Self::Signed(sign_extended(value, bytes)),
+                }
+            }
+            ValueType::Year => match reader.u8("YEAR")? {
+                0 => Self::Year(0),
+                year => Self::Year(1900 + u16::from(year)),
+            },
+            ValueType::Float => Self::Float(f32::from_bits(reader.u32("FLOAT")?)),
+            ValueType::Double => Self::Double(f64::from_bits(reader.u64("DOUBLE")?)),
+            ValueType::Decimal { precision, scale } => {
+                Self::Decimal(decimal::read(precision, scale, reader)?)
+            }
+            ValueType::Date => Self::Date(Date::read(reader)?),
+            ValueType::Time { fraction } => Self::Time(Time::read(fraction, reader)?),
+            ValueType::DateTime { fraction } => Self::DateTime(DateTime::read(fraction, reader)?),
+            ValueType::Timestamp { fraction } => {
+                Self::Timestamp(DateTime::read_timestamp(fraction, reader)?)
+            }
+            ValueType::Enum { bytes } | ValueType::Set { bytes } => {
+                Self::Number(reader.uint(usize::from(bytes), "ENUM or SET")?)
+            }
+            ValueType::Bit { bits } => {
+                let bytes = reader.take(usize::from(bits).div_ceil(8), "BIT")?;
+                Self::Number(big_endian(bytes))
+            }
+            ValueType::Char { .. }
+            | ValueType::Varchar { .. }
+            | ValueType::Blob { .. }
+            | ValueType::Geometry
+            | ValueType::Vector => Self::Bytes(reader.rest()),
+            ValueType::Json => Self::Json(reader.rest()),
+            ValueType::Old => return Err(reader.malformed("date type of before MySQL 5.6.4")),
+        })
+    }
+}
+
+/// The signed integer in the low bytes of a number.
+fn sign_extended(value: u64, bytes: u8) -> i64 {
+    let unused = 64_u32.saturating_sub(u32::from(bytes) * 8);
+    (value << unused) as i64 >> unused
+}
+
+/// At most eight bytes count.
+fn big_endian(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0, |value, &byte| value << 8 | u64::from(byte))
+}

@@ -1,0 +1,135 @@
+use mysql_common::collations::{Collation, CollationId};
+
+use crate::bytes_reader::{Malformed, Reader};
+
+/// A column's type, as far as it is needed to read its values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ValueType {
+    /// Of so many bytes; with its sign, where the source told.
+    Integer {
+        bytes: u8,
+        unsigned: Option<bool>,
+    },
+    Year,
+    Float,
+    Double,
+    Decimal {
+        precision: u8,
+        scale: u8,
+    },
+    Date,
+    /// With so many digits of a second.
+    Time {
+        fraction: u8,
+    },
+    DateTime {
+        fraction: u8,
+    },
+    Timestamp {
+        fraction: u8,
+    },
+    Enum {
+        bytes: u8,
+    },
+    Set {
+        bytes: u8,
+    },
+    Bit {
+        bits: u16,
+    },
+    /// CHAR and BINARY, and the most bytes they may have.
+    Char {
+        max_bytes: u16,
+    },
+    /// VARCHAR and VARBINARY.
+    Varchar {
+        max_bytes: u16,
+    },
+    /// TEXT and BLOB behind a length of so many bytes.
+    Blob {
+        length_bytes: u8,
+    },
+    Json,
+    Geometry,
+    Vector,
+    /// TIME, DATETIME and TIMESTAMP as they were before MySQL 5.6.4.
+    Old,
+}
+
+/// A column with all that its values need to be understood.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ValueColumn {
+    pub value_type: ValueType,
+    /// Number of the source's collation, where the source told; 63 is binary.
+    pub collation: Option<u16>,
+    /// Only where the source runs `binlog_row_metadata=FULL`.
+    pub name: Option<String>,
+}
+
+impl ValueType {
+    /// From a type code and its metadata in a table map, which hold together.
+    pub(crate) fn read(
+        code: u8,
+        metadata: &[u8],
+        unsigned: Option<bool>,
+    ) -> Result<Self, Malformed> {
+        const WHAT: &str = "column metadata";
+        let mut reader = Reader::new(metadata);
+        let integer = |bytes| Self::Integer { bytes, unsigned };
+        Ok(match code {
+            1 => integer(1),
+            2 => integer(2),
+            9 => integer(3),
+            3 => integer(4),
+            8 => integer(8),
+            13 => Self::Year,
+            4 => Self::Float,
+            5 => Self::Double,
+            246 => Self::Decimal { precision: reader.u8(WHAT)?, scale: reader.u8(WHAT)? },
+            10 | 14 => Self::Date,
+            17 => Self::Timestamp { fraction: reader.u8(WHAT)? },
+            18 => Self::DateTime { fraction: reader.u8(WHAT)? },
+            19 => Self::Time { fraction: reader.u8(WHAT)? },
+            7 | 11 | 12 => Self::Old,
+            15 | 253 => Self::Varchar { max_bytes: reader.u16(WHAT)? },
+            16 => {
+                let (bits, bytes) = (reader.u8(WHAT)?, reader.u8(WHAT)?);
+                Self::Bit { bits: u16::from(bytes) * 8 + u16::from(bits) }
+            }
+            247 | 248 => {
+                reader.u8(WHAT)?;
+                let bytes = reader.u8(WHAT)?;
+                if code == 247 { Self::Enum { bytes } } else { Self::Set { bytes } }
+            }
+            249..=252 => Self::Blob { length_bytes: reader.u8(WHAT)? },
+            242 => Self::Vector,
+            245 => Self::Json,
+            255 => Self::Geometry,
+            254 => {
+                let (real, length) = (reader.u8(WHAT)?, reader.u8(WHAT)?);
+                let high = u16::from((real & 0x30) ^ 0x30) << 4;
+                match real | 0x30 {
+                    247 => Self::Enum { bytes: length },
+                    248 => Self::Set { bytes: length },
+                    254 => Self::Char { max_bytes: high | u16::from(length) },
+                    _ => return Err(reader.malformed("unknown column type")),
+                }
+            }
+            _ => return Err(reader.malformed("unknown column type")),
+        })
+    }
+
+    /// Whether the table map tells the sign of such a column (`is_numeric_type` of the server).
+    pub(crate) const fn has_sign(code: u8) -> bool {
+        matches!(code, 1..=5 | 8 | 9 | 13 | 246)
+    }
+}
+
+/// Name of a collation's character set, and the most bytes a character has in it; `None` for a
+/// collation that this version does not know.
+#[must_use]
+pub fn charset_of(collation: u16) -> Option<(&'static str, u8)> {
+    let id = CollationId::from(collation);
+    let known = Collation::resolve(id);
+    (id != CollationId::UNKNOWN_COLLATION_ID).then_some((known.charset, known.max_len))
+}
