@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use csa_applier::{TargetOptions, TlsOptions};
+use csa_applier::{TargetGtids, TargetOptions, TlsOptions};
 use csa_daemon::verify::{Outcome, TableName, VerifyOptions};
 use csa_tests::{Daemon, Load, LoadOptions, Server, prepare};
 use mysql_async::prelude::Queryable as _;
@@ -350,7 +350,7 @@ async fn renamed_tables_are_compared_where_they_are() {
         password: "admin_pw".to_owned().into(),
         tls: TlsOptions::default(),
         connect_timeout: Duration::from_secs(10),
-        write_binlog: true,
+        gtids: TargetGtids::Own,
     };
     let options = VerifyOptions::new("test", vec![server(&source)], server(&target));
     let selection = |table: &TableName| match table.schema.as_str() {
@@ -493,6 +493,35 @@ async fn what_cannot_be_compared_is_refused_with_the_way_on() {
     let (code, _, error) = said(&[]);
     assert_eq!(code, 2);
     assert!(error.contains(&format!("source 127.0.0.1:{}", source.port)), "{error}");
+}
+
+/// Where the target's own `gtid_executed` says how far it is, and where commits come out of order.
+#[tokio::test(flavor = "multi_thread")]
+async fn positions_are_known_in_every_mode() {
+    let (source, target) = Server::pair(&[], &[]);
+    prepare(&source, &load_options()).await;
+    let load = Load::start(&source, &load_options());
+    let modes: [&[(&str, toml::Value)]; 2] = [
+        &[("applier.commit", "one-to-one".into()), ("applier.target_gtids", "source".into())],
+        &[("applier.preserve_commit_order", false.into())],
+    ];
+    for settings in modes {
+        let mut builder = Daemon::builder(&source, &target);
+        for (key, value) in settings {
+            builder = builder.set(key, value.clone());
+        }
+        let daemon = builder.start();
+        daemon.wait_drained(&source, &target, DRAIN).await;
+        verify(&daemon, &[]).assert_code(0);
+        target.exec("INSERT INTO sbtest.account VALUES (-1, 0)").await;
+        let found = verify(&daemon, &[]);
+        found.assert_code(1);
+        let extra = "sbtest.account id=-1 only_on_target".to_owned();
+        assert_eq!(found.differences(), BTreeSet::from([extra]));
+        target.exec("DELETE FROM sbtest.account WHERE id = -1").await;
+        assert!(daemon.terminate().success(), "{}", daemon.log_tail());
+    }
+    load.stop().await;
 }
 
 /// Updates row 1 to and fro and counts row 2 up, both all the time; how often, at the end.

@@ -29,7 +29,7 @@ mod table;
 use std::fmt;
 use std::time::Duration;
 
-use csa_applier::{TargetOptions, TlsOptions};
+use csa_applier::{TargetGtids, TargetOptions, TlsOptions};
 use csa_provider::SourceOptions;
 
 pub use report::{DifferenceKind, Outcome, Report, RowDifference, TableReport};
@@ -189,7 +189,7 @@ pub fn source_servers(source: &SourceOptions) -> Vec<TargetOptions> {
             key: source.tls_key.clone(),
         },
         connect_timeout: source.connect_timeout,
-        write_binlog: true,
+        gtids: TargetGtids::Own,
     };
     servers.map(server).collect()
 }
