@@ -29,7 +29,8 @@ fn verify(daemon: &Daemon, arguments: &[&str]) -> Verified {
     let password = password.display().to_string();
     let user = ["--source-user", "admin", "--source-password-file", &password];
     let arguments = [&["verify", "--json"], &user[..], arguments].concat();
-    let (code, stdout, stderr) = tokio::task::block_in_place(|| daemon.command(&arguments));
+    let said = tokio::task::block_in_place(|| daemon.command(&arguments));
+    let (code, stdout, stderr) = (said.code.expect("an exit code"), said.out, said.error);
     let json: Value =
         serde_json::from_str(&stdout).unwrap_or_else(|error| panic!("{error}: {stdout}\n{stderr}"));
     Verified { code, json: json[0].clone(), stderr }
@@ -351,6 +352,7 @@ async fn renamed_tables_are_compared_where_they_are() {
         tls: TlsOptions::default(),
         connect_timeout: Duration::from_secs(10),
         gtids: TargetGtids::Own,
+        executor: None,
     };
     let options = VerifyOptions::new("test", vec![server(&source)], server(&target));
     let selection = |table: &TableName| match table.schema.as_str() {
@@ -447,7 +449,8 @@ async fn what_cannot_be_compared_is_refused_with_the_way_on() {
     daemon.wait_drained(&source, &target, DRAIN).await;
     let said = |arguments: &[&str]| {
         let arguments = [&["verify"], arguments].concat();
-        let (code, stdout, stderr) = tokio::task::block_in_place(|| daemon.command(&arguments));
+        let said = tokio::task::block_in_place(|| daemon.command(&arguments));
+        let (code, stdout, stderr) = (said.code.expect("an exit code"), said.out, said.error);
         let last = stderr.lines().last().unwrap_or_default().to_owned();
         (code, stdout, last)
     };

@@ -209,26 +209,6 @@ impl Daemon {
         log
     }
 
-    /// Runs another command with its configuration and waits for it: exit code, stdout, stderr.
-    ///
-    /// # Panics
-    /// If it can't be started or a signal ended it.
-    #[track_caller]
-    #[must_use]
-    pub fn command(&self, arguments: &[&str]) -> (i32, String, String) {
-        let output = Command::new(Self::executable())
-            .arg("--config")
-            .arg(self.config_path())
-            .args(arguments)
-            .stdin(Stdio::null())
-            .process_group(0)
-            .output()
-            .expect("starting csa-daemon");
-        let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
-        let code = output.status.code().expect("an exit code");
-        (code, text(&output.stdout), text(&output.stderr))
-    }
-
     /// `kill -9`.
     ///
     /// # Panics

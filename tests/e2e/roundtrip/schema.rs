@@ -135,7 +135,7 @@ impl Table {
             }
         }
         let integers = table.columns.iter().filter(|column| column.kind.is_integer());
-        if let Some(column) = integers.last()
+        if let Some(column) = integers.next_back()
             && random.random_bool(0.2)
         {
             let check = format!("CHECK ({} IS NULL OR {} <> 13)", column.name, column.name);

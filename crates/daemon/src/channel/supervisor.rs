@@ -279,6 +279,8 @@ impl Supervisor {
             workers,
             &settings.start_from,
             None,
+            // Nothing is executed here that would have to be announced.
+            true,
         )
         .await?;
         let skipped = control.skip(&settings.target, gtid, by).await;

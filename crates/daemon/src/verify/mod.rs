@@ -190,6 +190,7 @@ pub fn source_servers(source: &SourceOptions) -> Vec<TargetOptions> {
         },
         connect_timeout: source.connect_timeout,
         gtids: TargetGtids::Own,
+        executor: None,
     };
     servers.map(server).collect()
 }
