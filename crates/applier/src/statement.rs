@@ -38,12 +38,15 @@ pub(crate) struct StatementExecutor {
 /// One statement with what it was executed under on the source.
 struct SourceStatement {
     gtid: String,
-    database: Vec<u8>,
+    /// Default database, as it is called on the target.
+    database: String,
     text: Vec<u8>,
     context: SessionContext,
     timestamp: u32,
     /// Error the statement ended with on the source; 0 for none.
     error_code: u16,
+    /// Why it must not be executed, and not be left out either.
+    refusal: Option<String>,
 }
 
 impl StatementExecutor {
@@ -158,6 +161,9 @@ impl StatementExecutor {
         if !is_executed(session, &statement.gtid).await? {
             // Only with the binary log are a statement and its GTID recorded together, so what is
             // else kept out of it is not.
+            if let Some(refusal) = &statement.refusal {
+                return Err(refused(&statement.gtid, refusal));
+            }
             if !self.target.write_binlog {
                 session.run("SET SESSION sql_log_bin=1").await?;
             }
@@ -200,12 +206,14 @@ fn read(group: &Group) -> Result<SourceStatement> {
             let context = query
                 .context()
                 .map_err(|error| unsupported(format!("unreadable statement context: {error}")))?;
+            let database = String::from_utf8_lossy(query.database);
             return Ok(SourceStatement {
-                database: query.database.to_vec(),
+                database: transaction.filters.schema(&database).into_owned(),
                 text: query.statement.to_vec(),
                 context,
                 timestamp: event.header().timestamp,
                 error_code: query.error_code,
+                refusal: transaction.refusal.clone(),
                 gtid,
             });
         }
@@ -240,10 +248,9 @@ async fn execute(session: &mut Session, statement: &SourceStatement) -> Result<(
 
 /// A session can't leave its default database, so one that is gone is replaced by one in which
 /// nothing can be created by mistake: an unqualified name is then an error, not another table.
-async fn use_database(session: &mut Session, database: &[u8]) -> Result<()> {
-    let name = String::from_utf8_lossy(database);
-    if !name.is_empty() {
-        match session.run(format!("USE {}", identifier(&name))).await {
+async fn use_database(session: &mut Session, database: &str) -> Result<()> {
+    if !database.is_empty() {
+        match session.run(format!("USE {}", identifier(database))).await {
             Err(error) if error.code() == Some(UNKNOWN_DATABASE) => {}
             other => return other.map(drop),
         }
@@ -266,6 +273,18 @@ async fn consume(session: &mut Session, gtid: &str) -> Result<()> {
     session.run("BEGIN").await?;
     session.run("COMMIT").await?;
     session.run("SET SESSION gtid_next='AUTOMATIC'").await.map(drop)
+}
+
+/// A statement for the operator to decide. One that the target has executed is passed over, so that is
+/// the way on.
+fn refused(gtid: &str, why: &str) -> Error {
+    Error::Unsupported {
+        gtid: gtid.to_owned(),
+        what: format!(
+            "{why}; on the target run SET gtid_next='{gtid}', then what it should do there (or BEGIN; \
+             COMMIT to leave it out), then SET gtid_next='AUTOMATIC', and start the channel again"
+        ),
+    }
 }
 
 fn named(gtid: &str, error: Error) -> Error {
