@@ -14,8 +14,9 @@ use tracing::{info, warn};
 
 use crate::Failure;
 use crate::channel::Channel;
+use crate::config::DurationValue;
 use crate::metrics;
-use crate::view::{ChannelState, ChannelView, DaemonView, StatusView};
+use crate::view::{ChannelView, DaemonView, StatusView};
 
 #[derive(Debug)]
 struct Admin {
@@ -55,6 +56,7 @@ fn router(admin: Arc<Admin>) -> Router {
         .route("/status", get(status))
         .route("/channels/{name}/status", get(channel_status))
         .route("/channels/{name}/worker_count", put(set_worker_count))
+        .route("/channels/{name}/source_delay", put(set_source_delay))
         .with_state(admin)
 }
 
@@ -68,7 +70,7 @@ async fn ready(State(admin): State<Arc<Admin>>) -> Response {
     let not_ready: Vec<String> = admin
         .views()
         .into_iter()
-        .filter(|view| view.state != ChannelState::Running)
+        .filter(|view| !view.state.is_well())
         .map(|view| {
             format!(
                 "channel {} is {}: {}\n",
@@ -123,5 +125,26 @@ async fn set_worker_count(
     match count.and_then(|count| channel.set_worker_count(count)) {
         Ok(()) => "changed\n".into_response(),
         Err(why) => (StatusCode::BAD_REQUEST, format!("{why}\n")).into_response(),
+    }
+}
+
+/// Takes the duration as text: `curl -X PUT -d 10m …/channels/orders/source_delay`.
+async fn set_source_delay(
+    State(admin): State<Arc<Admin>>,
+    Path(name): Path<String>,
+    body: String,
+) -> Response {
+    let Some(channel) = admin.channels.iter().find(|channel| channel.name() == name) else {
+        return (StatusCode::NOT_FOUND, format!("no channel {name:?}\n")).into_response();
+    };
+    match DurationValue::parse(body.trim()) {
+        Some(delay) => {
+            channel.set_source_delay(delay.0);
+            "changed\n".into_response()
+        }
+        None => {
+            let why = format!("source_delay: {body:?} is not a duration like \"5s\"\n");
+            (StatusCode::BAD_REQUEST, why).into_response()
+        }
     }
 }

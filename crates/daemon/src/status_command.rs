@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::Failure;
 use crate::config::Config;
-use crate::view::{ChannelState, ChannelView, StatusView};
+use crate::view::{ChannelView, StatusView};
 
 /// Prints what the daemon of this configuration does; fails unless every channel runs.
 pub(crate) fn status(path: &Path, json: bool, watch: Option<u64>) -> Result<(), Failure> {
@@ -41,7 +41,7 @@ fn verdict(view: &StatusView) -> Result<(), Failure> {
     let idle: Vec<&str> = view
         .channels
         .iter()
-        .filter(|channel| channel.state != ChannelState::Running)
+        .filter(|channel| !channel.state.is_well())
         .map(|channel| channel.channel_name.as_str())
         .collect();
     if idle.is_empty() {

@@ -24,16 +24,19 @@ pub(crate) enum ChannelState {
     Starting,
     WaitingForSource,
     WaitingForTarget,
+    /// The next transaction is not due yet.
+    WaitingForDelay,
     Running,
     Stopped,
     Failed,
 }
 
 impl ChannelState {
-    pub(crate) const ALL: [Self; 6] = [
+    pub(crate) const ALL: [Self; 7] = [
         Self::Starting,
         Self::WaitingForSource,
         Self::WaitingForTarget,
+        Self::WaitingForDelay,
         Self::Running,
         Self::Stopped,
         Self::Failed,
@@ -44,10 +47,16 @@ impl ChannelState {
             Self::Starting => "starting",
             Self::WaitingForSource => "waiting_for_source",
             Self::WaitingForTarget => "waiting_for_target",
+            Self::WaitingForDelay => "waiting_for_delay",
             Self::Running => "running",
             Self::Stopped => "stopped",
             Self::Failed => "failed",
         }
+    }
+
+    /// It does what it is to do.
+    pub(crate) const fn is_well(self) -> bool {
+        matches!(self, Self::Running | Self::WaitingForDelay)
     }
 }
 
@@ -111,6 +120,9 @@ pub(crate) struct RelayView {
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct ApplierView {
     pub(crate) service_state: String,
+    /// `source_delay`, and how long the next transaction is still held back; seconds.
+    pub(crate) desired_delay: f64,
+    pub(crate) remaining_delay: Option<f64>,
     pub(crate) count_transactions_retries: u64,
     /// Groups that gave up their locks to an earlier one.
     pub(crate) lock_inversions_total: u64,

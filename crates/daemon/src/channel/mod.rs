@@ -1,5 +1,6 @@
 //! One channel: its preflight, its life, and what it shows of itself.
 
+mod delay;
 mod identity;
 mod pipeline;
 mod relay_thread;
@@ -23,8 +24,14 @@ use watch::Watch;
 pub(crate) struct Channel {
     settings: ChannelSettings,
     watch: Watch,
-    /// Can change while the channel runs.
+    live: Live,
+}
+
+/// What can change while the channel runs; holds until the daemon ends.
+#[derive(Debug)]
+struct Live {
     worker_count: value::Sender<u16>,
+    source_delay: value::Sender<Duration>,
 }
 
 /// What a preflight found on servers that will do.
@@ -50,12 +57,15 @@ pub(crate) enum ChannelError {
 
 impl Channel {
     pub(crate) fn new(settings: ChannelSettings) -> Self {
-        let watch = Watch::new(&settings);
-        let worker_count = value::Sender::new(settings.worker_count);
-        Self { settings, watch, worker_count }
+        let live = Live {
+            worker_count: value::Sender::new(settings.worker_count),
+            source_delay: value::Sender::new(settings.source_delay),
+        };
+        let watch = Watch::new(&settings, live.source_delay.subscribe());
+        Self { settings, watch, live }
     }
 
-    /// Changes how many groups are applied beside each other; holds until the daemon ends.
+    /// Changes how many groups are applied beside each other.
     ///
     /// # Errors
     /// A number out of range.
@@ -63,8 +73,14 @@ impl Channel {
         if !(1..=1024).contains(&count) {
             return Err(format!("worker_count: {count} is not in 1..1024"));
         }
-        self.worker_count.send_replace(count);
+        self.live.worker_count.send_replace(count);
         Ok(())
+    }
+
+    /// Changes how long after their commit on the source transactions are applied; one that is held
+    /// back goes by it at once.
+    pub(crate) fn set_source_delay(&self, delay: Duration) {
+        self.live.source_delay.send_replace(delay);
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -121,21 +137,28 @@ impl Channel {
     ) -> Result<(), ChannelError> {
         let outcome = self.run_pipelines(&stop, &kill).await;
         match &outcome {
-            Ok(()) => self.watch.stopped(),
+            Ok(why) => self.watch.stopped(why),
             Err(error) => self.watch.failed(error),
         }
-        outcome
+        outcome.map(drop)
     }
 
+    /// Why it stopped.
     async fn run_pipelines(
         &self,
         stop: &CancellationToken,
         kill: &CancellationToken,
-    ) -> Result<(), ChannelError> {
+    ) -> Result<String, ChannelError> {
+        const ON_REQUEST: &str = "stopped on request";
         loop {
-            let Some(pipeline) = self.open(stop).await? else { return Ok(()) };
+            let Some(pipeline) = self.open(stop).await? else { return Ok(ON_REQUEST.to_owned()) };
             match pipeline.run(stop, kill).await? {
-                End::Stopped => return Ok(()),
+                End::Stopped => return Ok(ON_REQUEST.to_owned()),
+                End::UntilReached { already } => {
+                    let why = self.until_reached(already);
+                    info!(channel = self.name(), "{why}");
+                    return Ok(why);
+                }
                 End::RelayDamaged(damage) => {
                     error!(
                         channel = self.name(), error = %damage.text,
@@ -145,6 +168,13 @@ impl Channel {
                 }
             }
         }
+    }
+
+    fn until_reached(&self, already: bool) -> String {
+        let until = self.settings.until.as_ref();
+        let until = until.map(ToString::to_string).unwrap_or_default();
+        let when = if already { "was already reached when it started" } else { "is reached" };
+        format!("stopped: until {until} {when}")
     }
 
     /// Waits for both servers, checks them, and takes the channel.
@@ -194,7 +224,8 @@ impl Channel {
             }
         };
         let pipeline =
-            Pipeline::open(settings, &self.watch, &self.worker_count, source.as_ref()).await;
+            Pipeline::open(settings, &self.watch, &self.live, source.as_ref(), target.folds_case)
+                .await;
         match pipeline {
             Ok(pipeline) => {
                 info!(channel = self.name(), target = %target.version, "channel started");

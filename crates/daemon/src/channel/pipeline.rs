@@ -5,17 +5,18 @@ use std::sync::Arc;
 use csa_applier::{Applier, ApplierStatus, CommitObserver, ControlSession, TargetCatalogue};
 use csa_provider::{Provider, SourceFacts};
 use csa_relaystore::{RelayInlet, RelayPosition, RelayStore};
-use csa_scheduler::{Admission, EventMemory, LowWaterMark};
+use csa_scheduler::{Admission, EventMemory, Filters, LowWaterMark, UntilTracker};
 use tokio::runtime::Handle;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
-use super::ChannelError;
+use super::delay::Delay;
 use super::identity::replica_uuid;
 use super::relay_thread::{Damage, Notes, RelayThread};
 use super::watch::Watch;
+use super::{ChannelError, Live};
 use crate::config::ChannelSettings;
 
 /// Transactions read ahead of the applier: a few groups, so that the next is ready when one commits.
@@ -24,7 +25,8 @@ const READ_AHEAD: usize = 1024;
 pub(super) struct Pipeline<'a> {
     settings: &'a ChannelSettings,
     watch: &'a Watch,
-    worker_count: &'a watch::Sender<u16>,
+    live: &'a Live,
+    filters: Filters,
     control: ControlSession,
     status: Arc<ApplierStatus>,
     store: Arc<RelayStore>,
@@ -33,18 +35,24 @@ pub(super) struct Pipeline<'a> {
 /// How a pipeline ended, short of an error.
 pub(super) enum End {
     Stopped,
+    /// Everything up to `until` is applied; whether it already was at the start.
+    UntilReached {
+        already: bool,
+    },
     RelayDamaged(Damage),
 }
 
 impl<'a> Pipeline<'a> {
     /// Takes the channel on the target, then opens the relay store behind its checkpoint.
+    /// `folds_case`: how the target compares names.
     pub(super) async fn open(
         settings: &'a ChannelSettings,
         watch: &'a Watch,
-        worker_count: &'a watch::Sender<u16>,
+        live: &'a Live,
         source: Option<&SourceFacts>,
+        folds_case: bool,
     ) -> Result<Self, ChannelError> {
-        let workers = *worker_count.borrow();
+        let workers = *live.worker_count.borrow();
         let control = ControlSession::open(
             &settings.target,
             &settings.name,
@@ -70,7 +78,8 @@ impl<'a> Pipeline<'a> {
         }
         let status = Arc::new(ApplierStatus::new(control.checkpoint()));
         let store = Arc::new(store);
-        Ok(Self { settings, watch, worker_count, control, status, store })
+        let filters = Filters::new(settings.filters.clone(), folds_case);
+        Ok(Self { settings, watch, live, filters, control, status, store })
     }
 
     /// Runs until stopped, damaged, or failed.
@@ -83,11 +92,17 @@ impl<'a> Pipeline<'a> {
         let memory = EventMemory::new(self.settings.event_memory_limit);
         let executed = self.control.checkpoint().executed.clone();
         self.watch.attach(&self.status, &self.store, &memory, &executed);
+        let until = self.settings.until.clone();
+        if until.as_ref().is_some_and(|until| until.is_reached(&executed)) {
+            self.control.close().await;
+            self.watch.detach();
+            return Ok(End::UntilReached { already: true });
+        }
         let end = CancellationToken::new();
         let _end_on_drop = end.clone().drop_guard();
         let reception = self.start_reception(stop, &end, &notes)?;
         let (sender, stream) = mpsc::channel(READ_AHEAD);
-        let mut reader = self.store.reader(executed);
+        let mut reader = self.store.reader(executed.clone());
         // A larger transaction is streamed: a quarter leaves room for others beside it.
         let inline_limit = self.settings.event_memory_limit / 4;
         reader.set_inline_limit(inline_limit);
@@ -97,7 +112,14 @@ impl<'a> Pipeline<'a> {
             reader,
             memory,
             inline_limit,
-            admission: Admission::new(catalogue),
+            admission: Admission::new(catalogue).with_filters(self.filters),
+            delay: Delay {
+                runtime: Handle::current(),
+                by: self.live.source_delay.subscribe(),
+                watch: self.watch.clone(),
+                end: end.clone(),
+            },
+            until: UntilTracker::new(until, executed),
             status: Arc::clone(&self.status),
             sender,
             notes: Arc::clone(&notes),
@@ -110,7 +132,7 @@ impl<'a> Pipeline<'a> {
             self.settings.target.clone(),
             self.settings.applier.clone(),
             self.settings.limits,
-            self.worker_count.subscribe(),
+            self.live.worker_count.subscribe(),
             Arc::clone(&self.status),
             stream,
             Purge { store: Arc::clone(&self.store) },
@@ -126,6 +148,9 @@ impl<'a> Pipeline<'a> {
         match (outcome, notes.damage.get()) {
             (Err(_), Some(damage)) => Ok(End::RelayDamaged(damage.clone())),
             (Err(error), None) => Err(error.into()),
+            (Ok(()), _) if notes.until.get().is_some() && !stop.is_cancelled() => {
+                Ok(End::UntilReached { already: false })
+            }
             (Ok(()), _) => Ok(End::Stopped),
         }
     }

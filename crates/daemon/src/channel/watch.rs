@@ -8,6 +8,7 @@ use csa_provider::{GtidSet, SourceStatus, SourceView, TransactionHeader};
 use csa_relaystore::{RelayStore, RelayUsage, RelayedTransaction};
 use csa_scheduler::EventMemory;
 use parking_lot::Mutex;
+use tokio::sync::watch as value;
 
 use super::ChannelError;
 use crate::clock::{now_micros, rfc3339, rfc3339_of};
@@ -28,6 +29,7 @@ struct Shared {
     name: String,
     /// A source that was heard of within this time is there.
     fresh_within: Duration,
+    source_delay: value::Receiver<Duration>,
     source: Arc<SourceStatus>,
     inner: Mutex<Inner>,
 }
@@ -42,6 +44,7 @@ struct Inner {
     /// Relay number and bytes up to which everything was committed when reading began.
     base: Option<(u64, u64)>,
     last_error: Option<ErrorView>,
+    held_back: Option<(u64, u64)>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -64,12 +67,16 @@ struct Parts {
 }
 
 impl Watch {
-    pub(super) fn new(settings: &ChannelSettings) -> Self {
+    pub(super) fn new(
+        settings: &ChannelSettings,
+        source_delay: value::Receiver<Duration>,
+    ) -> Self {
         let heartbeat = settings.source.heartbeat_interval;
         Self {
             shared: Arc::new(Shared {
                 name: settings.name.clone(),
                 fresh_within: heartbeat * 2 + Duration::from_secs(1),
+                source_delay,
                 source: Arc::default(),
                 inner: Mutex::default(),
             }),
@@ -123,8 +130,14 @@ impl Watch {
         self.phase(Phase::WaitingForTarget, why);
     }
 
-    pub(super) fn stopped(&self) {
-        self.phase(Phase::Stopped, "stopped on request");
+    pub(super) fn stopped(&self, why: &str) {
+        self.phase(Phase::Stopped, why);
+    }
+
+    /// A transaction waits until it is due: its original commit timestamp and when it is, both in
+    /// microseconds since the epoch.
+    pub(super) fn held_back(&self, transaction: Option<(u64, u64)>) {
+        self.shared.inner.lock().held_back = transaction;
     }
 
     pub(super) fn failed(&self, error: &ChannelError) {
@@ -160,7 +173,7 @@ impl Watch {
 
     pub(super) fn view(&self) -> ChannelView {
         let source = self.shared.source.view();
-        let (parts, phase, detail, earlier, base, last_error) = {
+        let (parts, phase, detail, earlier, base, last_error, held_back) = {
             let inner = self.shared.inner.lock();
             (
                 inner.parts.clone(),
@@ -169,19 +182,26 @@ impl Watch {
                 inner.earlier.clone(),
                 inner.base,
                 inner.last_error.clone(),
+                inner.held_back,
             )
         };
-        let applied = parts.as_ref().map_or_else(
+        let mut applied = parts.as_ref().map_or_else(
             || Applied { executed: earlier.executed.clone(), ..Applied::default() },
             |parts| parts.status.view(),
         );
+        // Only what the applier does not have yet is held back.
+        let held_back = held_back.filter(|_| applied.oldest_pending_commit_timestamp.is_none());
+        if let Some((original_commit_timestamp, _)) = held_back {
+            applied.oldest_pending_commit_timestamp = Some(original_commit_timestamp);
+        }
+        let due_in = held_back.map(|(_, due)| due.saturating_sub(now_micros()) as f64 / 1e6);
         let usage = parts.as_ref().map(|parts| parts.store.usage()).unwrap_or_default();
         let memory = parts.as_ref().map_or((0, 0, 0), |parts| parts.memory.usage());
         let fresh = source.connected
             && source.last_event.is_some_and(|last| last.elapsed() <= self.shared.fresh_within);
         let backlog =
             parts.is_some().then(|| base.map(|base| backlog(&usage, &applied, base))).flatten();
-        let (state, state_detail) = state(phase, detail, &source, &applied, &usage, backlog);
+        let (state, state_detail) = state(phase, detail, &source, &applied, &usage, backlog, due_in);
         let received = received(&parts, &source, &applied);
         ChannelView {
             channel_name: self.shared.name.clone(),
@@ -202,7 +222,11 @@ impl Watch {
                 syncs_total: usage.syncs_total,
                 waiting: usage.waiting,
             },
-            applier: applier(&applied, phase, &earlier),
+            applier: ApplierView {
+                desired_delay: self.shared.source_delay.borrow().as_secs_f64(),
+                remaining_delay: due_in,
+                ..applier(&applied, phase, &earlier)
+            },
             event_memory: EventMemoryView {
                 held_bytes: memory.0,
                 peak_bytes: memory.1,
@@ -246,6 +270,7 @@ fn state(
     applied: &Applied,
     usage: &RelayUsage,
     backlog: Option<(u64, u64)>,
+    due_in: Option<f64>,
 ) -> (ChannelState, String) {
     match phase {
         Phase::Starting => (ChannelState::Starting, "looking at both servers".to_owned()),
@@ -261,6 +286,13 @@ fn state(
             if !source.connected {
                 let why = source.last_error.clone().unwrap_or_else(|| "connecting".to_owned());
                 return (ChannelState::WaitingForSource, why);
+            }
+            if let (Some(seconds), Some((pending, _))) = (due_in, backlog) {
+                let text = format!(
+                    "waiting for delay, the next transaction is due in {seconds:.0} s, {pending} \
+                     transactions to go"
+                );
+                return (ChannelState::WaitingForDelay, text);
             }
             let text = match (&usage.waiting, backlog) {
                 (Some(waiting), _) => waiting.clone(),
@@ -331,6 +363,7 @@ fn applier(applied: &Applied, phase: Phase, earlier: &Applied) -> ApplierView {
         last_applied_transaction_start_apply_timestamp: last.map(|g| rfc3339_of(g.started)),
         last_applied_transaction_end_apply_timestamp: last.and_then(|g| g.ended).map(rfc3339_of),
         target_error_message: applied.target_error.clone(),
+        ..ApplierView::default()
     }
 }
 

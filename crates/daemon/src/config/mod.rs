@@ -1,6 +1,7 @@
 //! The configuration file: its keys, their defaults, and what is wrong with them.
 
 mod keys;
+mod replication;
 mod settings;
 mod units;
 mod unsupported;

@@ -7,12 +7,12 @@ use std::time::Duration;
 use csa_applier::{ApplierOptions, StartFrom, TargetOptions, TlsOptions};
 use csa_provider::{SourceOptions, TlsMode, Uuid};
 use csa_relaystore::{RelayStoreOptions, SyncPolicy};
-use csa_scheduler::GroupLimits;
+use csa_scheduler::{FilterRules, GroupLimits, Until};
 use secrecy::SecretString;
 
 use super::{
     ApplierConfig, ChannelConfig, ConfigError, DaemonConfig, DurationValue, RelayConfig,
-    SourceConfig, TargetConfig, Tls, start_from, unsupported,
+    SourceConfig, TargetConfig, Tls, replication, start_from, unsupported,
 };
 
 /// `max_allowed_packet` of a default server: an event memory below it could not hold one packet.
@@ -32,6 +32,9 @@ pub(crate) struct ChannelSettings {
     pub(crate) worker_count: u16,
     pub(crate) event_memory_limit: u64,
     pub(crate) start_from: StartFrom,
+    pub(crate) source_delay: Duration,
+    pub(crate) until: Option<Until>,
+    pub(crate) filters: FilterRules,
 }
 
 type Result<T> = std::result::Result<T, ConfigError>;
@@ -66,6 +69,8 @@ pub(super) fn resolve(
         ));
         event_memory_limit = EVENT_MEMORY_MIN;
     }
+    let filters = replication::filters(&channel.applier)?;
+    warnings.extend(replication::without_effect(&filters).map(|w| format!("channel {name:?}: {w}")));
     let directory = daemon.state_dir.join(&name);
     Ok(ChannelSettings {
         source: source(channel.source)?,
@@ -83,6 +88,9 @@ pub(super) fn resolve(
         worker_count: u16::try_from(channel.applier.worker_count).unwrap_or(u16::MAX),
         event_memory_limit,
         start_from: start_from(&channel.applier.start_from)?,
+        source_delay: channel.applier.source_delay.0,
+        until: channel.applier.until.as_ref().map(replication::until).transpose()?,
+        filters,
         name,
     })
 }

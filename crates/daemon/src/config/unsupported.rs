@@ -1,30 +1,16 @@
 //! Values the configuration knows and this version does not act on: refused, never ignored.
 
-use std::time::Duration;
-
 use super::{ApplierConfig, ConfigError};
 
 /// One row per key, to be struck out as functions arrive.
 pub(super) fn check(applier: &ApplierConfig) -> Result<(), ConfigError> {
-    let filtered = [
-        ("replicate_do_db", &applier.replicate_do_db),
-        ("replicate_ignore_db", &applier.replicate_ignore_db),
-        ("replicate_do_table", &applier.replicate_do_table),
-        ("replicate_ignore_table", &applier.replicate_ignore_table),
-        ("replicate_wild_do_table", &applier.replicate_wild_do_table),
-        ("replicate_wild_ignore_table", &applier.replicate_wild_ignore_table),
-    ];
     let used = [
         ("commit = \"one-to-one\"", applier.commit == "one-to-one"),
         ("target_gtids = \"source\"", applier.target_gtids == "source"),
         ("executor = \"sql\"", applier.executor == "sql"),
         ("exec_mode = \"idempotent\"", applier.exec_mode == "idempotent"),
-        ("source_delay", applier.source_delay.0 > Duration::ZERO),
-        ("until", applier.until.is_some()),
-        ("replicate_rewrite_db", !applier.replicate_rewrite_db.is_empty()),
     ];
-    let filters = filtered.iter().map(|(key, list)| (*key, !list.is_empty()));
-    match used.into_iter().chain(filters).find(|(_, used)| *used) {
+    match used.into_iter().find(|(_, used)| *used) {
         Some((key, _)) => {
             Err(ConfigError(format!("applier.{key} is not supported by this version")))
         }
