@@ -9,8 +9,12 @@ mod conflicts;
 mod connect;
 #[path = "e2e/crash.rs"]
 mod crash;
+#[path = "e2e/delay_until.rs"]
+mod delay_until;
 #[path = "e2e/fencing.rs"]
 mod fencing;
+#[path = "e2e/filters.rs"]
+mod filters;
 #[path = "e2e/operation.rs"]
 mod operation;
 #[path = "e2e/parallel.rs"]
