@@ -15,10 +15,14 @@ mod control_access;
 mod coverage;
 #[path = "e2e/crash.rs"]
 mod crash;
+#[path = "e2e/delay_until.rs"]
+mod delay_until;
 #[path = "e2e/distributed.rs"]
 mod distributed;
 #[path = "e2e/fencing.rs"]
 mod fencing;
+#[path = "e2e/filters.rs"]
+mod filters;
 #[path = "e2e/gtids.rs"]
 mod gtids;
 #[path = "e2e/operation.rs"]

@@ -37,6 +37,10 @@ impl KeySource for Definitions {
         Ok((TableId(1), Some(Arc::new(keys))))
     }
 
+    fn trigger_table(&mut self, _: &str, _: &str) -> Result<Option<String>, KeySourceError> {
+        Ok(None)
+    }
+
     fn forget(&mut self) {}
 }
 
@@ -84,6 +88,8 @@ fn admitted(template: &RelayedTransaction, gno: u64) -> AdmittedTransaction {
         relayed,
         kind: TransactionKind::Rows,
         changes: Some(changes),
+        refusal: None,
+        filters: Arc::default(),
         permit: None,
     }
 }

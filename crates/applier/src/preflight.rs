@@ -22,6 +22,8 @@ pub struct TargetFacts {
     pub gtid_executed: GtidSet,
     /// The channel's checkpoint, if it has one.
     pub checkpoint: Option<Checkpoint>,
+    /// `lower_case_table_names` is not 0: names of schemas and tables are the same in any case.
+    pub folds_case: bool,
     /// Things that will work less well, one line each.
     pub warnings: Vec<String>,
 }
@@ -87,14 +89,14 @@ async fn inspect(
     address: &str,
 ) -> Result<TargetFacts> {
     let unreachable = |error: Error| PreflightError::Unreachable(error.to_string());
-    let rows: Vec<(String, bool, bool, String, bool, u64)> = session
+    let rows: Vec<(String, bool, bool, String, bool, u64, u8)> = session
         .rows(
             "SELECT @@version, @@global.read_only, @@global.super_read_only, @@global.gtid_mode, \
-             @@global.log_bin, @@global.max_allowed_packet",
+             @@global.log_bin, @@global.max_allowed_packet, @@global.lower_case_table_names",
         )
         .await
         .map_err(unreachable)?;
-    let Some((version, read_only, super_read_only, gtid_mode, log_bin, packet)) =
+    let Some((version, read_only, super_read_only, gtid_mode, log_bin, packet, case)) =
         rows.into_iter().next()
     else {
         return Err(PreflightError::Unreachable(format!("target {address}: no server variables")));
@@ -141,7 +143,15 @@ async fn inspect(
     if executor == Executor::Sql {
         warnings.extend(sql_warnings(target, &grants, statement_gtids));
     }
-    Ok(TargetFacts { version, executor, statement_gtids, gtid_executed, checkpoint, warnings })
+    Ok(TargetFacts {
+        version,
+        executor,
+        statement_gtids,
+        gtid_executed,
+        checkpoint,
+        folds_case: case != 0,
+        warnings,
+    })
 }
 
 /// A daemon that was just killed may hold the lock a moment longer.

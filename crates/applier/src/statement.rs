@@ -54,7 +54,8 @@ struct SourceStatement {
     kind: Statement,
     /// What it does, for those who watch.
     words: String,
-    database: Vec<u8>,
+    /// Default database, as it is called on the target.
+    database: String,
     /// The number in XA START.
     xid: Option<String>,
     /// What is run instead of its text.
@@ -63,6 +64,8 @@ struct SourceStatement {
     timestamp: u32,
     /// Error the statement ended with on the source; 0 for none.
     error_code: u16,
+    /// Why it must not be executed, and not be left out either.
+    refusal: Option<String>,
 }
 
 impl StatementExecutor {
@@ -196,6 +199,9 @@ impl StatementExecutor {
         let session = &mut self.control.session;
         let hidden = self.target.gtids.hides_bookkeeping();
         if !session.has_executed(&statement.gtid).await? {
+            if let Some(refusal) = &statement.refusal {
+                return Err(refused(&statement.gtid, refusal));
+            }
             // Only with the binary log are a statement and its GTID recorded together, so what is
             // else kept out of it is not.
             if hidden {
@@ -230,6 +236,9 @@ impl StatementExecutor {
         let rows = RowExecutor::new(&self.options, Arc::clone(&self.tables));
         let session = &mut self.control.session;
         if statement_intent::find(session, &channel, &statement.gtid).await? == Intent::None {
+            if let Some(refusal) = &statement.refusal {
+                return Err(refused(&statement.gtid, refusal));
+            }
             session.run(statement_intent::announce(&channel, &statement.gtid)).await?;
             let outcome = execute(session, group, statement, rows, false).await;
             session.run("ROLLBACK").await?;
@@ -285,15 +294,17 @@ fn read(group: &Group) -> Result<SourceStatement> {
                     .map_err(|why| unsupported(format!("statement can't be repeated: {why}")))?,
                 _ => None,
             };
+            let database = String::from_utf8_lossy(query.database);
             return Ok(SourceStatement {
                 kind,
                 words: first_words(query.statement),
-                database: query.database.to_vec(),
+                database: transaction.filters.schema(&database).into_owned(),
                 xid: started_xid(kind, query.statement),
                 changed,
                 context,
                 timestamp: event.header().timestamp,
                 error_code: query.error_code,
+                refusal: transaction.refusal.clone(),
                 gtid,
             });
         }
@@ -418,10 +429,9 @@ async fn detach_on_prepare(session: &mut Session, gtid: &str) -> Result<()> {
 
 /// A session can't leave its default database, so one that is gone is replaced by one in which
 /// nothing can be created by mistake: an unqualified name is then an error, not another table.
-async fn use_database(session: &mut Session, database: &[u8]) -> Result<()> {
-    let name = String::from_utf8_lossy(database);
-    if !name.is_empty() {
-        match session.run(format!("USE {}", identifier(&name))).await {
+async fn use_database(session: &mut Session, database: &str) -> Result<()> {
+    if !database.is_empty() {
+        match session.run(format!("USE {}", identifier(database))).await {
             Err(error) if error.code() == Some(UNKNOWN_DATABASE) => {}
             other => return other.map(drop),
         }
@@ -442,6 +452,18 @@ pub(crate) async fn consume(session: &mut Session, gtid: &str) -> Result<()> {
     session.run("BEGIN").await?;
     session.run("COMMIT").await?;
     session.run("SET SESSION gtid_next='AUTOMATIC'").await.map(drop)
+}
+
+/// A statement for the operator to decide. One that the target has executed is passed over, so that is
+/// the way on.
+fn refused(gtid: &str, why: &str) -> Error {
+    Error::Unsupported {
+        gtid: gtid.to_owned(),
+        what: format!(
+            "{why}; on the target run SET gtid_next='{gtid}', then what it should do there (or BEGIN; \
+             COMMIT to leave it out), then SET gtid_next='AUTOMATIC', and start the channel again"
+        ),
+    }
 }
 
 fn named(gtid: &str, error: Error) -> Error {

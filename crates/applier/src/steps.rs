@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use csa_scheduler::{AdmittedTransaction, Group, Sequence, decompressed_bytes, flattened_events};
+use csa_scheduler::{AdmittedTransaction, Group, Sequence, decompressed_bytes};
 use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 
@@ -94,14 +94,15 @@ impl Steps {
             let send = |step| sender.blocking_send(step).is_ok();
             let mut cutter = RowImageCutter::new(limit, framing);
             let mut ready = Vec::new();
-            for AdmittedTransaction { relayed, .. } in slice(&group, range) {
-                for event in flattened_events(relayed) {
+            for transaction in slice(&group, range) {
+                let gtid = &transaction.relayed.header.gtid;
+                for event in transaction.events() {
                     if let Ok(event) = &event {
                         read.add(event.len());
                     }
                     let pushed = event
                         .map_err(Error::from)
-                        .and_then(|event| cutter.push(&relayed.header.gtid, &event, &mut ready));
+                        .and_then(|event| cutter.push(gtid, &event, &mut ready));
                     if let Err(error) = pushed {
                         send(Err(error));
                         return;

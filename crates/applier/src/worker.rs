@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use csa_provider::{EventType, GtidSet, TableMap, TransactionHeader};
-use csa_scheduler::{AdmittedTransaction, Group, Sequence, flattened_events};
+use csa_scheduler::{AdmittedTransaction, Group, Sequence};
 use rand::Rng as _;
 use tracing::{info, warn};
 
@@ -466,7 +466,7 @@ fn named(transaction: &AdmittedTransaction, error: &Error) -> Error {
 fn tables_of(transaction: &AdmittedTransaction) -> String {
     const NAMED_MAX: usize = 5;
     let mut tables: Vec<String> = Vec::new();
-    for event in flattened_events(&transaction.relayed).map_while(|event| event.ok()) {
+    for event in transaction.events().map_while(|event| event.ok()) {
         if event.event_type() != EventType::TABLE_MAP {
             continue;
         }

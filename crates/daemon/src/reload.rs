@@ -16,7 +16,12 @@ use crate::logging;
 use crate::view::{ChangedView, PendingView, ReloadView};
 
 /// Keys of a channel that change while it runs.
-const LIVE: [&str; 3] = ["applier.worker_count", "applier.event_memory_limit", "applier.throttle"];
+const LIVE: [&str; 4] = [
+    "applier.worker_count",
+    "applier.event_memory_limit",
+    "applier.throttle",
+    "applier.source_delay",
+];
 /// Keys of `[daemon]` that do.
 const LIVE_DAEMON: [&str; 2] = ["log_filter", "stop_timeout"];
 const ACCESS: [&str; 3] = ["admin_control", "admin_token_file", "admin_read_token_file"];
@@ -95,6 +100,9 @@ fn reload_channel(channel: &Supervisor, settings: &ChannelSettings, outcome: &mu
     controls.set_throttle(settings.throttle);
     let rate = |rate: Option<std::num::NonZeroU32>| rate.map_or(0, |rate| rate.get()).to_string();
     change("applier.throttle", rate(tuning.throttle), rate(settings.throttle));
+    let delay = controls.source_delay();
+    controls.set_source_delay(settings.source_delay);
+    change("applier.source_delay", format!("{delay:?}"), format!("{:?}", settings.source_delay));
 
     let running = channel.started_with();
     let mut next = settings.clone();

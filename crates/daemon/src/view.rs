@@ -25,6 +25,8 @@ pub(crate) enum ChannelState {
     Starting,
     WaitingForSource,
     WaitingForTarget,
+    /// The next transaction is not due yet.
+    WaitingForDelay,
     Running,
     Paused,
     Stopped,
@@ -36,6 +38,7 @@ impl ChannelState {
         Self::Starting,
         Self::WaitingForSource,
         Self::WaitingForTarget,
+        Self::WaitingForDelay,
         Self::Running,
         Self::Paused,
         Self::Stopped,
@@ -47,11 +50,17 @@ impl ChannelState {
             Self::Starting => "starting",
             Self::WaitingForSource => "waiting_for_source",
             Self::WaitingForTarget => "waiting_for_target",
+            Self::WaitingForDelay => "waiting_for_delay",
             Self::Running => "running",
             Self::Paused => "paused",
             Self::Stopped => "stopped",
             Self::Failed => "failed",
         }
+    }
+
+    /// It does what it is to do.
+    pub(crate) const fn is_well(self) -> bool {
+        matches!(self, Self::Running | Self::WaitingForDelay)
     }
 }
 
@@ -148,6 +157,9 @@ pub(crate) struct ApplierView {
     pub(crate) service_state: String,
     /// How rows are written: `row-image` or `sql`.
     pub(crate) executor: Option<String>,
+    /// `source_delay`, and how long the next transaction is still held back; seconds.
+    pub(crate) desired_delay: f64,
+    pub(crate) remaining_delay: Option<f64>,
     pub(crate) count_transactions_retries: u64,
     /// Groups that gave up their locks to an earlier one.
     pub(crate) lock_inversions_total: u64,

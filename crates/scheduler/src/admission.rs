@@ -10,6 +10,7 @@ use csa_provider::{
 use csa_relaystore::{RelayedTransaction, TransactionBody};
 
 use crate::changes::{ChangesReader, RowChanges};
+use crate::filter::{Filters, KeptEvents, Mapped, StatementVerdict};
 use crate::keys::{TableId, TableKeys, TableLayout};
 use crate::{Error, EventPermit, Result};
 
@@ -28,6 +29,16 @@ pub trait KeySource {
         schema: &[u8],
         table: &[u8],
     ) -> std::result::Result<(TableId, Option<Arc<TableKeys>>), KeySourceError>;
+
+    /// The table of a trigger; `None` where there is no such trigger.
+    ///
+    /// # Errors
+    /// The target could not be asked.
+    fn trigger_table(
+        &mut self,
+        schema: &str,
+        trigger: &str,
+    ) -> std::result::Result<Option<String>, KeySourceError>;
 
     /// Definitions may have changed.
     fn forget(&mut self);
@@ -54,6 +65,10 @@ pub struct AdmittedTransaction {
     pub kind: TransactionKind,
     /// `None`: not looked at (streamed, or a statement), so it is in the way of everything.
     pub changes: Option<RowChanges>,
+    /// Why it must not be executed, and not be left out either.
+    pub refusal: Option<String>,
+    /// The rules it was admitted by.
+    pub filters: Arc<Filters>,
     /// Given back when the transaction is dropped after its commit.
     pub permit: Option<EventPermit>,
 }
@@ -63,6 +78,12 @@ impl AdmittedTransaction {
     #[must_use]
     pub fn is_keyed(&self) -> bool {
         self.changes.as_ref().is_some_and(|changes| !changes.opaque)
+    }
+
+    /// Its events as the target is to have them, with compressed payloads opened, one at a time.
+    pub fn events(&self) -> impl Iterator<Item = Result<RawEvent>> + use<> {
+        let gtid = self.relayed.header.gtid.clone();
+        KeptEvents::new(gtid, Arc::clone(&self.filters), flattened_events(&self.relayed))
     }
 
     /// Rows it changes, as far as they were counted.
@@ -76,6 +97,7 @@ impl AdmittedTransaction {
 #[derive(Debug)]
 pub struct Admission<K> {
     source: K,
+    filters: Arc<Filters>,
     /// By the body of the table map behind its table id: the same bytes mean the same layout.
     layouts: HashMap<Box<[u8]>, Option<Arc<TableLayout>>>,
     reader: ChangesReader,
@@ -85,15 +107,26 @@ pub struct Admission<K> {
 impl<K: KeySource> Admission<K> {
     #[must_use]
     pub fn new(source: K) -> Self {
-        Self { source, layouts: HashMap::new(), reader: ChangesReader::default(), as_logged: false }
+        Self {
+            source,
+            filters: Arc::default(),
+            layouts: HashMap::new(),
+            reader: ChangesReader::default(),
+            as_logged: false,
+        }
     }
 
     /// Row changes are to be sent as they were logged: their net effect may be another one where rows
     /// are missing or there already.
     #[must_use]
-    pub fn as_logged(mut self, as_logged: bool) -> Self {
-        self.as_logged = as_logged;
-        self
+    pub fn as_logged(self, as_logged: bool) -> Self {
+        Self { as_logged, ..self }
+    }
+
+    /// Everything is admitted by these rules.
+    #[must_use]
+    pub fn with_filters(self, filters: Filters) -> Self {
+        Self { filters: filters.into(), ..self }
     }
 
     /// A statement was executed: definitions may have changed.
@@ -118,18 +151,35 @@ impl<K: KeySource> Admission<K> {
         whole: bool,
     ) -> Result<AdmittedTransaction> {
         let whole = whole && !matches!(relayed.body, TransactionBody::Streamed(_));
-        let kind = self.read(&relayed, whole);
+        let mut refusal = None;
+        let kind = self.read(&relayed, whole, &mut refusal);
         let mut changes = self.reader.finish();
         changes.opaque |= self.as_logged && !changes.rows.is_empty();
         let mut kind = kind?;
-        let looked_at = whole && matches!(kind, TransactionKind::Rows | TransactionKind::Empty);
-        if looked_at && kind == TransactionKind::Rows && is_nothing(&changes) {
+        if whole && kind == TransactionKind::Rows && is_nothing(&changes) {
             kind = TransactionKind::Empty;
         }
-        Ok(AdmittedTransaction { relayed, kind, changes: looked_at.then_some(changes), permit })
+        let looked_at = match kind {
+            TransactionKind::Empty => true,
+            TransactionKind::Rows => whole,
+            TransactionKind::Statement | TransactionKind::Xa => false,
+        };
+        Ok(AdmittedTransaction {
+            relayed,
+            kind,
+            changes: looked_at.then_some(changes),
+            refusal,
+            filters: Arc::clone(&self.filters),
+            permit,
+        })
     }
 
-    fn read(&mut self, relayed: &RelayedTransaction, whole: bool) -> Result<TransactionKind> {
+    fn read(
+        &mut self,
+        relayed: &RelayedTransaction,
+        whole: bool,
+        refusal: &mut Option<String>,
+    ) -> Result<TransactionKind> {
         let gtid = &relayed.header.gtid;
         let mut begun = false;
         let mut distributed = false;
@@ -144,12 +194,21 @@ impl<K: KeySource> Admission<K> {
                     Statement::Xa(XaVerb::Commit | XaVerb::Rollback) if !begun => {
                         return Ok(TransactionKind::Xa);
                     }
-                    Statement::CreateTableStartTransaction if kind == TransactionKind::Empty => {
-                        return Ok(TransactionKind::Statement);
-                    }
                     Statement::Commit | Statement::Rollback if begun => return Ok(kind),
                     Statement::Savepoint if begun => self.reader.opaque(),
-                    Statement::Ddl if !begun => return Ok(TransactionKind::Statement),
+                    statement @ (Statement::Ddl | Statement::CreateTableStartTransaction)
+                        if !begun || statement != Statement::Ddl =>
+                    {
+                        // A table that is left out is so with the rows it was created with.
+                        return Ok(match self.statement(gtid, &event)? {
+                            StatementVerdict::Apply => TransactionKind::Statement,
+                            StatementVerdict::Skip => TransactionKind::Empty,
+                            StatementVerdict::Refuse(why) => {
+                                *refusal = Some(why);
+                                TransactionKind::Statement
+                            }
+                        });
+                    }
                     other => return Err(unsupported(gtid, describe(&other, begun))),
                 },
                 EventType::XID if begun => return Ok(kind),
@@ -180,6 +239,16 @@ impl<K: KeySource> Admission<K> {
         Err(unsupported(gtid, "ends without a commit".to_owned()))
     }
 
+    fn statement(&mut self, gtid: &Gtid, event: &RawEvent) -> Result<StatementVerdict> {
+        let query = QueryEvent::parse(event.body()).map_err(|error| unreadable(gtid, error))?;
+        let context = query.context().map_err(|error| unreadable(gtid, error))?;
+        let source = &mut self.source;
+        let mut trigger_table = |schema: &str, trigger: &str| source.trigger_table(schema, trigger);
+        self.filters
+            .statement(&query, &context, &mut trigger_table)
+            .map_err(|source| Error::Keys { gtid: gtid.clone(), source })
+    }
+
     fn table_map(&mut self, gtid: &Gtid, event: &RawEvent) -> Result<()> {
         let body = event.body();
         let definition = body.get(TableMap::ID_LEN..).unwrap_or_default();
@@ -196,10 +265,13 @@ impl<K: KeySource> Admission<K> {
     }
 
     fn layout(&mut self, gtid: &Gtid, body: &[u8]) -> Result<Option<Arc<TableLayout>>> {
+        let mapped = self.filters.table_map(body).map_err(|error| unreadable(gtid, error))?;
+        let body = match &mapped {
+            Mapped::LeftOut => return Ok(None),
+            Mapped::Kept => body,
+            Mapped::Renamed(renamed) => renamed,
+        };
         let map = TableMap::parse(body).map_err(|error| unreadable(gtid, error))?;
-        if is_own(map.schema, map.table) {
-            return Ok(None);
-        }
         let (id, keys) = self
             .source
             .table(map.schema, map.table)

@@ -4,12 +4,14 @@ mod admission;
 mod changes;
 mod commit_order;
 mod error;
+mod filter;
 mod group;
 mod history;
 mod keys;
 mod memory;
 mod scheduler;
 mod sequence;
+mod until;
 
 pub use admission::{
     Admission, AdmittedTransaction, KeySource, KeySourceError, TransactionKind, decompressed_bytes,
@@ -18,6 +20,7 @@ pub use admission::{
 pub use changes::{RowChange, RowChanges, RowsBlock};
 pub use commit_order::{CommitOrder, LowWaterMark};
 pub use error::{Error, Result};
+pub use filter::{FilterRules, Filters, InvalidRule};
 pub use group::{Group, GroupKind, GroupLimits};
 pub use keys::{
     Collation, ForeignKey, KeyClass, KeyHasher, KeyMap, KeyPart, KeyRole, KeyUse, TableId,
@@ -26,3 +29,4 @@ pub use keys::{
 pub use memory::{EventMemory, EventPermit};
 pub use scheduler::Scheduler;
 pub use sequence::Sequence;
+pub use until::{Until, UntilTracker};

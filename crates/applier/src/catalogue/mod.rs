@@ -18,6 +18,7 @@ use tracing::{debug, warn};
 use crate::applier::is_passing;
 use crate::options::TargetOptions;
 use crate::session::Session;
+use crate::sql::{identifier, quote};
 use crate::{Error, Result};
 use collations::Collations;
 use definitions::Definition;
@@ -27,6 +28,8 @@ use references::References;
 pub(super) type TableName = (String, String);
 
 const RETRY: Duration = Duration::from_millis(200);
+const UNKNOWN_DATABASE: u16 = 1049;
+const NO_SUCH_TRIGGER: u16 = 1360;
 
 /// Reads keys from the target, for the thread that admits transactions. Its methods block.
 ///
@@ -63,13 +66,45 @@ impl TargetCatalogue {
         }
     }
 
-    async fn load(&mut self, name: &TableName) -> Result<(TableId, Option<Arc<TableKeys>>)> {
+    /// Asks until the target answers or the channel ends.
+    fn ask<T>(
+        &mut self,
+        question: impl AsyncFn(&mut Self) -> Result<T>,
+    ) -> std::result::Result<T, KeySourceError> {
+        let runtime = self.runtime.clone();
+        let end = self.end.clone();
+        let answer = async {
+            loop {
+                match question(self).await {
+                    Err(error) if is_passing(&error) => {
+                        warn!(%error, "the target's definitions can't be read, trying again");
+                        self.session = None;
+                        tokio::time::sleep(RETRY).await;
+                    }
+                    other => return other,
+                }
+            }
+        };
+        runtime.block_on(async {
+            tokio::select! {
+                answer = answer => answer.map_err(Into::into),
+                () = end.cancelled() => Err(Error::Relay("the channel stops".to_owned()).into()),
+            }
+        })
+    }
+
+    async fn session(&mut self) -> Result<&mut Session> {
         if self.session.is_none() {
             let mut session = Session::connect(&self.target).await?;
             let rows: Vec<u8> = session.rows("SELECT @@GLOBAL.lower_case_table_names").await?;
             self.folds_case = rows.first().is_some_and(|&mode| mode != 0);
             self.session = Some(session);
         }
+        self.session.as_mut().ok_or_else(|| Error::Relay("no session".to_owned()))
+    }
+
+    async fn load(&mut self, name: &TableName) -> Result<(TableId, Option<Arc<TableKeys>>)> {
+        self.session().await?;
         let name = match self.folds_case {
             true => (name.0.to_lowercase(), name.1.to_lowercase()),
             false => name.clone(),
@@ -178,24 +213,34 @@ impl KeySource for TargetCatalogue {
     ) -> std::result::Result<(TableId, Option<Arc<TableKeys>>), KeySourceError> {
         let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
         let name = (text(schema), text(table));
-        let runtime = self.runtime.clone();
-        let end = self.end.clone();
-        let load = async {
-            loop {
-                match self.load(&name).await {
-                    Err(error) if is_passing(&error) => {
-                        warn!(%error, "the target's definitions can't be read, trying again");
-                        self.session = None;
-                        tokio::time::sleep(RETRY).await;
-                    }
-                    other => return other,
-                }
+        self.ask(async |catalogue| catalogue.load(&name).await)
+    }
+
+    fn trigger_table(
+        &mut self,
+        schema: &str,
+        trigger: &str,
+    ) -> std::result::Result<Option<String>, KeySourceError> {
+        let query = format!(
+            "SELECT EVENT_OBJECT_TABLE FROM information_schema.TRIGGERS \
+             WHERE TRIGGER_SCHEMA={} AND TRIGGER_NAME={}",
+            quote(schema),
+            quote(trigger)
+        );
+        let show = format!("SHOW CREATE TRIGGER {}.{}", identifier(schema), identifier(trigger));
+        self.ask(async |catalogue| {
+            let session = catalogue.session().await?;
+            let rows: Vec<String> = session.rows(&query).await?;
+            if let Some(table) = rows.into_iter().next() {
+                return Ok(Some(table));
             }
-        };
-        runtime.block_on(async {
-            tokio::select! {
-                loaded = load => loaded.map_err(Into::into),
-                () = end.cancelled() => Err(Error::Relay("the channel stops".to_owned()).into()),
+            // The schema tables also leave out what this account may not see.
+            match session.run(&show).await {
+                Err(error) if matches!(error.code(), Some(NO_SUCH_TRIGGER | UNKNOWN_DATABASE)) => {
+                    Ok(None)
+                }
+                Err(error) => Err(error),
+                Ok(_) => Err(Error::Relay(format!("trigger {schema}.{trigger} has no table"))),
             }
         })
     }

@@ -18,7 +18,7 @@ use super::auth::sender;
 use super::error::ApiError;
 use super::reports::channel;
 use crate::channel::{Refusal, Supervisor};
-use crate::config::{Size, event_memory_limit, throttle, worker_count};
+use crate::config::{DurationValue, Size, event_memory_limit, throttle, worker_count};
 use crate::view::{ChangedView, CommandView, ReloadView};
 
 type Answer<T> = Result<Json<T>, ApiError>;
@@ -169,6 +169,23 @@ pub(super) async fn set_throttle(
     let before = channel.controls().tuning().throttle.map_or(0, |rate| rate.get());
     channel.controls().set_throttle(throttle(rate));
     Ok(changed(Some(channel), "throttle", before, rate, &sender(&headers, peer)))
+}
+
+pub(super) async fn set_source_delay(
+    State(daemon): State<Shared>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+    peer: Peer,
+    body: String,
+) -> Answer<ChangedView> {
+    let channel = channel(&daemon, &name)?;
+    let wrong =
+        || ApiError::bad(format!("source_delay: {body:?}"), "say a duration like 500ms, 5s or 2m");
+    let delay = DurationValue::parse(body.trim()).ok_or_else(wrong)?.0;
+    let before = channel.controls().source_delay();
+    channel.controls().set_source_delay(delay);
+    let (before, delay) = (format!("{before:?}"), format!("{delay:?}"));
+    Ok(changed(Some(channel), "source_delay", before, delay, &sender(&headers, peer)))
 }
 
 pub(super) async fn set_log_filter(

@@ -70,6 +70,7 @@ fn routes() -> Vec<(&'static str, &'static str, Needs, MethodRouter<Shared>)> {
         ("post", "/channels/{name}/skip", Control, post(control::skip)),
         ("put", "/channels/{name}/worker_count", Control, put(control::set_worker_count)),
         ("put", "/channels/{name}/event_memory_limit", Control, put(control::set_event_memory)),
+        ("put", "/channels/{name}/source_delay", Control, put(control::set_source_delay)),
         ("put", "/channels/{name}/throttle", Control, put(control::set_throttle)),
         ("put", "/log_filter", Control, put(control::set_log_filter)),
         ("post", "/reload", Control, post(control::reload)),

@@ -29,7 +29,7 @@ pub(super) async fn ready(State(daemon): State<Shared>) -> Answer<&'static str> 
     let not_ready: Vec<String> = daemon
         .views()
         .into_iter()
-        .filter(|view| view.state != ChannelState::Running)
+        .filter(|view| !view.state.is_well())
         .map(|view| {
             let ChannelView { channel_name, state, state_detail, .. } = view;
             format!("channel {channel_name} is {}: {state_detail}", state.name())

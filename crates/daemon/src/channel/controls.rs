@@ -1,4 +1,5 @@
 use std::num::NonZeroU32;
+use std::time::Duration;
 
 use csa_applier::Tuning;
 use csa_scheduler::EventMemory;
@@ -11,6 +12,7 @@ use crate::config::ChannelSettings;
 #[derive(Debug, Clone)]
 pub(crate) struct Controls {
     tuning: watch::Sender<Tuning>,
+    source_delay: watch::Sender<Duration>,
     memory: EventMemory,
 }
 
@@ -23,6 +25,7 @@ impl Controls {
         };
         Self {
             tuning: watch::Sender::new(tuning),
+            source_delay: watch::Sender::new(settings.source_delay),
             memory: EventMemory::new(settings.event_memory_limit),
         }
     }
@@ -33,6 +36,19 @@ impl Controls {
 
     pub(super) fn subscribe(&self) -> watch::Receiver<Tuning> {
         self.tuning.subscribe()
+    }
+
+    pub(crate) fn source_delay(&self) -> Duration {
+        *self.source_delay.borrow()
+    }
+
+    pub(super) fn subscribe_delay(&self) -> watch::Receiver<Duration> {
+        self.source_delay.subscribe()
+    }
+
+    /// A transaction that is held back goes by it at once.
+    pub(crate) fn set_source_delay(&self, delay: Duration) {
+        self.source_delay.send_replace(delay);
     }
 
     pub(crate) fn memory(&self) -> &EventMemory {

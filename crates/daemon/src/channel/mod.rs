@@ -2,6 +2,7 @@
 
 mod bottleneck;
 mod controls;
+mod delay;
 mod identity;
 mod pipeline;
 mod relay_thread;
@@ -116,21 +117,28 @@ impl Channel {
     ) -> Result<(), ChannelError> {
         let outcome = self.run_pipelines(&stop, &kill).await;
         match &outcome {
-            Ok(()) => self.watch.stopped(),
+            Ok(why) => self.watch.stopped(why),
             Err(error) => self.watch.failed(error),
         }
-        outcome
+        outcome.map(drop)
     }
 
+    /// Why it stopped.
     async fn run_pipelines(
         &self,
         stop: &CancellationToken,
         kill: &CancellationToken,
-    ) -> Result<(), ChannelError> {
+    ) -> Result<String, ChannelError> {
+        const ON_REQUEST: &str = "stopped on request";
         loop {
-            let Some(pipeline) = self.open(stop).await? else { return Ok(()) };
+            let Some(pipeline) = self.open(stop).await? else { return Ok(ON_REQUEST.to_owned()) };
             match pipeline.run(stop, kill).await? {
-                End::Stopped => return Ok(()),
+                End::Stopped => return Ok(ON_REQUEST.to_owned()),
+                End::UntilReached { already } => {
+                    let why = self.until_reached(already);
+                    info!(channel = self.name(), "{why}");
+                    return Ok(why);
+                }
                 End::RelayDamaged(damage) => {
                     error!(
                         channel = self.name(), error = %damage.text,
@@ -140,6 +148,13 @@ impl Channel {
                 }
             }
         }
+    }
+
+    fn until_reached(&self, already: bool) -> String {
+        let until = self.settings.until.as_ref();
+        let until = until.map(ToString::to_string).unwrap_or_default();
+        let when = if already { "was already reached when it started" } else { "is reached" };
+        format!("stopped: until {until} {when}")
     }
 
     /// Waits for both servers, checks them, and takes the channel.

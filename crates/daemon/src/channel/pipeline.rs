@@ -8,13 +8,14 @@ use csa_applier::{
 };
 use csa_provider::{Provider, SourceFacts};
 use csa_relaystore::{RelayInlet, RelayPosition, RelayStore};
-use csa_scheduler::{Admission, LowWaterMark};
+use csa_scheduler::{Admission, Filters, LowWaterMark, UntilTracker};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
+use super::delay::Delay;
 use super::identity::replica_uuid;
 use super::relay_thread::{Damage, Ended, Notes, RelayThread};
 use super::watch::Watch;
@@ -29,6 +30,7 @@ pub(super) struct Pipeline<'a> {
     applier: ApplierOptions,
     watch: &'a Watch,
     controls: &'a Controls,
+    filters: Filters,
     control: ControlSession,
     status: Arc<ApplierStatus>,
     store: Arc<RelayStore>,
@@ -37,11 +39,16 @@ pub(super) struct Pipeline<'a> {
 /// How a pipeline ended, short of an error.
 pub(super) enum End {
     Stopped,
+    /// Everything up to `until` is applied; whether it already was at the start.
+    UntilReached {
+        already: bool,
+    },
     RelayDamaged(Damage),
 }
 
 impl<'a> Pipeline<'a> {
     /// Takes the channel on the target, then opens the relay store behind its checkpoint.
+    /// `folds_case`: how the target compares names.
     pub(super) async fn open(
         settings: &'a ChannelSettings,
         watch: &'a Watch,
@@ -82,7 +89,8 @@ impl<'a> Pipeline<'a> {
             statement_gtids: target.statement_gtids,
             ..settings.applier.clone()
         };
-        Ok(Self { settings, applier, watch, controls, control, status, store })
+        let filters = Filters::new(settings.filters.clone(), target.folds_case);
+        Ok(Self { settings, applier, watch, controls, filters, control, status, store })
     }
 
     /// Runs until stopped, damaged, or failed.
@@ -95,11 +103,17 @@ impl<'a> Pipeline<'a> {
         let memory = self.controls.memory().clone();
         let executed = self.control.checkpoint().executed.clone();
         self.watch.attach(&self.status, &self.store, &memory, &executed);
+        let until = self.settings.until.clone();
+        if until.as_ref().is_some_and(|until| until.is_reached(&executed)) {
+            self.control.close().await;
+            self.watch.detach();
+            return Ok(End::UntilReached { already: true });
+        }
         let end = CancellationToken::new();
         let _end_on_drop = end.clone().drop_guard();
         let reception = self.start_reception(stop, &end, &notes)?;
         let (sender, stream) = mpsc::channel(READ_AHEAD);
-        let reader = self.store.reader(executed);
+        let reader = self.store.reader(executed.clone());
         let target = self.settings.target.clone();
         let catalogue = TargetCatalogue::new(Handle::current(), target, end.clone());
         let thread = RelayThread {
@@ -107,7 +121,15 @@ impl<'a> Pipeline<'a> {
             memory,
             inline_limit: 0,
             admission: Admission::new(catalogue)
-                .as_logged(self.settings.applier.exec_mode == ExecMode::Idempotent),
+                .as_logged(self.settings.applier.exec_mode == ExecMode::Idempotent)
+                .with_filters(self.filters),
+            delay: Delay {
+                runtime: Handle::current(),
+                by: self.controls.subscribe_delay(),
+                watch: self.watch.clone(),
+                end: end.clone(),
+            },
+            until: UntilTracker::new(until, executed),
             status: Arc::clone(&self.status),
             sender,
             notes: Arc::clone(&notes),
@@ -136,6 +158,9 @@ impl<'a> Pipeline<'a> {
         match (outcome, notes.damage.get()) {
             (Err(_), Some(damage)) => Ok(End::RelayDamaged(damage.clone())),
             (Err(error), None) => Err(error.into()),
+            (Ok(()), _) if notes.until.get().is_some() && !stop.is_cancelled() => {
+                Ok(End::UntilReached { already: false })
+            }
             (Ok(()), _) => Ok(End::Stopped),
         }
     }

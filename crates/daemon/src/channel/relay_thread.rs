@@ -7,11 +7,12 @@ use std::time::Duration;
 use csa_applier::{ApplierStatus, TargetCatalogue};
 use csa_relaystore::{RelayPosition, RelayReader, RelayedTransaction, TransactionBody};
 use csa_scheduler::{
-    Admission, AdmittedTransaction, EventMemory, TransactionKind, decompressed_bytes,
+    Admission, AdmittedTransaction, EventMemory, TransactionKind, UntilTracker, decompressed_bytes,
 };
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use super::delay::Delay;
 use super::watch::Watch;
 
 /// How long a wait goes on before the thread looks whether it should end.
@@ -30,6 +31,8 @@ pub(super) struct Notes {
     pub(super) damage: OnceLock<Damage>,
     /// Reception has ended for good, for this reason: once all is read, the channel stops with it.
     pub(super) reception: OnceLock<Ended>,
+    /// The transaction that `until` names is there: nothing more is to be applied.
+    pub(super) until: OnceLock<()>,
 }
 
 /// Why and in which transaction reception ended.
@@ -45,6 +48,8 @@ pub(super) struct RelayThread {
     /// A larger transaction is not looked at as a whole; follows the memory's limit.
     pub(super) inline_limit: u64,
     pub(super) admission: Admission<TargetCatalogue>,
+    pub(super) delay: Delay,
+    pub(super) until: UntilTracker,
     pub(super) status: Arc<ApplierStatus>,
     pub(super) sender: mpsc::Sender<csa_applier::Result<AdmittedTransaction>>,
     pub(super) notes: Arc<Notes>,
@@ -76,11 +81,21 @@ impl RelayThread {
                 continue;
             };
             self.watch.first_read(&relayed);
+            if self.until.ends_before(&relayed.header.gtid) {
+                return self.end_reached();
+            }
+            if !self.delay.wait(&relayed.header, self.sender.closed()) {
+                return Ok(());
+            }
+            let is_last = self.until.ends_after(&relayed.header.gtid);
             let Some(admitted) = self.admit(relayed)? else { return Ok(()) };
             let kind = admitted.kind;
             let statements = self.status.statements_total();
             if self.sender.blocking_send(Ok(admitted)).is_err() {
                 return Ok(());
+            }
+            if is_last {
+                return self.end_reached();
             }
             let is_barrier = matches!(kind, TransactionKind::Statement | TransactionKind::Xa);
             if is_barrier && !self.wait_for_statement(statements) {
@@ -100,6 +115,13 @@ impl RelayThread {
             self.inline_limit = limit;
             self.reader.set_inline_limit(limit);
         }
+    }
+
+    /// The stream ends here, and with it the channel once all of it is applied.
+    fn end_reached(&self) -> csa_applier::Result<()> {
+        // Set once: nothing is read behind it.
+        let _ = self.notes.until.set(());
+        Ok(())
     }
 
     /// What comes behind a statement is looked at with the definitions it leaves. `false` when the

@@ -42,6 +42,7 @@ struct Inner {
     /// Relay number and bytes up to which everything was committed when reading began.
     base: Option<(u64, u64)>,
     last_error: Option<ErrorView>,
+    held_back: Option<(u64, u64)>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -130,8 +131,14 @@ impl Watch {
         self.phase(Phase::WaitingForTarget, why);
     }
 
-    pub(super) fn stopped(&self) {
-        self.phase(Phase::Stopped, "stopped on request");
+    pub(super) fn stopped(&self, why: &str) {
+        self.phase(Phase::Stopped, why);
+    }
+
+    /// A transaction waits until it is due: its original commit timestamp and when it is, both in
+    /// microseconds since the epoch.
+    pub(super) fn held_back(&self, transaction: Option<(u64, u64)>) {
+        self.shared.inner.lock().held_back = transaction;
     }
 
     pub(super) fn failed(&self, error: &ChannelError) {
@@ -240,7 +247,18 @@ impl Watch {
     pub(super) fn view(&self) -> ChannelView {
         let tuning = self.shared.controls.tuning();
         let source = self.shared.source.view();
-        let (parts, phase, detail, earlier, base, last_error, fresh_within, cause, rates) = {
+        let (
+            parts,
+            phase,
+            detail,
+            earlier,
+            base,
+            last_error,
+            fresh_within,
+            cause,
+            rates,
+            held_back,
+        ) = {
             let inner = self.shared.inner.lock();
             (
                 inner.parts.clone(),
@@ -252,12 +270,19 @@ impl Watch {
                 inner.fresh_within,
                 inner.meter.cause(),
                 inner.meter.rates(),
+                inner.held_back,
             )
         };
-        let applied = parts.as_ref().map_or_else(
+        let mut applied = parts.as_ref().map_or_else(
             || Applied { executed: earlier.executed.clone(), ..Applied::default() },
             |parts| parts.status.view(),
         );
+        // Only what the applier does not have yet is held back.
+        let held_back = held_back.filter(|_| applied.oldest_pending_commit_timestamp.is_none());
+        if let Some((original_commit_timestamp, _)) = held_back {
+            applied.oldest_pending_commit_timestamp = Some(original_commit_timestamp);
+        }
+        let due_in = held_back.map(|(_, due)| due.saturating_sub(now_micros()) as f64 / 1e6);
         let usage = parts.as_ref().map(|parts| parts.store.usage()).unwrap_or_default();
         let memory = self.shared.controls.memory().usage();
         let fresh = source.connected
@@ -265,7 +290,7 @@ impl Watch {
         let backlog =
             parts.is_some().then(|| base.map(|base| backlog(&usage, &applied, base))).flatten();
         let (state, state_detail) =
-            state(phase, detail, tuning.paused, &source, &applied, &usage, backlog);
+            state(phase, detail, tuning.paused, &source, &applied, &usage, backlog, due_in);
         let received = received(&parts, &source, &applied);
         ChannelView {
             channel_name: self.shared.name.clone(),
@@ -296,12 +321,16 @@ impl Watch {
                 syncs_total: usage.syncs_total,
                 waiting: usage.waiting,
             },
-            applier: shown::applier(
-                &applied,
-                if phase == Phase::Running { "ON" } else { "OFF" },
-                &earlier,
-                parts.as_ref().map(|parts| &*parts.status),
-            ),
+            applier: ApplierView {
+                desired_delay: self.shared.controls.source_delay().as_secs_f64(),
+                remaining_delay: due_in,
+                ..shown::applier(
+                    &applied,
+                    if phase == Phase::Running { "ON" } else { "OFF" },
+                    &earlier,
+                    parts.as_ref().map(|parts| &*parts.status),
+                )
+            },
             event_memory: EventMemoryView {
                 held_bytes: memory.0,
                 peak_bytes: memory.1,
@@ -355,6 +384,7 @@ fn state(
     applied: &Applied,
     usage: &RelayUsage,
     backlog: Option<(u64, u64)>,
+    due_in: Option<f64>,
 ) -> (ChannelState, String) {
     match phase {
         Phase::Starting => (ChannelState::Starting, "looking at both servers".to_owned()),
@@ -378,6 +408,13 @@ fn state(
                     groups => format!("pausing, {groups} groups are being finished"),
                 };
                 return (ChannelState::Paused, text);
+            }
+            if let (Some(seconds), Some((pending, _))) = (due_in, backlog) {
+                let text = format!(
+                    "waiting for delay, the next transaction is due in {seconds:.0} s, {pending} \
+                     transactions to go"
+                );
+                return (ChannelState::WaitingForDelay, text);
             }
             let text = match (&usage.waiting, backlog) {
                 (Some(waiting), _) => waiting.clone(),

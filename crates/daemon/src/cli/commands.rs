@@ -77,13 +77,13 @@ fn given_up(done: &CommandView, how: Stop) -> Result<(), Failure> {
 fn set(client: &Client, setting: &str, value: &str) -> Result<(), Failure> {
     let path = match setting {
         "log_filter" => "/log_filter".to_owned(),
-        "worker_count" | "event_memory_limit" | "throttle" => {
+        "worker_count" | "event_memory_limit" | "source_delay" | "throttle" => {
             format!("/channels/{}/{setting}", client.channel()?)
         }
         other => {
             return Err(Failure::Input(format!(
                 "{other} can't be changed while the daemon runs; worker_count, \
-                 event_memory_limit, throttle and log_filter can"
+                 event_memory_limit, source_delay, throttle and log_filter can"
             )));
         }
     };

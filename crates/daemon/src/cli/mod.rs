@@ -87,7 +87,7 @@ pub(crate) enum Control {
     Stop(Stop),
     /// Stop a channel if it runs, and start it.
     Restart(Stop),
-    /// Change a setting until the daemon ends: worker_count, event_memory_limit, throttle
+    /// Change a setting until the daemon ends: worker_count, event_memory_limit, source_delay, throttle
     /// (transactions per second, 0 for no limit) or log_filter.
     Set { setting: String, value: String },
     /// Record the transaction that stopped a channel as executed without applying it, and go on.

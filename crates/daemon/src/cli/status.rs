@@ -54,7 +54,7 @@ fn verdict(view: &StatusView) -> Result<(), Failure> {
     let idle: Vec<&str> = view
         .channels
         .iter()
-        .filter(|channel| channel.state != ChannelState::Running)
+        .filter(|channel| !channel.state.is_well())
         .map(|channel| channel.channel_name.as_str())
         .collect();
     if idle.is_empty() {

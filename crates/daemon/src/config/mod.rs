@@ -3,9 +3,10 @@
 mod admin;
 mod difference;
 mod keys;
+mod replication;
 mod settings;
 mod units;
-mod unsupported;
+mod words;
 
 #[cfg(test)]
 mod tests;

@@ -10,12 +10,12 @@ use csa_applier::{
 };
 use csa_provider::{SourceOptions, TlsMode, Uuid};
 use csa_relaystore::{RelayStoreOptions, SyncPolicy};
-use csa_scheduler::GroupLimits;
+use csa_scheduler::{FilterRules, GroupLimits, Until};
 use secrecy::SecretString;
 
 use super::{
     ApplierConfig, ChannelConfig, ConfigError, DaemonConfig, DurationValue, RelayConfig, Size,
-    SourceConfig, TargetConfig, Tls, start_from, unsupported,
+    SourceConfig, TargetConfig, Tls, replication, start_from, words,
 };
 
 /// `max_allowed_packet` of a default server: an event memory below it could not hold one packet.
@@ -36,6 +36,9 @@ pub(crate) struct ChannelSettings {
     pub(crate) event_memory_limit: u64,
     pub(crate) throttle: Option<NonZeroU32>,
     pub(crate) start_from: StartFrom,
+    pub(crate) source_delay: Duration,
+    pub(crate) until: Option<Until>,
+    pub(crate) filters: FilterRules,
     pub(crate) written: Written,
 }
 
@@ -67,12 +70,14 @@ pub(super) fn resolve(
     if name.is_empty() || name.len() > NAME_LEN_MAX || !named_well {
         return wrong("name: 1 to 64 of a-z, 0-9, _ and - are allowed");
     }
-    unsupported::check_words(&channel.applier)?;
-    unsupported::check(&channel.applier)?;
+    words::check(&channel.applier)?;
     let worker_count = worker_count(u64::from(channel.applier.worker_count))
         .map_err(|error| ConfigError(format!("applier.{}", error.0)))?;
     let (event_memory_limit, raised) = event_memory_limit(channel.applier.event_memory_limit);
     warnings.extend(raised.map(|raised| format!("channel {name:?}: {raised}")));
+    let filters = replication::filters(&channel.applier)?;
+    warnings
+        .extend(replication::without_effect(&filters).map(|w| format!("channel {name:?}: {w}")));
     let directory = daemon.state_dir.join(&name);
     Ok(ChannelSettings {
         source: source(channel.source)?,
@@ -98,6 +103,9 @@ pub(super) fn resolve(
         event_memory_limit,
         throttle: throttle(channel.applier.throttle),
         start_from: start_from(&channel.applier.start_from)?,
+        source_delay: channel.applier.source_delay.0,
+        until: channel.applier.until.as_ref().map(replication::until).transpose()?,
+        filters,
         written,
         name,
     })

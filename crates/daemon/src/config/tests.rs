@@ -76,8 +76,34 @@ fn bad_values_name_their_key() {
         (applier("event_memory_limit = \"1 apple\""), "size like"),
         (applier("start_from = \"yesterday\""), "applier.start_from"),
         (applier("commit = \"one-to-one\""), "applier.commit = \"one-to-one\" is not supported"),
-        (applier("source_delay = \"5s\""), "applier.source_delay is not supported"),
-        (applier("replicate_do_db = [\"a\"]"), "applier.replicate_do_db is not supported"),
+        (applier("source_delay = \"soon\""), "duration like"),
+        (applier("until = {}"), "applier.until: one of sql_before_gtids and sql_after_gtids"),
+        (
+            applier("until = { sql_before_gtids = \"a\", sql_after_gtids = \"b\" }"),
+            "applier.until: one of",
+        ),
+        (applier("until = { gtids = \"a\" }"), "applier.until.gtids: unknown key"),
+        (applier("until = { sql_after_gtids = 1 }"), "applier.until.sql_after_gtids: a GTID set"),
+        (applier("until = { sql_after_gtids = \"\" }"), "applier.until.sql_after_gtids: the set"),
+        (applier("until = { sql_before_gtids = \"x:1\" }"), "applier.until.sql_before_gtids: "),
+        (applier("replicate_do_db = [\"\"]"), "applier.replicate_do_db: \"\" can't be a name"),
+        (applier("replicate_do_table = [\"t\"]"), "applier.replicate_do_table: \"t\" is not"),
+        (
+            applier("replicate_wild_ignore_table = ['a%']"),
+            "applier.replicate_wild_ignore_table: \"a%\" is not \"schema.table\"",
+        ),
+        (
+            applier("replicate_wild_do_table = ['a.b\\']"),
+            "applier.replicate_wild_do_table: \"a.b\\\\\" ends with",
+        ),
+        (
+            applier("replicate_rewrite_db = { a = 1 }"),
+            "applier.replicate_rewrite_db: \"a\" = 1 is not",
+        ),
+        (
+            applier("replicate_rewrite_db = { a = \"csa\" }"),
+            "applier.replicate_rewrite_db: \"csa\" holds the checkpoints",
+        ),
         (error(&changed("server_id = 4201", "server_id = 0")), "source.server_id: 0"),
         (error(&changed("server_id = 4201", "")), "server_id"),
         (error(&changed("\"orders\"", "\"Orders!\"")), "name: 1 to 64"),
@@ -89,6 +115,25 @@ fn bad_values_name_their_key() {
         assert!(message.contains(words), "{message:?} lacks {words:?}");
         assert!(!message.contains('\n'), "{message:?}");
     }
+}
+
+#[test]
+fn filters_delay_and_end_are_read() {
+    let text = format!(
+        "{MINIMAL}[channel.applier]\nsource_delay = \"1h\"\n\
+         until = {{ sql_after_gtids = \"3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5\" }}\n\
+         replicate_do_db = [\"a\"]\nreplicate_ignore_db = [\"b\"]\n\
+         replicate_wild_do_table = ['a\\_b.%']\nreplicate_rewrite_db = {{ x = \"a\" }}\n"
+    );
+    let config = Config::parse(&text).expect("valid");
+    let channel = &config.channels[0];
+    assert_eq!(channel.source_delay, Duration::from_secs(3600));
+    let until = channel.until.as_ref().map(ToString::to_string);
+    let wanted = "sql_after_gtids = 3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5";
+    assert_eq!(until.as_deref(), Some(wanted));
+    assert_eq!(channel.filters.wild_do_table, ["a\\_b.%"]);
+    assert_eq!(channel.filters.rewrite_db, [("x".to_owned(), "a".to_owned())]);
+    assert!(config.warnings[0].contains("replicate_ignore_db has no effect"));
 }
 
 #[test]

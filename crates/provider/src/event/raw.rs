@@ -128,6 +128,24 @@ impl RawEvent {
         self.bytes.len()
     }
 
+    /// The same event with another body and without a checksum.
+    #[must_use]
+    pub fn with_body(&self, body: &[u8]) -> Self {
+        let mut bytes = Vec::with_capacity(EventHeader::LEN + body.len());
+        bytes.extend_from_slice(self.bytes.get(..EventHeader::LEN).unwrap_or_default());
+        bytes.extend_from_slice(body);
+        let event_size = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+        let at = EventHeader::EVENT_SIZE_OFFSET;
+        if let Some(field) = bytes.get_mut(at..at + 4) {
+            field.copy_from_slice(&event_size.to_le_bytes());
+        }
+        Self {
+            bytes: bytes.into(),
+            header: EventHeader { event_size, ..self.header },
+            checksum_len: 0,
+        }
+    }
+
     pub(super) const fn checksum_len(&self) -> usize {
         self.checksum_len
     }

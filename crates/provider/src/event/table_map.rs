@@ -36,6 +36,25 @@ impl<'a> TableMap<'a> {
         Self::read(body).map_err(malformed)
     }
 
+    /// The body `body` with the name of its schema replaced by one of at most 255 bytes.
+    ///
+    /// # Errors
+    /// Malformed bytes.
+    pub fn with_schema(body: &[u8], schema: &[u8]) -> Result<Vec<u8>, EventError> {
+        let mut reader = Reader::new(body);
+        let mut read = || -> Result<&[u8], Malformed> {
+            reader.take(Self::ID_LEN, "table id")?;
+            reader.u16("flags")?;
+            reader.short_string("schema")?;
+            Ok(reader.rest())
+        };
+        let rest = read().map_err(malformed)?;
+        let len = u8::try_from(schema.len())
+            .map_err(|_| malformed(Malformed { what: "schema", offset: Self::ID_LEN + 2 }))?;
+        let head = body.get(..Self::ID_LEN + 2).unwrap_or_default();
+        Ok([head, &[len], schema, rest].concat())
+    }
+
     fn read(body: &'a [u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(body);
         let table_id = reader.uint(Self::ID_LEN, "table id")?;

@@ -46,6 +46,10 @@ impl KeySource for Definitions {
         Ok((id, Some(Arc::new(keys))))
     }
 
+    fn trigger_table(&mut self, _: &str, _: &str) -> Result<Option<String>, KeySourceError> {
+        Ok(None)
+    }
+
     fn forget(&mut self) {}
 }
 

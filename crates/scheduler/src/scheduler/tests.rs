@@ -23,6 +23,10 @@ impl KeySource for NoTables {
         Ok((TableId(1), None))
     }
 
+    fn trigger_table(&mut self, _: &str, _: &str) -> Result<Option<String>, crate::KeySourceError> {
+        Ok(None)
+    }
+
     fn forget(&mut self) {}
 }
 

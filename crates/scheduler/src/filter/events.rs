@@ -1,0 +1,163 @@
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use csa_provider::{
+    EventError, EventType, Gtid, QueryEvent, RawEvent, RowsEvent, Statement, TableMap,
+};
+
+use super::Filters;
+use crate::changes::table_id;
+use crate::{Error, Result};
+
+/// A transaction's events as the target is to have them: without the tables that are left out, and
+/// with renamed schemas.
+///
+/// The last rows event that is kept of a source statement ends it, whichever did before, and table
+/// maps come with the first rows that follow.
+#[derive(Debug)]
+pub(crate) struct KeptEvents<I> {
+    events: I,
+    gtid: Gtid,
+    filters: Arc<Filters>,
+    /// Whether the source's tables are kept.
+    tables: Vec<(u64, bool)>,
+    /// Maps without rows so far.
+    maps: Vec<RawEvent>,
+    /// It may have to end its statement.
+    last_rows: Option<RawEvent>,
+    ready: VecDeque<RawEvent>,
+}
+
+/// Where the low byte of the flags stands in the body of a rows event.
+const FLAGS: usize = TableMap::ID_LEN;
+
+impl<I: Iterator<Item = Result<RawEvent>>> KeptEvents<I> {
+    pub(crate) fn new(gtid: Gtid, filters: Arc<Filters>, events: I) -> Self {
+        Self {
+            events,
+            gtid,
+            filters,
+            tables: Vec::new(),
+            maps: Vec::new(),
+            last_rows: None,
+            ready: VecDeque::new(),
+        }
+    }
+
+    fn take(&mut self, event: RawEvent) -> std::result::Result<(), EventError> {
+        let event_type = event.event_type();
+        if event_type == EventType::TABLE_MAP {
+            return self.table_map(event);
+        }
+        if event_type.is_rows() {
+            return self.rows(event);
+        }
+        self.ready.extend(self.last_rows.take());
+        // Such a transaction is only admitted when its table is left out.
+        let is_left_out = event_type == EventType::QUERY
+            && Statement::classify(QueryEvent::parse(event.body())?.statement)
+                == Statement::CreateTableStartTransaction;
+        if !is_left_out {
+            self.ready.push_back(event);
+        }
+        Ok(())
+    }
+
+    fn table_map(&mut self, event: RawEvent) -> std::result::Result<(), EventError> {
+        let body = event.body();
+        let id = table_id(body);
+        let mapped = self.filters.table_map(body)?;
+        self.tables.retain(|(known, _)| *known != id);
+        self.tables.push((id, mapped != Mapped::LeftOut));
+        match mapped {
+            Mapped::Renamed(body) => self.maps.push(event.with_body(&body)),
+            Mapped::Kept => self.maps.push(event),
+            Mapped::LeftOut => {}
+        }
+        Ok(())
+    }
+
+    fn rows(&mut self, event: RawEvent) -> std::result::Result<(), EventError> {
+        let body = event.body();
+        let id = table_id(body);
+        let Some((_, kept)) = self.tables.iter().find(|(known, _)| *known == id) else {
+            return Err(malformed("table map is missing"));
+        };
+        let &flags = body.get(FLAGS).ok_or_else(|| malformed("flags"))?;
+        if *kept {
+            self.ready.extend(self.last_rows.take());
+            self.ready.extend(self.maps.drain(..));
+            self.last_rows = Some(event);
+        }
+        if u16::from(flags) & RowsEvent::STATEMENT_END != 0 {
+            self.maps.clear();
+            self.ready.extend(self.last_rows.take().map(|rows| end_statement(rows)));
+        }
+        Ok(())
+    }
+}
+
+impl<I: Iterator<Item = Result<RawEvent>>> Iterator for KeptEvents<I> {
+    type Item = Result<RawEvent>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if let Some(event) = self.ready.pop_front() {
+                return Some(Ok(event));
+            }
+            let Some(event) = self.events.next() else {
+                return self.last_rows.take().map(Ok);
+            };
+            let taken = event.and_then(|event| {
+                self.take(event).map_err(|source| Error::Unreadable {
+                    gtid: self.gtid.clone(),
+                    source: Box::new(source),
+                })
+            });
+            if let Err(error) = taken {
+                return Some(Err(error));
+            }
+        }
+    }
+}
+
+/// What becomes of a table map.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Mapped {
+    /// The rows behind it are not applied.
+    LeftOut,
+    Kept,
+    /// Its body with the schema's name on the target.
+    Renamed(Vec<u8>),
+}
+
+impl Filters {
+    /// What becomes of the table map with this body.
+    ///
+    /// # Errors
+    /// Malformed bytes.
+    pub(crate) fn table_map(&self, body: &[u8]) -> std::result::Result<Mapped, EventError> {
+        let map = TableMap::parse(body)?;
+        let schema = String::from_utf8_lossy(map.schema);
+        match self.table(&schema, &String::from_utf8_lossy(map.table)) {
+            None => Ok(Mapped::LeftOut),
+            Some(target) if target == schema => Ok(Mapped::Kept),
+            Some(target) => TableMap::with_schema(body, target.as_bytes()).map(Mapped::Renamed),
+        }
+    }
+}
+
+fn end_statement(rows: RawEvent) -> RawEvent {
+    let mut body = rows.body().to_vec();
+    match body.get_mut(FLAGS) {
+        Some(flags) if u16::from(*flags) & RowsEvent::STATEMENT_END == 0 => {
+            *flags |= RowsEvent::STATEMENT_END as u8;
+            rows.with_body(&body)
+        }
+        _ => rows,
+    }
+}
+
+fn malformed(what: &'static str) -> EventError {
+    EventError::Malformed { event: "rows", source: csa_provider::Malformed { what, offset: 0 } }
+}

@@ -1,0 +1,63 @@
+//! Which of the source's changes are applied, and in which schema: `replicate_*`, with MySQL's
+//! meaning (<https://dev.mysql.com/doc/refman/en/replication-rules.html>).
+//!
+//! Schemas are renamed first, then the rules look at the new names. Of rows they look at the table's
+//! schema, of statements at the default database; table rules look at the tables a statement names.
+//! What can't be decided from a statement is refused, never guessed.
+
+mod events;
+mod objects;
+mod rules;
+mod statement;
+mod tokens;
+
+#[cfg(test)]
+mod tests;
+
+use std::borrow::Cow;
+
+pub(crate) use events::{KeptEvents, Mapped};
+pub use rules::{FilterRules, InvalidRule};
+pub(crate) use statement::StatementVerdict;
+
+use rules::Names;
+
+/// The rules of a channel, ready to be asked.
+#[derive(Debug, Clone, Default)]
+pub struct Filters {
+    rules: FilterRules,
+    names: Names,
+}
+
+impl Filters {
+    /// `folds_case`: the target's `lower_case_table_names` is not 0.
+    #[must_use]
+    pub fn new(rules: FilterRules, folds_case: bool) -> Self {
+        let names = Names { folds_case };
+        Self { rules: rules.map(|text| names.fold(text).into_owned()), names }
+    }
+
+    /// The schema in which rows of this table are written on the target; `None`: they are left out.
+    #[must_use]
+    pub fn table<'a>(&'a self, schema: &'a str, table: &str) -> Option<Cow<'a, str>> {
+        if crate::is_own(schema.as_bytes(), table.as_bytes()) {
+            return None;
+        }
+        if self.rules.is_empty() {
+            return Some(schema.into());
+        }
+        let target = self.schema(schema);
+        let (folded, table) = (self.names.fold(&target), self.names.fold(table));
+        (self.rules.db_ok(&folded) && self.rules.table_ok(&folded, &table)).then_some(target)
+    }
+
+    /// What a schema is called on the target.
+    #[must_use]
+    pub fn schema<'a>(&'a self, name: &'a str) -> Cow<'a, str> {
+        let folded = self.names.fold(name);
+        match self.rules.rewrite_db.iter().find(|(from, _)| *from == folded) {
+            Some((_, to)) => to.into(),
+            None => name.into(),
+        }
+    }
+}

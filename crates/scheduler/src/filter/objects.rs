@@ -1,0 +1,389 @@
+//! What a statement that commits by itself is about, told from its words.
+
+use super::tokens::{Lexing, Token};
+
+/// What the table rules look at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Object {
+    /// Nothing: routines, events, servers and the like.
+    Unfiltered,
+    /// A schema as a whole; `None` for the default database.
+    Schema(Option<String>),
+    /// Tables and views that are changed.
+    Tables(Vec<Name>),
+    /// The table of a trigger, which the statement does not name.
+    TriggerOf(Name),
+    Accounts,
+    /// Accounts, and a table or routine of which privileges are given.
+    Grant(Name),
+    /// It can't be told.
+    Unknown,
+}
+
+/// A name as the statement has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Name {
+    pub(super) schema: Option<String>,
+    pub(super) name: String,
+}
+
+/// Kinds of objects that table rules do not look at.
+const UNFILTERED: [&str; 9] = [
+    "PROCEDURE",
+    "FUNCTION",
+    "EVENT",
+    "SERVER",
+    "TABLESPACE",
+    "LOGFILE",
+    "RESOURCE",
+    "REFERENCE",
+    "LIBRARY",
+];
+/// Words between CREATE, ALTER or DROP and the kind of the object.
+const MODIFIERS: [&str; 21] = [
+    "OR",
+    "REPLACE",
+    "UNIQUE",
+    "FULLTEXT",
+    "SPATIAL",
+    "ONLINE",
+    "OFFLINE",
+    "ALGORITHM",
+    "DEFINER",
+    "CURRENT_USER",
+    "SQL",
+    "SECURITY",
+    "INVOKER",
+    "AGGREGATE",
+    "UNDO",
+    "JSON",
+    "RELATIONAL",
+    "DUALITY",
+    "MATERIALIZED",
+    "EXTERNAL",
+    "IGNORE",
+];
+
+/// What the statement with these words is about.
+pub(super) fn object(tokens: &[Token<'_>], lexing: Lexing) -> Object {
+    let mut words = Words { tokens, lexing };
+    words.object().unwrap_or(Object::Unknown)
+}
+
+/// Names in front of a dot, anywhere in the statement.
+pub(super) fn qualifiers<'t>(tokens: &'t [Token<'_>]) -> impl Iterator<Item = &'t [u8]> {
+    tokens.windows(2).filter_map(|pair| match pair {
+        [Token::Word(name), Token::Symbol(b'.')] => Some(*name),
+        [Token::Quoted(name), Token::Symbol(b'.')] => Some(name.as_ref()),
+        _ => None,
+    })
+}
+
+/// What is left of a statement. Methods return `None` where it is not as expected.
+struct Words<'t, 'a> {
+    tokens: &'t [Token<'a>],
+    lexing: Lexing,
+}
+
+impl<'t, 'a> Words<'t, 'a> {
+    fn object(&mut self) -> Option<Object> {
+        let verb = self.word()?.to_ascii_uppercase();
+        match verb.as_slice() {
+            b"CREATE" => self.create(),
+            b"ALTER" => self.alter(),
+            b"DROP" => self.drop(),
+            b"RENAME" => self.rename(),
+            b"TRUNCATE" => {
+                self.take("TABLE");
+                self.tables()
+            }
+            b"ANALYZE" | b"OPTIMIZE" | b"REPAIR" | b"CHECK" => {
+                self.take_any(&["NO_WRITE_TO_BINLOG", "LOCAL"]);
+                self.take_any(&["TABLE", "TABLES"])?;
+                self.tables()
+            }
+            b"FLUSH" => {
+                self.take_any(&["NO_WRITE_TO_BINLOG", "LOCAL"]);
+                match self.take_any(&["TABLE", "TABLES"]) {
+                    Some(()) if !self.tokens.is_empty() => self.tables(),
+                    _ => Some(Object::Unfiltered),
+                }
+            }
+            b"GRANT" | b"REVOKE" => self.grant(),
+            b"SET" => match self.take_any(&["PASSWORD", "DEFAULT"]) {
+                Some(()) => Some(Object::Accounts),
+                None => Some(Object::Unfiltered),
+            },
+            b"INSTALL" | b"UNINSTALL" => Some(Object::Unfiltered),
+            _ => None,
+        }
+    }
+
+    fn create(&mut self) -> Option<Object> {
+        match self.kind()?.as_str() {
+            "TABLE" | "VIEW" => {
+                self.if_exists();
+                self.one_table()
+            }
+            "INDEX" => {
+                self.skip_to("ON")?;
+                self.one_table()
+            }
+            "TRIGGER" => {
+                self.if_exists();
+                self.name()?;
+                self.skip_to("ON")?;
+                self.one_table()
+            }
+            "SCHEMA" => {
+                self.if_exists();
+                Some(Object::Schema(Some(self.name()?.name)))
+            }
+            other => other_kind(other),
+        }
+    }
+
+    fn alter(&mut self) -> Option<Object> {
+        match self.kind()?.as_str() {
+            "TABLE" => {
+                let mut tables = vec![self.name()?];
+                self.others_of_alter_table(&mut tables)?;
+                Some(Object::Tables(tables))
+            }
+            "VIEW" => self.one_table(),
+            "SCHEMA" => {
+                let options = ["CHARACTER", "CHARSET", "DEFAULT", "COLLATE", "ENCRYPTION", "READ"];
+                match options.iter().any(|option| self.is(option)) {
+                    true => Some(Object::Schema(None)),
+                    false => Some(Object::Schema(Some(self.name()?.name))),
+                }
+            }
+            "INSTANCE" => Some(Object::Unfiltered),
+            other => other_kind(other),
+        }
+    }
+
+    /// Other tables that an ALTER TABLE changes: its new name, a table it exchanges rows with.
+    fn others_of_alter_table(&mut self, tables: &mut Vec<Name>) -> Option<()> {
+        let mut depth = 0_usize;
+        while let Some(token) = self.next() {
+            match token {
+                Token::Symbol(b'(') => depth += 1,
+                Token::Symbol(b')') => depth = depth.saturating_sub(1),
+                Token::Word(word) if depth == 0 => {
+                    if word.eq_ignore_ascii_case(b"RENAME") {
+                        if ["COLUMN", "INDEX", "KEY"].iter().any(|part| self.is(part)) {
+                            continue;
+                        }
+                        if self.take_any(&["TO", "AS"]).is_none() {
+                            self.symbol(b'=');
+                        }
+                        tables.push(self.name()?);
+                    } else if word.eq_ignore_ascii_case(b"EXCHANGE") && self.is("PARTITION") {
+                        self.skip_to("WITH")?;
+                        self.take("TABLE")?;
+                        tables.push(self.name()?);
+                    }
+                }
+                _ => {}
+            }
+        }
+        Some(())
+    }
+
+    fn drop(&mut self) -> Option<Object> {
+        match self.kind()?.as_str() {
+            "TABLE" | "VIEW" => {
+                self.if_exists();
+                self.tables()
+            }
+            "INDEX" => {
+                self.skip_to("ON")?;
+                self.one_table()
+            }
+            "TRIGGER" => {
+                self.if_exists();
+                Some(Object::TriggerOf(self.name()?))
+            }
+            "SCHEMA" => {
+                self.if_exists();
+                Some(Object::Schema(Some(self.name()?.name)))
+            }
+            other => other_kind(other),
+        }
+    }
+
+    fn rename(&mut self) -> Option<Object> {
+        if self.take("USER").is_some() {
+            return Some(Object::Accounts);
+        }
+        self.take_any(&["TABLE", "TABLES"])?;
+        let mut tables = Vec::new();
+        loop {
+            tables.push(self.name()?);
+            self.take("TO")?;
+            tables.push(self.name()?);
+            if !self.symbol(b',') {
+                return self.tokens.is_empty().then_some(Object::Tables(tables));
+            }
+        }
+    }
+
+    fn grant(&mut self) -> Option<Object> {
+        if self.is("PROXY") {
+            return Some(Object::Accounts);
+        }
+        let mut depth = 0_usize;
+        loop {
+            match self.next()? {
+                Token::Symbol(b'(') => depth += 1,
+                Token::Symbol(b')') => depth = depth.saturating_sub(1),
+                Token::Word(word) if depth == 0 => {
+                    if [b"TO".as_slice(), b"FROM"].iter().any(|end| word.eq_ignore_ascii_case(end))
+                    {
+                        return Some(Object::Accounts);
+                    }
+                    if word.eq_ignore_ascii_case(b"ON") {
+                        return self.granted();
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// What privileges are given of.
+    fn granted(&mut self) -> Option<Object> {
+        if self.symbol(b'*') {
+            return Some(Object::Accounts);
+        }
+        if !matches!(self.tokens.get(1), Some(Token::Symbol(b'.')) | None) {
+            self.take_any(&["TABLE", "FUNCTION", "PROCEDURE", "LIBRARY"]);
+        }
+        let first = self.part()?;
+        if !self.symbol(b'.') {
+            return Some(Object::Grant(Name { schema: None, name: first }));
+        }
+        if self.symbol(b'*') {
+            return Some(Object::Accounts);
+        }
+        Some(Object::Grant(Name { schema: Some(first), name: self.part()? }))
+    }
+
+    /// The kind of the object, behind everything that may stand in front of it.
+    fn kind(&mut self) -> Option<String> {
+        let mut temporary = false;
+        loop {
+            match self.next()? {
+                // The value of ALGORITHM or DEFINER.
+                Token::Symbol(b'=') => drop(self.next()?),
+                Token::Symbol(b'@' | b'(' | b')') => {}
+                Token::Word(word) => {
+                    let word = String::from_utf8(word.to_ascii_uppercase()).ok()?;
+                    if word == "TEMPORARY" {
+                        temporary = true;
+                    } else if !MODIFIERS.contains(&word.as_str()) {
+                        return Some(match word.as_str() {
+                            // Seen by its session only.
+                            "TABLE" | "TABLES" if temporary => "EVENT".to_owned(),
+                            "TABLES" => "TABLE".to_owned(),
+                            "DATABASE" => "SCHEMA".to_owned(),
+                            "ROLE" => "USER".to_owned(),
+                            _ => word,
+                        });
+                    }
+                }
+                Token::Quoted(_) | Token::Text | Token::Symbol(_) => return None,
+            }
+        }
+    }
+
+    fn one_table(&mut self) -> Option<Object> {
+        Some(Object::Tables(vec![self.name()?]))
+    }
+
+    /// Names with commas between them.
+    fn tables(&mut self) -> Option<Object> {
+        let mut tables = vec![self.name()?];
+        while self.symbol(b',') {
+            tables.push(self.name()?);
+        }
+        Some(Object::Tables(tables))
+    }
+
+    fn if_exists(&mut self) {
+        if self.take("IF").is_some() {
+            self.take("NOT");
+            self.take("EXISTS");
+        }
+    }
+
+    fn name(&mut self) -> Option<Name> {
+        let first = self.part()?;
+        match self.symbol(b'.') {
+            true => Some(Name { schema: Some(first), name: self.part()? }),
+            false => Some(Name { schema: None, name: first }),
+        }
+    }
+
+    fn part(&mut self) -> Option<String> {
+        match self.next()? {
+            Token::Word(name) => self.lexing.name(name),
+            Token::Quoted(name) => self.lexing.name(name),
+            Token::Text | Token::Symbol(_) => None,
+        }
+    }
+
+    fn skip_to(&mut self, word: &str) -> Option<()> {
+        loop {
+            if self.take(word).is_some() {
+                return Some(());
+            }
+            self.next()?;
+        }
+    }
+
+    fn next(&mut self) -> Option<&'t Token<'a>> {
+        let (first, rest) = self.tokens.split_first()?;
+        self.tokens = rest;
+        Some(first)
+    }
+
+    fn word(&mut self) -> Option<&'a [u8]> {
+        match self.next()? {
+            Token::Word(word) => Some(word),
+            _ => None,
+        }
+    }
+
+    /// Whether the next is this word.
+    fn is(&self, word: &str) -> bool {
+        matches!(self.tokens.first(), Some(Token::Word(next)) if next.eq_ignore_ascii_case(word.as_bytes()))
+    }
+
+    fn take(&mut self, word: &str) -> Option<()> {
+        if !self.is(word) {
+            return None;
+        }
+        self.next().map(drop)
+    }
+
+    fn take_any(&mut self, words: &[&str]) -> Option<()> {
+        words.iter().find_map(|word| self.take(word))
+    }
+
+    fn symbol(&mut self, symbol: u8) -> bool {
+        if self.tokens.first() != Some(&Token::Symbol(symbol)) {
+            return false;
+        }
+        self.next();
+        true
+    }
+}
+
+fn other_kind(kind: &str) -> Option<Object> {
+    match kind {
+        "USER" => Some(Object::Accounts),
+        _ => UNFILTERED.contains(&kind).then_some(Object::Unfiltered),
+    }
+}

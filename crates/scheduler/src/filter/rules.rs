@@ -1,0 +1,258 @@
+use std::borrow::Cow;
+
+/// The rules as the operator wrote them, by the names of MySQL's options.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct FilterRules {
+    pub do_db: Vec<String>,
+    pub ignore_db: Vec<String>,
+    /// `schema.table`.
+    pub do_table: Vec<String>,
+    pub ignore_table: Vec<String>,
+    /// `schema.table` with `%` for any characters, `_` for one, `\` in front of either for itself.
+    pub wild_do_table: Vec<String>,
+    pub wild_ignore_table: Vec<String>,
+    /// From, to.
+    pub rewrite_db: Vec<(String, String)>,
+}
+
+/// A rule that can't be meant.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{key}: {what}")]
+pub struct InvalidRule {
+    /// The option: `replicate_do_table` and so on.
+    pub key: &'static str,
+    pub what: String,
+}
+
+/// The most characters a name may have in MySQL.
+const NAME_LEN_MAX: usize = 64;
+/// The schema that holds the checkpoints.
+const OWN_SCHEMA: &str = "csa";
+
+impl FilterRules {
+    /// There are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Checks every rule by itself and against the others.
+    ///
+    /// # Errors
+    /// The first rule that can't be meant.
+    pub fn check(&self) -> Result<(), InvalidRule> {
+        for (key, list) in
+            [("replicate_do_db", &self.do_db), ("replicate_ignore_db", &self.ignore_db)]
+        {
+            for name in list {
+                check_name(key, name)?;
+            }
+        }
+        for (key, list) in
+            [("replicate_do_table", &self.do_table), ("replicate_ignore_table", &self.ignore_table)]
+        {
+            for name in list {
+                check_table(key, name)?;
+            }
+        }
+        for (key, list) in [
+            ("replicate_wild_do_table", &self.wild_do_table),
+            ("replicate_wild_ignore_table", &self.wild_ignore_table),
+        ] {
+            for pattern in list {
+                check_pattern(key, pattern)?;
+            }
+        }
+        self.check_rewrite()
+    }
+
+    fn check_rewrite(&self) -> Result<(), InvalidRule> {
+        let key = "replicate_rewrite_db";
+        for (from, to) in &self.rewrite_db {
+            check_name(key, from)?;
+            check_name(key, to)?;
+            if from == to {
+                return invalid(key, format!("{from:?} to itself"));
+            }
+            if [from, to].into_iter().any(|name| name.eq_ignore_ascii_case(OWN_SCHEMA)) {
+                return invalid(key, format!("{OWN_SCHEMA:?} holds the checkpoints of channels"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The same rules with every name changed.
+    pub(super) fn map(self, change: impl Fn(&str) -> String) -> Self {
+        let all = |list: Vec<String>| list.iter().map(|text| change(text)).collect();
+        Self {
+            do_db: all(self.do_db),
+            ignore_db: all(self.ignore_db),
+            do_table: all(self.do_table),
+            ignore_table: all(self.ignore_table),
+            wild_do_table: all(self.wild_do_table),
+            wild_ignore_table: all(self.wild_ignore_table),
+            // What a schema is renamed to is sent as it was written.
+            rewrite_db: self.rewrite_db.into_iter().map(|(from, to)| (change(&from), to)).collect(),
+        }
+    }
+
+    pub(super) fn has_db_rules(&self) -> bool {
+        !self.do_db.is_empty() || !self.ignore_db.is_empty()
+    }
+
+    pub(super) fn has_table_rules(&self) -> bool {
+        let lists =
+            [&self.do_table, &self.ignore_table, &self.wild_do_table, &self.wild_ignore_table];
+        lists.into_iter().any(|list| !list.is_empty())
+    }
+
+    /// Whether the database rules let a schema pass. Where some are to be replicated, the list of those
+    /// to be ignored is not looked at.
+    pub(super) fn db_ok(&self, schema: &str) -> bool {
+        let is_in = |list: &[String]| list.iter().any(|name| name == schema);
+        match self.do_db.is_empty() {
+            false => is_in(&self.do_db),
+            true => !is_in(&self.ignore_db),
+        }
+    }
+
+    /// Whether the table rules let a table pass.
+    pub(super) fn table_ok(&self, schema: &str, table: &str) -> bool {
+        self.tables_ok([(schema, table)])
+    }
+
+    /// Whether the table rules let a change of several tables pass: the first table that a rule names
+    /// decides for all.
+    pub(super) fn tables_ok<'a>(
+        &self,
+        tables: impl IntoIterator<Item = (&'a str, &'a str)>,
+    ) -> bool {
+        for (schema, table) in tables {
+            let name = format!("{schema}.{table}");
+            if self.do_table.contains(&name) {
+                return true;
+            }
+            if self.ignore_table.contains(&name) {
+                return false;
+            }
+            if let Some(verdict) = self.wild_rule(&name) {
+                return verdict;
+            }
+        }
+        self.do_table.is_empty() && self.wild_do_table.is_empty()
+    }
+
+    /// Whether the wild rules let a schema as a whole pass, when it is created or dropped.
+    pub(super) fn schema_ok(&self, schema: &str) -> bool {
+        self.wild_rule(&format!("{schema}.")).unwrap_or(self.wild_do_table.is_empty())
+    }
+
+    fn wild_rule(&self, name: &str) -> Option<bool> {
+        let is_in = |patterns: &[String]| patterns.iter().any(|pattern| matches(pattern, name));
+        if is_in(&self.wild_do_table) {
+            return Some(true);
+        }
+        is_in(&self.wild_ignore_table).then_some(false)
+    }
+}
+
+/// How the target tells names apart.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Names {
+    pub(super) folds_case: bool,
+}
+
+impl Names {
+    pub(super) fn fold<'a>(&self, name: &'a str) -> Cow<'a, str> {
+        match self.folds_case {
+            true => name.to_lowercase().into(),
+            false => name.into(),
+        }
+    }
+}
+
+/// `LIKE`, over the whole of `schema.table` as in MySQL: `%` also matches the dot.
+pub(super) fn matches(pattern: &str, name: &str) -> bool {
+    let pattern = parse(pattern);
+    let name: Vec<char> = name.chars().collect();
+    let (mut p, mut n) = (0, 0);
+    // Where the last `%` stood, and how much of the name it has taken.
+    let mut retry = None;
+    while n < name.len() || p < pattern.len() {
+        let fits = match (pattern.get(p), name.get(n)) {
+            (Some(Part::Any), _) => {
+                retry = Some((p, n));
+                p += 1;
+                continue;
+            }
+            (Some(Part::One), Some(_)) => true,
+            (Some(Part::Is(wanted)), Some(c)) => wanted == c,
+            _ => false,
+        };
+        if fits {
+            (p, n) = (p + 1, n + 1);
+            continue;
+        }
+        match retry {
+            Some((at, taken)) if taken < name.len() => {
+                retry = Some((at, taken + 1));
+                (p, n) = (at + 1, taken + 1);
+            }
+            _ => return false,
+        }
+    }
+    true
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Is(char),
+    One,
+    Any,
+}
+
+fn parse(pattern: &str) -> Vec<Part> {
+    let mut parts = Vec::with_capacity(pattern.len());
+    let mut chars = pattern.chars();
+    while let Some(c) = chars.next() {
+        parts.push(match c {
+            '%' => Part::Any,
+            '_' => Part::One,
+            '\\' => Part::Is(chars.next().unwrap_or('\\')),
+            other => Part::Is(other),
+        });
+    }
+    parts
+}
+
+fn invalid<T>(key: &'static str, what: String) -> Result<T, InvalidRule> {
+    Err(InvalidRule { key, what })
+}
+
+fn check_name(key: &'static str, name: &str) -> Result<(), InvalidRule> {
+    let len = name.chars().count();
+    // What MySQL stores names in has no characters beyond the basic plane.
+    let is_possible = |c: char| c != '\0' && c <= '\u{ffff}';
+    if len == 0 || len > NAME_LEN_MAX || !name.chars().all(is_possible) || name.ends_with(' ') {
+        return invalid(key, format!("{name:?} can't be a name, 1 to 64 characters are"));
+    }
+    Ok(())
+}
+
+fn check_table(key: &'static str, name: &str) -> Result<(), InvalidRule> {
+    let Some((schema, table)) = name.split_once('.') else {
+        return invalid(key, format!("{name:?} is not \"schema.table\""));
+    };
+    check_name(key, schema)?;
+    check_name(key, table)
+}
+
+fn check_pattern(key: &'static str, pattern: &str) -> Result<(), InvalidRule> {
+    if !pattern.contains('.') || pattern.starts_with('.') {
+        return invalid(key, format!("{pattern:?} is not \"schema.table\" with % and _"));
+    }
+    if parse(pattern).last() == Some(&Part::Is('\\')) && !pattern.ends_with("\\\\") {
+        return invalid(key, format!("{pattern:?} ends with \\, which escapes nothing"));
+    }
+    Ok(())
+}

@@ -1,0 +1,168 @@
+use csa_provider::{QueryEvent, SessionContext};
+
+use super::Filters;
+use super::objects::{Name, Object, object, qualifiers};
+use super::tokens::{Lexing, Token};
+use crate::KeySourceError;
+
+/// What becomes of a statement that commits by itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum StatementVerdict {
+    Apply,
+    Skip,
+    /// Neither would be right, for this reason.
+    Refuse(String),
+}
+
+/// Tells the table of a trigger on the target from its schema and name; `None` if there is none.
+pub(crate) type TriggerTable<'a> =
+    dyn FnMut(&str, &str) -> Result<Option<String>, KeySourceError> + 'a;
+
+/// Account management counts as a change of these tables of schema `mysql`, in this order.
+const GRANT_TABLES: [&str; 10] = [
+    "user",
+    "db",
+    "tables_priv",
+    "columns_priv",
+    "procs_priv",
+    "proxies_priv",
+    "role_edges",
+    "default_roles",
+    "global_grants",
+    "password_history",
+];
+
+impl Filters {
+    /// Whether a statement is executed: what the server's applier decides, unless that would lose or
+    /// misplace something without a word.
+    ///
+    /// # Errors
+    /// A trigger's table could not be looked up.
+    pub(crate) fn statement(
+        &self,
+        query: &QueryEvent<'_>,
+        context: &SessionContext,
+        trigger_table: &mut TriggerTable<'_>,
+    ) -> Result<StatementVerdict, KeySourceError> {
+        let rules = &self.rules;
+        if rules.is_empty() {
+            return Ok(StatementVerdict::Apply);
+        }
+        let database = String::from_utf8_lossy(query.database);
+        let database = self.schema(&database);
+        let database = self.names.fold(&database);
+        if !rules.db_ok(&database) {
+            return Ok(StatementVerdict::Skip);
+        }
+        if !rules.has_table_rules() && rules.rewrite_db.is_empty() {
+            return Ok(StatementVerdict::Apply);
+        }
+        let lexing = Lexing::of(context);
+        let Some(tokens) = lexing.tokens(query.statement) else {
+            return Ok(refuse("the names in the statement can't be read"));
+        };
+        let object = object(&tokens, lexing);
+        if let Some(name) = self.renamed_name(&tokens, &object, lexing) {
+            return Ok(StatementVerdict::Refuse(format!(
+                "the statement names schema {name}, which replicate_rewrite_db renames; names \
+                 inside statements are not renamed"
+            )));
+        }
+        if !rules.has_table_rules() {
+            return Ok(StatementVerdict::Apply);
+        }
+        Ok(match object {
+            Object::Unfiltered => StatementVerdict::Apply,
+            // The default database of such a statement is the schema itself.
+            Object::Schema(_) => verdict(rules.has_db_rules() || rules.schema_ok(&database)),
+            Object::Accounts => verdict(self.accounts_ok()),
+            Object::Tables(tables) => self.tables(&tables, &database),
+            Object::Grant(table) => match self.table_named(&table, &database) {
+                true => verdict(self.accounts_ok()),
+                false => StatementVerdict::Skip,
+            },
+            Object::TriggerOf(trigger) => {
+                let schema = trigger.schema.as_deref().unwrap_or(&database);
+                match trigger_table(schema, &trigger.name)? {
+                    Some(table) => {
+                        let table = Name { schema: Some(schema.to_owned()), name: table };
+                        verdict(self.table_named(&table, &database))
+                    }
+                    // It was left out when it was created, or was never there.
+                    None => StatementVerdict::Skip,
+                }
+            }
+            Object::Unknown => refuse("it can't be told which tables the statement is about"),
+        })
+    }
+
+    /// A renamed schema that the statement names by its old name.
+    fn renamed_name(
+        &self,
+        tokens: &[Token<'_>],
+        object: &Object,
+        lexing: Lexing,
+    ) -> Option<String> {
+        let renamed = |name: &str| {
+            // In a GRANT they may be escaped.
+            let name = name.replace('\\', "");
+            let folded = self.names.fold(&name).into_owned();
+            self.rules.rewrite_db.iter().any(|(from, _)| *from == folded).then_some(name)
+        };
+        if self.rules.rewrite_db.is_empty() {
+            return None;
+        }
+        if let Object::Schema(Some(schema)) = object
+            && let Some(name) = renamed(schema)
+        {
+            return Some(name);
+        }
+        qualifiers(tokens).find_map(|bytes| match lexing.name(bytes) {
+            Some(name) => renamed(&name),
+            // It might be any that is not ASCII.
+            None => {
+                let mut from = self.rules.rewrite_db.iter().map(|(from, _)| from);
+                from.find(|from| !from.is_ascii()).cloned()
+            }
+        })
+    }
+
+    fn accounts_ok(&self) -> bool {
+        self.rules.tables_ok(GRANT_TABLES.map(|table| ("mysql", table)))
+    }
+
+    fn table_named(&self, table: &Name, database: &str) -> bool {
+        let schema = table.schema.as_deref().unwrap_or(database);
+        self.rules.table_ok(&self.names.fold(schema), &self.names.fold(&table.name))
+    }
+
+    /// MySQL lets the first table that a rule names decide for all of them. Where they differ, that
+    /// would change one that is left out or lose the change of another.
+    fn tables(&self, tables: &[Name], database: &str) -> StatementVerdict {
+        let passes = |table: &&Name| self.table_named(table, database);
+        let kept = tables.iter().find(passes);
+        let dropped = tables.iter().find(|table| !passes(table));
+        match (kept, dropped) {
+            (Some(kept), Some(dropped)) => StatementVerdict::Refuse(format!(
+                "the statement is about table {}, which is replicated, and {}, which is not",
+                kept.text(database),
+                dropped.text(database)
+            )),
+            (kept, _) => verdict(kept.is_some()),
+        }
+    }
+}
+
+impl Name {
+    fn text(&self, database: &str) -> String {
+        format!("{}.{}", self.schema.as_deref().unwrap_or(database), self.name)
+    }
+}
+
+fn verdict(applies: bool) -> StatementVerdict {
+    if applies { StatementVerdict::Apply } else { StatementVerdict::Skip }
+}
+
+fn refuse(why: &str) -> StatementVerdict {
+    StatementVerdict::Refuse(why.to_owned())
+}

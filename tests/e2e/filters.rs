@@ -1,0 +1,474 @@
+//! Filters and renamed schemas: the server's own replica with the same rules is the yardstick.
+
+use std::time::Duration;
+
+use csa_tests::{Compare, Daemon, DaemonBuilder, Load, LoadOptions, Server, compare, prepare};
+use mysql_async::prelude::Queryable as _;
+
+use crate::{DRAIN, wait_state};
+
+/// Rules as CHANGE REPLICATION FILTER and as the configuration have them, and a table that tells
+/// whether they were heeded: it has rows, or is missing.
+struct Rules {
+    native: &'static str,
+    own: &'static [(&'static str, &'static [&'static str])],
+    rewrite: &'static [(&'static str, &'static str)],
+    has: &'static str,
+    lacks: &'static str,
+}
+
+const RULES: [Rules; 9] = [
+    Rules {
+        native: "REPLICATE_DO_DB=(a,d)",
+        own: &[("do_db", &["a", "d"])],
+        rewrite: &[],
+        has: "a.t1",
+        lacks: "b.t1",
+    },
+    Rules {
+        native: "REPLICATE_IGNORE_DB=(a)",
+        own: &[("ignore_db", &["a"])],
+        rewrite: &[],
+        has: "b.t1",
+        lacks: "a.t1",
+    },
+    Rules {
+        native: "REPLICATE_DO_TABLE=(a.t1,b.t2)",
+        own: &[("do_table", &["a.t1", "b.t2"])],
+        rewrite: &[],
+        has: "a.t1",
+        lacks: "a.t2",
+    },
+    Rules {
+        native: "REPLICATE_IGNORE_TABLE=(a.t1,b.t2)",
+        own: &[("ignore_table", &["a.t1", "b.t2"])],
+        rewrite: &[],
+        has: "a.t2",
+        lacks: "a.t1",
+    },
+    Rules {
+        native: r"REPLICATE_WILD_DO_TABLE=('a.t_','c\\_1.%','mysql.%')",
+        own: &[("wild_do_table", &["a.t_", r"c\_1.%", "mysql.%"])],
+        rewrite: &[],
+        has: "c_1.t1",
+        lacks: "cx1.t1",
+    },
+    Rules {
+        native: "REPLICATE_WILD_IGNORE_TABLE=('b.%','mysql.%')",
+        own: &[("wild_ignore_table", &["b.%", "mysql.%"])],
+        rewrite: &[],
+        has: "a.t1",
+        lacks: "b.t1",
+    },
+    Rules {
+        native: "REPLICATE_DO_DB=(a,b), REPLICATE_IGNORE_DB=(a), REPLICATE_DO_TABLE=(a.t1), \
+                 REPLICATE_IGNORE_TABLE=(a.t1,a.t2), REPLICATE_WILD_DO_TABLE=('%.t%'), \
+                 REPLICATE_WILD_IGNORE_TABLE=('b.t2')",
+        own: &[
+            ("do_db", &["a", "b"]),
+            ("ignore_db", &["a"]),
+            ("do_table", &["a.t1"]),
+            ("ignore_table", &["a.t1", "a.t2"]),
+            ("wild_do_table", &["%.t%"]),
+            ("wild_ignore_table", &["b.t2"]),
+        ],
+        rewrite: &[],
+        has: "b.t2",
+        lacks: "a.t2",
+    },
+    Rules {
+        native: "REPLICATE_REWRITE_DB=((a,z))",
+        own: &[],
+        rewrite: &[("a", "z")],
+        has: "z.t1",
+        lacks: "a.t1",
+    },
+    Rules {
+        native: "REPLICATE_REWRITE_DB=((a,z),(b,a)), REPLICATE_DO_DB=(z,a), \
+                 REPLICATE_IGNORE_TABLE=(a.t2), REPLICATE_WILD_IGNORE_TABLE=('z.t2%','mysql.%')",
+        own: &[
+            ("do_db", &["z", "a"]),
+            ("ignore_table", &["a.t2"]),
+            ("wild_ignore_table", &["z.t2%", "mysql.%"]),
+        ],
+        rewrite: &[("a", "z"), ("b", "a")],
+        has: "a.t1",
+        lacks: "z.t2",
+    },
+];
+
+impl Rules {
+    fn configure(&self, builder: DaemonBuilder) -> DaemonBuilder {
+        let set = |builder: DaemonBuilder, (key, names): &(&str, &[&str])| {
+            let names: Vec<toml::Value> = names.iter().map(|name| (*name).into()).collect();
+            builder.set(&format!("applier.replicate_{key}"), names)
+        };
+        let builder = self.own.iter().fold(builder, set);
+        self.rewrite.iter().fold(builder, |builder, (from, to)| {
+            builder.set(&format!("applier.replicate_rewrite_db.{from}"), *to)
+        })
+    }
+}
+
+/// Schemas that are there before anything is replicated.
+const SCHEMAS: [&str; 5] = ["a", "b", "c_1", "cx1", "z"];
+
+/// Default database and statement; every statement has tables of one kind only.
+const HISTORY: &[(&str, &str)] = &[
+    ("a", "CREATE TABLE t1 (id INT PRIMARY KEY, v INT, j JSON, s VARCHAR(99) UNIQUE)"),
+    ("a", "CREATE TABLE t2 (id INT PRIMARY KEY, v INT, j JSON, s VARCHAR(99))"),
+    ("b", "CREATE TABLE t1 (id INT PRIMARY KEY, v INT)"),
+    ("b", "CREATE TABLE t2 LIKE t1"),
+    ("c_1", "CREATE TABLE t1 (id INT AUTO_INCREMENT PRIMARY KEY, v INT)"),
+    ("cx1", "CREATE TABLE t1 (v INT)"),
+    ("a", "INSERT INTO t1 VALUES (1,1,'{\"k\":[1,2,3]}','x'),(2,2,'{}','y'),(3,3,NULL,NULL)"),
+    ("b", "INSERT INTO t1 VALUES (1,1),(2,2)"),
+    // Several tables in one transaction, and in one statement.
+    ("a", "BEGIN"),
+    ("a", "INSERT INTO a.t2 SELECT * FROM a.t1"),
+    ("a", "INSERT INTO b.t2 SELECT * FROM b.t1"),
+    ("a", "UPDATE a.t1, a.t2, b.t1 SET t1.v=t1.v+10, t2.v=t2.v+20 WHERE t1.id=t2.id"),
+    ("a", "SAVEPOINT s"),
+    ("a", "DELETE FROM a.t2 WHERE id=3"),
+    ("a", "ROLLBACK TO s"),
+    ("a", "UPDATE a.t1, b.t2 SET a.t1.v=-1, b.t2.v=-2 WHERE a.t1.id=b.t2.id AND a.t1.id=2"),
+    ("a", "COMMIT"),
+    ("b", "INSERT INTO c_1.t1 (v) SELECT id FROM a.t1"),
+    ("b", "INSERT INTO cx1.t1 SELECT id FROM a.t1"),
+    // Images without all columns, and JSON that is changed in part.
+    ("a", "SET binlog_row_image=MINIMAL, binlog_row_value_options=PARTIAL_JSON"),
+    ("a", "UPDATE t1, t2 SET t1.v=5, t2.v=6 WHERE t1.id=t2.id AND t1.id=1"),
+    (
+        "a",
+        "UPDATE t1, t2 SET t1.j=JSON_SET(t1.j,'$.k[1]',9), t2.j=JSON_SET(t2.j,'$.n',1) \
+           WHERE t1.id=t2.id AND t1.id<3",
+    ),
+    ("a", "DELETE t1, t2 FROM t1 JOIN t2 USING (id) WHERE id=3"),
+    ("a", "SET binlog_row_image=FULL, binlog_row_value_options=''"),
+    // A trigger writes to another table.
+    (
+        "a",
+        "CREATE TRIGGER on_t1 AFTER INSERT ON t1 FOR EACH ROW INSERT INTO b.t1 VALUES (NEW.id, 0)",
+    ),
+    ("a", "INSERT INTO t1 (id, v) VALUES (50, 50)"),
+    ("a", "DROP TRIGGER on_t1"),
+    ("b", "CREATE TRIGGER on_t2 BEFORE INSERT ON t2 FOR EACH ROW SET NEW.v = 1"),
+    ("a", "ALTER TABLE t1 ADD w INT DEFAULT 7, RENAME COLUMN s TO u"),
+    ("a", "ALTER TABLE t2 ADD w INT DEFAULT 8"),
+    ("a", "UPDATE t1, t2 SET t1.w=1, t2.w=2 WHERE t1.id=t2.id"),
+    ("a", "CREATE INDEX i ON t1 (v)"),
+    ("a", "DROP INDEX i ON t1"),
+    ("a", "CREATE TABLE t3 (id INT PRIMARY KEY)"),
+    ("a", "CREATE TABLE t30 (id INT PRIMARY KEY)"),
+    ("a", "INSERT INTO t3 VALUES (1),(2)"),
+    ("a", "TRUNCATE TABLE t3"),
+    ("a", "INSERT INTO t3 VALUES (3)"),
+    ("a", "RENAME TABLE t3 TO t4, t30 TO t31"),
+    ("a", "RENAME TABLE t31 TO t32"),
+    ("a", "INSERT INTO t4 VALUES (4)"),
+    ("a", "CREATE TABLE t5 (id INT PRIMARY KEY)"),
+    ("a", "DROP TABLE t5, t32"),
+    ("b", "CREATE VIEW v AS SELECT * FROM t1"),
+    ("b", "CREATE VIEW v2 AS SELECT 1 AS one"),
+    ("b", "DROP VIEW v, v2"),
+    ("a", "CREATE PROCEDURE p() SELECT 1"),
+    ("b", "CREATE PROCEDURE p() SELECT 1"),
+    ("b", "CREATE EVENT e ON SCHEDULE EVERY 1 DAY DISABLE DO SELECT 1"),
+    ("b", "CREATE DATABASE d"),
+    ("b", "CREATE DATABASE e"),
+    ("d", "ALTER DATABASE CHARACTER SET latin1"),
+    ("b", "DROP DATABASE e"),
+    ("", "CREATE USER u1 IDENTIFIED WITH caching_sha2_password AS ''"),
+    ("a", "CREATE USER u2 IDENTIFIED WITH caching_sha2_password AS ''"),
+    ("b", "CREATE ROLE r1"),
+    ("", "GRANT SELECT ON c_1.* TO u1"),
+    ("a", "GRANT SELECT ON t1 TO u2"),
+    ("b", "GRANT r1 TO u1"),
+    ("b", "DROP TABLE t2"),
+];
+
+async fn write_history(source: &Server) {
+    let mut conn = source.conn().await;
+    let mut database = "";
+    for (wanted, statement) in HISTORY {
+        if *wanted != database {
+            // A session does not leave its default database.
+            conn = source.conn().await;
+            if !wanted.is_empty() {
+                conn.query_drop(format!("USE {wanted}")).await.expect(wanted);
+            }
+            database = wanted;
+        }
+        if let Err(error) = conn.query_drop(*statement).await {
+            panic!("{statement}: {error}");
+        }
+    }
+}
+
+/// As it was when it was provisioned, with nothing executed but `provisioned`.
+async fn reset(server: &Server, provisioned: &str) {
+    server.exec("SET sql_log_bin=0; DROP USER IF EXISTS u1, u2; DROP ROLE IF EXISTS r1").await;
+    for schema in SCHEMAS.iter().chain(&["d", "e", "csa"]) {
+        server.exec(&format!("DROP DATABASE IF EXISTS {schema}")).await;
+    }
+    for schema in SCHEMAS {
+        server.exec(&format!("CREATE DATABASE {schema}")).await;
+    }
+    server.exec("RESET BINARY LOGS AND GTIDS").await;
+    server.exec(&format!("SET GLOBAL gtid_purged='{provisioned}'")).await;
+}
+
+/// Replicates everything natively.
+async fn replicate_natively(source: &Server, replica: &Server, filter: &str) {
+    let port = source.port;
+    replica
+        .exec(&format!(
+            "CHANGE REPLICATION SOURCE TO SOURCE_HOST='127.0.0.1', SOURCE_PORT={port}, \
+             SOURCE_USER='repl', SOURCE_PASSWORD='repl_pw', SOURCE_AUTO_POSITION=1, \
+             GET_SOURCE_PUBLIC_KEY=1"
+        ))
+        .await;
+    replica.exec(&format!("CHANGE REPLICATION FILTER {filter}")).await;
+    replica.exec("START REPLICA").await;
+    let executed = source.gtid_executed().await;
+    let wait = format!("SELECT WAIT_FOR_EXECUTED_GTID_SET('{executed}', 60)");
+    if replica.value::<u8>(&wait).await != 0 {
+        let why: String = replica
+            .value(
+                "SELECT COALESCE(MAX(last_error_message), '') FROM \
+                 performance_schema.replication_applier_status_by_worker",
+            )
+            .await;
+        panic!("the server's own replica with {filter} stopped: {why}");
+    }
+    replica.exec("STOP REPLICA; RESET REPLICA ALL").await;
+    replica
+        .exec(
+            "CHANGE REPLICATION FILTER REPLICATE_DO_DB=(), REPLICATE_IGNORE_DB=(), \
+             REPLICATE_DO_TABLE=(), REPLICATE_IGNORE_TABLE=(), REPLICATE_WILD_DO_TABLE=(), \
+             REPLICATE_WILD_IGNORE_TABLE=(), REPLICATE_REWRITE_DB=()",
+        )
+        .await;
+}
+
+async fn exists(server: &Server, table: &str) -> bool {
+    let (schema, table) = table.split_once('.').expect("schema.table");
+    let query = format!(
+        "SELECT COUNT(*) FROM information_schema.tables \
+         WHERE table_schema='{schema}' AND table_name='{table}'"
+    );
+    server.value::<u64>(&query).await == 1
+}
+
+async fn same_as_the_servers_own_replica(source_options: &[&str], rules: &[Rules]) {
+    let (source, target) = Server::pair(source_options, &[]);
+    let replica = Server::start("replica", &[]);
+    for schema in SCHEMAS {
+        source.exec(&format!("CREATE DATABASE {schema}")).await;
+    }
+    let provisioned = source.gtid_executed().await;
+    write_history(&source).await;
+    for rules in rules {
+        println!("{}", rules.native);
+        reset(&replica, &provisioned).await;
+        replicate_natively(&source, &replica, rules.native).await;
+        reset(&target, &provisioned).await;
+        let daemon = rules.configure(Daemon::builder(&source, &target)).start();
+        daemon.wait_drained(&source, &target, DRAIN).await;
+        assert!(daemon.terminate().success());
+        let compared = Compare::new().users().run(&replica, &target).await;
+        compared.unwrap_or_else(|difference| panic!("{}: {difference}", rules.native));
+        let rows: u64 = target.value(&format!("SELECT COUNT(*) FROM {}", rules.has)).await;
+        assert!(rows > 0, "{}: {}", rules.native, rules.has);
+        assert!(!exists(&target, rules.lacks).await, "{}: {}", rules.native, rules.lacks);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_servers_own_replica_ends_up_with_the_same() {
+    same_as_the_servers_own_replica(&[], &RULES).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_same_with_compressed_transactions() {
+    same_as_the_servers_own_replica(&["--binlog-transaction-compression=ON"], &RULES[6..]).await;
+}
+
+/// Streamed from the relay store: what is left out must not reach the target, what is kept must.
+#[tokio::test(flavor = "multi_thread")]
+async fn half_of_a_large_transaction_is_left_out() {
+    let (source, target) = Server::pair(&["--binlog-row-image=MINIMAL"], &[]);
+    for schema in ["a", "b"] {
+        source.exec(&format!("CREATE DATABASE {schema}")).await;
+    }
+    target.exec("CREATE DATABASE renamed").await;
+    let provisioned = source.gtid_executed().await;
+    let daemon = Daemon::builder(&source, &target)
+        .set("applier.start_from", provisioned)
+        .set("applier.event_memory_limit", "64MiB")
+        .set("applier.replicate_rewrite_db.a", "renamed")
+        .set("applier.replicate_ignore_table", vec![toml::Value::from("renamed.dropped")])
+        .set("applier.replicate_wild_ignore_table", vec![toml::Value::from("b.%")])
+        .start();
+    let mut conn = source.conn().await;
+    conn.query_drop("USE a").await.expect("uses");
+    for compression in ["OFF", "ON"] {
+        for statement in [
+            &format!("SET binlog_transaction_compression={compression}"),
+            "CREATE TABLE kept (id INT PRIMARY KEY, v INT, b LONGBLOB)",
+            "CREATE TABLE dropped LIKE kept",
+            "CREATE TABLE b.dropped LIKE kept",
+            "SET cte_max_recursion_depth=100000",
+            "BEGIN",
+            "INSERT INTO kept WITH RECURSIVE n AS (SELECT 1 i UNION ALL SELECT i+1 FROM n \
+             WHERE i<40000) SELECT i, i, REPEAT(SHA2(i,256),16) FROM n",
+            "INSERT INTO dropped SELECT * FROM kept",
+            // One statement, rows of three tables in turn.
+            "UPDATE kept, dropped, b.dropped AS other SET kept.v=-kept.id, dropped.v=1, other.v=1 \
+             WHERE kept.id=dropped.id AND other.id=dropped.id",
+            "INSERT INTO b.dropped SELECT * FROM kept",
+            "UPDATE kept, dropped SET kept.v=kept.v-1, dropped.v=7 WHERE kept.id=dropped.id",
+            "DELETE kept, dropped FROM kept JOIN dropped USING (id) WHERE id % 2 = 0",
+            "COMMIT",
+        ] {
+            conn.query_drop(statement).await.unwrap_or_else(|error| panic!("{statement}: {error}"));
+        }
+        daemon.wait_drained(&source, &target, DRAIN).await;
+        let digest = |schema: &str| {
+            format!("SELECT CONCAT(COUNT(*),' ',SUM(v),' ',SUM(CRC32(b))) FROM {schema}.kept")
+        };
+        let expected: String = source.value(&digest("a")).await;
+        assert!(expected.starts_with("20000 "), "{expected}");
+        assert_eq!(target.value::<String>(&digest("renamed")).await, expected);
+        for table in ["renamed.dropped", "b.dropped", "a.kept"] {
+            assert!(!exists(&target, table).await, "{table}");
+        }
+        conn.query_drop("DROP TABLE kept").await.expect("drops");
+        conn.query_drop("DROP TABLE dropped, b.dropped").await.expect("drops");
+    }
+    let peak = daemon.status()["channels"][0]["event_memory"]["peak_bytes"].as_u64();
+    assert!(peak.is_some_and(|peak| peak <= 64 << 20), "{peak:?}");
+}
+
+/// Keys are those of the target's table, whatever its schema is called on the source.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_renamed_schema_is_applied_in_parallel() {
+    let (source, target) = Server::pair(&[], &[]);
+    let options = LoadOptions { rows: 50, ..LoadOptions::default() };
+    prepare(&source, &options).await;
+    prepare(&target, &LoadOptions { schema: "copy".into(), ..options.clone() }).await;
+    let provisioned = source.gtid_executed().await;
+    Load::run(&source, &options, Duration::from_secs(2)).await;
+    let daemon = Daemon::builder(&source, &target)
+        .set("applier.start_from", provisioned)
+        .set("applier.replicate_rewrite_db.sbtest", "copy")
+        .start();
+    let report = Load::run(&source, &options, Duration::from_secs(4)).await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    assert!(report.committed > 100, "{report:?}");
+    let log = daemon.log();
+    assert!(!log.contains("one by one"), "conflicts were not seen\n{}", daemon.log_tail());
+    assert!(daemon.terminate().success());
+    target.exec("CREATE DATABASE sbtest").await;
+    let tables = (1..=options.tables).map(|table| format!("sbtest{table}"));
+    for table in tables.chain(["account".to_owned(), "counter".to_owned()]) {
+        target.exec(&format!("RENAME TABLE copy.{table} TO sbtest.{table}")).await;
+    }
+    target.exec("DROP DATABASE copy").await;
+    compare(&source, &target).await;
+}
+
+/// Two schemas become one: their rows meet in the same tables.
+#[tokio::test(flavor = "multi_thread")]
+async fn two_schemas_are_merged_into_one() {
+    let (source, target) = Server::pair(&[], &[]);
+    for schema in ["a", "b"] {
+        source.exec(&format!("CREATE DATABASE {schema}")).await;
+        source.exec(&format!("CREATE TABLE {schema}.t (id INT PRIMARY KEY, v INT)")).await;
+    }
+    target.exec("CREATE DATABASE one; CREATE TABLE one.t (id INT PRIMARY KEY, v INT)").await;
+    let provisioned = source.gtid_executed().await;
+    let mut conn = source.conn().await;
+    for id in 0..300 {
+        for statement in [
+            "BEGIN".to_owned(),
+            format!("INSERT INTO a.t VALUES ({id}, 1)"),
+            format!("INSERT INTO b.t VALUES ({}, 2)", id + 1000),
+            "COMMIT".to_owned(),
+            // The same row of the target, from here and from there.
+            format!("DELETE FROM a.t WHERE id={id} AND id%3=0"),
+            format!("INSERT INTO b.t SELECT {id}, 3 FROM DUAL WHERE {id}%3=0"),
+        ] {
+            conn.query_drop(&statement).await.expect("runs");
+        }
+    }
+    let daemon = Daemon::builder(&source, &target)
+        .set("applier.start_from", provisioned)
+        .set("applier.replicate_rewrite_db.a", "one")
+        .set("applier.replicate_rewrite_db.b", "one")
+        .start();
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    let digest = "SELECT CONCAT(COUNT(*),' ',SUM(CRC32(CONCAT(id,' ',v)))) FROM";
+    let union = format!("{digest} (SELECT * FROM a.t UNION ALL SELECT * FROM b.t) x");
+    let expected: String = source.value(&union).await;
+    assert_eq!(target.value::<String>(&format!("{digest} one.t")).await, expected);
+    assert!(expected.starts_with("600 "), "{expected}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_statement_that_cant_be_decided_stops_and_the_way_on_works() {
+    let (source, target) = Server::pair(&[], &[]);
+    source.exec("CREATE DATABASE old; CREATE DATABASE other").await;
+    target.exec("CREATE DATABASE new; CREATE DATABASE other").await;
+    let provisioned = source.gtid_executed().await;
+    let daemon = Daemon::builder(&source, &target)
+        .set("applier.start_from", provisioned)
+        .set("applier.replicate_rewrite_db.old", "new")
+        .set("applier.replicate_ignore_table", vec![toml::Value::from("other.left")])
+        .start();
+    let mut conn = source.conn().await;
+    conn.query_drop("USE other").await.expect("uses");
+    for (before, statement, words, on_target) in [
+        (
+            "CREATE TABLE kept (id INT PRIMARY KEY)",
+            "CREATE TABLE old.t (id INT PRIMARY KEY)",
+            "names schema old, which replicate_rewrite_db renames",
+            "CREATE TABLE new.t (id INT PRIMARY KEY)",
+        ),
+        (
+            "CREATE TABLE `left` (id INT PRIMARY KEY)",
+            "DROP TABLE kept, `left`",
+            "table other.kept, which is replicated, and other.left, which is not",
+            "DROP TABLE other.kept",
+        ),
+        (
+            "INSERT INTO old.t VALUES (1)",
+            "CREATE DATABASE IF NOT EXISTS old",
+            "names schema old",
+            "BEGIN; COMMIT",
+        ),
+    ] {
+        conn.query_drop(before).await.expect(before);
+        let executed = source.gtid_executed().await;
+        conn.query_drop(statement).await.expect(statement);
+        let gtid: String = source
+            .value(&format!("SELECT GTID_SUBTRACT(@@GLOBAL.gtid_executed, '{executed}')"))
+            .await;
+        wait_state(&daemon, 0, "failed").await;
+        let error = &daemon.status()["channels"][0]["last_error"];
+        assert_eq!(error["transaction"], gtid.as_str());
+        let message = error["message"].to_string();
+        for words in [words, &gtid, "SET gtid_next=", "BEGIN; COMMIT"] {
+            assert!(message.contains(words), "{words:?} is missing in {message}");
+        }
+        assert!(!daemon.terminate().success());
+        let way_on = format!("SET gtid_next='{gtid}'; {on_target}; SET gtid_next='AUTOMATIC'");
+        target.exec(&way_on).await;
+        daemon.start_again();
+        daemon.wait_drained(&source, &target, DRAIN).await;
+    }
+    assert_eq!(target.value::<u64>("SELECT COUNT(*) FROM new.t").await, 1);
+    for table in ["other.kept", "other.left", "old.t"] {
+        assert!(!exists(&target, table).await, "{table}");
+    }
+}
