@@ -34,7 +34,7 @@ pub(crate) enum ChannelState {
 }
 
 impl ChannelState {
-    pub(crate) const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 8] = [
         Self::Starting,
         Self::WaitingForSource,
         Self::WaitingForTarget,

@@ -14,7 +14,7 @@ use super::{OPENAPI, Shared};
 use crate::channel::Supervisor;
 use crate::daemon::Daemon;
 use crate::metrics;
-use crate::view::{ChannelState, ChannelView, DaemonView, StatusView, WaitView};
+use crate::view::{ChannelView, DaemonView, StatusView, WaitView};
 
 type Answer<T> = Result<T, ApiError>;
 

@@ -56,7 +56,10 @@ pub(super) fn applier(
     let last = applied.last_applied.as_ref();
     let header = last.map(|group| &group.last);
     let applying = applied.applying.as_ref();
+    // The delay is not the applier's.
     ApplierView {
+        desired_delay: 0.0,
+        remaining_delay: None,
         service_state: service_state.to_owned(),
         executor: applied.executor.map(|executor| executor.name().to_owned()),
         count_transactions_retries: earlier.retries_total + applied.retries_total,

@@ -13,7 +13,9 @@ use super::bottleneck::{Meter, Snapshot};
 use super::{ChannelError, Controls, shown};
 use crate::clock::{now_micros, rfc3339_of};
 use crate::config::ChannelSettings;
-use crate::view::{ChannelState, ChannelView, ErrorView, EventMemoryView, RelayView, SettingsView};
+use crate::view::{
+    ApplierView, ChannelState, ChannelView, ErrorView, EventMemoryView, RelayView, SettingsView,
+};
 
 /// Shared by everything that runs in a channel; cheap to clone.
 #[derive(Debug, Clone)]

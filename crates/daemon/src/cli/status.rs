@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::Failure;
 use super::client::Client;
 use crate::table;
-use crate::view::{ChannelState, ChannelView, StatusView};
+use crate::view::{ChannelView, StatusView};
 
 /// How it is shown.
 pub(super) struct Form {

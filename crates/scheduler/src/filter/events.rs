@@ -91,7 +91,7 @@ impl<I: Iterator<Item = Result<RawEvent>>> KeptEvents<I> {
         }
         if u16::from(flags) & RowsEvent::STATEMENT_END != 0 {
             self.maps.clear();
-            self.ready.extend(self.last_rows.take().map(|rows| end_statement(rows)));
+            self.ready.extend(self.last_rows.take().map(end_statement));
         }
         Ok(())
     }
