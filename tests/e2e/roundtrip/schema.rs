@@ -134,7 +134,7 @@ impl Table {
                 table.clauses.push(key);
             }
         }
-        let integers = table.columns.iter().filter(|column| column.kind.is_integer());
+        let mut integers = table.columns.iter().filter(|column| column.kind.is_integer());
         if let Some(column) = integers.next_back()
             && random.random_bool(0.2)
         {
