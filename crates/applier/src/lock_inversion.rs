@@ -6,7 +6,8 @@
 
 use std::time::{Duration, Instant};
 
-use tracing::{debug, info};
+use csa_scheduler::Sequence;
+use tracing::info;
 
 use crate::Result;
 use crate::session::Session;
@@ -22,24 +23,56 @@ pub(crate) const INTERVAL: Duration = Duration::from_millis(50);
 /// With nobody parked behind it a group is looked at this rarely, only to tell why it takes so long.
 const RARELY: Duration = Duration::from_secs(1);
 
-/// Which stalled group was last looked at, and what was found.
+/// Pauses between two thorough looks at the same group: the first and the longest. They read every lock
+/// of those who are in the way.
+const THOROUGH: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(4));
+
+/// Who waits, and whose lock record is in the way. Cheap, but an implicit lock, that of a row just
+/// inserted, is shown under the thread that asked for it first
+/// (<https://dev.mysql.com/doc/refman/en/performance-schema-data-locks-table.html>).
+const WAITS: &str = "SELECT DISTINCT r.PROCESSLIST_ID, b.PROCESSLIST_ID \
+     FROM performance_schema.data_lock_waits w \
+     JOIN performance_schema.threads b ON b.THREAD_ID=w.BLOCKING_THREAD_ID \
+     JOIN performance_schema.threads r ON r.THREAD_ID=w.REQUESTING_THREAD_ID \
+     WHERE r.PROCESSLIST_ID IS NOT NULL AND b.PROCESSLIST_ID IS NOT NULL";
+
+/// Who waits for whom: a transaction's table locks are always its own thread's.
+/// (`information_schema.innodb_trx` has the thread too, but shows the same for as long as it is read
+/// more than ten times a second.)
+const WAITS_BY_TRANSACTION: &str = "SELECT DISTINCT r.PROCESSLIST_ID, b.PROCESSLIST_ID FROM \
+     (SELECT DISTINCT ENGINE, REQUESTING_THREAD_ID requester, BLOCKING_ENGINE_TRANSACTION_ID trx \
+     FROM performance_schema.data_lock_waits) w \
+     STRAIGHT_JOIN performance_schema.data_locks l \
+     ON l.ENGINE_TRANSACTION_ID=w.trx AND l.ENGINE=w.ENGINE AND l.LOCK_TYPE='TABLE' \
+     STRAIGHT_JOIN performance_schema.threads b ON b.THREAD_ID=l.THREAD_ID \
+     STRAIGHT_JOIN performance_schema.threads r ON r.THREAD_ID=w.requester \
+     WHERE r.PROCESSLIST_ID IS NOT NULL AND b.PROCESSLIST_ID IS NOT NULL";
+
+/// Which stalled group was last looked at.
 #[derive(Debug, Default)]
 pub(crate) struct LockWatch {
     looked: Option<Instant>,
-    /// The account may not read `innodb_trx`.
-    by_table_locks: bool,
+    thorough: Option<Thorough>,
+}
+
+/// When to look at a group thoroughly again.
+#[derive(Debug, Clone, Copy)]
+struct Thorough {
+    group: Sequence,
+    next: Instant,
+    pause: Duration,
 }
 
 impl LockWatch {
     /// Finds out whether the group whose turn it is waits for later ones of ours, be it through others,
-    /// and makes those let go. Returns the connections it waits for; `None` when nobody looked.
+    /// and makes those let go. Returns the connections it waits for; `None` when nothing new is known.
     pub(crate) async fn look(
         &mut self,
         session: &mut Session,
         sessions: &Sessions,
     ) -> Result<Option<Vec<u32>>> {
         let Some(stalled) = sessions.stalled(PATIENCE) else {
-            self.looked = None;
+            *self = Self::default();
             return Ok(Some(Vec::new()));
         };
         let since = self.looked.map_or(stalled.since, |looked| looked.max(stalled.since));
@@ -47,48 +80,39 @@ impl LockWatch {
             return Ok(None);
         }
         self.looked = Some(Instant::now());
-        let waits = self.waits(session).await?;
-        Ok(Some(resolve(&waits, sessions, stalled)))
+        let waits: Vec<(u32, u32)> = session.rows(WAITS).await?;
+        if !waits.iter().any(|(waits, _)| *waits == stalled.connection) {
+            return Ok(Some(Vec::new()));
+        }
+        let (holders, asked) = resolve(&waits, sessions, stalled);
+        if asked > 0 {
+            return Ok(Some(holders));
+        }
+        if !self.is_thorough_due(stalled.sequence) {
+            return Ok(None);
+        }
+        let waits: Vec<(u32, u32)> = session.rows(WAITS_BY_TRANSACTION).await?;
+        Ok(Some(resolve(&waits, sessions, stalled).0))
     }
 
-    /// Connections that wait, and those they wait for.
-    ///
-    /// By transaction, not by the thread of the lock: a lock that nobody had asked about is shown under
-    /// the thread that did
-    /// (<https://dev.mysql.com/doc/refman/en/performance-schema-data-locks-table.html>, implicit locks).
-    async fn waits(&mut self, session: &mut Session) -> Result<Vec<(u32, u32)>> {
-        if !self.by_table_locks {
-            match session.rows(WAITS).await {
-                Err(error) if error.code() == Some(PROCESS_NEEDED) => {
-                    debug!(%error, "lock waits are looked up the long way");
-                    self.by_table_locks = true;
-                }
-                other => return other,
-            }
-        }
-        session.rows(WAITS_BY_TABLE_LOCKS).await
+    fn is_thorough_due(&mut self, group: Sequence) -> bool {
+        let now = Instant::now();
+        let pause = match self.thorough {
+            Some(last) if last.group == group && now < last.next => return false,
+            Some(last) if last.group == group => (last.pause * 2).min(THOROUGH.1),
+            _ => THOROUGH.0,
+        };
+        self.thorough = Some(Thorough { group, next: now + pause, pause });
+        true
     }
 }
 
-const WAITS: &str = "SELECT DISTINCT r.trx_mysql_thread_id, b.trx_mysql_thread_id \
-     FROM performance_schema.data_lock_waits w \
-     JOIN information_schema.innodb_trx r ON r.trx_id=w.REQUESTING_ENGINE_TRANSACTION_ID \
-     JOIN information_schema.innodb_trx b ON b.trx_id=w.BLOCKING_ENGINE_TRANSACTION_ID";
-/// A transaction's table locks are always its own thread's.
-const WAITS_BY_TABLE_LOCKS: &str = "WITH owners AS (\
-     SELECT DISTINCT l.ENGINE_TRANSACTION_ID trx, t.PROCESSLIST_ID id \
-     FROM performance_schema.data_locks l JOIN performance_schema.threads t USING (THREAD_ID) \
-     WHERE l.LOCK_TYPE='TABLE' AND t.PROCESSLIST_ID IS NOT NULL) \
-     SELECT DISTINCT r.id, b.id FROM performance_schema.data_lock_waits w \
-     JOIN owners r ON r.trx=w.REQUESTING_ENGINE_TRANSACTION_ID \
-     JOIN owners b ON b.trx=w.BLOCKING_ENGINE_TRANSACTION_ID";
-const PROCESS_NEEDED: u16 = 1227;
-
+/// The connections that a stalled group waits for, and how many of ours were asked to let go.
 fn resolve(
     waits: &[(u32, u32)],
     sessions: &Sessions,
     Stalled { sequence, connection, .. }: Stalled,
-) -> Vec<u32> {
+) -> (Vec<u32>, usize) {
     let blockers = blockers(connection, waits);
     let asked = sessions.yield_to(sequence, &blockers);
     if asked > 0 {
@@ -98,7 +122,7 @@ fn resolve(
             "later groups hold its locks, they let go"
         );
     }
-    blockers
+    (blockers, asked)
 }
 
 /// Every connection that `connection` waits for, itself or through others. `waits`: who waits, and for
