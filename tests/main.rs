@@ -15,6 +15,8 @@ mod control_access;
 mod coverage;
 #[path = "e2e/crash.rs"]
 mod crash;
+#[path = "e2e/deployments.rs"]
+mod deployments;
 #[path = "e2e/distributed.rs"]
 mod distributed;
 #[path = "e2e/fencing.rs"]
@@ -25,6 +27,8 @@ mod gtids;
 mod operation;
 #[path = "e2e/parallel.rs"]
 mod parallel;
+#[path = "e2e/provisioning.rs"]
+mod provisioning;
 #[path = "e2e/relations.rs"]
 mod relations;
 #[path = "e2e/replicate.rs"]
@@ -37,6 +41,8 @@ mod sql_executor;
 mod stream_errors;
 #[path = "e2e/values.rs"]
 mod values;
+#[path = "e2e/systemd.rs"]
+mod systemd;
 #[path = "e2e/verify.rs"]
 mod verify;
 

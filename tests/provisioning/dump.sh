@@ -5,7 +5,8 @@ set -euo pipefail
 
 start_server source
 start_server target
-fill_source
+fill_types
+fill_shop
 # Dumped JSON is text: what SQL put in as DECIMAL comes back as DOUBLE.
 on source <<<"DELETE FROM everything.documents WHERE JSON_EXTRACT(doc, '$.n') IS NOT NULL"
 start_load

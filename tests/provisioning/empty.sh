@@ -5,7 +5,8 @@ set -euo pipefail
 
 start_server source
 start_server target
-fill_source
+fill_types
+fill_shop
 start_load
 say "source on port $PORT_SOURCE, target on port $PORT_TARGET"
 guide provisioning.md 'Empty source'

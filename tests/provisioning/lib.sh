@@ -38,6 +38,19 @@ trap 'exit 130' INT TERM
 
 [[ -x $DAEMON ]] || die "$DAEMON is missing: cargo build -p csa-daemon, or set CSA_DAEMON_BIN"
 
+free_port() {
+    local port
+    while :; do
+        port=$((30000 + RANDOM % 2000))
+        (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null || break
+    done
+    echo "$port"
+}
+
+ADMIN=$(free_port)
+# Where the package puts grants.sql and minimal.toml.
+EXAMPLES=$ROOT/config
+
 # --- servers --------------------------------------------------------------------------------------
 
 # start_server ROLE [OPTION…]: sets PORT_ROLE; the accounts that the guides make are taken away.
@@ -81,12 +94,13 @@ make_programs
 # Names and places of the guides become those of this run: the host first, then the port behind it.
 localize() {
     perl -0pe '
-        BEGIN { ($work, $root, %port) = splice @ARGV, 0, 6 }
+        BEGIN { ($work, $examples, $admin, %port) = splice @ARGV, 0, 7 }
+        s/127\.0\.0\.1:9104/127.0.0.1:$admin/g;
         s/(source|target)\.example\.com(.{0,24}?)\b3306\b/127.0.0.1$2$port{$1}/gs;
         s{/etc/csa-daemon}{$work/etc}g;
         s{/var/lib/csa-daemon}{$work/state}g;
-        s{/usr/share/doc/csa-daemon/examples}{$root/config}g;
-    ' "$WORK" "$ROOT" source "$PORT_SOURCE" target "$PORT_TARGET"
+        s{/usr/share/doc/csa-daemon/examples}{$examples}g;
+    ' "$WORK" "$EXAMPLES" "$ADMIN" source "$PORT_SOURCE" target "$PORT_TARGET"
 }
 
 # guide FILE SECTION: runs the fenced blocks of a section in order. The first word after the fence is
@@ -125,7 +139,7 @@ run_block() {
         "toml file="*)
             mkdir -p "$WORK/etc"
             { printf '[daemon]\nstate_dir = "%s"\nadmin_listen = "127.0.0.1:%s"\n' \
-                "$WORK/state" "$(free_port)"; echo "$text"; } >"$(localize <<<"${info#toml file=}")"
+                "$WORK/state" "$ADMIN"; echo "$text"; } >"$(localize <<<"${info#toml file=}")"
             ;;
         *) die "a block that nobody runs: $info" ;;
     esac
@@ -141,21 +155,16 @@ wait_for_restart() {
     "$SANDBOX" restart "${!name}" >/dev/null
 }
 
-free_port() {
-    local port
-    while :; do
-        port=$((30000 + RANDOM % 2000))
-        (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null || break
-    done
-    echo "$port"
-}
-
 # --- load and comparison --------------------------------------------------------------------------
 
-# Tables of every type, and those that the load writes to.
-fill_source() {
+# Tables of every type.
+fill_types() {
     { echo 'DELIMITER $$'; sed 's|^/$|$$|' "$ROOT/tests/fixtures/everything.sql"; echo '$$'; } |
         on source --default-character-set=utf8mb4
+}
+
+# The tables that the load writes to.
+fill_shop() {
     on source <<'SQL'
 CREATE DATABASE shop;
 CREATE TABLE shop.item (id INT PRIMARY KEY, stock INT NOT NULL, name VARCHAR(40) NOT NULL, UNIQUE KEY (name));
@@ -237,7 +246,7 @@ compare() {
 finish() {
     local before after
     before=$(sales)
-    guide provisioning.md 'Start the channel'
+    guide operating.md 'First start'
     sleep 2
     stop_load
     after=$(sales)

@@ -46,7 +46,7 @@ impl ControlSession {
         let mut session = connect(target).await?;
         lock(&mut session, channel).await?;
         // Read before our own table adds to it.
-        let provisioned = target_executed(&mut session).await?;
+        let provisioned = provisioned(&mut session, source_executed).await?;
         checkpoint::create(&mut session).await?;
         if !statement_gtids {
             statement_intent::create(&mut session).await?;
@@ -236,6 +236,19 @@ fn first_checkpoint(
         (StartFrom::Target, _) => provisioned,
     };
     Ok(Checkpoint { sequence: Sequence::default(), executed, epoch: 0 })
+}
+
+/// What the target holds of the source: its `gtid_executed` without what it committed itself, such as
+/// the making of accounts. No other source has that, so none could take over from this one.
+async fn provisioned(session: &mut Session, source: Option<&GtidSet>) -> Result<GtidSet> {
+    let mut executed = target_executed(session).await?;
+    let rows: Vec<String> = session.rows("SELECT @@GLOBAL.server_uuid").await?;
+    if let Some(own) = rows.first().and_then(|text| text.parse().ok())
+        && source.is_some_and(|source| !source.has_uuid(&own))
+    {
+        executed.remove_uuid(&own);
+    }
+    Ok(executed)
 }
 
 /// The target's own `gtid_executed`.
