@@ -91,3 +91,50 @@ fn visible() -> Command {
         .args(all.get_arguments().cloned())
         .subcommands(all.get_subcommands().filter(|below| !below.is_hide_set()).cloned())
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+
+    #[test]
+    fn every_command_has_a_page_and_hidden_ones_have_none() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        generate(directory.path()).expect("writes");
+        let read = |file: &str| std::fs::read_to_string(directory.path().join(file)).expect(file);
+        for command in Cli::command().get_subcommands() {
+            let page = directory.path().join(format!("man/csa-daemon-{}.8", command.get_name()));
+            assert_eq!(page.exists(), !command.is_hide_set(), "{}", page.display());
+        }
+        let page = read("man/csa-daemon.8");
+        for text in [".TH csa-daemon 8", "csa\\-daemon\\-run(8)", ".SH \"EXIT STATUS\""] {
+            assert!(page.contains(text), "{text} is missing in {page}");
+        }
+        let configuration = read("man/csa-daemon.toml.5");
+        assert!(configuration.contains("\n\\&[channel.source]\n"), "{configuration}");
+        for file in ["csa-daemon.bash", "_csa-daemon", "csa-daemon.fish"] {
+            let completion = read(&format!("completions/{file}"));
+            assert!(completion.contains("connect"), "{file} lacks check --connect");
+            assert!(!completion.contains("generate"), "{file} offers a hidden command");
+        }
+    }
+
+    #[test]
+    fn the_guides_show_commands_that_there_are() {
+        let mut shown = 0;
+        for guide in [
+            include_str!("../../../README.md"),
+            include_str!("../../../docs/operating.md"),
+            include_str!("../../../docs/provisioning.md"),
+        ] {
+            for line in guide.lines().filter(|line| line.starts_with("csa-daemon ")) {
+                let command = line.split(['#', '>']).next().unwrap_or_default();
+                let parsed = Cli::try_parse_from(command.split_whitespace());
+                assert!(parsed.is_ok(), "{line}: {}", parsed.err().expect("an error"));
+                shown += 1;
+            }
+        }
+        assert!(shown >= 6, "{shown}");
+    }
+}
