@@ -1,6 +1,7 @@
 //! config/compose and config/kubernetes: what can be held against the daemon and real servers without a
 //! container engine.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -39,6 +40,15 @@ fn stop_timeout(toml: &str) -> u64 {
     let table: toml::Table = toml.parse().expect("TOML");
     let daemon = table.get("daemon").and_then(|daemon| daemon.get("stop_timeout"));
     daemon.map_or(10, |timeout| seconds(timeout.as_str().expect("a string")))
+}
+
+/// Files that only their owner reads, by name.
+fn secrets<'a>(directory: &Path, files: impl IntoIterator<Item = (&'a str, &'a str)>) {
+    for (name, content) in files {
+        let path = directory.join(name);
+        std::fs::write(&path, content).expect("writes");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o400)).expect("chmod");
+    }
 }
 
 /// The daemon itself takes the file.
@@ -97,10 +107,22 @@ fn the_compose_file_names_files_services_and_volumes_that_there_are() {
     for (name, _) in environment {
         assert!(daemon["environment"].get(name).is_some(), "{name}");
     }
-    check(&config("compose/csa-daemon.toml"), &environment);
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let tokens = ["admin_token", "read_token"].map(|name| {
+        assert!(daemon["secrets"].as_array().is_some_and(|s| s.contains(&name.into())), "{name}");
+        (name, read(&format!("compose/{}", text(&compose, &format!("/secrets/{name}/file")))))
+    });
+    secrets(directory.path(), tokens.iter().map(|(name, token)| (*name, token.as_str())));
+    let mounted = file.replace("/run/secrets", &directory.path().display().to_string());
+    assert_ne!(mounted, file);
+    std::fs::write(directory.path().join("csa-daemon.toml"), mounted).expect("writes");
+    check(&directory.path().join("csa-daemon.toml"), &environment);
     let scraped = yaml("compose/prometheus.yml");
     let port = text(&scraped, "/scrape_configs/0/static_configs/0/targets/0");
     assert_eq!(port, "csa-daemon:9104");
+    let shown = text(&scraped, "/scrape_configs/0/authorization/credentials_file");
+    assert_eq!(shown, "/run/secrets/read_token");
+    assert!(file.contains(&format!("admin_read_token_file = \"{shown}\"")), "{file}");
     assert!(file.contains("admin_listen = \"0.0.0.0:9104\""), "{file}");
     for file in ["compose/grafana/datasource.yaml", "compose/grafana/dashboards.yaml"] {
         assert_eq!(yaml(file)["apiVersion"], 1, "{file}");
@@ -178,29 +200,39 @@ async fn the_kubernetes_manifests_fit_each_other_and_the_daemon() {
 
     // The daemon takes the configuration with the secrets where they are mounted.
     let directory = tempfile::tempdir().expect("a temporary directory");
-    for (name, value) in secret["stringData"].as_object().expect("secrets") {
-        std::fs::write(directory.path().join(name), value.as_str().expect("text")).expect("writes");
-    }
+    let files = secret["stringData"].as_object().expect("secrets");
+    secrets(directory.path(), files.iter().map(|(name, value)| (name.as_str(), text(value, ""))));
     let mounted = directory.path().display().to_string();
     let file = directory.path().join("csa-daemon.toml");
     std::fs::write(&file, toml.replace("/etc/csa-daemon/secrets", &mounted)).expect("writes");
     check(&file, &[]);
 
-    // The probes ask for paths that a daemon answers.
+    // The probes ask for what a daemon answers, a token being needed or not.
     let (source, target) = Server::pair(&[], &[]);
-    let daemon = Daemon::builder(&source, &target).start();
-    crate::wait_state(&daemon, 0, "running").await;
-    for probe in ["livenessProbe", "readinessProbe", "startupProbe"] {
+    let token = |name: &str| directory.path().join(name).display().to_string();
+    let daemon = Daemon::builder(&source, &target)
+        .set("daemon.admin_token_file", token("admin-token"))
+        .set("daemon.admin_read_token_file", token("read-token"))
+        .start();
+    let live = |probe: &str| {
         assert_eq!(text(container, &format!("/{probe}/httpGet/port")), text(port, "/name"));
         let path = text(container, &format!("/{probe}/httpGet/path"));
         assert_eq!(daemon.get(path).map(|answer| answer.0), Some(200), "{probe}");
-    }
+    };
+    let command = container.pointer("/readinessProbe/exec/command").expect("a command");
+    let words: Vec<&str> =
+        command.as_array().expect("words").iter().map(|word| text(word, "")).collect();
+    assert_eq!(words[0], "csa-daemon");
+    let is_ready = || {
+        let mut probe = Command::new(Daemon::executable());
+        let probe = probe.env("CSA_DAEMON_CONFIG", daemon.config_path()).args(&words[1..]);
+        probe.output().expect("runs").status.success()
+    };
+    let patience = Duration::from_secs(60);
+    csa_tests::eventually("ready", patience, async || is_ready()).await;
     target.stop();
-    let answer = |path: &str| daemon.get(path).map(|answer| answer.0);
-    csa_tests::eventually("not ready", Duration::from_secs(30), async || {
-        answer(text(container, "/readinessProbe/httpGet/path")) == Some(503)
-    })
-    .await;
+    csa_tests::eventually("not ready", patience, async || !is_ready()).await;
     // Not restarted for that.
-    assert_eq!(answer(text(container, "/livenessProbe/httpGet/path")), Some(200));
+    live("livenessProbe");
+    live("startupProbe");
 }

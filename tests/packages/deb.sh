@@ -59,7 +59,7 @@ check_files() {
 # Every command has a page, a completion and neither names one that there is not.
 check_pages() {
     local command commands completion=$STAGE/usr/share/bash-completion/completions/csa-daemon
-    commands=$(csa-daemon --help | sed -n '/^Commands:/,/^$/p' | awk 'NR > 1 && NF { print $1 }' | grep -v '^help$')
+    commands=$(csa-daemon --help | sed -n '/^Commands:/,/^$/p' | sed -n 's/^  \([a-z][a-z-]*\).*/\1/p' | grep -v '^help$')
     ((${#commands} > 0)) || die 'no commands in --help'
     for command in $commands; do
         [[ -f $STAGE/usr/share/man/man8/csa-daemon-$command.8.gz ]] || die "no page for csa-daemon $command"
