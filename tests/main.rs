@@ -39,10 +39,10 @@ mod roundtrip;
 mod sql_executor;
 #[path = "e2e/stream_errors.rs"]
 mod stream_errors;
-#[path = "e2e/values.rs"]
-mod values;
 #[path = "e2e/systemd.rs"]
 mod systemd;
+#[path = "e2e/values.rs"]
+mod values;
 #[path = "e2e/verify.rs"]
 mod verify;
 

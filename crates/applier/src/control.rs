@@ -30,8 +30,8 @@ pub struct ControlSession {
 impl ControlSession {
     /// Takes the channel: lock, checkpoint table and rows, a new epoch. Returns how far it is.
     ///
-    /// `source_executed` is what the source has executed, for `start_from = "source"`; without
-    /// `statement_gtids` there will be entries in `csa.statement`.
+    /// `source_executed` is what the source has executed, for `start_from = "source"` and to tell the
+    /// target's own transactions from the source's; without `statement_gtids` there will be entries in `csa.statement`.
     ///
     /// # Errors
     /// [`Error::Fenced`] when another daemon holds the channel.
