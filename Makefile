@@ -9,7 +9,10 @@ BENCH_DRAIN ?= --quick --rows 10000 --transactions 15000
 BENCH_ONLINE ?= --quick --rows 10000 --seconds 10 --load updates-1,write-only
 BENCH_IDLE ?= --quick
 
-.PHONY: build test lint demo bench bench-full sandbox clean
+# What builds the Debian package.
+CARGO_DEB := target/tools/bin/cargo-deb
+
+.PHONY: build test lint demo bench bench-full sandbox tools deb clean
 
 build:
 	cargo build --workspace
@@ -17,7 +20,17 @@ build:
 sandbox:
 	$(SANDBOX) fetch >/dev/null
 
-test: sandbox
+tools: $(CARGO_DEB)
+
+$(CARGO_DEB):
+	cargo install --locked --root target/tools cargo-deb@3.8.0
+
+# target/debian/csa-daemon_*.deb
+deb: tools
+	cargo build --release -p csa-daemon
+	config/debian/build target/release/csa-daemon
+
+test: sandbox tools
 	cargo build --workspace
 	cargo test --workspace -- --test-threads=$(TEST_THREADS)
 

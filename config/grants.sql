@@ -13,6 +13,8 @@ GRANT REPLICATION_APPLIER, SESSION_VARIABLES_ADMIN ON *.* TO 'csa'@'%';
 GRANT DROP, ALTER, INDEX, REFERENCES, CREATE VIEW, SHOW VIEW, CREATE ROUTINE, ALTER ROUTINE, TRIGGER, EVENT,
       EXECUTE ON *.* TO 'csa'@'%';
 GRANT SET_ANY_DEFINER, ALLOW_NONEXISTENT_DEFINER ON *.* TO 'csa'@'%';
+-- Views, routines, triggers and events whose definer is a system account, as root is:
+GRANT SYSTEM_USER ON *.* TO 'csa'@'%';
 -- Replicated DDL under tagged GTIDs; leave it out for a target older than 8.3:
 GRANT TRANSACTION_GTID_TAG ON *.* TO 'csa'@'%';
 -- Replicated account management, only if the source's accounts are to be the target's:

@@ -17,6 +17,8 @@ mod coverage;
 mod crash;
 #[path = "e2e/delay_until.rs"]
 mod delay_until;
+#[path = "e2e/deployments.rs"]
+mod deployments;
 #[path = "e2e/distributed.rs"]
 mod distributed;
 #[path = "e2e/fencing.rs"]
@@ -29,6 +31,8 @@ mod gtids;
 mod operation;
 #[path = "e2e/parallel.rs"]
 mod parallel;
+#[path = "e2e/provisioning.rs"]
+mod provisioning;
 #[path = "e2e/relations.rs"]
 mod relations;
 #[path = "e2e/replicate.rs"]
@@ -39,6 +43,8 @@ mod roundtrip;
 mod sql_executor;
 #[path = "e2e/stream_errors.rs"]
 mod stream_errors;
+#[path = "e2e/systemd.rs"]
+mod systemd;
 #[path = "e2e/values.rs"]
 mod values;
 #[path = "e2e/verify.rs"]

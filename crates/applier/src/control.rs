@@ -30,8 +30,8 @@ pub struct ControlSession {
 impl ControlSession {
     /// Takes the channel: lock, checkpoint table and rows, a new epoch. Returns how far it is.
     ///
-    /// `source_executed` is what the source has executed, for `start_from = "source"`; without
-    /// `statement_gtids` there will be entries in `csa.statement`.
+    /// `source_executed` is what the source has executed, for `start_from = "source"` and to tell the
+    /// target's own transactions from the source's; without `statement_gtids` there will be entries in `csa.statement`.
     ///
     /// # Errors
     /// [`Error::Fenced`] when another daemon holds the channel.
@@ -46,7 +46,7 @@ impl ControlSession {
         let mut session = connect(target).await?;
         lock(&mut session, channel).await?;
         // Read before our own table adds to it.
-        let provisioned = target_executed(&mut session).await?;
+        let provisioned = provisioned(&mut session, source_executed).await?;
         checkpoint::create(&mut session).await?;
         if !statement_gtids {
             statement_intent::create(&mut session).await?;
@@ -236,6 +236,19 @@ fn first_checkpoint(
         (StartFrom::Target, _) => provisioned,
     };
     Ok(Checkpoint { sequence: Sequence::default(), executed, epoch: 0 })
+}
+
+/// What the target holds of the source: its `gtid_executed` without what it committed itself, such as
+/// the making of accounts. No other source has that, so none could take over from this one.
+async fn provisioned(session: &mut Session, source: Option<&GtidSet>) -> Result<GtidSet> {
+    let mut executed = target_executed(session).await?;
+    let rows: Vec<String> = session.rows("SELECT @@GLOBAL.server_uuid").await?;
+    if let Some(own) = rows.first().and_then(|text| text.parse().ok())
+        && source.is_some_and(|source| !source.has_uuid(&own))
+    {
+        executed.remove_uuid(&own);
+    }
+    Ok(executed)
 }
 
 /// The target's own `gtid_executed`.

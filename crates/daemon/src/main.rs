@@ -6,12 +6,14 @@ mod cli;
 mod clock;
 mod config;
 mod daemon;
+mod generate;
 mod logging;
 mod metrics;
 mod relay_dump;
 mod reload;
 mod row_values;
 mod run;
+mod service;
 mod table;
 mod verify_command;
 mod view;
@@ -31,6 +33,7 @@ fn main() -> ExitCode {
         Command::Verify(arguments) => {
             verify_command::verify(&cli.config, cli.admin.channel.as_deref(), &arguments)
         }
+        Command::Generate { directory } => generate::generate(&directory),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

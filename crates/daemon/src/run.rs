@@ -13,6 +13,7 @@ use crate::channel::{Findings, Supervisor};
 use crate::config::Config;
 use crate::daemon::Daemon;
 use crate::logging::LogFilter;
+use crate::service::{self, Seen};
 use crate::{Failure, api, logging};
 
 /// How often it is looked at what keeps the channels busy.
@@ -20,6 +21,14 @@ const SAMPLE: Duration = Duration::from_millis(200);
 
 /// Replicates until SIGTERM or SIGINT.
 pub(crate) fn run(path: &Path) -> Result<(), Failure> {
+    let outcome = try_run(path);
+    if let Err(failure) = &outcome {
+        service::ended(&failure.to_string());
+    }
+    outcome
+}
+
+fn try_run(path: &Path) -> Result<(), Failure> {
     let config = Config::load(path)?;
     let log = logging::init(&config.daemon)?;
     for warning in &config.warnings {
@@ -82,6 +91,11 @@ async fn supervise(config: Config, path: &Path, log: LogFilter) -> Result<(), Fa
         }
     }
     api::start(Arc::clone(&daemon), stop.clone()).await?;
+    if service::is_managed() {
+        let seen = Arc::clone(&daemon);
+        let look = move || seen.channels.iter().map(|channel| see(channel)).collect();
+        tokio::spawn(service::keep_told(look, stop.clone()));
+    }
     for channel in &daemon.channels {
         channel.start().await;
     }
@@ -101,6 +115,10 @@ async fn sample(daemon: Arc<Daemon>, stop: CancellationToken) {
         daemon.channels.iter().for_each(|channel| channel.sample());
         tokio::time::sleep(SAMPLE).await;
     }
+}
+
+fn see(channel: &Supervisor) -> Seen {
+    Seen { view: channel.view(), taken: channel.is_taken() }
 }
 
 /// Returns once `stop` was asked for; `kill` follows after the time-out or a second signal. A channel
@@ -131,6 +149,7 @@ async fn wait_for_signal(
     }
     let timeout = daemon.stop_timeout();
     info!(?timeout, "stopping: finishing what is running");
+    service::stopping();
     stop.cancel();
     let kill = kill.clone();
     tokio::spawn(async move {

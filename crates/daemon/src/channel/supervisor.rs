@@ -94,6 +94,11 @@ impl Supervisor {
         self.watch.view()
     }
 
+    /// Whether it was ours at least once: lock, checkpoint and relay store.
+    pub(crate) fn is_taken(&self) -> bool {
+        self.watch.is_taken()
+    }
+
     /// Looks at what keeps the channel busy; to be called a few times a second.
     pub(crate) fn sample(&self) {
         self.watch.sample();

@@ -39,6 +39,7 @@ struct Inner {
     phase: Phase,
     detail: String,
     parts: Option<Parts>,
+    taken: bool,
     /// What was applied by pipelines before this one.
     earlier: Applied,
     /// Relay number and bytes up to which everything was committed when reading began.
@@ -102,11 +103,16 @@ impl Watch {
         inner.detail =
             format!("from {}", if executed.is_empty() { "the start" } else { "the checkpoint" });
         inner.base = None;
+        inner.taken = true;
         inner.parts = Some(Parts {
             status: Arc::clone(status),
             store: Arc::clone(store),
             memory: memory.clone(),
         });
+    }
+
+    pub(super) fn is_taken(&self) -> bool {
+        self.shared.inner.lock().taken
     }
 
     /// The pipeline has ended; its totals stay.

@@ -62,6 +62,9 @@ pub(crate) enum Command {
     Verify(VerifyArguments),
     #[command(flatten)]
     Control(Control),
+    /// Write manual pages and shell completions under a folder, for packages.
+    #[command(hide = true)]
+    Generate { directory: PathBuf },
 }
 
 /// What is asked of the running daemon.

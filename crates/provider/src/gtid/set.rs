@@ -102,6 +102,17 @@ impl GtidSet {
         }
     }
 
+    /// Whether it holds a transaction of the server `uuid`, tagged or not.
+    #[must_use]
+    pub fn has_uuid(&self, uuid: &Uuid) -> bool {
+        self.sids.keys().any(|(known, _)| known == uuid)
+    }
+
+    /// Takes out every transaction of the server `uuid`, tagged or not.
+    pub fn remove_uuid(&mut self, uuid: &Uuid) {
+        self.sids.retain(|(known, _), _| known != uuid);
+    }
+
     /// What is in this set and not in `other`.
     #[must_use]
     pub fn difference(&self, other: &Self) -> Self {

@@ -114,3 +114,15 @@ fn the_tagged_encoding_is_the_servers() {
     expected.extend([7, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0]);
     assert_eq!(set.encode(), expected);
 }
+
+#[test]
+fn all_of_one_server_is_taken_out() {
+    let (first, second) =
+        ("3e11fa47-71ca-11e1-9e33-c80aa9429562", "01010101-0101-0101-0101-010101010101");
+    let mut set: GtidSet = format!("{first}:1-5:9:blue:3,{second}:7").parse().expect("valid");
+    let uuid = first.parse().expect("a UUID");
+    assert!(set.has_uuid(&uuid));
+    set.remove_uuid(&uuid);
+    assert!(!set.has_uuid(&uuid));
+    assert_eq!(set.to_string(), format!("{second}:7"));
+}

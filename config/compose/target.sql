@@ -1,0 +1,17 @@
+-- Run once, when the target of compose.yaml is initialised; as ../grants.sql has it.
+CREATE USER 'csa'@'%' IDENTIFIED BY 'change me';
+GRANT SELECT, INSERT, UPDATE, DELETE, CREATE ON *.* TO 'csa'@'%';
+-- Without these two rows are written by INSERT, UPDATE and DELETE (executor = "sql"), which needs TRIGGER below:
+GRANT REPLICATION_APPLIER, SESSION_VARIABLES_ADMIN ON *.* TO 'csa'@'%';
+-- What a group waits for; without it the lock tables are searched, which costs the target more:
+GRANT PROCESS ON *.* TO 'csa'@'%';
+-- Replicated DDL:
+GRANT DROP, ALTER, INDEX, REFERENCES, CREATE VIEW, SHOW VIEW, CREATE ROUTINE, ALTER ROUTINE, TRIGGER, EVENT,
+      EXECUTE ON *.* TO 'csa'@'%';
+GRANT SET_ANY_DEFINER, ALLOW_NONEXISTENT_DEFINER ON *.* TO 'csa'@'%';
+-- Views, routines, triggers and events whose definer is a system account, as root is:
+GRANT SYSTEM_USER ON *.* TO 'csa'@'%';
+-- Replicated DDL under tagged GTIDs; leave it out for a target older than 8.3:
+GRANT TRANSACTION_GTID_TAG ON *.* TO 'csa'@'%';
+-- Replicated account management, only if the source's accounts are to be the target's:
+-- GRANT CREATE USER, ROLE_ADMIN ON *.* TO 'csa'@'%' WITH GRANT OPTION;

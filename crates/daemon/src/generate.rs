@@ -1,0 +1,143 @@
+//! `generate`: manual pages and shell completions from the command line's own definition, for
+//! packages.
+
+use std::io;
+use std::path::Path;
+
+use clap::{Command, CommandFactory as _};
+use clap_complete::Shell;
+use clap_mangen::Man;
+
+use crate::Failure;
+use crate::cli::Cli;
+
+const NAME: &str = "csa-daemon";
+/// Administration commands and daemons, man-pages(7).
+const SECTION: &str = "8";
+/// What the program's page says beyond its options.
+const MANUAL: &str = include_str!("generate/csa-daemon.roff");
+const SEE_ALSO: &str = ".SH \"SEE ALSO\"\n\\fBcsa\\-daemon\\fR(8), \\fBcsa\\-daemon.toml\\fR(5)\n";
+const CONFIGURATION: &str = include_str!("../../../config/csa-daemon.toml");
+
+/// Writes `man/*.8`, `man/csa-daemon.toml.5` and `completions/*` under `directory`.
+///
+/// # Errors
+/// A file that can't be written.
+pub(crate) fn generate(directory: &Path) -> Result<(), Failure> {
+    write(directory)
+        .map_err(|error| Failure::Runtime(format!("writing to {}: {error}", directory.display())))
+}
+
+fn write(directory: &Path) -> io::Result<()> {
+    let mut command = visible();
+    command.build();
+    let manuals = directory.join("man");
+    std::fs::create_dir_all(&manuals)?;
+    for (name, text) in pages(&command)? {
+        std::fs::write(manuals.join(format!("{name}.{SECTION}")), text)?;
+    }
+    std::fs::write(manuals.join("csa-daemon.toml.5"), configuration_page())?;
+    let completions = directory.join("completions");
+    std::fs::create_dir_all(&completions)?;
+    for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
+        clap_complete::generate_to(shell, &mut visible(), NAME, &completions)?;
+    }
+    Ok(())
+}
+
+/// The page of a command and of all below it, by name.
+fn pages(command: &Command) -> io::Result<Vec<(String, Vec<u8>)>> {
+    let name = command.get_display_name().unwrap_or_else(|| command.get_name()).to_owned();
+    let manual = Man::new(command.clone())
+        .section(SECTION)
+        .source(format!("csa-daemon {}", env!("CARGO_PKG_VERSION")))
+        .manual("csa-daemon");
+    let mut text = Vec::new();
+    manual.render(&mut text)?;
+    text.extend_from_slice(if name == NAME { MANUAL } else { SEE_ALSO }.as_bytes());
+    let mut pages = vec![(name, text)];
+    for below in command.get_subcommands() {
+        pages.extend(self::pages(below)?);
+    }
+    Ok(pages)
+}
+
+/// The commented file is the reference; a leading dot or quote would be a request to the formatter.
+fn configuration_page() -> String {
+    let mut text = format!(
+        ".TH csa-daemon.toml 5 \"\" \"csa-daemon {}\" csa-daemon\n.SH NAME\n\
+         csa\\-daemon.toml \\- configuration of csa\\-daemon\n.SH DESCRIPTION\n\
+         TOML; every key with its default:\n.PP\n.nf\n",
+        env!("CARGO_PKG_VERSION")
+    );
+    for line in CONFIGURATION.lines() {
+        text.push_str("\\&");
+        text.push_str(&line.replace('\\', "\\e").replace('-', "\\-"));
+        text.push('\n');
+    }
+    text.push_str(".fi\n.SH \"SEE ALSO\"\n\\fBcsa\\-daemon\\fR(8)\n");
+    text
+}
+
+/// The command line without its hidden commands: completions would offer them.
+fn visible() -> Command {
+    let all = Cli::command();
+    let about = all.get_about().cloned().unwrap_or_default();
+    Command::new(NAME)
+        .about(about)
+        .version(env!("CARGO_PKG_VERSION"))
+        .disable_help_subcommand(true)
+        .subcommand_required(true)
+        .args(all.get_arguments().cloned())
+        .subcommands(all.get_subcommands().filter(|below| !below.is_hide_set()).cloned())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+
+    #[test]
+    fn every_command_has_a_page_and_hidden_ones_have_none() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        generate(directory.path()).expect("writes");
+        let read = |file: &str| std::fs::read_to_string(directory.path().join(file)).expect(file);
+        for command in Cli::command().get_subcommands() {
+            let page = directory.path().join(format!("man/csa-daemon-{}.8", command.get_name()));
+            assert_eq!(page.exists(), !command.is_hide_set(), "{}", page.display());
+        }
+        let page = read("man/csa-daemon.8");
+        for text in [".TH csa-daemon 8", "csa\\-daemon\\-run(8)", ".SH \"EXIT STATUS\""] {
+            assert!(page.contains(text), "{text} is missing in {page}");
+        }
+        let configuration = read("man/csa-daemon.toml.5");
+        assert!(configuration.contains("\n\\&[channel.source]\n"), "{configuration}");
+        for file in ["csa-daemon.bash", "_csa-daemon", "csa-daemon.fish"] {
+            let completion = read(&format!("completions/{file}"));
+            assert!(completion.contains("connect"), "{file} lacks check --connect");
+            assert!(!completion.contains("generate"), "{file} offers a hidden command");
+        }
+    }
+
+    #[test]
+    fn the_guides_show_commands_that_there_are() {
+        let mut shown = 0;
+        for guide in [
+            include_str!("../../../README.md"),
+            include_str!("../../../docs/operating.md"),
+            include_str!("../../../docs/provisioning.md"),
+        ] {
+            let lines = guide.lines().filter(|line| line.starts_with("csa-daemon "));
+            for command in lines.flat_map(|line| {
+                let line = line.split(['#', '>']).next().unwrap_or_default();
+                line.split(';')
+            }) {
+                let parsed = Cli::try_parse_from(command.split_whitespace());
+                assert!(parsed.is_ok(), "{command}: {}", parsed.err().expect("an error"));
+                shown += 1;
+            }
+        }
+        assert!(shown >= 16, "{shown}");
+    }
+}

@@ -1,0 +1,152 @@
+//! What the service manager is told
+//! (<https://www.freedesktop.org/software/systemd/man/latest/sd_notify.html>): ready once the channels
+//! are taken, the state in words, signs of life, the stop. Without `NOTIFY_SOCKET` nobody is told.
+
+use std::time::Duration;
+
+use sd_notify::NotifyState;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use crate::view::{ChannelState, ChannelView};
+
+/// How often it is told how things are, unless the watchdog wants to hear more often.
+const TICK: Duration = Duration::from_secs(1);
+/// What a start that waits for a server, and a stop that drains, ask for with every tick.
+const MORE_TIME: Duration = Duration::from_secs(30);
+/// Channels named one by one in the status text.
+const NAMED: usize = 4;
+
+/// A channel as the service manager is to see it.
+#[derive(Debug, Clone)]
+pub(crate) struct Seen {
+    pub(crate) view: ChannelView,
+    /// Its lock, checkpoint and relay store were ours at least once.
+    pub(crate) taken: bool,
+}
+
+/// Whether somebody listens.
+pub(crate) fn is_managed() -> bool {
+    std::env::var_os("NOTIFY_SOCKET").is_some()
+}
+
+/// Tells how the channels are until the process ends; `stop` makes it a stop.
+pub(crate) async fn keep_told<L>(look: L, stop: CancellationToken)
+where
+    L: Fn() -> Vec<Seen> + Clone + Send + 'static,
+{
+    let tick = sd_notify::watchdog_enabled().map_or(TICK, |limit| (limit / 3).min(TICK));
+    tell(look, send, tick, stop).await;
+}
+
+/// The stop has begun.
+pub(crate) fn stopping() {
+    send(&[NotifyState::Stopping, NotifyState::Status("stopping: finishing what is running")]);
+}
+
+/// Why the process ends; shown by `systemctl status` after its end too.
+pub(crate) fn ended(why: &str) {
+    send(&[NotifyState::Status(&one_line(why))]);
+}
+
+fn send(states: &[NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(states) {
+        warn!(%error, "the service manager could not be told");
+    }
+}
+
+/// A sign of life is sent only after a look at every channel from a thread that blocks: it proves
+/// that timers fire, that blocking work (reading, merging) finds a thread, and that no channel's state
+/// is locked for good.
+async fn tell<L, S>(look: L, send: S, tick: Duration, stop: CancellationToken)
+where
+    L: Fn() -> Vec<Seen> + Clone + Send + 'static,
+    S: Fn(&[NotifyState<'_>]),
+{
+    let mut ready = false;
+    loop {
+        let stopping = stop.is_cancelled();
+        let Ok(seen) = tokio::task::spawn_blocking(look.clone()).await else { return };
+        let text = status(&seen);
+        let mut states = vec![NotifyState::Watchdog];
+        if stopping {
+            states.push(more_time());
+        } else {
+            states.push(NotifyState::Status(&text));
+            if !ready && is_ready(&seen) {
+                ready = true;
+                states.push(NotifyState::Ready);
+                info!("ready: every channel is taken");
+            }
+            if !ready && seen.iter().any(waits) {
+                states.push(more_time());
+            }
+        }
+        send(&states);
+        tokio::select! {
+            () = tokio::time::sleep(tick) => {}
+            () = stop.cancelled(), if !stopping => {}
+        }
+    }
+}
+
+fn more_time() -> NotifyState<'static> {
+    NotifyState::ExtendTimeoutUsec(u32::try_from(MORE_TIME.as_micros()).unwrap_or(u32::MAX))
+}
+
+/// No channel is still to be taken, and one is. One that failed before is left to the operator and
+/// holds up no other; if none is left the start runs into its time-out.
+fn is_ready(channels: &[Seen]) -> bool {
+    let ended =
+        |seen: &Seen| matches!(seen.view.state, ChannelState::Failed | ChannelState::Stopped);
+    channels.iter().any(|seen| seen.taken) && channels.iter().all(|seen| seen.taken || ended(seen))
+}
+
+fn waits(seen: &Seen) -> bool {
+    matches!(seen.view.state, ChannelState::WaitingForSource | ChannelState::WaitingForTarget)
+}
+
+/// One line: what does not run first, each by name, then all that runs together.
+fn status(channels: &[Seen]) -> String {
+    let (running, others): (Vec<_>, Vec<_>) = channels
+        .iter()
+        .map(|seen| &seen.view)
+        .partition(|view| view.state == ChannelState::Running);
+    let mut parts: Vec<String> = others
+        .iter()
+        .take(NAMED)
+        .map(|view| format!("{} {}: {}", view.channel_name, words(view.state), view.state_detail))
+        .collect();
+    if others.len() > NAMED {
+        parts.push(format!("{} more do not run", others.len() - NAMED));
+    }
+    if !running.is_empty() {
+        parts.push(together(&running));
+    }
+    one_line(&parts.join("; "))
+}
+
+fn together(running: &[&ChannelView]) -> String {
+    let name = match running {
+        [one] => one.channel_name.clone(),
+        many => format!("{} channels", many.len()),
+    };
+    let backlog: u64 = running.iter().filter_map(|view| view.backlog_transactions).sum();
+    let lags = running.iter().map(|view| view.lag_seconds);
+    // One unknown lag makes the highest unknown.
+    let lag = lags.collect::<Option<Vec<f64>>>().map(|lags| lags.into_iter().fold(0.0, f64::max));
+    let lag = lag.map_or_else(|| "lag unknown".to_owned(), |lag| format!("lag {lag:.1} s"));
+    format!("{name} running, {lag}, backlog {backlog} transactions")
+}
+
+fn words(state: ChannelState) -> String {
+    state.name().replace('_', " ")
+}
+
+/// A newline would begin another assignment.
+fn one_line(text: &str) -> String {
+    text.replace(char::is_control, " ")
+}
+
+#[cfg(test)]
+mod tests;

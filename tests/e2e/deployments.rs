@@ -1,0 +1,238 @@
+//! config/compose and config/kubernetes: what can be held against the daemon and real servers without a
+//! container engine.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use csa_tests::{Daemon, Server, compare};
+use serde_json::Value;
+
+use crate::DRAIN;
+
+
+fn config(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../config").join(path)
+}
+
+fn read(path: &str) -> String {
+    let path = config(path);
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// A YAML file; its merge keys are resolved.
+fn yaml(path: &str) -> Value {
+    serde_saphyr::from_str(&read(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// The text at a JSON pointer.
+fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
+    value.pointer(pointer).and_then(Value::as_str).unwrap_or_else(|| panic!("no {pointer}: {value}"))
+}
+
+fn seconds(text: &str) -> u64 {
+    text.strip_suffix('s').and_then(|number| number.parse().ok()).expect("seconds, such as 30s")
+}
+
+/// `daemon.stop_timeout` in seconds.
+fn stop_timeout(toml: &str) -> u64 {
+    let table: toml::Table = toml.parse().expect("TOML");
+    let daemon = table.get("daemon").and_then(|daemon| daemon.get("stop_timeout"));
+    daemon.map_or(10, |timeout| seconds(timeout.as_str().expect("a string")))
+}
+
+/// Files that only their owner reads, by name.
+fn secrets<'a>(directory: &Path, files: impl IntoIterator<Item = (&'a str, &'a str)>) {
+    for (name, content) in files {
+        let path = directory.join(name);
+        std::fs::write(&path, content).expect("writes");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o400)).expect("chmod");
+    }
+}
+
+/// The daemon itself takes the file.
+fn check(file: &Path, environment: &[(&str, &str)]) {
+    let output = Command::new(Daemon::executable())
+        .arg("--config")
+        .arg(file)
+        .arg("check")
+        .envs(environment.iter().copied())
+        .output()
+        .expect("runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}: {said}", file.display());
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(!said.contains("warning"), "{}: {said}", file.display());
+}
+
+#[test]
+fn the_compose_file_names_files_services_and_volumes_that_there_are() {
+    let compose = yaml("compose/compose.yaml");
+    let services = compose["services"].as_object().expect("services");
+    let names: Vec<&str> = services.keys().map(String::as_str).collect();
+    for expected in ["source", "target", "csa-daemon", "prometheus", "grafana"] {
+        assert!(names.contains(&expected), "{names:?}");
+    }
+    for (name, service) in services {
+        for volume in service["volumes"].as_array().expect("volumes") {
+            let from = volume.as_str().and_then(|text| text.split(':').next()).expect("a source");
+            if from.starts_with('.') {
+                assert!(config("compose").join(from).exists(), "{name}: no {from}");
+            } else {
+                assert!(compose["volumes"].get(from).is_some(), "{name}: no volume {from}");
+            }
+        }
+        for needed in service.get("depends_on").and_then(Value::as_object).into_iter().flatten() {
+            assert!(names.contains(&needed.0.as_str()), "{name} needs {}", needed.0);
+            assert_eq!(needed.1["condition"], "service_healthy");
+        }
+        for port in service.get("ports").and_then(Value::as_array).into_iter().flatten() {
+            assert!(text(port, "").starts_with("127.0.0.1:"), "{name} listens beyond this host");
+        }
+        // The daemon's is in its image.
+        assert!(name == "csa-daemon" || service.get("healthcheck").is_some(), "{name}");
+    }
+    let daemon = &services["csa-daemon"];
+    let file = read("compose/csa-daemon.toml");
+    let grace = seconds(text(daemon, "/stop_grace_period"));
+    assert!(grace > stop_timeout(&file) + 5, "{grace} s is not enough to drain");
+    let context = config("compose").join(text(daemon, "/build/context"));
+    assert!(context.join(text(daemon, "/build/dockerfile")).exists());
+    let channel: toml::Table = file.parse().expect("TOML");
+    for side in ["source", "target"] {
+        assert_eq!(channel["channel"][0][side]["host"].as_str(), Some(side));
+    }
+    let environment = [("SOURCE_PASSWORD", "a"), ("TARGET_PASSWORD", "b")];
+    for (name, _) in environment {
+        assert!(daemon["environment"].get(name).is_some(), "{name}");
+    }
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let tokens = ["admin_token", "read_token"].map(|name| {
+        assert!(daemon["secrets"].as_array().is_some_and(|s| s.contains(&name.into())), "{name}");
+        (name, read(&format!("compose/{}", text(&compose, &format!("/secrets/{name}/file")))))
+    });
+    secrets(directory.path(), tokens.iter().map(|(name, token)| (*name, token.as_str())));
+    let mounted = file.replace("/run/secrets", &directory.path().display().to_string());
+    assert_ne!(mounted, file);
+    std::fs::write(directory.path().join("csa-daemon.toml"), mounted).expect("writes");
+    check(&directory.path().join("csa-daemon.toml"), &environment);
+    let scraped = yaml("compose/prometheus.yml");
+    let port = text(&scraped, "/scrape_configs/0/static_configs/0/targets/0");
+    assert_eq!(port, "csa-daemon:9104");
+    let shown = text(&scraped, "/scrape_configs/0/authorization/credentials_file");
+    assert_eq!(shown, "/run/secrets/read_token");
+    assert!(file.contains(&format!("admin_read_token_file = \"{shown}\"")), "{file}");
+    assert!(file.contains("admin_listen = \"0.0.0.0:9104\""), "{file}");
+    for file in ["compose/grafana/datasource.yaml", "compose/grafana/dashboards.yaml"] {
+        assert_eq!(yaml(file)["apiVersion"], 1, "{file}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_scripts_of_the_compose_file_make_servers_that_replicate() {
+    let (source, target) = Server::pair(&[], &["--event-scheduler=OFF"]);
+    for (server, script) in [(&source, "source.sql"), (&target, "target.sql")] {
+        server.exec("SET sql_log_bin=0; DROP USER repl@'%'; DROP USER csa@'%'").await;
+        server.exec(&read(&format!("compose/{script}"))).await;
+    }
+    let daemon = Daemon::builder(&source, &target)
+        .set("source.password", "change me")
+        .set("target.password", "change me")
+        .start();
+    csa_tests::eventually("the event's rows arrive", Duration::from_secs(60), async || {
+        let tables = "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema='shop'";
+        target.value::<u64>(tables).await == 1
+            && target.value::<u64>("SELECT COUNT(*) FROM shop.sale").await >= 6
+    })
+    .await;
+    source.exec("SET sql_log_bin=0; DROP EVENT shop.sell").await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    compare(&source, &target).await;
+}
+
+#[test]
+fn the_targets_script_is_that_of_the_grants() {
+    let statements = |text: &str| -> Vec<String> {
+        text.lines().filter(|line| !line.starts_with("--")).map(str::to_owned).collect()
+    };
+    let grants = read("grants.sql");
+    let (_, target) = grants.split_once("-- On the target").expect("a part for the target");
+    let target = target.split_once('\n').expect("lines").1;
+    assert_eq!(statements(&read("compose/target.sql")), statements(target));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_kubernetes_manifests_fit_each_other_and_the_daemon() {
+    let [config_map, secret, service, set] =
+        ["configmap", "secret", "service", "statefulset"].map(|name| {
+            let listed = yaml("kubernetes/kustomization.yaml");
+            let file = format!("{name}.yaml");
+            assert!(listed["resources"].as_array().is_some_and(|r| r.contains(&file.clone().into())));
+            yaml(&format!("kubernetes/{file}"))
+        });
+    let labels = set.pointer("/spec/template/metadata/labels").expect("labels");
+    assert_eq!(set.pointer("/spec/selector/matchLabels"), Some(labels));
+    assert_eq!(service.pointer("/spec/selector"), Some(labels));
+    assert_eq!(text(&set, "/spec/serviceName"), text(&service, "/metadata/name"));
+    assert_eq!(set.pointer("/spec/replicas"), Some(&1.into()), "a second pod would be refused");
+
+    let toml = text(&config_map, "/data/csa-daemon.toml");
+    
+    let pod = set.pointer("/spec/template/spec").expect("a pod");
+    let grace = pod["terminationGracePeriodSeconds"].as_u64().expect("a number");
+    assert!(grace > stop_timeout(toml) + 5, "{grace} s is not enough to drain");
+    let container = &pod["containers"][0];
+    let port = &container["ports"][0];
+    assert!(toml.contains(&format!("admin_listen = \"0.0.0.0:{}\"", port["containerPort"])));
+    assert_eq!(text(&service, "/spec/ports/0/targetPort"), text(port, "/name"));
+
+    // Every volume that is mounted is there, and what it is made of too.
+    let volumes = pod["volumes"].as_array().expect("volumes");
+    let claim = set.pointer("/spec/volumeClaimTemplates/0/metadata/name").expect("a claim");
+    for mount in container["volumeMounts"].as_array().expect("mounts") {
+        let known = volumes.iter().any(|volume| volume["name"] == mount["name"]);
+        assert!(known || mount["name"] == *claim, "{mount}");
+    }
+    let named = |pointer: &str| volumes.iter().find_map(|volume| volume.pointer(pointer));
+    assert_eq!(named("/configMap/name"), config_map.pointer("/metadata/name"));
+    assert_eq!(named("/secret/secretName"), secret.pointer("/metadata/name"));
+
+    // The daemon takes the configuration with the secrets where they are mounted.
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let files = secret["stringData"].as_object().expect("secrets");
+    secrets(directory.path(), files.iter().map(|(name, value)| (name.as_str(), text(value, ""))));
+    let mounted = directory.path().display().to_string();
+    let file = directory.path().join("csa-daemon.toml");
+    std::fs::write(&file, toml.replace("/etc/csa-daemon/secrets", &mounted)).expect("writes");
+    check(&file, &[]);
+
+    // The probes ask for what a daemon answers, a token being needed or not.
+    let (source, target) = Server::pair(&[], &[]);
+    let token = |name: &str| directory.path().join(name).display().to_string();
+    let daemon = Daemon::builder(&source, &target)
+        .set("daemon.admin_token_file", token("admin-token"))
+        .set("daemon.admin_read_token_file", token("read-token"))
+        .start();
+    let live = |probe: &str| {
+        assert_eq!(text(container, &format!("/{probe}/httpGet/port")), text(port, "/name"));
+        let path = text(container, &format!("/{probe}/httpGet/path"));
+        assert_eq!(daemon.get(path).map(|answer| answer.0), Some(200), "{probe}");
+    };
+    let command = container.pointer("/readinessProbe/exec/command").expect("a command");
+    let words: Vec<&str> =
+        command.as_array().expect("words").iter().map(|word| text(word, "")).collect();
+    assert_eq!(words[0], "csa-daemon");
+    let is_ready = || {
+        let mut probe = Command::new(Daemon::executable());
+        let probe = probe.env("CSA_DAEMON_CONFIG", daemon.config_path()).args(&words[1..]);
+        probe.output().expect("runs").status.success()
+    };
+    let patience = Duration::from_secs(60);
+    csa_tests::eventually("ready", patience, async || is_ready()).await;
+    target.stop();
+    csa_tests::eventually("not ready", patience, async || !is_ready()).await;
+    // Not restarted for that.
+    live("livenessProbe");
+    live("startupProbe");
+}

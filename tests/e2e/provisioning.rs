@@ -1,0 +1,46 @@
+//! docs/provisioning.md and docs/operating.md as they are written: the scripts run the commands of the
+//! guides on servers of their own.
+
+use std::path::Path;
+use std::process::Command;
+
+use csa_tests::Daemon;
+
+/// Runs a script of this folder to its end.
+fn run(script: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(script);
+    let output = Command::new(&path)
+        .env("CSA_DAEMON_BIN", Daemon::executable())
+        .env("CSA_SANDBOX_OWNER", std::process::id().to_string())
+        .output()
+        .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let said = String::from_utf8_lossy(&output.stdout);
+    let problems = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{script}: {}\n{said}{problems}", output.status);
+    assert!(said.contains("source and target are equal"), "{script} compared nothing\n{said}");
+}
+
+#[test]
+fn a_target_is_cloned_while_the_source_is_written_to() {
+    run("provisioning/clone.sh");
+}
+
+#[test]
+fn a_target_is_loaded_from_a_dump_while_the_source_is_written_to() {
+    run("provisioning/dump.sh");
+}
+
+#[test]
+fn a_target_begins_empty_with_the_sources_first_transaction() {
+    run("provisioning/empty.sh");
+}
+
+#[test]
+fn replicas_of_source_and_target_take_over() {
+    run("provisioning/failover.sh");
+}
+
+#[test]
+fn the_debian_package_is_installed_run_upgraded_and_purged() {
+    run("packages/deb.sh");
+}

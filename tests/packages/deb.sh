@@ -1,0 +1,131 @@
+#!/usr/bin/env bash
+# The Debian package: built, installed into a root of its own, its daemon run between two servers as
+# docs/operating.md says, upgraded, purged. Without root privileges it is unpacked instead.
+set -euo pipefail
+. "$(dirname "$0")/../provisioning/lib.sh"
+
+STAGE=$WORK/root
+
+is_root() { ((UID == 0)); }
+
+# dpkg on a root of its own; scripts are told of it by DPKG_ROOT and run with this system's programs.
+stage_dpkg() {
+    dpkg --root="$STAGE" --force-script-chrootless --force-depends --force-confold "$@" >"$WORK/dpkg.log" 2>&1 ||
+        die "dpkg $*: $(cat "$WORK/dpkg.log")"
+}
+
+mode_of() { stat -c '%a' "$STAGE/$1"; }
+
+expect() {
+    [[ $2 == "$3" ]] || die "$1 is '$2' instead of '$3'"
+}
+
+install_package() {
+    if is_root; then
+        stage_dpkg -i "$PACKAGE"
+    else
+        dpkg-deb -x "$PACKAGE" "$STAGE"
+    fi
+}
+
+check_files() {
+    local file
+    for file in usr/bin/csa-daemon etc/csa-daemon/csa-daemon.toml \
+        usr/lib/systemd/system/csa-daemon.service usr/lib/systemd/system/csa-daemon@.service \
+        usr/lib/sysusers.d/csa-daemon.conf usr/share/doc/csa-daemon/copyright \
+        usr/share/doc/csa-daemon/examples/grants.sql usr/share/doc/csa-daemon/examples/minimal.toml \
+        usr/share/man/man8/csa-daemon.8.gz usr/share/man/man5/csa-daemon.toml.5.gz \
+        usr/share/bash-completion/completions/csa-daemon usr/share/zsh/vendor-completions/_csa-daemon \
+        usr/share/fish/vendor_completions.d/csa-daemon.fish; do
+        [[ -f $STAGE/$file ]] || die "the package has no $file"
+    done
+    expect 'the mode of the configuration' "$(mode_of etc/csa-daemon/csa-daemon.toml)" 640
+    expect 'the list of configuration files' "$(dpkg-deb -I "$PACKAGE" conffiles)" /etc/csa-daemon/csa-daemon.toml
+    [[ $(dpkg-deb -f "$PACKAGE" Depends) == *libc6* ]] || die 'the package does not depend on libc6'
+    if is_root; then
+        local group
+        group=$(sed -n 's/^csa-daemon:[^:]*:\([0-9]*\):.*/\1/p' "$STAGE/etc/group")
+        [[ -n $group ]] || die 'no group csa-daemon was made'
+        grep -q "^csa-daemon:.*:/var/lib/csa-daemon:.*nologin$" "$STAGE/etc/passwd" ||
+            die "no system user was made: $(cat "$STAGE/etc/passwd")"
+        expect 'the group of the configuration' "$(stat -c '%g' "$STAGE/etc/csa-daemon/csa-daemon.toml")" "$group"
+    fi
+    # As installed: programs and manual pages are looked for under the root.
+    systemd-analyze verify --root="$STAGE" --man=no --recursive-errors=no csa-daemon.service \
+        csa-daemon@one.service 2>"$WORK/verify.log" || die "units: $(cat "$WORK/verify.log")"
+    say 'the files are in place'
+}
+
+# Every command has a page, a completion and neither names one that there is not.
+check_pages() {
+    local command commands completion=$STAGE/usr/share/bash-completion/completions/csa-daemon
+    commands=$(csa-daemon --help | sed -n '/^Commands:/,/^$/p' | sed -n 's/^  \([a-z][a-z-]*\).*/\1/p' | grep -v '^help$')
+    ((${#commands} > 0)) || die 'no commands in --help'
+    for command in $commands; do
+        [[ -f $STAGE/usr/share/man/man8/csa-daemon-$command.8.gz ]] || die "no page for csa-daemon $command"
+        grep -qw "csa__daemon__subcmd__$command\|csa__daemon__$command" "$completion" || die "no completion of $command"
+    done
+    ! grep -rq 'generate' "$STAGE/usr/share/bash-completion" || die 'a hidden command is completed'
+    bash -n "$completion"
+    if command -v man >/dev/null; then
+        local page problems
+        for page in "$STAGE"/usr/share/man/man?/*.gz; do
+            problems=$(LC_ALL=C.UTF-8 MANWIDTH=100 man --warnings -l "$page" 2>&1 >"$WORK/page.txt")
+            [[ -z $problems ]] || die "$page: $problems"
+        done
+        man -l "$STAGE/usr/share/man/man5/csa-daemon.toml.5.gz" | grep -q 'worker_count' ||
+            die 'the page of the configuration lacks its keys'
+    fi
+    say "$(wc -w <<<"$commands") commands have pages and completions"
+}
+
+mkdir -p "$STAGE"/{etc,var/lib/dpkg/{info,updates},var/log}
+touch "$STAGE/var/lib/dpkg/status"
+"$ROOT/config/debian/build" "$DAEMON" "$WORK/packages" --fast >"$WORK/build.log" 2>&1 || die "$(cat "$WORK/build.log")"
+PACKAGE=$(echo "$WORK"/packages/*.deb)
+say "built ${PACKAGE##*/}, $(stat -c %s "$PACKAGE") bytes"
+install_package
+check_files
+ln -sf "$STAGE/usr/bin/csa-daemon" "$WORK/bin/csa-daemon"
+EXAMPLES=$STAGE/usr/share/doc/csa-daemon/examples
+check_pages
+
+# The example is whole but for the passwords.
+refusal=$(csa-daemon check --config "$STAGE/etc/csa-daemon/csa-daemon.toml" 2>&1) && die 'the example has passwords'
+[[ $refusal == *password_file* ]] || die "the example is refused for another reason: $refusal"
+
+start_server source
+start_server target
+fill_types
+fill_shop
+start_load
+guide provisioning.md 'Empty source'
+guide operating.md 'First start'
+sleep 2
+stop_load
+wait_level
+compare
+guide operating.md 'Looking at it'
+grep -q '"channel_name":"shop"' "$WORK/status.json" || die "no status: $(cat "$WORK/status.json")"
+grep -q '^csa_' "$WORK/metrics.txt" || die 'no metrics'
+guide operating.md Tuning
+# An upgrade keeps what the operator wrote, and the daemon goes on where it was.
+if is_root; then
+    echo '# the operator'\''s' >>"$STAGE/etc/csa-daemon/csa-daemon.toml"
+    stage_dpkg -i "$PACKAGE"
+    tail -n 1 "$STAGE/etc/csa-daemon/csa-daemon.toml" | grep -q operator || die 'the upgrade replaced the configuration'
+    expect 'the mode after the upgrade' "$(mode_of etc/csa-daemon/csa-daemon.toml)" 640
+fi
+guide operating.md Upgrade
+on source <<<'INSERT INTO shop.item VALUES (1000, 1, "after the upgrade")'
+wait_level
+compare
+systemctl stop csa-daemon
+if is_root; then
+    mkdir -p "$STAGE/var/lib/csa-daemon/shop"
+    stage_dpkg --purge csa-daemon
+    for left in usr/bin/csa-daemon etc/csa-daemon var/lib/csa-daemon; do
+        [[ ! -e $STAGE/$left ]] || die "a purge leaves $left"
+    done
+    say 'purged'
+fi

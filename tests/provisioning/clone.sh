@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# The clone plugin copies the source while it is written to. Runs the guide as it is written.
+set -euo pipefail
+. "$(dirname "$0")/lib.sh"
+
+start_server source
+start_server target
+fill_types
+fill_shop
+start_load
+say "source on port $PORT_SOURCE, target on port $PORT_TARGET"
+guide provisioning.md 'Clone'
+finish

@@ -1,0 +1,73 @@
+#!/usr/bin/env bash
+# Both servers are lost one after the other under load, as docs/operating.md has it: the source's replica
+# takes over from it, then the target's from the target.
+set -euo pipefail
+. "$(dirname "$0")/lib.sh"
+
+start_server source
+start_server target
+start_server replica
+start_server spare
+
+# follow ROLE ROLE: native replication, with the accounts of the first.
+follow() {
+    local port=PORT_${1^^}
+    on "$2" <<<"CHANGE REPLICATION SOURCE TO SOURCE_HOST = '127.0.0.1', SOURCE_PORT = ${!port}, SOURCE_USER = 'admin',
+        SOURCE_PASSWORD = 'admin_pw', SOURCE_AUTO_POSITION = 1, SOURCE_SSL = 1; START REPLICA"
+}
+
+# wait_for ROLE SET: until it has executed the set.
+wait_for() {
+    local done
+    done=$(on "$1" <<<"SELECT WAIT_FOR_EXECUTED_GTID_SET('$2', $PATIENCE)")
+    [[ $done == 0 ]] || die "the $1 has not executed $2 after $PATIENCE s"
+}
+
+executed() { on "$1" <<<"SELECT REPLACE(@@GLOBAL.gtid_executed, '\n', '')"; }
+
+# The accounts of every later source and target are in the binary logs of the first.
+follow source replica
+follow target spare
+on source <<<"CREATE USER 'repl'@'%' IDENTIFIED BY 'change me'; GRANT REPLICATION SLAVE ON *.* TO 'repl'@'%'"
+on target <<<"SET GLOBAL gtid_purged = '+$(executed source)'"
+localize <"$EXAMPLES/grants.sql" | sed '1,/^-- On the target/d' | on target
+fill_shop
+start_load
+guide operating.md 'First start'
+sed -i "/^\[channel.source\]/a failover = [ { host = \"127.0.0.1\", port = $PORT_REPLICA } ]" "$CSA_DAEMON_CONFIG"
+systemctl restart csa-daemon
+sleep 2
+stop_load
+# Nothing is lost: the replica has everything when the source dies.
+wait_for replica "$(executed source)"
+"$SANDBOX" kill "$NAME_SOURCE"
+say 'the source is dead'
+on replica <<<'STOP REPLICA; RESET REPLICA ALL'
+PORT_SOURCE=$PORT_REPLICA NAME_SOURCE=$NAME_REPLICA
+cp "$WORK/replica.cnf" "$WORK/source.cnf"
+start_load
+sleep 2
+before=$(csa-daemon status --json | sed 's/.*"applied_transactions_total":\([0-9]*\).*/\1/')
+sleep 2
+after=$(csa-daemon status --json | sed 's/.*"applied_transactions_total":\([0-9]*\).*/\1/')
+((after > before)) || die "nothing is applied from the new source: $(csa-daemon status)"
+
+# The target dies with transactions that its replica has not received.
+on spare <<<'STOP REPLICA IO_THREAD'
+sleep 1
+"$SANDBOX" kill "$NAME_TARGET"
+say 'the target is dead'
+on spare <<<"DO WAIT_FOR_EXECUTED_GTID_SET((SELECT received_transaction_set FROM
+    performance_schema.replication_connection_status), $PATIENCE)"
+behind=$(sales)
+sleep 1
+PORT_OLD=$PORT_TARGET PORT_TARGET=$PORT_SPARE NAME_TARGET=$NAME_SPARE
+cp "$WORK/spare.cnf" "$WORK/target.cnf"
+sed -i "s/port = $PORT_OLD/port = $PORT_TARGET/" "$CSA_DAEMON_CONFIG"
+guide operating.md 'Failover of the target'
+sleep 2
+stop_load
+(($(sales) > behind)) || die 'the load wrote nothing'
+wait_level
+compare
+systemctl stop csa-daemon

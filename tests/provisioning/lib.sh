@@ -1,0 +1,257 @@
+# Two sandbox servers, a write load on the source, the guides' own commands run as they are written,
+# and the comparison at the end. To be sourced; the caller has set -euo pipefail.
+# shellcheck shell=bash
+
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+SANDBOX=$ROOT/tests/sandbox/mysql-sandbox
+DAEMON=${CSA_DAEMON_BIN:-$ROOT/target/debug/csa-daemon}
+# How long the target may take to come level, in seconds.
+PATIENCE=${CSA_PATIENCE:-120}
+export CSA_SANDBOX_OWNER=${CSA_SANDBOX_OWNER:-$$}
+
+WORK=$(mktemp -d "${TMPDIR:-/tmp}/csa-guide.XXXXXX")
+SERVERS=()
+LOADS=()
+SECONDS=0
+
+say() { printf '%4d s  %s\n' "$SECONDS" "$*"; }
+die() { printf '%s: %s\n' "${0##*/}" "$*" >&2; exit 1; }
+
+clean_up() {
+    local outcome=$? pid
+    trap - EXIT
+    rm -f "$WORK/load"
+    for pid in "${LOADS[@]}" $(cat "$WORK/daemon.pid" 2>/dev/null); do
+        kill "$pid" 2>/dev/null || true
+        wait "$pid" 2>/dev/null || true
+    done
+    if ((outcome)) && [[ -f $WORK/daemon.log ]]; then
+        echo '--- end of the daemon'\''s log' >&2
+        tail -n 30 "$WORK/daemon.log" >&2
+    fi
+    ((${#SERVERS[@]} == 0)) || "$SANDBOX" destroy "${SERVERS[@]}"
+    rm -rf "$WORK"
+    exit "$outcome"
+}
+trap clean_up EXIT
+trap 'exit 130' INT TERM
+
+[[ -x $DAEMON ]] || die "$DAEMON is missing: cargo build -p csa-daemon, or set CSA_DAEMON_BIN"
+
+free_port() {
+    local port
+    while :; do
+        port=$((30000 + RANDOM % 2000))
+        (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null || break
+    done
+    echo "$port"
+}
+
+ADMIN=$(free_port)
+# Where the package puts grants.sql and minimal.toml.
+EXAMPLES=$ROOT/config
+
+# --- servers --------------------------------------------------------------------------------------
+
+# start_server ROLE [OPTION…]: sets PORT_ROLE; the accounts that the guides make are taken away.
+start_server() {
+    local role=$1 name=$1-${0##*/}-$$ port
+    shift
+    SERVERS+=("$name")
+    port=$("$SANDBOX" start "$name" -- --loose-binlog-row-image=FULL "$@" | sed -n 's/^PORT=//p')
+    printf -v "PORT_${role^^}" '%s' "$port"
+    printf -v "NAME_${role^^}" '%s' "$name"
+    printf '[client]\nhost=127.0.0.1\nport=%s\nuser=admin\npassword=admin_pw\n' "$port" >"$WORK/$role.cnf"
+    on "$role" <<<"SET SESSION sql_log_bin = 0; DROP USER repl@'%', csa@'%'"
+}
+
+# on ROLE [ARG…]: the client as root, errors ending the script.
+on() {
+    local name=NAME_${1^^}
+    shift
+    "$SANDBOX" mysql "${!name}" --batch --skip-column-names "$@"
+}
+
+# --- the guides -----------------------------------------------------------------------------------
+
+# Programs under the names by which the guides call them. systemctl does what the unit does.
+make_programs() {
+    local program
+    mkdir -p "$WORK/bin" "$WORK/state"
+    for program in mysql mysqldump; do
+        printf '#!/bin/sh\nexec "%s" client %s "$@"\n' "$SANDBOX" "$program" >"$WORK/bin/$program"
+    done
+    ln -s "$DAEMON" "$WORK/bin/csa-daemon"
+    cat >"$WORK/bin/systemctl" <<TEXT
+#!/usr/bin/env bash
+exec "$ROOT/tests/provisioning/systemctl" "$WORK" "\$@"
+TEXT
+    chmod +x "$WORK"/bin/*
+    export PATH=$WORK/bin:$PATH CSA_DAEMON_CONFIG=$WORK/etc/csa-daemon.toml
+}
+make_programs
+
+# Names and places of the guides become those of this run: the host first, then the port behind it.
+localize() {
+    perl -0pe '
+        BEGIN { ($work, $examples, $admin, %port) = splice @ARGV, 0, 7 }
+        s/127\.0\.0\.1:9104/127.0.0.1:$admin/g;
+        s/(source|target)\.example\.com(.{0,24}?)\b3306\b/127.0.0.1$2$port{$1}/gs;
+        s{/etc/csa-daemon}{$work/etc}g;
+        s{/var/lib/csa-daemon}{$work/state}g;
+        s{/usr/share/doc/csa-daemon/examples}{$examples}g;
+    ' "$WORK" "$EXAMPLES" "$ADMIN" source "$PORT_SOURCE" target "$PORT_TARGET"
+}
+
+# guide FILE SECTION: runs the fenced blocks of a section in order. The first word after the fence is
+# the language; on=ROLE names the server, file=NAME where a configuration goes.
+guide() {
+    local file=$ROOT/docs/$1 section=$2 count=0 block info text
+    awk -v section="## $section" -v directory="$WORK" '
+        /^## / { inside = ($0 == section) }
+        inside && /^```/ {
+            if (fenced) { fenced = 0; close(name) }
+            else { fenced = 1; name = sprintf("%s/block.%02d", directory, ++n); print substr($0, 4) >name }
+            next
+        }
+        fenced { print >name }
+    ' "$file"
+    for block in "$WORK"/block.*; do
+        [[ -f $block ]] || die "docs/$1 has no commands in a section \"$section\""
+        count=$((count + 1))
+        info=$(head -n 1 "$block")
+        text=$(tail -n +2 "$block" | localize)
+        rm "$block"
+        run_block "$info" "$text" || die "docs/$1, \"$section\", command $count ($info) failed: $text"
+    done
+    say "docs/$1, \"$section\": $count commands run"
+}
+
+run_block() {
+    local info=$1 text=$2 role
+    case $info in
+        "sql on="*)
+            role=${info#sql on=}
+            on "${role%% *}" <<<"$text" || [[ $info == *then=restart* ]] || return 1
+            if [[ $info == *then=restart* ]]; then wait_for_restart "${role%% *}"; fi
+            ;;
+        sh) (cd "$WORK" && bash -euo pipefail -c "$text") ;;
+        "toml file="*)
+            mkdir -p "$WORK/etc"
+            { printf '[daemon]\nstate_dir = "%s"\nadmin_listen = "127.0.0.1:%s"\n' \
+                "$WORK/state" "$ADMIN"; echo "$text"; } >"$(localize <<<"${info#toml file=}")"
+            ;;
+        *) die "a block that nobody runs: $info" ;;
+    esac
+}
+
+# The sandbox has no supervisor: the server ends where the guide says that it restarts.
+wait_for_restart() {
+    local name=NAME_${1^^} deadline=$((SECONDS + PATIENCE))
+    while [[ $("$SANDBOX" status "${!name}") =~ PID=[0-9] ]]; do
+        ((SECONDS < deadline)) || die "the $1 did not end by itself"
+        sleep 0.2
+    done
+    "$SANDBOX" restart "${!name}" >/dev/null
+}
+
+# --- load and comparison --------------------------------------------------------------------------
+
+# Tables of every type.
+fill_types() {
+    { echo 'DELIMITER $$'; sed 's|^/$|$$|' "$ROOT/tests/fixtures/everything.sql"; echo '$$'; } |
+        on source --default-character-set=utf8mb4
+}
+
+# The tables that the load writes to.
+fill_shop() {
+    on source <<'SQL'
+CREATE DATABASE shop;
+CREATE TABLE shop.item (id INT PRIMARY KEY, stock INT NOT NULL, name VARCHAR(40) NOT NULL, UNIQUE KEY (name));
+CREATE TABLE shop.sale (id BIGINT AUTO_INCREMENT PRIMARY KEY, item INT NOT NULL, amount INT NOT NULL,
+    at TIMESTAMP(6) DEFAULT CURRENT_TIMESTAMP(6), FOREIGN KEY (item) REFERENCES shop.item (id));
+INSERT INTO shop.item WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 200)
+    SELECT i, 1000, CONCAT('item ', i) FROM n;
+SQL
+}
+
+# Two clients, each a stream of small transactions, until the file is gone.
+start_load() {
+    local client
+    touch "$WORK/load"
+    for client in 1 2; do
+        transactions "$client" | on source &
+        LOADS+=($!)
+    done
+}
+
+transactions() {
+    local item number
+    # Far more than the script lasts; every statement waits for the one before.
+    for ((number = 0; number < 2000000; number++)); do
+        ((number % 64)) || [[ -f $WORK/load ]] || return 0
+        item=$((1 + (number * 7919 + $1) % 200))
+        echo "BEGIN; UPDATE shop.item SET stock = stock - 1 WHERE id = $item;" \
+            "INSERT INTO shop.sale (item, amount) VALUES ($item, $number);" \
+            "$( ((number % 5)) || echo "DELETE FROM shop.sale WHERE item = $item ORDER BY id LIMIT 2;") COMMIT;"
+    done
+}
+
+# Ends the load; there must have been one to the end.
+stop_load() {
+    local pid
+    for pid in "${LOADS[@]}"; do
+        kill -0 "$pid" 2>/dev/null || die "the load ended by itself"
+    done
+    rm "$WORK/load"
+    wait "${LOADS[@]}"
+    LOADS=()
+}
+
+sales() { on source <<<'SELECT MAX(id) FROM shop.sale'; }
+
+# Waits until the checkpoint of the channel covers all that the source has executed.
+wait_level() {
+    local wanted deadline=$((SECONDS + PATIENCE))
+    wanted=$(on source <<<"SELECT REPLACE(@@GLOBAL.gtid_executed, '\n', '')")
+    until [[ $(on target <<<"SELECT MAX(GTID_SUBSET('$wanted', gtid_executed)) FROM csa.checkpoint") == 1 ]]; do
+        ((SECONDS < deadline)) || die "the target is not level after $PATIENCE s: $(csa-daemon status)"
+        # It fails when the channel does.
+        csa-daemon status >/dev/null || die "$(csa-daemon status)"
+        sleep 0.2
+    done
+}
+
+# All databases but the servers' own, as text; comments and the next AUTO_INCREMENT are no content.
+contents() {
+    local databases
+    databases=$(on "$1" <<<"SELECT schema_name FROM information_schema.schemata WHERE schema_name NOT IN
+        ('mysql', 'sys', 'performance_schema', 'information_schema', 'csa') ORDER BY 1")
+    # shellcheck disable=SC2086 # one word for each database
+    mysqldump --defaults-extra-file="$WORK/$1.cnf" --skip-comments --order-by-primary --hex-blob \
+        --set-gtid-purged=OFF --routines --events --triggers --no-tablespaces --databases $databases |
+        sed 's/ AUTO_INCREMENT=[0-9]*//'
+}
+
+compare() {
+    contents source >"$WORK/source.sql"
+    contents target >"$WORK/target.sql"
+    grep -q 'INSERT INTO `sale`' "$WORK/source.sql" || die "the source holds nothing to compare"
+    diff "$WORK/source.sql" "$WORK/target.sql" >"$WORK/differences" ||
+        die "source and target differ: $(head -c 2000 "$WORK/differences")"
+    say "source and target are equal ($(wc -c <"$WORK/source.sql") bytes of dump)"
+}
+
+# The end of every way: start, keep up with the load, come level, stop.
+finish() {
+    local before after
+    before=$(sales)
+    guide operating.md 'First start'
+    sleep 2
+    stop_load
+    after=$(sales)
+    ((after > before)) || die "the load wrote nothing while the channel ran"
+    wait_level
+    compare
+    systemctl stop csa-daemon
+}
