@@ -21,8 +21,12 @@ mod distributed;
 mod fencing;
 #[path = "e2e/gtids.rs"]
 mod gtids;
+#[path = "e2e/monitoring.rs"]
+mod monitoring;
 #[path = "e2e/operation.rs"]
 mod operation;
+#[path = "e2e/page.rs"]
+mod page;
 #[path = "e2e/parallel.rs"]
 mod parallel;
 #[path = "e2e/relations.rs"]

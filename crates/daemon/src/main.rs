@@ -1,13 +1,16 @@
 //! `csa-daemon`: an external replica of MySQL.
 
+mod advice;
 mod api;
 mod channel;
 mod cli;
 mod clock;
 mod config;
 mod daemon;
+mod history;
 mod logging;
 mod metrics;
+mod page;
 mod relay_dump;
 mod reload;
 mod row_values;
