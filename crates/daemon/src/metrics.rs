@@ -83,7 +83,7 @@ impl Scrape {
 
     fn gauges(&self, channels: &[ChannelView]) -> Result<()> {
         type Read = fn(&ChannelView) -> Option<u64>;
-        let rows: [(&str, &str, Read); 14] = [
+        let rows: [(&str, &str, Read); 15] = [
             (
                 "csa_backlog_transactions",
                 "Transactions received and not committed on the target.",
@@ -116,6 +116,9 @@ impl Scrape {
             ),
             ("csa_relaystore_waiting", "1 while reception waits for space.", |v| {
                 Some(u64::from(v.relay.waiting.is_some()))
+            }),
+            ("csa_applier_worker_count", "Workers there may be.", |v| {
+                Some(u64::from(v.settings.worker_count))
             }),
             (
                 "csa_scheduler_waiting_transactions",

@@ -13,6 +13,8 @@ fn full() -> ChannelView {
     view.lag_seconds = Some(0.5);
     view.backlog_transactions = Some(7);
     view.backlog_bytes = Some(700);
+    view.seconds_to_drain = Some(1.5);
+    view.bottleneck.cause = "target".to_owned();
     view.relay.space_limit_bytes = 1 << 30;
     view.relay.free_disk_bytes = Some(1 << 40);
     view
@@ -77,6 +79,7 @@ fn what_is_not_known_is_absent_and_not_zero() {
         "csa_lag_seconds",
         "csa_backlog_transactions",
         "csa_backlog_bytes",
+        "csa_drain_seconds",
         "csa_relaystore_free_disk_bytes",
         "csa_relaystore_space_limit_bytes",
     ] {
