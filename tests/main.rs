@@ -27,8 +27,12 @@ mod fencing;
 mod filters;
 #[path = "e2e/gtids.rs"]
 mod gtids;
+#[path = "e2e/monitoring.rs"]
+mod monitoring;
 #[path = "e2e/operation.rs"]
 mod operation;
+#[path = "e2e/page.rs"]
+mod page;
 #[path = "e2e/parallel.rs"]
 mod parallel;
 #[path = "e2e/provisioning.rs"]

@@ -169,9 +169,9 @@ async fn every_answer_is_as_the_description_says() {
         api.check(method, path, status, &answer);
         status
     };
-    for path in ["/healthz", "/readyz", "/metrics", "/status", "/openapi.json"] {
+    for path in ["/", "/healthz", "/readyz", "/metrics", "/status", "/history", "/openapi.json"] {
         assert_eq!(ask("get", path, "", READ_TOKEN, ""), 200, "{path}");
-        let code = if path == "/healthz" { 200 } else { 401 };
+        let code = if ["/", "/healthz"].contains(&path) { 200 } else { 401 };
         assert_eq!(ask("get", path, "", "", ""), code, "{path}");
     }
     let wait = "/channels/{name}/wait";
@@ -186,6 +186,7 @@ async fn every_answer_is_as_the_description_says() {
         assert_eq!(ask("get", path, parameters, "", ""), 401, "{path}");
     }
     for (path, parameters) in [
+        ("/history", "?seconds=7"),
         (wait, ""),
         (wait, "?gtid_set=x"),
         (wait, "?gtid_set=&timeout_seconds=-1"),
@@ -244,6 +245,12 @@ async fn every_answer_is_as_the_description_says() {
         source.value(&format!("SELECT GTID_SUBTRACT(@@GLOBAL.gtid_executed, '{before}')")).await;
     wait_state_with(&daemon, TOKEN, "failed").await;
     assert_eq!(ask("get", "/status", "", READ_TOKEN, ""), 200);
+    eventually("the error is in the history", DRAIN, async || {
+        let header = [("authorization", &*format!("Bearer {READ_TOKEN}"))];
+        daemon.request("GET", "/history", &header, "").1.contains("advice")
+    })
+    .await;
+    assert_eq!(ask("get", "/history", "", READ_TOKEN, ""), 200);
     let skip = format!(r#"{{"gtid": "{gtid}"}}"#);
     target.exec("SET GLOBAL super_read_only=ON").await;
     assert_eq!(ask("post", &command("skip"), "", TOKEN, &skip), 502);

@@ -49,6 +49,11 @@ async fn a_full_relay_store_waits_and_a_damaged_one_is_fetched_again() {
     load.stop().await;
     let bytes = daemon.status()["channels"][0]["relay"]["bytes"].as_u64().expect("a number");
     assert!(bytes <= 4 << 20, "{bytes}");
+    // Everything up to the newest, without a gap behind what is applied.
+    let view = &daemon.status()["channels"][0];
+    let sets = ["received_transaction_set", "applied_transaction_set"]
+        .map(|set| view[set].as_str().expect("a set").to_owned());
+    assert!(sets[0] != sets[1] && sets[0].matches(':').count() == 1, "{sets:?}");
     daemon.kill9();
     // A byte in the middle of the store turns.
     let relay = daemon.state_dir().join("test/relay");

@@ -272,6 +272,12 @@ impl Daemon {
         running.child.try_wait().expect("asking how csa-daemon is")
     }
 
+    /// A path on the admin port, for other programs.
+    #[must_use]
+    pub fn url(&self, path: &str) -> String {
+        format!("http://127.0.0.1:{}{path}", guard(&self.builder).admin_port)
+    }
+
     /// Status code and body of a path on the admin port; `None` when it does not answer.
     #[must_use]
     pub fn get(&self, path: &str) -> Option<(u16, String)> {

@@ -10,6 +10,7 @@ mod openapi;
 mod server;
 #[cfg(test)]
 mod tests;
+mod tools;
 
 use std::time::{Duration, Instant};
 
@@ -20,6 +21,7 @@ pub use daemon::{Daemon, Said};
 pub use load::{Burst, Load, LoadOptions, LoadReport, Mix, prepare};
 pub use openapi::OpenApi;
 pub use server::Server;
+pub use tools::{browse, tool};
 
 /// Polls `condition` every 20 ms until it holds.
 ///

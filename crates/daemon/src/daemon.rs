@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::channel::Supervisor;
 use crate::config::{Access, Config, Written};
+use crate::history::History;
 use crate::logging::LogFilter;
 use crate::view::ChannelView;
 
@@ -17,6 +18,7 @@ use crate::view::ChannelView;
 pub(crate) struct Daemon {
     pub(crate) config_path: PathBuf,
     pub(crate) channels: Vec<Arc<Supervisor>>,
+    pub(crate) history: History,
     pub(crate) log: LogFilter,
     pub(crate) started: Instant,
     pub(crate) admin_listen: String,
@@ -41,6 +43,7 @@ impl Daemon {
         Self {
             config_path,
             channels: config.channels.into_iter().map(supervisor).collect(),
+            history: History::default(),
             log,
             started: Instant::now(),
             admin_listen: config.daemon.admin_listen,

@@ -1,5 +1,6 @@
 //! `csa-daemon`: an external replica of MySQL.
 
+mod advice;
 mod api;
 mod channel;
 mod cli;
@@ -7,8 +8,10 @@ mod clock;
 mod config;
 mod daemon;
 mod generate;
+mod history;
 mod logging;
 mod metrics;
+mod page;
 mod relay_dump;
 mod reload;
 mod row_values;

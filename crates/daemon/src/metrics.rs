@@ -83,20 +83,42 @@ impl Scrape {
 
     fn gauges(&self, channels: &[ChannelView]) -> Result<()> {
         type Read = fn(&ChannelView) -> Option<u64>;
-        let rows: [(&str, &str, Read); 10] = [
+        let rows: [(&str, &str, Read); 15] = [
             (
                 "csa_backlog_transactions",
                 "Transactions received and not committed on the target.",
                 |v| v.backlog_transactions,
             ),
-            ("csa_backlog_bytes", "Bytes of their events.", |v| v.backlog_bytes),
+            (
+                "csa_backlog_bytes",
+                "Bytes of events received and not committed on the target.",
+                |v| v.backlog_bytes,
+            ),
             ("csa_provider_connected", "1 while the source sends its stream.", |v| {
                 Some(u64::from(v.connection.service_state == "ON"))
             }),
             ("csa_relaystore_bytes", "Bytes of all relay segments.", |v| Some(v.relay.bytes)),
             ("csa_relaystore_segments", "Relay segments.", |v| Some(v.relay.segments)),
+            (
+                "csa_relaystore_space_limit_bytes",
+                "Bytes of relay segments at which reception waits; absent without a limit.",
+                |v| Some(v.relay.space_limit_bytes).filter(|&limit| limit > 0),
+            ),
+            (
+                "csa_relaystore_free_disk_bytes",
+                "Bytes left on the file system of the relay segments.",
+                |v| v.relay.free_disk_bytes,
+            ),
+            (
+                "csa_relaystore_min_free_disk_bytes",
+                "Bytes left under which reception waits.",
+                |v| Some(v.relay.min_free_disk_bytes),
+            ),
             ("csa_relaystore_waiting", "1 while reception waits for space.", |v| {
                 Some(u64::from(v.relay.waiting.is_some()))
+            }),
+            ("csa_applier_worker_count", "Workers there may be.", |v| {
+                Some(u64::from(v.settings.worker_count))
             }),
             (
                 "csa_scheduler_waiting_transactions",
@@ -110,6 +132,9 @@ impl Scrape {
             ),
             ("csa_scheduler_event_memory_bytes", "Bytes of events in flight.", |v| {
                 Some(v.event_memory.held_bytes)
+            }),
+            ("csa_scheduler_event_memory_peak_bytes", "The most they have been.", |v| {
+                Some(v.event_memory.peak_bytes)
             }),
             ("csa_scheduler_event_memory_limit_bytes", "Limit of the bytes in flight.", |v| {
                 Some(v.event_memory.limit_bytes)
@@ -130,9 +155,15 @@ impl Scrape {
 
     fn counters(&self, channels: &[ChannelView]) -> Result<()> {
         type Read = fn(&ChannelView) -> u64;
-        let rows: [(&str, &str, Read); 10] = [
+        let rows: [(&str, &str, Read); 12] = [
+            ("csa_provider_transactions_total", "Transactions received whole.", |v| {
+                v.connection.received_transactions_total
+            }),
             ("csa_provider_events_total", "Events received.", |v| {
                 v.connection.received_events_total
+            }),
+            ("csa_provider_heartbeats_total", "Heartbeats received.", |v| {
+                v.connection.count_received_heartbeats
             }),
             ("csa_provider_bytes_total", "Bytes of events received.", |v| {
                 v.connection.received_bytes_total
@@ -189,18 +220,4 @@ impl Scrape {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_unknown_lag_is_absent_and_a_known_one_is_not() {
-        let mut view = ChannelView { channel_name: "orders".to_owned(), ..ChannelView::default() };
-        let text = render(std::slice::from_ref(&view)).expect("renders");
-        assert!(!text.contains("csa_lag_seconds{"), "{text}");
-        view.lag_seconds = Some(0.5);
-        view.backlog_transactions = Some(7);
-        let text = render(&[view]).expect("renders");
-        assert!(text.contains("csa_lag_seconds{channel=\"orders\"} 0.5"), "{text}");
-        assert!(text.contains("csa_backlog_transactions{channel=\"orders\"} 7"), "{text}");
-    }
-}
+mod tests;

@@ -14,7 +14,7 @@ use crate::config::Config;
 use crate::daemon::Daemon;
 use crate::logging::LogFilter;
 use crate::service::{self, Seen};
-use crate::{Failure, api, logging};
+use crate::{Failure, api, history, logging};
 
 /// How often it is looked at what keeps the channels busy.
 const SAMPLE: Duration = Duration::from_millis(200);
@@ -100,6 +100,7 @@ async fn supervise(config: Config, path: &Path, log: LogFilter) -> Result<(), Fa
         channel.start().await;
     }
     tokio::spawn(sample(Arc::clone(&daemon), stop.clone()));
+    history::start(Arc::clone(&daemon), stop.clone())?;
     info!(pid = std::process::id(), version = env!("CARGO_PKG_VERSION"), "started");
     wait_for_signal(&daemon, &stop, &kill).await?;
     let mut failures = Vec::new();

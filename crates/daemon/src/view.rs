@@ -147,6 +147,10 @@ pub(crate) struct RelayView {
     pub(crate) segments: u64,
     pub(crate) bytes: u64,
     pub(crate) syncs_total: u64,
+    /// 0 for none.
+    pub(crate) space_limit_bytes: u64,
+    pub(crate) min_free_disk_bytes: u64,
+    pub(crate) free_disk_bytes: Option<u64>,
     /// Why reception waits.
     pub(crate) waiting: Option<String>,
 }

@@ -211,12 +211,17 @@ async fn under_the_floor_reception_waits_and_can_be_stopped() {
     let mut inlet = store.inlet();
     write(&mut inlet, [(1, vec![10])]).await;
     until(|| store.usage().waiting.is_some_and(|text| text.contains("min_free_disk"))).await;
+    assert_eq!(store.usage().free_disk, None);
+    store.measure_disk();
+    assert_eq!((store.usage().free_disk, store.usage().min_free_disk), (Some(100), 1000));
     faults.0.lock().free = Some(1 << 40);
     let mut reader = store.reader(GtidSet::new());
     assert_eq!(read(&mut reader, SOON), Some((1, bytes_of(1, &[10]))));
     faults.0.lock().free = Some(100);
     write(&mut inlet, [(2, vec![10])]).await;
     until(|| store.usage().waiting.is_some()).await;
+    // What readers can't see is not received.
+    assert_eq!((store.received_so_far().count(), store.received().count()), (1, 0));
     drop((inlet, reader, store));
     let store = open(directory.path(), SyncPolicy::Os, &FaultFs::default());
     assert_eq!(store.received().count(), 1);

@@ -35,6 +35,11 @@ pub struct RelayUsage {
     pub waiting: Option<String>,
     /// Times fdatasync was called.
     pub syncs_total: u64,
+    /// Of the options; 0 for none.
+    pub space_limit: u64,
+    pub min_free_disk: u64,
+    /// Bytes of the file system left when [`RelayStore::measure_disk`] last asked.
+    pub free_disk: Option<u64>,
 }
 
 /// What writer, readers and watchers have in common.
@@ -59,6 +64,8 @@ pub(crate) struct State {
     /// Everything below is committed on the target.
     pub(crate) released: RelayPosition,
     pub(crate) tail: Tail,
+    /// Of the whole transactions, and of those executed when the store was opened.
+    pub(crate) received: GtidSet,
     pub(crate) usage: RelayUsage,
 }
 
@@ -141,6 +148,8 @@ impl RelayStore {
         let usage = RelayUsage {
             transactions_total: recovered.transactions,
             event_bytes_total: recovered.event_bytes,
+            space_limit: options.space_limit,
+            min_free_disk: options.min_free_disk,
             ..RelayUsage::default()
         };
         let shared = Arc::new(Shared {
@@ -151,6 +160,7 @@ impl RelayStore {
                 end,
                 released: recovered.released,
                 tail: Tail::default(),
+                received: GtidSet::new(),
                 usage,
             }),
             grown: Condvar::new(),
@@ -171,6 +181,7 @@ impl RelayStore {
             writer.begin_segment()?;
         }
         shared.purge();
+        shared.state.lock().received.clone_from(&received);
         let store = Self { shared, received, writer: Mutex::new(Some(writer)) };
         Ok((store, recovered.report))
     }
@@ -179,6 +190,12 @@ impl RelayStore {
     #[must_use]
     pub const fn received(&self) -> &GtidSet {
         &self.received
+    }
+
+    /// The same, and everything that readers can see by now.
+    #[must_use]
+    pub fn received_so_far(&self) -> GtidSet {
+        self.shared.state.lock().received.clone()
     }
 
     /// The way in. Starts the writer's thread; there is one per store, ever.
@@ -222,6 +239,12 @@ impl RelayStore {
         usage.segments = state.segments.len();
         usage.bytes = state.bytes();
         usage
+    }
+
+    /// Looks how much the file system has left; blocks for as long as it takes to answer.
+    pub fn measure_disk(&self) {
+        let free = Some(self.shared.directory.free_bytes()).filter(|&free| free != u64::MAX);
+        self.shared.state.lock().usage.free_disk = free;
     }
 
     /// Cuts a closed store before a damaged transaction; what was behind it is fetched again.

@@ -7,7 +7,9 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use csa_provider::{EventType, FormatDescription, GtidSet, Placement, RawEvent, TransactionHeader};
+use csa_provider::{
+    EventType, FormatDescription, Gtid, GtidSet, Placement, RawEvent, TransactionHeader,
+};
 use tracing::{debug, info, warn};
 
 use crate::error::{Error, Result, io};
@@ -44,6 +46,8 @@ pub(crate) struct Writer {
     /// The same without a format description behind it.
     transactions_end: u64,
     received: GtidSet,
+    /// Whole, and not shown to readers yet.
+    fresh: Vec<Gtid>,
     format: Option<FormatDescription>,
     transactions: u64,
     event_bytes: u64,
@@ -91,6 +95,7 @@ impl Writer {
             whole: end.offset,
             transactions_end: 0,
             received,
+            fresh: Vec::new(),
             format,
             transactions: totals.0,
             event_bytes: totals.1,
@@ -185,6 +190,7 @@ impl Writer {
     fn complete(&mut self) {
         if let Some(open) = self.open.take() {
             self.received.add(&open.header.gtid);
+            self.fresh.push(open.header.gtid);
             self.transactions += 1;
             self.event_bytes += open.bytes;
             self.whole = self.written + self.batch.len() as u64;
@@ -337,6 +343,9 @@ impl Writer {
             segment.transactions_end = self.transactions_end;
         }
         state.end = RelayPosition { segment: self.number, offset: self.whole };
+        for gtid in self.fresh.drain(..) {
+            state.received.add(&gtid);
+        }
         state.usage.transactions_total = self.transactions;
         state.usage.event_bytes_total = self.event_bytes;
         self.used = state.bytes();

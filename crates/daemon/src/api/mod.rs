@@ -19,8 +19,8 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::Failure;
 use crate::daemon::Daemon;
+use crate::{Failure, page};
 use auth::{Needs, guard};
 use error::ApiError;
 
@@ -54,6 +54,9 @@ pub(crate) async fn start(daemon: Shared, stop: CancellationToken) -> Result<(),
 fn routes() -> Vec<(&'static str, &'static str, Needs, MethodRouter<Shared>)> {
     use Needs::{Control, Nothing, Read};
     vec![
+        // Without figures: it asks for those as everybody does.
+        ("get", "/", Nothing, get(async || page::page())),
+        ("get", "/history", Read, get(reports::history)),
         ("get", "/healthz", Nothing, get(reports::healthy)),
         ("get", "/readyz", Read, get(reports::ready)),
         ("get", "/metrics", Read, get(reports::prometheus)),

@@ -13,6 +13,7 @@ use super::error::ApiError;
 use super::{OPENAPI, Shared};
 use crate::channel::Supervisor;
 use crate::daemon::Daemon;
+use crate::history::HistoryView;
 use crate::metrics;
 use crate::view::{ChannelView, DaemonView, StatusView, WaitView};
 
@@ -61,6 +62,16 @@ pub(super) async fn status(State(daemon): State<Shared>) -> Json<StatusView> {
         },
         channels: daemon.views(),
     })
+}
+
+/// Channels over time, for the status page.
+pub(super) async fn history(
+    State(daemon): State<Shared>,
+    RawQuery(query): RawQuery,
+) -> Answer<Json<HistoryView>> {
+    let seconds = Parameters::read(query.as_deref(), &["seconds"])?;
+    let history = daemon.history.answer(seconds.get("seconds"));
+    history.map(Json).map_err(|why| ApiError::bad(why, "leave it out for the last hour"))
 }
 
 pub(super) async fn channel_status(

@@ -99,6 +99,11 @@ impl Supervisor {
         self.watch.is_taken()
     }
 
+    /// Looks at the relay store's disk, for the next view; blocks.
+    pub(crate) fn measure_disk(&self) {
+        self.watch.measure_disk();
+    }
+
     /// Looks at what keeps the channel busy; to be called a few times a second.
     pub(crate) fn sample(&self) {
         self.watch.sample();

@@ -42,6 +42,8 @@ struct Inner {
     taken: bool,
     /// What was applied by pipelines before this one.
     earlier: Applied,
+    /// What they had received.
+    received: GtidSet,
     /// Relay number and bytes up to which everything was committed when reading began.
     base: Option<(u64, u64)>,
     last_error: Option<ErrorView>,
@@ -120,6 +122,7 @@ impl Watch {
         let mut inner = self.shared.inner.lock();
         if let Some(parts) = inner.parts.take() {
             let ended = parts.status.view();
+            inner.received = parts.store.received_so_far();
             let earlier = &mut inner.earlier;
             earlier.transactions_total += ended.transactions_total;
             earlier.groups_total += ended.groups_total;
@@ -252,6 +255,14 @@ impl Watch {
         Sampled { now, applied: applied.transactions_total, received: usage.transactions_total }
     }
 
+    /// Looks at the relay store's disk; blocks.
+    pub(super) fn measure_disk(&self) {
+        let store = self.shared.inner.lock().parts.as_ref().map(|parts| Arc::clone(&parts.store));
+        if let Some(store) = store {
+            store.measure_disk();
+        }
+    }
+
     pub(super) fn view(&self) -> ChannelView {
         let tuning = self.shared.controls.tuning();
         let source = self.shared.source.view();
@@ -260,6 +271,7 @@ impl Watch {
             phase,
             detail,
             earlier,
+            received,
             base,
             last_error,
             fresh_within,
@@ -273,6 +285,7 @@ impl Watch {
                 inner.phase,
                 inner.detail.clone(),
                 inner.earlier.clone(),
+                inner.received.clone(),
                 inner.base,
                 inner.last_error.clone(),
                 inner.fresh_within,
@@ -299,7 +312,8 @@ impl Watch {
             parts.is_some().then(|| base.map(|base| backlog(&usage, &applied, base))).flatten();
         let (state, state_detail) =
             state(phase, detail, tuning.paused, &source, &applied, &usage, backlog, due_in);
-        let received = received(&parts, &source, &applied);
+        let mut received = parts.as_ref().map_or(received, |parts| parts.store.received_so_far());
+        received.union(&applied.executed);
         ChannelView {
             channel_name: self.shared.name.clone(),
             state,
@@ -307,7 +321,7 @@ impl Watch {
             lag_seconds: lag(phase, backlog, fresh, &applied),
             backlog_transactions: backlog.map(|b| b.0),
             backlog_bytes: backlog.map(|b| b.1),
-            received_transaction_set: received,
+            received_transaction_set: received.to_string(),
             applied_transaction_set: applied.executed.to_string(),
             applied_transactions_total: earlier.transactions_total + applied.transactions_total,
             applied_groups_total: earlier.groups_total + applied.groups_total,
@@ -327,6 +341,9 @@ impl Watch {
                 segments: usage.segments as u64,
                 bytes: usage.bytes,
                 syncs_total: usage.syncs_total,
+                space_limit_bytes: usage.space_limit,
+                min_free_disk_bytes: usage.min_free_disk,
+                free_disk_bytes: usage.free_disk,
                 waiting: usage.waiting,
             },
             applier: ApplierView {
@@ -435,13 +452,4 @@ fn state(
             (ChannelState::Running, text)
         }
     }
-}
-
-fn received(parts: &Option<Parts>, source: &SourceView, applied: &Applied) -> String {
-    let mut set = parts.as_ref().map(|parts| parts.store.received().clone()).unwrap_or_default();
-    set.union(&applied.executed);
-    if let Some(last) = &source.last_queued {
-        set.add(&last.gtid);
-    }
-    set.to_string()
 }

@@ -1,0 +1,100 @@
+//! The last errors of a channel, each once however often it came back.
+
+use std::collections::VecDeque;
+
+use serde::Serialize;
+
+use crate::advice::{About, advice};
+use crate::view::{ChannelState, ChannelView};
+
+const ENTRIES: usize = 10;
+
+/// Newest last.
+#[derive(Debug, Default)]
+pub(super) struct ErrorLog {
+    entries: VecDeque<ErrorEntry>,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct ErrorEntry {
+    pub(super) about: About,
+    /// The server's error number; 0 for none.
+    pub(super) number: u16,
+    pub(super) message: String,
+    pub(super) transaction: Option<String>,
+    pub(super) advice: &'static str,
+    /// Seconds since the epoch.
+    pub(super) first: u64,
+    pub(super) last: u64,
+    /// It is so now.
+    pub(super) current: bool,
+}
+
+impl ErrorLog {
+    pub(super) fn entries(&self) -> impl Iterator<Item = &ErrorEntry> {
+        self.entries.iter()
+    }
+
+    pub(super) fn take(&mut self, second: u64, view: &ChannelView) {
+        for entry in &mut self.entries {
+            entry.current = false;
+        }
+        // Before the channel runs, the state is all there is.
+        let waits = |state| {
+            let so = view.state == state && view.applier.service_state != "ON";
+            so.then_some(view.state_detail.as_str())
+        };
+        let source = view
+            .connection
+            .last_error_message
+            .as_deref()
+            .filter(|_| view.connection.service_state == "CONNECTING")
+            .or_else(|| waits(ChannelState::WaitingForSource));
+        let target = view
+            .applier
+            .target_error_message
+            .as_deref()
+            .or_else(|| waits(ChannelState::WaitingForTarget));
+        if let Some(message) = source {
+            self.note(second, About::Source, 0, message, None);
+        }
+        if let Some(message) = target {
+            self.note(second, About::Target, 0, message, None);
+        }
+        if let Some(error) = &view.last_error
+            && view.state == ChannelState::Failed
+        {
+            let transaction = error.transaction.as_deref();
+            self.note(second, About::Channel, error.number, &error.message, transaction);
+        }
+    }
+
+    fn note(
+        &mut self,
+        second: u64,
+        about: About,
+        number: u16,
+        message: &str,
+        transaction: Option<&str>,
+    ) {
+        let same = |entry: &ErrorEntry| entry.about == about && entry.message == message;
+        let first = match self.entries.iter().position(same).and_then(|at| self.entries.remove(at))
+        {
+            Some(known) => known.first,
+            None => second,
+        };
+        if self.entries.len() == ENTRIES {
+            self.entries.pop_front();
+        }
+        self.entries.push_back(ErrorEntry {
+            about,
+            number,
+            message: message.to_owned(),
+            transaction: transaction.map(str::to_owned),
+            advice: advice(about, number, message),
+            first,
+            last: second,
+            current: true,
+        });
+    }
+}

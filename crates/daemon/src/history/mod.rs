@@ -1,0 +1,93 @@
+//! The last hour of every channel, taken once a second, for the status page. Kept in memory only.
+
+mod errors;
+mod series;
+#[cfg(test)]
+mod tests;
+mod track;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use tokio_util::sync::CancellationToken;
+
+use crate::Failure;
+use crate::clock::now_micros;
+use crate::daemon::Daemon;
+use crate::view::ChannelView;
+pub(crate) use series::HistoryView;
+use series::Window;
+use track::Track;
+
+/// Seconds that can be asked for.
+const SECONDS_MIN: u64 = 60;
+const SECONDS_MAX: u64 = 3600;
+/// Points of a line: as many as a screen can show apart.
+const POINTS: u64 = 300;
+
+/// Filled by a thread that takes the samples, read by the admin port.
+#[derive(Debug, Default)]
+pub(crate) struct History {
+    tracks: Mutex<Vec<Track>>,
+}
+
+/// Takes a sample every second until stopped, on a thread of its own: looking at a disk blocks.
+///
+/// # Errors
+/// There is no thread to be had.
+pub(crate) fn start(daemon: Arc<Daemon>, stop: CancellationToken) -> Result<(), Failure> {
+    let run = move || {
+        // Counted from the start: a clock that is set has no part in it.
+        let (start, started) = (now_micros() / 1_000_000, Instant::now());
+        while !stop.is_cancelled() {
+            daemon.channels.iter().for_each(|channel| channel.measure_disk());
+            daemon.history.take(start + started.elapsed().as_secs(), &daemon.views());
+            let next = Duration::from_secs(started.elapsed().as_secs() + 1);
+            std::thread::sleep(next.saturating_sub(started.elapsed()));
+        }
+    };
+    std::thread::Builder::new()
+        .name("csa-history".to_owned())
+        .spawn(run)
+        .map(drop)
+        .map_err(|error| Failure::Runtime(format!("starting the history thread: {error}")))
+}
+
+impl History {
+    /// `second`: since the epoch.
+    fn take(&self, second: u64, views: &[ChannelView]) {
+        let mut tracks = self.tracks.lock();
+        for view in views {
+            match tracks.iter_mut().find(|track| track.channel_name() == view.channel_name) {
+                Some(track) => track.take(second, view),
+                None => {
+                    let mut track = Track::new(&view.channel_name);
+                    track.take(second, view);
+                    tracks.push(track);
+                }
+            }
+        }
+    }
+
+    /// Answers `/history`; without a number of seconds, the last hour.
+    ///
+    /// # Errors
+    /// It is no number, or too many.
+    pub(crate) fn answer(&self, seconds: Option<&str>) -> Result<HistoryView, String> {
+        let seconds = match seconds {
+            None => SECONDS_MAX,
+            Some(text) => text
+                .parse()
+                .ok()
+                .filter(|seconds| (SECONDS_MIN..=SECONDS_MAX).contains(seconds))
+                .ok_or_else(|| {
+                    format!("seconds: {text:?} is not in {SECONDS_MIN}..{SECONDS_MAX}")
+                })?,
+        };
+        let tracks = self.tracks.lock();
+        let newest = tracks.iter().filter_map(Track::newest).max().unwrap_or_default();
+        let window = Window::ending(newest, seconds, seconds.div_ceil(POINTS));
+        Ok(HistoryView::new(newest, window, tracks.iter()))
+    }
+}

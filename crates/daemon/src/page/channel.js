@@ -1,0 +1,152 @@
+
+// One channel: what it does in words, its figures, its lines, its errors.
+
+const KIND = { running: "ok", starting: "warn", failed: "bad" };
+
+function stateKind(state) {
+  return KIND[state] || "warn";
+}
+
+class ChannelSection {
+  constructor(name) {
+    this.heading = element("h2", {}, name);
+    this.state = element("span", { class: "state" });
+    this.detail = element("span", { class: "detail" });
+    this.bottleneck = element("p", { class: "route" });
+    this.route = element("p", { class: "route muted" });
+    this.figures = element("dl", { class: "figures" });
+    this.values = {};
+    for (const [key, title] of [["lag", "Lag"], ["backlog", "Backlog"], ["applied", "Applied"], ["received", "Received"], ["drain", "Drained in"]]) {
+      const value = element("dd", { class: "value" });
+      const beside = element("dd", { class: "beside" });
+      this.values[key] = { value, beside };
+      this.figures.append(element("div", {}, element("dt", {}, title), value, beside));
+    }
+    const backlog = [{ name: "backlog", column: "backlog_transactions" }];
+    const rates = [
+      { name: "applied", column: "applied_transactions_per_second" },
+      { name: "received", column: "received_transactions_per_second" },
+    ];
+    this.charts = [
+      new Chart("Lag", [{ name: "lag", column: "lag_seconds" }], duration, 1, { isTime: true }),
+      new Chart("Backlog, transactions", backlog, count, 10),
+      new Chart("Transactions per second", rates, rate, 10),
+    ];
+    for (const chart of this.charts) {
+      chart.onCursor = (index) => this.charts.forEach((one) => one.show(index));
+    }
+    this.timeline = new Timeline();
+    this.errors = element("ul", { class: "errors" });
+    this.earlier = element("ul", { class: "errors" });
+    this.earlierPart = element("details", {}, element("summary", {}, "Earlier errors"), this.earlier);
+    this.facts = element("dl", { class: "facts" });
+    const charts = element("div", { class: "stack" }, ...this.charts.map((chart) => chart.figure));
+    this.section = element("section", { class: "channel" },
+      element("header", { class: "head" }, this.heading, this.state, this.detail, this.bottleneck, this.route),
+      this.errors, this.figures,
+      element("div", { class: "body" }, charts, element("div", { class: "stack" }, this.timeline.figure, this.facts)),
+      this.earlierPart);
+    this.heading.id = `channel-${name}`;
+    this.section.setAttribute("aria-labelledby", this.heading.id);
+  }
+
+  show(view, history, past) {
+    this.state.className = `state ${stateKind(view.state)}`;
+    say(this.state, words(view.state));
+    const isBelow = past.errors.some((error) => error.current && error.message === view.state_detail);
+    say(this.detail, isBelow ? "" : view.state_detail);
+    const version = view.connection.source_version ? `, ${view.connection.source_version}` : "";
+    say(this.route, view.connection.source ? `from ${view.connection.source}${version}` : "");
+    const { cause, detail, share } = view.bottleneck;
+    const isHeldUp = view.state === "running" && !["", "none", "source"].includes(cause);
+    this.bottleneck.hidden = !isHeldUp;
+    say(this.bottleneck, `Held up by: ${detail} (${Math.round(100 * share)} % of the last seconds)`);
+    this.showFigures(view, past);
+    this.showErrors(past.errors);
+    this.showFacts(view);
+    this.charts.forEach((chart) => chart.draw(history, past));
+    this.timeline.draw(history, past, view.applier);
+  }
+
+  figure(key, value, beside) {
+    say(this.values[key].value, value);
+    say(this.values[key].beside, beside);
+  }
+
+  showFigures(view, past) {
+    const { applied_transactions_per_second: applied, received_transactions_per_second: received } = view;
+    const lag = view.lag_seconds;
+    this.figure("lag", duration(lag), lag === null ? "not known now" : "behind the source's commits");
+    this.figure("backlog", count(view.backlog_transactions),
+      view.backlog_bytes === null ? "not known now" : `transactions, ${bytes(view.backlog_bytes)}`);
+    const groups = view.applied_groups_total;
+    const size = groups > 0 ? `, ${(view.applied_transactions_total / groups).toFixed(1)} per group` : "";
+    this.figure("applied", rate(applied), `${count(view.applied_transactions_total)} since the start${size}`);
+    const arriving = past.received_bytes_per_second.findLast((value) => value !== null);
+    this.figure("received", rate(received), arriving === undefined ? "" : `${bytes(arriving)}/s`);
+    const [value, beside, isBad] = drain(view);
+    this.figure("drain", value, beside);
+    this.values.drain.value.className = isBad ? "value warn" : "value";
+  }
+
+  showErrors(errors) {
+    const text = JSON.stringify(errors);
+    if (text === this.errorsShown) return;
+    this.errorsShown = text;
+    const newest = errors.toReversed();
+    const current = newest.filter((error) => error.current);
+    const earlier = newest.filter((error) => !error.current);
+    this.errors.hidden = current.length === 0;
+    this.errors.replaceChildren(...current.map(errorItem));
+    this.earlierPart.hidden = earlier.length === 0;
+    this.earlier.replaceChildren(...earlier.map(errorItem));
+  }
+
+  showFacts(view) {
+    const { relay, event_memory: memory, connection, applier, settings } = view;
+    const held = applier.dependencies.slice(0, 3).map(({ table, rows }) => `${table} ${count(rows)}`);
+    const throttle = settings.throttle > 0 ? `, throttled to ${count(settings.throttle)} transactions/s` : "";
+    const limit = relay.space_limit_bytes > 0 ? ` of ${bytes(relay.space_limit_bytes)}` : "";
+    const free = relay.free_disk_bytes === null ? "" : `, ${bytes(relay.free_disk_bytes)} of disk left`;
+    const rows = [
+      ["Last applied", applier.last_applied_transaction || NONE, true],
+      ["Applied GTIDs", view.applied_transaction_set || NONE, true],
+      ["Received GTIDs", view.received_transaction_set || NONE, true],
+      ["Workers", `at most ${count(settings.worker_count)}${throttle}`],
+      ["Relay store", `${bytes(relay.bytes)}${limit} in ${plural(relay.segments, "segment")}${free}`],
+      ["Events in memory", `${bytes(memory.held_bytes)} of ${bytes(memory.limit_bytes)}, at most ${bytes(memory.peak_bytes)}`],
+      ["Heartbeats", `${count(connection.count_received_heartbeats)}, connected ${plural(connection.connects_total, "time")}`],
+      ["Retries", `${count(applier.count_transactions_retries)}, lock inversions ${count(applier.lock_inversions_total)}`],
+      ["Rows held back", held.length > 0 ? held.join(", ") : "none"],
+    ];
+    this.facts.replaceChildren(...rows.flatMap(([name, value, isNumber]) =>
+      [element("dt", {}, name), element("dd", isNumber ? { class: "number" } : {}, value)]));
+  }
+}
+
+function errorItem(error) {
+  const about = { source: "Source", target: "Target", channel: "Channel stopped" }[error.about];
+  const number = error.number > 0 ? `, error ${error.number}` : "";
+  let when = clock(error.first);
+  if (error.current) when = `since ${when}`;
+  else if (error.last > error.first) when = `${when} to ${clock(error.last)}`;
+  const item = element("li", error.current ? { class: "current" } : {},
+    element("p", { class: "when" }, `${about}${number}, ${when}`),
+    element("p", { class: "message" }, error.message),
+    element("p", {}, error.advice));
+  if (error.transaction && !error.message.includes(error.transaction)) {
+    item.append(element("p", { class: "number" }, error.transaction));
+  }
+  return item;
+}
+
+// The time to drain, what is to be said of it, and whether it is bad news.
+function drain(view) {
+  const { backlog_transactions: backlog, seconds_to_drain: seconds, applied_transactions_per_second: applied } = view;
+  if (backlog === null) return [NONE, "not known now", false];
+  if (backlog === 0) return ["0 s", "nothing to drain", false];
+  if (backlog <= 2 * applied) return ["under 2 s", "keeps up", false];
+  if (view.state === "paused") return [NONE, "paused", false];
+  if (seconds === null) return [NONE, "the backlog does not shrink", true];
+  return [duration(seconds), "at the present rates", false];
+}

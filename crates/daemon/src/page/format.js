@@ -1,0 +1,71 @@
+"use strict";
+
+// Numbers and times as operators read them; elements made of text, never of markup.
+
+const NONE = "–";
+
+function duration(seconds) {
+  if (seconds === null || seconds === undefined) return NONE;
+  if (seconds === 0) return "0 s";
+  if (seconds < 0.001) return "under 1 ms";
+  if (seconds < 1) return `${Math.round(seconds * 1000)} ms`;
+  if (seconds < 59.95) return `${seconds.toFixed(1).replace(/\.0$/, "")} s`;
+  const whole = Math.round(seconds);
+  const two = (one, unit, rest, lesser) => (rest === 0 ? `${one} ${unit}` : `${one} ${unit} ${rest} ${lesser}`);
+  if (whole < 3600) return two(Math.floor(whole / 60), "min", whole % 60, "s");
+  if (whole < 86400) return two(Math.floor(whole / 3600), "h", Math.floor((whole % 3600) / 60), "min");
+  return two(Math.floor(whole / 86400), "d", Math.floor((whole % 86400) / 3600), "h");
+}
+
+function count(number) {
+  return number === null || number === undefined ? NONE : Math.round(number).toLocaleString("en");
+}
+
+function plural(number, word) {
+  return `${count(number)} ${word}${number === 1 ? "" : "s"}`;
+}
+
+function bytes(number) {
+  if (number === null || number === undefined) return NONE;
+  const units = ["bytes", "KiB", "MiB", "GiB", "TiB"];
+  let value = number;
+  let unit = 0;
+  while (value >= 1024 && unit < units.length - 1) {
+    value /= 1024;
+    unit += 1;
+  }
+  return `${unit === 0 || value >= 100 ? Math.round(value) : value.toFixed(1)} ${units[unit]}`;
+}
+
+function rate(number) {
+  if (number === null || number === undefined) return NONE;
+  return `${number > 0 && number < 10 ? number.toFixed(1).replace(/\.0$/, "") : count(number)}/s`;
+}
+
+// Times are the reader's own; the footer names the zone.
+function clock(second) {
+  const time = new Date(second * 1000);
+  return [time.getHours(), time.getMinutes(), time.getSeconds()].map((n) => String(n).padStart(2, "0")).join(":");
+}
+
+function words(name) {
+  return name.replaceAll("_", " ");
+}
+
+function element(tag, attributes, ...children) {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes || {})) made.setAttribute(name, value);
+  made.append(...children);
+  return made;
+}
+
+function drawn(tag, attributes) {
+  const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes || {})) made.setAttribute(name, value);
+  return made;
+}
+
+// Left alone when it says the same: a screen reader does not read it again, a selection stays.
+function say(where, text) {
+  if (where.textContent !== text) where.textContent = text;
+}

@@ -1,0 +1,108 @@
+
+// Asks the daemon every two seconds and shows what it says.
+
+const EVERY_MS = 2000;
+const PATIENCE_MS = 8000;
+
+const sections = new Map();
+let answered = null;
+let last = null;
+
+// A token stays in this tab and goes with it.
+const TOKEN = "csa-daemon token";
+
+async function ask(path) {
+  const token = sessionStorage.getItem(TOKEN);
+  const headers = token ? { authorization: `Bearer ${token}` } : {};
+  const answer = await fetch(path, { cache: "no-store", headers, signal: AbortSignal.timeout(PATIENCE_MS) });
+  document.getElementById("login").hidden = answer.status !== 401;
+  if (!answer.ok) throw new Error(`${path}: ${answer.status} ${(await answer.text()).trim()}`);
+  return answer.json();
+}
+
+function verdict(channels) {
+  const not = channels.filter((view) => view.state !== "running");
+  const where = document.getElementById("verdict");
+  where.className = not.length === 0 ? "ok" : not.some((view) => view.state === "failed") ? "bad" : "warn";
+  const names = not.map((view) => `${view.channel_name} ${view.state === "failed" ? "has" : "is"} ${words(view.state)}`).join(", ");
+  const all = channels.length === 1 ? "The channel is running" : `All ${channels.length} channels are running`;
+  const text = not.length === 0 ? all : names;
+  say(where, text);
+  const title = `${not.length === 0 ? "" : "! "}${text} · csa-daemon`;
+  if (document.title !== title) document.title = title;
+}
+
+function render() {
+  if (!last?.[1]) return;
+  const [status, history] = last;
+  const { version, uptime_seconds: uptime } = status.daemon;
+  say(document.getElementById("daemon"), `${version}, up ${duration(uptime)}`);
+  verdict(status.channels);
+  const main = document.getElementById("channels");
+  for (const view of status.channels) {
+    const past = history.channels.find((one) => one.channel_name === view.channel_name);
+    if (!past) continue;
+    let section = sections.get(view.channel_name);
+    if (!section) {
+      section = new ChannelSection(view.channel_name);
+      sections.set(view.channel_name, section);
+      main.append(section.section);
+    }
+    section.show(view, history, past);
+  }
+}
+
+function freshness(problem) {
+  const stale = document.getElementById("stale");
+  document.body.classList.toggle("is-stale", Boolean(problem));
+  stale.hidden = !problem;
+  if (problem) {
+    const since = answered ? `What is shown is from ${clock(answered)}.` : "Nothing is known yet.";
+    const isOurs = !document.getElementById("login").hidden;
+    say(stale, isOurs ? `The daemon asks for a token. ${since}` : `The daemon does not answer: ${problem}. ${since}`);
+    if (answered) document.title = "? no answer · csa-daemon";
+  }
+}
+
+// Until somebody chooses: the shortest that shows everything there is.
+function chosenRange() {
+  if (!document.querySelector("input[name=range]:checked")) {
+    const inputs = [...document.querySelectorAll("input[name=range]")];
+    const fits = inputs.find((input) => Number(input.value) >= last[0].daemon.uptime_seconds);
+    (fits || inputs.at(-1)).checked = true;
+  }
+  return document.querySelector("input[name=range]:checked").value;
+}
+
+async function refresh() {
+  try {
+    if (!last) last = [await ask("/status"), null];
+    last = await Promise.all([ask("/status"), ask(`/history?seconds=${chosenRange()}`)]);
+    answered = Date.now() / 1000;
+    render();
+    freshness(null);
+    const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+    say(document.getElementById("clock"), `As of ${clock(answered)}, times in ${zone}`);
+  } catch (problem) {
+    freshness(problem.message);
+  }
+}
+
+async function run() {
+  for (;;) {
+    // A page nobody sees asks nothing.
+    if (!document.hidden) await refresh();
+    await new Promise((done) => setTimeout(done, EVERY_MS));
+  }
+}
+
+document.querySelectorAll("input[name=range]").forEach((input) => input.addEventListener("change", refresh));
+document.getElementById("login").addEventListener("submit", (event) => {
+  event.preventDefault();
+  sessionStorage.setItem(TOKEN, document.getElementById("token").value);
+  refresh();
+});
+document.addEventListener("visibilitychange", () => document.hidden || refresh());
+window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", render);
+new ResizeObserver(render).observe(document.getElementById("channels"));
+run();

@@ -1,0 +1,226 @@
+//! Metrics, alerts and dashboard: valid, and about the same things.
+
+use std::collections::BTreeSet;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use csa_tests::{Daemon, Server, eventually, tool};
+use serde_json::Value;
+
+use crate::DRAIN;
+
+/// Words of PromQL that stand in the queries and name no metric.
+const PROMQL: [&str; 6] = ["and", "or", "unless", "on", "by", "sum"];
+
+fn repository(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)
+}
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(repository(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// The names in docs/metrics.md, which a unit test of the daemon keeps equal to what it serves.
+fn documented() -> BTreeSet<String> {
+    let rows = read("docs/metrics.md");
+    let names = rows.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next());
+    names.map(str::to_owned).collect()
+}
+
+#[track_caller]
+fn succeeds(command: &mut Command) {
+    let output = command.output().expect("running promtool");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_scrape_is_valid_and_lag_is_absent_while_the_source_is_away() {
+    let (source, target) = Server::pair(&[], &[]);
+    source.exec("CREATE DATABASE d").await;
+    let daemon = Daemon::builder(&source, &target).start();
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    let has = |line: &str| daemon.metrics().lines().any(|one| one == line);
+    let is_idle = async || has("csa_lag_seconds{channel=\"test\"} 0");
+    eventually("idle lag is 0", Duration::from_secs(10), is_idle).await;
+    eventually("the disk has been looked at", Duration::from_secs(10), async || {
+        daemon.metrics().contains("csa_relaystore_free_disk_bytes{")
+    })
+    .await;
+
+    let scrape = daemon.metrics();
+    let mut check = tool("promtool")
+        .args(["check", "metrics"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("starting promtool");
+    check.stdin.take().expect("stdin").write_all(scrape.as_bytes()).expect("writes");
+    let checked = check.wait_with_output().expect("promtool ends");
+    let complaints = String::from_utf8_lossy(&checked.stderr).into_owned();
+    assert!(checked.status.success() && complaints.is_empty(), "{complaints}\n{scrape}");
+    let named = scrape.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next());
+    assert_eq!(named.map(str::to_owned).collect::<BTreeSet<_>>(), documented());
+
+    source.stop();
+    eventually("lag is absent", Duration::from_secs(20), async || {
+        let metrics = daemon.metrics();
+        !metrics.contains("csa_lag_seconds{") && metrics.contains("csa_build_info{")
+    })
+    .await;
+    assert!(has("csa_provider_connected{channel=\"test\"} 0"), "{}", daemon.metrics());
+    eventually("the state says why", Duration::from_secs(10), async || {
+        has("csa_channel_state{channel=\"test\",state=\"waiting_for_source\"} 1")
+            && has("csa_channel_state{channel=\"test\",state=\"running\"} 0")
+    })
+    .await;
+    source.restart();
+    eventually("lag is 0 again", Duration::from_secs(30), is_idle).await;
+    assert!(has("csa_provider_connected{channel=\"test\"} 1"), "{}", daemon.metrics());
+}
+
+#[test]
+fn every_alert_fires_when_it_should_and_not_before() {
+    let alerts = repository("config/prometheus/alerts.yml");
+    succeeds(tool("promtool").args(["check", "rules", "--lint=all"]).arg(&alerts));
+    let tests = "config/prometheus/alerts.test.yml";
+    succeeds(tool("promtool").args(["test", "rules"]).arg(repository(tests)));
+    // Each is tested both ways: once silent, once firing.
+    let tests = read(tests);
+    for alert in names_of_alerts() {
+        let tested = format!("alertname: {alert}");
+        let all = tests.lines().filter(|line| line.split(',').any(|part| part.ends_with(&tested)));
+        let silent = |line: &&str| line.contains("exp_alerts: []");
+        let (silent, firing): (Vec<&str>, Vec<&str>) = all.partition(silent);
+        let near_miss = alert == "CsaDaemonRestarting" || !silent.is_empty();
+        assert!(near_miss && !firing.is_empty(), "{alert} is not tested");
+    }
+}
+
+fn names_of_alerts() -> Vec<String> {
+    let alerts = read("config/prometheus/alerts.yml");
+    let names = alerts.lines().filter_map(|line| line.trim().strip_prefix("- alert: "));
+    names.map(str::to_owned).collect()
+}
+
+#[test]
+fn every_alert_has_a_place_in_the_runbook() {
+    let (alerts, runbook) = (read("config/prometheus/alerts.yml"), read("docs/runbook.md"));
+    let names = names_of_alerts();
+    assert!(names.len() >= 10, "{names:?}");
+    let headings: BTreeSet<&str> =
+        runbook.lines().filter_map(|line| line.strip_prefix("## ")).collect();
+    for (name, rule) in names.iter().zip(alerts.split("- alert: ").skip(1)) {
+        let link = format!("runbook_url: docs/runbook.md#{}", name.to_lowercase());
+        assert!(headings.contains(name.as_str()), "docs/runbook.md has no heading {name}");
+        for part in ["summary: ", "description: ", "severity: ", &link] {
+            assert!(rule.contains(part), "{name} has no {part}");
+        }
+        let section = runbook.split(&format!("\n## {name}\n")).nth(1).unwrap_or_default();
+        let section = section.split("\n## ").next().unwrap_or_default();
+        for part in ["**Means**", "**Look at**", "**Do**"] {
+            assert!(section.contains(part), "the runbook's {name} has no {part}");
+        }
+    }
+    // Links within the runbook lead somewhere.
+    for link in runbook.split("](#").skip(1).filter_map(|rest| rest.split(')').next()) {
+        let leads = headings.iter().any(|heading| heading.to_lowercase() == link);
+        assert!(leads, "docs/runbook.md: #{link} leads nowhere");
+    }
+}
+
+#[test]
+fn alerts_and_dashboard_ask_for_metrics_that_exist() {
+    let known = documented();
+    let alerts = read("config/prometheus/alerts.yml").replace(">-\n", "");
+    let mut queries: Vec<String> = alerts
+        .split("expr: ")
+        .skip(1)
+        .filter_map(|rest| {
+            Some(
+                rest.split_once("\n        for:")
+                    .map_or_else(|| rest.split_once("\n        labels:"), Some)?
+                    .0
+                    .to_owned(),
+            )
+        })
+        .collect();
+    assert_eq!(queries.len(), names_of_alerts().len());
+    let dashboard: Value =
+        serde_json::from_str(&read("config/grafana/csa-daemon.json")).expect("a dashboard");
+    let panels = dashboard["panels"].as_array().expect("panels");
+    let mut ids = BTreeSet::new();
+    let mut rules = "groups:\n  - name: dashboard\n    rules:\n".to_owned();
+    for panel in panels {
+        assert!(ids.insert(panel["id"].as_u64()), "{}: an id twice", panel["title"]);
+        assert!(panel["description"].as_str().is_some_and(|text| !text.is_empty()), "{panel}");
+        for target in panel["targets"].as_array().expect("targets") {
+            let query = target["expr"].as_str().expect("a query").to_owned();
+            let filled = query.replace("$__rate_interval", "5m");
+            rules += &format!("      - record: a:b\n        expr: {}\n", Value::from(filled));
+            queries.push(query);
+        }
+    }
+    for variable in dashboard["templating"]["list"].as_array().expect("variables") {
+        if let Some(query) = variable["definition"].as_str() {
+            let inner = query.trim_start_matches("label_values(").rsplit_once(", ");
+            queries.push(inner.expect("metric and label").0.to_owned());
+        }
+    }
+    for query in &queries {
+        let asked = metrics_in(query);
+        assert!(!asked.is_empty(), "{query}");
+        for name in asked {
+            assert!(known.contains(&name) || name == "up", "{name} does not exist: {query}");
+        }
+    }
+    // The dashboard's queries are PromQL.
+    let file = tempfile::Builder::new().suffix(".yml").tempfile().expect("a file");
+    std::fs::write(file.path(), rules).expect("writable");
+    succeeds(tool("promtool").args(["check", "rules", "--lint=none"]).arg(file.path()));
+}
+
+/// The names in a query that are not labels, functions or words of the language.
+fn metrics_in(query: &str) -> Vec<String> {
+    let mut rest = String::new();
+    let mut depth = 0;
+    for letter in query.chars() {
+        match letter {
+            '{' | '[' => depth += 1,
+            '}' | ']' => depth -= 1,
+            _ if depth == 0 => rest.push(letter),
+            _ => {}
+        }
+    }
+    for labelled in ["on (", "by ("] {
+        while let Some(at) = rest.find(labelled) {
+            let end = rest[at..].find(')').expect("labels end") + at;
+            rest.replace_range(at..=end, " ");
+        }
+    }
+    let is_part = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+    let mut names = Vec::new();
+    let mut left = rest.as_str();
+    while let Some(at) = left.find(is_part) {
+        left = &left[at..];
+        let end = left.find(|letter| !is_part(letter)).unwrap_or(left.len());
+        let (name, behind) = left.split_at(end);
+        let is_function = behind.starts_with('(');
+        let is_number = name.starts_with(|letter: char| letter.is_ascii_digit());
+        if !is_function && !is_number && !PROMQL.contains(&name) {
+            names.push(name.to_owned());
+        }
+        left = behind;
+    }
+    names
+}
+
+#[test]
+fn names_are_found_in_queries() {
+    let query =
+        "sum by (state) (rate(csa_a_total{channel=\"x\"}[5m])) / 1e9 and on (job) cas_b > 0.5";
+    assert_eq!(metrics_in(query), ["csa_a_total", "cas_b"]);
+}

@@ -1,0 +1,97 @@
+//! The status page: what it is made of, and what a browser makes of it.
+
+use std::time::Duration;
+
+use csa_tests::{Load, LoadOptions, Server, browse, eventually, prepare};
+use serde_json::Value;
+
+use crate::{DRAIN, wait_state};
+
+/// Long enough for the page to have asked twice.
+const SHOWN: u32 = 5000;
+
+/// A table whose name is a trap for pages that take text for markup.
+const TRAP: &str = "<img src=x onerror=document.title='trapped'>";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_page_shows_load_lag_workers_and_errors() {
+    let (source, target) = Server::pair(&[], &[]);
+    let options = LoadOptions::default();
+    prepare(&source, &options).await;
+    source.exec(&format!("CREATE TABLE sbtest.`{TRAP}` (id INT PRIMARY KEY)")).await;
+    let daemon = csa_tests::Daemon::builder(&source, &target).start();
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    Load::run(&source, &options, Duration::from_secs(4)).await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    wait_state(&daemon, 0, "running").await;
+    let history = || {
+        let (code, body) = daemon.get("/history?seconds=300").expect("answers");
+        assert_eq!(code, 200, "{body}");
+        serde_json::from_str::<Value>(&body).expect("JSON")
+    };
+    eventually("the last sample has no lag", Duration::from_secs(10), async || {
+        history()["channels"][0]["lag_seconds"][299] == 0.0
+    })
+    .await;
+    check_history(&history());
+    let (code, why) = daemon.get("/history?seconds=7").expect("answers");
+    assert_eq!((code, why.contains("60..3600")), (400, true), "{why}");
+
+    let (code, page) = daemon.get("/").expect("answers");
+    assert_eq!(code, 200);
+    assert!(page.starts_with("<!doctype html>") && page.contains("--preparing"), "{page}");
+
+    let (document, console) = browse(&daemon.url("/"), SHOWN);
+    assert_eq!(console, "");
+    assert!(document.contains("<title>The channel is running · csa-daemon</title>"), "{document}");
+    assert!(document.contains("has applied everything received"), "{document}");
+    assert_eq!(
+        document.matches("class=\"line\"").count(),
+        3,
+        "three charts with a line\n{document}"
+    );
+    assert!(document.contains("<dd class=\"value\">0 s</dd>"), "lag\n{document}");
+    assert!(document.contains("applying "), "what the workers did\n{document}");
+    assert!(!document.contains("does not answer"), "{document}");
+
+    // The target has a row that the source then inserts: the channel stops, and the page says why.
+    target.exec(&format!("INSERT INTO sbtest.`{TRAP}` VALUES (1)")).await;
+    source.exec(&format!("INSERT INTO sbtest.`{TRAP}` VALUES (1)")).await;
+    wait_state(&daemon, 0, "failed").await;
+    eventually("the error is noted", Duration::from_secs(10), async || {
+        let error = &history()["channels"][0]["errors"][0];
+        error["number"] == 1062 && error["current"] == true
+    })
+    .await;
+    let (document, console) = browse(&daemon.url("/"), SHOWN);
+    assert_eq!(console, "");
+    let escaped = TRAP.replace('<', "&lt;").replace('>', "&gt;");
+    assert!(document.contains(&escaped), "the name in the error\n{document}");
+    assert!(!document.contains("<img"), "{document}");
+    assert!(document.contains("<title>! test has failed · csa-daemon</title>"), "{document}");
+    assert!(document.contains("The target already has a row with this key"), "{document}");
+    assert!(document.contains("class=\"band failed\""), "{document}");
+}
+
+/// Columns of equal length in which the load can be seen.
+fn check_history(history: &Value) {
+    let channel = &history["channels"][0];
+    assert_eq!((&history["step"], &channel["channel_name"]), (&1.into(), &"test".into()));
+    let columns = channel.as_object().expect("columns").iter();
+    let lengths = columns.filter(|(name, _)| !["workers", "errors"].contains(&name.as_str()));
+    for (name, column) in lengths.filter(|(_, column)| column.is_array()) {
+        assert_eq!(column.as_array().map(Vec::len), Some(300), "{name}");
+    }
+    let sum = |column: &str| -> f64 {
+        channel[column].as_array().into_iter().flatten().filter_map(Value::as_f64).sum()
+    };
+    // In steps of a second, the rates add up to what was applied since the first sample.
+    assert!(sum("applied_transactions_per_second") > 100.0, "{channel}");
+    assert!(sum("received_bytes_per_second") > 10_000.0, "{channel}");
+    let workers = channel["workers"].as_array().expect("rows");
+    assert!(!workers.is_empty(), "{channel}");
+    for row in workers {
+        assert_eq!(row["states"].as_str().map(str::len), Some(300), "{row}");
+    }
+    assert_eq!(channel["errors"].as_array().map(Vec::len), Some(0), "{channel}");
+}

@@ -1,0 +1,55 @@
+//! Programs that tests run beside the servers, found or fetched by `tests/sandbox/debian-tool`.
+
+use std::path::Path;
+use std::process::Command;
+
+use tempfile::TempDir;
+
+/// `promtool` or `chromium`, ready for arguments.
+///
+/// # Panics
+/// With the script's message when it can't be had: a test without it proves nothing.
+#[track_caller]
+#[must_use]
+pub fn tool(name: &str) -> Command {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("sandbox/debian-tool");
+    let found = Command::new(script).arg(name).output().expect("running debian-tool");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
+    assert!(found.status.success(), "{}", text(&found.stderr));
+    Command::new(text(&found.stdout))
+}
+
+/// The page at `url` as a browser without a window shows it: its document after `milliseconds`, less
+/// scripts and styles, and what the browser had to say on its console.
+///
+/// # Panics
+/// When there is no browser, or it does not load the page.
+#[track_caller]
+#[must_use]
+pub fn browse(url: &str, milliseconds: u32) -> (String, String) {
+    let profile = TempDir::with_prefix("csa-chromium-").expect("a temporary directory");
+    let shown = tool("chromium")
+        .args(["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"])
+        .args(["--no-first-run", "--no-proxy-server", "--enable-logging=stderr", "--dump-dom"])
+        .arg(format!("--user-data-dir={}", profile.path().display()))
+        .arg(format!("--virtual-time-budget={milliseconds}"))
+        .arg(url)
+        .output()
+        .expect("running the browser");
+    let (document, log) = (shown.stdout, String::from_utf8_lossy(&shown.stderr).into_owned());
+    let mut document = String::from_utf8_lossy(&document).into_owned();
+    for (begin, end) in [("<script", "</script>"), ("<style", "</style>")] {
+        while let Some((from, len)) = part(&document, begin, end) {
+            document.replace_range(from..from + len, "");
+        }
+    }
+    assert!(document.contains("<html"), "{url}: no document\n{log}");
+    let console = log.lines().filter(|line| line.contains("CONSOLE"));
+    (document, console.collect::<Vec<_>>().join("\n"))
+}
+
+/// Where a part lies, and how long it is.
+fn part(document: &str, begin: &str, end: &str) -> Option<(usize, usize)> {
+    let from = document.find(begin)?;
+    Some((from, document[from..].find(end)? + end.len()))
+}
