@@ -82,6 +82,8 @@ impl Session {
             }
             result.for_each(drop).await.map_err(target)?;
         }
+        // The driver keeps the error of any statement but the first for whoever asks next.
+        result.drop_result().await.map_err(target)?;
         Ok(matched)
     }
 
