@@ -148,7 +148,8 @@ impl<K: KeySource> Admission<K> {
                         return Ok(TransactionKind::Statement);
                     }
                     Statement::Commit | Statement::Rollback if begun => return Ok(kind),
-                    Statement::Savepoint if begun => self.reader.opaque(),
+                    Statement::Savepoint if begun => {}
+                    Statement::RollbackTo if begun => self.reader.opaque(),
                     Statement::Ddl if !begun => return Ok(TransactionKind::Statement),
                     other => return Err(unsupported(gtid, describe(&other, begun))),
                 },
