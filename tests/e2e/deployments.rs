@@ -11,7 +11,6 @@ use serde_json::Value;
 
 use crate::DRAIN;
 
-
 fn config(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../config").join(path)
 }
@@ -28,7 +27,10 @@ fn yaml(path: &str) -> Value {
 
 /// The text at a JSON pointer.
 fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
-    value.pointer(pointer).and_then(Value::as_str).unwrap_or_else(|| panic!("no {pointer}: {value}"))
+    value
+        .pointer(pointer)
+        .and_then(Value::as_str)
+        .unwrap_or_else(|| panic!("no {pointer}: {value}"))
 }
 
 fn seconds(text: &str) -> u64 {
@@ -168,7 +170,9 @@ async fn the_kubernetes_manifests_fit_each_other_and_the_daemon() {
         ["configmap", "secret", "service", "statefulset"].map(|name| {
             let listed = yaml("kubernetes/kustomization.yaml");
             let file = format!("{name}.yaml");
-            assert!(listed["resources"].as_array().is_some_and(|r| r.contains(&file.clone().into())));
+            assert!(
+                listed["resources"].as_array().is_some_and(|r| r.contains(&file.clone().into()))
+            );
             yaml(&format!("kubernetes/{file}"))
         });
     let labels = set.pointer("/spec/template/metadata/labels").expect("labels");
@@ -178,7 +182,7 @@ async fn the_kubernetes_manifests_fit_each_other_and_the_daemon() {
     assert_eq!(set.pointer("/spec/replicas"), Some(&1.into()), "a second pod would be refused");
 
     let toml = text(&config_map, "/data/csa-daemon.toml");
-    
+
     let pod = set.pointer("/spec/template/spec").expect("a pod");
     let grace = pod["terminationGracePeriodSeconds"].as_u64().expect("a number");
     assert!(grace > stop_timeout(toml) + 5, "{grace} s is not enough to drain");

@@ -115,7 +115,8 @@ async fn ready_comes_with_the_channel_and_life_is_shown_until_the_stop() {
     assert_eq!(manager.count("STOPPING=1"), 1, "{lines:?}");
     let stopping = lines.iter().position(|line| line == "STOPPING=1").expect("counted");
     assert!(lines[stopping + 1].starts_with("STATUS=stopping: "), "{lines:?}");
-    let states: Vec<_> = lines[stopping + 2..].iter().filter(|l| l.starts_with("STATUS=")).collect();
+    let states: Vec<_> =
+        lines[stopping + 2..].iter().filter(|l| l.starts_with("STATUS=")).collect();
     assert!(states.is_empty(), "the last word is the stop's: {states:?}");
 }
 
@@ -182,7 +183,8 @@ fn the_template_is_the_unit_with_an_instance_in_it() {
     let expected = service
         .replace("replica of MySQL\n", "replica of MySQL (%i)\n")
         .replace("csa-daemon/csa-daemon.toml", "csa-daemon/%i.toml");
-    let body: Vec<_> = body.into_iter().filter(|line| !line.starts_with("# channels have")).collect();
+    let body: Vec<_> =
+        body.into_iter().filter(|line| !line.starts_with("# channels have")).collect();
     assert_eq!(body, expected.lines().collect::<Vec<_>>());
 }
 

@@ -391,7 +391,7 @@ impl Daemon {
                 Err(_) => conn = None,
             }
             let ended = if self.pid().is_some() { self.exited() } else { None };
-            if ended.is_some() || started.elapsed() > deadline {
+            if ended.is_some() || self.has_failed(channel) || started.elapsed() > deadline {
                 panic!(
                     "channel {channel} not drained in {:?} (daemon: {})\nsource: {wanted}\n\
                      checkpoint: {}\nstatus: {:#}\n{}",
@@ -404,6 +404,15 @@ impl Daemon {
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
+    }
+}
+
+impl Daemon {
+    /// A channel that has failed does not go on.
+    fn has_failed(&self, channel: &str) -> bool {
+        let status = self.try_status().unwrap_or_default();
+        let channels = status["channels"].as_array().cloned().unwrap_or_default();
+        channels.iter().any(|view| view["channel_name"] == channel && view["state"] == "failed")
     }
 }
 

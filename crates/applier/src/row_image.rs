@@ -151,9 +151,9 @@ impl RowImageCutter {
         let query =
             QueryEvent::parse(event.body()).map_err(|error| unreadable(gtid, "query", &error))?;
         match Statement::classify(query.statement) {
-            Statement::Savepoint => {
+            Statement::Savepoint | Statement::RollbackTo => {
                 self.cut(ready);
-                ready.push(Step::Statement(query.statement.to_vec()));
+                ready.push(Step::Statement(with_backticks(query.statement)));
             }
             Statement::Begin
             | Statement::Commit
@@ -203,6 +203,30 @@ fn unreadable(gtid: &Gtid, event: &str, error: &dyn std::fmt::Display) -> Error 
         gtid: gtid.to_string(),
         what: format!("unreadable {event} event: {error}"),
     }
+}
+
+/// A savepoint's name is quoted as the source's session had it: under ANSI_QUOTES with double quotes,
+/// which mean a text to ours.
+fn with_backticks(statement: &[u8]) -> Vec<u8> {
+    let quoted = |byte: &u8| matches!(byte, b'"' | b'`');
+    let name = statement.iter().position(quoted).and_then(|at| statement.split_at_checked(at));
+    let Some((words, name)) = name else { return statement.to_vec() };
+    let Some(name) = name.strip_prefix(b"\"").and_then(|name| name.strip_suffix(b"\"")) else {
+        return statement.to_vec();
+    };
+    let mut out = [words, b"`"].concat();
+    let mut doubled = false;
+    for &byte in name {
+        doubled = byte == b'"' && !doubled;
+        match byte {
+            b'`' => out.extend_from_slice(b"``"),
+            // The second of two is left out.
+            b'"' if !doubled => {}
+            _ => out.push(byte),
+        }
+    }
+    out.push(b'`');
+    out
 }
 
 fn set_statement_end(images: &mut [u8], rows: usize) {

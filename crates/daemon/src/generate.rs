@@ -134,7 +134,9 @@ mod tests {
                 line.split(';')
             }) {
                 let parsed = Cli::try_parse_from(command.split_whitespace());
-                assert!(parsed.is_ok(), "{command}: {}", parsed.err().expect("an error"));
+                if let Err(error) = parsed {
+                    panic!("{command}: {error}");
+                }
                 shown += 1;
             }
         }

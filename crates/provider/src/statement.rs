@@ -6,8 +6,10 @@ pub enum Statement {
     Begin,
     Commit,
     Rollback,
-    /// SAVEPOINT, ROLLBACK TO, RELEASE SAVEPOINT.
+    /// SAVEPOINT, RELEASE SAVEPOINT: nothing comes of them without a [`Self::RollbackTo`].
     Savepoint,
+    /// ROLLBACK TO: only logged where what is rolled back could not be left out.
+    RollbackTo,
     /// First half of an atomic CREATE TABLE … SELECT.
     CreateTableStartTransaction,
     Xa(XaVerb),
@@ -69,11 +71,10 @@ impl Statement {
             Self::Begin
         } else if is("COMMIT") {
             Self::Commit
-        } else if is("SAVEPOINT")
-            || is("RELEASE") && second_is("SAVEPOINT")
-            || is("ROLLBACK") && second_is("TO")
-        {
+        } else if is("SAVEPOINT") || is("RELEASE") && second_is("SAVEPOINT") {
             Self::Savepoint
+        } else if is("ROLLBACK") && second_is("TO") {
+            Self::RollbackTo
         } else if is("ROLLBACK") {
             Self::Rollback
         } else if is("XA") {
@@ -161,7 +162,8 @@ mod tests {
             ("start transaction", Statement::Begin),
             ("COMMIT", Statement::Commit),
             ("ROLLBACK", Statement::Rollback),
-            ("rollback to `a`", Statement::Savepoint),
+            ("rollback to `a`", Statement::RollbackTo),
+            ("RELEASE SAVEPOINT `a`", Statement::Savepoint),
             ("SAVEPOINT `a`", Statement::Savepoint),
             ("XA START X'61',X'',1", Statement::Xa(XaVerb::Start)),
             ("XA COMMIT X'61',X'',1", Statement::Xa(XaVerb::Commit)),

@@ -166,7 +166,9 @@ impl TransactionAssembler {
             }
             Statement::Commit | Statement::Rollback => Ok(self.end()),
             Statement::Xa(XaVerb::Commit | XaVerb::Rollback) => Ok(self.end()),
-            Statement::Savepoint | Statement::Xa(XaVerb::End) if begun => Ok(Placement::Body),
+            Statement::Savepoint | Statement::RollbackTo | Statement::Xa(XaVerb::End) if begun => {
+                Ok(Placement::Body)
+            }
             Statement::CreateTableStartTransaction => Ok(Placement::Body),
             Statement::Ddl if !begun => Ok(self.end()),
             Statement::Dml | Statement::Ddl => Err(StreamError::StatementFormat {

@@ -195,7 +195,8 @@ impl<K: KeySource> Admission<K> {
                         return Ok(TransactionKind::Xa);
                     }
                     Statement::Commit | Statement::Rollback if begun => return Ok(kind),
-                    Statement::Savepoint if begun => self.reader.opaque(),
+                    Statement::Savepoint if begun => {}
+                    Statement::RollbackTo if begun => self.reader.opaque(),
                     statement @ (Statement::Ddl | Statement::CreateTableStartTransaction)
                         if !begun || statement != Statement::Ddl =>
                     {

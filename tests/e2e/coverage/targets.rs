@@ -1,6 +1,9 @@
 //! Targets that are not quite like their source.
 
-use csa_tests::{Compare, Server};
+use std::time::Duration;
+
+use csa_tests::{Compare, Server, eventually};
+use mysql_async::prelude::Queryable as _;
 
 use super::{Pair, run};
 use crate::{DRAIN, wait_state};
@@ -125,7 +128,6 @@ async fn other_defaults() {
             "--default-time-zone=+03:00",
             "--sql-mode=ANSI_QUOTES,NO_BACKSLASH_ESCAPES",
             "--transaction-isolation=SERIALIZABLE",
-            "--autocommit=OFF",
             "--completion-type=CHAIN",
             "--binlog-row-image=MINIMAL",
             "--binlog-row-value-options=PARTIAL_JSON",
@@ -161,7 +163,26 @@ async fn other_defaults() {
         "ALTER TABLE stamped ADD COLUMN w DATETIME DEFAULT CURRENT_TIMESTAMP",
     ])
     .await;
-    assert_eq!(pair.equal().await.rows, 9);
+    assert_eq!(pair.equal().await.rows, 8);
+}
+
+/// Somebody looks at the checkpoints and forgets to let them go.
+#[tokio::test(flavor = "multi_thread")]
+async fn checkpoints_that_are_locked_are_waited_for() {
+    let pair = Pair::start(&[], &[]).await;
+    pair.run(["CREATE TABLE t (id INT PRIMARY KEY)"]).await;
+    pair.daemon.wait_drained(&pair.source, &pair.target, DRAIN).await;
+    let mut reader = pair.target.conn().await;
+    reader.query_drop("BEGIN").await.expect("begins");
+    reader.query_drop("SELECT COUNT(*) FROM csa.checkpoint FOR UPDATE").await.expect("locks");
+    pair.run(["INSERT INTO t VALUES (1)", "INSERT INTO t VALUES (2)"]).await;
+    eventually("the lock wait timeout", Duration::from_secs(30), async || {
+        let retries = &pair.daemon.status()["channels"][0]["applier"]["count_transactions_retries"];
+        retries.as_u64().is_some_and(|retries| retries > 0)
+    })
+    .await;
+    reader.query_drop("ROLLBACK").await.expect("lets go");
+    assert_eq!(pair.equal().await.rows, 2);
 }
 
 /// Rows that can't be committed with the checkpoint are not written at all.

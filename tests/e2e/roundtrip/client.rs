@@ -1,6 +1,6 @@
 //! Sessions that write: transactions of every shape, under settings that change on the way.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -18,8 +18,8 @@ use super::{ddl, dml};
 pub(super) struct Shared {
     pub(super) seed: u64,
     pub(super) schema: Mutex<Schema>,
-    /// Where the source may read files.
-    files: PathBuf,
+    /// Of the source.
+    data_directory: PathBuf,
     /// Everything that was run, with what became of it.
     transcript: Mutex<Vec<String>>,
     pub(super) worked: AtomicU64,
@@ -33,7 +33,7 @@ impl Shared {
         Self {
             seed,
             schema: Mutex::new(schema),
-            files: source.data_directory.with_file_name("files"),
+            data_directory: source.data_directory.clone(),
             transcript: Mutex::default(),
             worked: AtomicU64::new(0),
             refused: AtomicU64::new(0),
@@ -46,17 +46,32 @@ impl Shared {
     }
 }
 
-/// On a failure, what was run is kept.
+/// On a failure, what was run is kept, and what the source made of it.
 impl Drop for Shared {
     fn drop(&mut self) {
-        if !std::thread::panicking() {
-            return;
+        if std::thread::panicking() {
+            let kept = std::env::temp_dir().join(format!("csa-roundtrip-{}", self.seed));
+            match self.keep(&kept) {
+                Ok(()) => eprintln!("statements and binary logs: {}", kept.display()),
+                Err(error) => eprintln!("keeping what was run in {}: {error}", kept.display()),
+            }
         }
-        let path = std::env::temp_dir().join(format!("csa-roundtrip-{}.sql", self.seed));
+    }
+}
+
+impl Shared {
+    fn keep(&self, directory: &Path) -> std::io::Result<()> {
+        std::fs::create_dir_all(directory)?;
         let lines = self.transcript.lock().unwrap_or_else(PoisonError::into_inner);
-        if std::fs::write(&path, lines.join("\n")).is_ok() {
-            eprintln!("statements of seed {}: {}", self.seed, path.display());
+        std::fs::write(directory.join("statements.sql"), lines.join("\n"))?;
+        for file in std::fs::read_dir(&self.data_directory)? {
+            let file = file?;
+            let name = file.file_name();
+            if name.to_string_lossy().starts_with("binlog.") {
+                std::fs::copy(file.path(), directory.join(name))?;
+            }
         }
+        Ok(())
     }
 }
 
@@ -273,7 +288,9 @@ impl Client {
         let Some(load) = self.shared.with_schema(|schema| dml::load(schema, random)) else {
             return;
         };
-        let path = self.shared.files.join(format!("load-{}.txt", self.number));
+        // The one place that the source may read.
+        let files = self.shared.data_directory.with_file_name("files");
+        let path = files.join(format!("load-{}.txt", self.number));
         std::fs::write(&path, load.content).expect("writes the file");
         self.run(&load.statement.replace(dml::FILE, &path.to_string_lossy())).await;
     }

@@ -28,6 +28,7 @@ pub(super) fn any(schema: &Schema, random: &mut StdRng) -> Vec<String> {
     let one = |statement: String| vec![statement];
     match random.random_range(0..26) {
         0..7 => one(insert(&format!("INSERT {ignore}INTO"), table, random)),
+        7 if table.is_referenced() => Vec::new(),
         7 => one(insert("REPLACE INTO", table, random)),
         8 => one(format!(
             "{} ON DUPLICATE KEY UPDATE {}",
@@ -97,6 +98,7 @@ pub(super) fn load(schema: &Schema, random: &mut StdRng) -> Option<Load> {
     let content = (0..rows).map(|_| row()).collect();
     let names: Vec<&str> = columns.iter().map(|column| column.name.as_str()).collect();
     let mode = ["", "IGNORE", "REPLACE"].choose(random).expect("modes");
+    let mode = if table.is_referenced() { "IGNORE" } else { mode };
     let statement = format!(
         "LOAD DATA INFILE '{FILE}' {mode} INTO TABLE {} CHARACTER SET utf8mb4 ({})",
         table.name,
@@ -109,11 +111,12 @@ pub(super) fn load(schema: &Schema, random: &mut StdRng) -> Option<Load> {
 pub(super) fn temporary(schema: &Schema, random: &mut StdRng) -> Vec<String> {
     let Some(table) = schema.tables.choose(random) else { return Vec::new() };
     let name = &table.name;
+    let replace = if table.is_referenced() { "INSERT IGNORE" } else { "REPLACE" };
     vec![
         format!("CREATE TEMPORARY TABLE IF NOT EXISTS temporary_{name} LIKE {name}"),
         format!("INSERT IGNORE INTO temporary_{name} SELECT * FROM {name} LIMIT 5"),
         format!("UPDATE IGNORE temporary_{name} SET {}", assignments(table, "", random)),
-        format!("REPLACE INTO {name} SELECT * FROM temporary_{name}"),
+        format!("{replace} INTO {name} SELECT * FROM temporary_{name}"),
         format!("DROP TEMPORARY TABLE temporary_{name}"),
     ]
 }

@@ -2,11 +2,14 @@
 //! every way a source can in row format, while the daemon runs and is killed. The target ends equal.
 //!
 //! `CSA_ROUNDTRIP_SEEDS=200` (or `100-300`) runs so many seeds, `CSA_ROUNDTRIP_SEED=n` one again;
-//! with `CSA_ROUNDTRIP_CLIENTS=1` the statements of a seed are the same every time.
+//! with `CSA_ROUNDTRIP_CLIENTS=1` the statements of a seed are the same every time. With
+//! `CSA_ROUNDTRIP_REPLICA=1` a replica of MySQL's own follows too: where it fails as well, the stream
+//! can't be replicated.
 
 mod client;
 mod ddl;
 mod dml;
+mod replica;
 mod schema;
 mod values;
 
@@ -24,6 +27,7 @@ use tokio::task::JoinSet;
 
 use crate::DRAIN;
 use client::{Client, Shared};
+use replica::Replica;
 use schema::Schema;
 
 /// Those of every test run.
@@ -76,6 +80,7 @@ async fn round_trip(servers: Arc<(Server, Server)>, seed: u64) {
     let started = Instant::now();
     let mut random = StdRng::seed_from_u64(seed);
     let shared = prepare(source, seed, &mut random).await;
+    let _replica = Replica::start_if_wanted(source).await;
     let daemon = configuration(source, target, &mut random).start();
     let clients = clients().unwrap_or_else(|| random.random_range(2..=6));
     let mut running = JoinSet::new();

@@ -267,6 +267,12 @@ impl Table {
         Some(format!("{kind} {name} ({parts})"))
     }
 
+    /// Others refer to it. Its rows are not replaced: MySQL 9.7 leaves their children alone, logs a
+    /// delete and an insert, and every replica, MySQL's own included, cascades or refuses.
+    pub(super) fn is_referenced(&self) -> bool {
+        ["parent", "child"].contains(&self.name.as_str())
+    }
+
     fn next_name(&mut self, letter: &str) -> String {
         self.next += 1;
         format!("{letter}{}", self.next)

@@ -106,13 +106,17 @@ fn savepoints_keep_their_place_and_strangers_are_refused() {
     let events = [
         table_map(1),
         rows(1, 5, true),
-        query_event("", "SAVEPOINT `a`"),
+        query_event("", "SAVEPOINT \"a\"\"\"\"b`c\""),
         table_map(1),
         rows(1, 6, true),
     ];
     let steps = cut(&events, 10_000);
     assert_eq!(steps.len(), 3);
-    assert_eq!(steps[1], Step::Statement(b"SAVEPOINT `a`".to_vec()));
+    assert_eq!(steps[1], Step::Statement(b"SAVEPOINT `a\"\"b``c`".to_vec()));
+    for statement in ["SAVEPOINT `a\"b`", "RELEASE SAVEPOINT plain", "ROLLBACK TO `a`"] {
+        let steps = cut(&[query_event("", statement)], 100);
+        assert_eq!(steps, [Step::Statement(statement.as_bytes().to_vec())]);
+    }
     let mut cutter = RowImageCutter::new(100, Framing::Group);
     let error = cutter.push(&gtid(), &event(EventType::INTVAR, &[0; 9]), &mut Vec::new());
     assert!(error.expect_err("refused").to_string().contains(&gtid().to_string()));
