@@ -64,3 +64,31 @@ async fn run<S: AsRef<str>>(server: &Server, statements: impl IntoIterator<Item 
     }
     conn.disconnect().await.expect("disconnects");
 }
+
+/// A test that is gone or renamed must not be claimed.
+#[test]
+fn every_test_that_the_documentation_names_exists() {
+    fn sources(directory: &std::path::Path, all: &mut String) {
+        for entry in std::fs::read_dir(directory).expect("the tests' sources") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                sources(&path, all);
+            } else {
+                all.push_str(&std::fs::read_to_string(&path).expect("a source file"));
+            }
+        }
+    }
+    let mut all = String::new();
+    sources(&std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("e2e"), &mut all);
+    let table = include_str!("../../../docs/coverage.md");
+    let rows = table.lines().filter(|line| line.starts_with("| ")).skip(2);
+    let named = rows.filter_map(|row| row.split('|').nth_back(1)).flat_map(|tests| {
+        tests.split('`').skip(1).step_by(2).map(str::to_owned).collect::<Vec<_>>()
+    });
+    let mut count = 0;
+    for test in named {
+        assert!(all.contains(&format!("fn {test}()")), "docs/coverage.md names {test}");
+        count += 1;
+    }
+    assert!(count > 50, "{count}");
+}
