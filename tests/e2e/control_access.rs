@@ -129,8 +129,10 @@ async fn others_need_a_token_and_a_token_permits_what_it_says() {
     daemon.set("daemon.admin_control", false);
     daemon.write_config();
     daemon.signal("HUP");
+    // Until then it is taken: one that changes nothing.
+    let resume = "/channels/test/resume";
     eventually("no commands", DRAIN, async || {
-        asked("POST", pause, "a-new-token-of-some-length") == 403
+        asked("POST", resume, "a-new-token-of-some-length") == 403
     })
     .await;
     daemon.command(&["pause"]).refused(2, &["takes no commands", "admin_control"]);
