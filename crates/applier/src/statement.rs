@@ -235,12 +235,18 @@ impl StatementExecutor {
         let channel = self.options.channel.clone();
         let rows = RowExecutor::new(&self.options, Arc::clone(&self.tables));
         let session = &mut self.control.session;
-        if statement_intent::find(session, &channel, &statement.gtid).await? == Intent::None {
+        let executed = &group.executed_after;
+        let known = statement_intent::find(session, &channel, &statement.gtid, executed).await?;
+        if known == Intent::None {
             if let Some(refusal) = &statement.refusal {
                 return Err(refused(&statement.gtid, refusal));
             }
             session.run(statement_intent::announce(&channel, &statement.gtid)).await?;
-            let outcome = execute(session, group, statement, rows, false).await;
+            let connection = session.id();
+            let outcome = tokio::select! {
+                outcome = execute(session, group, statement, rows, false) => outcome,
+                never = progress::follow(&self.target, connection, &self.status) => match never {},
+            };
             session.run("ROLLBACK").await?;
             leave(session).await?;
             if outcome.is_err() {

@@ -2,6 +2,8 @@
 //! about to run, and goes in the transaction that moves the checkpoint behind it. An entry that is
 //! found means that nobody knows.
 
+use csa_provider::GtidSet;
+
 use crate::session::Session;
 use crate::sql::quote;
 use crate::{Error, Result};
@@ -27,18 +29,30 @@ pub(crate) async fn create(session: &mut Session) -> Result<()> {
     session.run(CREATE).await.map(drop)
 }
 
-/// What is known of the channel's next statement.
+/// What is known of the channel's next statement, once all of `executed` but itself is.
 ///
 /// # Errors
 /// [`Error::InDoubt`] when it, or another one, may or may not have been executed.
-pub(crate) async fn find(session: &mut Session, channel: &str, gtid: &str) -> Result<Intent> {
-    let query =
-        format!("SELECT gtid, executed FROM csa.statement WHERE channel={}", quote(channel));
-    let rows: Vec<(String, bool)> = session.rows(&query).await?;
+pub(crate) async fn find(
+    session: &mut Session,
+    channel: &str,
+    gtid: &str,
+    executed: &GtidSet,
+) -> Result<Intent> {
+    let query = format!(
+        "SELECT gtid, executed, GTID_SUBSET(gtid, '{executed}') FROM csa.statement WHERE channel={}",
+        quote(channel)
+    );
+    let rows: Vec<(String, bool, bool)> = session.rows(&query).await?;
     match rows.into_iter().next() {
         None => Ok(Intent::None),
-        Some((known, true)) if known == gtid => Ok(Intent::Executed),
-        Some((known, _)) => Err(Error::InDoubt { gtid: known, channel: channel.to_owned() }),
+        Some((known, true, _)) if known == gtid => Ok(Intent::Executed),
+        // An operator had the channel pass over that one.
+        Some((known, _, true)) if known != gtid => {
+            session.run(withdraw(channel)).await?;
+            Ok(Intent::None)
+        }
+        Some((known, ..)) => Err(Error::InDoubt { gtid: known, channel: channel.to_owned() }),
     }
 }
 
