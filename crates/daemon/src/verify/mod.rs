@@ -2,7 +2,7 @@
 //!
 //! Every server computes digests of key ranges; ranges that differ are cut down to rows, and rows that
 //! differ are read again, the target only after it has passed the source's `gtid_executed` of the
-//! moment before (<https://dev.mysql.com/doc/refman/9.4/en/replication-gtids-concepts.html>). Nothing
+//! moment before (<https://dev.mysql.com/doc/refman/en/replication-gtids-concepts.html>). Nothing
 //! is locked and nothing is written.
 
 #![deny(clippy::unwrap_used, clippy::indexing_slicing)]
