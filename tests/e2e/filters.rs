@@ -130,8 +130,11 @@ const HISTORY: &[(&str, &str)] = &[
     ("a", "BEGIN"),
     ("a", "INSERT INTO a.t2 SELECT * FROM a.t1"),
     ("a", "INSERT INTO b.t2 SELECT * FROM b.t1"),
-    ("a", "UPDATE t1 x, t2 y, b.t1 z SET x.v=x.v+10, y.v=y.v+20, z.v=z.v+30 \
-           WHERE x.id=y.id AND y.id=z.id"),
+    (
+        "a",
+        "UPDATE t1 x, t2 y, b.t1 z SET x.v=x.v+10, y.v=y.v+20, z.v=z.v+30 \
+           WHERE x.id=y.id AND y.id=z.id",
+    ),
     ("a", "SAVEPOINT s"),
     ("a", "DELETE FROM a.t2 WHERE id=3"),
     ("a", "ROLLBACK TO s"),
