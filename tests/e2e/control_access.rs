@@ -200,8 +200,13 @@ async fn every_answer_is_as_the_description_says() {
     }
     assert_eq!(ask("get", transactions, "?rows=true", READ_TOKEN, ""), 403);
     assert_eq!(ask("get", transactions, "?rows=true", TOKEN, ""), 200);
-    let settings = [("worker_count", "4"), ("event_memory_limit", "64MiB"), ("throttle", "0")]
-        .map(|(setting, value)| (format!("/channels/{{name}}/{setting}"), value));
+    let settings = [
+        ("worker_count", "4"),
+        ("event_memory_limit", "64MiB"),
+        ("source_delay", "0s"),
+        ("throttle", "0"),
+    ]
+    .map(|(setting, value)| (format!("/channels/{{name}}/{setting}"), value));
     let log_filter = ("/log_filter".to_owned(), "info");
     for (path, value) in settings.iter().chain([&log_filter]) {
         assert_eq!(ask("put", path, "", TOKEN, value), 200, "{path}");

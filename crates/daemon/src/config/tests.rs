@@ -75,7 +75,7 @@ fn bad_values_name_their_key() {
         (applier("commit = \"group\""), "applier.commit: \"group\" is not one of"),
         (applier("event_memory_limit = \"1 apple\""), "size like"),
         (applier("start_from = \"yesterday\""), "applier.start_from"),
-        (applier("commit = \"one-to-one\""), "applier.commit = \"one-to-one\" is not supported"),
+        (applier("target_gtids = \"source\""), "needs commit = \"one-to-one\""),
         (applier("source_delay = \"soon\""), "duration like"),
         (applier("until = {}"), "applier.until: one of sql_before_gtids and sql_after_gtids"),
         (
