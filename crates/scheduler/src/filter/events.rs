@@ -1,9 +1,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use csa_provider::{
-    EventError, EventType, Gtid, QueryEvent, RawEvent, RowsEvent, Statement, TableMap,
-};
+use csa_provider::{EventError, EventType, Gtid, RawEvent, RowsEvent, TableMap};
 
 use super::Filters;
 use crate::changes::table_id;
@@ -53,13 +51,7 @@ impl<I: Iterator<Item = Result<RawEvent>>> KeptEvents<I> {
             return self.rows(event);
         }
         self.ready.extend(self.last_rows.take());
-        // Such a transaction is only admitted when its table is left out.
-        let is_left_out = event_type == EventType::QUERY
-            && Statement::classify(QueryEvent::parse(event.body())?.statement)
-                == Statement::CreateTableStartTransaction;
-        if !is_left_out {
-            self.ready.push_back(event);
-        }
+        self.ready.push_back(event);
         Ok(())
     }
 
