@@ -3,8 +3,6 @@ CREATE USER 'csa'@'%' IDENTIFIED BY 'change me';
 GRANT SELECT, INSERT, UPDATE, DELETE, CREATE ON *.* TO 'csa'@'%';
 -- Without these two rows are written by INSERT, UPDATE and DELETE (executor = "sql"), which needs TRIGGER below:
 GRANT REPLICATION_APPLIER, SESSION_VARIABLES_ADMIN ON *.* TO 'csa'@'%';
--- What a group waits for; without it the lock tables are searched, which costs the target more:
-GRANT PROCESS ON *.* TO 'csa'@'%';
 -- Replicated DDL:
 GRANT DROP, ALTER, INDEX, REFERENCES, CREATE VIEW, SHOW VIEW, CREATE ROUTINE, ALTER ROUTINE, TRIGGER, EVENT,
       EXECUTE ON *.* TO 'csa'@'%';

@@ -126,6 +126,14 @@ fn the_compose_file_names_files_services_and_volumes_that_there_are() {
     assert_eq!(shown, "/run/secrets/read_token");
     assert!(file.contains(&format!("admin_read_token_file = \"{shown}\"")), "{file}");
     assert!(file.contains("admin_listen = \"0.0.0.0:9104\""), "{file}");
+    // Of config/, which both mount.
+    for (setting, mounted) in [
+        (yaml("compose/prometheus.yml"), "/rule_files/0"),
+        (yaml("compose/grafana/dashboards.yaml"), "/providers/0/options/path"),
+    ] {
+        let path = text(&setting, mounted).strip_prefix("/etc/csa/").expect("under the mount");
+        assert!(config(path).exists(), "{path}");
+    }
     for file in ["compose/grafana/datasource.yaml", "compose/grafana/dashboards.yaml"] {
         assert_eq!(yaml(file)["apiVersion"], 1, "{file}");
     }

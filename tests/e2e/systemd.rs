@@ -139,7 +139,7 @@ async fn signs_of_life_go_on_while_a_stop_drains() {
     run(&mut lock, "LOCK TABLES d.t WRITE").await;
     source.exec("INSERT INTO d.t VALUES (1)").await;
     eventually("a transaction waits", Duration::from_secs(30), async || {
-        daemon.status()["channels"][0]["backlog_transactions"] == 1
+        !daemon.status()["channels"][0]["applier"]["applying_transaction"].is_null()
     })
     .await;
     let extended = manager.count(MORE_TIME);

@@ -50,7 +50,8 @@ check_files() {
             die "no system user was made: $(cat "$STAGE/etc/passwd")"
         expect 'the group of the configuration' "$(stat -c '%g' "$STAGE/etc/csa-daemon/csa-daemon.toml")" "$group"
     fi
-    # As installed: programs and manual pages are looked for under the root.
+    # As installed: programs are looked for under the root. This one is of the system.
+    install -D "$(type -P kill)" "$STAGE/bin/kill"
     systemd-analyze verify --root="$STAGE" --man=no --recursive-errors=no csa-daemon.service \
         csa-daemon@one.service 2>"$WORK/verify.log" || die "units: $(cat "$WORK/verify.log")"
     say 'the files are in place'
