@@ -117,7 +117,7 @@ impl Scrape {
             ("csa_relaystore_waiting", "1 while reception waits for space.", |v| {
                 Some(u64::from(v.relay.waiting.is_some()))
             }),
-            ("csa_applier_worker_count", "Workers there may be.", |v| {
+            ("csa_applier_worker_limit", "Workers there may be.", |v| {
                 Some(u64::from(v.settings.worker_count))
             }),
             (
