@@ -45,6 +45,10 @@ impl Scrape {
             "Workers with a group, by what they do.",
             &["channel", "state"],
         )?;
+        let delay: GaugeVec = self.register(GenericGaugeVec::new(
+            Opts::new("csa_desired_delay_seconds", "How late transactions are to be applied."),
+            &["channel"],
+        )?)?;
         let drain: GaugeVec = self.register(GenericGaugeVec::new(
             Opts::new(
                 "csa_drain_seconds",
@@ -60,6 +64,7 @@ impl Scrape {
         )?;
         for view in channels {
             let channel = view.channel_name.as_str();
+            delay.with_label_values(&[channel]).set(view.applier.desired_delay);
             if let Some(seconds) = view.seconds_to_drain {
                 drain.with_label_values(&[channel]).set(seconds);
             }
