@@ -1,5 +1,6 @@
 //! The status page: what it is made of, and what a browser makes of it.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
 use csa_tests::{Load, LoadOptions, Server, browse, eventually, prepare};
@@ -71,6 +72,19 @@ async fn the_page_shows_load_lag_workers_and_errors() {
     assert!(document.contains("<title>! test has failed · csa-daemon</title>"), "{document}");
     assert!(document.contains("The target already has a row with this key"), "{document}");
     assert!(document.contains("class=\"band failed\""), "{document}");
+
+    // Where a token is asked for, the page asks for it and shows nothing without.
+    assert!(document.contains("id=\"login\" class=\"login\" hidden"), "{document}");
+    assert_eq!(daemon.terminate().code(), Some(1), "a channel had failed");
+    let token = daemon.state_dir().join("token");
+    std::fs::write(&token, "a-token-of-some-length").expect("writable");
+    std::fs::set_permissions(&token, std::fs::Permissions::from_mode(0o600)).expect("changed");
+    daemon.set("daemon.admin_token_file", token.to_string_lossy().into_owned());
+    daemon.start_again();
+    let (document, _) = browse(&daemon.url("/"), SHOWN);
+    assert!(document.contains("The daemon asks for a token"), "{document}");
+    assert!(!document.contains("class=\"login\" hidden"), "{document}");
+    assert!(!document.contains("class=\"channel\""), "{document}");
 }
 
 /// Columns of equal length in which the load can be seen.

@@ -22,40 +22,40 @@ pub(crate) fn advice(about: About, number: u16, message: &str) -> &'static str {
         }
         (About::Channel, 1032) => {
             "The row is not on the target as the source had it. Compare the row on both servers, \
-             bring the target's level with the one before this transaction, then start the channel again."
+             bring the target's level with the one before this transaction, then restart the channel."
         }
         (About::Channel, 1062) => {
             "The target already has a row with this key that the source did not have. Find out who \
-             wrote it, remove it from the target, then start the channel again."
+             wrote it, remove it from the target, then restart the channel."
         }
         (About::Channel, 1451 | 1452) => {
             "A foreign key of the target is not met: a parent or child row differs from the source. \
-             Correct it on the target, then start the channel again."
+             Correct it on the target, then restart the channel."
         }
         (About::Channel, 1049 | 1146) => {
             "The target lacks this database or table. Create it as the source has it, with its rows, \
-             then start the channel again."
+             then restart the channel."
         }
         (About::Channel, 1007 | 1050 | 1060 | 1061) => {
             "The target already has what the statement creates. Compare the definition with the \
-             source's, remove the target's if it is of no use, then start the channel again."
+             source's, remove the target's if it is of no use, then restart the channel."
         }
         (About::Channel, 1044 | 1045 | 1142 | 1143 | 1227) => {
             "The account on the target may not do this. Grant what config/grants.sql lists, then \
-             start the channel again."
+             restart the channel."
         }
         (About::Channel, 1205 | 1213) => {
             "Others on the target hold the locks for too long. Find them in \
-             performance_schema.data_locks, or raise transaction_retries; then start the channel again."
+             performance_schema.data_locks, or raise transaction_retries; then restart the channel."
         }
         (About::Channel, 1114 | 1021 | 1030) => {
-            "The target has no room left. Free some, then start the channel again."
+            "The target has no room left. Free some, then restart the channel."
         }
         (About::Channel, 1236) => PURGED,
         (About::Channel, _) if is_purged(message) => PURGED,
         (About::Channel, _) => {
             "Everything before is committed and nothing after it. Change what the message names, \
-             then start the channel again."
+             then restart the channel."
         }
     }
 }

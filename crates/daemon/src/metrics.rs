@@ -45,6 +45,10 @@ impl Scrape {
             "Workers with a group, by what they do.",
             &["channel", "state"],
         )?;
+        let delay: GaugeVec = self.register(GenericGaugeVec::new(
+            Opts::new("csa_desired_delay_seconds", "How late transactions are to be applied."),
+            &["channel"],
+        )?)?;
         let drain: GaugeVec = self.register(GenericGaugeVec::new(
             Opts::new(
                 "csa_drain_seconds",
@@ -60,6 +64,7 @@ impl Scrape {
         )?;
         for view in channels {
             let channel = view.channel_name.as_str();
+            delay.with_label_values(&[channel]).set(view.applier.desired_delay);
             if let Some(seconds) = view.seconds_to_drain {
                 drain.with_label_values(&[channel]).set(seconds);
             }
@@ -117,7 +122,7 @@ impl Scrape {
             ("csa_relaystore_waiting", "1 while reception waits for space.", |v| {
                 Some(u64::from(v.relay.waiting.is_some()))
             }),
-            ("csa_applier_worker_count", "Workers there may be.", |v| {
+            ("csa_applier_worker_limit", "Workers there may be.", |v| {
                 Some(u64::from(v.settings.worker_count))
             }),
             (

@@ -146,7 +146,7 @@ impl Columns {
 /// How much a state wants to be seen.
 fn attention(state: &ChannelState) -> u8 {
     match state {
-        ChannelState::Running => 0,
+        state if state.is_well() => 0,
         ChannelState::Starting => 1,
         ChannelState::Failed => 3,
         _ => 2,

@@ -1,7 +1,7 @@
 
 // One channel: what it does in words, its figures, its lines, its errors.
 
-const KIND = { running: "ok", starting: "warn", failed: "bad" };
+const KIND = { running: "ok", waiting_for_delay: "ok", failed: "bad" };
 
 function stateKind(state) {
   return KIND[state] || "warn";
@@ -76,7 +76,7 @@ class ChannelSection {
   showFigures(view, past) {
     const { applied_transactions_per_second: applied, received_transactions_per_second: received } = view;
     const lag = view.lag_seconds;
-    this.figure("lag", duration(lag), lag === null ? "not known now" : "behind the source's commits");
+    this.figure("lag", duration(lag), lag === null ? "not known now" : `behind the source's commits${delayed(view.applier)}`);
     this.figure("backlog", count(view.backlog_transactions),
       view.backlog_bytes === null ? "not known now" : `transactions, ${bytes(view.backlog_bytes)}`);
     const groups = view.applied_groups_total;
@@ -140,13 +140,17 @@ function errorItem(error) {
   return item;
 }
 
+function delayed({ desired_delay: delay }) {
+  return delay > 0 ? `, ${duration(delay)} of it wanted` : "";
+}
+
 // The time to drain, what is to be said of it, and whether it is bad news.
 function drain(view) {
   const { backlog_transactions: backlog, seconds_to_drain: seconds, applied_transactions_per_second: applied } = view;
   if (backlog === null) return [NONE, "not known now", false];
   if (backlog === 0) return ["0 s", "nothing to drain", false];
   if (backlog <= 2 * applied) return ["under 2 s", "keeps up", false];
-  if (view.state === "paused") return [NONE, "paused", false];
+  if (["paused", "waiting_for_delay"].includes(view.state)) return [NONE, "held back on request", false];
   if (seconds === null) return [NONE, "the backlog does not shrink", true];
   return [duration(seconds), "at the present rates", false];
 }

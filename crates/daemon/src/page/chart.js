@@ -86,7 +86,7 @@ class Chart {
   bands() {
     const states = this.channel.state;
     for (let from = 0; from < states.length; from += 1) {
-      if (states[from] === null || states[from] === "running") continue;
+      if (states[from] === null || stateKind(states[from]) === "ok") continue;
       let to = from;
       while (to + 1 < states.length && states[to + 1] === states[from]) to += 1;
       const half = (this.width - LEFT) / this.length / 2;
@@ -163,7 +163,7 @@ class Chart {
       return this.lines.length > 1 ? `${line.name} ${text}` : text;
     });
     const state = this.channel.state[this.cursor];
-    const aside = state !== null && state !== "running" ? `, ${words(state)}` : "";
+    const aside = state !== null && stateKind(state) !== "ok" ? `, ${words(state)}` : "";
     say(this.readout, `${this.when(this.cursor)}: ${values.join(", ")}${aside}`);
   }
 

@@ -21,7 +21,7 @@ async function ask(path) {
 }
 
 function verdict(channels) {
-  const not = channels.filter((view) => view.state !== "running");
+  const not = channels.filter((view) => stateKind(view.state) !== "ok");
   const where = document.getElementById("verdict");
   where.className = not.length === 0 ? "ok" : not.some((view) => view.state === "failed") ? "bad" : "warn";
   const names = not.map((view) => `${view.channel_name} ${view.state === "failed" ? "has" : "is"} ${words(view.state)}`).join(", ");
