@@ -85,7 +85,10 @@ impl ChangesReader {
         };
         let Some(layout) = layout else { return Ok(()) };
         let changes = &mut self.changes;
-        let Some(rows) = RowsEvent::parse(event.event_type(), body)? else {
+        // An image without columns has no bytes, and is a row all the same: INSERT INTO t () VALUES ()
+        // with binlog_row_image=MINIMAL.
+        let plain = RowsEvent::parse(event.event_type(), body)?;
+        let Some(rows) = plain.filter(|rows| !rows.images.is_empty()) else {
             changes.opaque = true;
             changes.tables.push(TableUse::Whole(layout.id));
             let reached = &layout.keys.cascades_to;
@@ -181,4 +184,29 @@ pub(crate) fn table_id(body: &[u8]) -> u64 {
 
 fn malformed(what: &'static str) -> EventError {
     EventError::Malformed { event: "rows", source: csa_provider::Malformed { what, offset: 0 } }
+}
+
+#[cfg(test)]
+mod tests {
+    use csa_provider::EventType;
+    use csa_provider::test_util::{event, int_table_map};
+
+    use super::*;
+    use crate::keys::{TableId, TableKeys};
+
+    #[test]
+    fn a_row_without_columns_is_a_row() {
+        let map = int_table_map(7, "d", "t", 1);
+        let parsed = TableMap::parse(map.body()).expect("well-formed");
+        let keys = Some(Arc::new(TableKeys { columns: 1, ..TableKeys::default() }));
+        let layout = TableLayout::new(TableId(1), keys, &parsed, map.body()).expect("well-formed");
+        let mut reader = ChangesReader::default();
+        reader.map(7, Some(Arc::new(layout)));
+        // Table id, flags, no extra data, one column, which is not in the image.
+        let body = [7, 0, 0, 0, 0, 0, 1, 0, 2, 0, 1, 0];
+        reader.rows(&event(EventType::WRITE_ROWS, &body)).expect("well-formed");
+        let changes = reader.finish();
+        assert!(changes.opaque);
+        assert_eq!(changes.tables, [TableUse::Whole(TableId(1))]);
+    }
 }

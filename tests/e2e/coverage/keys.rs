@@ -185,6 +185,8 @@ async fn keys_that_are_hidden_partial_or_missing() {
             "REPLACE INTO several VALUES (1,1,1),(2,NULL,1),(3,3,NULL)",
             "UPDATE several SET b=NULL WHERE a=1",
             "UPDATE several SET b=1, c=1 WHERE a=3",
+            "INSERT INTO keyless () VALUES ()",
+            "INSERT INTO only_index () VALUES ()",
             "INSERT INTO keyless VALUES (1,'a',0.1),(1,'a',0.1),(1,'a',-0e0),(NULL,NULL,NULL)",
             "INSERT INTO keyless SELECT * FROM keyless",
             "UPDATE keyless SET b='b' WHERE a=1 LIMIT 1",

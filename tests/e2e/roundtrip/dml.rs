@@ -195,7 +195,10 @@ fn select(ignore: &str, table: &Table, from: &Table, random: &mut StdRng) -> Str
 
 fn assignments(table: &Table, alias: &str, random: &mut StdRng) -> String {
     let count = *[1, 1, 2, 3].choose(random).expect("numbers");
-    let columns = writable(table).choose_multiple(random, count);
+    let mut columns = table.updatable().choose_multiple(random, count);
+    if columns.is_empty() {
+        columns.extend(table.columns.first());
+    }
     let set: Vec<String> = columns
         .iter()
         .map(|column| {

@@ -26,6 +26,8 @@ pub(super) struct Table {
     clauses: Vec<String>,
     options: String,
     hidden_key: bool,
+    /// Rows are found by a key that no two of them share.
+    row_key: bool,
     /// For names of columns and indexes to come.
     next: u32,
 }
@@ -102,6 +104,7 @@ impl Table {
             clauses: Vec::new(),
             options: String::new(),
             hidden_key: false,
+            row_key: true,
             next: 0,
         }
     }
@@ -180,6 +183,7 @@ impl Table {
                 let part = kind.prefix(random).unwrap_or_default();
                 self.columns.push(column("k", kind, ""));
                 self.clauses.push(format!("UNIQUE (k{part})"));
+                self.row_key = false;
             }
             13 => {
                 let base = Kind::Reference;
@@ -188,7 +192,7 @@ impl Table {
                 self.clauses.push("PRIMARY KEY (g)".to_owned());
             }
             14 => self.hidden_key = true,
-            _ => {}
+            _ => self.row_key = false,
         }
         false
     }
@@ -240,7 +244,7 @@ impl Table {
     /// A key over any columns; `None` where the dice found none that fit.
     pub(super) fn any_key(&mut self, unique: bool, random: &mut StdRng) -> Option<String> {
         let name = self.next_name("k");
-        let kind = if unique { "UNIQUE KEY" } else { "KEY" };
+        let kind = if unique && self.row_key { "UNIQUE KEY" } else { "KEY" };
         let column = self.columns.choose(random)?.clone();
         let part = |column: &Column, random: &mut StdRng| {
             Some(format!("{}{}", column.name, column.kind.prefix(random)?))
@@ -271,6 +275,14 @@ impl Table {
     /// delete and an insert, and every replica, MySQL's own included, cascades or refuses.
     pub(super) fn is_referenced(&self) -> bool {
         ["parent", "child"].contains(&self.name.as_str())
+    }
+
+    /// Columns that many rows may change at once. Where rows are found by a hash of all columns, a
+    /// replica changes those of an event in the table's order, so unique values that move from row to
+    /// row collide there, on MySQL's own replicas too.
+    pub(super) fn updatable(&self) -> impl Iterator<Item = &Column> {
+        let fixed = if self.row_key { "" } else { "k" };
+        self.columns.iter().filter(move |column| !column.generated && column.name != fixed)
     }
 
     fn next_name(&mut self, letter: &str) -> String {
@@ -322,7 +334,7 @@ fn family(random: &mut StdRng) -> Vec<Table> {
     let second = vec![reference("child", "p", "id", random)];
     add("grandchild", "PRIMARY KEY (id)", second, random);
     let third = vec![reference("parent", "p", "id", random)];
-    add("only_child", "UNIQUE (p)", third, random);
+    add("only_child", "UNIQUE (id), UNIQUE (p)", third, random);
     // Its key's columns can't become NULL.
     let fourth = "FOREIGN KEY (p, id) REFERENCES parent (p, id) ON DELETE CASCADE".to_owned();
     add("pair", "PRIMARY KEY (id)", vec![fourth], random);
