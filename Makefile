@@ -9,8 +9,9 @@ BENCH_DRAIN ?= --quick --rows 10000 --transactions 15000
 BENCH_ONLINE ?= --quick --rows 10000 --seconds 10 --load updates-1,write-only
 BENCH_IDLE ?= --quick
 
-# What builds the Debian package.
-CARGO_DEB := target/tools/bin/cargo-deb
+# What builds the Debian package, kept beside the downloads.
+CACHE := $(or $(CSA_SANDBOX_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/csa-daemon)
+CARGO_DEB := $(CACHE)/tools/bin/cargo-deb
 
 .PHONY: build test lint demo bench bench-full sandbox tools deb clean
 
@@ -23,7 +24,7 @@ sandbox:
 tools: $(CARGO_DEB)
 
 $(CARGO_DEB):
-	cargo install --locked --root target/tools cargo-deb@3.8.0
+	cargo install --locked --root $(CACHE)/tools cargo-deb@3.8.0
 
 # target/debian/csa-daemon_*.deb
 deb: tools
