@@ -58,7 +58,8 @@ class ChannelSection {
     const version = view.connection.source_version ? `, ${view.connection.source_version}` : "";
     say(this.route, view.connection.source ? `from ${view.connection.source}${version}` : "");
     const { cause, detail, share } = view.bottleneck;
-    const isHeldUp = view.state === "running" && !["", "none", "source"].includes(cause);
+    const isLate = view.lag_seconds === null || view.lag_seconds > 1;
+    const isHeldUp = isLate && view.state === "running" && !["", "none", "source"].includes(cause);
     this.bottleneck.hidden = !isHeldUp;
     say(this.bottleneck, `Held up by: ${detail} (${Math.round(100 * share)} % of the last seconds)`);
     this.showFigures(view, past);
