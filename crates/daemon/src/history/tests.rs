@@ -41,6 +41,9 @@ fn buckets_show_the_worst_and_rates_of_the_whole() {
     samples[13].lag_seconds = Some(3.5);
     samples[14].lag_seconds = None;
     samples[14].state = ChannelState::WaitingForSource;
+    samples[4].state = ChannelState::Failed;
+    samples[6].state = ChannelState::WaitingForSource;
+    samples[8].state = ChannelState::WaitingForDelay;
     samples[2].backlog_transactions = Some(9);
     // Of the last bucket there is only a part, of the first one nothing.
     let window = Window::ending(1023, 30, 10);
@@ -49,6 +52,7 @@ fn buckets_show_the_worst_and_rates_of_the_whole() {
     assert_eq!(columns.lag_seconds, [Some(0.0), Some(3.5), Some(0.0)]);
     assert_eq!(columns.backlog_transactions, [Some(9), Some(0), Some(0)]);
     assert_eq!(columns.backlog_bytes, [None; 3]);
+    assert_eq!(columns.state[0], Some(ChannelState::Failed));
     assert_eq!(columns.state[1], Some(ChannelState::WaitingForSource));
     assert_eq!(columns.state[2], Some(ChannelState::Running));
     assert_eq!(columns.applied_transactions_per_second, [Some(7.0); 3]);
