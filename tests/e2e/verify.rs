@@ -535,6 +535,42 @@ async fn positions_are_known_in_every_mode() {
     load.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn filtered_tables_are_left_out_and_rewritten_ones_compared() {
+    let (source, target) = Server::pair(&[], &[]);
+    target.exec("CREATE DATABASE kept").await;
+    let daemon = Daemon::builder(&source, &target)
+        .set("applier.replicate_ignore_table", vec!["kept.left_out"])
+        .set("applier.replicate_rewrite_db.d", "kept")
+        .start();
+    source
+        .exec(
+            "CREATE DATABASE e; USE e; CREATE TABLE t (id INT PRIMARY KEY); CREATE DATABASE d; \
+             USE d; CREATE TABLE t (id INT PRIMARY KEY, v INT); \
+             CREATE TABLE left_out (id INT PRIMARY KEY); INSERT INTO t VALUES (1, 1), (2, 2); \
+             INSERT INTO left_out VALUES (1)",
+        )
+        .await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    let found = verify(&daemon, &[]);
+    found.assert_code(0);
+    assert_eq!(found.tables().len(), 2, "{:#}", found.json);
+    assert_eq!(found.table("d.t")["target"], "kept.t");
+    assert_eq!(found.table("d.t")["rows"], 2);
+    target.exec("DELETE FROM kept.t WHERE id = 2; CREATE TABLE kept.more (id INT)").await;
+    let found = verify(&daemon, &[]);
+    found.assert_code(1);
+    assert_eq!(found.differences(), BTreeSet::from(["d.t id=2 missing_on_target".to_owned()]));
+    assert_eq!(found.table("kept.more")["definition"], json!(["the table is only on the target"]));
+    // Two schemas in one: what is whose can't be told.
+    let mut conn = source.conn().await;
+    let unlogged = "SET sql_log_bin = 0; CREATE DATABASE kept; CREATE TABLE kept.t LIKE d.t";
+    conn.query_drop(unlogged).await.expect("creates");
+    let found = verify(&daemon, &["--table", "d.t"]);
+    found.assert_code(2);
+    assert!(found.table("d.t")["left_out"].to_string().contains("kept.t"), "{:#}", found.json);
+}
+
 /// Updates row 1 to and fro and counts row 2 up, both all the time; how often, at the end.
 struct HotRows {
     stop: Arc<AtomicBool>,

@@ -18,7 +18,7 @@ pub struct Report {
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
     Equal,
-    /// Nothing differs for sure, but something kept changing.
+    /// Nothing differs for sure, but something kept changing or was left out.
     Unstable,
     Different,
 }
@@ -96,7 +96,7 @@ impl TableReport {
     pub(super) fn conclude(mut self) -> Self {
         self.outcome = if !self.definition.is_empty() || !self.differences.is_empty() {
             Outcome::Different
-        } else if !self.unstable.is_empty() {
+        } else if !self.unstable.is_empty() || self.left_out.is_some() {
             Outcome::Unstable
         } else {
             Outcome::Equal

@@ -1,6 +1,6 @@
 //! Which tables are compared with which.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
 
@@ -36,14 +36,15 @@ impl FromStr for TableName {
 /// What the channel does with a table.
 pub trait TableSelection: Sync {
     /// The table on the target that a table of the source is replicated to, if it is.
-    fn target_of(&self, source: &TableName) -> Option<TableName>;
+    /// `folds_case`: the target's `lower_case_table_names` is not 0.
+    fn target_of(&self, source: &TableName, folds_case: bool) -> Option<TableName>;
 }
 
 impl<F> TableSelection for F
 where
     F: Fn(&TableName) -> Option<TableName> + Sync,
 {
-    fn target_of(&self, source: &TableName) -> Option<TableName> {
+    fn target_of(&self, source: &TableName, _: bool) -> Option<TableName> {
         self(source)
     }
 }
@@ -53,7 +54,7 @@ where
 pub struct EveryTable;
 
 impl TableSelection for EveryTable {
-    fn target_of(&self, source: &TableName) -> Option<TableName> {
+    fn target_of(&self, source: &TableName, _: bool) -> Option<TableName> {
         Some(source.clone())
     }
 }
@@ -88,6 +89,8 @@ impl Scope {
 pub(super) struct Pair {
     pub(super) source: TableName,
     pub(super) target: TableName,
+    /// Other tables of the source are replicated to the same one.
+    pub(super) is_shared: bool,
 }
 
 /// Both servers' tables, and whether they keep names of tables in lower case.
@@ -111,22 +114,33 @@ impl Listed<'_> {
     ) -> Result<Vec<Pair>, String> {
         let folded = if self.source_folds_case { &scope.lowercase() } else { scope };
         let target_of = |source: &TableName| {
-            let target = selection.target_of(source)?;
+            let target = selection.target_of(source, self.target_folds_case)?;
             Some(if self.target_folds_case { lowercase(&target) } else { target })
         };
-        let mut pairs = BTreeSet::new();
+        let mut by_target: BTreeMap<TableName, Vec<&TableName>> = BTreeMap::new();
         for source in self.source.keys() {
-            pairs.extend(target_of(source).map(|target| Pair { source: source.clone(), target }));
+            if let Some(target) = target_of(source) {
+                by_target.entry(target).or_default().push(source);
+            }
         }
-        let known: BTreeSet<TableName> = pairs.iter().map(|pair| pair.target.clone()).collect();
+        let mut pairs = BTreeSet::new();
+        for (target, sources) in &by_target {
+            let is_shared = sources.len() > 1;
+            pairs.extend(sources.iter().map(|&source| Pair {
+                source: source.clone(),
+                target: target.clone(),
+                is_shared,
+            }));
+        }
         let schemas: BTreeSet<&String> = self.source.keys().map(|table| &table.schema).collect();
-        for target in self.target.keys().filter(|target| !known.contains(*target)) {
+        for target in self.target.keys().filter(|target| !by_target.contains_key(*target)) {
             // Renames change the schema: its own name first, then those the source has.
             let source = std::iter::once(&target.schema)
                 .chain(schemas.iter().copied())
                 .map(|schema| TableName { schema: schema.clone(), table: target.table.clone() })
                 .find(|source| target_of(source).as_ref() == Some(target));
-            pairs.extend(source.map(|source| Pair { source, target: target.clone() }));
+            let target = target.clone();
+            pairs.extend(source.map(|source| Pair { source, target, is_shared: false }));
         }
         pairs.retain(|pair| folded.holds(&pair.source));
         check_names(folded, &pairs)?;
@@ -187,7 +201,10 @@ mod tests {
             target_folds_case: folds[1],
         };
         let pairs = listed.pairs(scope, selection)?;
-        Ok(pairs.iter().map(|pair| format!("{}>{}", pair.source, pair.target)).collect())
+        let text = |pair: &Pair| {
+            format!("{}>{}{}", pair.source, pair.target, if pair.is_shared { "!" } else { "" })
+        };
+        Ok(pairs.iter().map(text).collect())
     }
 
     #[test]
@@ -211,6 +228,16 @@ mod tests {
         let found = pairs(sides, [false; 2], &Scope::default(), &rename);
         // Nothing is replicated to the target's d and private.
         assert_eq!(found.expect("pairs"), ["copy.x>copy.x", "d.a>copy.a"]);
+    }
+
+    #[test]
+    fn tables_that_are_replicated_into_one_are_marked() {
+        let merge = |source: &TableName| {
+            Some(TableName { schema: "all".to_owned(), table: source.table.clone() })
+        };
+        let sides: [&[&str]; 2] = [&["s1.t", "s2.t", "s2.u"], &["all.t", "all.u"]];
+        let found = pairs(sides, [false; 2], &Scope::default(), &merge);
+        assert_eq!(found.expect("pairs"), ["s1.t>all.t!", "s2.t>all.t!", "s2.u>all.u"]);
     }
 
     #[test]
