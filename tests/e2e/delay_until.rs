@@ -135,7 +135,7 @@ async fn until_stops_exactly_there_and_stays_there() {
             assert!(detail.contains(words), "{words:?} is missing in {detail}");
         }
         assert!(view["last_error"].is_null(), "{view}");
-        assert_eq!(daemon.status()["channels"][0]["state"], "running");
+        wait_state(&daemon, 0, "running").await;
     };
     stopped("sql_before_gtids").await;
     assert_eq!(newest(&target).await, 150);

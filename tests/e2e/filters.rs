@@ -130,8 +130,11 @@ const HISTORY: &[(&str, &str)] = &[
     ("a", "BEGIN"),
     ("a", "INSERT INTO a.t2 SELECT * FROM a.t1"),
     ("a", "INSERT INTO b.t2 SELECT * FROM b.t1"),
-    ("a", "UPDATE t1 x, t2 y, b.t1 z SET x.v=x.v+10, y.v=y.v+20, z.v=z.v+30 \
-           WHERE x.id=y.id AND y.id=z.id"),
+    (
+        "a",
+        "UPDATE t1 x, t2 y, b.t1 z SET x.v=x.v+10, y.v=y.v+20, z.v=z.v+30 \
+           WHERE x.id=y.id AND y.id=z.id",
+    ),
     ("a", "SAVEPOINT s"),
     ("a", "DELETE FROM a.t2 WHERE id=3"),
     ("a", "ROLLBACK TO s"),
@@ -142,12 +145,18 @@ const HISTORY: &[(&str, &str)] = &[
     // Images without all columns, and JSON that is changed in part.
     ("a", "SET binlog_row_image=MINIMAL, binlog_row_value_options=PARTIAL_JSON"),
     ("a", "UPDATE t1, t2 SET t1.v=5, t2.v=6 WHERE t1.id=t2.id AND t1.id=1"),
-    ("a", "UPDATE t1, t2 SET t1.j=JSON_SET(t1.j,'$.k[1]',9), t2.j=JSON_SET(t2.j,'$.n',1) \
-           WHERE t1.id=t2.id AND t1.id<3"),
+    (
+        "a",
+        "UPDATE t1, t2 SET t1.j=JSON_SET(t1.j,'$.k[1]',9), t2.j=JSON_SET(t2.j,'$.n',1) \
+           WHERE t1.id=t2.id AND t1.id<3",
+    ),
     ("a", "DELETE t1, t2 FROM t1 JOIN t2 USING (id) WHERE id=3"),
     ("a", "SET binlog_row_image=FULL, binlog_row_value_options=''"),
     // A trigger writes to another table.
-    ("a", "CREATE TRIGGER on_t1 AFTER INSERT ON t1 FOR EACH ROW INSERT INTO b.t1 VALUES (NEW.id, 0)"),
+    (
+        "a",
+        "CREATE TRIGGER on_t1 AFTER INSERT ON t1 FOR EACH ROW INSERT INTO b.t1 VALUES (NEW.id, 0)",
+    ),
     ("a", "INSERT INTO t1 (id, v) VALUES (50, 50)"),
     ("a", "DROP TRIGGER on_t1"),
     ("b", "CREATE TRIGGER on_t2 BEFORE INSERT ON t2 FOR EACH ROW SET NEW.v = 1"),

@@ -67,10 +67,7 @@ struct Parts {
 }
 
 impl Watch {
-    pub(super) fn new(
-        settings: &ChannelSettings,
-        source_delay: value::Receiver<Duration>,
-    ) -> Self {
+    pub(super) fn new(settings: &ChannelSettings, source_delay: value::Receiver<Duration>) -> Self {
         let heartbeat = settings.source.heartbeat_interval;
         Self {
             shared: Arc::new(Shared {
@@ -201,7 +198,8 @@ impl Watch {
             && source.last_event.is_some_and(|last| last.elapsed() <= self.shared.fresh_within);
         let backlog =
             parts.is_some().then(|| base.map(|base| backlog(&usage, &applied, base))).flatten();
-        let (state, state_detail) = state(phase, detail, &source, &applied, &usage, backlog, due_in);
+        let (state, state_detail) =
+            state(phase, detail, &source, &applied, &usage, backlog, due_in);
         let received = received(&parts, &source, &applied);
         ChannelView {
             channel_name: self.shared.name.clone(),

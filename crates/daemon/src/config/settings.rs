@@ -70,7 +70,8 @@ pub(super) fn resolve(
         event_memory_limit = EVENT_MEMORY_MIN;
     }
     let filters = replication::filters(&channel.applier)?;
-    warnings.extend(replication::without_effect(&filters).map(|w| format!("channel {name:?}: {w}")));
+    warnings
+        .extend(replication::without_effect(&filters).map(|w| format!("channel {name:?}: {w}")));
     let directory = daemon.state_dir.join(&name);
     Ok(ChannelSettings {
         source: source(channel.source)?,

@@ -16,8 +16,8 @@ mod tests;
 
 use std::borrow::Cow;
 
-pub use rules::{FilterRules, InvalidRule};
 pub(crate) use events::{KeptEvents, Mapped};
+pub use rules::{FilterRules, InvalidRule};
 pub(crate) use statement::StatementVerdict;
 
 use rules::Names;

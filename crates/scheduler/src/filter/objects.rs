@@ -152,8 +152,7 @@ impl<'t, 'a> Words<'t, 'a> {
             }
             "VIEW" => self.one_table(),
             "SCHEMA" => {
-                let options =
-                    ["CHARACTER", "CHARSET", "DEFAULT", "COLLATE", "ENCRYPTION", "READ"];
+                let options = ["CHARACTER", "CHARSET", "DEFAULT", "COLLATE", "ENCRYPTION", "READ"];
                 match options.iter().any(|option| self.is(option)) {
                     true => Some(Object::Schema(None)),
                     false => Some(Object::Schema(Some(self.name()?.name))),

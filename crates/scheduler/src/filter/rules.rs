@@ -48,10 +48,9 @@ impl FilterRules {
                 check_name(key, name)?;
             }
         }
-        for (key, list) in [
-            ("replicate_do_table", &self.do_table),
-            ("replicate_ignore_table", &self.ignore_table),
-        ] {
+        for (key, list) in
+            [("replicate_do_table", &self.do_table), ("replicate_ignore_table", &self.ignore_table)]
+        {
             for name in list {
                 check_table(key, name)?;
             }
@@ -102,12 +101,8 @@ impl FilterRules {
     }
 
     pub(super) fn has_table_rules(&self) -> bool {
-        let lists = [
-            &self.do_table,
-            &self.ignore_table,
-            &self.wild_do_table,
-            &self.wild_ignore_table,
-        ];
+        let lists =
+            [&self.do_table, &self.ignore_table, &self.wild_do_table, &self.wild_ignore_table];
         lists.into_iter().any(|list| !list.is_empty())
     }
 

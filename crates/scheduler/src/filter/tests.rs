@@ -238,6 +238,7 @@ fn database_rules_look_at_the_default_database() {
         ("ignore_db=b", "b", "CREATE TABLE a.t (id INT)", '-'),
         ("ignore_db=b", "a", "FROBNICATE", '+'),
         ("ignore_db=b", "", "CREATE USER u", '+'),
+        ("do_db=a", "", "CREATE USER u", '-'),
     ] {
         let verdict = verdict(&filters(&[rule]), database, statement);
         assert_eq!(sign(&verdict), expected, "{rule} {database} {statement}: {verdict:?}");
@@ -274,7 +275,10 @@ fn table_rules_look_at_the_tables_of_a_statement() {
         ("CREATE UNIQUE INDEX t ON u (id)", '+'),
         ("CREATE INDEX i ON t (id)", '-'),
         ("DROP INDEX i ON x.y", '-'),
-        ("CREATE OR REPLACE ALGORITHM=MERGE DEFINER=`root`@`table` SQL SECURITY DEFINER VIEW t AS SELECT 1", '-'),
+        (
+            "CREATE OR REPLACE ALGORITHM=MERGE DEFINER=`root`@`table` SQL SECURITY DEFINER VIEW t AS SELECT 1",
+            '-',
+        ),
         ("CREATE ALGORITHM=UNDEFINED DEFINER=CURRENT_USER() VIEW v AS SELECT * FROM t", '+'),
         ("DROP VIEW v, t", '!'),
         ("ALTER VIEW t AS SELECT 2", '-'),
