@@ -238,6 +238,7 @@ fn database_rules_look_at_the_default_database() {
         ("ignore_db=b", "b", "CREATE TABLE a.t (id INT)", '-'),
         ("ignore_db=b", "a", "FROBNICATE", '+'),
         ("ignore_db=b", "", "CREATE USER u", '+'),
+        ("do_db=a", "", "CREATE USER u", '-'),
     ] {
         let verdict = verdict(&filters(&[rule]), database, statement);
         assert_eq!(sign(&verdict), expected, "{rule} {database} {statement}: {verdict:?}");

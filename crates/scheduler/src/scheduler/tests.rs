@@ -9,7 +9,9 @@ use csa_relaystore::{RelayPosition, RelayedTransaction, TransactionBody};
 use proptest::prelude::*;
 
 use super::*;
-use crate::{Admission, Error, KeySource, TableId, TableKeys, TransactionKind};
+use crate::{
+    Admission, Error, FilterRules, Filters, KeySource, TableId, TableKeys, TransactionKind,
+};
 
 /// A target without tables: every row change counts as one of its whole table.
 struct NoTables;
@@ -113,6 +115,40 @@ fn transactions_are_what_their_events_say() {
     for end in ["XA COMMIT X'61',X'',1", "XA ROLLBACK X'61',X'',1"] {
         assert_eq!(classify(&[query_event("", end)]).expect("known"), TransactionKind::Xa);
     }
+}
+
+#[test]
+fn what_is_left_out_counts_as_empty_and_renamed_tables_by_their_new_name() {
+    let admit = |rules: FilterRules, events: &[RawEvent], whole| {
+        let relayed = relayed(1, &Arc::new(format_description()), events);
+        let mut admission = Admission::new(NoTables).with_filters(Filters::new(rules, false));
+        admission.admit(relayed, None, whole).expect("known")
+    };
+    let ignored = || FilterRules { ignore_db: vec!["d".to_owned()], ..FilterRules::default() };
+    let create = "CREATE TABLE t (a INT) START TRANSACTION";
+    let filled = [&[query_event("", "BEGIN"), query_event("d", create)], &rows(9)[1..]].concat();
+    for events in [rows(9), vec![query_event("d", "DROP TABLE t")], filled] {
+        let admitted = admit(ignored(), &events, true);
+        assert_eq!(admitted.kind, TransactionKind::Empty);
+        assert!(admitted.is_keyed() && admitted.rows() == 0, "{admitted:?}");
+    }
+    // Not looked at as a whole: its executor meets what is left.
+    let streamed = admit(ignored(), &rows(9), false);
+    assert_eq!(streamed.kind, TransactionKind::Rows);
+    let left: Vec<EventType> =
+        streamed.events().map(|event| event.expect("readable").event_type()).collect();
+    assert_eq!(left, [EventType::GTID, EventType::QUERY, EventType::XID]);
+
+    let rewrite_db = vec![("d".to_owned(), "renamed".to_owned())];
+    let renamed = admit(FilterRules { rewrite_db, ..FilterRules::default() }, &rows(9), true);
+    let changes = renamed.changes.expect("looked at");
+    let table_map = &changes.blocks[0].layout.table_map;
+    assert!(table_map[2..].starts_with(b"\x07renamed\0\x01t\0"), "{table_map:?}");
+    let rewrite_db = vec![("d".to_owned(), "renamed".to_owned())];
+    let named = [query_event("x", "DROP TABLE d.t")];
+    let refused = admit(FilterRules { rewrite_db, ..FilterRules::default() }, &named, true);
+    assert_eq!(refused.kind, TransactionKind::Statement);
+    assert!(refused.refusal.is_some_and(|why| why.contains("schema d")));
 }
 
 #[test]
