@@ -38,7 +38,7 @@ impl Restricted {
 
     /// Reads the names of those that not every version has.
     pub(crate) const SWITCHED_ON: &str = "SHOW SESSION VARIABLES WHERE Value='ON' AND Variable_name \
-         IN ('sql_generate_invisible_primary_key', 'restrict_fk_on_non_standard_key')";
+         IN ('sql_generate_invisible_primary_key')";
 
     pub(crate) fn with_switched_on(self, switched_on: Vec<String>) -> Self {
         Self { switched_on, ..self }
