@@ -139,7 +139,10 @@ fn after_account(tokens: &[Token<'_>], at: usize) -> usize {
     }
     if tokens.get(next).is_some_and(|token| token.is_symbol(b'@')) {
         next += 2;
-        while let (Some(before), Some(token)) = (tokens.get(next - 1), tokens.get(next))
+        let is_quoted =
+            |at| tokens.get(at).is_some_and(|token: &Token<'_>| token.kind == TokenKind::Quoted);
+        while !is_quoted(next - 1)
+            && let (Some(before), Some(token)) = (tokens.get(next - 1), tokens.get(next))
             && before.range.end == token.range.start
         {
             next += 1;

@@ -81,8 +81,8 @@ pub(super) struct Client {
     number: u32,
     random: StdRng,
     conn: Conn,
-    /// Of transactions that this client numbers itself.
-    empty: u64,
+    /// Of transactions that this client numbers or names itself.
+    own: u64,
 }
 
 /// How often a session's settings change, and what they change to.
@@ -105,8 +105,8 @@ const SETTINGS: [&str; 33] = [
     "sql_mode=''",
     "sql_mode=''",
     "sql_mode=DEFAULT",
-    "sql_mode='PAD_CHAR_TO_FULL_LENGTH,NO_AUTO_VALUE_ON_ZERO'",
-    "sql_mode='ANSI_QUOTES,NO_BACKSLASH_ESCAPES,TIME_TRUNCATE_FRACTIONAL'",
+    "sql_mode='NO_AUTO_VALUE_ON_ZERO,TIME_TRUNCATE_FRACTIONAL'",
+    "sql_mode='ANSI_QUOTES,NO_BACKSLASH_ESCAPES,ALLOW_INVALID_DATES'",
     "time_zone='+05:30'",
     "time_zone='-11:00'",
     "time_zone='SYSTEM'",
@@ -140,7 +140,7 @@ impl Client {
     pub(super) async fn start(shared: Arc<Shared>, number: u32, source: &Server) -> Self {
         let random = StdRng::seed_from_u64(shared.seed << 8 | u64::from(number));
         let conn = source.conn().await;
-        let mut client = Self { shared, number, random, conn, empty: 0 };
+        let mut client = Self { shared, number, random, conn, own: 0 };
         let schema = client.shared.with_schema(|schema| schema.name.clone());
         client.run(&format!("USE {schema}")).await;
         // The time is the seed's, too.
@@ -181,7 +181,8 @@ impl Client {
             78..86 => self.with_savepoints().await,
             86..92 => self.define().await,
             92..94 => self.nothing().await,
-            94..97 => self.load().await,
+            94..96 => self.load().await,
+            96 | 97 => self.distributed().await,
             _ => {
                 let random = &mut self.random;
                 let statements = self.shared.with_schema(|schema| dml::temporary(schema, random));
@@ -275,12 +276,34 @@ impl Client {
 
     /// A transaction under a GTID of our own that changes nothing.
     async fn nothing(&mut self) {
-        self.empty += 1;
-        let (seed, number, empty) = (self.shared.seed, self.number, self.empty);
-        self.run(&format!("SET gtid_next='{seed:08x}-0000-4000-8000-{number:012x}:{empty}'")).await;
+        self.own += 1;
+        let (seed, number, own) = (self.shared.seed, self.number, self.own);
+        self.run(&format!("SET gtid_next='{seed:08x}-0000-4000-8000-{number:012x}:{own}'")).await;
         self.run("BEGIN").await;
         self.run("COMMIT").await;
         self.run("SET gtid_next='AUTOMATIC'").await;
+    }
+
+    async fn distributed(&mut self) {
+        self.own += 1;
+        let xid = format!("'{}-{}-{}'", self.shared.seed, self.number, self.own);
+        self.run(&format!("XA START {xid}")).await;
+        for statement in self.changes() {
+            self.run(&statement).await;
+        }
+        // After a deadlock it can only be rolled back.
+        self.run(&format!("XA END {xid}")).await;
+        if self.random.random_bool(0.3) {
+            self.run(&format!("XA COMMIT {xid} ONE PHASE")).await;
+        } else {
+            self.run(&format!("XA PREPARE {xid}")).await;
+            for statement in self.changes() {
+                self.run(&statement).await;
+            }
+        }
+        let end = if self.random.random_bool(0.7) { "COMMIT" } else { "ROLLBACK" };
+        self.run(&format!("XA {end} {xid}")).await;
+        self.run(&format!("XA ROLLBACK {xid}")).await;
     }
 
     async fn load(&mut self) {
@@ -308,7 +331,8 @@ impl Client {
                 self.shared.refused.fetch_add(1, Ordering::Relaxed);
                 let lost = [DEADLOCK, LOCK_WAIT_TIMEOUT].contains(&error.code);
                 if lost {
-                    self.conn.query_drop("ROLLBACK").await.expect("rolls back");
+                    // A distributed one has its own way to end.
+                    let _ = self.conn.query_drop("ROLLBACK").await;
                 }
                 (format!(" -- {}: {}", error.code, error.message), !lost)
             }

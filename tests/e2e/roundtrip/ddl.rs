@@ -66,7 +66,7 @@ pub(super) fn any(schema: &mut Schema, random: &mut StdRng) -> Option<Definition
     let table = schema.tables.choose_mut(random)?;
     let name = table.name.clone();
     let quiet = |statement| Some(Definition::new(statement, Effect::None));
-    match random.random_range(0..24) {
+    match random.random_range(0..26) {
         0..4 => add_column(table, random),
         4 | 5 => {
             let column = table.columns.choose(random)?.name.clone();
@@ -118,6 +118,8 @@ pub(super) fn any(schema: &mut Schema, random: &mut StdRng) -> Option<Definition
         22 => {
             quiet(format!("CREATE OR REPLACE VIEW v_{name} AS SELECT 1 AS one, t.* FROM {name} t"))
         }
+        23 => quiet(format!("CREATE TABLE made_{name} SELECT * FROM {name} ORDER BY 1 LIMIT 9")),
+        24 => quiet(format!("DROP TABLE IF EXISTS made_{name}")),
         _ => quiet(format!("ALTER TABLE {name} AUTO_INCREMENT=100, STATS_PERSISTENT=1")),
     }
 }

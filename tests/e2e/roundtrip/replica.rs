@@ -1,15 +1,9 @@
 //! A replica of MySQL's own, as a witness.
 
-use std::time::Duration;
+use csa_tests::{Compare, Server};
 
-use csa_tests::Server;
-use mysql_async::prelude::Queryable as _;
-use tokio::task::JoinHandle;
-
-/// Follows the source until it is dropped; says when it can't.
-pub(super) struct Replica {
-    watching: JoinHandle<()>,
-}
+/// Follows the source until it is dropped.
+pub(super) struct Replica(Server);
 
 impl Replica {
     pub(super) async fn start_if_wanted(source: &Server) -> Option<Self> {
@@ -24,25 +18,22 @@ impl Replica {
             ))
             .await;
         server.exec("START REPLICA").await;
-        Some(Self { watching: tokio::spawn(watch(server)) })
+        Some(Self(server))
     }
-}
 
-impl Drop for Replica {
-    fn drop(&mut self) {
-        self.watching.abort();
-    }
-}
-
-async fn watch(server: Server) {
-    let error = "SELECT LAST_ERROR_MESSAGE FROM \
-        performance_schema.replication_applier_status_by_worker WHERE LAST_ERROR_NUMBER <> 0";
-    let mut conn = server.conn().await;
-    loop {
-        if let Some(error) = conn.query_first::<String, _>(error).await.unwrap_or_default() {
-            eprintln!("MySQL's own replica stopped: {error}");
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
+    /// Waits until it has everything, and says how it got on.
+    pub(super) async fn report(&self, source: &Server) {
+        let Self(server) = self;
+        let wanted = source.gtid_executed().await;
+        let wait = format!("SELECT WAIT_FOR_EXECUTED_GTID_SET('{wanted}', 15)");
+        let waited: u64 = server.value(&wait).await;
+        let error = "SELECT GROUP_CONCAT(LAST_ERROR_MESSAGE) FROM \
+            performance_schema.replication_applier_status_by_worker WHERE LAST_ERROR_NUMBER <> 0";
+        let error: Option<String> = server.value(error).await;
+        let what = match Compare::new().run(source, server).await {
+            Ok(_) => "is equal".to_owned(),
+            Err(difference) => format!("has {difference}"),
+        };
+        eprintln!("MySQL's own replica: timed out {waited}, error {error:?}, {what}");
     }
 }

@@ -268,10 +268,11 @@ impl Kind {
             Self::Json => any_json(random),
             Self::Geometry => {
                 let (x, y) = (random.random_range(0..5), random.random_range(-3..3));
-                let shape = ["POINT(X Y)", "LINESTRING(0 0,X Y)", "POLYGON((0 0,9 X,9 9,0 0))"]
-                    .choose(random)
-                    .expect("shapes");
-                let shape = shape.replace('X', &x.to_string()).replace('Y', &y.to_string());
+                let shape = match random.random_range(0..3) {
+                    0 => format!("POINT({x} {y})"),
+                    1 => format!("LINESTRING(0 0,{x} {y})"),
+                    _ => format!("POLYGON((0 0,9 {y},9 9,0 0))"),
+                };
                 let srid = if random.random_bool(0.3) { 4326 } else { 0 };
                 format!("ST_GeomFromText('{shape}',{srid})")
             }

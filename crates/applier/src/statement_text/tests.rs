@@ -43,6 +43,7 @@ fn events_are_left_in_place_but_not_carried_out() {
             "ALTER DEFINER = `o``wner`@`host` EVENT a.b RENAME TO c.do<off>",
         ),
         ("ALTER DEFINER=event EVENT e;", "ALTER DEFINER=event EVENT e<off>;"),
+        ("ALTER DEFINER=`a`@`b`EVENT e", "ALTER DEFINER=`a`@`b`EVENT e<off>"),
     ] {
         let off = String::from_utf8_lossy(DISABLED);
         assert_eq!(changed(text), expected.replace("<off>", &off), "{text}");
