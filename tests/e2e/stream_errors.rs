@@ -175,6 +175,188 @@ async fn a_row_that_is_not_on_the_target_stops_at_its_transaction() {
     compare(&source, &target).await;
 }
 
+/// A change that the target does not take, and what is said of it.
+struct Failing {
+    /// On the target, beforehand.
+    spoil: &'static str,
+    change: &'static str,
+    number: u16,
+    /// Event, row and table.
+    at: &'static str,
+    key: Option<&'static str>,
+    target_row: &'static str,
+    /// Column, before, after, on the target; `-` for none.
+    columns: &'static [[&'static str; 4]],
+    /// What the statement offered says.
+    repair: Option<&'static str>,
+}
+
+const FAILING: [Failing; 5] = [
+    Failing {
+        spoil: "DELETE FROM d.t WHERE id = 2",
+        change: "UPDATE d.t SET v = 'later secret' WHERE id IN (1, 2, 3)",
+        number: 1032,
+        at: "row 2 of rows event 1 (Update_rows of d.t, end_log_pos ",
+        key: Some("PRIMARY (id)"),
+        target_row: "missing",
+        columns: &[
+            ["id", "2", "2", "-"],
+            ["u", "20", "20", "-"],
+            ["v", "secret 2", "later secret", "-"],
+            ["at", "2026-01-02 03:04:05", "2026-01-02 03:04:05", "-"],
+        ],
+        repair: Some("INSERT INTO `d`.`t`"),
+    },
+    Failing {
+        spoil: "UPDATE d.t SET u = 99, v = 'target\\'s own secret' WHERE id = 3",
+        change: "INSERT INTO d.other VALUES (1, NULL); INSERT INTO d.t VALUES \
+                 (8, 98, 'secret 8', '2026-01-01'), (9, 99, NULL, '2026-01-01')",
+        number: 1062,
+        at: "row 2 of rows event 2 (Write_rows of d.t, end_log_pos ",
+        key: Some("u (u)"),
+        target_row: "present",
+        columns: &[
+            ["id", "-", "9", "3"],
+            ["u", "-", "99", "99"],
+            ["v", "-", "NULL", "target's own secret"],
+            ["at", "-", "2026-01-01 00:00:00", "2026-01-02 03:04:05"],
+        ],
+        repair: Some("DELETE FROM `d`.`t` WHERE `u`=99"),
+    },
+    // The row is there, but not under the key that the source has.
+    Failing {
+        spoil: "UPDATE d.t SET id = 400 WHERE id = 4",
+        change: "DELETE FROM d.t WHERE id = 4",
+        number: 1032,
+        at: "row 1 of rows event 1 (Delete_rows of d.t, end_log_pos ",
+        key: Some("PRIMARY (id)"),
+        target_row: "missing",
+        columns: &[
+            ["id", "4", "-", "-"],
+            ["u", "40", "-", "-"],
+            ["v", "secret 4", "-", "-"],
+            ["at", "2026-01-02 03:04:05", "-", "-"],
+        ],
+        // The other row has its unique value.
+        repair: None,
+    },
+    Failing {
+        spoil: "DELETE FROM d.keyless WHERE a = 1",
+        change: "DELETE FROM d.keyless WHERE a = 1",
+        number: 1032,
+        at: "row 1 of rows event 1 (Delete_rows of d.keyless, end_log_pos ",
+        key: None,
+        target_row: "unknown",
+        columns: &[["a", "1", "-", "-"], ["b", "0x62FF", "-", "-"]],
+        repair: Some("INSERT INTO `d`.`keyless`"),
+    },
+    Failing {
+        spoil: "DELETE FROM d.parent WHERE id = 1",
+        change: "SET SESSION binlog_row_image=MINIMAL; UPDATE d.parent SET v = 'x' WHERE id = 1",
+        number: 1032,
+        at: "row 1 of rows event 1 (Update_rows of d.parent, end_log_pos ",
+        key: Some("PRIMARY (id)"),
+        target_row: "missing",
+        columns: &[["id", "1", "-", "-"], ["v", "-", "x", "-"]],
+        repair: None,
+    },
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failing_row_explains_itself() {
+    failing_rows("row-image").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failing_row_explains_itself_by_statements() {
+    failing_rows("sql").await;
+}
+
+async fn failing_rows(executor: &str) {
+    let (source, target) = Server::pair(&[], &[]);
+    source
+        .exec(
+            "CREATE DATABASE d; USE d; SET time_zone='+00:00'; CREATE TABLE t (id INT PRIMARY KEY, \
+             u INT UNIQUE, v VARCHAR(30), at TIMESTAMP); CREATE TABLE other (id INT PRIMARY KEY, \
+             v INT); CREATE TABLE keyless (a INT, b VARBINARY(9)); CREATE TABLE parent (id INT \
+             PRIMARY KEY, v VARCHAR(9)); INSERT INTO keyless VALUES (1, x'62ff'), (2, NULL); \
+             INSERT INTO parent VALUES (1, 'a'); INSERT INTO t SELECT n, n * 10, CONCAT('secret ', \
+             n), '2026-01-02 03:04:05' FROM (SELECT 1 n UNION SELECT 2 UNION SELECT 3 UNION \
+             SELECT 4) numbers",
+        )
+        .await;
+    let daemon = Daemon::builder(&source, &target).set("applier.executor", executor).start();
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    for failing in &FAILING {
+        target.exec(failing.spoil).await;
+        let before = source.gtid_executed().await;
+        let mut conn = source.conn().await;
+        conn.query_drop(format!("BEGIN; SET time_zone='+00:00'; {}; COMMIT", failing.change))
+            .await
+            .expect("changes");
+        let gtid: String = source
+            .value(&format!("SELECT GTID_SUBTRACT(@@GLOBAL.gtid_executed, '{before}')"))
+            .await;
+        wait_state(&daemon, 0, "failed").await;
+        check(&daemon, failing, &gtid);
+        repair(&daemon, failing, &gtid, &target).await;
+        daemon.wait_drained(&source, &target, DRAIN).await;
+    }
+    assert!(!daemon.log().contains("secret "), "row values are not for logs");
+    // What was left out or changed by hand on the target, once more.
+    source.exec("TRUNCATE d.t; TRUNCATE d.parent").await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    compare(&source, &target).await;
+}
+
+/// What the daemon and its command say of it.
+fn check(daemon: &Daemon, failing: &Failing, gtid: &str) {
+    let error = &daemon.status()["channels"][0]["last_error"];
+    assert_eq!((&error["number"], &error["transaction"]), (&failing.number.into(), &gtid.into()));
+    let message = error["message"].as_str().expect("a message");
+    assert!(message.contains(failing.at), "{:?} is missing in {error:#}", failing.at);
+    let row = &error["row"];
+    assert_eq!(
+        (&row["key"], &row["target_row"]),
+        (&failing.key.into(), &failing.target_row.into())
+    );
+    let columns = row["columns"].as_array().expect("columns").iter();
+    let text = |value: &serde_json::Value| value.as_str().unwrap_or("-").to_owned();
+    let columns: Vec<_> = columns
+        .map(|column| ["name", "source_before", "source_after", "target"].map(|k| text(&column[k])))
+        .collect();
+    assert_eq!(columns, failing.columns, "{error:#}");
+    let ways_on = error["ways_on"].as_array().expect("ways on");
+    assert_eq!(ways_on.len(), 3, "{error:#}");
+    let shown = daemon.command(&["status"]);
+    assert_eq!(shown.code, Some(1), "{shown:?}");
+    for way in ways_on {
+        assert!(shown.out.contains(way.as_str().expect("a text")), "{shown:?}");
+    }
+    for cell in columns.iter().flatten() {
+        assert!(shown.out.contains(cell.as_str()), "{cell} is missing in {shown:?}");
+    }
+}
+
+/// Goes one of the ways that are offered.
+async fn repair(daemon: &Daemon, failing: &Failing, gtid: &str, target: &Server) {
+    let ways_on = daemon.status()["channels"][0]["last_error"]["ways_on"].clone();
+    let first = ways_on[0].as_str().expect("a text");
+    let offered = first.split_once("run there: ").and_then(|(_, rest)| rest.split_once("; then: "));
+    match failing.repair {
+        Some(repair) => {
+            let (statement, _) = offered.expect("a statement");
+            assert!(statement.contains(repair), "{statement}");
+            target.exec(statement).await;
+            daemon.commanded(&["restart"]);
+        }
+        None => {
+            assert!(ways_on[1].as_str().is_some_and(|way| way.contains(&format!("skip {gtid}"))));
+            daemon.commanded(&["skip", gtid]);
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_row_larger_than_the_targets_packets_stops() {
     let (bad, target) = Server::pair(&[], &["--max-allowed-packet=4M"]);

@@ -538,6 +538,8 @@ async fn positions_are_known_in_every_mode() {
 #[tokio::test(flavor = "multi_thread")]
 async fn filtered_tables_are_left_out_and_rewritten_ones_compared() {
     let (source, target) = Server::pair(&[], &[]);
+    // A statement that names a renamed schema would have to be renamed itself.
+    source.exec("SET sql_log_bin = 0; CREATE DATABASE d").await;
     target.exec("CREATE DATABASE kept").await;
     let daemon = Daemon::builder(&source, &target)
         .set("applier.replicate_ignore_table", vec!["kept.left_out"])
@@ -545,7 +547,7 @@ async fn filtered_tables_are_left_out_and_rewritten_ones_compared() {
         .start();
     source
         .exec(
-            "CREATE DATABASE e; USE e; CREATE TABLE t (id INT PRIMARY KEY); CREATE DATABASE d; \
+            "CREATE DATABASE e; USE e; CREATE TABLE t (id INT PRIMARY KEY); \
              USE d; CREATE TABLE t (id INT PRIMARY KEY, v INT); \
              CREATE TABLE left_out (id INT PRIMARY KEY); INSERT INTO t VALUES (1, 1), (2, 2); \
              INSERT INTO left_out VALUES (1)",

@@ -1,5 +1,7 @@
 use std::borrow::Cow;
 
+use crate::failing_row::FailingRow;
+
 /// What a failed group or statement means for the channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorClass {
@@ -30,8 +32,15 @@ pub enum Error {
         source: mysql_async::Error,
     },
     /// A transaction failed on the target; `of` says what it was about.
-    #[error("transaction {gtid} ({of}) failed on the target: error {code}: {message}")]
-    Transaction { gtid: String, of: String, code: u16, message: String },
+    #[error("transaction {gtid} ({of}) failed on the target: error {code}: {message}{}", at(row))]
+    Transaction {
+        gtid: String,
+        of: String,
+        code: u16,
+        message: String,
+        /// Where it was found.
+        row: Option<Box<FailingRow>>,
+    },
     /// Row changes that the target's tables don't take as they are; `code` after the server's error of
     /// the same meaning.
     #[error("error {code}: {message}")]
@@ -87,6 +96,15 @@ impl Error {
         }
     }
 
+    /// The row at which it failed, where one was found.
+    #[must_use]
+    pub fn row(&self) -> Option<&FailingRow> {
+        match self {
+            Self::Transaction { row, .. } => row.as_deref(),
+            _ => None,
+        }
+    }
+
     /// The GTID of the transaction that failed, where it is one.
     #[must_use]
     pub fn gtid(&self) -> Option<String> {
@@ -103,6 +121,10 @@ impl Error {
             _ => None,
         }
     }
+}
+
+fn at(row: &Option<Box<FailingRow>>) -> String {
+    row.as_ref().map(|row| format!("; at {row}")).unwrap_or_default()
 }
 
 /// The number of a server error.

@@ -1,12 +1,14 @@
 #![doc = include_str!("../README.md")]
 
 mod applier;
+mod as_source;
 mod catalogue;
 mod checkpoint;
 mod commit_turn;
 mod control;
 mod dml;
 mod error;
+mod failing_row;
 mod late;
 mod lock_inversion;
 mod merge;
@@ -34,6 +36,7 @@ pub use catalogue::TargetCatalogue;
 pub use checkpoint::{Checkpoint, StartFrom};
 pub use control::ControlSession;
 pub use error::{Error, ErrorClass, Result};
+pub use failing_row::{FailingColumn, FailingRow, PresentRow};
 pub use options::{
     ApplierOptions, ExecMode, Executor, TargetGtids, TargetOptions, TlsMode, TlsOptions, Tuning,
 };

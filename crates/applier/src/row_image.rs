@@ -229,7 +229,8 @@ fn with_backticks(statement: &[u8]) -> Vec<u8> {
     out
 }
 
-fn set_statement_end(images: &mut [u8], rows: usize) {
+/// `rows`: where the rows event begins.
+pub(crate) fn set_statement_end(images: &mut [u8], rows: usize) {
     if let Some(flags) = images.get_mut(rows + ROWS_FLAGS) {
         *flags |= STATEMENT_END;
     }

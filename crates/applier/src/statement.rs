@@ -14,6 +14,7 @@ use csa_scheduler::{Group, flattened_events};
 use tracing::{info, warn};
 
 use crate::applier::is_passing;
+use crate::as_source;
 use crate::checkpoint;
 use crate::control::{ControlSession, fenced};
 use crate::options::{ApplierOptions, TargetGtids, TargetOptions};
@@ -353,8 +354,9 @@ async fn execute(
     let now = now.with_switched_on(switched_on.into_iter().map(|(name, _)| name).collect());
     let context = statement_context::assignments(&statement.context, statement.timestamp, &now);
     let mut settings = vec![];
-    if under_gtid {
-        settings.push(format!("gtid_next='{}'", statement.gtid));
+    let header = group.transactions.first().map(|transaction| &transaction.relayed.header);
+    if let Some(header) = header.filter(|_| under_gtid) {
+        settings.push(as_source::identity(header));
     }
     // Values are written in the session that their executor set up, in UTC and UTF-8.
     if !statement.has_rows() || rows.takes_row_images() {
@@ -478,6 +480,7 @@ fn named(gtid: &str, error: Error) -> Error {
             gtid: gtid.to_owned(),
             of: "a statement".to_owned(),
             code,
+            row: None,
             message: match code {
                 UNKNOWN_XID => "the target has no such prepared transaction: it was provisioned \
                     between its PREPARE and its end; provision it again, or execute there what the \

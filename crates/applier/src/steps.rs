@@ -77,6 +77,11 @@ impl Steps {
         Self::cut(Arc::clone(group), all, limit, Framing::Own, &Arc::default())
     }
 
+    /// A step for each rows event.
+    pub(crate) fn by_event(group: &Arc<Group>, range: (usize, usize)) -> Self {
+        Self::cut(Arc::clone(group), range, 1, Framing::Group, &Arc::default())
+    }
+
     fn cut(
         group: Arc<Group>,
         range: (usize, usize),

@@ -3,17 +3,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use csa_provider::{EventType, GtidSet, TableMap, TransactionHeader};
+use csa_provider::{EventType, GtidSet, TableMap};
 use csa_scheduler::{AdmittedTransaction, Group, Sequence};
 use rand::Rng as _;
 use tracing::{info, warn};
 
 use crate::applier::is_passing;
+use crate::as_source;
 use crate::checkpoint;
 use crate::commit_turn::CommitTurn;
 use crate::control::fenced;
+use crate::failing_row::{Failed, FailingRow};
 use crate::late::{late_rows, whole_tables};
-use crate::options::{ApplierOptions, TargetGtids, TargetOptions};
+use crate::options::{ApplierOptions, Executor, TargetGtids, TargetOptions};
 use crate::row_executor::{Opening, RowExecutor};
 use crate::row_image::Step;
 use crate::session::Session;
@@ -161,12 +163,32 @@ impl Worker {
             if let Err(error) = self.apply_unit(&unit, entered).await {
                 self.rollback().await;
                 if is_of_one_transaction(&error) {
-                    return Err(named(transaction, &error));
+                    let row = self.failing_row(group, unit.range).await;
+                    return Err(named(transaction, &error, row));
                 }
                 return Err(error);
             }
         }
         Ok(())
+    }
+
+    /// At which row a transaction failed, if that can be found out.
+    async fn failing_row(
+        &mut self,
+        group: &Arc<Group>,
+        range: (usize, usize),
+    ) -> Option<Box<FailingRow>> {
+        let (options, tables) = (self.options.clone(), Arc::clone(&self.shared.tables));
+        let failed = Failed { group, range, options: &options, tables: &tables };
+        let session = self.session().await.ok()?;
+        match failed.find(session).await {
+            Ok(row) => row.map(Box::new),
+            Err(error) => {
+                self.session = None;
+                info!(%error, "could not find the row at which it failed");
+                None
+            }
+        }
     }
 
     async fn apply_unit(&mut self, unit: &Unit, entered: &Entered) -> Result<()> {
@@ -309,19 +331,25 @@ impl Worker {
     /// has to match the checkpoint row. Under the source's GTID nothing of ours may be in it.
     fn opening(&self, unit: &Unit) -> (String, usize) {
         let channel = &self.options.channel;
-        match (self.target.gtids, unit.transactions().first()) {
-            (TargetGtids::Source, Some(transaction)) => {
-                let as_source = as_source(&transaction.relayed.header);
+        let header = unit.transactions().first().map(|transaction| &transaction.relayed.header);
+        let (set, statement) = match (self.target.gtids, header) {
+            (TargetGtids::Source, Some(header)) => {
                 let hold = checkpoint::hold(channel, self.index, self.epoch);
-                (format!("{as_source};BEGIN;{hold}"), 2)
+                (Some(as_source::identity(header)), hold)
             }
             _ => {
                 let sequence = unit.group.sequence;
                 let executed = &unit.executed_after;
                 let update =
                     checkpoint::update(channel, self.index, self.epoch, sequence, executed);
-                (format!("BEGIN;{update}"), 1)
+                let takes_images = self.options.executor == Executor::RowImage;
+                let version = header.filter(|_| takes_images).and_then(as_source::version);
+                (version, update)
             }
+        };
+        match set {
+            Some(set) => (format!("SET SESSION {set};BEGIN;{statement}"), 2),
+            None => (format!("BEGIN;{statement}"), 1),
         }
     }
 
@@ -414,19 +442,6 @@ async fn or_yield(turn: &CommitTurn, sequence: Sequence, entered: &Entered) -> O
     }
 }
 
-/// Makes the session's next transaction the source's: what `mysqlbinlog` prints before it.
-fn as_source(header: &TransactionHeader) -> String {
-    let mut set = format!(
-        "SET SESSION gtid_next='{}',original_commit_timestamp={}",
-        header.gtid, header.original_commit_timestamp
-    );
-    // Else the target states its own.
-    if header.original_server_version != TransactionHeader::UNKNOWN_VERSION {
-        set.push_str(&format!(",original_server_version={}", header.original_server_version));
-    }
-    set
-}
-
 /// The checkpoint row was matched by the UPDATE that opens the transaction.
 fn owned(channel: &str, matched: Option<&u64>) -> Result<()> {
     match matched {
@@ -444,7 +459,7 @@ fn is_of_one_transaction(error: &Error) -> bool {
     error.code().is_some() && error.class() != ErrorClass::Unavailable
 }
 
-fn named(transaction: &AdmittedTransaction, error: &Error) -> Error {
+fn named(transaction: &AdmittedTransaction, error: &Error, row: Option<Box<FailingRow>>) -> Error {
     let code = error.code().unwrap_or_default();
     let mut message = server_message(error);
     message.push_str(match code {
@@ -459,7 +474,7 @@ fn named(transaction: &AdmittedTransaction, error: &Error) -> Error {
         _ => "",
     });
     let gtid = transaction.relayed.header.gtid.to_string();
-    Error::Transaction { gtid, of: tables_of(transaction), code, message }
+    Error::Transaction { gtid, of: tables_of(transaction), code, message, row }
 }
 
 /// The tables a transaction writes, as far as a line has room for them.

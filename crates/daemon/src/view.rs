@@ -238,6 +238,37 @@ pub(crate) struct ErrorView {
     pub(crate) message: String,
     pub(crate) timestamp: String,
     pub(crate) transaction: Option<String>,
+    /// What can be done, each by itself enough.
+    pub(crate) ways_on: Vec<String>,
+    pub(crate) row: Option<FailingRowView>,
+}
+
+/// The row at which a transaction failed. Has row values: not for logs.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct FailingRowView {
+    pub(crate) table: String,
+    pub(crate) event_type: String,
+    /// Which of the transaction's rows events, and which row of it; from 1.
+    pub(crate) event_number: u64,
+    pub(crate) row_number: Option<u64>,
+    /// Where the event ends in the source's binary log.
+    pub(crate) end_log_pos: Option<u32>,
+    /// By which the target was asked for its row.
+    pub(crate) key: Option<String>,
+    /// `present`, `missing` or `unknown`.
+    pub(crate) target_row: String,
+    /// Why it is unknown.
+    pub(crate) target_row_detail: Option<String>,
+    pub(crate) columns: Vec<FailingColumnView>,
+}
+
+/// Values as text, long ones cut; `None` where there is none.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct FailingColumnView {
+    pub(crate) name: String,
+    pub(crate) source_before: Option<String>,
+    pub(crate) source_after: Option<String>,
+    pub(crate) target: Option<String>,
 }
 
 /// A setting that was changed.

@@ -68,7 +68,11 @@ fn is_text(value: &JsonValue<'_>) -> bool {
     }
 }
 
-fn push_json_text(value: &JsonValue<'_>, out: &mut Vec<u8>) -> Result<(), String> {
+/// Appends the document as JSON writes it.
+///
+/// # Errors
+/// A value that JSON has no text for.
+pub(super) fn push_json_text(value: &JsonValue<'_>, out: &mut Vec<u8>) -> Result<(), String> {
     let _ = match value {
         JsonValue::Null => write!(out, "null"),
         JsonValue::Bool(value) => write!(out, "{value}"),

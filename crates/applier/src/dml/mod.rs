@@ -6,6 +6,7 @@
 mod conversion;
 mod json;
 mod literal;
+mod lookup;
 mod packets;
 mod plan;
 mod statements;
@@ -25,6 +26,7 @@ use packets::{PacketWriter, Settings};
 use plan::TablePlan;
 use statements::RowStatements;
 
+pub(crate) use lookup::{RowFacts, describe, shown};
 pub(crate) use packets::{Answer, Packet, SESSION};
 pub(crate) use table::{ColumnRow, TargetTable, UniqueIndex};
 
@@ -156,7 +158,7 @@ fn name_of(map: &TableMap<'_>) -> TableName {
 }
 
 /// Splits events that stand one behind the other.
-fn events(images: &Bytes) -> impl Iterator<Item = Result<RawEvent, Refusal>> + use<> {
+pub(crate) fn events(images: &Bytes) -> impl Iterator<Item = Result<RawEvent, Refusal>> + use<> {
     let mut rest = images.clone();
     std::iter::from_fn(move || {
         if rest.is_empty() {
@@ -175,7 +177,7 @@ fn events(images: &Bytes) -> impl Iterator<Item = Result<RawEvent, Refusal>> + u
     })
 }
 
-fn rows_of(event: &RawEvent) -> Result<RowsEvent<'_>, Refusal> {
+pub(crate) fn rows_of(event: &RawEvent) -> Result<RowsEvent<'_>, Refusal> {
     let rows = RowsEvent::parse_any(event.event_type(), event.body()).map_err(unreadable)?;
     rows.ok_or_else(|| {
         let name = event.event_type().name();

@@ -29,6 +29,14 @@ pub(super) struct RowStatements<'p> {
 impl<'p> RowStatements<'p> {
     pub(super) fn new(plan: &'p TablePlan<'p>, rows: &RowsEvent<'_>) -> Result<Self, Refusal> {
         plan.check_triggers(rows.kind)?;
+        Self::to_look_at(plan, rows)
+    }
+
+    /// As [`Self::new`], for statements that nobody executes unseen.
+    pub(super) fn to_look_at(
+        plan: &'p TablePlan<'p>,
+        rows: &RowsEvent<'_>,
+    ) -> Result<Self, Refusal> {
         if rows.width != plan.columns.len() {
             return Err(unreadable("column count differs from the table map's"));
         }
@@ -125,7 +133,11 @@ impl<'p> RowStatements<'p> {
         })
     }
 
-    fn insert(&self, after: &[Field<'_>], writer: &mut PacketWriter) -> Result<(), Refusal> {
+    pub(super) fn insert(
+        &self,
+        after: &[Field<'_>],
+        writer: &mut PacketWriter,
+    ) -> Result<(), Refusal> {
         let mut row = vec![b'('];
         let mut zeros = 0;
         for (column, field) in self.plan.columns.iter().zip(after) {
@@ -236,7 +248,7 @@ impl<'p> RowStatements<'p> {
     }
 
     /// Appends what the row is found by: its key, or everything that the image has.
-    fn push_condition(
+    pub(super) fn push_condition(
         &self,
         key: Option<&PlannedKey>,
         before: &[Field<'_>],

@@ -3,6 +3,7 @@
 mod bottleneck;
 mod controls;
 mod delay;
+mod failure;
 mod identity;
 mod pipeline;
 mod relay_thread;

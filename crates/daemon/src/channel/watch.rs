@@ -10,7 +10,7 @@ use csa_scheduler::EventMemory;
 use parking_lot::Mutex;
 
 use super::bottleneck::{Meter, Snapshot};
-use super::{ChannelError, Controls, shown};
+use super::{ChannelError, Controls, failure, shown};
 use crate::clock::{now_micros, rfc3339_of};
 use crate::config::ChannelSettings;
 use crate::view::{
@@ -154,16 +154,8 @@ impl Watch {
 
     pub(super) fn failed(&self, error: &ChannelError) {
         self.phase(Phase::Failed, &error.to_string());
-        let (number, transaction) = match error {
-            ChannelError::Applier(error) => (error.code().unwrap_or(0), error.gtid()),
-            _ => (0, None),
-        };
-        self.shared.inner.lock().last_error = Some(ErrorView {
-            number,
-            message: error.to_string(),
-            timestamp: rfc3339_of(SystemTime::now()),
-            transaction,
-        });
+        let at = rfc3339_of(SystemTime::now());
+        self.shared.inner.lock().last_error = Some(failure::shown(&self.shared.name, error, at));
     }
 
     fn phase(&self, phase: Phase, detail: &str) {

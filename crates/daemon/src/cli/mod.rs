@@ -2,6 +2,7 @@
 
 mod client;
 mod commands;
+mod failure;
 mod relay;
 mod status;
 mod verify;

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::Failure;
 use super::client::Client;
+use super::failure::explanation;
 use crate::table;
 use crate::view::{ChannelView, StatusView};
 
@@ -90,7 +91,9 @@ fn overview(channels: &[ChannelView]) -> String {
             view.state_detail.clone(),
         ]);
     }
-    table::columns(&rows)
+    let mut text = table::columns(&rows);
+    channels.iter().for_each(|view| text.push_str(&explanation(view)));
+    text
 }
 
 /// In units that are easy to read.

@@ -1,0 +1,33 @@
+//! What a session of the target is told before a transaction of the source's, as `mysqlbinlog` prints it.
+//! The server forgets all of it with the COMMIT.
+
+use std::fmt::Write as _;
+
+use csa_provider::TransactionHeader;
+
+/// An assignment for SET SESSION: by the source's version the target knows which hidden columns row
+/// images have
+/// (<https://dev.mysql.com/doc/refman/en/replication-options-source.html#sysvar_immediate_server_version>).
+/// `None` where the source does not tell.
+pub(crate) fn version(header: &TransactionHeader) -> Option<String> {
+    let version = header.immediate_server_version;
+    (version != TransactionHeader::UNKNOWN_VERSION)
+        .then(|| format!("immediate_server_version={version}"))
+}
+
+/// Assignments for SET SESSION that make the next transaction the source's own.
+pub(crate) fn identity(header: &TransactionHeader) -> String {
+    let mut set = format!(
+        "gtid_next='{}',original_commit_timestamp={}",
+        header.gtid, header.original_commit_timestamp
+    );
+    // Else the target states its own.
+    if header.original_server_version != TransactionHeader::UNKNOWN_VERSION {
+        // Writing to a String can't fail.
+        let _ = write!(set, ",original_server_version={}", header.original_server_version);
+    }
+    if let Some(version) = version(header) {
+        let _ = write!(set, ",{version}");
+    }
+    set
+}

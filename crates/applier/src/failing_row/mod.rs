@@ -1,0 +1,244 @@
+//! At which row a transaction fails, for the operator who has to decide about it.
+//!
+//! The server names neither the row nor, for merged events, the event. So the transaction is carried
+//! out once more, event by event and the failing one row by row, and rolled back.
+
+mod split;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use csa_scheduler::Group;
+use mysql_async::Row;
+
+use crate::as_source;
+use crate::dml::{self, RowFacts};
+use crate::error::ErrorClass;
+use crate::options::ApplierOptions;
+use crate::row_executor::RowExecutor;
+use crate::row_image::Step;
+use crate::session::Session;
+use crate::steps::Steps;
+use crate::target_tables::TargetTables;
+use crate::{Error, Result};
+
+use split::Split;
+
+/// The row that stopped a channel. Holds row values: not for logs.
+#[derive(Clone, PartialEq, Eq)]
+pub struct FailingRow {
+    pub table: String,
+    /// `Write_rows` and its kin.
+    pub event_type: &'static str,
+    /// Which of the transaction's rows events it is, from 1.
+    pub event_number: u64,
+    /// Where the event ends in the source's binary log; 0 inside a compressed transaction.
+    pub end_log_pos: u32,
+    /// Which row of the event it is, from 1; `None` where each of them can be applied alone.
+    pub row_number: Option<u64>,
+    /// Index and columns by which the target was asked for its row.
+    pub key: Option<String>,
+    pub columns: Vec<FailingColumn>,
+    pub present: PresentRow,
+    /// A statement that brings the target's row to where the transaction can be applied.
+    pub repair: Option<String>,
+}
+
+/// One column, as far as images and target have it; long values are cut.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct FailingColumn {
+    pub name: String,
+    /// On the source before and after the change.
+    pub before: Option<String>,
+    pub after: Option<String>,
+    /// On the target at this moment.
+    pub target: Option<String>,
+}
+
+/// What the target has by that key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PresentRow {
+    Present,
+    Missing,
+    /// Not asked for: why.
+    Unknown(String),
+}
+
+/// Longer looking would only keep the operator waiting.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+impl fmt::Debug for FailingColumn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "FailingColumn({})", self.name)
+    }
+}
+
+impl fmt::Debug for FailingRow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "FailingRow({self})")
+    }
+}
+
+/// Without values.
+impl fmt::Display for FailingRow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { table, event_type, event_number, .. } = self;
+        if let Some(row) = self.row_number {
+            write!(f, "row {row} of ")?;
+        }
+        write!(f, "rows event {event_number} ({event_type} of {table}")?;
+        if self.end_log_pos > 0 {
+            write!(f, ", end_log_pos {}", self.end_log_pos)?;
+        }
+        f.write_str(")")
+    }
+}
+
+/// One transaction of a group, and with what it was tried.
+pub(crate) struct Failed<'a> {
+    pub(crate) group: &'a Arc<Group>,
+    /// Of one transaction.
+    pub(crate) range: (usize, usize),
+    pub(crate) options: &'a ApplierOptions,
+    pub(crate) tables: &'a Arc<TargetTables>,
+}
+
+impl Failed<'_> {
+    /// Looks for the row on a session without a transaction, and leaves it so or unusable: an `Err` is
+    /// reason to drop it. `None`: this time nothing failed.
+    pub(crate) async fn find(&self, session: &mut Session) -> Result<Option<FailingRow>> {
+        let found = tokio::time::timeout(PATIENCE, self.look(session)).await;
+        let found = found.map_err(|_| Error::Relay("looking for the row took too long".to_owned()));
+        let found = found??;
+        session.run("ROLLBACK").await?;
+        Ok(found)
+    }
+
+    async fn look(&self, session: &mut Session) -> Result<Option<FailingRow>> {
+        if self.options.statement_gtids {
+            // The GTID of the attempt that failed.
+            session.run("SET SESSION gtid_next='AUTOMATIC'").await?;
+        }
+        let mut rows = self.executor();
+        rows.prepare(session, self.group.format()).await?;
+        let transaction = self.group.transactions.get(self.range.0);
+        let version = transaction.and_then(|one| as_source::version(&one.relayed.header));
+        if let Some(version) = version.filter(|_| rows.takes_row_images()) {
+            session.run(format!("SET SESSION {version}")).await?;
+        }
+        session.run("BEGIN").await?;
+        let mut steps = Steps::by_event(self.group, self.range);
+        let mut number = 0;
+        while let Some(step) = steps.next().await {
+            let images = match step? {
+                Step::Statement(text) => {
+                    session.run(&text).await?;
+                    continue;
+                }
+                Step::RowImages(images) => images,
+            };
+            number += 1;
+            if attempt(&mut rows, session, &images).await?.is_some() {
+                return self.in_event(session, number, images).await.map(Some);
+            }
+        }
+        Ok(None)
+    }
+
+    /// The row of an event that can't be applied as a whole.
+    async fn in_event(
+        &self,
+        session: &mut Session,
+        event_number: u64,
+        images: Vec<u8>,
+    ) -> Result<FailingRow> {
+        let split = Split::new(&Bytes::from(images))?;
+        let mut row = FailingRow {
+            table: split.table.clone(),
+            event_type: split.event_type.name(),
+            event_number,
+            end_log_pos: split.end_log_pos,
+            row_number: None,
+            key: None,
+            columns: Vec::new(),
+            present: PresentRow::Unknown("each row of the event can be applied alone".to_owned()),
+            repair: None,
+        };
+        // What is known of the session's settings may have been rolled back half-way.
+        let mut rows = self.executor();
+        for (place, single) in split.rows.iter().enumerate() {
+            let Some(error) = attempt(&mut rows, session, single).await? else { continue };
+            row.row_number = Some(place as u64 + 1);
+            self.describe(session, Bytes::from(single.clone()), &error, &mut row).await?;
+            break;
+        }
+        Ok(row)
+    }
+
+    /// Adds the values: the source's, and the target's by the same key.
+    async fn describe(
+        &self,
+        session: &mut Session,
+        single: Bytes,
+        error: &Error,
+        row: &mut FailingRow,
+    ) -> Result<()> {
+        let names = dml::tables_in(&single)?;
+        let tables: HashMap<_, _> = self.tables.of(session, names).await?;
+        let code = error.code().unwrap_or_default();
+        let facts = match dml::describe(&single, &tables, code, &error.to_string()) {
+            Ok(facts) => facts,
+            Err(refusal) => {
+                row.present = PresentRow::Unknown(refusal.message);
+                return Ok(());
+            }
+        };
+        let RowFacts { columns, key, query, repair } = facts;
+        (row.columns, row.key) = (columns, key);
+        row.present = match query {
+            None => PresentRow::Unknown("the table has no key to find it by".to_owned()),
+            Some(query) => match session.rows::<Row>(&query).await {
+                Ok(found) => present(found.into_iter().next(), &mut row.columns),
+                Err(error) => PresentRow::Unknown(error.to_string()),
+            },
+        };
+        row.repair = repair.for_row(row.present == PresentRow::Present);
+        Ok(())
+    }
+
+    fn executor(&self) -> RowExecutor {
+        RowExecutor::new(self.options, Arc::clone(self.tables))
+    }
+}
+
+/// Applies events; the error of what can't be applied, with the session as it was before.
+async fn attempt(
+    rows: &mut RowExecutor,
+    session: &mut Session,
+    images: &[u8],
+) -> Result<Option<Error>> {
+    session.run("SAVEPOINT csa_row").await?;
+    match rows.send(session, None, images.to_vec()).await {
+        Ok(_) => Ok(None),
+        Err(error) if error.code().is_some() && error.class() == ErrorClass::Stop => {
+            session.run("ROLLBACK TO SAVEPOINT csa_row").await?;
+            Ok(Some(error))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn present(found: Option<Row>, columns: &mut [FailingColumn]) -> PresentRow {
+    let Some(mut found) = found else { return PresentRow::Missing };
+    for (place, column) in columns.iter_mut().enumerate() {
+        let value = found.take_opt::<Option<Vec<u8>>, _>(place).and_then(std::result::Result::ok);
+        column.target = value.map(|value| match value {
+            Some(bytes) => dml::shown(&String::from_utf8_lossy(&bytes)),
+            None => "NULL".to_owned(),
+        });
+    }
+    PresentRow::Present
+}
