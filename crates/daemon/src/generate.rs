@@ -1,5 +1,5 @@
-//! `generate`: manual pages and shell completions from the command line's own definition, for
-//! packages.
+//! `generate`: manual pages, shell completions and the configuration reference from the code's own
+//! definitions, for packages and docs.
 
 use std::io;
 use std::path::Path;
@@ -10,6 +10,7 @@ use clap_mangen::Man;
 
 use crate::Failure;
 use crate::cli::Cli;
+use crate::config::reference;
 
 const NAME: &str = "csa-daemon";
 /// Administration commands and daemons, man-pages(7).
@@ -19,7 +20,7 @@ const MANUAL: &str = include_str!("generate/csa-daemon.roff");
 const SEE_ALSO: &str = ".SH \"SEE ALSO\"\n\\fBcsa\\-daemon\\fR(8), \\fBcsa\\-daemon.toml\\fR(5)\n";
 const CONFIGURATION: &str = include_str!("../../../config/csa-daemon.toml");
 
-/// Writes `man/*.8`, `man/csa-daemon.toml.5` and `completions/*` under `directory`.
+/// Writes `man/*.8`, `man/csa-daemon.toml.5`, `completions/*` and `configuration.md` under `directory`.
 ///
 /// # Errors
 /// A file that can't be written.
@@ -37,6 +38,7 @@ fn write(directory: &Path) -> io::Result<()> {
         std::fs::write(manuals.join(format!("{name}.{SECTION}")), text)?;
     }
     std::fs::write(manuals.join("csa-daemon.toml.5"), configuration_page())?;
+    std::fs::write(directory.join("configuration.md"), reference())?;
     let completions = directory.join("completions");
     std::fs::create_dir_all(&completions)?;
     for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {

@@ -9,21 +9,14 @@ use tracing::{info, warn};
 
 use crate::channel::Supervisor;
 use crate::config::{
-    Access, ChannelSettings, Config, ConfigError, DaemonConfig, channel_changes, daemon_changes,
+    Access, Applies, ChannelSettings, Config, ConfigError, DaemonConfig, applies, channel_changes,
+    daemon_changes,
 };
 use crate::daemon::Daemon;
 use crate::logging;
 use crate::view::{ChangedView, PendingView, ReloadView};
 
-/// Keys of a channel that change while it runs.
-const LIVE: [&str; 4] = [
-    "applier.worker_count",
-    "applier.event_memory_limit",
-    "applier.throttle",
-    "applier.source_delay",
-];
-/// Keys of `[daemon]` that do.
-const LIVE_DAEMON: [&str; 2] = ["log_filter", "stop_timeout"];
+/// Keys of `[daemon]` that say who is let in; they can change where the port stays the same.
 const ACCESS: [&str; 3] = ["admin_control", "admin_token_file", "admin_read_token_file"];
 
 impl Daemon {
@@ -44,12 +37,12 @@ impl Daemon {
         for settings in &config.channels {
             match self.channel(&settings.name) {
                 Some(channel) => reload_channel(channel, settings, &mut outcome),
-                None => outcome.pending.push(pending(Some(&settings.name), "new", Needs::Daemon)),
+                None => outcome.pending.push(pending(Some(&settings.name), "new", Applies::Daemon)),
             }
         }
         for channel in &self.channels {
             if !config.channels.iter().any(|settings| settings.name == channel.name()) {
-                outcome.pending.push(pending(Some(channel.name()), "removed", Needs::Daemon));
+                outcome.pending.push(pending(Some(channel.name()), "removed", Applies::Daemon));
             }
         }
         report(&outcome);
@@ -74,10 +67,9 @@ impl Daemon {
             change("admin access", "as before".to_owned(), "as the file says".to_owned());
         }
         for key in daemon_changes(&self.written.0, &config.written.0) {
-            let is_live =
-                LIVE_DAEMON.contains(&key.as_str()) || ACCESS.contains(&key.as_str()) && !moved;
-            if !is_live {
-                outcome.pending.push(pending(None, &key, Needs::Daemon));
+            let waits = moved && ACCESS.contains(&key.as_str());
+            if waits || applies(&key) != Applies::AtOnce {
+                outcome.pending.push(pending(None, &key, Applies::Daemon));
             }
         }
     }
@@ -119,8 +111,11 @@ fn reload_channel(channel: &Supervisor, settings: &ChannelSettings, outcome: &mu
             keys.push(format!("{side}.password"));
         }
     }
-    for key in keys.iter().filter(|key| !LIVE.contains(&key.as_str())) {
-        outcome.pending.push(pending(Some(name), key, Needs::Channel));
+    for key in keys {
+        outcome.pending.extend(match applies(&key) {
+            Applies::AtOnce => None,
+            needs => Some(pending(Some(name), &key, needs)),
+        });
     }
 }
 
@@ -133,18 +128,13 @@ fn is_same(before: &Arc<Access>, after: &Access) -> bool {
         && text(&before.read_token) == text(&after.read_token)
 }
 
-enum Needs {
-    Channel,
-    Daemon,
-}
-
-fn pending(channel: Option<&str>, setting: &str, needs: Needs) -> PendingView {
+fn pending(channel: Option<&str>, setting: &str, needs: Applies) -> PendingView {
     PendingView {
         channel_name: channel.map(str::to_owned),
         setting: setting.to_owned(),
         needs: match needs {
-            Needs::Channel => "restart of the channel",
-            Needs::Daemon => "restart of the daemon",
+            Applies::Channel | Applies::AtOnce => "restart of the channel",
+            Applies::Daemon => "restart of the daemon",
         }
         .to_owned(),
     }

@@ -1,0 +1,303 @@
+//! Every key, with all that is said of it: what it takes, its default, and when a change counts. The
+//! parser, the reload and `docs/configuration.md` go by this.
+
+use super::Applies::{AtOnce, Channel, Daemon};
+use super::{Applies, Key, Section};
+
+const MUST: Option<&str> = None;
+const UNSET: Option<&str> = Some("");
+
+const fn key(
+    name: &'static str,
+    takes: &'static str,
+    default: Option<&'static str>,
+    applies: Applies,
+    meaning: &'static str,
+) -> Key {
+    Key { name, takes, default, applies, meaning }
+}
+
+const DURATION: &str = "duration";
+const SIZE: &str = "size";
+const FILE: &str = "path";
+const TEXT: &str = "text";
+const NAMES: &str = "list of schemas";
+const TABLES: &str = "list of schema.table";
+const PATTERNS: &str = "list of patterns";
+const TLS: &str = "`disabled` `preferred` `required` `verify-ca` `verify-identity`";
+
+pub(super) const DAEMON: Section = Section {
+    path: "daemon",
+    keys: &[
+        key(
+            "state_dir",
+            FILE,
+            Some("\"/var/lib/csa-daemon\""),
+            Daemon,
+            "relay stores and locks, one folder for each channel",
+        ),
+        key(
+            "admin_listen",
+            "address:port",
+            Some("\"127.0.0.1:9104\""),
+            Daemon,
+            "status page, API and metrics; other than loopback needs `admin_token_file`",
+        ),
+        key("admin_control", "boolean", Some("true"), AtOnce, "false: it can only be looked at"),
+        key(
+            "admin_token_file",
+            FILE,
+            UNSET,
+            AtOnce,
+            "holds the bearer token that permits everything, 16 characters or more",
+        ),
+        key("admin_read_token_file", FILE, UNSET, AtOnce, "holds one that permits to look"),
+        key(
+            "log_format",
+            "`text` `json`",
+            Some("\"text\""),
+            Daemon,
+            "lines for people or for a log collector",
+        ),
+        key("log_filter", "level, or target=level,…", Some("\"info\""), AtOnce, "what is logged"),
+        key(
+            "stop_timeout",
+            DURATION,
+            Some("\"10s\""),
+            AtOnce,
+            "what a stop may take to finish what is running",
+        ),
+    ],
+};
+
+pub(super) const CHANNEL: Section = Section {
+    path: "channel",
+    keys: &[key(
+        "name",
+        "1 to 64 of a-z 0-9 _ -",
+        MUST,
+        Daemon,
+        "names the checkpoint, the relay store and the metrics",
+    )],
+};
+
+pub(super) const SOURCE: Section = Section {
+    path: "channel.source",
+    keys: &[
+        key("host", TEXT, MUST, Channel, "name or address"),
+        key("port", "1 to 65535", Some("3306"), Channel, "TCP port"),
+        key("user", TEXT, MUST, Channel, "account with REPLICATION SLAVE"),
+        key(
+            "password",
+            TEXT,
+            UNSET,
+            Channel,
+            "in the file itself, which nobody else should be able to read then",
+        ),
+        key("password_file", FILE, UNSET, Channel, "file with the password"),
+        key("password_env", TEXT, UNSET, Channel, "environment variable with the password"),
+        key(
+            "server_id",
+            "1 to 4294967295",
+            MUST,
+            Channel,
+            "of this replica; unique in the topology",
+        ),
+        key("tls", TLS, Some("\"preferred\""), Channel, "as the server's `--ssl-mode`"),
+        key("tls_ca", FILE, UNSET, Channel, "certificates of the authorities to believe"),
+        key("tls_cert", FILE, UNSET, Channel, "certificate of this replica"),
+        key("tls_key", FILE, UNSET, Channel, "its key"),
+        key(
+            "heartbeat_interval",
+            DURATION,
+            Some("\"5s\""),
+            Channel,
+            "between two signs of life of an idle source; the link is dead after 3 of them",
+        ),
+        key("connect_timeout", DURATION, Some("\"10s\""), Channel, "for one attempt to connect"),
+        key(
+            "connect_retry",
+            DURATION,
+            Some("\"1s\""),
+            Channel,
+            "before the next attempt; grows with jitter",
+        ),
+        key("connect_retry_max", DURATION, Some("\"30s\""), Channel, "up to this"),
+        key(
+            "failover",
+            "list of `{ host, port }`",
+            Some("[]"),
+            Channel,
+            "other sources, tried in order; only one whose GTIDs cover what was received is taken",
+        ),
+    ],
+};
+
+pub(super) const RELAY: Section = Section {
+    path: "channel.relay",
+    keys: &[
+        key(
+            "segment_size",
+            SIZE,
+            Some("\"128MiB\""),
+            Channel,
+            "of one file of the relay store; also what is purged at once",
+        ),
+        key(
+            "space_limit",
+            SIZE,
+            Some("\"10GiB\""),
+            Channel,
+            "reception waits at this size; 0 for no limit",
+        ),
+        key(
+            "min_free_disk",
+            SIZE,
+            Some("\"1GiB\""),
+            Channel,
+            "reception waits when the disk has less",
+        ),
+        key(
+            "sync",
+            "`transaction` `os` or a duration",
+            Some("\"1s\""),
+            Channel,
+            "how often the relay store is synced to disk; what is lost in a crash is asked for again",
+        ),
+    ],
+};
+
+pub(super) const TARGET: Section = Section {
+    path: "channel.target",
+    keys: &[
+        key("host", TEXT, Some("\"127.0.0.1\""), Channel, "name or address"),
+        key("port", "1 to 65535", Some("3306"), Channel, "TCP port"),
+        key("socket", FILE, UNSET, Channel, "instead of host and port"),
+        key("user", TEXT, MUST, Channel, "account with the privileges of config/grants.sql"),
+        key(
+            "password",
+            TEXT,
+            UNSET,
+            Channel,
+            "in the file itself, which nobody else should be able to read then",
+        ),
+        key("password_file", FILE, UNSET, Channel, "file with the password"),
+        key("password_env", TEXT, UNSET, Channel, "environment variable with the password"),
+        key("tls", TLS, Some("\"preferred\""), Channel, "as the server's `--ssl-mode`"),
+        key("tls_ca", FILE, UNSET, Channel, "certificates of the authorities to believe"),
+        key("tls_cert", FILE, UNSET, Channel, "certificate of this daemon"),
+        key("tls_key", FILE, UNSET, Channel, "its key"),
+        key("connect_timeout", DURATION, Some("\"10s\""), Channel, "for one attempt to connect"),
+        key("connect_retry", DURATION, Some("\"1s\""), Channel, "before the next attempt; grows"),
+        key("connect_retry_max", DURATION, Some("\"30s\""), Channel, "up to this"),
+    ],
+};
+
+pub(super) const APPLIER: Section = Section {
+    path: "channel.applier",
+    keys: &[
+        key(
+            "start_from",
+            "`target` `source` or a GTID set",
+            Some("\"target\""),
+            Channel,
+            "where a channel without a checkpoint begins: behind the target's `gtid_executed`, at what the source does next, or behind a set",
+        ),
+        key(
+            "worker_count",
+            "1 to 1024",
+            Some("8"),
+            AtOnce,
+            "sessions on the target, and groups at a time",
+        ),
+        key(
+            "event_memory_limit",
+            SIZE,
+            Some("\"256MiB\""),
+            AtOnce,
+            "events held in memory; larger transactions are streamed from the relay store",
+        ),
+        key(
+            "commit",
+            "`grouped` `one-to-one`",
+            Some("\"grouped\""),
+            Channel,
+            "source transactions that share a commit: many, or each its own",
+        ),
+        key(
+            "target_gtids",
+            "`own` `mirror` `source`",
+            Some("\"own\""),
+            Channel,
+            "the target's GTIDs: its own; none in its binary log, with the source's in `gtid_executed`; the source's for each commit (needs `one-to-one`)",
+        ),
+        key(
+            "preserve_commit_order",
+            "boolean",
+            Some("true"),
+            Channel,
+            "the target never shows a state that the source did not have",
+        ),
+        key(
+            "executor",
+            "`auto` `row-image` `sql`",
+            Some("\"auto\""),
+            Channel,
+            "how rows are written: as they were logged, by INSERT, UPDATE and DELETE, or the first where the target permits it",
+        ),
+        key(
+            "exec_mode",
+            "`strict` `idempotent`",
+            Some("\"strict\""),
+            Channel,
+            "a row that is missing or there already stops the channel, or is passed over, as the server's `replica_exec_mode`",
+        ),
+        key(
+            "transaction_retries",
+            "0 or more",
+            Some("10"),
+            Channel,
+            "after deadlocks and lock wait timeouts",
+        ),
+        key("throttle", "transactions per second", Some("0"), AtOnce, "0 for no limit"),
+        key(
+            "source_delay",
+            DURATION,
+            Some("\"0s\""),
+            AtOnce,
+            "nothing is applied earlier than this after its commit on the source",
+        ),
+        key(
+            "until",
+            "table with one GTID set",
+            UNSET,
+            Channel,
+            "`sql_before_gtids` or `sql_after_gtids`: the channel drains and stops there",
+        ),
+        key(
+            "replicate_do_db",
+            NAMES,
+            Some("[]"),
+            Channel,
+            "only these; for all filters see filters.md",
+        ),
+        key("replicate_ignore_db", NAMES, Some("[]"), Channel, "not these"),
+        key("replicate_do_table", TABLES, Some("[]"), Channel, "only these"),
+        key("replicate_ignore_table", TABLES, Some("[]"), Channel, "not these"),
+        key(
+            "replicate_wild_do_table",
+            PATTERNS,
+            Some("[]"),
+            Channel,
+            "only what matches, with % and _",
+        ),
+        key("replicate_wild_ignore_table", PATTERNS, Some("[]"), Channel, "not what matches"),
+        key(
+            "replicate_rewrite_db",
+            "table of source = target",
+            Some("{}"),
+            Channel,
+            "schemas that have another name on the target; comes before the other rules",
+        ),
+    ],
+};
