@@ -31,6 +31,9 @@ mod target_tables;
 mod throttle;
 mod worker;
 
+#[cfg(test)]
+mod recorded_stream_tests;
+
 pub use applier::{AdmittedStream, Applier, CommitObserver};
 pub use catalogue::TargetCatalogue;
 pub use checkpoint::{Checkpoint, StartFrom};

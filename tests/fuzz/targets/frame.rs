@@ -44,7 +44,8 @@ fn segment() -> &'static (String, Vec<u8>) {
     static SEGMENT: OnceLock<(String, Vec<u8>)> = OnceLock::new();
     SEGMENT.get_or_init(|| {
         let directory = tempfile::tempdir().expect("a directory");
-        let (store, _) = RelayStore::open(options(directory.path()), &GtidSet::new()).expect("opens");
+        let (store, _) =
+            RelayStore::open(options(directory.path()), &GtidSet::new()).expect("opens");
         let mut inlet = store.inlet();
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
         runtime.block_on(async {
@@ -86,7 +87,9 @@ fuzz_target!(|data: &[u8]| {
     bytes.truncate(whole.len().saturating_sub(keep % (whole.len() + 1)));
     let directory = tempfile::tempdir().expect("a directory");
     std::fs::write(directory.path().join(name), &bytes).expect("written");
-    let Ok((store, _)) = RelayStore::open(options(directory.path()), &GtidSet::new()) else { return };
+    let Ok((store, _)) = RelayStore::open(options(directory.path()), &GtidSet::new()) else {
+        return;
+    };
     let mut reader = store.reader(GtidSet::new());
     let mut expected = 1;
     while let Ok(Some(relayed)) = reader.next(Duration::ZERO) {

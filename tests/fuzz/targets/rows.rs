@@ -24,6 +24,10 @@ impl KeySource for SameKeys {
         Ok((TableId(1), Some(Arc::clone(&self.0))))
     }
 
+    fn trigger_table(&mut self, _: &str, _: &str) -> Result<Option<String>, KeySourceError> {
+        Ok(None)
+    }
+
     fn forget(&mut self) {}
 }
 
@@ -42,7 +46,8 @@ fn keys(columns: usize, selector: u8) -> TableKeys {
         column,
         class: classes[(column + usize::from(selector)) % classes.len()].clone(),
     };
-    let unique = (0..columns.min(4)).map(|column| UniqueKey { parts: vec![part(column)] }).collect();
+    let unique =
+        (0..columns.min(4)).map(|column| UniqueKey { parts: vec![part(column)] }).collect();
     TableKeys { columns, unique, foreign_key_rank: Some(0), ..TableKeys::default() }
 }
 
