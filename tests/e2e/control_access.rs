@@ -254,7 +254,7 @@ async fn every_answer_is_as_the_description_says() {
     assert_eq!(ask("get", "/status", "", READ_TOKEN, ""), 200);
     eventually("the error is in the history", DRAIN, async || {
         let header = [("authorization", &*format!("Bearer {READ_TOKEN}"))];
-        daemon.request("GET", "/history", &header, "").1.contains("advice")
+        daemon.request("GET", "/history", &header, "").1.contains("ways_on")
     })
     .await;
     assert_eq!(ask("get", "/history", "", READ_TOKEN, ""), 200);

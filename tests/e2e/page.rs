@@ -71,6 +71,9 @@ async fn the_page_shows_load_lag_workers_and_errors() {
     assert!(!document.contains("<img"), "{document}");
     assert!(document.contains("<title>! test has failed · csa-daemon</title>"), "{document}");
     assert!(document.contains("The target already has a row with this key"), "{document}");
+    for text in ["<th>target now</th>", "DELETE FROM `sbtest`", "csa-daemon skip "] {
+        assert!(document.contains(text), "{text} is missing in {document}");
+    }
     assert!(document.contains("class=\"band failed\""), "{document}");
 
     // Where a token is asked for, the page asks for it and shows nothing without.

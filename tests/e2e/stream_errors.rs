@@ -342,7 +342,7 @@ fn check(daemon: &Daemon, failing: &Failing, gtid: &str) {
 async fn repair(daemon: &Daemon, failing: &Failing, gtid: &str, target: &Server) {
     let ways_on = daemon.status()["channels"][0]["last_error"]["ways_on"].clone();
     let first = ways_on[0].as_str().expect("a text");
-    let offered = first.split_once("run there: ").and_then(|(_, rest)| rest.split_once("; then: "));
+    let offered = first.split_once("Run there: ").and_then(|(_, rest)| rest.split_once("; then: "));
     match failing.repair {
         Some(repair) => {
             let (statement, _) = offered.expect("a statement");

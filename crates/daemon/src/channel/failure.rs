@@ -16,13 +16,13 @@ pub(super) fn shown(channel: &str, error: &ChannelError, timestamp: String) -> E
         _ => (0, None, None),
     };
     let message = error.to_string();
-    let mut ways_on = vec![match row.and_then(|row| row.repair.as_ref()) {
-        Some(repair) => format!(
-            "make the target's row what it was on the source before this transaction: look why it is \
-             not, run there: {repair}; then: csa-daemon restart --channel {channel}"
-        ),
-        None => advice(About::Channel, number, &message).to_owned(),
-    }];
+    let mut first = advice(About::Channel, number, &message).to_owned();
+    if let Some(repair) = row.and_then(|row| row.repair.as_ref()) {
+        first.push_str(&format!(
+            " Run there: {repair}; then: csa-daemon restart --channel {channel}"
+        ));
+    }
+    let mut ways_on = vec![first];
     if let Some(gtid) = &transaction {
         ways_on.push(format!(
             "leave the whole transaction out: csa-daemon skip {gtid} --channel {channel}; then see \

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use serde::Serialize;
 
 use crate::advice::{About, advice};
-use crate::view::{ChannelState, ChannelView};
+use crate::view::{ChannelState, ChannelView, ErrorView};
 
 const ENTRIES: usize = 10;
 
@@ -22,7 +22,8 @@ pub(super) struct ErrorEntry {
     pub(super) number: u16,
     pub(super) message: String,
     pub(super) transaction: Option<String>,
-    pub(super) advice: &'static str,
+    /// What can be done, each by itself enough; may have row values.
+    pub(super) ways_on: Vec<String>,
     /// Seconds since the epoch.
     pub(super) first: u64,
     pub(super) last: u64,
@@ -55,29 +56,22 @@ impl ErrorLog {
             .target_error_message
             .as_deref()
             .or_else(|| waits(ChannelState::WaitingForTarget));
-        if let Some(message) = source {
-            self.note(second, About::Source, 0, message, None);
-        }
-        if let Some(message) = target {
-            self.note(second, About::Target, 0, message, None);
+        for (about, message) in [(About::Source, source), (About::Target, target)] {
+            if let Some(message) = message {
+                let ways_on = vec![advice(about, 0, message).to_owned()];
+                let message = message.to_owned();
+                self.note(second, about, ErrorView { message, ways_on, ..ErrorView::default() });
+            }
         }
         if let Some(error) = &view.last_error
             && view.state == ChannelState::Failed
         {
-            let transaction = error.transaction.as_deref();
-            self.note(second, About::Channel, error.number, &error.message, transaction);
+            self.note(second, About::Channel, error.clone());
         }
     }
 
-    fn note(
-        &mut self,
-        second: u64,
-        about: About,
-        number: u16,
-        message: &str,
-        transaction: Option<&str>,
-    ) {
-        let same = |entry: &ErrorEntry| entry.about == about && entry.message == message;
+    fn note(&mut self, second: u64, about: About, error: ErrorView) {
+        let same = |entry: &ErrorEntry| entry.about == about && entry.message == error.message;
         let first = match self.entries.iter().position(same).and_then(|at| self.entries.remove(at))
         {
             Some(known) => known.first,
@@ -86,12 +80,13 @@ impl ErrorLog {
         if self.entries.len() == ENTRIES {
             self.entries.pop_front();
         }
+        let ErrorView { number, message, transaction, ways_on, .. } = error;
         self.entries.push_back(ErrorEntry {
             about,
             number,
-            message: message.to_owned(),
-            transaction: transaction.map(str::to_owned),
-            advice: advice(about, number, message),
+            message,
+            transaction,
+            ways_on,
             first,
             last: second,
             current: true,

@@ -133,6 +133,7 @@ fn an_error_that_comes_back_is_one_entry_with_its_way_on() {
         number: 1062,
         message: "Duplicate entry".to_owned(),
         transaction: Some("u:7".to_owned()),
+        ways_on: vec!["remove it".to_owned()],
         ..ErrorView::default()
     });
     for (second, view) in [(1, &away), (2, &away), (3, &view(0)), (4, &away), (5, &failed)] {
@@ -145,7 +146,8 @@ fn an_error_that_comes_back_is_one_entry_with_its_way_on() {
     assert_eq!((&errors[0]["first"], &errors[0]["last"]), (&json!(1), &json!(4)));
     assert_eq!((&errors[1]["number"], &errors[1]["current"]), (&json!(1062), &json!(true)));
     assert_eq!(errors[1]["transaction"], "u:7");
-    assert!(errors[1]["advice"].as_str().is_some_and(|advice| advice.contains("remove it")));
+    assert_eq!(errors[1]["ways_on"], json!(["remove it"]));
+    assert!(errors[0]["ways_on"][0].as_str().is_some_and(|way| way.contains("source runs")));
 }
 
 #[test]

@@ -63,7 +63,7 @@ class ChannelSection {
     this.bottleneck.hidden = !isHeldUp;
     say(this.bottleneck, `Held up by: ${detail} (${Math.round(100 * share)} % of the last seconds)`);
     this.showFigures(view, past);
-    this.showErrors(past.errors);
+    this.showErrors(past.errors, view.last_error);
     this.showFacts(view);
     this.charts.forEach((chart) => chart.draw(history, past));
     this.timeline.draw(history, past, view.applier);
@@ -90,17 +90,17 @@ class ChannelSection {
     this.values.drain.value.className = isBad ? "value warn" : "value";
   }
 
-  showErrors(errors) {
-    const text = JSON.stringify(errors);
+  showErrors(errors, last) {
+    const text = JSON.stringify([errors, last]);
     if (text === this.errorsShown) return;
     this.errorsShown = text;
     const newest = errors.toReversed();
     const current = newest.filter((error) => error.current);
     const earlier = newest.filter((error) => !error.current);
     this.errors.hidden = current.length === 0;
-    this.errors.replaceChildren(...current.map(errorItem));
+    this.errors.replaceChildren(...current.map((error) => errorItem(error, error.about === "channel" && last ? last.row : null)));
     this.earlierPart.hidden = earlier.length === 0;
-    this.earlier.replaceChildren(...earlier.map(errorItem));
+    this.earlier.replaceChildren(...earlier.map((error) => errorItem(error, null)));
   }
 
   showFacts(view) {
@@ -125,7 +125,7 @@ class ChannelSection {
   }
 }
 
-function errorItem(error) {
+function errorItem(error, row) {
   const about = { source: "Source", target: "Target", channel: "Channel stopped" }[error.about];
   const number = error.number > 0 ? `, error ${error.number}` : "";
   let when = clock(error.first);
@@ -134,11 +134,29 @@ function errorItem(error) {
   const item = element("li", error.current ? { class: "current" } : {},
     element("p", { class: "when" }, `${about}${number}, ${when}`),
     element("p", { class: "message" }, error.message),
-    element("p", {}, error.advice));
+    ...(row ? [failingRow(row)] : []),
+    waysOn(error.ways_on));
   if (error.transaction && !error.message.includes(error.transaction)) {
     item.append(element("p", { class: "number" }, error.transaction));
   }
   return item;
+}
+
+function waysOn(ways) {
+  if (ways.length === 1) return element("p", {}, ways[0]);
+  return element("ol", {}, ...ways.map((way) => element("li", {}, way)));
+}
+
+// The row that the target did not take, beside the target's own.
+function failingRow(row) {
+  const found = row.target_row_detail ? `${row.target_row}: ${row.target_row_detail}` : row.target_row;
+  const by = row.key ? ` by ${row.key}` : "";
+  const cells = (tag, values) => element("tr", {}, ...values.map((value) => element(tag, {}, value === null ? NONE : value)));
+  return element("div", { class: "row" },
+    element("p", {}, `${row.table}: the target's row${by} is ${found}`),
+    element("table", {},
+      cells("th", ["column", "source before", "source after", "target now"]),
+      ...row.columns.map((column) => cells("td", [column.name, column.source_before, column.source_after, column.target]))));
 }
 
 function delayed({ desired_delay: delay }) {
