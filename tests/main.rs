@@ -1,6 +1,8 @@
 //! End-to-end tests: a real source, a real target, the daemon as a process, and at the end of each
 //! the contents of both servers compared. A missing server is a failure, never a skipped test.
 
+#[path = "e2e/alerts.rs"]
+mod alerts;
 #[path = "e2e/bad_input.rs"]
 mod bad_input;
 #[path = "e2e/conflicts.rs"]
@@ -49,6 +51,8 @@ mod sql_executor;
 mod stream_errors;
 #[path = "e2e/systemd.rs"]
 mod systemd;
+#[path = "e2e/until_control.rs"]
+mod until_control;
 #[path = "e2e/values.rs"]
 mod values;
 #[path = "e2e/verify.rs"]

@@ -205,6 +205,7 @@ async fn every_answer_is_as_the_description_says() {
         ("event_memory_limit", "64MiB"),
         ("source_delay", "0s"),
         ("throttle", "0"),
+        ("until", "{}"),
     ]
     .map(|(setting, value)| (format!("/channels/{{name}}/{setting}"), value));
     let log_filter = ("/log_filter".to_owned(), "info");
@@ -215,6 +216,11 @@ async fn every_answer_is_as_the_description_says() {
         assert_eq!(ask("put", path, "", "", value), 401, "{path}");
     }
     let command = |command: &str| format!("/channels/{{name}}/{command}");
+    let past = format!(r#"{{"sql_after_gtids": "{}"}}"#, source.gtid_executed().await);
+    assert_eq!(ask("put", &command("until"), "", TOKEN, &past), 409);
+    for wrong in [r#"{"sql_after_gtids": 1}"#, r#"{"gtids": "x"}"#, r#"{"sql_before_time": "x"}"#] {
+        assert_eq!(ask("put", &command("until"), "", TOKEN, wrong), 400);
+    }
     for name in ["pause", "resume", "restart", "stop"] {
         assert_eq!(ask("post", &command(name), "", TOKEN, ""), 200, "{name}");
     }

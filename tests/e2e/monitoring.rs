@@ -18,7 +18,7 @@ fn repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)
 }
 
-fn read(path: &str) -> String {
+pub(crate) fn read(path: &str) -> String {
     std::fs::read_to_string(repository(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
@@ -100,7 +100,7 @@ fn every_alert_fires_when_it_should_and_not_before() {
     }
 }
 
-fn names_of_alerts() -> Vec<String> {
+pub(crate) fn names_of_alerts() -> Vec<String> {
     let alerts = read("config/prometheus/alerts.yml");
     let names = alerts.lines().filter_map(|line| line.trim().strip_prefix("- alert: "));
     names.map(str::to_owned).collect()

@@ -26,20 +26,20 @@ const LOG_TAIL: usize = 60;
 
 /// The process, and one that kills it when this process goes without running its destructors.
 #[derive(Debug)]
-struct Running {
+pub(crate) struct Running {
     child: Child,
     guard: Child,
 }
 
 impl Running {
-    fn new(child: Child) -> Self {
+    pub(crate) fn new(child: Child) -> Self {
         // Its stdin ends when this process does.
         let guard = Command::new("sh")
             .args(["-c", "read -r _; kill -9 \"$0\"", &child.id().to_string()])
             .stdin(Stdio::piped())
             .process_group(0)
             .spawn()
-            .expect("starting the daemon's guard");
+            .expect("starting a guard");
         Self { child, guard }
     }
 }

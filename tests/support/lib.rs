@@ -7,6 +7,7 @@ mod config;
 mod daemon;
 mod load;
 mod openapi;
+mod prometheus;
 mod server;
 #[cfg(test)]
 mod tests;
@@ -20,6 +21,7 @@ pub use config::DaemonBuilder;
 pub use daemon::{Daemon, Said};
 pub use load::{Burst, Load, LoadOptions, LoadReport, Mix, prepare};
 pub use openapi::OpenApi;
+pub use prometheus::{Firing, Prometheus};
 pub use server::Server;
 pub use tools::{browse, tool};
 

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-/// `promtool` or `chromium`, ready for arguments.
+/// `prometheus`, `promtool` or `chromium`, ready for arguments.
 ///
 /// # Panics
 /// With the script's message when it can't be had: a test without it proves nothing.

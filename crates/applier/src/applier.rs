@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use csa_scheduler::{AdmittedTransaction, Group, GroupKind, GroupLimits, LowWaterMark, Scheduler};
+use csa_scheduler::{
+    AdmittedTransaction, Group, GroupKind, GroupLimits, LowWaterMark, Scheduler, UntilGate,
+};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -147,6 +149,7 @@ impl<O: CommitObserver> Applier<O> {
         target: TargetOptions,
         options: ApplierOptions,
         limits: GroupLimits,
+        until: UntilGate,
         tuning: watch::Receiver<Tuning>,
         status: Arc<ApplierStatus>,
         stream: AdmittedStream,
@@ -170,7 +173,8 @@ impl<O: CommitObserver> Applier<O> {
                 usize::from(wanted),
                 checkpoint.sequence,
                 checkpoint.executed.clone(),
-            ),
+            )
+            .with_until(until),
             workers: Workers {
                 epoch: checkpoint.epoch,
                 target: target.clone(),
@@ -203,7 +207,7 @@ impl<O: CommitObserver> Applier<O> {
         }
     }
 
-    /// Applies until the stream ends, `stop` (finish the running groups, then return) or `kill`
+    /// Applies until the stream or what is to be applied of it ends, `stop` (finish the running groups, then return) or `kill`
     /// (return at once; what was not committed is rolled back by the target).
     ///
     /// # Errors
@@ -266,7 +270,7 @@ impl<O: CommitObserver> Applier<O> {
             let held_back = !resting && self.scheduler.allowance() == 0;
             self.status.throttled(held_back && self.scheduler.waiting().0 > 0);
             if self.workers.running.is_empty() {
-                if stop.is_cancelled() {
+                if stop.is_cancelled() || self.scheduler.is_at_end() {
                     return Ok(());
                 }
                 if self.scheduler.is_idle()

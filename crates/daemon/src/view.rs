@@ -113,6 +113,8 @@ pub(crate) struct SettingsView {
     pub(crate) event_memory_limit: u64,
     /// Transactions per second; 0 for no limit.
     pub(crate) throttle: u32,
+    /// Where it stops by itself.
+    pub(crate) until: Option<String>,
 }
 
 /// After `replication_connection_status`.

@@ -14,6 +14,7 @@ mod statement;
 mod status;
 #[cfg(any(test, feature = "test-util"))]
 pub mod test_util;
+mod timestamp;
 mod tls;
 mod transaction;
 
@@ -33,4 +34,5 @@ pub use provider::{Error, Provider};
 pub use sink::{SinkError, TransactionSink};
 pub use statement::{Statement, XaVerb};
 pub use status::{SourceStatus, SourceView};
+pub use timestamp::rfc3339;
 pub use transaction::{Placement, StreamError, TransactionAssembler};

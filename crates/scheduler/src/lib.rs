@@ -29,4 +29,4 @@ pub use keys::{
 pub use memory::{EventMemory, EventPermit};
 pub use scheduler::Scheduler;
 pub use sequence::Sequence;
-pub use until::{Until, UntilTracker};
+pub use until::{StreamEnd, Until, UntilGate, UntilPast};

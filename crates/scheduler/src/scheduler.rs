@@ -4,7 +4,7 @@ use csa_provider::GtidSet;
 
 use crate::commit_order::{CommitOrder, LowWaterMark};
 use crate::history::KeyHistory;
-use crate::{AdmittedTransaction, Group, GroupKind, GroupLimits, KeyMap, Sequence};
+use crate::{AdmittedTransaction, Group, GroupKind, GroupLimits, KeyMap, Sequence, UntilGate};
 
 /// Turns admitted transactions into groups, tells which may run beside each other, and keeps their
 /// commit order.
@@ -29,6 +29,7 @@ pub struct Scheduler {
     planned: GtidSet,
     /// Transactions that may still join groups.
     allowance: usize,
+    until: UntilGate,
 }
 
 /// Small groups beside each other only add commits: another one waits until it is full.
@@ -54,10 +55,18 @@ impl Scheduler {
             low_water: last,
             planned: executed,
             allowance: usize::MAX,
+            until: UntilGate::default(),
         };
         scheduler.history.forget(last.get());
         scheduler.set_workers(workers);
         scheduler
+    }
+
+    /// Where groups end.
+    #[must_use]
+    pub fn with_until(mut self, until: UntilGate) -> Self {
+        self.until = until;
+        self
     }
 
     /// How many groups may run; takes effect with the next group.
@@ -94,6 +103,12 @@ impl Scheduler {
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.waiting.is_empty() && self.formed.is_empty() && self.order.is_idle()
+    }
+
+    /// Whether everything in front of the end is committed; what waits here lies behind it.
+    #[must_use]
+    pub fn is_at_end(&self) -> bool {
+        self.until.is_reached() && self.formed.is_empty() && self.order.is_idle()
     }
 
     /// Transactions that wait here, and groups that are formed and wait for another's commit.
@@ -155,6 +170,9 @@ impl Scheduler {
         if small && self.running + self.formed.len() >= SMALL_GROUPS_IN_FLIGHT {
             return false;
         }
+        if !self.waiting.front().is_some_and(|first| self.until.pass(&first.relayed.header)) {
+            return false;
+        }
         let Some(first) = self.waiting.pop_front() else { return false };
         let sequence = self.next;
         let mut late = KeyMap::default();
@@ -178,6 +196,9 @@ impl Scheduler {
             let dependency = Sequence::new(self.dependency(next, &mut late));
             if dependency > group.dependency && group.dependency <= self.low_water {
                 // It would make all of the group wait.
+                break;
+            }
+            if !self.until.pass(&next.relayed.header) {
                 break;
             }
             group.dependency = group.dependency.max(dependency);

@@ -1,24 +1,40 @@
 use std::fmt;
+use std::sync::Arc;
 
-use csa_provider::{Gtid, GtidSet};
+use csa_provider::{Gtid, GtidSet, TransactionHeader, rfc3339};
+use parking_lot::Mutex;
 
 /// Where a channel stops by itself, as `START REPLICA UNTIL`
-/// (<https://dev.mysql.com/doc/refman/en/start-replica.html>).
+/// (<https://dev.mysql.com/doc/refman/en/start-replica.html>); by time as `mysqlbinlog
+/// --stop-datetime` (<https://dev.mysql.com/doc/refman/en/mysqlbinlog.html>).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Until {
     /// In front of the first transaction of the set.
     BeforeGtids(GtidSet),
     /// Behind the last transaction of the set.
     AfterGtids(GtidSet),
+    /// In front of the first transaction that was committed on the source then or later, or whose
+    /// commit time is not known; microseconds since the epoch.
+    BeforeTime(u64),
 }
 
 impl Until {
-    /// Whether nothing is left to be applied where `executed` is.
+    /// Whether nothing is left to be applied where `executed` is. A time can't tell: what is
+    /// executed has none.
     #[must_use]
     pub fn is_reached(&self, executed: &GtidSet) -> bool {
         match self {
             Self::BeforeGtids(set) => set.intersects(executed),
             Self::AfterGtids(set) => set.is_subset_of(executed),
+            Self::BeforeTime(_) => false,
+        }
+    }
+
+    fn ends_before(&self, gtid: &Gtid, committed: u64) -> bool {
+        match self {
+            Self::BeforeGtids(set) => set.contains(gtid),
+            Self::AfterGtids(_) => false,
+            Self::BeforeTime(time) => committed == 0 || committed >= *time,
         }
     }
 }
@@ -28,40 +44,193 @@ impl fmt::Display for Until {
         match self {
             Self::BeforeGtids(set) => write!(f, "sql_before_gtids = {set}"),
             Self::AfterGtids(set) => write!(f, "sql_after_gtids = {set}"),
+            Self::BeforeTime(time) => write!(f, "sql_before_time = {}", rfc3339(*time)),
         }
     }
 }
 
-/// Follows a stream up to its end.
-#[derive(Debug)]
-pub struct UntilTracker {
-    until: Option<Until>,
-    /// Executed, or let pass.
-    passed: GtidSet,
+/// An end that lies behind what is applied or in a group already.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("until {until} is past: {passed}")]
+pub struct UntilPast {
+    pub until: Until,
+    /// What is there already.
+    pub passed: String,
 }
 
-impl UntilTracker {
-    /// The stream begins behind `executed`.
+/// How a stream ended that nobody stopped.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StreamEnd {
+    /// There, where the channel is now stopped.
+    Until(Until),
+    /// At an end that was moved meanwhile: the channel is to go on.
+    Moved,
+    Elsewhere,
+}
+
+/// The end of a channel's stream, which can be changed while it runs: a change holds for every
+/// transaction that is in no group yet. Shared by those who read ahead, who form groups and who
+/// change it.
+#[derive(Debug, Clone, Default)]
+pub struct UntilGate {
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    until: Option<Until>,
+    /// Executed, or in a group.
+    passed: GtidSet,
+    /// The latest commit on the source among them, as far as it was seen; microseconds since the
+    /// epoch.
+    latest: u64,
+    /// No further group is formed.
+    reached: bool,
+    /// The end is another one than at the beginning of the stream.
+    moved: bool,
+    /// The channel has stopped there.
+    stopped: bool,
+}
+
+impl UntilGate {
     #[must_use]
-    pub fn new(until: Option<Until>, executed: GtidSet) -> Self {
-        Self { until, passed: executed }
+    pub fn new(until: Option<Until>) -> Self {
+        let state = State { until, ..State::default() };
+        Self { state: Arc::new(Mutex::new(state)) }
     }
 
-    /// Whether the transaction must not be applied any more: the stream ends in front of it.
     #[must_use]
-    pub fn ends_before(&self, gtid: &Gtid) -> bool {
-        matches!(&self.until, Some(Until::BeforeGtids(set)) if set.contains(gtid))
+    pub fn get(&self) -> Option<Until> {
+        self.state.lock().until.clone()
     }
 
-    /// Lets a transaction pass; whether the stream ends behind it.
-    pub fn ends_after(&mut self, gtid: &Gtid) -> bool {
-        let Some(Until::AfterGtids(set)) = &self.until else { return false };
-        set.contains(gtid) && self.passed.add(gtid) && set.is_subset_of(&self.passed)
+    /// Takes another end, or none; whether the channel had stopped at the one before, which is then
+    /// for the caller to start.
+    ///
+    /// # Errors
+    /// It is past; nothing was changed.
+    pub fn set(&self, until: Option<Until>) -> Result<bool, UntilPast> {
+        let mut state = self.state.lock();
+        if let Some(until) = &until
+            && let Some(passed) = state.past(until)
+        {
+            return Err(UntilPast { until: until.clone(), passed });
+        }
+        if state.until == until {
+            return Ok(false);
+        }
+        state.until = until;
+        state.reached = false;
+        state.moved = true;
+        Ok(std::mem::take(&mut state.stopped))
+    }
+
+    /// The channel is started, with an end of its own unless that is as before.
+    pub fn start(&self, replaced: Option<Option<Until>>) {
+        let mut state = self.state.lock();
+        if let Some(until) = replaced {
+            state.until = until;
+        }
+        state.stopped = false;
+    }
+
+    /// The stream begins behind `executed`; the end if it lies there already, where the channel is
+    /// then stopped.
+    pub fn begin(&self, executed: &GtidSet) -> Option<Until> {
+        let mut state = self.state.lock();
+        state.settle(executed);
+        let reached = state.until.clone().filter(|until| until.is_reached(executed));
+        state.stopped = reached.is_some();
+        state.moved = false;
+        reached
+    }
+
+    /// The stream has ended by itself behind `executed`. `read_to` is the end that reading ahead
+    /// met.
+    pub fn end(&self, executed: &GtidSet, read_to: Option<&Until>) -> StreamEnd {
+        let mut state = self.state.lock();
+        let reached = state.reached || read_to == state.until.as_ref();
+        let until = state.until.clone().filter(|_| reached);
+        state.stopped = until.is_some();
+        state.settle(executed);
+        match until {
+            Some(until) => StreamEnd::Until(until),
+            None if state.moved => StreamEnd::Moved,
+            None => StreamEnd::Elsewhere,
+        }
+    }
+
+    /// The stream was stopped behind `executed`.
+    pub fn rest(&self, executed: &GtidSet) -> StreamEnd {
+        self.state.lock().settle(executed);
+        StreamEnd::Elsewhere
+    }
+
+    /// The end, if it lies in front of this transaction.
+    #[must_use]
+    pub fn ends_before(&self, header: &TransactionHeader) -> Option<Until> {
+        let state = self.state.lock();
+        let (gtid, committed) = (&header.gtid, header.immediate_commit_timestamp);
+        state.until.as_ref().filter(|until| until.ends_before(gtid, committed)).cloned()
+    }
+
+    /// Whether the next transaction may join a group; if it may, it counts as passed.
+    pub(crate) fn pass(&self, header: &TransactionHeader) -> bool {
+        let mut state = self.state.lock();
+        let state = &mut *state;
+        let (gtid, committed) = (&header.gtid, header.immediate_commit_timestamp);
+        let ends = |until: &Until| until.ends_before(gtid, committed);
+        state.reached |= state.until.as_ref().is_some_and(ends);
+        if state.reached {
+            return false;
+        }
+        state.passed.add(gtid);
+        state.latest = state.latest.max(committed);
+        if let Some(Until::AfterGtids(set)) = &state.until {
+            state.reached = set.contains(gtid) && set.is_subset_of(&state.passed);
+        }
+        true
+    }
+
+    /// Whether no further group is to be formed.
+    #[must_use]
+    pub fn is_reached(&self) -> bool {
+        self.state.lock().reached
+    }
+}
+
+impl State {
+    /// Nothing is in a group.
+    fn settle(&mut self, executed: &GtidSet) {
+        // Times are known of what has passed and of nothing else.
+        if !self.passed.is_subset_of(executed) {
+            self.latest = 0;
+        }
+        self.passed.clone_from(executed);
+        self.reached = false;
+    }
+
+    /// What of it lies behind already.
+    fn past(&self, until: &Until) -> Option<String> {
+        match until {
+            Until::BeforeGtids(set) => {
+                let passed = set.difference(&set.difference(&self.passed));
+                (!passed.is_empty()).then(|| format!("{passed} is applied, or about to be"))
+            }
+            Until::AfterGtids(set) => set
+                .is_subset_of(&self.passed)
+                .then(|| "all of it is applied, or about to be".to_owned()),
+            Until::BeforeTime(time) => (self.latest >= *time).then(|| {
+                let latest = rfc3339(self.latest);
+                format!("what the source committed at {latest} is applied, or about to be")
+            }),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use csa_provider::test_util::gtid_event;
     use csa_provider::{Tag, Uuid};
 
     use super::*;
@@ -74,17 +243,32 @@ mod tests {
         gtids.iter().cloned().collect()
     }
 
+    /// Committed at `gno` microseconds.
+    fn header(gtid: Gtid) -> TransactionHeader {
+        let parsed = TransactionHeader::parse(&gtid_event(&gtid, 1)).expect("well-formed");
+        TransactionHeader { immediate_commit_timestamp: gtid.gno, ..parsed }
+    }
+
+    fn gate(until: Option<Until>, executed: &[Gtid]) -> UntilGate {
+        let gate = UntilGate::new(until);
+        assert_eq!(gate.begin(&set(executed)), None);
+        gate
+    }
+
     #[test]
     fn before_ends_in_front_of_the_first_of_the_set() {
         let wanted = set(&[gtid(1, 4), gtid(1, 6), gtid(2, 1)]);
         let until = Until::BeforeGtids(wanted);
         assert!(!until.is_reached(&set(&[gtid(1, 5), gtid(2, 2)])));
         assert!(until.is_reached(&set(&[gtid(1, 5), gtid(1, 6)])));
-        let mut tracker = UntilTracker::new(Some(until), GtidSet::new());
+        let gate = gate(Some(until.clone()), &[]);
         for (gtid, ends) in [(gtid(1, 3), false), (gtid(3, 1), false), (gtid(2, 1), true)] {
-            assert_eq!(tracker.ends_before(&gtid), ends, "{gtid}");
-            assert!(!tracker.ends_after(&gtid));
+            let header = header(gtid);
+            assert_eq!(gate.ends_before(&header).is_some(), ends);
+            assert_eq!(gate.pass(&header), !ends);
         }
+        assert!(!gate.pass(&header(gtid(3, 2))), "nothing behind the end");
+        assert_eq!(gate.end(&set(&[gtid(1, 3), gtid(3, 1)]), None), StreamEnd::Until(until));
     }
 
     #[test]
@@ -93,18 +277,89 @@ mod tests {
         let until = Until::AfterGtids(wanted.clone());
         assert!(!until.is_reached(&set(&[gtid(1, 1), gtid(1, 2)])));
         assert!(until.is_reached(&wanted));
-        let mut tracker = UntilTracker::new(Some(until), set(&[gtid(1, 1)]));
+        let gate = gate(Some(until), &[gtid(1, 1)]);
         for (gtid, ends) in
             [(gtid(2, 7), false), (gtid(1, 3), false), (gtid(2, 8), false), (gtid(1, 2), true)]
         {
-            assert!(!tracker.ends_before(&gtid));
-            assert_eq!(tracker.ends_after(&gtid), ends, "{gtid}");
+            let header = header(gtid);
+            assert!(gate.ends_before(&header).is_none() && gate.pass(&header));
+            assert_eq!(gate.is_reached(), ends);
         }
+        assert!(!gate.pass(&header(gtid(2, 9))));
+    }
+
+    #[test]
+    fn a_time_ends_in_front_of_the_first_commit_then_or_later() {
+        let until = Until::BeforeTime(5);
+        assert!(!until.is_reached(&set(&[gtid(1, 9)])));
+        for last in [5, 9] {
+            let gate = gate(Some(until.clone()), &[]);
+            assert!(gate.pass(&header(gtid(1, 4))) && gate.pass(&header(gtid(1, 3))));
+            assert!(!gate.pass(&header(gtid(2, last))), "{last}");
+            // One that is earlier does not open it again.
+            assert!(!gate.pass(&header(gtid(1, 4))));
+        }
+        let unknown = TransactionHeader { immediate_commit_timestamp: 0, ..header(gtid(1, 1)) };
+        assert!(!gate(Some(until), &[]).pass(&unknown));
+        let shown = Until::BeforeTime(951_782_400_000_001).to_string();
+        assert_eq!(shown, "sql_before_time = 2000-02-29T00:00:00.000001Z");
+    }
+
+    #[test]
+    fn what_is_past_is_refused_and_changes_nothing() {
+        let gate = gate(None, &[gtid(1, 1)]);
+        assert!(gate.pass(&header(gtid(1, 2))) && gate.pass(&header(gtid(1, 3))));
+        let kept = Until::AfterGtids(set(&[gtid(1, 3), gtid(1, 4)]));
+        assert_eq!(gate.set(Some(kept.clone())), Ok(false));
+        for until in [
+            Until::BeforeGtids(set(&[gtid(1, 3), gtid(1, 9)])),
+            Until::AfterGtids(set(&[gtid(1, 1), gtid(1, 3)])),
+            Until::BeforeTime(3),
+        ] {
+            let refused = gate.set(Some(until.clone())).expect_err("past");
+            assert_eq!(refused.until, until);
+        }
+        assert_eq!(gate.get(), Some(kept));
+        assert!(gate.set(Some(Until::BeforeTime(4))).is_ok());
+        assert!(gate.set(Some(Until::BeforeGtids(set(&[gtid(1, 4)])))).is_ok());
+        // Given up, they are no longer past, and of what is executed no time is known.
+        gate.rest(&set(&[gtid(1, 1), gtid(1, 2)]));
+        assert!(gate.set(Some(Until::BeforeGtids(set(&[gtid(1, 3)])))).is_ok());
+        assert!(gate.set(Some(Until::BeforeTime(1))).is_ok());
+    }
+
+    #[test]
+    fn a_channel_told_to_go_on_before_it_has_stopped_does_not_stop() {
+        let before = |gno| Until::BeforeGtids(set(&[gtid(1, gno)]));
+        let executed = set(&[gtid(1, 1)]);
+        let at_two = || {
+            let gate = gate(Some(before(2)), &[gtid(1, 1)]);
+            assert!(!gate.pass(&header(gtid(1, 2))));
+            gate
+        };
+        let gate = at_two();
+        assert_eq!(gate.set(None), Ok(false));
+        assert!(gate.pass(&header(gtid(1, 2))), "it goes on as it is");
+        let gate = at_two();
+        assert_eq!(gate.set(Some(before(3))), Ok(false));
+        assert_eq!(gate.end(&executed, Some(&before(2))), StreamEnd::Moved, "read up to it");
+        let gate = at_two();
+        assert_eq!(gate.end(&executed, None), StreamEnd::Until(before(2)));
+        assert_eq!(gate.set(Some(before(2))), Ok(false), "the same again");
+        assert_eq!(gate.set(Some(before(3))), Ok(true));
+        assert_eq!(gate.set(None), Ok(false), "started once");
+        // Met by reading ahead, with nothing behind it in any group.
+        let gate = UntilGate::new(Some(before(2)));
+        assert_eq!(gate.begin(&executed), None);
+        assert_eq!(gate.end(&executed, Some(&before(2))), StreamEnd::Until(before(2)));
+        gate.start(None);
+        assert_eq!(gate.set(None), Ok(false), "it was started already");
     }
 
     #[test]
     fn without_an_end_nothing_ends() {
-        let mut tracker = UntilTracker::new(None, GtidSet::new());
-        assert!(!tracker.ends_before(&gtid(1, 1)) && !tracker.ends_after(&gtid(1, 1)));
+        let gate = gate(None, &[]);
+        assert!(gate.ends_before(&header(gtid(1, 1))).is_none() && gate.pass(&header(gtid(1, 1))));
+        assert_eq!(gate.end(&set(&[gtid(1, 1)]), None), StreamEnd::Elsewhere);
     }
 }

@@ -1,5 +1,6 @@
 //! Commands.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,6 +10,7 @@ use axum::body::Bytes;
 use axum::extract::{ConnectInfo, Path, State};
 use axum::http::{HeaderMap, StatusCode};
 use csa_provider::Gtid;
+use csa_scheduler::Until;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tracing::info;
@@ -18,7 +20,7 @@ use super::auth::sender;
 use super::error::ApiError;
 use super::reports::channel;
 use crate::channel::{Refusal, Supervisor};
-use crate::config::{DurationValue, Size, event_memory_limit, throttle, worker_count};
+use crate::config::{DurationValue, Size, event_memory_limit, parse_until, throttle, worker_count};
 use crate::view::{ChangedView, CommandView, ReloadView};
 
 type Answer<T> = Result<Json<T>, ApiError>;
@@ -186,6 +188,29 @@ pub(super) async fn set_source_delay(
     channel.controls().set_source_delay(delay);
     let (before, delay) = (format!("{before:?}"), format!("{delay:?}"));
     Ok(changed(Some(channel), "source_delay", before, delay, &sender(&headers, peer)))
+}
+
+pub(super) async fn set_until(
+    State(daemon): State<Shared>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+    peer: Peer,
+    body: Bytes,
+) -> Answer<ChangedView> {
+    let channel = Arc::clone(channel(&daemon, &name)?);
+    let said: BTreeMap<String, String> = read(&body)?;
+    let until = parse_until(&said).map_err(|error| {
+        ApiError::bad(format!("until{error}"), "say one end, or none for no end")
+    })?;
+    let by = sender(&headers, peer);
+    // It may have to start the channel.
+    let done = tokio::spawn(async move {
+        let shown =
+            |until: Option<Until>| until.map_or("none".to_owned(), |until| until.to_string());
+        let before = channel.set_until(until.clone()).await?;
+        Ok(changed(Some(&channel), "until", shown(before), shown(until), &by))
+    });
+    done.await.map_err(ApiError::internal)?.map_err(|refusal: Refusal| refusal.into())
 }
 
 pub(super) async fn set_log_filter(

@@ -75,6 +75,7 @@ fn routes() -> Vec<(&'static str, &'static str, Needs, MethodRouter<Shared>)> {
         ("put", "/channels/{name}/event_memory_limit", Control, put(control::set_event_memory)),
         ("put", "/channels/{name}/source_delay", Control, put(control::set_source_delay)),
         ("put", "/channels/{name}/throttle", Control, put(control::set_throttle)),
+        ("put", "/channels/{name}/until", Control, put(control::set_until)),
         ("put", "/log_filter", Control, put(control::set_log_filter)),
         ("post", "/reload", Control, post(control::reload)),
     ]

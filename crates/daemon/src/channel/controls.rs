@@ -2,7 +2,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use csa_applier::Tuning;
-use csa_scheduler::EventMemory;
+use csa_scheduler::{EventMemory, UntilGate};
 use tokio::sync::watch;
 
 use crate::config::ChannelSettings;
@@ -14,6 +14,7 @@ pub(crate) struct Controls {
     tuning: watch::Sender<Tuning>,
     source_delay: watch::Sender<Duration>,
     memory: EventMemory,
+    until: UntilGate,
 }
 
 impl Controls {
@@ -27,6 +28,7 @@ impl Controls {
             tuning: watch::Sender::new(tuning),
             source_delay: watch::Sender::new(settings.source_delay),
             memory: EventMemory::new(settings.event_memory_limit),
+            until: UntilGate::new(settings.until.clone()),
         }
     }
 
@@ -53,6 +55,10 @@ impl Controls {
 
     pub(crate) fn memory(&self) -> &EventMemory {
         &self.memory
+    }
+
+    pub(crate) fn until(&self) -> &UntilGate {
+        &self.until
     }
 
     pub(crate) fn set_worker_count(&self, count: u16) {

@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use csa_applier::{ExecMode, Executor, StartFrom, TargetFacts};
 use csa_provider::GtidSet;
+use csa_scheduler::Until;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
@@ -135,8 +136,9 @@ impl Channel {
             let Some(pipeline) = self.open(stop).await? else { return Ok(ON_REQUEST.to_owned()) };
             match pipeline.run(stop, kill).await? {
                 End::Stopped => return Ok(ON_REQUEST.to_owned()),
-                End::UntilReached { already } => {
-                    let why = self.until_reached(already);
+                End::UntilMoved => info!(channel = self.name(), "until was moved, going on"),
+                End::UntilReached { until, already } => {
+                    let why = until_reached(&until, already);
                     info!(channel = self.name(), "{why}");
                     return Ok(why);
                 }
@@ -149,13 +151,6 @@ impl Channel {
                 }
             }
         }
-    }
-
-    fn until_reached(&self, already: bool) -> String {
-        let until = self.settings.until.as_ref();
-        let until = until.map(ToString::to_string).unwrap_or_default();
-        let when = if already { "was already reached when it started" } else { "is reached" };
-        format!("stopped: until {until} {when}")
     }
 
     /// Waits for both servers, checks them, and takes the channel.
@@ -222,4 +217,9 @@ impl Channel {
             Err(error) => Err(error),
         }
     }
+}
+
+fn until_reached(until: &Until, already: bool) -> String {
+    let when = if already { "was already reached when it started" } else { "is reached" };
+    format!("stopped: until {until} {when}")
 }

@@ -8,7 +8,7 @@ use csa_applier::{
 };
 use csa_provider::{Provider, SourceFacts};
 use csa_relaystore::{RelayInlet, RelayPosition, RelayStore};
-use csa_scheduler::{Admission, Filters, LowWaterMark, UntilTracker};
+use csa_scheduler::{Admission, Filters, LowWaterMark, StreamEnd, Until};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, spawn_blocking};
@@ -41,8 +41,11 @@ pub(super) enum End {
     Stopped,
     /// Everything up to `until` is applied; whether it already was at the start.
     UntilReached {
+        until: Until,
         already: bool,
     },
+    /// The end it was at was moved: the stream goes on.
+    UntilMoved,
     RelayDamaged(Damage),
 }
 
@@ -103,17 +106,17 @@ impl<'a> Pipeline<'a> {
         let memory = self.controls.memory().clone();
         let executed = self.control.checkpoint().executed.clone();
         self.watch.attach(&self.status, &self.store, &memory, &executed);
-        let until = self.settings.until.clone();
-        if until.as_ref().is_some_and(|until| until.is_reached(&executed)) {
+        let until = self.controls.until();
+        if let Some(until) = until.begin(&executed) {
             self.control.close().await;
             self.watch.detach();
-            return Ok(End::UntilReached { already: true });
+            return Ok(End::UntilReached { until, already: true });
         }
         let end = CancellationToken::new();
         let _end_on_drop = end.clone().drop_guard();
         let reception = self.start_reception(stop, &end, &notes)?;
         let (sender, stream) = mpsc::channel(READ_AHEAD);
-        let reader = self.store.reader(executed.clone());
+        let reader = self.store.reader(executed);
         let target = self.settings.target.clone();
         let catalogue = TargetCatalogue::new(Handle::current(), target, end.clone());
         let thread = RelayThread {
@@ -129,7 +132,7 @@ impl<'a> Pipeline<'a> {
                 watch: self.watch.clone(),
                 end: end.clone(),
             },
-            until: UntilTracker::new(until, executed),
+            until: until.clone(),
             status: Arc::clone(&self.status),
             sender,
             notes: Arc::clone(&notes),
@@ -142,6 +145,7 @@ impl<'a> Pipeline<'a> {
             self.settings.target.clone(),
             self.applier.clone(),
             self.settings.limits,
+            until.clone(),
             self.controls.subscribe(),
             Arc::clone(&self.status),
             stream,
@@ -155,13 +159,20 @@ impl<'a> Pipeline<'a> {
             }
         }
         self.watch.detach();
+        let executed = self.status.executed();
+        let by_itself = outcome.is_ok() && !stop.is_cancelled() && !kill.is_cancelled();
+        let end = match by_itself {
+            true => until.end(&executed, notes.until.get()),
+            false => until.rest(&executed),
+        };
         match (outcome, notes.damage.get()) {
             (Err(_), Some(damage)) => Ok(End::RelayDamaged(damage.clone())),
             (Err(error), None) => Err(error.into()),
-            (Ok(()), _) if notes.until.get().is_some() && !stop.is_cancelled() => {
-                Ok(End::UntilReached { already: false })
-            }
-            (Ok(()), _) => Ok(End::Stopped),
+            (Ok(()), _) => Ok(match end {
+                StreamEnd::Until(until) => End::UntilReached { until, already: false },
+                StreamEnd::Moved => End::UntilMoved,
+                StreamEnd::Elsewhere => End::Stopped,
+            }),
         }
     }
 

@@ -7,7 +7,8 @@ use std::time::Duration;
 use csa_applier::{ApplierStatus, TargetCatalogue};
 use csa_relaystore::{RelayPosition, RelayReader, RelayedTransaction, TransactionBody};
 use csa_scheduler::{
-    Admission, AdmittedTransaction, EventMemory, TransactionKind, UntilTracker, decompressed_bytes,
+    Admission, AdmittedTransaction, EventMemory, TransactionKind, Until, UntilGate,
+    decompressed_bytes,
 };
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -31,8 +32,8 @@ pub(super) struct Notes {
     pub(super) damage: OnceLock<Damage>,
     /// Reception has ended for good, for this reason: once all is read, the channel stops with it.
     pub(super) reception: OnceLock<Ended>,
-    /// The transaction that `until` names is there: nothing more is to be applied.
-    pub(super) until: OnceLock<()>,
+    /// The end met by reading ahead: nothing behind it was read.
+    pub(super) until: OnceLock<Until>,
 }
 
 /// Why and in which transaction reception ended.
@@ -49,7 +50,7 @@ pub(super) struct RelayThread {
     pub(super) inline_limit: u64,
     pub(super) admission: Admission<TargetCatalogue>,
     pub(super) delay: Delay,
-    pub(super) until: UntilTracker,
+    pub(super) until: UntilGate,
     pub(super) status: Arc<ApplierStatus>,
     pub(super) sender: mpsc::Sender<csa_applier::Result<AdmittedTransaction>>,
     pub(super) notes: Arc<Notes>,
@@ -81,21 +82,20 @@ impl RelayThread {
                 continue;
             };
             self.watch.first_read(&relayed);
-            if self.until.ends_before(&relayed.header.gtid) {
-                return self.end_reached();
+            // Groups end there by themselves; but what lies behind need not be due for the channel to stop.
+            if let Some(until) = self.until.ends_before(&relayed.header) {
+                // Set once: nothing is read behind it.
+                let _ = self.notes.until.set(until);
+                return Ok(());
             }
             if !self.delay.wait(&relayed.header, self.sender.closed()) {
                 return Ok(());
             }
-            let is_last = self.until.ends_after(&relayed.header.gtid);
             let Some(admitted) = self.admit(relayed)? else { return Ok(()) };
             let kind = admitted.kind;
             let statements = self.status.statements_total();
             if self.sender.blocking_send(Ok(admitted)).is_err() {
                 return Ok(());
-            }
-            if is_last {
-                return self.end_reached();
             }
             let is_barrier = matches!(kind, TransactionKind::Statement | TransactionKind::Xa);
             if is_barrier && !self.wait_for_statement(statements) {
@@ -115,13 +115,6 @@ impl RelayThread {
             self.inline_limit = limit;
             self.reader.set_inline_limit(limit);
         }
-    }
-
-    /// The stream ends here, and with it the channel once all of it is applied.
-    fn end_reached(&self) -> csa_applier::Result<()> {
-        // Set once: nothing is read behind it.
-        let _ = self.notes.until.set(());
-        Ok(())
     }
 
     /// What comes behind a statement is looked at with the definitions it leaves. `false` when the

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use csa_applier::ControlSession;
 use csa_provider::{Gtid, GtidSet};
+use csa_scheduler::Until;
 use parking_lot::Mutex;
 use tokio::sync::Mutex as AsyncMutex;
 use tokio::task::JoinHandle;
@@ -153,7 +154,11 @@ impl Supervisor {
 
     fn begin(&self, state: &mut State) {
         let channel = self.channel();
-        *self.started_with.lock() = Arc::clone(&channel.settings);
+        let before =
+            std::mem::replace(&mut *self.started_with.lock(), Arc::clone(&channel.settings));
+        // What was set by hand holds, unless the file has changed since.
+        let until = &channel.settings.until;
+        self.controls.until().start((*until != before.until).then(|| until.clone()));
         let (stop, kill) = (self.stop.child_token(), self.kill.child_token());
         let watch = self.watch.clone();
         watch.starting(&channel.settings);
@@ -227,6 +232,29 @@ impl Supervisor {
         self.controls.set_paused(paused);
         info!(channel = %self.name, paused, "pause changes");
         Ok(())
+    }
+
+    /// Changes where the channel stops by itself; one that has stopped there goes on. The end before.
+    ///
+    /// # Errors
+    /// It is past; nothing was changed.
+    pub(crate) async fn set_until(&self, until: Option<Until>) -> Done<Option<Until>> {
+        let mut state = self.state.lock().await;
+        self.check_daemon()?;
+        let before = self.controls.until().get();
+        let had_stopped = self.controls.until().set(until).map_err(|past| {
+            Refusal::state(
+                format!("channel {}: {past}", self.name),
+                "name a later end; stop ends the channel where it is",
+            )
+        })?;
+        if had_stopped {
+            if let Some(life) = state.life.take() {
+                state.outcome = life.task.await.unwrap_or_else(|panic| Err(panic.to_string()));
+            }
+            self.begin(&mut state);
+        }
+        Ok(before)
     }
 
     /// Waits until no group runs, or `patience` is over; whether none does.

@@ -327,6 +327,7 @@ impl Watch {
                 worker_count: tuning.worker_count,
                 event_memory_limit: memory.2,
                 throttle: tuning.throttle.map_or(0, |rate| rate.get()),
+                until: self.shared.controls.until().get().map(|until| until.to_string()),
             },
             connection: shown::connection(&source, matches!(phase, Phase::Stopped | Phase::Failed)),
             relay: RelayView {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use super::client::Client;
-use super::{Admin, Control, Failure, Stop, relay, status};
+use super::{Admin, Control, Failure, Stop, Until, relay, status};
 use crate::view::{ChangedView, CommandView, PendingView, ReloadView, WaitView};
 
 /// The longest wait of one request.
@@ -33,6 +33,10 @@ pub(crate) fn execute(config: &Path, admin: &Admin, command: Control) -> Result<
             given_up(&done, how)
         }
         Control::Set { setting, value } => set(&client, &setting, &value),
+        Control::Until(until) => {
+            let path = format!("/channels/{}/until", client.channel()?);
+            change(&client, &path, &end(until).to_string())
+        }
         Control::Skip { gtid } => {
             channel(&client, "skip", &json!({ "gtid": gtid }))?;
             println!("skipped {gtid}; it is recorded in csa.audit on the target");
@@ -46,6 +50,16 @@ pub(crate) fn execute(config: &Path, admin: &Admin, command: Control) -> Result<
 
 fn request(Stop { now, timeout }: Stop) -> serde_json::Value {
     json!({ "now": now, "timeout_seconds": timeout })
+}
+
+fn end(until: Until) -> serde_json::Value {
+    match until {
+        Until { before_gtids: Some(set), .. } => json!({ "sql_before_gtids": set }),
+        Until { after_gtids: Some(set), .. } => json!({ "sql_after_gtids": set }),
+        Until { before_time: Some(time), .. } => json!({ "sql_before_time": time }),
+        // `--clear`: clap sees to it that one is given.
+        Until { .. } => json!({}),
+    }
 }
 
 /// A command to a channel; says how it is then.
@@ -87,7 +101,11 @@ fn set(client: &Client, setting: &str, value: &str) -> Result<(), Failure> {
             )));
         }
     };
-    let ChangedView { setting, from, to, .. } = client.put(&path, value)?;
+    change(client, &path, value)
+}
+
+fn change(client: &Client, path: &str, value: &str) -> Result<(), Failure> {
+    let ChangedView { setting, from, to, .. } = client.put(path, value)?;
     println!("{setting}: {from} -> {to}");
     Ok(())
 }

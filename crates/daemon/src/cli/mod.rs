@@ -94,6 +94,9 @@ pub(crate) enum Control {
     /// Change a setting until the daemon ends: worker_count, event_memory_limit, source_delay, throttle
     /// (transactions per second, 0 for no limit) or log_filter.
     Set { setting: String, value: String },
+    /// Stop a channel by itself when it gets there; a channel that has stopped there goes on when
+    /// its end is moved or cleared. Holds until the daemon ends.
+    Until(Until),
     /// Record the transaction that stopped a channel as executed without applying it, and go on.
     Skip { gtid: String },
     /// Wait until transactions are applied; exit code 1 if they are not in time.
@@ -120,6 +123,24 @@ pub(crate) struct Stop {
     /// Seconds that what runs may take to finish; `stop_timeout` without it.
     #[arg(long, value_name = "SECONDS")]
     pub(crate) timeout: Option<u32>,
+}
+
+#[derive(Debug, Clone, Args)]
+#[group(required = true, multiple = false)]
+pub(crate) struct Until {
+    /// In front of the first transaction of the set.
+    #[arg(long, value_name = "GTID_SET")]
+    pub(crate) before_gtids: Option<String>,
+    /// Behind the last transaction of the set.
+    #[arg(long, value_name = "GTID_SET")]
+    pub(crate) after_gtids: Option<String>,
+    /// In front of the first transaction that the source committed at this time or later, like
+    /// 2026-03-01T18:00:00Z.
+    #[arg(long, value_name = "RFC3339")]
+    pub(crate) before_time: Option<String>,
+    /// Nowhere.
+    #[arg(long)]
+    pub(crate) clear: bool,
 }
 
 #[derive(Debug, Subcommand)]

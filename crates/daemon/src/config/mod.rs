@@ -21,6 +21,7 @@ use serde::Deserialize;
 pub(crate) use admin::{Access, token};
 pub(crate) use difference::{channel_changes, daemon_changes};
 pub(crate) use keys::{Applies, applies, reference};
+pub(crate) use replication::parse_until;
 pub(crate) use settings::{ChannelSettings, Written, event_memory_limit, throttle, worker_count};
 pub(crate) use units::{Duration as DurationValue, Size};
 

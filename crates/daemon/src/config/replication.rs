@@ -1,10 +1,13 @@
 //! What of the stream is applied: filters, and where it ends.
 
+use std::collections::BTreeMap;
+
 use csa_provider::GtidSet;
 use csa_scheduler::{FilterRules, Until};
 use toml::{Table, Value};
 
 use super::{ApplierConfig, ConfigError};
+use crate::clock::micros_of;
 
 type Result<T> = std::result::Result<T, ConfigError>;
 
@@ -35,28 +38,46 @@ pub(super) fn without_effect(rules: &FilterRules) -> Option<&'static str> {
         .then_some("replicate_ignore_db has no effect beside replicate_do_db")
 }
 
-/// `until = { sql_before_gtids | sql_after_gtids = "…" }`.
+/// `until = { sql_before_gtids | sql_after_gtids = "…" }`, or `sql_before_time`, a TOML time or one
+/// in quotes.
 pub(super) fn until(table: &Table) -> Result<Until> {
-    let wrong = |what: String| Err(ConfigError(format!("applier.until{what}")));
-    let mut keys = table.iter();
-    let (Some((key, value)), None) = (keys.next(), keys.next()) else {
-        return wrong(": one of sql_before_gtids and sql_after_gtids".to_owned());
+    let text = |(key, value): (&String, &Value)| match value {
+        Value::String(text) => Ok((key.clone(), text.clone())),
+        Value::Datetime(time) => Ok((key.clone(), time.to_string())),
+        _ => Err(ConfigError(format!("applier.until.{key}: a GTID set or a time, in quotes"))),
     };
-    let make: fn(GtidSet) -> Until = match key.as_str() {
-        "sql_before_gtids" => Until::BeforeGtids,
-        "sql_after_gtids" => Until::AfterGtids,
-        _ => {
-            return wrong(format!(
-                ".{key}: unknown key; known are sql_before_gtids, sql_after_gtids"
-            ));
-        }
-    };
-    let Value::String(text) = value else {
-        return wrong(format!(".{key}: a GTID set in quotes"));
-    };
-    match text.parse::<GtidSet>() {
-        Ok(set) if !set.is_empty() => Ok(make(set)),
-        Ok(_) => wrong(format!(".{key}: the set is empty")),
-        Err(error) => wrong(format!(".{key}: {error}")),
+    let said = table.iter().map(text).collect::<Result<_>>()?;
+    let none = || format!(": one of {UNTIL_KEYS}");
+    parse_until(&said)
+        .and_then(|until| until.ok_or_else(none))
+        .map_err(|error| ConfigError(format!("applier.until{error}")))
+}
+
+const UNTIL_KEYS: &str = "sql_before_gtids, sql_after_gtids and sql_before_time";
+
+/// An end by its key; none where there is none.
+///
+/// # Errors
+/// What is wrong with it, to stand behind `until`.
+pub(crate) fn parse_until(
+    said: &BTreeMap<String, String>,
+) -> std::result::Result<Option<Until>, String> {
+    let mut said = said.iter();
+    let Some((key, text)) = said.next() else { return Ok(None) };
+    if said.next().is_some() {
+        return Err(format!(": one of {UNTIL_KEYS}, not several"));
     }
+    let set = || match text.parse::<GtidSet>() {
+        Ok(set) if !set.is_empty() => Ok(set),
+        Ok(_) => Err(format!(".{key}: the set is empty")),
+        Err(error) => Err(format!(".{key}: {error}")),
+    };
+    Ok(Some(match key.as_str() {
+        "sql_before_gtids" => Until::BeforeGtids(set()?),
+        "sql_after_gtids" => Until::AfterGtids(set()?),
+        "sql_before_time" => Until::BeforeTime(micros_of(text).ok_or_else(|| {
+            format!(".{key}: {text:?} is no time like 2026-03-01T18:00:00Z, with its offset")
+        })?),
+        _ => return Err(format!(".{key}: unknown key; known are {UNTIL_KEYS}")),
+    }))
 }

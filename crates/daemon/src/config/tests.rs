@@ -77,7 +77,7 @@ fn bad_values_name_their_key() {
         (applier("start_from = \"yesterday\""), "applier.start_from"),
         (applier("target_gtids = \"source\""), "needs commit = \"one-to-one\""),
         (applier("source_delay = \"soon\""), "duration like"),
-        (applier("until = {}"), "applier.until: one of sql_before_gtids and sql_after_gtids"),
+        (applier("until = {}"), "applier.until: one of sql_before_gtids, sql_after_gtids and"),
         (
             applier("until = { sql_before_gtids = \"a\", sql_after_gtids = \"b\" }"),
             "applier.until: one of",
@@ -86,6 +86,11 @@ fn bad_values_name_their_key() {
         (applier("until = { sql_after_gtids = 1 }"), "applier.until.sql_after_gtids: a GTID set"),
         (applier("until = { sql_after_gtids = \"\" }"), "applier.until.sql_after_gtids: the set"),
         (applier("until = { sql_before_gtids = \"x:1\" }"), "applier.until.sql_before_gtids: "),
+        (
+            applier("until = { sql_before_time = \"noon\" }"),
+            "applier.until.sql_before_time: \"noon\"",
+        ),
+        (applier("until = { sql_before_time = 2026-03-01T10:00:00 }"), "with its offset"),
         (applier("replicate_do_db = [\"\"]"), "applier.replicate_do_db: \"\" can't be a name"),
         (applier("replicate_do_table = [\"t\"]"), "applier.replicate_do_table: \"t\" is not"),
         (
@@ -134,6 +139,16 @@ fn filters_delay_and_end_are_read() {
     assert_eq!(channel.filters.wild_do_table, ["a\\_b.%"]);
     assert_eq!(channel.filters.rewrite_db, [("x".to_owned(), "a".to_owned())]);
     assert!(config.warnings[0].contains("replicate_ignore_db has no effect"));
+}
+
+#[test]
+fn an_end_by_time_is_read_with_and_without_quotes() {
+    for time in ["2026-03-01T18:00:00+01:00", "\"2026-03-01 17:00:00Z\""] {
+        let text = format!("{MINIMAL}[channel.applier]\nuntil = {{ sql_before_time = {time} }}\n");
+        let config = Config::parse(&text).expect("valid");
+        let until = config.channels[0].until.as_ref().map(ToString::to_string);
+        assert_eq!(until.as_deref(), Some("sql_before_time = 2026-03-01T17:00:00.000000Z"));
+    }
 }
 
 #[test]
