@@ -171,6 +171,7 @@ async fn an_end_may_lie_in_what_is_read_ahead_and_held_back() {
     insert(61..=62).await;
     wait_state(&daemon, 0, "waiting_for_delay").await;
     assert_eq!(command("--before-gtids", 61).code, Some(0));
+    stopped(60).await;
     daemon.commanded(&["restart"]);
     stopped(60).await;
     daemon.commanded(&["until", "--clear"]);

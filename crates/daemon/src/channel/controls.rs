@@ -2,7 +2,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use csa_applier::Tuning;
-use csa_scheduler::{EventMemory, UntilGate};
+use csa_scheduler::{EventMemory, Until, UntilGate, UntilPast};
 use tokio::sync::watch;
 
 use crate::config::ChannelSettings;
@@ -59,6 +59,13 @@ impl Controls {
 
     pub(crate) fn until(&self) -> &UntilGate {
         &self.until
+    }
+
+    /// As [`UntilGate::set`]; a transaction that is held back goes by it at once.
+    pub(super) fn set_until(&self, until: Option<Until>) -> Result<bool, UntilPast> {
+        let had_stopped = self.until.set(until)?;
+        self.source_delay.send_modify(|_| ());
+        Ok(had_stopped)
     }
 
     pub(crate) fn set_worker_count(&self, count: u16) {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use csa_provider::TransactionHeader;
+use csa_scheduler::UntilGate;
 use tokio::runtime::Handle;
 use tokio::sync::watch as value;
 use tokio_util::sync::CancellationToken;
@@ -18,13 +19,15 @@ pub(super) struct Delay {
     pub(super) runtime: Handle,
     /// Can change while a transaction is held back.
     pub(super) by: value::Receiver<Duration>,
+    /// What lies behind the end need not be due; whoever moves it wakes `by`.
+    pub(super) until: UntilGate,
     pub(super) watch: Watch,
     pub(super) end: CancellationToken,
 }
 
 impl Delay {
-    /// Blocks until the transaction was committed on the source as long ago as the delay says; `false`
-    /// when the channel ends first, or nobody is left to take it.
+    /// Blocks until the transaction was committed on the source as long ago as the delay says, or lies
+    /// behind `until`; `false` when the channel ends first, or nobody is left to take it.
     pub(super) fn wait(
         &mut self,
         header: &TransactionHeader,
@@ -57,6 +60,9 @@ impl Delay {
 
     /// Microseconds until it is due.
     fn left(&mut self, header: &TransactionHeader) -> Option<u64> {
+        if self.until.ends_before(header).is_some() {
+            return None;
+        }
         let delay = u64::try_from(self.by.borrow_and_update().as_micros()).unwrap_or(u64::MAX);
         let due = header.immediate_commit_timestamp.saturating_add(delay);
         due.checked_sub(now_micros()).filter(|left| *left > 0)

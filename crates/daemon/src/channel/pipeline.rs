@@ -129,6 +129,7 @@ impl<'a> Pipeline<'a> {
             delay: Delay {
                 runtime: Handle::current(),
                 by: self.controls.subscribe_delay(),
+                until: until.clone(),
                 watch: self.watch.clone(),
                 end: end.clone(),
             },

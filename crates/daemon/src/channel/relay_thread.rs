@@ -82,13 +82,13 @@ impl RelayThread {
                 continue;
             };
             self.watch.first_read(&relayed);
-            // Groups end there by themselves; but what lies behind need not be due for the channel to stop.
+            if !self.delay.wait(&relayed.header, self.sender.closed()) {
+                return Ok(());
+            }
+            // Groups end there by themselves; reading on would only hold memory.
             if let Some(until) = self.until.ends_before(&relayed.header) {
                 // Set once: nothing is read behind it.
                 let _ = self.notes.until.set(until);
-                return Ok(());
-            }
-            if !self.delay.wait(&relayed.header, self.sender.closed()) {
                 return Ok(());
             }
             let Some(admitted) = self.admit(relayed)? else { return Ok(()) };

@@ -242,7 +242,7 @@ impl Supervisor {
         let mut state = self.state.lock().await;
         self.check_daemon()?;
         let before = self.controls.until().get();
-        let had_stopped = self.controls.until().set(until).map_err(|past| {
+        let had_stopped = self.controls.set_until(until).map_err(|past| {
             Refusal::state(
                 format!("channel {}: {past}", self.name),
                 "name a later end; stop ends the channel where it is",

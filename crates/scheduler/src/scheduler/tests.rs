@@ -10,7 +10,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    Admission, Error, FilterRules, Filters, KeySource, TableId, TableKeys, TransactionKind,
+    Admission, Error, FilterRules, Filters, KeySource, TableId, TableKeys, TransactionKind, Until,
+    UntilGate,
 };
 
 /// A target without tables: every row change counts as one of its whole table.
@@ -196,6 +197,46 @@ fn no_more_transactions_are_begun_than_are_allowed() {
     scheduler.allow(usize::MAX);
     scheduler.committed(&group);
     assert_eq!(scheduler.next_group().expect("the rest").transactions.len(), 7);
+}
+
+#[test]
+fn an_end_holds_for_what_is_in_no_group_yet() {
+    let format = Arc::new(format_description());
+    let until = UntilGate::default();
+    until.begin(&GtidSet::new());
+    let limits = GroupLimits { transactions: 4, ..GroupLimits::default() };
+    let mut scheduler =
+        Scheduler::new(limits, 4, Sequence::new(0), GtidSet::new()).with_until(until.clone());
+    for gno in 1..=20 {
+        scheduler.admit(admit(relayed(gno, &format, &rows(5))).expect("known"));
+    }
+    let before = |gno| Some(Until::BeforeGtids([gtid(gno)].into_iter().collect()));
+    let lengths = |scheduler: &mut Scheduler| -> Vec<usize> {
+        let mut lengths = Vec::new();
+        while let Some(group) = scheduler.next_group() {
+            lengths.push(group.transactions.len());
+            assert!(!scheduler.is_at_end(), "it is not committed");
+            scheduler.committed(&group);
+        }
+        lengths
+    };
+    let first = scheduler.next_group().expect("a group");
+    assert!(until.set(before(4)).is_err(), "in a group");
+    assert_eq!(until.set(before(7)), Ok(false));
+    scheduler.committed(&first);
+    assert!(!scheduler.is_at_end(), "not met yet");
+    assert_eq!(lengths(&mut scheduler), [2]);
+    assert!(scheduler.is_at_end() && !scheduler.is_idle());
+    assert_eq!(
+        until.set(Some(Until::AfterGtids([gtid(8), gtid(12)].into_iter().collect()))),
+        Ok(false)
+    );
+    assert!(!scheduler.is_at_end());
+    assert_eq!(lengths(&mut scheduler), [4, 2]);
+    assert!(scheduler.is_at_end());
+    assert_eq!(until.set(None), Ok(false));
+    assert_eq!(lengths(&mut scheduler), [4, 4]);
+    assert!(scheduler.is_idle() && !scheduler.is_at_end());
 }
 
 proptest! {
