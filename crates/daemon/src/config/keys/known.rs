@@ -269,10 +269,10 @@ pub(super) const APPLIER: Section = Section {
         ),
         key(
             "until",
-            "table with one GTID set",
+            "table with a GTID set or a time",
             UNSET,
             Channel,
-            "`sql_before_gtids` or `sql_after_gtids`: the channel drains and stops there",
+            "`sql_before_gtids`, `sql_after_gtids` or `sql_before_time`: the channel drains and stops there",
         ),
         key(
             "replicate_do_db",
