@@ -20,6 +20,7 @@ build:
 
 sandbox:
 	$(SANDBOX) fetch >/dev/null
+	$(SANDBOX) fetch --mariadb >/dev/null
 
 tools: $(CARGO_DEB)
 
