@@ -12,7 +12,7 @@ use crate::options::{TargetGtids, TargetOptions};
 use crate::session::Session;
 use crate::sql::quote;
 use crate::statement_intent;
-use crate::{Error, ErrorClass, Result};
+use crate::{Error, ErrorClass, Result, Vendor};
 
 /// A lock held on the target for as long as this connection lives.
 ///
@@ -242,6 +242,9 @@ fn first_checkpoint(
 /// the making of accounts. No other source has that, so none could take over from this one.
 async fn provisioned(session: &mut Session, source: Option<&GtidSet>) -> Result<GtidSet> {
     let mut executed = target_executed(session).await?;
+    if executed.is_empty() {
+        return Ok(executed);
+    }
     let rows: Vec<String> = session.rows("SELECT @@GLOBAL.server_uuid").await?;
     if let Some(own) = rows.first().and_then(|text| text.parse().ok())
         && source.is_some_and(|source| !source.has_uuid(&own))
@@ -251,8 +254,11 @@ async fn provisioned(session: &mut Session, source: Option<&GtidSet>) -> Result<
     Ok(executed)
 }
 
-/// The target's own `gtid_executed`.
+/// The target's own `gtid_executed`; nothing on a server that knows no GTIDs of MySQL.
 pub(crate) async fn target_executed(session: &mut Session) -> Result<GtidSet> {
+    if session.vendor() == Vendor::MariaDb {
+        return Ok(GtidSet::default());
+    }
     let rows: Vec<String> = session.rows("SELECT @@GLOBAL.gtid_executed").await?;
     let text = rows.into_iter().next().unwrap_or_default();
     text.parse().map_err(|error| Error::Checkpoint {

@@ -11,6 +11,7 @@ mod error;
 mod failing_row;
 mod late;
 mod lock_inversion;
+mod mariadb;
 mod merge;
 mod options;
 mod preflight;
@@ -29,6 +30,7 @@ mod status;
 mod steps;
 mod target_tables;
 mod throttle;
+mod vendor;
 mod worker;
 
 #[cfg(test)]
@@ -47,3 +49,4 @@ pub use preflight::{PreflightError, TargetFacts, preflight};
 pub use session::connect;
 pub use sessions::{SessionState, SessionView};
 pub use status::{ApplierStatus, ApplierView, GroupView, HeldBack, StatementView};
+pub use vendor::Vendor;

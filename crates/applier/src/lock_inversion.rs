@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use csa_scheduler::Sequence;
 use tracing::info;
 
-use crate::Result;
 use crate::session::Session;
 use crate::sessions::{Sessions, Stalled};
+use crate::{Result, Vendor};
 
 /// How long the group whose turn it is may apply before its blockers are looked up. A statement of a
 /// large group takes longer than that; then the look finds nothing.
@@ -48,6 +48,14 @@ const WAITS_BY_TRANSACTION: &str = "SELECT DISTINCT r.PROCESSLIST_ID, b.PROCESSL
      STRAIGHT_JOIN performance_schema.threads r ON r.THREAD_ID=w.requester \
      WHERE r.PROCESSLIST_ID IS NOT NULL AND b.PROCESSLIST_ID IS NOT NULL";
 
+/// The same on MariaDB, which shows it here only.
+const MARIADB_WAITS: &str = "SELECT DISTINCT r.trx_mysql_thread_id, b.trx_mysql_thread_id \
+     FROM information_schema.INNODB_LOCK_WAITS w \
+     JOIN information_schema.INNODB_TRX r ON r.trx_id=w.requesting_trx_id \
+     JOIN information_schema.INNODB_TRX b ON b.trx_id=w.blocking_trx_id";
+/// Tables that are read again within 100 ms show what they showed before.
+const MARIADB_PAUSE: Duration = Duration::from_millis(300);
+
 /// Which stalled group was last looked at.
 #[derive(Debug, Default)]
 pub(crate) struct LockWatch {
@@ -79,7 +87,15 @@ impl LockWatch {
         if !stalled.parked && since.elapsed() < RARELY {
             return Ok(None);
         }
+        let mariadb = session.vendor() == Vendor::MariaDb;
+        if mariadb && self.looked.is_some_and(|looked| looked.elapsed() < MARIADB_PAUSE) {
+            return Ok(None);
+        }
         self.looked = Some(Instant::now());
+        if mariadb {
+            let waits: Vec<(u32, u32)> = session.rows(MARIADB_WAITS).await?;
+            return Ok(Some(resolve(&waits, sessions, stalled).0));
+        }
         let waits: Vec<(u32, u32)> = session.rows(WAITS).await?;
         if !waits.iter().any(|(waits, _)| *waits == stalled.connection) {
             return Ok(Some(Vec::new()));

@@ -8,18 +8,21 @@ use crate::control::{lock_name, target_executed};
 use crate::options::{TargetGtids, TargetOptions};
 use crate::session::{Session, is_login_refused};
 use crate::sql::quote;
-use crate::{Checkpoint, Error, Executor};
+use crate::{Checkpoint, Error, Executor, Vendor, mariadb};
 use csa_provider::GtidSet;
 
 /// What was found.
 #[derive(Debug, Clone)]
 pub struct TargetFacts {
     pub version: String,
+    pub vendor: Vendor,
     /// How rows will be written.
     pub executor: Executor,
     /// Whether statements can run under their source's GTID.
     pub statement_gtids: bool,
     pub gtid_executed: GtidSet,
+    /// It holds tables and no record of which of the source's transactions are in them.
+    pub start_is_unknown: bool,
     /// The channel's checkpoint, if it has one.
     pub checkpoint: Option<Checkpoint>,
     /// `lower_case_table_names` is not 0: names of schemas and tables are the same in any case.
@@ -45,7 +48,7 @@ const UNKNOWN_VARIABLE: u16 = 1193;
 /// Tenths of a second.
 const LOCK_PATIENCE: u32 = 30;
 
-type Result<T> = std::result::Result<T, PreflightError>;
+pub(crate) type Result<T> = std::result::Result<T, PreflightError>;
 
 /// Global privileges without which replicated statements and rows fail.
 const PRIVILEGES: [&str; 5] = ["SELECT", "INSERT", "UPDATE", "DELETE", "CREATE"];
@@ -89,6 +92,11 @@ async fn inspect(
     address: &str,
 ) -> Result<TargetFacts> {
     let unreachable = |error: Error| PreflightError::Unreachable(error.to_string());
+    if session.vendor() == Vendor::MariaDb {
+        let version: Vec<String> = session.rows("SELECT @@version").await.map_err(unreachable)?;
+        let version = version.into_iter().next().unwrap_or_default();
+        return mariadb::preflight::inspect(session, target, channel, version).await;
+    }
     let rows: Vec<(String, bool, bool, String, bool, u64, u8)> = session
         .rows(
             "SELECT @@version, @@global.read_only, @@global.super_read_only, @@global.gtid_mode, \
@@ -132,12 +140,7 @@ async fn inspect(
     }
     free_channel(session, channel).await?;
     let gtid_executed = target_executed(session).await.map_err(unreachable)?;
-    let checkpoint = match checkpoint::exists(session).await.map_err(unreachable)? {
-        true => checkpoint::read(session, channel, false)
-            .await
-            .map_err(|error| PreflightError::Refused(error.to_string()))?,
-        false => None,
-    };
+    let checkpoint = known_checkpoint(session, channel).await?;
     let mut warnings =
         warnings(session, target, &grants, log_bin, packet).await.map_err(unreachable)?;
     if executor == Executor::Sql {
@@ -145,17 +148,33 @@ async fn inspect(
     }
     Ok(TargetFacts {
         version,
+        vendor: Vendor::MySql,
         executor,
         statement_gtids,
         gtid_executed,
+        start_is_unknown: false,
         checkpoint,
         folds_case: case != 0,
         warnings,
     })
 }
 
+/// What the channel's rows say, if it has any.
+pub(crate) async fn known_checkpoint(
+    session: &mut Session,
+    channel: &str,
+) -> Result<Option<Checkpoint>> {
+    let unreachable = |error: Error| PreflightError::Unreachable(error.to_string());
+    match checkpoint::exists(session).await.map_err(unreachable)? {
+        true => checkpoint::read(session, channel, false)
+            .await
+            .map_err(|error| PreflightError::Refused(error.to_string())),
+        false => Ok(None),
+    }
+}
+
 /// A daemon that was just killed may hold the lock a moment longer.
-async fn free_channel(session: &mut Session, channel: &str) -> Result<()> {
+pub(crate) async fn free_channel(session: &mut Session, channel: &str) -> Result<()> {
     let query = format!("SELECT IS_USED_LOCK({})", quote(&lock_name(channel)));
     let mut holder = None;
     for _ in 0..LOCK_PATIENCE {
@@ -175,7 +194,7 @@ async fn free_channel(session: &mut Session, channel: &str) -> Result<()> {
     )))
 }
 
-async fn warnings(
+pub(crate) async fn warnings(
     session: &mut Session,
     target: &TargetOptions,
     grants: &Grants,
@@ -183,6 +202,7 @@ async fn warnings(
     packet: u64,
 ) -> crate::Result<Vec<String>> {
     let address = target.address();
+    let set = session.vendor().set();
     let mut warnings = Vec::new();
     let missing = grants.missing(&DDL_PRIVILEGES);
     if !missing.is_empty() {
@@ -197,7 +217,7 @@ async fn warnings(
     if log_bin && !grants.has_any(&["SUPER"]) && trusted.first() == Some(&false) {
         warnings.push(format!(
             "CREATE FUNCTION and CREATE TRIGGER will fail on target {address} (1419); run there: \
-             SET PERSIST log_bin_trust_function_creators=ON, or: GRANT SUPER ON *.* TO {}",
+             {set} log_bin_trust_function_creators=ON, or: GRANT SUPER ON *.* TO {}",
             grants.account
         ));
     }
@@ -217,7 +237,7 @@ async fn warnings(
     if packet < 64 << 20 {
         warnings.push(format!(
             "target {address} has max_allowed_packet={packet}; large rows need more: \
-             SET PERSIST max_allowed_packet=1073741824"
+             {set} max_allowed_packet=1073741824"
         ));
     }
     Ok(warnings)
@@ -256,8 +276,8 @@ fn login(target: &TargetOptions, error: &Error) -> PreflightError {
     }
     if error.code() == Some(UNKNOWN_VARIABLE) {
         return PreflightError::Refused(format!(
-            "target {address} is not MySQL 8.0 or newer ({}); other servers are not supported by this \
-             version",
+            "target {address} is neither MySQL 8.0 nor MariaDB 10.11, or newer ({}); other servers are not \
+             supported by this version",
             crate::worker::server_message(error)
         ));
     }
@@ -266,15 +286,15 @@ fn login(target: &TargetOptions, error: &Error) -> PreflightError {
 
 /// Privileges of our account that hold everywhere.
 #[derive(Debug)]
-struct Grants {
-    account: String,
+pub(crate) struct Grants {
+    pub(crate) account: String,
     global: BTreeSet<String>,
     /// Some schema has grants of its own, so a missing global privilege proves nothing.
-    by_schema: bool,
+    pub(crate) by_schema: bool,
 }
 
 impl Grants {
-    async fn read(session: &mut Session) -> crate::Result<Self> {
+    pub(crate) async fn read(session: &mut Session) -> crate::Result<Self> {
         let account: Vec<String> = session.rows("SELECT CURRENT_USER()").await?;
         let account = account.into_iter().next().unwrap_or_default();
         let account = match account.rsplit_once('@') {
@@ -286,7 +306,7 @@ impl Grants {
         Ok(Self { account, global, by_schema })
     }
 
-    fn has_any(&self, names: &[&str]) -> bool {
+    pub(crate) fn has_any(&self, names: &[&str]) -> bool {
         names.iter().any(|name| self.global.contains(*name))
             || self.global.contains("ALL PRIVILEGES")
     }
@@ -319,6 +339,16 @@ impl Grants {
             // Triggers that can't be seen would fire unseen.
             Executor::Sql => missing.extend(self.missing(&["TRIGGER"])),
         }
+        self.refuse_lack_of(address, &missing)
+    }
+
+    /// # Errors
+    /// Names those of `names` that are missing.
+    pub(crate) fn verify_all(&self, address: &str, names: &[&str]) -> Result<()> {
+        self.refuse_lack_of(address, &self.missing(names))
+    }
+
+    fn refuse_lack_of(&self, address: &str, missing: &[&str]) -> Result<()> {
         if missing.is_empty() {
             return Ok(());
         }

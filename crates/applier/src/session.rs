@@ -12,11 +12,11 @@ use mysql_async::{Conn, DriverError};
 use crate::dml::{self, Answer};
 use crate::error::server_code;
 use crate::options::{ExecMode, TargetGtids, TargetOptions};
-use crate::{Error, Result, TlsMode};
+use crate::{Error, Result, TlsMode, Vendor, mariadb};
 
 /// Every session runs READ COMMITTED: gap locks would make independent groups wait for each other.
 /// Time-outs are ours, so that an operator's global settings can't end a session that waits its turn.
-pub(crate) const PRELUDE: &str = "SET SESSION transaction_isolation='READ-COMMITTED', autocommit=1, \
+const PRELUDE: &str = "SET SESSION transaction_isolation='READ-COMMITTED', autocommit=1, \
      completion_type='NO_CHAIN', transaction_read_only=0, sql_safe_updates=0, \
      sql_select_limit=18446744073709551615, sql_mode='', time_zone='+00:00', wait_timeout=2147483, interactive_timeout=2147483, \
      net_read_timeout=600, net_write_timeout=600, \
@@ -28,6 +28,7 @@ const ER_NET_PACKET_TOO_LARGE: u16 = 1153;
 pub(crate) struct Session {
     conn: Conn,
     address: String,
+    vendor: Vendor,
     /// Bytes the server takes in one packet.
     max_allowed_packet: usize,
     /// What BINLOG was last told to read row images with.
@@ -44,17 +45,33 @@ impl Session {
         let mut session = Self {
             conn,
             address,
+            vendor: Vendor::default(),
             max_allowed_packet: usize::MAX,
             format: None,
             for_statements: false,
         };
-        session.run(PRELUDE).await?;
+        let version: Vec<String> = session.rows("SELECT @@version").await?;
+        session.vendor = Vendor::of(version.first().map_or("", String::as_str));
+        session.set_up().await?;
         if target.gtids == TargetGtids::Mirror {
             session.run("SET SESSION sql_log_bin=0").await?;
         }
         let limit: Vec<usize> = session.rows("SELECT @@SESSION.max_allowed_packet").await?;
         session.max_allowed_packet = limit.first().copied().unwrap_or(usize::MAX);
         Ok(session)
+    }
+
+    /// Gives the session the settings that all of ours have.
+    pub(crate) async fn set_up(&mut self) -> Result<()> {
+        let prelude = match self.vendor {
+            Vendor::MySql => PRELUDE,
+            Vendor::MariaDb => mariadb::PRELUDE,
+        };
+        self.run(prelude).await.map(drop)
+    }
+
+    pub(crate) fn vendor(&self) -> Vendor {
+        self.vendor
     }
 
     /// Whether the server has executed a transaction of this GTID, by whomever.
@@ -121,7 +138,8 @@ impl Session {
             code: ER_NET_PACKET_TOO_LARGE,
             message: format!(
                 "a row needs a packet of {bytes} bytes, the target's max_allowed_packet is \
-                 {limit}: SET PERSIST max_allowed_packet=1073741824 there, then restart the channel"
+                 {limit}: {} max_allowed_packet=1073741824 there, then restart the channel",
+                self.vendor.set()
             ),
             state: "08S01".to_owned(),
         }))

@@ -21,7 +21,7 @@ use crate::options::{ApplierOptions, TargetGtids, TargetOptions};
 use crate::progress::{self, first_words};
 use crate::row_executor::RowExecutor;
 use crate::row_image::Step;
-use crate::session::{PRELUDE, Session};
+use crate::session::Session;
 use crate::sql::identifier;
 use crate::statement_context::{self, Restricted, RestrictedRow};
 use crate::statement_intent::{self, Intent};
@@ -30,7 +30,7 @@ use crate::status::ApplierStatus;
 use crate::steps::Steps;
 use crate::target_tables::TargetTables;
 use crate::worker::{retry_pause, server_message};
-use crate::{Error, ErrorClass, Result};
+use crate::{Error, ErrorClass, Result, Vendor, mariadb};
 
 /// The checkpoint row that statements write; no group runs beside a statement.
 const WORKER: u16 = 0;
@@ -61,6 +61,8 @@ struct SourceStatement {
     xid: Option<String>,
     /// What is run instead of its text.
     changed: Option<Vec<u8>>,
+    /// Why MariaDB would not do what it means.
+    objection: Option<String>,
     context: SessionContext,
     timestamp: u32,
     /// Error the statement ended with on the source; 0 for none.
@@ -122,7 +124,7 @@ impl StatementExecutor {
                     pause = (pause * 2).min(self.options.connect_retry_max);
                     self.reopen(&mut pause).await?;
                 }
-                _ => return Err(named(&statement.gtid, error)),
+                _ => return Err(named(&statement.gtid, error, self.control.session.vendor())),
             }
         }
     }
@@ -240,7 +242,7 @@ impl StatementExecutor {
         let known = statement_intent::find(session, &channel, &statement.gtid, executed).await?;
         if known == Intent::None {
             if let Some(refusal) = &statement.refusal {
-                return Err(refused(&statement.gtid, refusal));
+                return Err(by_hand(&statement.gtid, refusal));
             }
             session.run(statement_intent::announce(&channel, &statement.gtid)).await?;
             let connection = session.id();
@@ -301,6 +303,10 @@ fn read(group: &Group) -> Result<SourceStatement> {
                     .map_err(|why| unsupported(format!("statement can't be repeated: {why}")))?,
                 _ => None,
             };
+            let objection = match kind {
+                Statement::Ddl => mariadb::statement::objection(query.statement, &context),
+                _ => None,
+            };
             let database = String::from_utf8_lossy(query.database);
             return Ok(SourceStatement {
                 kind,
@@ -308,6 +314,7 @@ fn read(group: &Group) -> Result<SourceStatement> {
                 database: transaction.filters.schema(&database).into_owned(),
                 xid: started_xid(kind, query.statement),
                 changed,
+                objection,
                 context,
                 timestamp: event.header().timestamp,
                 error_code: query.error_code,
@@ -338,21 +345,22 @@ async fn execute(
     mut rows: RowExecutor,
     under_gtid: bool,
 ) -> Result<()> {
+    let vendor = session.vendor();
+    if let Some(objection) = statement.objection.as_ref().filter(|_| vendor == Vendor::MariaDb) {
+        return Err(by_hand(&statement.gtid, objection));
+    }
     if statement.has_rows() {
-        may_have_rows(statement, &rows, under_gtid)?;
+        may_have_rows(statement, &rows, under_gtid, vendor)?;
         rows.prepare(session, group.format()).await?;
     }
     if statement.xid.is_some() {
         detach_on_prepare(session, &statement.gtid).await?;
     }
     use_database(session, &statement.database).await?;
-    let now: Vec<RestrictedRow> = session.rows(Restricted::QUERY).await?;
-    let Some(now) = now.into_iter().next().map(Restricted::from) else {
-        return Err(Error::Relay("the target returned no session variables".to_owned()));
+    let context = match vendor {
+        Vendor::MySql => mysql_context(session, statement).await?,
+        Vendor::MariaDb => mariadb_context(session, statement).await?,
     };
-    let switched_on = session.rows::<(String, String)>(Restricted::SWITCHED_ON).await?;
-    let now = now.with_switched_on(switched_on.into_iter().map(|(name, _)| name).collect());
-    let context = statement_context::assignments(&statement.context, statement.timestamp, &now);
     let mut settings = vec![];
     let header = group.transactions.first().map(|transaction| &transaction.relayed.header);
     if let Some(header) = header.filter(|_| under_gtid) {
@@ -389,9 +397,47 @@ async fn execute(
     Ok(())
 }
 
+/// What the session must be set to for the statement to mean what it did on the source.
+async fn mysql_context(session: &mut Session, statement: &SourceStatement) -> Result<String> {
+    let now: Vec<RestrictedRow> = session.rows(Restricted::QUERY).await?;
+    let Some(now) = now.into_iter().next().map(Restricted::from) else {
+        return Err(Error::Relay("the target returned no session variables".to_owned()));
+    };
+    let switched_on = session.rows::<(String, String)>(Restricted::SWITCHED_ON).await?;
+    let now = now.with_switched_on(switched_on.into_iter().map(|(name, _)| name).collect());
+    Ok(statement_context::assignments(&statement.context, statement.timestamp, &now))
+}
+
+async fn mariadb_context(session: &mut Session, statement: &SourceStatement) -> Result<String> {
+    let context = mariadb::context::assignments(&statement.context, statement.timestamp);
+    let mut context = context
+        .map_err(|why| by_hand(&statement.gtid, &format!("its session on the source: {why}")))?;
+    // Other default collations of character sets, since 11.2.
+    let defaults: Vec<(String, String)> =
+        session.rows("SHOW SESSION VARIABLES LIKE 'character_set_collations'").await?;
+    if !defaults.is_empty() {
+        context.push_str(", character_set_collations=''");
+    }
+    Ok(context)
+}
+
 /// Whether the transaction's rows can be written by this executor.
-fn may_have_rows(statement: &SourceStatement, rows: &RowExecutor, under_gtid: bool) -> Result<()> {
+fn may_have_rows(
+    statement: &SourceStatement,
+    rows: &RowExecutor,
+    under_gtid: bool,
+    vendor: Vendor,
+) -> Result<()> {
     let what = match statement.kind {
+        Statement::CreateTableStartTransaction if vendor == Vendor::MariaDb => {
+            let why = "CREATE TABLE … SELECT is one transaction only on MySQL; use CREATE TABLE and \
+                INSERT … SELECT on the source";
+            return Err(by_hand(&statement.gtid, why));
+        }
+        Statement::Xa(_) if vendor == Vendor::MariaDb => {
+            let why = "distributed transactions (XA) need the GTIDs of MySQL";
+            return Err(by_hand(&statement.gtid, why));
+        }
         Statement::CreateTableStartTransaction if !rows.takes_row_images() => {
             "CREATE TABLE … SELECT is one transaction only by row images: permit them on the target \
              (GRANT REPLICATION_APPLIER, executor = \"row-image\"), or use CREATE TABLE and INSERT … \
@@ -451,7 +497,7 @@ async fn use_database(session: &mut Session, database: &str) -> Result<()> {
 async fn leave(session: &mut Session) -> Result<()> {
     session.run("SET NAMES utf8mb4").await?;
     session.run(statement_context::DEFAULTS).await?;
-    session.run(PRELUDE).await.map(drop)
+    session.set_up().await
 }
 
 /// Records a GTID whose statement changed nothing here.
@@ -474,7 +520,19 @@ fn refused(gtid: &str, why: &str) -> Error {
     }
 }
 
-fn named(gtid: &str, error: Error) -> Error {
+/// The same where the target does not record that it was executed.
+fn by_hand(gtid: &str, why: &str) -> Error {
+    Error::Unsupported { gtid: gtid.to_owned(), what: format!("{why}; {}", way_on_by_hand(gtid)) }
+}
+
+fn way_on_by_hand(gtid: &str) -> String {
+    format!(
+        "for this one run on the target what it should do there, if anything, then: csa-daemon skip \
+         {gtid}"
+    )
+}
+
+fn named(gtid: &str, error: Error, vendor: Vendor) -> Error {
     match error.code() {
         Some(code) if !matches!(error, Error::Transaction { .. }) => Error::Transaction {
             gtid: gtid.to_owned(),
@@ -486,6 +544,9 @@ fn named(gtid: &str, error: Error) -> Error {
                     between its PREPARE and its end; provision it again, or execute there what the \
                     source's binary log holds of it"
                     .to_owned(),
+                _ if vendor == Vendor::MariaDb => {
+                    format!("{} (MariaDB); {}", server_message(&error), way_on_by_hand(gtid))
+                }
                 _ => server_message(&error),
             },
         },

@@ -10,9 +10,9 @@ use csa_provider::SessionContext;
 use crate::sql::quote;
 
 /// Bits of the status variable `Q_FLAGS2_CODE` (sql/query_options.h).
-const AUTO_IS_NULL: u32 = 1 << 14;
-const NO_FOREIGN_KEY_CHECKS: u32 = 1 << 26;
-const RELAXED_UNIQUE_CHECKS: u32 = 1 << 27;
+pub(crate) const AUTO_IS_NULL: u32 = 1 << 14;
+pub(crate) const NO_FOREIGN_KEY_CHECKS: u32 = 1 << 26;
+pub(crate) const RELAXED_UNIQUE_CHECKS: u32 = 1 << 27;
 
 /// Undoes what would change the meaning of our own statements.
 pub(crate) const DEFAULTS: &str = "SET SESSION timestamp=DEFAULT, foreign_key_checks=1, \

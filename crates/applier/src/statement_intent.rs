@@ -2,7 +2,7 @@
 //! about to run, and goes in the transaction that moves the checkpoint behind it. An entry that is
 //! found means that nobody knows.
 
-use csa_provider::GtidSet;
+use csa_provider::{Gtid, GtidSet};
 
 use crate::session::Session;
 use crate::sql::quote;
@@ -39,20 +39,20 @@ pub(crate) async fn find(
     gtid: &str,
     executed: &GtidSet,
 ) -> Result<Intent> {
-    let query = format!(
-        "SELECT gtid, executed, GTID_SUBSET(gtid, '{executed}') FROM csa.statement WHERE channel={}",
-        quote(channel)
-    );
-    let rows: Vec<(String, bool, bool)> = session.rows(&query).await?;
+    let query =
+        format!("SELECT gtid, executed FROM csa.statement WHERE channel={}", quote(channel));
+    let rows: Vec<(String, bool)> = session.rows(&query).await?;
+    let is_passed =
+        |known: &str| known.parse::<Gtid>().is_ok_and(|known| executed.contains(&known));
     match rows.into_iter().next() {
         None => Ok(Intent::None),
-        Some((known, true, _)) if known == gtid => Ok(Intent::Executed),
+        Some((known, true)) if known == gtid => Ok(Intent::Executed),
         // An operator had the channel pass over that one.
-        Some((known, _, true)) if known != gtid => {
+        Some((known, _)) if known != gtid && is_passed(&known) => {
             session.run(withdraw(channel)).await?;
             Ok(Intent::None)
         }
-        Some((known, ..)) => Err(Error::InDoubt { gtid: known, channel: channel.to_owned() }),
+        Some((known, _)) => Err(Error::InDoubt { gtid: known, channel: channel.to_owned() }),
     }
 }
 

@@ -9,8 +9,10 @@
 
 use csa_provider::SessionContext;
 
+mod collation;
 mod lexer;
 
+pub(crate) use collation::implied_collation;
 use lexer::{Lexer, Token, TokenKind};
 
 /// Leaves an event in place without carrying it out; servers older than 8.2 know it as an event that

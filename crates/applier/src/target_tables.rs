@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use crate::dml::{ColumnRow, TableName, TargetTable, UniqueIndex};
 use crate::session::Session;
 use crate::sql::quote;
-use crate::{Error, Result};
+use crate::{Error, Result, Vendor};
 
 /// What the workers of a channel know of the target's tables.
 #[derive(Debug, Default)]
@@ -73,6 +73,7 @@ async fn read(session: &mut Session, (schema, name): &TableName) -> Result<Optio
         Error::Relay(format!("the target describes {schema}.{name} in an unknown way"))
     })?;
     let mut table = TargetTable {
+        vendor: session.vendor(),
         schema: schema.clone(),
         name: name.clone(),
         columns,
@@ -119,10 +120,15 @@ async fn unique(
     named: &str,
     table: &TargetTable,
 ) -> Result<Vec<UniqueIndex>> {
+    // MariaDB's hash indexes find no rows for the optimizer.
+    let usable = match session.vendor() {
+        Vendor::MySql => "IS_VISIBLE='YES'",
+        Vendor::MariaDb => "IGNORED='NO' AND INDEX_TYPE='BTREE'",
+    };
     let parts: Vec<(String, Option<String>)> = session
         .rows(&format!(
             "SELECT INDEX_NAME, COLUMN_NAME FROM information_schema.STATISTICS \
-             WHERE {named} AND NON_UNIQUE=0 AND IS_VISIBLE='YES' \
+             WHERE {named} AND NON_UNIQUE=0 AND {usable} \
              ORDER BY INDEX_NAME<>'PRIMARY', INDEX_NAME, SEQ_IN_INDEX"
         ))
         .await?;

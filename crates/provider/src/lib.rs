@@ -25,7 +25,7 @@ pub use event::{
     EventType, Field, FormatDescription, JsonDiff, JsonOperation, JsonValue, PayloadEvents,
     QueryCharset, QueryEvent, RawEvent, RowsEvent, RowsKind, SessionContext, TableMap, Time,
     TransactionHeader, TransactionPayload, Value, ValueColumn, ValueType, XaPrepareEvent,
-    charset_of, is_full_image, scan_image,
+    charset_of, collation_name, is_full_image, scan_image,
 };
 pub use gtid::{Gtid, GtidSet, Interval, InvalidTag, ParseGtidError, Tag, Uuid};
 pub use options::{SourceOptions, TlsMode};

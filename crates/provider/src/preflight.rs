@@ -87,6 +87,14 @@ async fn inspect(
     let unreachable =
         |error: ConnectionError| PreflightError::Unreachable(format!("source {address}: {error}"));
     let refuse = |text: String| Err(PreflightError::Refused(text));
+    let version = connection.query("SELECT @@version").await.map_err(unreachable)?;
+    let version = version.into_iter().flatten().flatten().next().unwrap_or_default();
+    if version.contains("MariaDB") {
+        return refuse(format!(
+            "source {address} is MariaDB {version}, whose binary log and GTIDs are of another kind; \
+             a source must be MySQL 8.0 or newer"
+        ));
+    }
     let rows = connection
         .query(
             "SELECT @@version, @@server_uuid, @@server_id, @@log_bin, @@gtid_mode, \

@@ -3,10 +3,11 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use csa_provider::charset_of;
 use csa_scheduler::{Collation, Weights};
 
-use crate::Result;
 use crate::session::Session;
+use crate::{Result, Vendor};
 
 /// Collations without tailoring: outside contractions a string's weights are those of its
 /// characters, one behind the other. Combining characters are left out, so canonical equivalents
@@ -36,6 +37,9 @@ const ASCII: [(u32, u32); 1] = [(0x20, 0x7e)];
 /// "ccs" in Hungarian, "ch" and "c" in Lithuanian), or whose single-byte strings are not compared
 /// byte by byte.
 const UNKNOWN: [&str; 3] = ["czech", "_hu_", "lithuanian"];
+
+/// No collation of MySQL has a higher number.
+const MYSQL_LAST: u16 = 400;
 
 /// What is known of the server's collations; it does not change while the server runs.
 #[derive(Debug, Default)]
@@ -68,8 +72,15 @@ impl Collations {
             None => Collation::new("", false, Weights::Unknown, false, Vec::new()),
             Some(facts) => {
                 let weights = learn(session, name, facts).await?;
-                let alike = self.facts.values().filter(|other| other.charset == facts.charset);
-                let numbers = alike.map(|other| other.id).collect();
+                let numbers = match session.vendor() {
+                    Vendor::MySql => {
+                        let alike =
+                            self.facts.values().filter(|other| other.charset == facts.charset);
+                        alike.map(|other| other.id).collect()
+                    }
+                    // The source has some that the target has not.
+                    Vendor::MariaDb => source_numbers(&facts.charset),
+                };
                 let Facts { charset, single_byte, pad_space, .. } = facts;
                 Collation::new(charset, *single_byte, weights, *pad_space, numbers)
             }
@@ -80,7 +91,16 @@ impl Collations {
     }
 }
 
+/// Numbers of MySQL's collations of a character set.
+fn source_numbers(charset: &str) -> Vec<u16> {
+    let is_of = |number: &u16| charset_of(*number).is_some_and(|(name, _)| name == charset);
+    (1..=MYSQL_LAST).filter(is_of).collect()
+}
+
 async fn read_facts(session: &mut Session) -> Result<HashMap<String, Facts>> {
+    if session.vendor() == Vendor::MariaDb {
+        return read_mariadb_facts(session).await;
+    }
     let rows: Vec<(String, String, u16, u8, Option<String>)> = session
         .rows(
             "SELECT c.COLLATION_NAME, c.CHARACTER_SET_NAME, c.ID, s.MAXLEN, c.PAD_ATTRIBUTE \
@@ -96,12 +116,40 @@ async fn read_facts(session: &mut Session) -> Result<HashMap<String, Facts>> {
     Ok(facts.collect())
 }
 
+/// There the columns of tables have names of collations that go with several character sets, and
+/// padding shows in the name
+/// (<https://mariadb.com/docs/server/reference/data-types/string-data-types/character-sets/supported-character-sets-and-collations>).
+async fn read_mariadb_facts(session: &mut Session) -> Result<HashMap<String, Facts>> {
+    let rows: Vec<(String, String, u16, u8)> = session
+        .rows(
+            "SELECT a.FULL_COLLATION_NAME, a.CHARACTER_SET_NAME, a.ID, s.MAXLEN \
+             FROM information_schema.COLLATION_CHARACTER_SET_APPLICABILITY a \
+             JOIN information_schema.CHARACTER_SETS s USING (CHARACTER_SET_NAME)",
+        )
+        .await?;
+    let facts = rows.into_iter().map(|(name, charset, id, max_len)| {
+        let pad_space = !name.contains("nopad") && charset != "binary";
+        (name, Facts { charset, single_byte: max_len == 1, pad_space, id })
+    });
+    Ok(facts.collect())
+}
+
+/// Collations of MariaDB for one language, whose contractions are not known here.
+fn is_tailored_uca1400(name: &str) -> bool {
+    const ROOT: [&str; 4] = ["ai_ci", "ai_cs", "as_ci", "as_cs"];
+    name.split_once("_uca1400_")
+        .is_some_and(|(_, rest)| !ROOT.contains(&rest.strip_prefix("nopad_").unwrap_or(rest)))
+}
+
 async fn learn(session: &mut Session, name: &str, facts: &Facts) -> Result<Weights> {
     let utf8 = facts.charset.starts_with("utf8");
     if name == "binary" || name.ends_with("_bin") {
         return Ok(Weights::Bytes);
     }
-    if !(utf8 || facts.single_byte) || UNKNOWN.iter().any(|part| name.contains(part)) {
+    if !(utf8 || facts.single_byte)
+        || UNKNOWN.iter().any(|part| name.contains(part))
+        || is_tailored_uca1400(name)
+    {
         return Ok(Weights::Unknown);
     }
     let ranges: &[(u32, u32)] = match (utf8, UNTAILORED.contains(&name)) {

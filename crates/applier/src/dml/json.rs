@@ -25,7 +25,7 @@ pub(super) fn push_document(
 ) -> Result<(), String> {
     if is_text(value) {
         let mut text = Vec::new();
-        push_json_text(value, &mut text)?;
+        push_json_text(value, Form::Dense, &mut text)?;
         if compared {
             out.extend_from_slice(b"CAST(");
         }
@@ -45,13 +45,14 @@ pub(super) fn push_document(
     Ok(())
 }
 
-/// Appends the document as text, for columns that hold text.
+/// Appends the document as text, for columns that hold text: what the source shows it as, but for the
+/// digits of very large and very small floating-point numbers.
 ///
 /// # Errors
 /// A value that JSON has no text for.
 pub(super) fn push_text_document(value: &JsonValue<'_>, out: &mut Vec<u8>) -> Result<(), String> {
     let mut text = Vec::new();
-    push_json_text(value, &mut text)?;
+    push_json_text(value, Form::Shown, &mut text)?;
     push_quoted(&text, out);
     Ok(())
 }
@@ -68,27 +69,43 @@ fn is_text(value: &JsonValue<'_>) -> bool {
     }
 }
 
+/// How JSON is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Form {
+    /// For the server to read.
+    Dense,
+    /// As the server shows it.
+    Shown,
+}
+
 /// Appends the document as JSON writes it.
 ///
 /// # Errors
 /// A value that JSON has no text for.
-pub(super) fn push_json_text(value: &JsonValue<'_>, out: &mut Vec<u8>) -> Result<(), String> {
+pub(super) fn push_json_text(
+    value: &JsonValue<'_>,
+    form: Form,
+    out: &mut Vec<u8>,
+) -> Result<(), String> {
     let _ = match value {
         JsonValue::Null => write!(out, "null"),
         JsonValue::Bool(value) => write!(out, "{value}"),
         JsonValue::Int(number) => write!(out, "{number}"),
         JsonValue::UInt(number) => write!(out, "{number}"),
+        JsonValue::Double(number) if form == Form::Shown && number.is_finite() => {
+            write!(out, "{number:?}")
+        }
         JsonValue::Double(number) => return push_double(*number, out),
         JsonValue::Decimal(digits) => write!(out, "{digits}"),
         JsonValue::String(text) => {
-            push_json_string(text, out);
+            push_json_string(text, form, out);
             Ok(())
         }
         JsonValue::Array(elements) => {
             out.push(b'[');
             for (index, element) in elements.iter().enumerate() {
-                push_comma(index, out);
-                push_json_text(element, out)?;
+                push_separator(index, form, out);
+                push_json_text(element, form, out)?;
             }
             out.push(b']');
             Ok(())
@@ -96,10 +113,10 @@ pub(super) fn push_json_text(value: &JsonValue<'_>, out: &mut Vec<u8>) -> Result
         JsonValue::Object(members) => {
             out.push(b'{');
             for (index, (name, member)) in members.iter().enumerate() {
-                push_comma(index, out);
-                push_json_string(name, out);
-                out.push(b':');
-                push_json_text(member, out)?;
+                push_separator(index, form, out);
+                push_json_string(name, form, out);
+                out.extend_from_slice(if form == Form::Shown { b": " } else { b":" });
+                push_json_text(member, form, out)?;
             }
             out.push(b'}');
             Ok(())
@@ -119,11 +136,23 @@ fn push_comma(index: usize, out: &mut Vec<u8>) {
     }
 }
 
-fn push_json_string(text: &[u8], out: &mut Vec<u8>) {
+fn push_separator(index: usize, form: Form, out: &mut Vec<u8>) {
+    push_comma(index, out);
+    if index > 0 && form == Form::Shown {
+        out.push(b' ');
+    }
+}
+
+fn push_json_string(text: &[u8], form: Form, out: &mut Vec<u8>) {
     out.push(b'"');
     for &byte in text {
         match byte {
             b'"' | b'\\' => out.extend_from_slice(&[b'\\', byte]),
+            8 if form == Form::Shown => out.extend_from_slice(b"\\b"),
+            b'\t' if form == Form::Shown => out.extend_from_slice(b"\\t"),
+            b'\n' if form == Form::Shown => out.extend_from_slice(b"\\n"),
+            12 if form == Form::Shown => out.extend_from_slice(b"\\f"),
+            b'\r' if form == Form::Shown => out.extend_from_slice(b"\\r"),
             0..=0x1f => {
                 let _ = write!(out, "\\u{byte:04x}");
             }
@@ -363,6 +392,18 @@ mod tests {
         );
         assert_eq!(document(&JsonValue::UInt(u64::MAX)), "CAST('18446744073709551615' AS JSON)");
         assert!(push_document(&JsonValue::Opaque(253, b""), true, &mut Vec::new()).is_err());
+    }
+
+    #[test]
+    fn text_columns_get_what_the_source_shows() {
+        let value = JsonValue::Object(vec![
+            (b"a\n", JsonValue::Array(vec![JsonValue::Int(1), JsonValue::Double(1.0)])),
+            (b"b", JsonValue::String(b"\x01\t")),
+        ]);
+        let mut out = Vec::new();
+        push_text_document(&value, &mut out).expect("there is text for it");
+        let text = String::from_utf8(out).expect("UTF-8");
+        assert_eq!(text, r#"'{"a\\n": [1, 1.0], "b": "\\u0001\\t"}'"#);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use csa_provider::{
 };
 
 use super::conversion::Strings;
-use super::json::push_json_text;
+use super::json::{Form, push_json_text};
 use super::packets::{PacketWriter, Settings};
 use super::plan::{PlannedColumn, PlannedKey, TablePlan};
 use super::statements::RowStatements;
@@ -176,7 +176,7 @@ fn value(column: &PlannedColumn<'_>, bytes: &[u8]) -> String {
             let mut text = Vec::new();
             let written = JsonValue::parse(bytes)
                 .map_err(|error| error.to_string())
-                .and_then(|document| push_json_text(&document, &mut text));
+                .and_then(|document| push_json_text(&document, Form::Shown, &mut text));
             match written {
                 Ok(()) => String::from_utf8_lossy(&text).into_owned(),
                 Err(what) => format!("({what})"),

@@ -6,6 +6,7 @@ use csa_provider::{Column, Field, RowsKind, TableMap, ValueColumn, ValueType};
 use super::conversion::{self, Strings};
 use super::table::{Generated, TargetColumn, TargetTable, TargetType};
 use super::{Refusal, codes};
+use crate::Vendor;
 use crate::sql::identifier;
 
 /// How rows of one layout become statements for one table.
@@ -108,7 +109,9 @@ impl<'t> TablePlan<'t> {
                 planned.iter().map(|column| column.target.name.as_str()).collect();
             usable.then(|| PlannedKey {
                 index: identifier(&index.name),
-                listable: planned.iter().all(|column| is_listable(column.value_type)),
+                // MariaDB reads, and locks, the whole of a small table for a list.
+                listable: self.table.vendor == Vendor::MySql
+                    && planned.iter().all(|column| is_listable(column.value_type)),
                 label: format!("{} ({})", index.name, names.join(", ")),
                 columns,
             })
@@ -131,12 +134,15 @@ impl<'t> TablePlan<'t> {
             RowsKind::Delete => "DELETE",
         };
         let Some(trigger) = self.table.trigger_on(operation) else { return Ok(()) };
+        let or_images = match self.table.vendor {
+            Vendor::MySql => ", or permit executor = \"row-image\" (GRANT REPLICATION_APPLIER)",
+            Vendor::MariaDb => "",
+        };
         Err(Refusal::new(
             codes::UNSUPPORTED,
             format!(
                 "trigger {trigger} of {} on the target would fire a second time for what the source's \
-                 already did; run there: DROP TRIGGER {}.{}, or permit executor = \"row-image\" \
-                 (GRANT REPLICATION_APPLIER)",
+                 already did; run there: DROP TRIGGER {}.{}{or_images}",
                 self.table.label(),
                 identifier(&self.table.schema),
                 identifier(trigger)

@@ -11,6 +11,7 @@ use super::packets::{PacketWriter, Settings};
 use super::plan::{PlannedColumn, PlannedKey, TablePlan};
 use super::table::{Generated, TargetType};
 use super::{Refusal, codes, unreadable};
+use crate::Vendor;
 
 /// Makes the statements of one rows event.
 #[derive(Debug)]
@@ -185,6 +186,11 @@ impl<'p> RowStatements<'p> {
             push_assignment(column, start, &mut text);
             match field {
                 Field::Absent => text.extend_from_slice(column.quoted.as_bytes()),
+                Field::JsonDiff(_) if self.plan.table.vendor == Vendor::MariaDb => {
+                    let what = "a change of a part of a JSON document, which MariaDB has as text; \
+                        SET GLOBAL binlog_row_value_options='' on the source";
+                    return Err(self.refusal(column, codes::UNSUPPORTED, what.to_owned()));
+                }
                 Field::JsonDiff(diffs) => {
                     let diffs = JsonDiff::parse(diffs).map_err(unreadable)?;
                     let pushed = push_diffs(&column.quoted, &diffs, &mut text).and_then(|()| {
@@ -332,7 +338,10 @@ impl<'p> RowStatements<'p> {
                 let exact = self.exact_bytes(column, bytes, &literal);
                 push(&[b"CAST(", name, b" AS BINARY)=", &exact]);
             }
-            ValueType::Float | ValueType::Double if is_zero(bytes) => {
+            // MariaDB shows no sign of a zero.
+            ValueType::Float | ValueType::Double
+                if is_zero(bytes) && self.plan.table.vendor == Vendor::MySql =>
+            {
                 let negative = bytes.last().is_some_and(|byte| byte & 0x80 != 0);
                 let text: &[u8] = if negative { b"'-0'" } else { b"'0'" };
                 push(&[name, b"=", &literal, b" AND CONCAT(", name, b")=", text]);
@@ -452,7 +461,7 @@ fn is_zero(bytes: &[u8]) -> bool {
 
 /// The hint keeps the server from reading, and locking, the whole of a small table.
 fn delete_from(plan: &TablePlan<'_>, key: Option<&PlannedKey>) -> String {
-    let hint = key.map(|key| {
+    let hint = key.filter(|_| plan.table.vendor == Vendor::MySql).map(|key| {
         let table = crate::sql::identifier(&plan.table.name);
         format!("/*+ INDEX({table} {}) */ ", key.index)
     });

@@ -1,8 +1,11 @@
 //! A table as the target has it, as far as statements for its rows need to know.
 
+use crate::Vendor;
+
 /// Columns, keys, and what else rows of the table set off.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct TargetTable {
+    pub(crate) vendor: Vendor,
     pub(crate) schema: String,
     pub(crate) name: String,
     pub(crate) columns: Vec<TargetColumn>,

@@ -14,7 +14,7 @@ mod watch;
 use std::sync::Arc;
 use std::time::Duration;
 
-use csa_applier::{ExecMode, Executor, StartFrom, TargetFacts};
+use csa_applier::{ExecMode, Executor, StartFrom, TargetFacts, Vendor};
 use csa_provider::GtidSet;
 use csa_scheduler::Until;
 use tokio_util::sync::CancellationToken;
@@ -73,7 +73,7 @@ impl Channel {
             }
         };
         if let Some(facts) = &target {
-            self.check_executor(facts)?;
+            self.check_target(facts)?;
         }
         let executed = target.as_ref().and_then(|facts| self.start_set(facts));
         match csa_provider::preflight(&settings.source, executed.as_ref()).await {
@@ -85,14 +85,27 @@ impl Channel {
         Ok(findings)
     }
 
-    /// Whether the executor that the target permits does what is asked for.
-    fn check_executor(&self, facts: &TargetFacts) -> Result<(), String> {
+    /// Whether what the target permits does what is asked for.
+    fn check_target(&self, facts: &TargetFacts) -> Result<(), String> {
         let idempotent = self.settings.applier.exec_mode == ExecMode::Idempotent;
+        let address = self.settings.target.address();
+        let from_target = self.settings.start_from == StartFrom::Target;
+        if facts.start_is_unknown && facts.checkpoint.is_none() && from_target {
+            return Err(format!(
+                "applier.start_from: target {address} is MariaDB and holds tables, and can't tell which \
+                 of the source's transactions are in them; set start_from to the GTID set that was \
+                 copied (gtid_purged of a dump), or \"source\""
+            ));
+        }
         match facts.executor {
+            Executor::Sql if idempotent && facts.vendor == Vendor::MariaDb => Err(format!(
+                "applier.exec_mode: \"idempotent\" needs row images, and target {address} is MariaDB; \
+                 take \"strict\""
+            )),
             Executor::Sql if idempotent => Err(format!(
                 "applier.exec_mode: \"idempotent\" needs row images, and rows go to target {} by \
                  executor \"sql\"; GRANT REPLICATION_APPLIER ON *.* there and executor = \"row-image\"",
-                self.settings.target.address()
+                address
             )),
             _ => Ok(()),
         }
@@ -186,7 +199,7 @@ impl Channel {
                 return Ok(Err(error.to_string()));
             }
         };
-        self.check_executor(&target).map_err(ChannelError::Refused)?;
+        self.check_target(&target).map_err(ChannelError::Refused)?;
         let known = self.start_set(&target);
         let source = match csa_provider::preflight(&settings.source, known.as_ref()).await {
             Ok(facts) => Some(facts),

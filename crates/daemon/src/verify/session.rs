@@ -46,6 +46,10 @@ impl Session {
 
     async fn new(side: Side, address: String, conn: Conn) -> Result<Self> {
         let mut session = Self { side, address, account: String::new(), conn };
+        let version: Vec<String> = session.rows("SELECT @@version").await?;
+        if version.iter().any(|version| version.contains("MariaDB")) {
+            return Err(session.refused("it is MariaDB; only MySQL servers are compared"));
+        }
         for statement in PRELUDE {
             session.run(statement).await?;
         }

@@ -31,7 +31,7 @@ pub use rows::{Field, RowsEvent, RowsKind, Value, is_full_image, scan_image};
 pub use table_map::{Column, TableMap};
 pub use value::{
     ColumnValue, Date, DateTime, JsonDiff, JsonOperation, JsonValue, Time, ValueColumn, ValueType,
-    charset_of,
+    charset_of, collation_name,
 };
 pub use xa::XaPrepareEvent;
 

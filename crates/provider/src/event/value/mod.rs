@@ -11,7 +11,7 @@ mod tests;
 
 pub use json::{JsonDiff, JsonOperation, JsonValue};
 pub use temporal::{Date, DateTime, Time};
-pub use value_type::{ValueColumn, ValueType, charset_of};
+pub use value_type::{ValueColumn, ValueType, charset_of, collation_name};
 
 use crate::bytes_reader::{Malformed, Reader};
 

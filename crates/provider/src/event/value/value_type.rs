@@ -133,3 +133,10 @@ pub fn charset_of(collation: u16) -> Option<(&'static str, u8)> {
     let known = Collation::resolve(id);
     (id != CollationId::UNKNOWN_COLLATION_ID).then_some((known.charset, known.max_len))
 }
+
+/// A collation's name; `None` for one that this version does not know.
+#[must_use]
+pub fn collation_name(collation: u16) -> Option<&'static str> {
+    let id = CollationId::from(collation);
+    (id != CollationId::UNKNOWN_COLLATION_ID).then(|| Collation::resolve(id).collation)
+}

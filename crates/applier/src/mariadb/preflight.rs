@@ -1,0 +1,106 @@
+//! What must be true of a MariaDB target before anything is written to it.
+
+use csa_provider::GtidSet;
+
+use super::is_supported;
+use crate::options::TargetOptions;
+use crate::preflight::{
+    Grants, PreflightError, Result, TargetFacts, free_channel, known_checkpoint, warnings,
+};
+use crate::session::Session;
+use crate::{Error, Executor, TargetGtids, Vendor};
+
+/// Privileges that rows, their checkpoint, and looking at triggers and locks need.
+const PRIVILEGES: [&str; 7] =
+    ["SELECT", "INSERT", "UPDATE", "DELETE", "CREATE", "TRIGGER", "PROCESS"];
+
+/// Whether it holds tables of its own that something may have been copied into.
+const HOLDS_TABLES: &str = "SELECT COUNT(*) FROM information_schema.TABLES WHERE TABLE_SCHEMA NOT IN \
+     ('csa', 'mysql', 'sys', 'information_schema', 'performance_schema')";
+
+pub(crate) async fn inspect(
+    session: &mut Session,
+    target: &TargetOptions,
+    channel: &str,
+    version: String,
+) -> Result<TargetFacts> {
+    let address = target.address();
+    let address = address.as_str();
+    let unreachable = |error: Error| PreflightError::Unreachable(error.to_string());
+    fits(address, target, &version)?;
+    let rows: Vec<(String, bool, u64, u8, String, String)> = session
+        .rows(
+            "SELECT @@global.read_only, @@global.log_bin, @@global.max_allowed_packet, \
+             @@global.lower_case_table_names, @@session.binlog_format, @@global.secure_timestamp",
+        )
+        .await
+        .map_err(unreachable)?;
+    let Some((read_only, log_bin, packet, case, format, secure_timestamp)) =
+        rows.into_iter().next()
+    else {
+        return Err(PreflightError::Unreachable(format!("target {address}: no server variables")));
+    };
+    let grants = Grants::read(session).await.map_err(unreachable)?;
+    let refuse = |why: String| Err(PreflightError::Refused(format!("target {address} {why}")));
+    if !matches!(read_only.as_str(), "0" | "OFF") && !grants.has_any(&["READ_ONLY ADMIN"]) {
+        return refuse(format!(
+            "is read_only; run there: SET GLOBAL read_only=OFF, or: GRANT READ_ONLY ADMIN ON *.* TO {}",
+            grants.account
+        ));
+    }
+    if log_bin && format == "STATEMENT" {
+        return refuse(
+            "has binlog_format=STATEMENT, which can't log what sessions in READ COMMITTED write; run \
+             there: SET GLOBAL binlog_format=MIXED"
+                .to_owned(),
+        );
+    }
+    if secure_timestamp != "NO" {
+        return refuse(format!(
+            "has secure_timestamp={secure_timestamp}, so statements can't run at the time they ran on \
+             the source; start it with secure_timestamp=NO"
+        ));
+    }
+    let needed = if grants.by_schema { &["TRIGGER", "PROCESS"][..] } else { &PRIVILEGES };
+    grants.verify_all(address, needed)?;
+    free_channel(session, channel).await?;
+    let checkpoint = known_checkpoint(session, channel).await?;
+    let tables: Vec<u64> = session.rows(HOLDS_TABLES).await.map_err(unreachable)?;
+    let mut warnings =
+        warnings(session, target, &grants, log_bin, packet).await.map_err(unreachable)?;
+    warnings.push(format!(
+        "target {address} is MariaDB {version}: rows are written by executor \"sql\", and should a crash \
+         hit the middle of a statement (DDL), the channel stops and asks whether it took effect"
+    ));
+    Ok(TargetFacts {
+        version,
+        vendor: Vendor::MariaDb,
+        executor: Executor::Sql,
+        statement_gtids: false,
+        gtid_executed: GtidSet::default(),
+        start_is_unknown: tables.first() != Some(&0),
+        checkpoint,
+        folds_case: case != 0,
+        warnings,
+    })
+}
+
+/// Whether what is asked for can be done there at all.
+fn fits(address: &str, target: &TargetOptions, version: &str) -> Result<()> {
+    let why = match () {
+        () if !is_supported(version) => {
+            format!("target {address} is MariaDB {version}; 10.11 or newer is needed")
+        }
+        () if target.gtids != TargetGtids::Own => format!(
+            "applier.target_gtids: \"{}\" needs the GTIDs of MySQL, and target {address} is MariaDB; \
+             take \"own\"",
+            target.gtids.name()
+        ),
+        () if target.executor == Some(Executor::RowImage) => format!(
+            "applier.executor: \"row-image\" needs the BINLOG statement of MySQL, and target {address} \
+             is MariaDB; take \"sql\" or \"auto\""
+        ),
+        () => return Ok(()),
+    };
+    Err(PreflightError::Refused(why))
+}
