@@ -29,6 +29,8 @@ mod fencing;
 mod filters;
 #[path = "e2e/gtids.rs"]
 mod gtids;
+#[path = "e2e/mariadb.rs"]
+mod mariadb;
 #[path = "e2e/monitoring.rs"]
 mod monitoring;
 #[path = "e2e/operation.rs"]

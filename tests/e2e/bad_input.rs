@@ -3,7 +3,7 @@
 use csa_tests::{Daemon, DaemonBuilder, Server};
 
 /// The daemon refuses, says why on one line, and has written neither here nor there.
-async fn refused(builder: DaemonBuilder, target: &Server, words: &[&str]) {
+pub(crate) async fn refused(builder: DaemonBuilder, target: &Server, words: &[&str]) {
     let state = tempfile::tempdir().expect("a temporary directory");
     let said =
         builder.set("daemon.state_dir", state.path().display().to_string()).run_expect_exit(2);

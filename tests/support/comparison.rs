@@ -35,6 +35,7 @@ impl fmt::Display for Difference {
 #[derive(Debug, Clone, Default)]
 pub struct Compare {
     users: bool,
+    contents_only: bool,
     ignored_schemas: Vec<String>,
     ignored_tables: Vec<String>,
 }
@@ -50,6 +51,13 @@ impl Compare {
     pub fn users(mut self) -> Self {
         self.users = true;
         self
+    }
+
+    /// Names of tables and columns, and all rows, but no definitions: servers of two vendors write them
+    /// in their own ways.
+    #[must_use]
+    pub fn contents() -> Self {
+        Self { contents_only: true, ..Self::default() }
     }
 
     /// Leaves out a schema.
@@ -77,10 +85,16 @@ impl Compare {
         let mut source = Side::connect(source).await;
         let mut target = Side::connect(target).await;
         let mut differences = Vec::new();
-        let (left, right) = tokio::join!(
-            schema::definitions(&mut source, self),
-            schema::definitions(&mut target, self)
-        );
+        let (left, right) = match self.contents_only {
+            false => tokio::join!(
+                schema::definitions(&mut source, self),
+                schema::definitions(&mut target, self)
+            ),
+            true => tokio::join!(
+                schema::names_of_columns(&mut source, self),
+                schema::names_of_columns(&mut target, self)
+            ),
+        };
         schema::diff(&left, &right, &mut differences);
         let (left, right) =
             tokio::join!(schema::tables(&mut source, self), schema::tables(&mut target, self));
@@ -130,7 +144,11 @@ impl Side {
     async fn connect(server: &Server) -> Self {
         let mut side = Self { name: server.name.clone(), conn: server.conn().await };
         // A zone without gaps, and no mode that changes how values or definitions are written.
-        side.run("SET time_zone='+00:00', sql_mode='', print_identified_with_as_hex=ON").await;
+        side.run("SET time_zone='+00:00', sql_mode=''").await;
+        let version: Vec<String> = side.rows("SELECT @@version").await;
+        if !version.concat().contains("MariaDB") {
+            side.run("SET print_identified_with_as_hex=ON").await;
+        }
         side.run("SET NAMES utf8mb4").await;
         side
     }

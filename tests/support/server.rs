@@ -1,4 +1,4 @@
-//! A throw-away MySQL server, started by `tests/sandbox/mysql-sandbox`.
+//! A throw-away MySQL or MariaDB server, started by `tests/sandbox/mysql-sandbox`.
 
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -31,9 +31,25 @@ impl Server {
     #[track_caller]
     #[must_use]
     pub fn start(name: &str, options: &[&str]) -> Self {
+        Self::start_kind(name, &[], options)
+    }
+
+    /// The same of MariaDB, as this Debian release has it.
+    ///
+    /// # Panics
+    /// As [`Server::start`].
+    #[track_caller]
+    #[must_use]
+    pub fn start_mariadb(name: &str, options: &[&str]) -> Self {
+        Self::start_kind(name, &["--mariadb"], options)
+    }
+
+    #[track_caller]
+    fn start_kind(name: &str, kind: &[&str], options: &[&str]) -> Self {
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let name = format!("{name}-{}-{number}", std::process::id());
         let mut arguments = vec!["start", &name];
+        arguments.extend(kind);
         if !options.is_empty() {
             arguments.push("--");
             arguments.extend(options);

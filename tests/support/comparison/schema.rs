@@ -75,6 +75,22 @@ pub(super) async fn definitions(side: &mut Side, what: &Compare) -> Definitions 
     found
 }
 
+/// The columns of every table, in their order.
+pub(super) async fn names_of_columns(side: &mut Side, what: &Compare) -> Definitions {
+    let mut found = Definitions::new();
+    for (schema, table) in tables(side, what).await {
+        let query = format!(
+            "SELECT column_name FROM information_schema.columns WHERE table_schema={} \
+             AND table_name={} ORDER BY ordinal_position",
+            literal(&schema),
+            literal(&table)
+        );
+        let columns: Vec<String> = side.rows(&query).await;
+        found.insert(format!("table {schema}.{table}"), columns.join(", "));
+    }
+    found
+}
+
 async fn accounts(side: &mut Side, found: &mut Definitions) {
     let accounts: Vec<(String, String)> = side
         .rows(

@@ -1,0 +1,322 @@
+//! A MariaDB target: plain tables by SQL, whatever dies; and what is refused there.
+
+use std::time::Duration;
+
+use csa_tests::eventually;
+use csa_tests::{Compare, Compared, Daemon, DaemonBuilder, Load, LoadOptions, Server, prepare};
+use mysql_async::prelude::Queryable as _;
+
+use crate::bad_input::refused;
+use crate::conflicts::{both_ways_comparing, conflicting_on_mariadb, prepare_for_mariadb};
+use crate::crash::mid_drain;
+use crate::{DRAIN, wait_state};
+
+/// A source whose default collation MariaDB has too.
+const SHARED_COLLATION: [&str; 2] =
+    ["--character-set-server=utf8mb4", "--collation-server=utf8mb4_general_ci"];
+
+fn pair(source: &[&str]) -> (Server, Server) {
+    std::thread::scope(|scope| {
+        let source = scope.spawn(|| Server::start("source", source));
+        let target = scope.spawn(|| Server::start_mariadb("target", &[]));
+        let (source, target) = (source.join(), target.join());
+        let rethrow = |panic| std::panic::resume_unwind(panic);
+        (source.unwrap_or_else(rethrow), target.unwrap_or_else(rethrow))
+    })
+}
+
+async fn equal(source: &Server, target: &Server) -> Compared {
+    let compared = Compare::contents().run(source, target).await;
+    compared.unwrap_or_else(|difference| panic!("{difference}"))
+}
+
+/// Waits until the channel has stopped; why it did.
+async fn failed(daemon: &Daemon) -> String {
+    wait_state(daemon, 0, "failed").await;
+    let view = &daemon.status()["channels"][0];
+    view["last_error"]["message"].as_str().unwrap_or_default().to_owned()
+}
+
+const TYPES: &str = "CREATE TABLE d.every (id INT UNSIGNED AUTO_INCREMENT PRIMARY KEY, ti TINYINT, \
+    bi BIGINT UNSIGNED, de DECIMAL(30,10), fl FLOAT, dou DOUBLE, bits BIT(33), yr YEAR, da DATE, \
+    ti6 TIME(6), dt DATETIME(6), ts TIMESTAMP(3) NULL, ch CHAR(9), \
+    vc VARCHAR(99) CHARACTER SET utf8mb4 COLLATE utf8mb4_unicode_ci, \
+    lat VARCHAR(9) CHARACTER SET latin1, bin BINARY(4), vb VARBINARY(9), tx TEXT, bl LONGBLOB, \
+    en ENUM('a','b'), se SET('x','y'), js JSON, ge POINT, gen INT AS (ti+1) VIRTUAL, \
+    sto INT AS (ti+2) STORED, inv INT INVISIBLE, UNIQUE KEY (vc, da))";
+const ROWS: &str = r#"INSERT INTO d.every (ti,bi,de,fl,dou,bits,yr,da,ti6,dt,ts,ch,vc,lat,bin,vb,tx,bl,en,se,
+    js,ge,inv) VALUES
+    (1,18446744073709551615,-12345678901234567890.0123456789,0.1,1e300,0x1ffffffff,2026,'2026-01-02',
+     '-838:59:58.5','2026-01-02 03:04:05.654321','2026-01-02 03:04:05.123','a ','ä€😀',_latin1 0xe9,
+     0x0001,0x00ff,REPEAT('t',500),REPEAT(0x00ff27,70000),'a','x,y',
+     '{"b": [1, -2.5, null, true, 18446744073709551615], "a\\n\\\"": {"": "\\u0001\\t😀"}, "c": 1.0}',
+     ST_GeomFromText('POINT(1 2)'),7),
+    (-128,0,0.0000000001,-1.5e-30,5e-324,0,0,'0000-00-00','838:59:59','0000-00-00 00:00:00',
+     '0000-00-00 00:00:00','','','','','','','','','','[]',NULL,NULL),
+    (127,1,99999999999999999999.9999999999,3.4e38,-1.7976931348623157e308,1,2155,'9999-12-31',
+     '00:00:00.000001','9999-12-31 23:59:59.999999','2038-01-19 03:14:07','it''s\\','日本 ','\\','a','\'','\0',
+     0x1a00,'nonsense','y','"text"',ST_GeomFromText('POINT(-1e10 0)'),1),
+    (NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,
+     NULL,NULL,NULL)"#;
+
+/// Statements of a source's session, one after the other.
+async fn run(source: &Server, statements: &[&str]) {
+    let mut conn = source.conn().await;
+    for statement in statements {
+        let outcome = conn.query_drop(*statement).await;
+        outcome.unwrap_or_else(|error| panic!("{error}\n{statement}"));
+    }
+    conn.disconnect().await.expect("disconnects");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn plain_tables_and_their_definitions_on_mariadb() {
+    let (source, target) = pair(&[]);
+    // All that is given of a collation is a name that both know.
+    run(&source, &["CREATE DATABASE d COLLATE utf8mb4_general_ci", TYPES]).await;
+    run(&source, &["SET sql_mode=''", ROWS]).await;
+    let daemon = Daemon::builder(&source, &target).start();
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    equal(&source, &target).await;
+    let view = &daemon.status()["channels"][0];
+    assert_eq!(view["applier"]["executor"], "sql");
+    run(
+        &source,
+        &[
+            "SET sql_mode=''",
+            "UPDATE d.every SET bi=bi-1, vc='new', js=JSON_OBJECT('k', dou), bl=0xff WHERE id IN (1,3)",
+            "DELETE FROM d.every WHERE id=2",
+            "CREATE TABLE d.bare (v INT, f DOUBLE, s VARCHAR(9), j JSON, b BLOB)",
+            "INSERT INTO d.bare VALUES (1,0,'a','{\"b\": 1}',''),(1,0,'a','{\"b\": 1}',''),\
+             (1,0,'A','{\"b\": 2}',0x00),(NULL,-0e0,NULL,NULL,NULL)",
+            "DELETE FROM d.bare WHERE s='a' LIMIT 1",
+            "UPDATE d.bare SET v=7 WHERE BINARY s='A'",
+            "DELETE FROM d.bare WHERE s IS NULL",
+            "CREATE TABLE d.pair (a INT, b VARCHAR(9), c INT, PRIMARY KEY (a,b), UNIQUE (c), KEY (b))",
+            "INSERT INTO d.pair VALUES (1,'x',1),(1,'y',2),(2,'x',3),(2,'z',NULL),(3,'z',NULL)",
+            "UPDATE d.pair SET c=c+10 ORDER BY c DESC",
+            "DELETE FROM d.pair WHERE a=2",
+            "CREATE TABLE d.child (id INT PRIMARY KEY, a INT, b VARCHAR(9), \
+             FOREIGN KEY (a,b) REFERENCES d.pair (a,b) ON DELETE CASCADE)",
+            "INSERT INTO d.child VALUES (1,1,'x'),(2,3,'z'),(3,NULL,NULL)",
+            "DELETE FROM d.pair WHERE a=3",
+            // MySQL rounds, as MariaDB does only when it is told to.
+            "ALTER TABLE d.every MODIFY dt DATETIME, ADD more INT NOT NULL DEFAULT 5 AFTER ti",
+            "ALTER TABLE d.every ADD at TIMESTAMP(6) DEFAULT CURRENT_TIMESTAMP(6), ALGORITHM=COPY",
+            "CREATE INDEX late ON d.every (dt)",
+            "RENAME TABLE d.pair TO d.couple",
+            "SET time_zone='+05:30', auto_increment_increment=7",
+            "ALTER TABLE d.bare ADD id INT AUTO_INCREMENT PRIMARY KEY, \
+             ADD t TIMESTAMP DEFAULT '2024-01-01 00:00:00'",
+            "INSERT INTO d.bare (v) VALUES (8)",
+            "CREATE TABLE d.gone (id INT PRIMARY KEY)",
+            "INSERT INTO d.gone VALUES (1)",
+            "TRUNCATE TABLE d.gone",
+            "DROP TABLE d.gone",
+        ],
+    )
+    .await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    let compared = equal(&source, &target).await;
+    assert!(compared.tables == 4 && compared.rows >= 10, "{compared:?}");
+    assert_eq!(target.value::<u64>("SELECT COUNT(*) FROM csa.statement").await, 0);
+    // The default of each server, which is not the same, got into nothing.
+    let collations = "SELECT GROUP_CONCAT(DISTINCT collation_name ORDER BY collation_name) \
+        FROM information_schema.columns WHERE table_schema='d' AND data_type IN ('varchar','char','text')";
+    let of_source: String = source.value(collations).await;
+    assert_eq!(target.value::<String>(collations).await, of_source);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_key_in_conflict_on_mariadb() {
+    let (source, target) = pair(&SHARED_COLLATION);
+    prepare_for_mariadb(&source).await;
+    let daemon = Daemon::builder(&source, &target).start();
+    let contents = Compare::contents();
+    both_ways_comparing(&source, &target, &daemon, conflicting_on_mariadb, &contents).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_load_on_mariadb_whatever_dies() {
+    let options =
+        LoadOptions { clients: 4, changes: 3, transfers_percent: 50, ..LoadOptions::default() };
+    let (source, target) = pair(&SHARED_COLLATION);
+    prepare(&source, &options).await;
+    let daemon = Daemon::builder(&source, &target).set("target.connect_retry", "100ms").start();
+    // A definition that is cut off by a crash is for the operator to decide.
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    let load = Load::start(&source, &options);
+    for kill in 0..6 {
+        assert!(mid_drain(&daemon).await, "kill {kill}\n{}", daemon.log_tail());
+        if kill % 3 == 2 {
+            target.kill9();
+            eventually("the loss is noticed", Duration::from_secs(20), async || {
+                daemon.status()["channels"][0]["state"] == "waiting_for_target"
+            })
+            .await;
+            target.restart();
+        } else {
+            tokio::time::sleep(Duration::from_millis(40 * kill)).await;
+            daemon.kill9();
+            daemon.start_again();
+        }
+    }
+    let report = load.stop().await;
+    assert_eq!(report.errors, 0, "{report:?}");
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    equal(&source, &target).await;
+    let counted: u64 = target.value("SELECT CAST(SUM(n) AS UNSIGNED) FROM sbtest.counter").await;
+    assert_eq!(counted, report.committed);
+}
+
+/// What one stops at is done by hand, or left out, and passed over.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_mariadb_would_do_otherwise_stops_the_channel() {
+    let (source, target) = pair(&["--binlog-row-metadata=FULL"]);
+    let daemon = Daemon::builder(&source, &target).start();
+    run(&source, &["CREATE DATABASE d COLLATE utf8mb4_general_ci"]).await;
+    run(
+        &source,
+        &["CREATE TABLE d.t (id INT PRIMARY KEY, j JSON)", "INSERT INTO d.t VALUES (1,'[]')"],
+    )
+    .await;
+    // What the source runs, what is said, and what is run by hand instead.
+    let steps: [(&[&str], &str, &str); 9] = [
+        (
+            &["CREATE DATABASE e"],
+            "it leaves the collation to the source's default, utf8mb4_0900_ai_ci, which MariaDB has not",
+            "CREATE DATABASE e COLLATE utf8mb4_general_ci",
+        ),
+        (
+            &["CREATE TABLE e.named (id INT PRIMARY KEY, s VARCHAR(9) COLLATE utf8mb4_0900_ai_ci)"],
+            "error 1273: Unknown collation: 'utf8mb4_0900_ai_ci'",
+            "CREATE TABLE e.named (id INT PRIMARY KEY, s VARCHAR(9) COLLATE utf8mb4_unicode_ci)",
+        ),
+        (
+            &["CREATE TABLE e.open (id INT PRIMARY KEY, s TEXT) CHARSET=utf8mb4"],
+            "utf8mb4_0900_ai_ci, which MariaDB has not",
+            "CREATE TABLE e.open (id INT PRIMARY KEY, s TEXT) CHARSET=utf8mb4",
+        ),
+        (
+            &["CREATE TABLE e.more (id INT PRIMARY KEY /*!80023 DEFAULT (1) */)"],
+            "passes over what it has in a comment for MySQL 80023",
+            "CREATE TABLE e.more (id INT PRIMARY KEY DEFAULT 1)",
+        ),
+        (
+            &["CREATE TABLE e.copied AS SELECT 1 AS id"],
+            "CREATE TABLE … SELECT is one transaction only on MySQL",
+            "CREATE TABLE e.copied AS SELECT 1 AS id",
+        ),
+        (
+            &["XA START 'x'", "INSERT INTO d.t VALUES (2,NULL)", "XA END 'x'", "XA PREPARE 'x'"],
+            "distributed transactions (XA) need the GTIDs of MySQL",
+            "INSERT INTO d.t VALUES (2,NULL)",
+        ),
+        (&["XA COMMIT 'x'"], "no such prepared transaction", "DO 0"),
+        (
+            &["CREATE USER hashed@'%' IDENTIFIED BY 'pw'"],
+            "Plugin 'caching_sha2_password' is not loaded",
+            "CREATE USER hashed@'%' IDENTIFIED BY 'pw'",
+        ),
+        (
+            &["UPDATE d.t SET j=JSON_ARRAY(CAST('2026-01-02 03:04:05' AS DATETIME)) WHERE id=1"],
+            "column j of d.t: a JSON document with a DATETIME in it has no SQL text",
+            "UPDATE d.t SET j='[\"2026-01-02 03:04:05.000000\"]' WHERE id=1",
+        ),
+    ];
+    for (statements, words, by_hand) in steps {
+        daemon.wait_drained(&source, &target, DRAIN).await;
+        run(&source, statements).await;
+        let why = failed(&daemon).await;
+        assert!(why.contains(words), "{statements:?}: {why}");
+        let error = &daemon.status()["channels"][0]["last_error"];
+        let gtid = error["transaction"].as_str().expect("named").to_owned();
+        assert!(why.contains(&gtid), "{why}");
+        target.exec(by_hand).await;
+        daemon.commanded(&["skip", &gtid]);
+        if daemon.status()["channels"][0]["state"] == "failed" {
+            daemon.commanded(&["restart"]);
+        }
+    }
+    run(&source, &["INSERT INTO e.named VALUES (1,'ä😀')", "INSERT INTO e.open VALUES (1,'ä😀')"])
+        .await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    equal(&source, &target).await;
+    assert_eq!(target.value::<u64>("SELECT COUNT(*) FROM csa.statement").await, 0);
+
+    target.exec("CREATE TRIGGER d.g BEFORE UPDATE ON d.t FOR EACH ROW SET NEW.id=NEW.id").await;
+    daemon.commanded(&["restart"]);
+    run(
+        &source,
+        &[
+            "SET binlog_row_value_options=PARTIAL_JSON",
+            "UPDATE d.t SET j=JSON_ARRAY(REPEAT('long',50),'before') WHERE id=1",
+            "UPDATE d.t SET j=JSON_REPLACE(j,'$[1]','short') WHERE id=1",
+        ],
+    )
+    .await;
+    let why = failed(&daemon).await;
+    assert!(why.contains("trigger g of d.t") && !why.contains("row-image"), "{why}");
+    target.exec("DROP TRIGGER d.g").await;
+    daemon.commanded(&["restart"]);
+    let why = failed(&daemon).await;
+    assert!(why.contains("a change of a part of a JSON document"), "{why}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn settings_that_mariadb_can_not_have_are_refused() {
+    let (source, target) = pair(&[]);
+    let builder = || Daemon::builder(&source, &target);
+    let with = |key: &str, value: &str| builder().set(key, value);
+    let cases: [(DaemonBuilder, &[&str]); 4] = [
+        (
+            with("applier.target_gtids", "mirror"),
+            &["applier.target_gtids: \"mirror\"", "is MariaDB; take \"own\""],
+        ),
+        (
+            with("applier.target_gtids", "source").set("applier.commit", "one-to-one"),
+            &["applier.target_gtids: \"source\"", "is MariaDB"],
+        ),
+        (
+            with("applier.executor", "row-image"),
+            &["applier.executor", "BINLOG", "\"sql\" or \"auto\""],
+        ),
+        (with("applier.exec_mode", "idempotent"), &["applier.exec_mode", "is MariaDB"]),
+    ];
+    for (builder, words) in cases {
+        refused(builder, &target, words).await;
+    }
+    let reversed = Daemon::builder(&target, &source);
+    refused(reversed, &source, &["source 127.0.0.1:", "is MariaDB", "must be MySQL 8.0"]).await;
+
+    target.exec("CREATE USER weak@'%' IDENTIFIED BY 'weak_pw'").await;
+    target.exec("GRANT SELECT, INSERT, UPDATE, DELETE, CREATE ON *.* TO weak@'%'").await;
+    let weak = || with("target.user", "weak").set("target.password", "weak_pw");
+    refused(weak(), &target, &["GRANT TRIGGER, PROCESS ON *.* TO 'weak'@'%'"]).await;
+    target.exec("GRANT TRIGGER, PROCESS ON *.* TO weak@'%'; SET GLOBAL read_only=ON").await;
+    refused(weak(), &target, &["is read_only", "GRANT READ_ONLY ADMIN ON *.* TO 'weak'@'%'"]).await;
+    target.exec("SET GLOBAL read_only=OFF, binlog_format=STATEMENT").await;
+    refused(builder(), &target, &["SET GLOBAL binlog_format=MIXED"]).await;
+    target.exec("SET GLOBAL binlog_format=MIXED").await;
+
+    // Nobody knows what of the source is in it.
+    target.exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY)").await;
+    refused(builder(), &target, &["applier.start_from", "holds tables"]).await;
+    source.exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY)").await;
+    let daemon = with("applier.start_from", &source.gtid_executed().await).start();
+    source.exec("INSERT INTO d.t VALUES (1)").await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    equal(&source, &target).await;
+    let said = tokio::task::block_in_place(|| daemon.command(&["verify"]));
+    assert_eq!(said.code, Some(2), "{said:?}");
+    assert!(said.error.contains("it is MariaDB"), "{said:?}");
+    drop(daemon);
+
+    for (option, words) in [
+        ("--version=10.6.22-MariaDB", &["is MariaDB 10.6.22", "10.11 or newer"][..]),
+        ("--secure-timestamp=YES", &["secure_timestamp=YES"]),
+    ] {
+        let other = Server::start_mariadb("other", &[option]);
+        refused(Daemon::builder(&source, &other), &other, words).await;
+    }
+}
