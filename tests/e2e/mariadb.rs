@@ -9,6 +9,7 @@ use mysql_async::prelude::Queryable as _;
 use crate::bad_input::refused;
 use crate::conflicts::{both_ways_comparing, conflicting_on_mariadb, prepare_for_mariadb};
 use crate::crash::mid_drain;
+use crate::parallel::{Inversion, put_back};
 use crate::{DRAIN, wait_state};
 
 /// A source whose default collation MariaDB has too.
@@ -167,6 +168,95 @@ async fn a_load_on_mariadb_whatever_dies() {
     equal(&source, &target).await;
     let counted: u64 = target.value("SELECT CAST(SUM(n) AS UNSIGNED) FROM sbtest.counter").await;
     assert_eq!(counted, report.committed);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_later_group_lets_an_earlier_one_pass_on_mariadb() {
+    let (source, target) = pair(&SHARED_COLLATION);
+    let mut inversion = Inversion::between(source, target).await;
+    inversion.first_group().await;
+    inversion.transaction(&put_back("t")).await;
+    inversion.gap_taken("t").await;
+    inversion.release().await;
+    inversion.ends_equal().await;
+}
+
+/// As docs/provisioning.md grants.
+const GRANT: &str = "GRANT SELECT, INSERT, UPDATE, DELETE, CREATE, DROP, ALTER, INDEX, REFERENCES, \
+    TRIGGER, PROCESS ON *.* TO 'small'@'%'";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_definition_cut_off_on_mariadb_is_for_the_operator_to_decide() {
+    let guide = include_str!("../../docs/provisioning.md").replace('\n', " ");
+    assert!(guide.contains(&GRANT.replace("small", "csa")), "the guide grants something else");
+    let (source, target) = pair(&SHARED_COLLATION);
+    target.exec("CREATE USER 'small'@'%' IDENTIFIED BY 'small_pw'").await;
+    target.exec(GRANT).await;
+    let daemon = Daemon::builder(&source, &target)
+        .set("target.user", "small")
+        .set("target.password", "small_pw")
+        .set("target.connect_retry", "100ms")
+        .start();
+    run(&source, &["CREATE DATABASE d", "CREATE TABLE d.t (id INT PRIMARY KEY, v VARCHAR(9))"])
+        .await;
+    let mut id = 0;
+    for (executed, dies) in [(true, "daemon"), (false, "daemon"), (false, "target")] {
+        id += 1;
+        run(&source, &[&format!("INSERT INTO d.t (id) VALUES ({id})")]).await;
+        daemon.wait_drained(&source, &target, DRAIN).await;
+        let mut reader = target.conn().await;
+        reader.query_drop("LOCK TABLES d.t READ").await.expect("locks");
+        run(&source, &[&format!("ALTER TABLE d.t ADD COLUMN c{id} INT DEFAULT {id}")]).await;
+        let waiting = "SELECT IFNULL(MAX(id), 0) FROM information_schema.processlist \
+             WHERE user='small' AND info LIKE 'ALTER%'";
+        eventually("the statement waits", DRAIN, async || target.value::<u64>(waiting).await > 0)
+            .await;
+        if dies == "daemon" {
+            daemon.kill9();
+            if !executed {
+                let id: u64 = target.value(waiting).await;
+                target.exec(&format!("KILL {id}")).await;
+            }
+            reader.query_drop("UNLOCK TABLES").await.expect("unlocks");
+            eventually("its session ends", DRAIN, async || target.value::<u64>(waiting).await == 0)
+                .await;
+            daemon.start_again();
+        } else {
+            target.kill9();
+            target.restart();
+        }
+        let why = failed(&daemon).await;
+        assert!(why.contains("UPDATE csa.statement SET executed=1 WHERE channel='test'"), "{why}");
+        target
+            .exec(match executed {
+                true => "UPDATE csa.statement SET executed=1 WHERE channel='test'",
+                false => "DELETE FROM csa.statement WHERE channel='test'",
+            })
+            .await;
+        daemon.commanded(&["restart"]);
+        daemon.wait_drained(&source, &target, DRAIN).await;
+        equal(&source, &target).await;
+    }
+    assert_eq!(target.value::<u64>("SELECT COUNT(*) FROM csa.statement").await, 0);
+    // A change of it could not be rolled back together with the checkpoint.
+    run(
+        &source,
+        &[
+            "CREATE TABLE d.aside (id INT PRIMARY KEY) ENGINE=MyISAM",
+            "INSERT INTO d.aside VALUES (1)",
+        ],
+    )
+    .await;
+    let why = failed(&daemon).await;
+    assert!(
+        why.contains("d.aside is MyISAM on the target") && why.contains("ENGINE=InnoDB"),
+        "{why}"
+    );
+    assert_eq!(target.value::<u64>("SELECT COUNT(*) FROM d.aside").await, 0);
+    target.exec("ALTER TABLE d.aside ENGINE=InnoDB").await;
+    daemon.commanded(&["restart"]);
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    equal(&source, &target).await;
 }
 
 /// What one stops at is done by hand, or left out, and passed over.

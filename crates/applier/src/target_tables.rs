@@ -89,6 +89,14 @@ async fn read(session: &mut Session, (schema, name): &TableName) -> Result<Optio
         ))
         .await?;
     table.refers_to_itself = refers_to_itself(session, &table).await?;
+    // MySQL refuses to write such a table beside a transactional one only under GTIDs.
+    let engines: Vec<String> = session
+        .rows(&format!(
+            "SELECT ENGINE FROM information_schema.TABLES WHERE {named} AND ENGINE<>'BLACKHOLE' AND ENGINE \
+             NOT IN (SELECT ENGINE FROM information_schema.ENGINES WHERE TRANSACTIONS='YES')"
+        ))
+        .await?;
+    table.not_transactional = engines.into_iter().next();
     Ok(Some(table))
 }
 

@@ -40,6 +40,8 @@ pub(crate) mod codes {
     pub(crate) const UNSUPPORTED: u16 = 1235;
     /// Data truncated.
     pub(crate) const TRUNCATED: u16 = 1265;
+    /// The engine is not transactional.
+    pub(crate) const NOT_TRANSACTIONAL: u16 = 1785;
     /// No default value.
     pub(crate) const NO_DEFAULT: u16 = 1364;
     /// A column can't be converted.

@@ -49,6 +49,10 @@ impl<'t> TablePlan<'t> {
     /// # Errors
     /// Why rows of this layout can't be written faithfully into the table.
     pub(super) fn new(map: &TableMap<'_>, table: &'t TargetTable) -> Result<Self, Refusal> {
+        if let Some(engine) = &table.not_transactional {
+            let what = format!("{} is {engine} on the target.", table.label());
+            return Err(Refusal::new(codes::NOT_TRANSACTIONAL, what));
+        }
         let unreadable =
             |error| Refusal::new(codes::CONVERSION, format!("{}: {error}", table.label()));
         let layout = map.columns().map_err(unreadable)?;

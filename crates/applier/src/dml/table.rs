@@ -14,6 +14,8 @@ pub(crate) struct TargetTable {
     /// What fires, and on which operation: `INSERT`, `UPDATE` or `DELETE`.
     pub(crate) triggers: Vec<(String, String)>,
     pub(crate) refers_to_itself: bool,
+    /// The engine, if what it writes can't be rolled back.
+    pub(crate) not_transactional: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

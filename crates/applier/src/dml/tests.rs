@@ -41,6 +41,25 @@ fn images(event_type: EventType, width: u8, rows: &[&[Option<i32>]]) -> Bytes {
     out.into()
 }
 
+#[test]
+fn what_could_not_be_rolled_back_is_not_written() {
+    let mut bare = table(&["a"], Vec::new());
+    bare.not_transactional = Some("MyISAM".to_owned());
+    let images = images(EventType::WRITE_ROWS_V2, 1, &[&[Some(1)]]);
+    let error = sql(&images, bare).expect_err("refused");
+    assert_eq!((error.code, error.message.as_str()), (1785, "d.t is MyISAM on the target."));
+}
+
+/// Lists and hints are MySQL's; MariaDB's rows go one by one.
+#[test]
+fn rows_are_deleted_one_by_one_on_mariadb() {
+    let mut keyed = table(&["a"], vec![index("PRIMARY", &[0])]);
+    keyed.vendor = crate::Vendor::MariaDb;
+    let images = images(EventType::DELETE_ROWS_V2, 1, &[&[Some(1)], &[Some(2)]]);
+    let statements = sql(&images, keyed).expect("written");
+    assert_eq!(statements, ["DELETE FROM `d`.`t` WHERE `a`=1", "DELETE FROM `d`.`t` WHERE `a`=2"]);
+}
+
 /// The statements without the settings in front of them.
 fn sql(images: &Bytes, table: TargetTable) -> Result<Vec<String>, Refusal> {
     let names = tables_in(images).expect("well-formed");
