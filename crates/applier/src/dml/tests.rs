@@ -45,7 +45,7 @@ fn images(event_type: EventType, width: u8, rows: &[&[Option<i32>]]) -> Bytes {
 fn what_could_not_be_rolled_back_is_not_written() {
     let mut bare = table(&["a"], Vec::new());
     bare.not_transactional = Some("MyISAM".to_owned());
-    let images = images(EventType::WRITE_ROWS_V2, 1, &[&[Some(1)]]);
+    let images = images(EventType::WRITE_ROWS, 1, &[&[Some(1)]]);
     let error = sql(&images, bare).expect_err("refused");
     assert_eq!((error.code, error.message.as_str()), (1785, "d.t is MyISAM on the target."));
 }
@@ -55,7 +55,7 @@ fn what_could_not_be_rolled_back_is_not_written() {
 fn rows_are_deleted_one_by_one_on_mariadb() {
     let mut keyed = table(&["a"], vec![index("PRIMARY", &[0])]);
     keyed.vendor = crate::Vendor::MariaDb;
-    let images = images(EventType::DELETE_ROWS_V2, 1, &[&[Some(1)], &[Some(2)]]);
+    let images = images(EventType::DELETE_ROWS, 1, &[&[Some(1)], &[Some(2)]]);
     let statements = sql(&images, keyed).expect("written");
     assert_eq!(statements, ["DELETE FROM `d`.`t` WHERE `a`=1", "DELETE FROM `d`.`t` WHERE `a`=2"]);
 }

@@ -20,8 +20,8 @@ pub(crate) fn implied_collation(text: &[u8], context: &SessionContext) -> Option
         if has("COLLATE") {
             return None;
         }
-        let charsets = (0..tokens.len()).filter_map(|at| charset_at(&tokens, at));
-        return match charsets.last() {
+        let mut charsets = (0..tokens.len()).filter_map(|at| charset_at(&tokens, at));
+        return match charsets.next_back() {
             Some(at) if is_utf8mb4(text, tokens.get(at)) => of_utf8mb4,
             Some(_) => None,
             None => context.charset.map(|charset| charset.server).filter(|_| creates),
@@ -90,7 +90,6 @@ fn charset_at(tokens: &[Token<'_>], at: usize) -> Option<usize> {
 
 fn is_utf8mb4(text: &[u8], token: Option<&Token<'_>>) -> bool {
     let name = token.and_then(|token| text.get(token.range.clone())).unwrap_or_default();
-    let quotes: &[_] = &[b'\'', b'"', b'`'];
-    let name: Vec<u8> = name.iter().copied().filter(|byte| !quotes.contains(byte)).collect();
+    let name: Vec<u8> = name.iter().copied().filter(|byte| !b"'\"`".contains(byte)).collect();
     name.eq_ignore_ascii_case(b"utf8mb4")
 }
