@@ -128,10 +128,14 @@ async fn read_mariadb_facts(session: &mut Session) -> Result<HashMap<String, Fac
         )
         .await?;
     let facts = rows.into_iter().map(|(name, charset, id, max_len)| {
-        let pad_space = !name.contains("nopad") && charset != "binary";
+        let pad_space = pads_on_mariadb(&name, &charset);
         (name, Facts { charset, single_byte: max_len == 1, pad_space, id })
     });
     Ok(facts.collect())
+}
+
+fn pads_on_mariadb(name: &str, charset: &str) -> bool {
+    !name.contains("nopad") && charset != "binary"
 }
 
 /// Collations of MariaDB for one language, whose contractions are not known here.
@@ -184,4 +188,36 @@ async fn learn(session: &mut Session, name: &str, facts: &Facts) -> Result<Weigh
 fn first_level(weight: &[u8]) -> &[u8] {
     let end = weight.chunks(2).position(|pair| pair == [0, 0]).map_or(weight.len(), |n| n * 2);
     weight.get(..end).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_mariadb_tell_padding_and_languages() {
+        for (name, pads, tailored) in [
+            ("utf8mb4_general_ci", true, false),
+            ("utf8mb4_bin", true, false),
+            ("utf8mb4_nopad_bin", false, false),
+            ("utf8mb4_uca1400_ai_ci", true, false),
+            ("utf8mb4_uca1400_nopad_as_cs", false, false),
+            ("utf8mb4_uca1400_hungarian_ai_ci", true, true),
+            ("utf8mb4_uca1400_hungarian_nopad_ai_ci", false, true),
+        ] {
+            assert_eq!(pads_on_mariadb(name, "utf8mb4"), pads, "{name}");
+            assert_eq!(is_tailored_uca1400(name), tailored, "{name}");
+        }
+        assert!(!pads_on_mariadb("binary", "binary"));
+    }
+
+    #[test]
+    fn the_sources_numbers_are_mysqls() {
+        let numbers = source_numbers("utf8mb4");
+        for number in [45, 46, 224, 255, 309] {
+            assert!(numbers.contains(&number), "{number}");
+        }
+        assert!(!numbers.contains(&33) && source_numbers("utf8mb3").contains(&33));
+        assert!(source_numbers("binary").contains(&63));
+    }
 }
