@@ -163,7 +163,11 @@ impl Worker {
             if let Err(error) = self.apply_unit(&unit, entered).await {
                 self.rollback().await;
                 if is_of_one_transaction(&error) {
-                    let row = self.failing_row(group, unit.range).await;
+                    // What is tried once more must be rolled back.
+                    let row = match error.code() {
+                        Some(NOT_TRANSACTIONAL) => None,
+                        _ => self.failing_row(group, unit.range).await,
+                    };
                     return Err(named(transaction, &error, row));
                 }
                 return Err(error);
