@@ -166,7 +166,7 @@ impl Worker {
                     // What is tried once more must be rolled back.
                     let row = match error.code() {
                         Some(NOT_TRANSACTIONAL) => None,
-                        _ => self.failing_row(group, unit.range).await,
+                        _ => self.failing_row(&unit).await,
                     };
                     return Err(named(transaction, &error, row));
                 }
@@ -177,13 +177,15 @@ impl Worker {
     }
 
     /// At which row a transaction failed, if that can be found out.
-    async fn failing_row(
-        &mut self,
-        group: &Arc<Group>,
-        range: (usize, usize),
-    ) -> Option<Box<FailingRow>> {
+    async fn failing_row(&mut self, unit: &Unit) -> Option<Box<FailingRow>> {
         let (options, tables) = (self.options.clone(), Arc::clone(&self.shared.tables));
-        let failed = Failed { group, range, options: &options, tables: &tables };
+        let failed = Failed {
+            group: &unit.group,
+            range: unit.range,
+            options: &options,
+            tables: &tables,
+            checkpoint: self.checkpoint_update(unit),
+        };
         let session = self.session().await.ok()?;
         match failed.find(session).await {
             Ok(row) => row.map(Box::new),
@@ -342,10 +344,7 @@ impl Worker {
                 (Some(as_source::identity(header)), hold)
             }
             _ => {
-                let sequence = unit.group.sequence;
-                let executed = &unit.executed_after;
-                let update =
-                    checkpoint::update(channel, self.index, self.epoch, sequence, executed);
+                let update = self.checkpoint_update(unit);
                 let takes_images = self.options.executor == Executor::RowImage;
                 let version = header.filter(|_| takes_images).and_then(as_source::version);
                 (version, update)
@@ -355,6 +354,11 @@ impl Worker {
             Some(set) => (format!("SET SESSION {set};BEGIN;{statement}"), 2),
             None => (format!("BEGIN;{statement}"), 1),
         }
+    }
+
+    fn checkpoint_update(&self, unit: &Unit) -> String {
+        let (sequence, executed) = (unit.group.sequence, &unit.executed_after);
+        checkpoint::update(&self.options.channel, self.index, self.epoch, sequence, executed)
     }
 
     /// After a lost connection: whether the transaction was committed all the same.
