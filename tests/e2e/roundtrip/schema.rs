@@ -36,6 +36,8 @@ pub(super) struct Table {
 pub(super) struct Schema {
     pub(super) name: String,
     pub(super) tables: Vec<Table>,
+    /// Rows are not applied as images: nothing is generated that needs them.
+    pub(super) by_statements: bool,
     next: u32,
 }
 
@@ -57,8 +59,9 @@ impl Column {
 
 impl Schema {
     /// Tables without relations, and a family with them.
-    pub(super) fn any(name: &str, random: &mut StdRng) -> Self {
-        let mut schema = Self { name: name.to_owned(), tables: Vec::new(), next: 0 };
+    pub(super) fn any(name: &str, by_statements: bool, random: &mut StdRng) -> Self {
+        let mut schema =
+            Self { name: name.to_owned(), tables: Vec::new(), by_statements, next: 0 };
         for _ in 0..random.random_range(4..8) {
             schema.add_table(random);
         }
@@ -75,7 +78,8 @@ impl Schema {
         create
     }
 
-    /// What stands in none of the tables: a view and triggers that write elsewhere.
+    /// What stands in none of the tables: a view and triggers that write elsewhere. On the target
+    /// they would fire by statements, so only the source gets them then.
     pub(super) fn extras(&self, random: &mut StdRng) -> Vec<String> {
         let mut statements =
             vec!["CREATE TABLE audit (t VARCHAR(20), n INT, at TIMESTAMP(6) NULL)".to_owned()];
@@ -83,10 +87,15 @@ impl Schema {
             let name = &table.name;
             if random.random_bool(0.3) {
                 let verb = ["INSERT", "UPDATE", "DELETE"].choose(random).expect("verbs");
-                statements.push(format!(
-                    "CREATE TRIGGER after_{name} AFTER {verb} ON {name} FOR EACH ROW \
-                     INSERT INTO audit VALUES ('{name}', 1, NOW(6))"
-                ));
+                let logged = u8::from(!self.by_statements);
+                statements.extend([
+                    format!("SET sql_log_bin={logged}"),
+                    format!(
+                        "CREATE TRIGGER after_{name} AFTER {verb} ON {name} FOR EACH ROW \
+                         INSERT INTO audit VALUES ('{name}', 1, NOW(6))"
+                    ),
+                    "SET sql_log_bin=1".to_owned(),
+                ]);
             }
             if random.random_bool(0.2) {
                 statements.push(format!("CREATE VIEW v_{name} AS SELECT COUNT(*) n FROM {name}"));
