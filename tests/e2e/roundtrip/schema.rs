@@ -60,8 +60,7 @@ impl Column {
 impl Schema {
     /// Tables without relations, and a family with them.
     pub(super) fn any(name: &str, by_statements: bool, random: &mut StdRng) -> Self {
-        let mut schema =
-            Self { name: name.to_owned(), tables: Vec::new(), by_statements, next: 0 };
+        let mut schema = Self { name: name.to_owned(), tables: Vec::new(), by_statements, next: 0 };
         for _ in 0..random.random_range(4..8) {
             schema.add_table(random);
         }
