@@ -86,7 +86,8 @@ fn check_warnings(
     }
     if shown.len() != usize::from(count) {
         return refused(format!(
-            "{what}: {count} warnings, of which the target shows {}",
+            "{what}: {count} warnings, of which the target shows {}; run there: SET PERSIST \
+             max_error_count=65535, then restart the channel",
             shown.len()
         ));
     }
@@ -120,7 +121,7 @@ impl Settings {
 pub(crate) const SESSION: [&str; 2] = [
     "SET NAMES utf8mb4",
     "SET SESSION sql_safe_updates=0, sql_auto_is_null=0, time_zone='+00:00', lc_messages='en_US', \
-     max_error_count=65535, sql_notes=1",
+     sql_notes=1",
 ];
 
 /// Collects statements.
@@ -149,6 +150,9 @@ struct List {
 /// Rows and bytes of a statement with several rows: more make the server no faster.
 const LIST_ROWS: u64 = 1000;
 const LIST_BYTES: usize = 256 << 10;
+/// Rows of a statement whose warnings are looked at: of 1024 the server shows all unless it is told
+/// otherwise (`max_error_count`), and a row may have several.
+const LIST_ROWS_SHOWN: u64 = 64;
 
 impl PacketWriter {
     pub(super) fn new(limit: usize, settings: Option<Settings>) -> Self {
@@ -169,7 +173,7 @@ impl PacketWriter {
         let fits = self.list.as_ref().is_some_and(|list| {
             list.head == *head
                 && list.tail == tail
-                && list.count < LIST_ROWS
+                && list.count < if tolerated.is_some() { LIST_ROWS_SHOWN } else { LIST_ROWS }
                 && list.rows.len() + row.len() < LIST_BYTES.min(self.limit)
         });
         if !fits || self.settings != Some(settings) {
