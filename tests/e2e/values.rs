@@ -389,11 +389,11 @@ async fn sets_of_64_members_vectors_and_rows_of_defaults() {
             "UPDATE v.vectors SET l='x', u='☃' WHERE id=1",
             "DELETE FROM v.vectors WHERE id=1",
             "UPDATE v.vectors SET id=id*10 ORDER BY id DESC",
-            "UPDATE v.vectors SET l=CONCAT(l,id)",
+            "UPDATE v.vectors SET l=CONCAT(id,'l') ORDER BY id DESC",
             "INSERT INTO v.defaults () VALUES ()",
             "INSERT INTO v.defaults () VALUES ()",
             "INSERT INTO v.implicit () VALUES ()",
-            "UPDATE v.implicit SET id=(SELECT n FROM (SELECT MAX(id)+1 n FROM v.implicit) m)",
+            "UPDATE v.implicit SET id=id+10 ORDER BY id DESC",
         ] {
             run(&mut conn, change).await;
         }

@@ -94,7 +94,7 @@ async fn round_trip(servers: Arc<(Server, Server)>, seed: u64) {
     let started = Instant::now();
     let mut random = StdRng::seed_from_u64(seed);
     let executor = executor(seed);
-    let shared = prepare(source, seed, executor == "sql", &mut random).await;
+    let shared = prepare(&servers, seed, executor == "sql", &mut random).await;
     let daemon =
         configuration(source, target, &mut random).set("applier.executor", executor).start();
     let clients = clients().unwrap_or_else(|| random.random_range(2..=6));
@@ -141,11 +141,12 @@ async fn round_trip(servers: Arc<(Server, Server)>, seed: u64) {
 
 /// Makes the tables of a seed in place of the last one's.
 async fn prepare(
-    source: &Server,
+    servers: &(Server, Server),
     seed: u64,
     by_statements: bool,
     random: &mut StdRng,
 ) -> Arc<Shared> {
+    let (source, target) = servers;
     let mut conn = source.conn().await;
     let old: Vec<String> = conn
         .query(
@@ -186,7 +187,7 @@ async fn prepare(
         conn.query_drop(&statement).await.unwrap_or_else(|error| panic!("{statement}: {error}"));
     }
     let _ = conn.disconnect().await;
-    Arc::new(Shared::new(seed, schema, source))
+    Arc::new(Shared::new(seed, schema, source, target))
 }
 
 /// Those that only the source was given.
