@@ -253,7 +253,7 @@ const FAILING: [Failing; 5] = [
         at: "row 1 of rows event 1 (Delete_rows of d.keyless, end_log_pos ",
         key: None,
         target_row: "unknown",
-        columns: &[["a", "1", "-", "-"], ["b", "0x62FF", "-", "-"]],
+        columns: &[["a", "1", "-", "-"], ["b", "0x62FF", "-", "-"], ["c", "1", "-", "-"]],
         repair: Some("INSERT INTO `d`.`keyless`"),
     },
     Failing {
@@ -284,7 +284,7 @@ async fn failing_rows(executor: &str) {
         .exec(
             "CREATE DATABASE d; USE d; SET time_zone='+00:00'; CREATE TABLE t (id INT PRIMARY KEY, \
              u INT UNIQUE, v VARCHAR(30), at TIMESTAMP); CREATE TABLE other (id INT PRIMARY KEY, \
-             v INT); CREATE TABLE keyless (a INT, b VARBINARY(9)); CREATE TABLE parent (id INT \
+             v INT); CREATE TABLE keyless (a INT, b VARBINARY(9), c INT AS (a) VIRTUAL INVISIBLE); CREATE TABLE parent (id INT \
              PRIMARY KEY, v VARCHAR(9)); INSERT INTO keyless VALUES (1, x'62ff'), (2, NULL); \
              INSERT INTO parent VALUES (1, 'a'); INSERT INTO t SELECT n, n * 10, CONCAT('secret ', \
              n), '2026-01-02 03:04:05' FROM (SELECT 1 n UNION SELECT 2 UNION SELECT 3 UNION \

@@ -147,6 +147,9 @@ struct List {
     tolerated: Option<Arc<Tolerated>>,
 }
 
+/// Behind a statement that is not strict.
+pub(super) const SHOW_WARNINGS: &str = ";SHOW WARNINGS";
+
 /// Rows and bytes of a statement with several rows: more make the server no faster.
 const LIST_ROWS: u64 = 1000;
 const LIST_BYTES: usize = 256 << 10;
@@ -241,7 +244,7 @@ impl PacketWriter {
         let expected = |rows, tolerated| Expected { rows, tolerated, what: Arc::clone(what) };
         let changed = expected(Some(rows), None);
         let Some(tolerated) = tolerated.cloned() else { return self.push(text, [changed]) };
-        let text: Vec<&[u8]> = text.iter().copied().chain([&b";SHOW WARNINGS"[..]]).collect();
+        let text: Vec<&[u8]> = text.iter().copied().chain([SHOW_WARNINGS.as_bytes()]).collect();
         self.push(&text, [changed, expected(None, Some(tolerated))]);
     }
 
