@@ -258,8 +258,6 @@ impl Table {
             Some(format!("{}{}", column.name, column.kind.prefix(random)?))
         };
         let parts = match random.random_range(0..8) {
-            // BINLOG does not take both, and says so.
-            0 | 1 if self.hidden_key => part(&column, random)?,
             0 if column.kind == Kind::Json && !column.generated => {
                 format!("(CAST({}->'$.a' AS UNSIGNED ARRAY))", column.name)
             }
