@@ -67,6 +67,9 @@ use csa_tests::Daemon;
 /// Enough for any drain of these tests on a slow machine.
 const DRAIN: Duration = Duration::from_secs(120);
 
+/// The ways of writing rows, as `applier.executor` has them.
+const EXECUTORS: [&str; 2] = ["row-image", "sql"];
+
 /// Waits until the first channel is in `state`.
 async fn wait_state(daemon: &Daemon, channel: usize, state: &str) {
     csa_tests::eventually(&format!("state {state}"), Duration::from_secs(60), async || {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use csa_tests::{Compare, Daemon, DaemonBuilder, Load, LoadOptions, Server, compare, prepare};
 use mysql_async::prelude::Queryable as _;
 
-use crate::{DRAIN, wait_state};
+use crate::{DRAIN, EXECUTORS, wait_state};
 
 /// Rules as CHANGE REPLICATION FILTER and as the configuration have them, and a table that tells
 /// whether they were heeded: it has rows, or is missing.
@@ -279,6 +279,7 @@ async fn same_as_the_servers_own_replica(
     source_options: &[&str],
     left_out: &[&str],
     rules: impl IntoIterator<Item = &'static Rules>,
+    executors: &[&str],
 ) {
     let (source, target) = Server::pair(source_options, &[]);
     let replica = Server::start("replica", &[]);
@@ -291,33 +292,49 @@ async fn same_as_the_servers_own_replica(
         println!("{}", rules.native);
         reset(&replica, &provisioned).await;
         replicate_natively(&source, &replica, rules.native).await;
-        reset(&target, &provisioned).await;
-        let daemon = rules.configure(Daemon::builder(&source, &target)).start();
-        daemon.wait_drained(&source, &target, DRAIN).await;
-        assert!(daemon.terminate().success());
-        let compared = Compare::new().users().run(&replica, &target).await;
-        compared.unwrap_or_else(|difference| panic!("{}: {difference}", rules.native));
-        let rows: u64 = target.value(&format!("SELECT COUNT(*) FROM {}", rules.has)).await;
-        assert!(rows > 0, "{}: {}", rules.native, rules.has);
-        assert!(!exists(&target, rules.lacks).await, "{}: {}", rules.native, rules.lacks);
+        for &executor in executors {
+            reset(&target, &provisioned).await;
+            let builder = Daemon::builder(&source, &target).set("applier.executor", executor);
+            let daemon = rules.configure(builder).start();
+            daemon.wait_drained(&source, &target, DRAIN).await;
+            assert!(daemon.terminate().success());
+            let what = format!("{} by {executor}", rules.native);
+            let compared = Compare::new().users().run(&replica, &target).await;
+            compared.unwrap_or_else(|difference| panic!("{what}: {difference}"));
+            let rows: u64 = target.value(&format!("SELECT COUNT(*) FROM {}", rules.has)).await;
+            assert!(rows > 0, "{what}: {}", rules.has);
+            assert!(!exists(&target, rules.lacks).await, "{what}: {}", rules.lacks);
+        }
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_servers_own_replica_ends_up_with_the_same() {
-    same_as_the_servers_own_replica(&[], &[], &FILTERS).await;
+    same_as_the_servers_own_replica(&[], &[], &FILTERS, &EXECUTORS[..1]).await;
+}
+
+/// But for the trigger, which would fire a second time.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_servers_own_replica_ends_up_with_the_same_by_statements() {
+    same_as_the_servers_own_replica(&[], &["on_t1"], &FILTERS, &EXECUTORS[1..]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_same_with_renamed_schemas_and_compressed_transactions() {
     let compressed = ["--binlog-transaction-compression=ON"];
     let rules = RENAMES.iter().chain(&FILTERS[6..]);
-    same_as_the_servers_own_replica(&compressed, &NAMING_SCHEMAS, rules).await;
+    same_as_the_servers_own_replica(&compressed, &NAMING_SCHEMAS, rules, &EXECUTORS).await;
 }
 
 /// Streamed from the relay store: what is left out must not reach the target, what is kept must.
 #[tokio::test(flavor = "multi_thread")]
 async fn half_of_a_large_transaction_is_left_out() {
+    for executor in EXECUTORS {
+        half_of_it_is_left_out(executor).await;
+    }
+}
+
+async fn half_of_it_is_left_out(executor: &str) {
     let (source, target) = Server::pair(&["--binlog-row-image=MINIMAL"], &[]);
     for schema in ["a", "b"] {
         source.exec(&format!("CREATE DATABASE {schema}")).await;
@@ -326,6 +343,7 @@ async fn half_of_a_large_transaction_is_left_out() {
     let provisioned = source.gtid_executed().await;
     let daemon = Daemon::builder(&source, &target)
         .set("applier.start_from", provisioned)
+        .set("applier.executor", executor)
         .set("applier.event_memory_limit", "64MiB")
         .set("applier.replicate_rewrite_db.a", "renamed")
         .set("applier.replicate_ignore_table", vec![toml::Value::from("renamed.dropped")])
@@ -374,6 +392,12 @@ async fn half_of_a_large_transaction_is_left_out() {
 /// Keys are those of the target's table, whatever its schema is called on the source.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_renamed_schema_is_applied_in_parallel() {
+    for executor in EXECUTORS {
+        is_applied_in_parallel(executor).await;
+    }
+}
+
+async fn is_applied_in_parallel(executor: &str) {
     let (source, target) = Server::pair(&[], &[]);
     let options = LoadOptions { rows: 50, ..LoadOptions::default() };
     prepare(&source, &options).await;
@@ -381,6 +405,7 @@ async fn a_renamed_schema_is_applied_in_parallel() {
     let provisioned = source.gtid_executed().await;
     Load::run(&source, &options, Duration::from_secs(2)).await;
     let daemon = Daemon::builder(&source, &target)
+        .set("applier.executor", executor)
         .set("applier.start_from", provisioned)
         .set("applier.replicate_rewrite_db.sbtest", "copy")
         .start();
@@ -423,17 +448,21 @@ async fn two_schemas_are_merged_into_one() {
             conn.query_drop(&statement).await.expect("runs");
         }
     }
-    let daemon = Daemon::builder(&source, &target)
-        .set("applier.start_from", provisioned)
-        .set("applier.replicate_rewrite_db.a", "one")
-        .set("applier.replicate_rewrite_db.b", "one")
-        .start();
-    daemon.wait_drained(&source, &target, DRAIN).await;
     let digest = "SELECT CONCAT(COUNT(*),' ',SUM(CRC32(CONCAT(id,' ',v)))) FROM";
     let union = format!("{digest} (SELECT * FROM a.t UNION ALL SELECT * FROM b.t) x");
     let expected: String = source.value(&union).await;
-    assert_eq!(target.value::<String>(&format!("{digest} one.t")).await, expected);
     assert!(expected.starts_with("600 "), "{expected}");
+    for executor in EXECUTORS {
+        target.exec("TRUNCATE TABLE one.t; DROP DATABASE IF EXISTS csa").await;
+        let daemon = Daemon::builder(&source, &target)
+            .set("applier.executor", executor)
+            .set("applier.start_from", provisioned.as_str())
+            .set("applier.replicate_rewrite_db.a", "one")
+            .set("applier.replicate_rewrite_db.b", "one")
+            .start();
+        daemon.wait_drained(&source, &target, DRAIN).await;
+        assert_eq!(target.value::<String>(&format!("{digest} one.t")).await, expected);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

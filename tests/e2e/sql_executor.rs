@@ -177,6 +177,9 @@ async fn what_statements_would_not_do_as_the_source_did_stops_the_channel() {
              b BIGINT UNSIGNED)",
         )
         .await;
+    source
+        .exec("CREATE TABLE d.e (id INT PRIMARY KEY, e ENUM('a','b','c'), g INT AS (id) VIRTUAL)")
+        .await;
     let daemon = by_statements(&source, &target).start();
     daemon.wait_drained(&source, &target, DRAIN).await;
     // Definition of the target, a change of the source, what is said, and what mends it.
@@ -238,6 +241,13 @@ async fn what_statements_would_not_do_as_the_source_did_stops_the_channel() {
             "ALTER TABLE d.t DROP CONSTRAINT few",
         ),
         (
+            // Its statements are not strict.
+            "ALTER TABLE d.e MODIFY e ENUM('a','b')",
+            "INSERT INTO d.e (id,e) VALUES (1,'b'),(2,'c')".to_owned(),
+            "data truncated: insert into d.e, column e (warning 1265)",
+            "ALTER TABLE d.e MODIFY e ENUM('a','b','c')",
+        ),
+        (
             "RENAME TABLE d.log TO d.away",
             "INSERT INTO d.log VALUES (1)".to_owned(),
             "table d.log doesn't exist on the target",
@@ -273,6 +283,8 @@ async fn what_statements_would_not_do_as_the_source_did_stops_the_channel() {
     daemon.wait_drained(&source, &target, DRAIN).await;
     let sum = "SELECT CONCAT_WS('/', COUNT(*), SUM(id), SUM(v), SUM(CRC32(s)), SUM(b)) FROM d.t";
     assert_eq!(target.value::<String>(sum).await, source.value::<String>(sum).await);
+    let members = "SELECT GROUP_CONCAT(id, e ORDER BY id) FROM d.e";
+    assert_eq!(target.value::<String>(members).await, "1b,2c");
     // The column that only the target has got its default.
     assert_eq!(target.value::<u64>("SELECT COUNT(*) FROM d.t WHERE more=7 AND id>100").await, 2);
 }

@@ -347,3 +347,111 @@ async fn rows_without_a_key_and_partial_documents() {
     assert_eq!(images.value::<String>(types).await, expected);
     assert_eq!(statements.value::<String>(types).await, expected);
 }
+
+/// What MySQL's own types and images have at their edges: a set's 64th member, a VECTOR before
+/// strings, a row of which no column is in the image.
+#[tokio::test(flavor = "multi_thread")]
+async fn sets_of_64_members_vectors_and_rows_of_defaults() {
+    let (source, images, statements, daemon) = three().await;
+    let mut conn = source.conn().await;
+    let members: Vec<String> = (0..64).map(|n| format!("'m{n}'")).collect();
+    let set = format!("SET({})", members.join(","));
+    run(&mut conn, "CREATE DATABASE v").await;
+    run(&mut conn, "SET sql_mode=''").await;
+    run(&mut conn, &format!("CREATE TABLE v.keyed (k {set} PRIMARY KEY, v INT)")).await;
+    run(&mut conn, &format!("CREATE TABLE v.both (k {set}, l INT, v INT, PRIMARY KEY (l,k))"))
+        .await;
+    run(&mut conn, &format!("CREATE TABLE v.bag (k {set}, v INT)")).await;
+    run(
+        &mut conn,
+        "CREATE TABLE v.vectors (id INT PRIMARY KEY, b VARBINARY(9), e VECTOR(2), l VARCHAR(9) \
+         CHARACTER SET latin1, u TEXT, UNIQUE (l))",
+    )
+    .await;
+    run(&mut conn, "CREATE TABLE v.defaults (a INT, b VARCHAR(9) DEFAULT 'b', j JSON)").await;
+    run(&mut conn, "CREATE TABLE v.implicit (id INT NOT NULL PRIMARY KEY, s TEXT NOT NULL)").await;
+    let all = [u64::MAX, 1 << 63, (1 << 63) - 1, 5];
+    for image in ["FULL", "MINIMAL"] {
+        run(&mut conn, &format!("SET binlog_row_image={image}")).await;
+        for members in all {
+            run(&mut conn, &format!("INSERT INTO v.keyed VALUES ({members},1)")).await;
+            run(&mut conn, &format!("INSERT INTO v.both VALUES ({members},2,1)")).await;
+            run(&mut conn, &format!("INSERT INTO v.bag VALUES ({members},1),({members},2)")).await;
+        }
+        run(&mut conn, "UPDATE v.keyed SET v=v+1").await;
+        run(&mut conn, "UPDATE v.both SET v=v+1").await;
+        run(&mut conn, "UPDATE v.bag SET v=v+1 WHERE v=1").await;
+        run(&mut conn, "DELETE FROM v.keyed").await;
+        run(&mut conn, "DELETE FROM v.both WHERE v=2").await;
+        run(&mut conn, "DELETE FROM v.bag WHERE v=2 LIMIT 7").await;
+        for change in [
+            "INSERT INTO v.vectors VALUES (1,'b',STRING_TO_VECTOR('[1,2]'),'ü','ü'),(2,NULL,NULL,'b',NULL)",
+            "UPDATE v.vectors SET l='x', u='☃' WHERE id=1",
+            "DELETE FROM v.vectors WHERE id=1",
+            "UPDATE v.vectors SET id=id*10 ORDER BY id DESC",
+            "UPDATE v.vectors SET l=CONCAT(id,'l') ORDER BY id DESC",
+            "INSERT INTO v.defaults () VALUES ()",
+            "INSERT INTO v.defaults () VALUES ()",
+            "INSERT INTO v.implicit () VALUES ()",
+            "UPDATE v.implicit SET id=id+10 ORDER BY id DESC",
+        ] {
+            run(&mut conn, change).await;
+        }
+    }
+    equal(&source, [&images, &statements], &daemon).await;
+    let rows: u64 = statements.value("SELECT COUNT(*) FROM v.defaults").await;
+    assert_eq!(rows, 4);
+}
+
+/// What is computed and cut where it is stored: generated columns and functional indexes of a source
+/// that is not strict, enumerations without a member, character sets that make the target warn.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_only_a_lenient_source_stores() {
+    let (source, images, statements, daemon) = three().await;
+    let mut conn = source.conn().await;
+    run(&mut conn, "CREATE DATABASE v").await;
+    run(&mut conn, "SET sql_mode=''").await;
+    for definition in [
+        "v.cut (id INT PRIMARY KEY, a VARCHAR(20), g VARCHAR(9) CHARACTER SET ascii AS (LOWER(a)) \
+         VIRTUAL, s VARCHAR(3) AS (a) STORED, n TINYINT AS (a * 300) VIRTUAL, KEY (g), KEY (n))",
+        "v.functional (id INT PRIMARY KEY, a VARCHAR(20), KEY ((CAST(a AS CHAR(3)))))",
+        "v.bag (a VARCHAR(20), s VARCHAR(3) AS (a) STORED)",
+        "v.choice (id INT PRIMARY KEY, e ENUM('a','b') NOT NULL, f ENUM('x','y'), \
+         u TEXT CHARACTER SET ucs2, g VARCHAR(1) AS (u) VIRTUAL)",
+        "v.plain_choice (id INT PRIMARY KEY, e ENUM('a','b') NOT NULL, u TEXT CHARACTER SET ucs2)",
+    ] {
+        run(&mut conn, &format!("CREATE TABLE {definition}")).await;
+    }
+    for (round, image) in (0..).zip(["FULL", "MINIMAL", "NOBLOB"]) {
+        run(&mut conn, &format!("SET binlog_row_image={image}")).await;
+        for n in round * 10..round * 10 + 4 {
+            let text = ["'ä'", "'longer than that'", "'9'", "NULL"][n % 4];
+            for table in ["cut", "functional"] {
+                run(&mut conn, &format!("INSERT INTO v.{table} (id,a) VALUES ({n},{text})")).await;
+            }
+            run(&mut conn, &format!("INSERT INTO v.bag (a) VALUES ({text}),('ü')")).await;
+            run(&mut conn, &format!("INSERT INTO v.choice (id,e,f,u) VALUES ({n},'?','?',{text})"))
+                .await;
+            let plain = format!("INSERT INTO v.plain_choice VALUES ({n},'?',{text})");
+            run(&mut conn, &plain).await;
+        }
+        for change in [
+            "UPDATE v.cut SET a=CONCAT('ö',a)",
+            "UPDATE v.cut SET id=-id WHERE id%4=1",
+            "DELETE FROM v.cut WHERE id%4=0",
+            "UPDATE v.functional SET a=CONCAT(a,a)",
+            "DELETE FROM v.functional WHERE id%4=2",
+            "UPDATE v.bag SET a=CONCAT(a,'xyz') WHERE a<>'ü'",
+            "DELETE FROM v.bag WHERE a='ü' LIMIT 2",
+            "UPDATE v.choice SET e='b', f='?', u='ü'",
+            "DELETE FROM v.choice WHERE id%4=3",
+            "UPDATE v.plain_choice SET e='?', u='ü☃'",
+        ] {
+            run(&mut conn, change).await;
+        }
+    }
+    equal(&source, [&images, &statements], &daemon).await;
+    let cut: u64 =
+        source.value("SELECT COUNT(*) FROM v.cut WHERE g LIKE '?%' AND LENGTH(s)>=3").await;
+    assert!(cut > 2, "{cut}");
+}

@@ -7,9 +7,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use csa_provider::FormatDescription;
 use mysql_async::prelude::{FromRow, Queryable};
-use mysql_async::{Conn, DriverError};
+use mysql_async::{Conn, DriverError, Row};
 
-use crate::dml::{self, Answer};
+use crate::dml::{self, Answer, Warning};
 use crate::error::server_code;
 use crate::options::{ExecMode, TargetGtids, TargetOptions};
 use crate::{Error, Result, TlsMode, Vendor, mariadb};
@@ -94,7 +94,7 @@ impl Session {
         Ok(answers.into_iter().map(|answer| answer.rows).collect())
     }
 
-    /// As [`Self::run`], with the warnings of each statement.
+    /// As [`Self::run`], with the warnings of each statement, and what a `SHOW WARNINGS` showed.
     pub(crate) async fn run_counting(
         &mut self,
         statements: impl AsRef<[u8]> + Send,
@@ -106,11 +106,17 @@ impl Session {
         let mut result = self.conn.query_iter(text).await.map_err(target)?;
         let mut answers = Vec::new();
         loop {
-            answers.push(Answer { rows: result.affected_rows(), warnings: result.warnings() });
-            if result.is_empty() {
+            let (rows, warnings) = (result.affected_rows(), result.warnings());
+            let mut shown = Vec::new();
+            let is_last = result.is_empty();
+            if !is_last {
+                result.for_each(|row| shown.extend(warning(row))).await.map_err(target)?;
+            }
+            answers.push(Answer { rows, warnings, shown });
+            // Behind rows there may be no other answer.
+            if is_last || result.columns().is_none() {
                 break;
             }
-            result.for_each(drop).await.map_err(target)?;
         }
         // The error of a statement that is not the first counts as a result not yet looked at.
         result.drop_result().await.map_err(target)?;
@@ -194,6 +200,11 @@ impl Session {
     pub(crate) async fn close(self) {
         let _ = tokio::time::timeout(Duration::from_secs(1), self.conn.disconnect()).await;
     }
+}
+
+/// Level, code and message.
+fn warning(mut row: Row) -> Option<Warning> {
+    Some(Warning { code: row.take_opt(1)?.ok()?, message: row.take_opt(2)?.ok()? })
 }
 
 /// Logs in to a server, with nothing set up there.

@@ -97,6 +97,11 @@ async fn read(session: &mut Session, (schema, name): &TableName) -> Result<Optio
         ))
         .await?;
     table.not_transactional = engines.into_iter().next();
+    // Their parts have no column.
+    let functional = format!(
+        "SELECT COUNT(*) FROM information_schema.STATISTICS WHERE {named} AND COLUMN_NAME IS NULL"
+    );
+    table.functional_index = session.rows::<u64>(&functional).await?.iter().any(|&parts| parts > 0);
     Ok(Some(table))
 }
 

@@ -4,6 +4,7 @@
 use mysql_async::prelude::Queryable as _;
 
 use super::Pair;
+use crate::EXECUTORS;
 use crate::conflicts::WORDS;
 
 /// Words as SQL, and what else a collation may take for one of them.
@@ -14,8 +15,14 @@ fn word(number: usize) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn collations_of_every_character_set() {
+    for executor in EXECUTORS {
+        every_character_set(executor).await;
+    }
+}
+
+async fn every_character_set(executor: &str) {
     let relaxed = ["--sync-binlog=0", "--innodb-flush-log-at-trx-commit=2"];
-    let pair = Pair::start(&relaxed, &relaxed).await;
+    let pair = Pair::start_with(executor, &relaxed, &relaxed).await;
     let mut conn = pair.source.conn().await;
     let collations: Vec<String> = conn
         .query(
@@ -56,7 +63,13 @@ async fn collations_of_every_character_set() {
 /// would be is in no image. Another kind of event between the two would let the second go first.
 #[tokio::test(flavor = "multi_thread")]
 async fn prefixes_of_padded_columns() {
-    let pair = Pair::start(&[], &[]).await;
+    for executor in EXECUTORS {
+        padded_columns(executor).await;
+    }
+}
+
+async fn padded_columns(executor: &str) {
+    let pair = Pair::start_with(executor, &[], &[]).await;
     for (name, column, short, long) in [
         ("fixed", "BINARY(8)", "0x01", "0x0100000005"),
         ("spaces", "CHAR(10) COLLATE utf8mb4_0900_ai_ci", "'ab'", "'ab  x'"),
@@ -87,7 +100,13 @@ async fn prefixes_of_padded_columns() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn generated_functional_and_multi_valued_keys() {
-    let pair = Pair::start(&[], &[]).await;
+    for executor in EXECUTORS {
+        computed_keys(executor).await;
+    }
+}
+
+async fn computed_keys(executor: &str) {
+    let pair = Pair::start_with(executor, &[], &[]).await;
     pair.run([
         "CREATE TABLE by_virtual (id INT PRIMARY KEY, a INT, v INT AS (a * 2) VIRTUAL UNIQUE)",
         "CREATE TABLE with_stored (id INT PRIMARY KEY, a INT, v INT AS (a * 2) STORED UNIQUE)",
@@ -148,7 +167,13 @@ async fn generated_functional_and_multi_valued_keys() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn keys_that_are_hidden_partial_or_missing() {
-    let pair = Pair::start(&[], &[]).await;
+    for executor in EXECUTORS {
+        partial_keys(executor).await;
+    }
+}
+
+async fn partial_keys(executor: &str) {
+    let pair = Pair::start_with(executor, &[], &[]).await;
     let tables = [
         "invisible (id INT AUTO_INCREMENT PRIMARY KEY INVISIBLE, a INT, b INT INVISIBLE DEFAULT 5)",
         "prefixed (a TEXT, b BLOB, c INT, PRIMARY KEY (a(3), b(2)))",

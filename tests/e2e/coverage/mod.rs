@@ -11,7 +11,7 @@ mod types;
 use csa_tests::{Compared, Daemon, Server, compare};
 use mysql_async::prelude::Queryable as _;
 
-use crate::DRAIN;
+use crate::{DRAIN, EXECUTORS};
 
 /// A source, a target, and a daemon between them. What the tests write is in schema `c`.
 struct Pair {
@@ -22,8 +22,12 @@ struct Pair {
 
 impl Pair {
     async fn start(source: &[&str], target: &[&str]) -> Self {
+        Self::start_with(EXECUTORS[0], source, target).await
+    }
+
+    async fn start_with(executor: &str, source: &[&str], target: &[&str]) -> Self {
         let (source, target) = Server::pair(source, target);
-        let daemon = Daemon::builder(&source, &target).start();
+        let daemon = Daemon::builder(&source, &target).set("applier.executor", executor).start();
         source.exec("CREATE DATABASE c").await;
         Self { source, target, daemon }
     }

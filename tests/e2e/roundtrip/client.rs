@@ -20,6 +20,8 @@ pub(super) struct Shared {
     pub(super) schema: Mutex<Schema>,
     /// Of the source.
     data_directory: PathBuf,
+    /// The target's error log.
+    target_log: PathBuf,
     /// Everything that was run, with what became of it.
     transcript: Mutex<Vec<String>>,
     pub(super) worked: AtomicU64,
@@ -29,11 +31,12 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    pub(super) fn new(seed: u64, schema: Schema, source: &Server) -> Self {
+    pub(super) fn new(seed: u64, schema: Schema, source: &Server, target: &Server) -> Self {
         Self {
             seed,
             schema: Mutex::new(schema),
             data_directory: source.data_directory.clone(),
+            target_log: target.log.clone(),
             transcript: Mutex::default(),
             worked: AtomicU64::new(0),
             refused: AtomicU64::new(0),
@@ -46,7 +49,7 @@ impl Shared {
     }
 }
 
-/// On a failure, what was run is kept, and what the source made of it.
+/// On a failure, what was run is kept, what the source made of it, and what the target said.
 impl Drop for Shared {
     fn drop(&mut self) {
         if std::thread::panicking() {
@@ -64,6 +67,7 @@ impl Shared {
         std::fs::create_dir_all(directory)?;
         let lines = self.transcript.lock().unwrap_or_else(PoisonError::into_inner);
         std::fs::write(directory.join("statements.sql"), lines.join("\n"))?;
+        std::fs::copy(&self.target_log, directory.join("target.log"))?;
         for file in std::fs::read_dir(&self.data_directory)? {
             let file = file?;
             let name = file.file_name();

@@ -63,6 +63,7 @@ pub(super) fn any(schema: &mut Schema, random: &mut StdRng) -> Option<Definition
         let statements = schema.add_table(random);
         return Some(Definition { statements, effect: Effect::None });
     }
+    let by_statements = schema.by_statements;
     let table = schema.tables.choose_mut(random)?;
     let name = table.name.clone();
     let quiet = |statement| Some(Definition::new(statement, Effect::None));
@@ -118,7 +119,17 @@ pub(super) fn any(schema: &mut Schema, random: &mut StdRng) -> Option<Definition
         22 => {
             quiet(format!("CREATE OR REPLACE VIEW v_{name} AS SELECT 1 AS one, t.* FROM {name} t"))
         }
-        23 => quiet(format!("CREATE TABLE made_{name} SELECT * FROM {name} ORDER BY 1 LIMIT 9")),
+        // With rows it is one transaction by row images only.
+        23 if by_statements => quiet(format!("CREATE TABLE made_{name} LIKE {name}")),
+        // What the server logs is in UTF-8 whatever the session's character set, and replicas read it in
+        // that one, MySQL's own included.
+        23 => Some(Definition {
+            statements: vec![
+                "SET NAMES utf8mb4".to_owned(),
+                format!("CREATE TABLE made_{name} SELECT * FROM {name} ORDER BY 1 LIMIT 9"),
+            ],
+            effect: Effect::None,
+        }),
         24 => quiet(format!("DROP TABLE IF EXISTS made_{name}")),
         _ => quiet(format!("ALTER TABLE {name} AUTO_INCREMENT=100, STATS_PERSISTENT=1")),
     }

@@ -1,5 +1,7 @@
 //! Property-based round trip: from a seed, tables of every shape and clients that write them in
 //! every way a source can in row format, while the daemon runs and is killed. The target ends equal.
+//! Odd seeds are applied as row images, even ones as statements; `CSA_ROUNDTRIP_EXECUTOR=sql` (or
+//! `row-image`) applies all of them so.
 //!
 //! `CSA_ROUNDTRIP_SEEDS=200` (or `100-300`) runs so many seeds, `CSA_ROUNDTRIP_SEED=n` one again;
 //! with `CSA_ROUNDTRIP_CLIENTS=1` the statements of a seed are the same every time. With
@@ -25,13 +27,13 @@ use rand::seq::IndexedRandom as _;
 use rand::{Rng as _, SeedableRng as _};
 use tokio::task::JoinSet;
 
-use crate::DRAIN;
+use crate::{DRAIN, EXECUTORS};
 use client::{Client, Shared};
 use replica::Replica;
 use schema::Schema;
 
 /// Those of every test run.
-const SEEDS: RangeInclusive<u64> = 1..=6;
+const SEEDS: RangeInclusive<u64> = 1..=8;
 /// Of all clients of a seed together.
 const TRANSACTIONS: u32 = 240;
 
@@ -52,6 +54,13 @@ fn seeds() -> RangeInclusive<u64> {
 fn clients() -> Option<u32> {
     let clients = std::env::var("CSA_ROUNDTRIP_CLIENTS").ok()?;
     Some(clients.parse().expect("CSA_ROUNDTRIP_CLIENTS is a number"))
+}
+
+fn executor(seed: u64) -> &'static str {
+    let forced = std::env::var("CSA_ROUNDTRIP_EXECUTOR").ok();
+    let [images, statements] = EXECUTORS;
+    let wanted = forced.as_deref().unwrap_or(if seed % 2 == 1 { images } else { statements });
+    EXECUTORS.into_iter().find(|known| *known == wanted).expect("CSA_ROUNDTRIP_EXECUTOR")
 }
 
 fn servers() -> Arc<(Server, Server)> {
@@ -84,8 +93,10 @@ async fn round_trip(servers: Arc<(Server, Server)>, seed: u64) {
     let (source, target) = (&servers.0, &servers.1);
     let started = Instant::now();
     let mut random = StdRng::seed_from_u64(seed);
-    let shared = prepare(source, seed, &mut random).await;
-    let daemon = configuration(source, target, &mut random).start();
+    let executor = executor(seed);
+    let shared = prepare(&servers, seed, executor == "sql", &mut random).await;
+    let daemon =
+        configuration(source, target, &mut random).set("applier.executor", executor).start();
     let clients = clients().unwrap_or_else(|| random.random_range(2..=6));
     let mut running = JoinSet::new();
     for number in 0..clients {
@@ -108,11 +119,14 @@ async fn round_trip(servers: Arc<(Server, Server)>, seed: u64) {
         ended.unwrap_or_else(|error| panic!("a client: {error}"));
     }
     daemon.wait_drained(source, target, DRAIN).await;
+    if executor == "sql" {
+        drop_triggers(source).await;
+    }
     let compared = Compare::new().run(source, target).await;
     let compared = compared.unwrap_or_else(|difference| panic!("seed {seed}: {difference}"));
     let repaired = daemon.log().matches("applying its transactions one by one").count();
     println!(
-        "seed {seed}: {clients} clients, {} statements and {} refused, {} tables, {} rows, {kills} \
+        "seed {seed} ({executor}): {clients} clients, {} statements and {} refused, {} tables, {} rows, {kills} \
          kills, {repaired} groups taken apart, {:.1} s",
         shared.worked.load(Ordering::Relaxed),
         shared.refused.load(Ordering::Relaxed),
@@ -126,7 +140,13 @@ async fn round_trip(servers: Arc<(Server, Server)>, seed: u64) {
 }
 
 /// Makes the tables of a seed in place of the last one's.
-async fn prepare(source: &Server, seed: u64, random: &mut StdRng) -> Arc<Shared> {
+async fn prepare(
+    servers: &(Server, Server),
+    seed: u64,
+    by_statements: bool,
+    random: &mut StdRng,
+) -> Arc<Shared> {
+    let (source, target) = servers;
     let mut conn = source.conn().await;
     let old: Vec<String> = conn
         .query(
@@ -137,7 +157,7 @@ async fn prepare(source: &Server, seed: u64, random: &mut StdRng) -> Arc<Shared>
     for old in old {
         conn.query_drop(format!("DROP DATABASE {old}")).await.expect("drops");
     }
-    let mut schema = Schema::any(&format!("rt_{seed}"), random);
+    let mut schema = Schema::any(&format!("rt_{seed}"), by_statements, random);
     for statement in [
         format!("CREATE DATABASE {}", schema.name),
         format!("USE {}", schema.name),
@@ -167,7 +187,19 @@ async fn prepare(source: &Server, seed: u64, random: &mut StdRng) -> Arc<Shared>
         conn.query_drop(&statement).await.unwrap_or_else(|error| panic!("{statement}: {error}"));
     }
     let _ = conn.disconnect().await;
-    Arc::new(Shared::new(seed, schema, source))
+    Arc::new(Shared::new(seed, schema, source, target))
+}
+
+/// Those that only the source was given.
+async fn drop_triggers(source: &Server) {
+    let mut conn = source.conn().await;
+    let list = "SELECT CONCAT(trigger_schema, '.', trigger_name) FROM information_schema.triggers \
+        WHERE trigger_schema LIKE 'rt\\_%'";
+    let triggers: Vec<String> = conn.query(list).await.expect("a list");
+    conn.query_drop("SET sql_log_bin=0").await.expect("sets");
+    for trigger in triggers {
+        conn.query_drop(format!("DROP TRIGGER {trigger}")).await.expect("drops");
+    }
 }
 
 fn configuration(source: &Server, target: &Server, random: &mut StdRng) -> DaemonBuilder {

@@ -36,6 +36,8 @@ pub(super) struct Table {
 pub(super) struct Schema {
     pub(super) name: String,
     pub(super) tables: Vec<Table>,
+    /// Rows are not applied as images: nothing is generated that needs them.
+    pub(super) by_statements: bool,
     next: u32,
 }
 
@@ -57,8 +59,8 @@ impl Column {
 
 impl Schema {
     /// Tables without relations, and a family with them.
-    pub(super) fn any(name: &str, random: &mut StdRng) -> Self {
-        let mut schema = Self { name: name.to_owned(), tables: Vec::new(), next: 0 };
+    pub(super) fn any(name: &str, by_statements: bool, random: &mut StdRng) -> Self {
+        let mut schema = Self { name: name.to_owned(), tables: Vec::new(), by_statements, next: 0 };
         for _ in 0..random.random_range(4..8) {
             schema.add_table(random);
         }
@@ -75,7 +77,8 @@ impl Schema {
         create
     }
 
-    /// What stands in none of the tables: a view and triggers that write elsewhere.
+    /// What stands in none of the tables: a view and triggers that write elsewhere. On the target
+    /// they would fire by statements, so only the source gets them then.
     pub(super) fn extras(&self, random: &mut StdRng) -> Vec<String> {
         let mut statements =
             vec!["CREATE TABLE audit (t VARCHAR(20), n INT, at TIMESTAMP(6) NULL)".to_owned()];
@@ -83,10 +86,15 @@ impl Schema {
             let name = &table.name;
             if random.random_bool(0.3) {
                 let verb = ["INSERT", "UPDATE", "DELETE"].choose(random).expect("verbs");
-                statements.push(format!(
-                    "CREATE TRIGGER after_{name} AFTER {verb} ON {name} FOR EACH ROW \
-                     INSERT INTO audit VALUES ('{name}', 1, NOW(6))"
-                ));
+                let logged = u8::from(!self.by_statements);
+                statements.extend([
+                    format!("SET sql_log_bin={logged}"),
+                    format!(
+                        "CREATE TRIGGER after_{name} AFTER {verb} ON {name} FOR EACH ROW \
+                         INSERT INTO audit VALUES ('{name}', 1, NOW(6))"
+                    ),
+                    "SET sql_log_bin=1".to_owned(),
+                ]);
             }
             if random.random_bool(0.2) {
                 statements.push(format!("CREATE VIEW v_{name} AS SELECT COUNT(*) n FROM {name}"));
@@ -257,7 +265,10 @@ impl Table {
                 format!("({} % 100)", column.name)
             }
             1 if column.kind.is_text() => {
-                format!("(CAST(LOWER(LEFT({},8)) AS CHAR(8)))", column.name)
+                // Without a character set the collation is that of the connection, which the
+                // statement that the server logs for a table with a hidden key has no more: replicas
+                // then have another collation, MySQL's own included.
+                format!("(CAST(LOWER(LEFT({},8)) AS CHAR(8) CHARACTER SET utf8mb4))", column.name)
             }
             2 | 3 => {
                 let other = self.columns.choose(random)?.clone();
@@ -274,7 +285,7 @@ impl Table {
     /// Others refer to it. Its rows are not replaced: MySQL 9.7 leaves their children alone, logs a
     /// delete and an insert, and every replica, MySQL's own included, cascades or refuses.
     pub(super) fn is_referenced(&self) -> bool {
-        ["parent", "child"].contains(&self.name.as_str())
+        ["parent", "child", "tree"].contains(&self.name.as_str())
     }
 
     /// Columns that many rows may change at once. Where rows are found by a hash of all columns, a
@@ -338,5 +349,8 @@ fn family(random: &mut StdRng) -> Vec<Table> {
     // Its key's columns can't become NULL.
     let fourth = "FOREIGN KEY (p, id) REFERENCES parent (p, id) ON DELETE CASCADE".to_owned();
     add("pair", "PRIMARY KEY (id)", vec![fourth], random);
+    // A row that refers to itself is logged twice by a cascade, too.
+    let itself = vec!["FOREIGN KEY (p) REFERENCES tree (id)".to_owned()];
+    add("tree", "PRIMARY KEY (id)", itself, random);
     tables
 }

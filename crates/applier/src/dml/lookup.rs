@@ -11,7 +11,7 @@ use csa_provider::{
 
 use super::conversion::Strings;
 use super::json::{Form, push_json_text};
-use super::packets::{PacketWriter, Settings};
+use super::packets::{PacketWriter, SHOW_WARNINGS, Settings};
 use super::plan::{PlannedColumn, PlannedKey, TablePlan};
 use super::statements::RowStatements;
 use super::table::{TargetTable, TargetType};
@@ -225,7 +225,8 @@ fn insert(plan: &TablePlan<'_>, rows: &RowsEvent<'_>, before: &[Field<'_>]) -> O
     let mut write = *rows;
     (write.kind, write.before, write.after) = (RowsKind::Write, &[], rows.before);
     write.flags = 0;
-    let settings = Settings { foreign_key_checks: true, unique_checks: true, strict: true };
+    let strict = plan.computed.is_none();
+    let settings = Settings { foreign_key_checks: true, unique_checks: true, strict };
     let mut writer = PacketWriter::new(usize::MAX, Some(settings));
     let statements = RowStatements::to_look_at(plan, &write).ok()?;
     statements.insert(before, &mut writer).ok()?;
@@ -233,7 +234,8 @@ fn insert(plan: &TablePlan<'_>, rows: &RowsEvent<'_>, before: &[Field<'_>]) -> O
     let [packet] = packets.as_slice() else { return None };
     let text = String::from_utf8(packet.text.clone()).ok()?;
     // More than one statement: the row has values that only a lenient session takes.
-    text.starts_with("INSERT").then_some(text)
+    let alone = text.strip_suffix(SHOW_WARNINGS).unwrap_or(&text);
+    text.starts_with("INSERT").then(|| alone.to_owned())
 }
 
 /// For a session whose time zone is anybody's; `None` for what is too long.

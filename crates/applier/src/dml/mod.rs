@@ -11,6 +11,7 @@ mod packets;
 mod plan;
 mod statements;
 mod table;
+mod warnings;
 
 #[cfg(test)]
 mod tests;
@@ -29,6 +30,7 @@ use statements::RowStatements;
 pub(crate) use lookup::{RowFacts, describe, shown};
 pub(crate) use packets::{Answer, Packet, SESSION};
 pub(crate) use table::{ColumnRow, TargetTable, UniqueIndex};
+pub(crate) use warnings::Warning;
 
 /// Numbers of the server's errors that say the same.
 pub(crate) mod codes {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::warnings::{Tolerated, Warning, column_of};
 use super::{Refusal, codes};
 
 /// Statements in one packet, separated by semicolons.
@@ -17,17 +18,19 @@ pub(crate) struct Packet {
 pub(super) struct Expected {
     /// Rows matched; `None` for a statement without rows.
     pub(super) rows: Option<u64>,
-    /// Warnings of a statement that is not strict: as many as there are values it may warn of.
-    pub(super) warnings: Option<u16>,
+    /// The answer tells the warnings of the statement before, which may be these.
+    pub(super) tolerated: Option<Arc<Tolerated>>,
     /// What it does to which table, found by which key.
     pub(super) what: Arc<str>,
 }
 
 /// What a statement answered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Answer {
     pub(crate) rows: u64,
     pub(crate) warnings: u16,
+    /// Rows of a `SHOW WARNINGS`.
+    pub(crate) shown: Vec<Warning>,
 }
 
 impl Packet {
@@ -42,6 +45,7 @@ impl Packet {
                 format!("{} answers to {} statements", answers.len(), self.expected.len()),
             ));
         }
+        let mut warned = 0;
         for (expected, answer) in self.expected.iter().zip(answers) {
             if let Some(rows) = expected.rows
                 && rows != answer.rows
@@ -57,17 +61,37 @@ impl Packet {
                     format!("can't find record: {what}: {missing}"),
                 ));
             }
-            if let Some(warnings) = expected.warnings
-                && warnings != answer.warnings
-            {
-                return Err(Refusal::new(
-                    codes::TRUNCATED,
-                    format!("data truncated: {}", expected.what),
-                ));
+            if let Some(tolerated) = &expected.tolerated {
+                check_warnings(tolerated, warned, &answer.shown, &expected.what)?;
             }
+            warned = answer.warnings;
         }
         Ok(())
     }
+}
+
+/// # Errors
+/// The first that tells of a value which is not stored as it is, or that there were more.
+fn check_warnings(
+    tolerated: &Tolerated,
+    count: u16,
+    shown: &[Warning],
+    what: &str,
+) -> Result<(), Refusal> {
+    let refused = |why: String| Err(Refusal::new(codes::TRUNCATED, why));
+    if let Some(warning) = shown.iter().find(|warning| !tolerated.takes(warning)) {
+        let column = column_of(&warning.message).map(|name| format!(", column {name}"));
+        let (code, column) = (warning.code, column.unwrap_or_default());
+        return refused(format!("data truncated: {what}{column} (warning {code})"));
+    }
+    if shown.len() != usize::from(count) {
+        return refused(format!(
+            "{what}: {count} warnings, of which the target shows {}; run there: SET PERSIST \
+             max_error_count=65535, then restart the channel",
+            shown.len()
+        ));
+    }
+    Ok(())
 }
 
 /// Session settings that differ from statement to statement.
@@ -94,8 +118,11 @@ impl Settings {
 }
 
 /// What sessions are set up with once: nothing an administrator's global settings may change.
-pub(crate) const SESSION: [&str; 2] =
-    ["SET NAMES utf8mb4", "SET SESSION sql_safe_updates=0, sql_auto_is_null=0, time_zone='+00:00'"];
+pub(crate) const SESSION: [&str; 2] = [
+    "SET NAMES utf8mb4",
+    "SET SESSION sql_safe_updates=0, sql_auto_is_null=0, time_zone='+00:00', lc_messages='en_US', \
+     sql_notes=1",
+];
 
 /// Collects statements.
 #[derive(Debug)]
@@ -117,18 +144,26 @@ struct List {
     rows: Vec<u8>,
     count: u64,
     what: Arc<str>,
+    tolerated: Option<Arc<Tolerated>>,
 }
+
+/// Behind a statement that is not strict.
+pub(super) const SHOW_WARNINGS: &str = ";SHOW WARNINGS";
 
 /// Rows and bytes of a statement with several rows: more make the server no faster.
 const LIST_ROWS: u64 = 1000;
 const LIST_BYTES: usize = 256 << 10;
+/// Rows of a statement whose warnings are looked at: of 1024 the server shows all unless it is told
+/// otherwise (`max_error_count`), and a row may have several.
+const LIST_ROWS_SHOWN: u64 = 64;
 
 impl PacketWriter {
     pub(super) fn new(limit: usize, settings: Option<Settings>) -> Self {
         Self { limit, packets: Vec::new(), packet: Packet::default(), settings, list: None }
     }
 
-    /// Adds a row to a statement of rows that begins with `head` and ends with `tail`.
+    /// Adds a row to a statement of rows that begins with `head` and ends with `tail`. What the
+    /// statement may be warned of goes with settings that are not strict.
     pub(super) fn list_row(
         &mut self,
         settings: Settings,
@@ -136,11 +171,12 @@ impl PacketWriter {
         tail: &'static [u8],
         row: &[u8],
         what: &Arc<str>,
+        tolerated: Option<&Arc<Tolerated>>,
     ) {
         let fits = self.list.as_ref().is_some_and(|list| {
             list.head == *head
                 && list.tail == tail
-                && list.count < LIST_ROWS
+                && list.count < if tolerated.is_some() { LIST_ROWS_SHOWN } else { LIST_ROWS }
                 && list.rows.len() + row.len() < LIST_BYTES.min(self.limit)
         });
         if !fits || self.settings != Some(settings) {
@@ -153,6 +189,7 @@ impl PacketWriter {
             rows: Vec::new(),
             count: 0,
             what: Arc::clone(what),
+            tolerated: tolerated.cloned(),
         });
         if list.count > 0 {
             list.rows.push(b',');
@@ -166,13 +203,12 @@ impl PacketWriter {
         &mut self,
         settings: Settings,
         text: &[&[u8]],
-        warnings: Option<u16>,
         what: &Arc<str>,
+        tolerated: Option<&Arc<Tolerated>>,
     ) {
         self.end_list();
         self.set(settings);
-        let what = Arc::clone(what);
-        self.push(text, Expected { rows: Some(1), warnings, what });
+        self.change(text, 1, what, tolerated);
     }
 
     /// All packets, and the settings that the session has behind them.
@@ -188,17 +224,32 @@ impl PacketWriter {
         if self.settings != Some(settings) {
             self.settings = Some(settings);
             let text = settings.statement();
-            self.push(&[text.as_bytes()], Expected::default());
+            self.push(&[text.as_bytes()], [Expected::default()]);
         }
     }
 
     fn end_list(&mut self) {
         let Some(list) = self.list.take() else { return };
-        let expected = Expected { rows: Some(list.count), warnings: None, what: list.what };
-        self.push(&[&list.head, &list.rows, list.tail], expected);
+        let text: [&[u8]; 3] = [&list.head, &list.rows, list.tail];
+        self.change(&text, list.count, &list.what, list.tolerated.as_ref());
     }
 
-    fn push(&mut self, text: &[&[u8]], expected: Expected) {
+    fn change(
+        &mut self,
+        text: &[&[u8]],
+        rows: u64,
+        what: &Arc<str>,
+        tolerated: Option<&Arc<Tolerated>>,
+    ) {
+        let expected = |rows, tolerated| Expected { rows, tolerated, what: Arc::clone(what) };
+        let changed = expected(Some(rows), None);
+        let Some(tolerated) = tolerated.cloned() else { return self.push(text, [changed]) };
+        let text: Vec<&[u8]> = text.iter().copied().chain([SHOW_WARNINGS.as_bytes()]).collect();
+        self.push(&text, [changed, expected(None, Some(tolerated))]);
+    }
+
+    /// Statements that stay in one packet.
+    fn push<const N: usize>(&mut self, text: &[&[u8]], expected: [Expected; N]) {
         let len: usize = text.iter().map(|part| part.len()).sum();
         if !self.packet.text.is_empty() && self.packet.text.len() + len >= self.limit {
             self.packets.push(std::mem::take(&mut self.packet));
@@ -209,7 +260,7 @@ impl PacketWriter {
         for part in text {
             self.packet.text.extend_from_slice(part);
         }
-        self.packet.expected.push(expected);
+        self.packet.expected.extend(expected);
     }
 }
 
@@ -230,13 +281,13 @@ mod tests {
         let head: Arc<[u8]> = Arc::from(&b"INSERT "[..]);
         let what: Arc<str> = Arc::from("rows");
         for row in ["(1)", "(2)", "(3)"] {
-            writer.list_row(STRICT, &head, b";", row.as_bytes(), &what);
+            writer.list_row(STRICT, &head, b";", row.as_bytes(), &what, None);
         }
-        writer.statement(STRICT, &[b"UPDATE", b" 1"], None, &what);
+        writer.statement(STRICT, &[b"UPDATE", b" 1"], &what, None);
         let (packets, settings) = writer.finish();
         assert_eq!(texts(&packets), ["INSERT (1),(2),(3);;UPDATE 1"]);
         assert_eq!(settings, Some(STRICT));
-        let answer = |rows| Answer { rows, warnings: 0 };
+        let answer = |rows| Answer { rows, ..Answer::default() };
         assert!(packets[0].check(&[answer(3), answer(1)]).is_ok());
         let error = packets[0].check(&[answer(2), answer(1)]).expect_err("one is missing");
         assert_eq!(error.code, 1032);
@@ -249,9 +300,10 @@ mod tests {
         let mut writer = PacketWriter::new(60, None);
         let what: Arc<str> = Arc::from("row");
         let lenient = Settings { strict: false, ..STRICT };
-        writer.statement(STRICT, &[&[b'a'; 50]], None, &what);
-        writer.statement(STRICT, &[&[b'b'; 50]], None, &what);
-        writer.statement(lenient, &[b"c"], Some(1), &what);
+        let tolerated = Tolerated { columns: vec!["e".to_owned()], computes: false };
+        writer.statement(STRICT, &[&[b'a'; 50]], &what, None);
+        writer.statement(STRICT, &[&[b'b'; 50]], &what, None);
+        writer.statement(lenient, &[b"c"], &what, Some(&Arc::new(tolerated)));
         let (packets, _) = writer.finish();
         let texts = texts(&packets);
         assert_eq!(texts.len(), 5, "{texts:?}");
@@ -261,8 +313,20 @@ mod tests {
             )
         );
         assert!(texts[3].ends_with("sql_mode='ALLOW_INVALID_DATES,NO_AUTO_VALUE_ON_ZERO'"));
-        assert!(packets[4].check(&[Answer { rows: 1, warnings: 1 }]).is_ok());
-        let error = packets[4].check(&[Answer { rows: 1, warnings: 2 }]).expect_err("one too many");
+        assert_eq!(texts[4], "c;SHOW WARNINGS");
+        let check = |warnings, columns: &[&str]| {
+            let message = |column| format!("Data truncated for column '{column}' at row 1");
+            let shown =
+                columns.iter().map(|column| Warning { code: 1265, message: message(column) });
+            let shown = shown.collect();
+            let changed = Answer { rows: 1, warnings, shown: Vec::new() };
+            packets[4].check(&[changed, Answer { shown, ..Answer::default() }])
+        };
+        assert_eq!(check(0, &[]), Ok(()));
+        assert_eq!(check(1, &["e"]), Ok(()));
+        let error = check(2, &["e", "v"]).expect_err("a value is cut");
+        assert_eq!(error.message, "data truncated: row, column v (warning 1265)");
         assert_eq!(error.code, 1265);
+        assert!(check(2, &["e"]).is_err(), "one is not shown");
     }
 }

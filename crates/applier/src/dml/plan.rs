@@ -1,10 +1,13 @@
 //! A source's table map joined with the target's table: which values go where, and by which keys
 //! rows are found. Pure.
 
+use std::sync::Arc;
+
 use csa_provider::{Column, Field, RowsKind, TableMap, ValueColumn, ValueType};
 
 use super::conversion::{self, Strings};
 use super::table::{Generated, TargetColumn, TargetTable, TargetType};
+use super::warnings::Tolerated;
 use super::{Refusal, codes};
 use crate::Vendor;
 use crate::sql::identifier;
@@ -21,6 +24,9 @@ pub(super) struct TablePlan<'t> {
     pub(super) columns: Vec<PlannedColumn<'t>>,
     /// The primary key first.
     pub(super) keys: Vec<PlannedKey>,
+    /// What the target computes may not fit, and did not on a source that was not strict: statements
+    /// can't be strict then.
+    pub(super) computed: Option<Arc<Tolerated>>,
 }
 
 #[derive(Debug)]
@@ -94,6 +100,7 @@ impl<'t> TablePlan<'t> {
             layout,
             columns,
             keys: Vec::new(),
+            computed: computed(table),
         };
         plan.keys = plan.keys(skipped);
         Ok(plan)
@@ -153,6 +160,13 @@ impl<'t> TablePlan<'t> {
             ),
         ))
     }
+}
+
+fn computed(table: &TargetTable) -> Option<Arc<Tolerated>> {
+    let generated = table.columns.iter().filter(|column| column.generated != Generated::No);
+    let columns: Vec<String> = generated.map(|column| column.name.clone()).collect();
+    let computes = table.functional_index || !columns.is_empty();
+    computes.then(|| Arc::new(Tolerated { columns, computes }))
 }
 
 fn plan_column<'t>(

@@ -10,6 +10,7 @@ use super::literal::{push_binary, push_plain, push_string};
 use super::packets::{PacketWriter, Settings};
 use super::plan::{PlannedColumn, PlannedKey, TablePlan};
 use super::table::{Generated, TargetType};
+use super::warnings::Tolerated;
 use super::{Refusal, codes, unreadable};
 use crate::Vendor;
 
@@ -45,7 +46,7 @@ impl<'p> RowStatements<'p> {
         let settings = Settings {
             foreign_key_checks: !has(RowsEvent::NO_FOREIGN_KEY_CHECKS),
             unique_checks: !has(RowsEvent::RELAXED_UNIQUE_CHECKS),
-            strict: true,
+            strict: plan.computed.is_none(),
         };
         let label = plan.table.label();
         let (verb, by_all) = match rows.kind {
@@ -78,10 +79,13 @@ impl<'p> RowStatements<'p> {
     ) -> Result<(), Refusal> {
         let (mut before, mut after) = (Vec::new(), Vec::new());
         let mut rest = rows.images;
-        while !rest.is_empty() {
+        // No bytes are one row, of which no column is in the image: INSERT INTO t () VALUES () with
+        // binlog_row_image=MINIMAL.
+        let mut empty = rest.is_empty();
+        while !rest.is_empty() || empty {
             let row = rows.read_row(&self.plan.layout, rest, &mut before, &mut after);
             let len = row.map_err(unreadable)?;
-            if len == 0 {
+            if len == 0 && !std::mem::take(&mut empty) {
                 return Err(unreadable("row without a length"));
             }
             rest = rest.get(len..).unwrap_or_default();
@@ -140,7 +144,7 @@ impl<'p> RowStatements<'p> {
         writer: &mut PacketWriter,
     ) -> Result<(), Refusal> {
         let mut row = vec![b'('];
-        let mut zeros = 0;
+        let mut zeros = Vec::new();
         for (column, field) in self.plan.columns.iter().zip(after) {
             if column.target.generated != Generated::No || *field == Field::Absent {
                 continue;
@@ -148,15 +152,20 @@ impl<'p> RowStatements<'p> {
             if row.len() > 1 {
                 row.push(b',');
             }
-            zeros += u16::from(self.push_assigned(column, field, &mut row)?);
+            if self.push_assigned(column, field, &mut row)? {
+                zeros.push(column);
+            }
         }
         row.extend_from_slice(&self.implicit);
         row.push(b')');
-        match zeros {
-            0 => writer.list_row(self.settings, &self.insert, b"", &row, &self.by_all),
-            _ => {
-                let lenient = Settings { strict: false, ..self.settings };
-                writer.statement(lenient, &[&self.insert, &row], Some(zeros), &self.by_all);
+        match self.tolerating(&zeros) {
+            Some((lenient, tolerated)) => {
+                let text: [&[u8]; 2] = [&self.insert, &row];
+                writer.statement(lenient, &text, &self.by_all, Some(&tolerated));
+            }
+            None => {
+                let tolerated = self.plan.computed.as_ref();
+                writer.list_row(self.settings, &self.insert, b"", &row, &self.by_all, tolerated);
             }
         }
         Ok(())
@@ -176,7 +185,7 @@ impl<'p> RowStatements<'p> {
         text.extend_from_slice(b" SET ");
         let start = text.len();
         let mut conditions = Vec::new();
-        let mut zeros = 0;
+        let mut zeros = Vec::new();
         for (column, field) in self.plan.columns.iter().zip(after) {
             // Left out, it would be set to the time of now.
             let keep = *field == Field::Absent && column.target.on_update;
@@ -198,7 +207,8 @@ impl<'p> RowStatements<'p> {
                     });
                     pushed.map_err(|what| self.refusal(column, codes::CONVERSION, what))?;
                 }
-                _ => zeros += u16::from(self.push_assigned(column, field, &mut text)?),
+                _ if self.push_assigned(column, field, &mut text)? => zeros.push(column),
+                _ => {}
             }
         }
         if text.len() == start
@@ -214,9 +224,25 @@ impl<'p> RowStatements<'p> {
         if key.is_none() {
             text.extend_from_slice(b" LIMIT 1");
         }
-        let settings = Settings { strict: zeros == 0, ..self.settings };
-        writer.statement(settings, &[&text], (zeros > 0).then_some(zeros), &what);
+        match self.tolerating(&zeros) {
+            Some((lenient, tolerated)) => {
+                writer.statement(lenient, &[&text], &what, Some(&tolerated));
+            }
+            None => {
+                writer.statement(self.settings, &[&text], &what, self.plan.computed.as_ref());
+            }
+        }
         Ok(())
+    }
+
+    /// For a row whose enumerations have no member: that is stored with a warning only.
+    fn tolerating(&self, zeros: &[&PlannedColumn<'_>]) -> Option<(Settings, Arc<Tolerated>)> {
+        if zeros.is_empty() {
+            return None;
+        }
+        let mut tolerated = self.plan.computed.as_deref().cloned().unwrap_or_default();
+        tolerated.columns.extend(zeros.iter().map(|column| column.target.name.clone()));
+        Some((Settings { strict: false, ..self.settings }, Arc::new(tolerated)))
     }
 
     fn delete(&self, before: &[Field<'_>], writer: &mut PacketWriter) -> Result<(), Refusal> {
@@ -235,7 +261,8 @@ impl<'p> RowStatements<'p> {
             }
             row.extend_from_slice(if several { b")" } else { b"" });
             if let Some((head, what)) = self.list_of(key) {
-                writer.list_row(self.settings, head, b")", &row, what);
+                let tolerated = self.plan.computed.as_ref();
+                writer.list_row(self.settings, head, b")", &row, what, tolerated);
                 return Ok(());
             }
         }
@@ -244,7 +271,7 @@ impl<'p> RowStatements<'p> {
         if key.is_none() {
             text.extend_from_slice(b" LIMIT 1");
         }
-        writer.statement(self.settings, &[&text], None, &what);
+        writer.statement(self.settings, &[&text], &what, self.plan.computed.as_ref());
         Ok(())
     }
 
@@ -294,7 +321,7 @@ impl<'p> RowStatements<'p> {
         out: &mut Vec<u8>,
     ) -> Result<(), Refusal> {
         match (self.plan.columns.get(place), image.get(place)) {
-            (Some(column), Some(Field::Bytes(bytes))) => self.push_value(column, bytes, out),
+            (Some(column), Some(Field::Bytes(bytes))) => self.push_compared(column, bytes, out),
             _ => Err(unreadable("a key column is not in the image")),
         }
     }
@@ -370,6 +397,7 @@ impl<'p> RowStatements<'p> {
         }
     }
 
+    /// Appends a value to be compared with the column.
     fn push_compared(
         &self,
         column: &PlannedColumn<'_>,
@@ -381,6 +409,13 @@ impl<'p> RowStatements<'p> {
                 let value = JsonValue::parse(bytes).map_err(unreadable)?;
                 push_document(&value, true, out)
                     .map_err(|what| self.refusal(column, codes::CONVERSION, what))
+            }
+            // The server compares sets as signed numbers.
+            (ValueType::Set { .. }, _) => {
+                let members =
+                    bytes.iter().rev().fold(0_u64, |all, &byte| all << 8 | u64::from(byte));
+                out.extend_from_slice(members.cast_signed().to_string().as_bytes());
+                Ok(())
             }
             _ => self.push_value(column, bytes, out),
         }

@@ -16,6 +16,8 @@ pub(crate) struct TargetTable {
     pub(crate) refers_to_itself: bool,
     /// The engine, if what it writes can't be rolled back.
     pub(crate) not_transactional: Option<String>,
+    /// An index is made of expressions.
+    pub(crate) functional_index: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

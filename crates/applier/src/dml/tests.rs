@@ -134,7 +134,10 @@ fn generated_columns_are_left_out_and_virtual_ones_find_nothing() {
     let updated = images(EventType::UPDATE_ROWS, 2, &[&row, &row]);
     assert_eq!(
         sql(&updated, target),
-        Ok(vec!["UPDATE `d`.`t` FORCE INDEX (`w`) SET `a`=1 WHERE `a`=1".to_owned()])
+        Ok(vec![
+            "UPDATE `d`.`t` FORCE INDEX (`w`) SET `a`=1 WHERE `a`=1".to_owned(),
+            "SHOW WARNINGS".to_owned()
+        ])
     );
 }
 
@@ -180,4 +183,37 @@ fn a_hidden_key_of_the_target_shifts_the_columns() {
         sql(&deleted, target),
         Ok(vec!["DELETE FROM `d`.`t` WHERE `a`=1 AND `b`=2 LIMIT 1".to_owned()])
     );
+}
+
+/// With binlog_row_image=MINIMAL a row of defaults has no column in its image, and so no bytes.
+#[test]
+fn an_image_without_columns_is_one_row() {
+    let mut out = Vec::new();
+    int_table_map(TABLE_ID, "d", "t", 2).write_without_checksum(&mut out);
+    let event = rows_event(EventType::WRITE_ROWS, TABLE_ID, 2, &[]);
+    let mut body = event.body().to_vec();
+    // The bitmap of the columns present.
+    *body.last_mut().expect("a bitmap") = 0;
+    event.with_body(&body).write_without_checksum(&mut out);
+    assert_eq!(
+        sql(&out.into(), table(&["a", "b"], Vec::new())),
+        Ok(vec!["INSERT INTO `d`.`t` () VALUES ()".to_owned()])
+    );
+}
+
+/// The source need not have been strict, and what it computed then is cut on the target as well.
+#[test]
+fn rows_with_something_computed_say_what_was_cut() {
+    let mut target = table(&["a", "b"], vec![index("PRIMARY", &[0])]);
+    target.columns[1].generated = Generated::Stored;
+    let rows = [some(&[1, 2]), some(&[3, 4])];
+    let written = images(EventType::WRITE_ROWS, 2, &[&rows[0], &rows[1]]);
+    assert_eq!(
+        sql(&written, target.clone()),
+        Ok(vec!["INSERT INTO `d`.`t` (`a`) VALUES (1),(3)".to_owned(), "SHOW WARNINGS".to_owned()])
+    );
+    target.columns[1].generated = Generated::No;
+    target.functional_index = true;
+    let deleted = images(EventType::DELETE_ROWS, 2, &[&rows[0]]);
+    assert_eq!(sql(&deleted, target).expect("possible")[1], "SHOW WARNINGS");
 }

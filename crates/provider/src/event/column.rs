@@ -117,9 +117,9 @@ impl ColumnType {
         }
     }
 
-    /// Whether a charset belongs to the column in the optional metadata.
+    /// Whether a charset belongs to the column in the optional metadata; VECTOR has `binary` there.
     pub(super) const fn is_character(self) -> bool {
-        matches!(self, Self::String(_) | Self::Blob(_))
+        matches!(self, Self::String(_) | Self::Blob(_) | Self::Vector(_))
     }
 }
 

@@ -77,6 +77,17 @@ fn collations_follow_their_columns() {
     // A default of 46, the second character column 63.
     assert_eq!(collations(&[2, 3, 46, 1, 63]), [None, Some(46), Some(63), None, Some(46)]);
     assert_eq!(collations(&[]), [None; 5]);
+    // VECTOR is among the character columns; as MySQL 9.7 writes VARBINARY, VECTOR, GEOMETRY, TEXT.
+    let codes = [15, 242, 255, 252];
+    let metadata = [12, 0, 4, 4, 2];
+    let collations = |optional: &[u8]| {
+        let columns = columns(&codes, &metadata, optional)?;
+        Ok::<_, EventError>(columns.iter().map(|column| column.collation).collect::<Vec<_>>())
+    };
+    let own = collations(&[3, 3, 63, 63, 8]).unwrap();
+    assert_eq!(own, [Some(63), Some(63), None, Some(8)]);
+    // Which is whose can't be known.
+    assert!(collations(&[3, 4, 63, 63, 63, 8]).is_err());
 }
 
 #[test]

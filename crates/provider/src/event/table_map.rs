@@ -189,6 +189,10 @@ impl<'a> TableMap<'a> {
                     for column in &mut characters {
                         column.collation = u16::try_from(field.length_encoded(WHAT)?).ok();
                     }
+                    // A type of column that has one as well and is not known to.
+                    if !field.is_empty() {
+                        return Err(field.malformed(WHAT));
+                    }
                 }
                 _ => {}
             }

@@ -1,0 +1,72 @@
+//! Warnings of statements that a strict session would refuse although they store what the source has.
+//! Pure.
+
+/// A line of `SHOW WARNINGS`, in English.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Warning {
+    pub(crate) code: u16,
+    pub(crate) message: String,
+}
+
+/// What a statement that is not strict may be warned of.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Tolerated {
+    /// Columns that the target computes, and enumerations that are given the number of no member.
+    pub(super) columns: Vec<String>,
+    /// Something is computed when rows are written, be it only for an index.
+    pub(super) computes: bool,
+}
+
+/// Syntax or a character set that is to go one day.
+const DEPRECATED: [u16; 4] = [1287, 1681, 3719, 3778];
+/// JSON and casts in expressions, and what functional indexes make of them: no stored column's value.
+const COMPUTED: [u16; 4] = [3156, 3751, 3752, 3907];
+/// In expressions "Truncated incorrect … value", else with the name of a column.
+const WRONG_VALUE: u16 = 1292;
+
+impl Tolerated {
+    pub(super) fn takes(&self, warning: &Warning) -> bool {
+        match column_of(&warning.message) {
+            Some(column) => self.columns.iter().any(|known| known.eq_ignore_ascii_case(column)),
+            None if DEPRECATED.contains(&warning.code) => true,
+            None => {
+                let expression = warning.code == WRONG_VALUE
+                    && warning.message.starts_with("Truncated incorrect ");
+                self.computes && (expression || COMPUTED.contains(&warning.code))
+            }
+        }
+    }
+}
+
+/// The column that a message is about. Values stand before it.
+pub(super) fn column_of(message: &str) -> Option<&str> {
+    let (_, rest) = message.rsplit_once("olumn '")?;
+    rest.rsplit_once('\'').map(|(column, _)| column)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_computed_may_be_cut() {
+        let takes = |computes, code, message: &str| {
+            let tolerated = Tolerated { columns: vec!["g".to_owned(), "e".to_owned()], computes };
+            tolerated.takes(&Warning { code, message: message.to_owned() })
+        };
+        assert!(takes(true, 1366, "Incorrect string value: '\\xC3\\xA4' for column 'g' at row 1"));
+        assert!(takes(false, 1265, "Data truncated for column 'e' at row 2"));
+        assert!(!takes(true, 1265, "Data truncated for column 'a' at row 2"));
+        assert!(!takes(true, 1048, "Column 'a' cannot be null"));
+        assert!(!takes(true, 1364, "Field 'a' doesn't have a default value"));
+        // A value may say anything.
+        let quoting = "Incorrect string value: 'for column 'g' at row 1' for column 'a' at row 1";
+        assert!(!takes(true, 1366, quoting));
+        assert!(takes(true, 1292, "Truncated incorrect DOUBLE value: 'x'"));
+        assert!(!takes(false, 1292, "Truncated incorrect DOUBLE value: 'x'"), "of what?");
+        assert!(!takes(true, 1292, "Incorrect datetime value: '2026-02-31'"));
+        assert!(takes(true, 3907, "Data too long for functional index 'f'."));
+        assert!(takes(false, 1287, "'ucs2' is deprecated and will be removed in a future release"));
+        assert!(!takes(true, 1300, "Invalid utf8mb4 character string: 'FF'"));
+    }
+}
