@@ -5,6 +5,8 @@
 mod alerts;
 #[path = "e2e/bad_input.rs"]
 mod bad_input;
+#[path = "e2e/check.rs"]
+mod check;
 #[path = "e2e/conflicts.rs"]
 mod conflicts;
 #[path = "e2e/connect.rs"]

@@ -93,6 +93,14 @@ impl DaemonBuilder {
         self
     }
 
+    /// The daemon with its configuration file, not started: for commands that need none that runs.
+    #[must_use]
+    pub fn build(self) -> Daemon {
+        let daemon = Daemon::new(self);
+        daemon.write_config();
+        daemon
+    }
+
     /// Starts the daemon and waits until its admin port answers.
     ///
     /// # Panics

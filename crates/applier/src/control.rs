@@ -152,8 +152,10 @@ impl ControlSession {
     }
 }
 
-/// Lock names end at 64 characters; a longer one keeps its start and a digest of the whole.
-pub(crate) fn lock_name(channel: &str) -> String {
+/// The lock of a channel. Lock names end at 64 characters; a longer one keeps its start and a digest
+/// of the whole.
+#[must_use]
+pub fn lock_name(channel: &str) -> String {
     const PREFIX: &str = "csa:";
     if PREFIX.len() + channel.len() <= 64 {
         return format!("{PREFIX}{channel}");

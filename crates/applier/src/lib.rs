@@ -39,13 +39,16 @@ mod recorded_stream_tests;
 pub use applier::{AdmittedStream, Applier, CommitObserver};
 pub use catalogue::TargetCatalogue;
 pub use checkpoint::{Checkpoint, StartFrom};
-pub use control::ControlSession;
+pub use control::{ControlSession, lock_name};
 pub use error::{Error, ErrorClass, Result};
 pub use failing_row::{FailingColumn, FailingRow, PresentRow};
 pub use options::{
     ApplierOptions, ExecMode, Executor, TargetGtids, TargetOptions, TlsMode, TlsOptions, Tuning,
 };
-pub use preflight::{PreflightError, TargetFacts, preflight};
+pub use preflight::{
+    BINLOG_PRIVILEGES, DDL_PRIVILEGES, GTID_PRIVILEGES, PRIVILEGES, PreflightError, TargetFacts,
+    preflight,
+};
 pub use session::connect;
 pub use sessions::{SessionState, SessionView};
 pub use status::{ApplierStatus, ApplierView, GroupView, HeldBack, StatementView};

@@ -51,9 +51,9 @@ const LOCK_PATIENCE: u32 = 30;
 pub(crate) type Result<T> = std::result::Result<T, PreflightError>;
 
 /// Global privileges without which replicated statements and rows fail.
-const PRIVILEGES: [&str; 5] = ["SELECT", "INSERT", "UPDATE", "DELETE", "CREATE"];
+pub const PRIVILEGES: [&str; 5] = ["SELECT", "INSERT", "UPDATE", "DELETE", "CREATE"];
 /// Global privileges that replicated DDL may need.
-const DDL_PRIVILEGES: [&str; 9] = [
+pub const DDL_PRIVILEGES: [&str; 9] = [
     "DROP",
     "ALTER",
     "INDEX",
@@ -65,9 +65,9 @@ const DDL_PRIVILEGES: [&str; 9] = [
     "EVENT",
 ];
 /// Any one of these permits the BINLOG statement.
-const BINLOG_PRIVILEGES: [&str; 3] = ["REPLICATION_APPLIER", "BINLOG_ADMIN", "SUPER"];
+pub const BINLOG_PRIVILEGES: [&str; 3] = ["REPLICATION_APPLIER", "BINLOG_ADMIN", "SUPER"];
 /// Any one of these permits `SET gtid_next`.
-const GTID_PRIVILEGES: [&str; 4] =
+pub const GTID_PRIVILEGES: [&str; 4] =
     ["REPLICATION_APPLIER", "SYSTEM_VARIABLES_ADMIN", "SESSION_VARIABLES_ADMIN", "SUPER"];
 
 /// Checks the target; reads only.

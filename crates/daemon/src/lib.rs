@@ -1,3 +1,5 @@
-//! What of `csa-daemon` is of use without the daemon: the comparison of a channel's two servers.
+//! What of `csa-daemon` is of use without the daemon: what is checked before a channel is
+//! started, and the comparison of its two servers.
 
+pub mod check;
 pub mod verify;

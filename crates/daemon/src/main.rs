@@ -3,6 +3,7 @@
 mod advice;
 mod api;
 mod channel;
+mod check_command;
 mod cli;
 mod clock;
 mod config;
@@ -31,7 +32,9 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let outcome = match cli.command {
         Command::Run => run::run(&cli.config),
-        Command::Check { connect } => run::check(&cli.config, connect),
+        Command::Check(arguments) => {
+            check_command::check(&cli.config, cli.admin.channel.as_deref(), &arguments)
+        }
         Command::Control(command) => cli::execute(&cli.config, &cli.admin, command),
         Command::Verify(arguments) => {
             verify_command::verify(&cli.config, cli.admin.channel.as_deref(), &arguments)

@@ -1,4 +1,4 @@
-//! `run` and `check`: preflight, channels side by side, signals, the end.
+//! `run`: preflight, channels side by side, signals, the end.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -37,36 +37,7 @@ fn try_run(path: &Path) -> Result<(), Failure> {
     runtime()?.block_on(supervise(config, path, log))
 }
 
-/// Checks the file and, with `connect`, both servers of every channel.
-pub(crate) fn check(path: &Path, connect: bool) -> Result<(), Failure> {
-    let config = Config::load(path)?;
-    logging::parse(&config.daemon.log_filter)
-        .map_err(|why| Failure::Input(format!("{}: daemon.{why}", path.display())))?;
-    for warning in &config.warnings {
-        println!("warning: {warning}");
-    }
-    println!("{}: {} channel(s), no errors", path.display(), config.channels.len());
-    if !connect {
-        return Ok(());
-    }
-    runtime()?.block_on(async {
-        for settings in &config.channels {
-            let token = CancellationToken::new;
-            let channel = Supervisor::new(settings.clone(), token(), token());
-            match channel.preflight().await {
-                Ok(Findings { lines, unreachable: None }) => {
-                    lines.iter().for_each(|line| println!("channel {}: {line}", settings.name));
-                }
-                Ok(Findings { unreachable: Some(why), .. }) | Err(why) => {
-                    return Err(Failure::Input(format!("channel {:?}: {why}", settings.name)));
-                }
-            }
-        }
-        Ok(())
-    })
-}
-
-fn runtime() -> Result<Runtime, Failure> {
+pub(crate) fn runtime() -> Result<Runtime, Failure> {
     tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .thread_name("csa-worker")

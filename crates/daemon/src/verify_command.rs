@@ -8,6 +8,7 @@ use csa_daemon::verify::{
     Activity, Event, Outcome, Progress, Report, Scope, TableName, TableReport, TableSelection,
     VerifyOptions, source_servers,
 };
+use csa_provider::SourceOptions;
 use csa_scheduler::{FilterRules, Filters};
 use parking_lot::Mutex;
 use serde::Serialize;
@@ -22,13 +23,14 @@ const WIDTH: usize = 79;
 const REDRAW: Duration = Duration::from_millis(100);
 
 /// A channel's `replicate_*`, for targets that tell names apart by case and for others.
-struct Replicated {
+#[derive(Debug)]
+pub(crate) struct Replicated {
     exact: Filters,
     folding: Filters,
 }
 
 impl Replicated {
-    fn new(rules: &FilterRules) -> Self {
+    pub(crate) fn new(rules: &FilterRules) -> Self {
         let filters = |folds_case| Filters::new(rules.clone(), folds_case);
         Self { exact: filters(false), folding: filters(true) }
     }
@@ -90,7 +92,8 @@ pub(crate) fn verify(
     verdict(&outputs)
 }
 
-fn chosen<'a>(
+/// The channel named, or all.
+pub(crate) fn chosen<'a>(
     config: &'a Config,
     channel: Option<&str>,
 ) -> Result<Vec<&'a ChannelSettings>, Failure> {
@@ -110,14 +113,12 @@ fn options(
     channel: &ChannelSettings,
     arguments: &VerifyArguments,
 ) -> Result<VerifyOptions, Failure> {
-    let mut source = channel.source.clone();
-    if let (Some(user), Some(file)) = (&arguments.source_user, &arguments.source_password_file) {
-        let text = std::fs::read_to_string(file).map_err(|error| {
-            Failure::Input(format!("--source-password-file: {}: {error}", file.display()))
-        })?;
-        source.user.clone_from(user);
-        source.password = text.strip_suffix('\n').unwrap_or(&text).into();
-    }
+    let reader = other_reader(
+        channel,
+        arguments.source_user.as_deref(),
+        arguments.source_password_file.as_deref(),
+    )?;
+    let source = reader.unwrap_or_else(|| channel.source.clone());
     Ok(VerifyOptions {
         scope: Scope { schemas: arguments.schema.clone(), tables: arguments.table.clone() },
         chunk_rows: arguments.chunk_rows,
@@ -128,6 +129,20 @@ fn options(
         catch_up_timeout: arguments.catch_up_timeout,
         ..VerifyOptions::new(&channel.name, source_servers(&source), channel.target.clone())
     })
+}
+
+/// The source with the user of the command line, if there is one.
+pub(crate) fn other_reader(
+    channel: &ChannelSettings,
+    user: Option<&str>,
+    password_file: Option<&Path>,
+) -> Result<Option<SourceOptions>, Failure> {
+    let (Some(user), Some(file)) = (user, password_file) else { return Ok(None) };
+    let text = std::fs::read_to_string(file).map_err(|error| {
+        Failure::Input(format!("--source-password-file: {}: {error}", file.display()))
+    })?;
+    let password = text.strip_suffix('\n').unwrap_or(&text).into();
+    Ok(Some(SourceOptions { user: user.to_owned(), password, ..channel.source.clone() }))
 }
 
 /// The last line for a channel.

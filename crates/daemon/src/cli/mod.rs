@@ -1,5 +1,6 @@
 //! The command line.
 
+mod check;
 mod client;
 mod commands;
 mod failure;
@@ -12,6 +13,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 
+pub(crate) use check::CheckArguments;
 pub(crate) use commands::execute;
 pub(crate) use verify::VerifyArguments;
 
@@ -52,12 +54,9 @@ pub(crate) struct Admin {
 pub(crate) enum Command {
     /// Replicate until stopped.
     Run,
-    /// Check the configuration file, and on request both servers of every channel.
-    Check {
-        /// Log in to sources and targets and check what a first start needs; writes nothing.
-        #[arg(long)]
-        connect: bool,
-    },
+    /// Check the configuration file, and on request both servers of one channel or all: exit code 0
+    /// without errors, 2 with some.
+    Check(CheckArguments),
     /// Compare source and target while both are in use, one channel or all of them: exit code 0 equal,
     /// 1 different, 2 not everything could be compared.
     Verify(VerifyArguments),

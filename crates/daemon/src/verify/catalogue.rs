@@ -8,7 +8,7 @@ use super::{Result, TableName};
 
 /// A column as far as its values and their order depend on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Column {
+pub(crate) struct Column {
     pub(super) name: String,
     /// The type's first word, in lower case.
     pub(super) data_type: String,
@@ -20,31 +20,31 @@ pub(super) struct Column {
 
 /// An index that tells every row from every other: unique, NOT NULL, of whole columns, visible.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct UniqueKey {
-    pub(super) index: String,
-    pub(super) columns: Vec<String>,
+pub(crate) struct UniqueKey {
+    pub(crate) index: String,
+    pub(crate) columns: Vec<String>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Definition {
-    pub(super) columns: Vec<Column>,
-    pub(super) keys: Vec<UniqueKey>,
+pub(crate) struct Definition {
+    pub(crate) columns: Vec<Column>,
+    pub(crate) keys: Vec<UniqueKey>,
 }
 
 /// Base tables with the server's guess at their rows and bytes per row.
-pub(super) type Tables = BTreeMap<TableName, Estimate>;
+pub(crate) type Tables = BTreeMap<TableName, Estimate>;
 
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Estimate {
+pub(crate) struct Estimate {
     pub(super) rows: u64,
     pub(super) average_row: u64,
 }
 
 /// MySQL's own schemas, and the one of the checkpoints.
-const LEFT_OUT: &str = "'mysql','sys','performance_schema','information_schema','csa'";
+pub(crate) const LEFT_OUT: &str = "'mysql','sys','performance_schema','information_schema','csa'";
 
 impl Column {
-    pub(super) fn new(
+    pub(crate) fn new(
         name: &str,
         column_type: &str,
         collation: Option<&str>,

@@ -5,9 +5,9 @@ use super::expression::{KeyColumn, KeyKind};
 
 /// What two definitions of a table have in common.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Common {
+pub(crate) struct Common {
     /// What is not the same, one phrase each.
-    pub(super) differences: Vec<String>,
+    pub(crate) differences: Vec<String>,
     /// Columns of the same name, type and collation, in the source's order.
     pub(super) columns: Vec<Column>,
     /// The best key that is unique and NOT NULL on both sides.
@@ -24,7 +24,7 @@ pub(super) struct CommonKey {
 
 /// Compares what decides about rows: columns, their order, types and collations. Indexes, defaults
 /// and comments may differ; a target often has its own.
-pub(super) fn common(source: &Definition, target: &Definition) -> Common {
+pub(crate) fn common(source: &Definition, target: &Definition) -> Common {
     let mut found = Common::default();
     for column in &source.columns {
         match target.columns.iter().find(|other| other.is_named(&column.name)) {

@@ -324,6 +324,6 @@ pub(super) fn identifier(name: &str) -> String {
 }
 
 /// A string literal for sessions without `NO_BACKSLASH_ESCAPES`, which ours are.
-pub(super) fn literal(text: &str) -> String {
+pub(crate) fn literal(text: &str) -> String {
     format!("'{}'", text.replace('\\', "\\\\").replace('\'', "''"))
 }

@@ -8,7 +8,7 @@ use super::scope::Scope;
 
 /// SELECT privileges in `SHOW GRANTS`, which counts active roles in.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Grants {
+pub(crate) struct Grants {
     everywhere: bool,
     schemas: BTreeSet<String>,
     tables: BTreeSet<TableName>,
@@ -20,7 +20,7 @@ pub(super) struct Grants {
 const OWN: [&str; 5] = ["mysql", "sys", "performance_schema", "information_schema", "csa"];
 
 impl Grants {
-    pub(super) fn parse(lines: &[String]) -> Self {
+    pub(crate) fn parse(lines: &[String]) -> Self {
         let mut grants = Self::default();
         for line in lines {
             let (is_grant, rest) = match (line.strip_prefix("GRANT "), line.strip_prefix("REVOKE "))
@@ -58,7 +58,7 @@ impl Grants {
 
     /// The first level on which SELECT is missing, as GRANT wants it; names that a wildcard covers
     /// count as missing.
-    pub(super) fn missing(&self, scope: &Scope) -> Option<String> {
+    pub(crate) fn missing(&self, scope: &Scope) -> Option<String> {
         let schema_is_read = |schema: &String| match self.everywhere {
             true => !self.revoked.contains(schema),
             false => self.schemas.contains(schema),

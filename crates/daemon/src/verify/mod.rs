@@ -32,10 +32,15 @@ use std::time::Duration;
 use csa_applier::{TargetGtids, TargetOptions, TlsOptions};
 use csa_provider::SourceOptions;
 
+pub(crate) use catalogue::{Column, Definition, Estimate, LEFT_OUT, Tables, UniqueKey};
+pub(crate) use definition::common;
+pub(crate) use expression::literal;
+pub(crate) use grants::Grants;
 pub use report::{DifferenceKind, Outcome, Report, RowDifference, TableReport};
-use scope::Listed;
 pub use scope::{EveryTable, Scope, TableName, TableSelection};
+pub(crate) use scope::{Listed, Pair};
 use servers::Servers;
+pub(crate) use session::connect_error;
 
 /// What to compare, and how hard.
 #[derive(Debug, Clone)]
@@ -85,7 +90,7 @@ impl VerifyOptions {
 
 /// One of the two servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Side {
+pub(crate) enum Side {
     Source,
     Target,
 }

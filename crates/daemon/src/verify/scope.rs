@@ -86,19 +86,19 @@ impl Scope {
 
 /// A table of the source and where it is on the target. It need not be there on both.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Pair {
-    pub(super) source: TableName,
-    pub(super) target: TableName,
+pub(crate) struct Pair {
+    pub(crate) source: TableName,
+    pub(crate) target: TableName,
     /// Other tables of the source are replicated to the same one.
-    pub(super) is_shared: bool,
+    pub(crate) is_shared: bool,
 }
 
 /// Both servers' tables, and whether they keep names of tables in lower case.
-pub(super) struct Listed<'a> {
-    pub(super) source: &'a Tables,
-    pub(super) target: &'a Tables,
-    pub(super) source_folds_case: bool,
-    pub(super) target_folds_case: bool,
+pub(crate) struct Listed<'a> {
+    pub(crate) source: &'a Tables,
+    pub(crate) target: &'a Tables,
+    pub(crate) source_folds_case: bool,
+    pub(crate) target_folds_case: bool,
 }
 
 impl Listed<'_> {
@@ -107,7 +107,7 @@ impl Listed<'_> {
     ///
     /// # Errors
     /// A name in the scope that stands for nothing.
-    pub(super) fn pairs(
+    pub(crate) fn pairs(
         &self,
         scope: &Scope,
         selection: &dyn TableSelection,

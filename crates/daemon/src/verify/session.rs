@@ -174,7 +174,11 @@ fn text(value: Option<Value>) -> Option<String> {
 /// Account unknown, locked or expired, password wrong, plugin not supported.
 const LOGIN_REFUSED: [u16; 6] = [1044, 1045, 1251, 1698, 3118, 3955];
 
-fn connect_error(side: Side, server: &TargetOptions, error: csa_applier::Error) -> VerifyError {
+pub(crate) fn connect_error(
+    side: Side,
+    server: &TargetOptions,
+    error: csa_applier::Error,
+) -> VerifyError {
     let name = format!("{side} {}", server.address());
     match error {
         csa_applier::Error::Target { source: mysql_async::Error::Server(refusal), .. }

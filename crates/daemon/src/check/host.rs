@@ -1,0 +1,157 @@
+//! This host: its disk and its clock.
+
+use std::path::{Path, PathBuf};
+
+use super::report::{Finding, Place};
+use super::server::Clock;
+use super::{CheckOptions, Side};
+
+/// Clocks that differ by more make lag wrong by as much.
+const SKEW_MAX: i64 = 2_000_000;
+const MIB: u64 = 1 << 20;
+
+/// What there is for the relay store, in bytes.
+#[derive(Debug, Clone, Copy)]
+struct Space {
+    free: u64,
+    /// By the relay store already.
+    used: u64,
+    limit: u64,
+    min_free: u64,
+}
+
+/// Whether the relay store can grow to its limit.
+pub(super) fn disk(options: &CheckOptions) -> Finding {
+    const CHECK: &str = "host.disk";
+    let directory = existing(&options.relay_directory);
+    let stat = match rustix::fs::statvfs(&directory) {
+        Ok(stat) => stat,
+        Err(error) => {
+            let text = format!("{}: {error}", directory.display());
+            return Finding::error(CHECK, text)
+                .fix(Place::Configuration, "[daemon] state_dir = another folder");
+        }
+    };
+    let space = Space {
+        free: stat.f_bavail.saturating_mul(stat.f_frsize),
+        used: bytes_in(&options.relay_directory),
+        limit: options.relay_space_limit,
+        min_free: options.relay_min_free_disk,
+    };
+    space.finding(CHECK, &directory)
+}
+
+impl Space {
+    fn finding(&self, check: &'static str, directory: &Path) -> Finding {
+        let mib = |bytes: u64| format!("{} MiB", bytes / MIB);
+        let (free, limit, min_free) = (mib(self.free), mib(self.limit), mib(self.min_free));
+        let place = directory.display();
+        if self.free <= self.min_free {
+            return Finding::error(
+                check,
+                format!("{free} free at {place}: reception waits below min_free_disk ({min_free})"),
+            )
+            .fix(Place::Operator, format!("make room at {place}"))
+            .fix(Place::Configuration, "[channel.relay] min_free_disk, or [daemon] state_dir");
+        }
+        let room = self.free.saturating_sub(self.min_free).saturating_add(self.used);
+        if room < self.limit {
+            let room = mib(room);
+            return Finding::warning(
+                check,
+                format!(
+                    "{free} free at {place}: the relay store has room for {room} (min_free_disk = \
+                     {min_free} stays free), its space_limit is {limit}; reception waits earlier \
+                     than that"
+                ),
+            )
+            .fix(Place::Operator, format!("make room at {place}"))
+            .fix(
+                Place::Configuration,
+                format!("[channel.relay] space_limit = \"{}MiB\"", room.trim_end_matches(" MiB")),
+            );
+        }
+        Finding::ok(check, format!("{free} free at {place}, space_limit is {limit}"))
+    }
+}
+
+/// The folder, or the nearest above it that is there.
+fn existing(path: &Path) -> PathBuf {
+    let found = path.ancestors().find(|path| path.exists());
+    let found = found.filter(|path| !path.as_os_str().is_empty());
+    found.unwrap_or_else(|| Path::new(".")).to_owned()
+}
+
+/// Sizes of the files in a folder; 0 where there is none.
+fn bytes_in(directory: &Path) -> u64 {
+    let Ok(entries) = std::fs::read_dir(directory) else { return 0 };
+    let sizes = entries.flatten().filter_map(|entry| entry.metadata().ok());
+    sizes.map(|metadata| metadata.len()).fold(0, u64::saturating_add)
+}
+
+/// Lag is this host's time minus the source's at the commit.
+pub(super) fn clock(side: Side, clock: Clock) -> Finding {
+    let check = match side {
+        Side::Source => "source.clock",
+        Side::Target => "target.clock",
+    };
+    let seconds = |micros: i64| micros as f64 / 1e6;
+    let distance = clock.ahead.saturating_abs();
+    if distance.saturating_sub(clock.uncertain) <= SKEW_MAX {
+        return Finding::ok(
+            check,
+            format!(
+                "within {:.1} s of this host's",
+                seconds(distance.saturating_add(clock.uncertain)).max(0.1)
+            ),
+        );
+    }
+    let way = if clock.ahead > 0 { "ahead of" } else { "behind" };
+    let what = match side {
+        Side::Source => "lag is wrong by as much",
+        Side::Target => "times in csa.checkpoint are off by as much",
+    };
+    let by = seconds(distance);
+    Finding::warning(check, format!("{by:.1} s {way} this host's: {what}"))
+        .fix(Place::Operator, "have all hosts follow a time server (NTP)")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::report::Level;
+
+    #[test]
+    fn room_is_what_is_free_and_what_is_the_relay_stores_already() {
+        let of = |free, used| {
+            let space =
+                Space { free: free * MIB, used: used * MIB, limit: 100 * MIB, min_free: 10 * MIB };
+            space.finding("host.disk", Path::new("/x"))
+        };
+        assert_eq!(of(110, 0).level, Level::Ok);
+        assert_eq!(of(60, 50).level, Level::Ok);
+        let tight = of(109, 0);
+        assert_eq!(tight.level, Level::Warning);
+        assert!(tight.to_string().contains("space_limit = \"99MiB\""), "{tight}");
+        assert_eq!(of(11, 0).level, Level::Warning);
+        assert_eq!(of(10, 500).level, Level::Error);
+    }
+
+    #[test]
+    fn a_folder_to_be_made_is_looked_for_above() {
+        let directory = tempfile::tempdir().expect("a folder");
+        assert_eq!(existing(&directory.path().join("a/b")), directory.path());
+        assert_eq!(existing(Path::new("surely-not-there/relay")), Path::new("."));
+    }
+
+    #[test]
+    fn a_slow_answer_is_not_a_wrong_clock() {
+        let of = |ahead, uncertain| clock(Side::Source, Clock { ahead, uncertain });
+        assert_eq!(of(1_900_000, 0).level, Level::Ok);
+        assert_eq!(of(-2_500_000, 600_000).level, Level::Ok);
+        let late = of(-3_600_000_000, 1_000);
+        assert_eq!(late.level, Level::Warning);
+        assert!(late.text.starts_with("3600.0 s behind this host's"), "{late}");
+        assert!(of(5_000_000, 0).text.contains("5.0 s ahead of"));
+    }
+}

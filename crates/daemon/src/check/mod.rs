@@ -1,0 +1,297 @@
+//! What a channel needs for its first start, looked at on both servers and this host.
+//!
+//! Everything is looked at, whatever is found on the way, by a few queries that grow with the number
+//! of tables and not of rows. Sessions only read.
+
+#![deny(clippy::unwrap_used, clippy::indexing_slicing)]
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::indexing_slicing))]
+
+mod catalogue;
+mod host;
+mod position;
+mod privileges;
+mod report;
+mod server;
+mod session;
+mod source;
+mod tables;
+mod target;
+#[cfg(test)]
+mod test_util;
+mod version;
+
+use std::path::PathBuf;
+
+use csa_applier::{StartFrom, TargetGtids, TargetOptions, lock_name};
+use csa_provider::GtidSet;
+
+use crate::verify::{Grants, Listed, Scope, Side, TableSelection, literal};
+
+use catalogue::Catalogue;
+use position::Position;
+pub use report::{Finding, Fix, Level, Place, Report};
+use server::Server;
+use session::{Refusal, Session};
+use tables::Context;
+
+/// The channel that is to be started.
+#[derive(Debug, Clone)]
+pub struct CheckOptions {
+    pub channel: String,
+    /// The source and its alternatives; see [`crate::verify::source_servers`].
+    pub source: Vec<TargetOptions>,
+    /// Reads the source's definitions where the channel's account may not.
+    pub source_reader: Option<Vec<TargetOptions>>,
+    /// The channel's own.
+    pub server_id: u32,
+    pub target: TargetOptions,
+    pub start_from: StartFrom,
+    pub worker_count: u16,
+    pub relay_directory: PathBuf,
+    /// Bytes.
+    pub relay_space_limit: u64,
+    /// Bytes.
+    pub relay_min_free_disk: u64,
+}
+
+/// A server that answered.
+struct Answering {
+    session: Session,
+    server: Server,
+}
+
+/// What the target says of the channel.
+#[derive(Debug, Default)]
+struct ChannelState {
+    checkpoint: Option<GtidSet>,
+    /// The connection there that has the channel.
+    held_by: Option<String>,
+}
+
+/// Looks at everything; `selection` is the channel's `replicate_*`.
+pub async fn check(options: &CheckOptions, selection: &dyn TableSelection) -> Report {
+    let mut found = Vec::new();
+    let (mut source, mut target) = (
+        connect(Side::Source, &options.source, &mut found).await,
+        connect(Side::Target, std::slice::from_ref(&options.target), &mut found).await,
+    );
+    if let Some(Answering { server, .. }) = &source {
+        found.push(version::source(&server.version));
+        found.push(privileges::source(&server.privileges));
+        found.extend(source::settings(server, options.server_id));
+        found.push(host::clock(Side::Source, server.clock));
+    }
+    if let Some(Answering { server, .. }) = &target {
+        on_target(server, source.as_ref().map(|source| &source.server), options, &mut found);
+    }
+    let mut state = ChannelState::default();
+    if let Some(Answering { session, .. }) = &mut target {
+        match channel_state(session, &options.channel).await {
+            Ok(read) => {
+                found.push(taken(&read));
+                state = read;
+            }
+            Err(refusal) => found.push(Finding::error("target.channel", refusal.text)),
+        }
+    }
+    if let (Some(source), Some(target)) = (&mut source, &mut target) {
+        on_both(source, target, &state, options, selection, &mut found).await;
+    }
+    for answering in [source, target].into_iter().flatten() {
+        answering.session.close().await;
+    }
+    found.push(host::disk(options));
+    Report { channel: options.channel.clone(), findings: found }
+}
+
+/// Logs in to all of them, and stays with the first that answers.
+async fn connect(
+    side: Side,
+    servers: &[TargetOptions],
+    found: &mut Vec<Finding>,
+) -> Option<Answering> {
+    let check = match side {
+        Side::Source => "source.login",
+        Side::Target => "target.login",
+    };
+    let mut first = None;
+    let mut refused = Vec::new();
+    for options in servers {
+        let answer = match Session::connect(side, options).await {
+            Ok(mut session) => match Server::read(&mut session).await {
+                Ok(server) => Ok(Answering { session, server }),
+                Err(refusal) => Err(format!("{side} {}", refusal.text)),
+            },
+            Err(why) => Err(why),
+        };
+        match answer {
+            Ok(answering) => {
+                let Server { address, privileges, cipher, .. } = &answering.server;
+                let link = match cipher.as_str() {
+                    "" => "not encrypted".to_owned(),
+                    cipher => format!("encrypted by {cipher}"),
+                };
+                let account = &privileges.account;
+                found.push(Finding::ok(check, format!("{address} takes {account}, {link}")));
+                match first {
+                    None => first = Some(answering),
+                    Some(_) => answering.session.close().await,
+                }
+            }
+            Err(why) => refused.push(why),
+        }
+    }
+    // One that answers will do, the others may be down.
+    let level = if first.is_some() { Level::Warning } else { Level::Error };
+    for why in refused {
+        let finding = Finding::new(check, level, why);
+        found.push(finding.fix(
+            Place::Configuration,
+            format!("[channel.{side}] host, port, user, password and tls, if the server is up"),
+        ));
+    }
+    first
+}
+
+fn on_target(
+    target: &Server,
+    source: Option<&Server>,
+    options: &CheckOptions,
+    found: &mut Vec<Finding>,
+) {
+    found.push(version::target(&target.version, source.map(|source| &source.version)));
+    // What another server calls its privileges is for the start to know.
+    if !target.version.is_mariadb() {
+        let tagged =
+            |source: &Server| source.gtid_executed.intervals().any(|(_, tag, _)| !tag.is_empty());
+        let has_tags = source.is_some_and(tagged);
+        let (account, version) = (&target.privileges, &target.version);
+        found.extend(privileges::target(account, &options.target, version, has_tags));
+    }
+    found.extend(target::settings(target, source, &options.target, options.worker_count));
+    found.push(host::clock(Side::Target, target.clock));
+}
+
+async fn channel_state(session: &mut Session, channel: &str) -> Result<ChannelState, Refusal> {
+    /// No such schema, no such table, none that this account sees.
+    const NO_TABLE: [u16; 4] = [1049, 1146, 1044, 1142];
+    let held = format!("SELECT IS_USED_LOCK({})", literal(&lock_name(channel)));
+    let held_by = session.value(&held).await?;
+    let rows =
+        format!("SELECT gtid_executed FROM csa.checkpoint WHERE channel={}", literal(channel));
+    let mut checkpoint = None;
+    match session.rows(&rows).await {
+        Ok(rows) => {
+            for text in rows.into_iter().flatten().flatten() {
+                let executed = server::parse(session, &text)?;
+                checkpoint.get_or_insert_with(GtidSet::new).union(&executed);
+            }
+        }
+        Err(refusal) if refusal.code.is_some_and(|code| NO_TABLE.contains(&code)) => {}
+        Err(refusal) => return Err(refusal),
+    }
+    Ok(ChannelState { checkpoint, held_by })
+}
+
+fn taken(state: &ChannelState) -> Finding {
+    const CHECK: &str = "target.channel";
+    match (&state.held_by, &state.checkpoint) {
+        (Some(connection), _) => Finding::warning(
+            CHECK,
+            format!(
+                "a daemon has the channel (connection {connection} there); another can't start"
+            ),
+        ),
+        (None, Some(_)) => Finding::ok(CHECK, "it has a checkpoint, and no daemon has it"),
+        (None, None) => Finding::ok(CHECK, "it has no checkpoint yet"),
+    }
+}
+
+/// Positions and tables.
+async fn on_both(
+    source: &mut Answering,
+    target: &mut Answering,
+    state: &ChannelState,
+    options: &CheckOptions,
+    selection: &dyn TableSelection,
+    found: &mut Vec<Finding>,
+) {
+    let mut reader = match &options.source_reader {
+        None => None,
+        Some(servers) => {
+            let mut said = Vec::new();
+            let reader = connect(Side::Source, servers, &mut said).await;
+            found.extend(said.into_iter().filter(|finding| finding.level == Level::Error));
+            reader
+        }
+    };
+    let reading = reader.as_mut().unwrap_or(&mut *source);
+    found.push(visible(reading));
+    let catalogues = match Catalogue::read(&mut reading.session).await {
+        Ok(of_source) => Catalogue::read(&mut target.session).await.map(|of| (of_source, of)),
+        Err(refusal) => Err(refusal),
+    };
+    if let Some(reader) = reader {
+        reader.session.close().await;
+    }
+    let (of_source, of_target) = match catalogues {
+        Ok(catalogues) => catalogues,
+        Err(refusal) => {
+            found.push(Finding::warning(
+                "tables.definitions",
+                format!("they can't be read: {}", refusal.text),
+            ));
+            (Catalogue::default(), Catalogue::default())
+        }
+    };
+    let (source, target) = (&source.server, &target.server);
+    let listed = Listed {
+        source: &of_source.listed(),
+        target: &of_target.listed(),
+        source_folds_case: source.folds_case(),
+        target_folds_case: target.folds_case(),
+    };
+    // Without a scope no name can be wrong.
+    let pairs = listed.pairs(&Scope::default(), selection).unwrap_or_default();
+    let position = Position {
+        source_uuid: source.text("server_uuid"),
+        executed: source.gtid_executed.clone(),
+        purged: source.gtid_purged.clone(),
+        target_executed: target.gtid_executed.clone(),
+        checkpoint: state.checkpoint.clone(),
+        target_has_tables: pairs.iter().any(|pair| of_target.tables.contains_key(&pair.target)),
+        as_source: options.target.gtids == TargetGtids::Source,
+    };
+    found.extend(position.findings(&options.start_from));
+    let context = Context {
+        source: &of_source,
+        target: &of_target,
+        pairs: &pairs,
+        executor: target.privileges.executor(&options.target),
+        is_behind: !position.pending(&options.start_from).is_empty(),
+        sees_target: target.privileges.sees_everything(),
+    };
+    found.extend(context.findings());
+}
+
+/// Tables without a privilege are missing from `information_schema` without a word.
+fn visible(source: &Answering) -> Finding {
+    const CHECK: &str = "tables.visible";
+    let Server { privileges, grants, .. } = &source.server;
+    match Grants::parse(grants).missing(&Scope::default()) {
+        None => Finding::ok(CHECK, "the account sees every table of the source"),
+        Some(what) => Finding::warning(
+            CHECK,
+            format!(
+                "{} does not see every table of the source; replication needs no more, these checks \
+                 do",
+                privileges.account
+            ),
+        )
+        .fix(Place::Source, format!("GRANT SELECT ON {what} TO {};", privileges.account))
+        .fix(
+            Place::Operator,
+            "csa-daemon check --connect --source-user USER --source-password-file FILE",
+        ),
+    }
+}

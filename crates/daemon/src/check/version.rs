@@ -1,0 +1,110 @@
+//! Versions of servers, and which replicate to which.
+
+use super::report::Finding;
+
+/// What `@@version` says.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Version {
+    pub(super) text: String,
+    major: u32,
+    minor: u32,
+}
+
+/// The first and the last that it was tried with.
+const OLDEST: (u32, u32) = (8, 0);
+const NEWEST: (u32, u32) = (9, 7);
+
+impl Version {
+    pub(super) fn parse(text: &str) -> Self {
+        let mut numbers = text.split(['.', '-']).map(|part| part.parse().unwrap_or(0));
+        let mut next = || numbers.next().unwrap_or(0);
+        Self { text: text.to_owned(), major: next(), minor: next() }
+    }
+
+    pub(super) fn is_mariadb(&self) -> bool {
+        self.text.contains("MariaDB")
+    }
+
+    pub(super) fn is_at_least(&self, major: u32, minor: u32) -> bool {
+        (self.major, self.minor) >= (major, minor)
+    }
+}
+
+pub(super) fn source(version: &Version) -> Finding {
+    const CHECK: &str = "source.version";
+    let text = &version.text;
+    if version.is_mariadb() || !version.is_at_least(OLDEST.0, OLDEST.1) {
+        return Finding::error(CHECK, format!("{text}: only MySQL 8.0 and newer can be a source"));
+    }
+    known(CHECK, version)
+}
+
+/// `source`: where it is known. What a MariaDB target can do is for the start to say.
+pub(super) fn target(version: &Version, source: Option<&Version>) -> Finding {
+    const CHECK: &str = "target.version";
+    let text = &version.text;
+    if version.is_mariadb() {
+        return Finding::ok(CHECK, text);
+    }
+    if !version.is_at_least(OLDEST.0, OLDEST.1) {
+        return Finding::error(CHECK, format!("{text} is older than MySQL 8.0"));
+    }
+    match source {
+        Some(source) if (version.major, version.minor) < (source.major, source.minor) => {
+            Finding::warning(
+                CHECK,
+                format!(
+                    "{text} is older than the source ({}): a statement or collation that it does \
+                     not know stops the channel",
+                    source.text
+                ),
+            )
+        }
+        _ => known(CHECK, version),
+    }
+}
+
+fn known(check: &'static str, version: &Version) -> Finding {
+    let text = &version.text;
+    if version.is_at_least(NEWEST.0, NEWEST.1 + 1) {
+        let (major, minor) = NEWEST;
+        return Finding::warning(
+            check,
+            format!("{text} is newer than MySQL {major}.{minor}, the last that was tried"),
+        );
+    }
+    Finding::ok(check, text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::report::Level;
+
+    #[test]
+    fn sources_are_mysql_from_8_0_on() {
+        for (text, level) in [
+            ("8.0.11", Level::Ok),
+            ("8.4.6-6 Percona", Level::Ok),
+            ("9.7.4-Debian", Level::Ok),
+            ("9.8.0", Level::Warning),
+            ("10.0.1", Level::Warning),
+            ("5.7.44-log", Level::Error),
+            ("11.8.2-MariaDB-log", Level::Error),
+            ("what", Level::Error),
+        ] {
+            assert_eq!(source(&Version::parse(text)).level, level, "{text}");
+        }
+    }
+
+    #[test]
+    fn targets_had_better_not_be_older() {
+        let of = |one: &str, other: &str| {
+            target(&Version::parse(one), Some(&Version::parse(other))).level
+        };
+        assert_eq!(of("8.4.6", "8.4.7"), Level::Ok);
+        assert_eq!(of("9.0.1", "8.4.7"), Level::Ok);
+        assert_eq!(of("8.4.6", "9.7.4"), Level::Warning);
+        assert_eq!(of("5.7.44", "5.7.44"), Level::Error);
+    }
+}

@@ -1,0 +1,19 @@
+use std::path::PathBuf;
+
+use clap::Args;
+
+#[derive(Debug, Args)]
+pub(crate) struct CheckArguments {
+    /// Log in to sources and targets and check what a first start needs; writes nothing.
+    #[arg(long)]
+    pub(crate) connect: bool,
+    /// Look at the source's tables as another user than the one that replicates; SELECT is enough.
+    #[arg(long, value_name = "USER", requires_all = ["source_password_file", "connect"])]
+    pub(crate) source_user: Option<String>,
+    /// File with that user's password.
+    #[arg(long, value_name = "FILE", requires = "source_user")]
+    pub(crate) source_password_file: Option<PathBuf>,
+    /// Print what was found as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}

@@ -1,0 +1,348 @@
+//! `csa-daemon check --connect`: every finding appears with its fix, and goes when that is run.
+
+use csa_tests::{Daemon, DaemonBuilder, Server};
+use serde_json::Value;
+
+use crate::DRAIN;
+
+/// What one run found on its channel.
+struct Checked {
+    code: Option<i32>,
+    findings: Vec<Value>,
+    stderr: String,
+}
+
+/// With the channel's own account on the source, which sees no tables.
+fn check(builder: DaemonBuilder) -> Checked {
+    run(builder, false)
+}
+
+/// As the source's admin, who sees them.
+fn check_tables(builder: DaemonBuilder) -> Checked {
+    run(builder, true)
+}
+
+fn run(builder: DaemonBuilder, as_admin: bool) -> Checked {
+    let daemon = builder.build();
+    let password = daemon.config_path().with_file_name("source.pw");
+    std::fs::write(&password, "admin_pw\n").expect("writable");
+    let password = password.display().to_string();
+    let mut arguments = vec!["check", "--connect", "--json"];
+    if as_admin {
+        arguments.extend(["--source-user", "admin", "--source-password-file", &password]);
+    }
+    let said = tokio::task::block_in_place(|| daemon.command(&arguments));
+    let json: Value = serde_json::from_str(&said.out).unwrap_or_else(|e| panic!("{e}: {said:?}"));
+    let findings = json["channels"][0]["findings"].as_array().expect("findings").clone();
+    Checked { code: said.code, findings, stderr: said.error }
+}
+
+impl Checked {
+    #[track_caller]
+    fn of(&self, check: &str) -> &Value {
+        let found = self.findings.iter().find(|finding| finding["check"] == check);
+        found.unwrap_or_else(|| panic!("no {check} in {:#?}", self.findings))
+    }
+
+    /// A finding that is an error or a warning, with all of `words` in it; what its first fix says.
+    #[track_caller]
+    fn says(&self, check: &str, level: &str, words: &[&str]) -> String {
+        let finding = self.of(check);
+        assert_eq!(finding["level"], level, "{finding:#}");
+        let text = finding.to_string();
+        for word in words {
+            assert!(text.contains(word), "{word:?} is missing in {finding:#}");
+        }
+        let code = if self.errors().is_empty() { 0 } else { 2 };
+        assert_eq!(self.code, Some(code), "{}", self.stderr);
+        finding["fixes"][0]["run"].as_str().unwrap_or_default().to_owned()
+    }
+
+    fn at(&self, level: &str) -> Vec<&str> {
+        let those = self.findings.iter().filter(|finding| finding["level"] == level);
+        those.filter_map(|finding| finding["check"].as_str()).collect()
+    }
+
+    fn errors(&self) -> Vec<&str> {
+        self.at("error")
+    }
+
+    #[track_caller]
+    fn is_fine(&self, checks: &[&str]) {
+        for check in checks {
+            let finding = self.of(check);
+            assert_eq!(finding["level"], "ok", "{finding:#}");
+        }
+    }
+}
+
+/// What a run must leave as it was: GTIDs, schemas, accounts and settings.
+async fn state(server: &Server) -> Vec<String> {
+    let variables = "SELECT GROUP_CONCAT(variable_name, '=', variable_value ORDER BY 1 SEPARATOR ';') \
+         FROM performance_schema.global_variables WHERE variable_name NOT LIKE '%timestamp%'";
+    let schemas = "SELECT GROUP_CONCAT(schema_name ORDER BY 1) FROM information_schema.schemata";
+    vec![
+        server.gtid_executed().await,
+        server.value(&format!("SET SESSION group_concat_max_len=1000000; {variables}")).await,
+        server.value(schemas).await,
+    ]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn settings_accounts_and_this_host() {
+    let (source, target) = Server::pair(&[], &[]);
+    let builder = || Daemon::builder(&source, &target);
+    let before = (state(&source).await, state(&target).await);
+    let fine = check(builder());
+    assert_eq!(fine.errors(), [""; 0], "{:#?}", fine.findings);
+    // The account of the sandbox replicates and does no more.
+    let grant = fine.says("tables.visible", "warning", &["'repl'@'%'", "--source-user"]);
+    assert_eq!(grant, "GRANT SELECT ON *.* TO 'repl'@'%';");
+    assert_eq!(fine.at("warning"), ["tables.visible"], "{:#?}", fine.findings);
+    assert_eq!(check_tables(builder()).at("warning"), [""; 0]);
+    source.exec(&grant).await;
+    assert_eq!(check(builder()).at("warning"), [""; 0]);
+    source.exec("REVOKE SELECT ON *.* FROM 'repl'@'%'").await;
+    fine.is_fine(&["source.version", "target.version", "source.clock", "target.clock"]);
+    fine.is_fine(&["host.disk", "position.start", "channel.start", "target.channel"]);
+    assert_eq!(state(&target).await, before.1, "the target was changed");
+    assert_eq!(state(&source).await[1..], before.0[1..], "the source was changed");
+
+    for (side, set, check_name, level, words) in [
+        ("source", "binlog_format=MIXED", "source.binlog_format", "error", "MIXED"),
+        ("source", "binlog_row_image=MINIMAL", "source.binlog_row_image", "warning", "MINIMAL"),
+        (
+            "source",
+            "binlog_expire_logs_seconds=3600",
+            "source.binlog_retention",
+            "warning",
+            "3600 s",
+        ),
+        ("target", "super_read_only=ON", "target.read_only", "error", "super_read_only"),
+        ("target", "max_connections=10", "target.max_connections", "warning", "8 workers want 13"),
+        (
+            "target",
+            "max_allowed_packet=16777216",
+            "target.max_allowed_packet",
+            "warning",
+            "less than the source's",
+        ),
+    ] {
+        let server = if side == "source" { &source } else { &target };
+        server.exec(&format!("SET GLOBAL {set}")).await;
+        let fix = check(builder()).says(check_name, level, &[words]);
+        // Of the server that runs, not of its next start.
+        server.exec(&fix.replace("SET PERSIST", "SET GLOBAL")).await;
+        check(builder()).is_fine(&[check_name]);
+    }
+    target.exec("SET GLOBAL read_only=OFF").await;
+
+    // A clock that is wrong as far as an account without privileges can tell.
+    source.exec("SET GLOBAL init_connect='SET timestamp=1000000000'").await;
+    check(builder()).says("source.clock", "warning", &["behind this host's", "NTP"]);
+    source.exec("SET GLOBAL init_connect=''").await;
+    check(builder()).is_fine(&["source.clock"]);
+
+    let disk = |key: &str| builder().set(&format!("relay.{key}"), "900TiB");
+    check(disk("space_limit")).says("host.disk", "warning", &["space_limit", "MiB"]);
+    let full = check(disk("min_free_disk"));
+    full.says("host.disk", "error", &["reception waits below min_free_disk"]);
+    assert!(full.stderr.contains("channel \"test\": host.disk"), "{}", full.stderr);
+
+    let same = i64::from(source.value::<u32>("SELECT @@server_id").await);
+    let same = check(builder().set("source.server_id", same));
+    same.says("source.server_id", "error", &["[channel.source] server_id"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_login_and_privilege_in_one_run() {
+    let (source, target) = Server::pair(&[], &[]);
+    let builder = || Daemon::builder(&source, &target);
+    // Neither hides the other, nor what is wrong with this host.
+    let wrong = check(
+        builder()
+            .set("source.password", "wrong")
+            .set("target.port", 1)
+            .set("relay.min_free_disk", "900TiB"),
+    );
+    wrong.says("source.login", "error", &["refused user 'repl'", "[channel.source]"]);
+    wrong.says("target.login", "error", &["127.0.0.1:1"]);
+    assert_eq!(wrong.errors(), ["source.login", "target.login", "host.disk"]);
+
+    let weak = "CREATE USER weak@'%' IDENTIFIED BY 'weak_pw'";
+    source.exec(weak).await;
+    target.exec(weak).await;
+    let as_weak = |executor: &str, gtids: &str| {
+        builder()
+            .set("source.user", "weak")
+            .set("source.password", "weak_pw")
+            .set("target.user", "weak")
+            .set("target.password", "weak_pw")
+            .set("applier.executor", executor)
+            .set("applier.target_gtids", gtids)
+    };
+    let found = check(as_weak("auto", "own"));
+    let replicate = found.says("source.privileges", "error", &["may not replicate"]);
+    found.says("target.privileges", "error", &["SELECT, INSERT, UPDATE, DELETE, CREATE, TRIGGER"]);
+    found.says("target.executor", "warning", &["slower"]);
+    found.says("target.log_bin_trust_function_creators", "warning", &["1419"]);
+    let found = check(as_weak("row-image", "mirror"));
+    let write = found.says("target.privileges", "error", &["SYSTEM_VARIABLES_ADMIN"]);
+    found.is_fine(&["target.executor"]);
+    let define = found.says("target.ddl_privileges", "warning", &["SET_ANY_DEFINER"]);
+    source.exec(&replicate).await;
+    target.exec(&write).await;
+    target.exec(&define).await;
+    target.exec("SET GLOBAL log_bin_trust_function_creators=ON").await;
+    // What is printed is enough, for the start as well.
+    let found = check(as_weak("row-image", "mirror"));
+    found.is_fine(&["source.privileges", "target.privileges", "target.ddl_privileges"]);
+    found.is_fine(&["target.log_bin_trust_function_creators", "channel.start"]);
+
+    target.exec("SET GLOBAL read_only=ON").await;
+    let grant = check(as_weak("row-image", "own")).says("target.read_only", "error", &["ON"]);
+    assert_eq!(grant, "GRANT CONNECTION_ADMIN ON *.* TO 'weak'@'%';");
+    target.exec(&grant).await;
+    check(as_weak("row-image", "own")).is_fine(&["target.read_only", "channel.start"]);
+}
+
+/// A failover address that is down is no error while another answers.
+#[tokio::test(flavor = "multi_thread")]
+async fn positions_and_a_channel_that_is_taken() {
+    let (source, target) = Server::pair(&[], &[]);
+    let builder = || Daemon::builder(&source, &target);
+    source.exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY)").await;
+    source.exec("INSERT INTO d.t VALUES (1)").await;
+    let nobody: toml::Value =
+        "a = [{ host = \"127.0.0.1\", port = 1 }]".parse::<toml::Table>().expect("TOML")["a"]
+            .clone();
+    let failover = check(builder().set("source.failover", nobody));
+    assert_eq!(failover.errors(), [""; 0], "{:#?}", failover.findings);
+    assert!(failover.at("warning").contains(&"source.login"), "{:#?}", failover.findings);
+
+    // What is missing is still to come.
+    let behind = check_tables(builder());
+    behind.says("tables.missing", "warning", &["d.t", "pending transactions"]);
+    assert!(behind.of("position.start")["text"].to_string().contains("3 transactions behind"));
+
+    let daemon = builder().start();
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    let said = tokio::task::block_in_place(|| daemon.command(&["check", "--connect"]));
+    assert_eq!(said.code, Some(0), "{said:?}");
+    for line in [
+        "channel test\n",
+        "\n  ok       source.gtid_mode: ON, enforce_gtid_consistency=ON\n",
+        "\n  warning  target.channel: a daemon has the channel (connection ",
+        "behind the checkpoint; nothing is pending\n",
+        "\n             on the source: GRANT SELECT ON *.* TO 'repl'@'%';\n",
+        " ok, 2 warnings, 0 errors\n",
+    ] {
+        assert!(said.out.contains(line), "{line:?} is missing in {}", said.out);
+    }
+    daemon.terminate();
+    let said = tokio::task::block_in_place(|| daemon.command(&["check", "--connect"]));
+    assert!(said.out.contains("it has a checkpoint, and no daemon has it"), "{}", said.out);
+
+    // What the source no longer has, a second channel can't get.
+    source.exec("FLUSH BINARY LOGS").await;
+    let log: String = source.value("SHOW BINARY LOG STATUS").await;
+    source.exec(&format!("PURGE BINARY LOGS TO '{log}'")).await;
+    let other = || builder().set("name", "other").set("source.server_id", 77);
+    let purged = check(other());
+    purged.says("position.purged", "error", &["purged 3 transactions that the target lacks"]);
+    // Tables without GTIDs are a copy that would be applied again.
+    check_tables(other()).says("position.start", "warning", &["second time", "gtid_purged"]);
+    let executed = source.gtid_executed().await;
+    let told = check_tables(other().set("applier.start_from", executed.clone()));
+    told.is_fine(&["position.purged", "position.start", "channel.start"]);
+
+    // The source forgets what the target has of it.
+    target.exec(&format!("SET GLOBAL gtid_purged='+{executed}'")).await;
+    check(other()).is_fine(&["position.history", "position.purged"]);
+    source.exec("RESET BINARY LOGS AND GTIDS").await;
+    check(other()).says("position.history", "error", &["was it reset", &executed]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tables_of_both_sides() {
+    let (source, target) = Server::pair(&[], &[]);
+    let both = "CREATE DATABASE d; USE d; \
+        CREATE TABLE same (id INT PRIMARY KEY, s VARCHAR(9), UNIQUE (s)); \
+        CREATE TABLE keyless (a INT, UNIQUE (a)); \
+        CREATE TABLE a (id INT PRIMARY KEY, b INT, KEY (b)); \
+        CREATE TABLE b (id INT PRIMARY KEY, a INT, \
+          FOREIGN KEY (a) REFERENCES a (id) ON DELETE CASCADE); \
+        CREATE DATABASE off; CREATE TABLE off.keyless (a INT)";
+    source.exec(both).await;
+    source
+        .exec(
+            "USE d; CREATE TABLE widened (id INT PRIMARY KEY, v INT, w INT); \
+             CREATE TABLE keyed (id INT PRIMARY KEY, u INT, UNIQUE (u)); \
+             CREATE TABLE plain (id INT PRIMARY KEY); CREATE TABLE off.missing (id INT PRIMARY KEY)",
+        )
+        .await;
+    let many: String =
+        (0..12).map(|n| format!("CREATE TABLE d.m{n:02} (id INT PRIMARY KEY);")).collect();
+    source.exec(&many).await;
+    target.exec(both).await;
+    target
+        .exec(
+            "USE d; CREATE TABLE widened (id INT PRIMARY KEY, v BIGINT, x INT); \
+             CREATE TABLE keyed (id INT PRIMARY KEY, u INT, UNIQUE again (id, u)); \
+             CREATE TABLE plain (id INT PRIMARY KEY) ENGINE=MyISAM; \
+             CREATE TRIGGER fires BEFORE INSERT ON same FOR EACH ROW SET NEW.s = 'x'; \
+             CREATE TABLE only_there (a INT) ENGINE=MyISAM",
+        )
+        .await;
+    let here = || {
+        Daemon::builder(&source, &target)
+            .set("applier.start_from", "source")
+            .set("applier.replicate_ignore_db", vec!["off"])
+    };
+    let found = check_tables(here());
+    found.says("tables.missing", "error", &["12 tables are not", "d.m00", "d.m09", "stops"]);
+    let missing = found.of("tables.missing");
+    assert_eq!(
+        (missing["names"].as_array().map(Vec::len), &missing["names_total"]),
+        (Some(10), &12.into())
+    );
+    assert!(!missing.to_string().contains("d.m10") && !missing.to_string().contains("off."));
+    let widened = "d.widened (column v is int on the source, bigint on the target; column w is only \
+                   on the source; column x is only on the target)";
+    found.says("tables.columns", "warning", &["1 table has", widened]);
+    let keys = "d.keyed ((id, u) only there; (u) only on the source)";
+    found.says("tables.unique_keys", "warning", &["1 table has", keys]);
+    let engine = found.says("tables.engines", "warning", &["d.plain (MyISAM)", "1785"]);
+    found.says("tables.primary_key", "warning", &["1 table has", "\"names\":[\"d.keyless\"]"]);
+    found.is_fine(&["tables.triggers", "tables.cascade_cycles", "tables.visible"]);
+    found.is_fine(&["tables.collations", "target.lower_case_table_names"]);
+    assert!(found.of("tables.cascades")["text"].to_string().contains("1 foreign key"));
+
+    let by_sql = check_tables(here().set("applier.executor", "sql"));
+    let trigger = by_sql.says("tables.triggers", "warning", &["fires of d.same", "1 trigger"]);
+
+    // In the other direction of names, and with less of them.
+    let renamed = here()
+        .set("applier.replicate_rewrite_db", "d = \"copy\"".parse::<toml::Table>().expect("TOML"));
+    check_tables(renamed).says("tables.missing", "error", &["d.a -> copy.a"]);
+    let part = check_tables(here().set("applier.replicate_do_table", vec!["d.same"]));
+    assert_eq!((part.errors(), part.at("warning")), (vec![], vec![]), "{:#?}", part.findings);
+
+    target.exec(&many).await;
+    target.exec(&engine).await;
+    target.exec(&trigger).await;
+    for statement in [
+        "ALTER TABLE d.widened MODIFY v INT, CHANGE x w INT",
+        "ALTER TABLE d.keyed DROP KEY again, ADD UNIQUE other_name (u)",
+        "ALTER TABLE d.keyless MODIFY a INT NOT NULL",
+    ] {
+        target.exec(statement).await;
+    }
+    source.exec("ALTER TABLE d.keyless MODIFY a INT NOT NULL").await;
+    let circle = "ALTER TABLE d.a ADD FOREIGN KEY (b) REFERENCES d.b (id) ON UPDATE CASCADE";
+    source.exec(circle).await;
+    let found = check_tables(here().set("applier.executor", "sql"));
+    assert_eq!(found.errors(), [""; 0], "{:#?}", found.findings);
+    assert_eq!(found.at("warning"), ["tables.cascade_cycles"], "{:#?}", found.findings);
+    found.says("tables.cascade_cycles", "warning", &["[\"d.a\",\"d.b\"]", "1032"]);
+}
