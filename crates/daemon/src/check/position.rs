@@ -58,8 +58,8 @@ impl Position<'_> {
         Finding::error(
             CHECK,
             format!(
-                "the source has purged {} transactions that the target lacks: {}",
-                lacking.count(),
+                "the source has purged {} that the target lacks: {}",
+                transactions(lacking.count()),
                 shown(&lacking)
             ),
         )
@@ -79,9 +79,9 @@ impl Position<'_> {
         Finding::error(
             CHECK,
             format!(
-                "the target has {} transactions of this source that the source lacks (was it reset, \
+                "the target has {} of this source that the source lacks (was it reset, \
                  or restored from a backup?): {}",
-                ahead.count(),
+                transactions(ahead.count()),
                 shown(&ahead)
             ),
         )
@@ -93,8 +93,7 @@ impl Position<'_> {
         let pending = self.executed.difference(start);
         let text = match pending.count() {
             0 => format!("begins behind {by}; nothing is pending"),
-            1 => format!("begins behind {by}; 1 transaction behind the source"),
-            count => format!("begins behind {by}; {count} transactions behind the source"),
+            count => format!("begins behind {by}; {} behind the source", transactions(count)),
         };
         let is_first = self.checkpoint.is_none() && *start_from == StartFrom::Target;
         let from_nothing = !self.executed.is_empty() && !start.intersects(&self.executed);
@@ -113,6 +112,13 @@ impl Position<'_> {
             );
         }
         Finding::ok(CHECK, text)
+    }
+}
+
+fn transactions(count: u64) -> String {
+    match count {
+        1 => "1 transaction".to_owned(),
+        _ => format!("{count} transactions"),
     }
 }
 
@@ -158,7 +164,7 @@ mod tests {
         let purged = position("A:1-50", "A:1-49");
         assert_eq!(found(&purged, &from), [("position.purged", Level::Error)]);
         let text = purged.purged(&set("A:1-49")).text;
-        assert!(text.contains(&format!("1 transactions that the target lacks: {A}:50")), "{text}");
+        assert!(text.contains(&format!("1 transaction that the target lacks: {A}:50")), "{text}");
         assert_eq!(found(&purged, &StartFrom::Source), []);
         assert_eq!(found(&purged, &StartFrom::Executed(set("A:1-60"))), []);
         // The checkpoint is the truth.
