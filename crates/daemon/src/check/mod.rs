@@ -226,7 +226,9 @@ async fn on_both(
         }
     };
     let reading = reader.as_mut().unwrap_or(&mut *source);
-    found.push(visible(reading));
+    let visible = visible(&reading.server);
+    let sees_source = visible.level == Level::Ok;
+    found.push(visible);
     let catalogues = match Catalogue::read(&mut reading.session).await {
         Ok(of_source) => Catalogue::read(&mut target.session).await.map(|of| (of_source, of)),
         Err(refusal) => Err(refusal),
@@ -234,16 +236,11 @@ async fn on_both(
     if let Some(reader) = reader {
         reader.session.close().await;
     }
-    let (of_source, of_target) = match catalogues {
-        Ok(catalogues) => catalogues,
-        Err(refusal) => {
-            found.push(Finding::warning(
-                "tables.definitions",
-                format!("they can't be read: {}", refusal.text),
-            ));
-            (Catalogue::default(), Catalogue::default())
-        }
-    };
+    let mut unread = None;
+    let (of_source, of_target) = catalogues.unwrap_or_else(|refusal| {
+        unread = Some(refusal.text);
+        Default::default()
+    });
     let (source, target) = (&source.server, &target.server);
     let listed = Listed {
         source: &of_source.listed(),
@@ -259,10 +256,23 @@ async fn on_both(
         purged: source.gtid_purged.clone(),
         target_executed: target.gtid_executed.clone(),
         checkpoint: state.checkpoint.clone(),
-        target_has_tables: pairs.iter().any(|pair| of_target.tables.contains_key(&pair.target)),
+        target_has_tables: match of_source.tables.is_empty() {
+            // Which of them are replicated can't be told.
+            true => !of_target.tables.is_empty(),
+            false => pairs.iter().any(|pair| of_target.tables.contains_key(&pair.target)),
+        },
         as_source: options.target.gtids == TargetGtids::Source,
     };
     found.extend(position.findings(&options.start_from));
+    // Nothing is said of tables that were not seen.
+    if let Some(why) = unread {
+        let text = format!("tables can't be compared: {why}");
+        found.push(Finding::warning("tables.definitions", text));
+        return;
+    }
+    if !sees_source && of_source.tables.is_empty() {
+        return;
+    }
     let context = Context {
         source: &of_source,
         target: &of_target,
@@ -275,16 +285,16 @@ async fn on_both(
 }
 
 /// Tables without a privilege are missing from `information_schema` without a word.
-fn visible(source: &Answering) -> Finding {
+fn visible(source: &Server) -> Finding {
     const CHECK: &str = "tables.visible";
-    let Server { privileges, grants, .. } = &source.server;
+    let Server { privileges, grants, .. } = source;
     match Grants::parse(grants).missing(&Scope::default()) {
         None => Finding::ok(CHECK, "the account sees every table of the source"),
         Some(what) => Finding::warning(
             CHECK,
             format!(
-                "{} does not see every table of the source; replication needs no more, these checks \
-                 do",
+                "{} does not see every table of the source, so not all can be compared; replication \
+                 needs no more",
                 privileges.account
             ),
         )
