@@ -118,6 +118,14 @@ async fn settings_accounts_and_this_host() {
             "warning",
             "3600 s",
         ),
+        ("source", "gtid_mode=ON_PERMISSIVE", "source.gtid_mode", "error", "have no GTID"),
+        (
+            "target",
+            "gtid_mode=ON_PERMISSIVE; SET GLOBAL gtid_mode=OFF_PERMISSIVE",
+            "target.gtid_mode",
+            "error",
+            "never ran",
+        ),
         ("target", "super_read_only=ON", "target.read_only", "error", "super_read_only"),
         ("target", "max_connections=10", "target.max_connections", "warning", "8 workers want 13"),
         (
@@ -137,6 +145,19 @@ async fn settings_accounts_and_this_host() {
     }
     target.exec("SET GLOBAL read_only=OFF").await;
 
+    source.exec("SET GLOBAL binlog_transaction_compression=ON").await;
+    let compressed = check(builder());
+    assert!(compressed.of("source.log_bin")["text"].to_string().contains("compressed"));
+    source.exec("SET GLOBAL binlog_transaction_compression=OFF").await;
+
+    let zones = "INSERT INTO mysql.time_zone VALUES (1, 'N'); \
+        INSERT INTO mysql.time_zone_name VALUES ('UTC', 1), ('Europe/Berlin', 1); \
+        INSERT INTO mysql.time_zone_transition_type VALUES (1, 0, 0, 0, 'UTC')";
+    source.exec(zones).await;
+    check(builder()).says("target.time_zones", "warning", &["source alone", "mysql_tzinfo_to_sql"]);
+    target.exec(zones).await;
+    check(builder()).is_fine(&["target.time_zones"]);
+
     // A clock that is wrong as far as an account without privileges can tell.
     source.exec("SET GLOBAL init_connect='SET timestamp=1000000000'").await;
     check(builder()).says("source.clock", "warning", &["behind this host's", "NTP"]);
@@ -152,6 +173,11 @@ async fn settings_accounts_and_this_host() {
     let same = i64::from(source.value::<u32>("SELECT @@server_id").await);
     let same = check(builder().set("source.server_id", same));
     same.says("source.server_id", "error", &["[channel.source] server_id"]);
+
+    // What only the start itself refuses.
+    let idempotent = builder().set("applier.executor", "sql");
+    let idempotent = check(idempotent.set("applier.exec_mode", "idempotent"));
+    idempotent.says("channel.start", "error", &["exec_mode", "row images"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -181,7 +207,11 @@ async fn every_login_and_privilege_in_one_run() {
             .set("applier.executor", executor)
             .set("applier.target_gtids", gtids)
     };
+    target.exec("SET GLOBAL sql_require_primary_key=ON").await;
+    source.exec("SET gtid_next='AUTOMATIC:tag'; CREATE DATABASE x; SET gtid_next=AUTOMATIC").await;
     let found = check(as_weak("auto", "own"));
+    let demanded = found.says("target.sql_require_primary_key", "warning", &["without a key"]);
+    assert_eq!(demanded, "GRANT SESSION_VARIABLES_ADMIN ON *.* TO 'weak'@'%';");
     let replicate = found.says("source.privileges", "error", &["may not replicate"]);
     found.says("target.privileges", "error", &["SELECT, INSERT, UPDATE, DELETE, CREATE, TRIGGER"]);
     found.says("target.executor", "warning", &["slower"]);
@@ -189,7 +219,7 @@ async fn every_login_and_privilege_in_one_run() {
     let found = check(as_weak("row-image", "mirror"));
     let write = found.says("target.privileges", "error", &["SYSTEM_VARIABLES_ADMIN"]);
     found.is_fine(&["target.executor"]);
-    let define = found.says("target.ddl_privileges", "warning", &["SET_ANY_DEFINER"]);
+    let define = found.says("target.ddl_privileges", "warning", &["SET_ANY_DEFINER", "GTID_TAG"]);
     source.exec(&replicate).await;
     target.exec(&write).await;
     target.exec(&define).await;
@@ -198,6 +228,7 @@ async fn every_login_and_privilege_in_one_run() {
     let found = check(as_weak("row-image", "mirror"));
     found.is_fine(&["source.privileges", "target.privileges", "target.ddl_privileges"]);
     found.is_fine(&["target.log_bin_trust_function_creators", "channel.start"]);
+    found.is_fine(&["target.sql_require_primary_key"]);
 
     target.exec("SET GLOBAL read_only=ON").await;
     let grant = check(as_weak("row-image", "own")).says("target.read_only", "error", &["ON"]);

@@ -60,6 +60,29 @@ struct Answering {
     server: Server,
 }
 
+impl Answering {
+    /// Logs in and asks; else why not.
+    async fn open(side: Side, options: &TargetOptions) -> Result<Self, String> {
+        let mut session = Session::connect(side, options).await?;
+        match Server::read(&mut session).await {
+            Ok(server) => Ok(Self { session, server }),
+            Err(refusal) => Err(format!("{side} {}", refusal.text)),
+        }
+    }
+
+    /// The first that answers; else why the last did not.
+    async fn first(side: Side, servers: &[TargetOptions]) -> Result<Self, String> {
+        let mut last = format!("no address of the {side} is known");
+        for options in servers {
+            match Self::open(side, options).await {
+                Ok(answering) => return Ok(answering),
+                Err(why) => last = why,
+            }
+        }
+        Err(last)
+    }
+}
+
 /// What the target says of the channel.
 #[derive(Debug, Default)]
 struct ChannelState {
@@ -117,14 +140,7 @@ async fn connect(
     let mut first = None;
     let mut refused = Vec::new();
     for options in servers {
-        let answer = match Session::connect(side, options).await {
-            Ok(mut session) => match Server::read(&mut session).await {
-                Ok(server) => Ok(Answering { session, server }),
-                Err(refusal) => Err(format!("{side} {}", refusal.text)),
-            },
-            Err(why) => Err(why),
-        };
-        match answer {
+        match Answering::open(side, options).await {
             Ok(answering) => {
                 let Server { address, privileges, cipher, .. } = &answering.server;
                 let link = match cipher.as_str() {
@@ -216,22 +232,26 @@ async fn on_both(
     selection: &dyn TableSelection,
     found: &mut Vec<Finding>,
 ) {
-    let mut reader = match &options.source_reader {
-        None => None,
-        Some(servers) => {
-            let mut said = Vec::new();
-            let reader = connect(Side::Source, servers, &mut said).await;
-            found.extend(said.into_iter().filter(|finding| finding.level == Level::Error));
-            reader
+    let mut reader = None;
+    if let Some(servers) = &options.source_reader {
+        match Answering::first(Side::Source, servers).await {
+            Ok(answering) => reader = Some(answering),
+            Err(why) => found.push(
+                Finding::error("tables.reader", why)
+                    .fix(Place::Operator, "--source-user and --source-password-file"),
+            ),
         }
-    };
+    }
     let reading = reader.as_mut().unwrap_or(&mut *source);
     let visible = visible(&reading.server);
     let sees_source = visible.level == Level::Ok;
     found.push(visible);
-    let catalogues = match Catalogue::read(&mut reading.session).await {
-        Ok(of_source) => Catalogue::read(&mut target.session).await.map(|of| (of_source, of)),
-        Err(refusal) => Err(refusal),
+    let catalogues = match tokio::join!(
+        Catalogue::read(&mut reading.session),
+        Catalogue::read(&mut target.session)
+    ) {
+        (Ok(of_source), Ok(of_target)) => Ok((of_source, of_target)),
+        (Err(refusal), _) | (_, Err(refusal)) => Err(refusal),
     };
     if let Some(reader) = reader {
         reader.session.close().await;
