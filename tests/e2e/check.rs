@@ -386,3 +386,25 @@ async fn tables_of_both_sides() {
     assert_eq!(found.at("warning"), ["tables.cascade_cycles"], "{:#?}", found.findings);
     found.says("tables.cascade_cycles", "warning", &["[\"d.a\",\"d.b\"]", "1032"]);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mariadb_target_is_looked_at_as_what_it_is() {
+    let source = Server::start("source", &[]);
+    let target = Server::start_mariadb("target", &[]);
+    let table = "CREATE DATABASE d; \
+        CREATE TABLE d.t (id INT PRIMARY KEY, j JSON, s VARCHAR(9) COLLATE utf8mb4_bin)";
+    source.exec(table).await;
+    let here = || Daemon::builder(&source, &target).set("applier.start_from", "source");
+    check_tables(here()).says("tables.missing", "error", &["d.t"]);
+    target.exec(table).await;
+    let found = check_tables(here());
+    assert_eq!(found.errors(), [""; 0], "{:#?}", found.findings);
+    // Its default is a quarter of MySQL's.
+    assert_eq!(found.at("warning"), ["target.max_allowed_packet"], "{:#?}", found.findings);
+    found.is_fine(&["target.version", "tables.columns", "tables.unique_keys", "channel.start"]);
+    let fix = found.says("target.max_allowed_packet", "warning", &["less than the source's"]);
+    target.exec(&fix).await;
+    check(here()).is_fine(&["target.max_allowed_packet"]);
+    let refused = check(here().set("applier.executor", "row-image"));
+    refused.says("channel.start", "error", &["MariaDB", "\\\"auto\\\""]);
+}

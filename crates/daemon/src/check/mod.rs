@@ -22,7 +22,7 @@ mod version;
 
 use std::path::PathBuf;
 
-use csa_applier::{StartFrom, TargetGtids, TargetOptions, lock_name};
+use csa_applier::{Executor, StartFrom, TargetGtids, TargetOptions, lock_name};
 use csa_provider::GtidSet;
 
 use crate::verify::{Grants, Listed, Scope, Side, TableSelection, literal};
@@ -281,6 +281,7 @@ async fn on_both(
             true => !of_target.tables.is_empty(),
             false => pairs.iter().any(|pair| of_target.tables.contains_key(&pair.target)),
         },
+        target_is_mariadb: target.version.is_mariadb(),
         as_source: options.target.gtids == TargetGtids::Source,
     };
     found.extend(position.findings(&options.start_from));
@@ -297,8 +298,12 @@ async fn on_both(
         source: &of_source,
         target: &of_target,
         pairs: &pairs,
-        executor: target.privileges.executor(&options.target),
+        executor: match target.version.is_mariadb() {
+            true => Executor::Sql,
+            false => target.privileges.executor(&options.target),
+        },
         is_behind: !position.pending(&options.start_from).is_empty(),
+        target_is_mariadb: target.version.is_mariadb(),
         sees_target: target.privileges.sees_everything(),
     };
     found.extend(context.findings());

@@ -19,6 +19,8 @@ pub(super) struct Position<'a> {
     pub(super) checkpoint: Option<GtidSet>,
     /// Some table that is replicated is there on the target.
     pub(super) target_has_tables: bool,
+    /// It has no GTIDs as MySQL has them.
+    pub(super) target_is_mariadb: bool,
     /// The target's own `gtid_executed` is the checkpoint.
     pub(super) as_source: bool,
 }
@@ -98,18 +100,21 @@ impl Position<'_> {
         let is_first = self.checkpoint.is_none() && *start_from == StartFrom::Target;
         let from_nothing = !self.executed.is_empty() && !start.intersects(&self.executed);
         if is_first && from_nothing && self.target_has_tables {
-            return Finding::warning(
+            let found = Finding::warning(
                 CHECK,
                 format!(
-                    "{text}: the target has tables, and none of the source's GTIDs; if it is a copy, \
-                     everything would be applied a second time"
+                    "{text}: the target has tables, and none of the source's GTIDs; if it is a \
+                     copy, everything would be applied a second time"
                 ),
             )
-            .fix(Place::Target, "SET GLOBAL gtid_purged='+…'; -- the source's gtid_executed at the time of the copy")
             .fix(
                 Place::Configuration,
-                "[channel.applier] start_from = \"…\" # the same",
+                "[channel.applier] start_from = \"…\" # the source's gtid_executed at the time of the copy",
             );
+            return match self.target_is_mariadb {
+                true => found,
+                false => found.fix(Place::Target, "SET GLOBAL gtid_purged='+…'; -- the same"),
+            };
         }
         Finding::ok(CHECK, text)
     }

@@ -25,6 +25,8 @@ pub(super) struct Context<'a> {
     pub(super) executor: Executor,
     /// Transactions are pending, which may hold what is missing on the target.
     pub(super) is_behind: bool,
+    /// MariaDB keeps JSON as text.
+    pub(super) target_is_mariadb: bool,
     /// The target's account sees every table there.
     pub(super) sees_target: bool,
 }
@@ -254,6 +256,8 @@ impl Context<'_> {
             .filter_map(|both| {
                 let found = common(&both.source.definition, &both.target.definition);
                 let mut phrases = found.differences;
+                let is_json = |phrase: &String| phrase.contains(" is json on the source, longtext");
+                phrases.retain(|phrase| !(self.target_is_mariadb && is_json(phrase)));
                 if phrases.is_empty() {
                     return None;
                 }

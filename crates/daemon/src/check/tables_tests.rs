@@ -52,6 +52,7 @@ fn found(source: &Catalogue, target: &Catalogue, change: fn(&mut Context<'_>)) -
         pairs: &pairs,
         executor: Executor::RowImage,
         is_behind: false,
+        target_is_mariadb: false,
         sees_target: true,
     };
     change(&mut context);
@@ -100,6 +101,15 @@ fn columns_and_keys_that_differ_are_named() {
     only(&differ, "tables.unique_keys", Level::Warning, &["d.t ((s) only there)"]);
     let differ = found(&target, &good(), unchanged);
     only(&differ, "tables.unique_keys", Level::Warning, &["d.t ((s) only on the source)"]);
+}
+
+#[test]
+fn json_is_text_in_mariadb_and_nowhere_else() {
+    let source = catalogue(vec![("d.t", table(&["id int", "j json"], &[&["id"]]))]);
+    let target = catalogue(vec![("d.t", table(&["id int", "j longtext"], &[&["id"]]))]);
+    let differ = found(&source, &target, unchanged);
+    only(&differ, "tables.columns", Level::Warning, &["j is json on the source"]);
+    assert_eq!(found(&source, &target, |context| context.target_is_mariadb = true), []);
 }
 
 #[test]

@@ -16,15 +16,17 @@ pub(super) fn settings(
     options: &TargetOptions,
     worker_count: u16,
 ) -> Vec<Finding> {
-    let mut found = vec![
-        writable(target),
-        gtids(target, options),
-        function_creators(target),
-        primary_key(target, source),
-        packet(target, source),
-        connections(target, worker_count),
-        durability(target),
-    ];
+    let mut found =
+        vec![packet(target, source), connections(target, worker_count), durability(target)];
+    // What MariaDB has instead is for the start to look at.
+    if !target.version.is_mariadb() {
+        found.extend([
+            writable(target),
+            gtids(target, options),
+            function_creators(target),
+            primary_key(target, source),
+        ]);
+    }
     if let Some(source) = source {
         found.push(case(target, source));
         found.push(time_zones(target, source));
@@ -49,6 +51,11 @@ fn writable(target: &Server) -> Finding {
     }
 }
 
+/// MariaDB forgets what its option file does not say.
+fn lasting(target: &Server) -> &'static str {
+    if target.version.is_mariadb() { "GLOBAL" } else { "PERSIST" }
+}
+
 fn grant(server: &Server, privilege: &str) -> String {
     format!("GRANT {privilege} ON *.* TO {};", server.privileges.account)
 }
@@ -60,9 +67,7 @@ fn gtids(target: &Server, options: &TargetOptions) -> Finding {
         return Finding::ok(CHECK, mode);
     }
     let by_rows = target.privileges.executor(options) == Executor::RowImage;
-    let finding = if target.version.is_mariadb() {
-        return Finding::ok(CHECK, "it has none as MySQL has it");
-    } else if by_rows || options.gtids != TargetGtids::Own {
+    let finding = if by_rows || options.gtids != TargetGtids::Own {
         let why = "a replicated DDL could not be told from one that never ran";
         Finding::error(CHECK, format!("{mode}: {why}"))
     } else {
@@ -115,7 +120,8 @@ fn packet(target: &Server, source: Option<&Server>) -> Finding {
         (false, true) => format!("{here}: large rows need more"),
         (false, false) => return Finding::ok(CHECK, here.to_string()),
     };
-    Finding::warning(CHECK, text).fix(Place::Target, "SET PERSIST max_allowed_packet=1073741824;")
+    Finding::warning(CHECK, text)
+        .fix(Place::Target, format!("SET {} max_allowed_packet=1073741824;", lasting(target)))
 }
 
 fn connections(target: &Server, worker_count: u16) -> Finding {
@@ -129,7 +135,7 @@ fn connections(target: &Server, worker_count: u16) -> Finding {
                 CHECK,
                 format!("{variable}={limit}: {worker_count} workers want {wanted} sessions"),
             )
-            .fix(Place::Target, format!("SET PERSIST {variable}={};", wanted * 2))
+            .fix(Place::Target, format!("SET {} {variable}={};", lasting(target), wanted * 2))
             .fix(Place::Configuration, "[channel.applier] worker_count");
         }
     }
