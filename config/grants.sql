@@ -1,7 +1,7 @@
 -- On the source.
 CREATE USER 'repl'@'%' IDENTIFIED BY 'change me';
 GRANT REPLICATION SLAVE ON *.* TO 'repl'@'%';
--- For csa-daemon verify, this account or another (--source-user):
+-- For csa-daemon verify and the tables in check --connect, this account or another (--source-user):
 -- GRANT SELECT ON *.* TO 'repl'@'%';
 
 -- On the target. Rows and the checkpoint:
