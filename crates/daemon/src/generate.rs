@@ -77,7 +77,10 @@ fn configuration_page() -> String {
         text.push_str(&line.replace('\\', "\\e").replace('-', "\\-"));
         text.push('\n');
     }
-    text.push_str(".fi\n.SH \"SEE ALSO\"\n\\fBcsa\\-daemon\\fR(8)\n");
+    text.push_str(
+        ".fi\n.SH \"SEE ALSO\"\n\\fBcsa\\-daemon\\fR(8); configuration.md in its documentation has a \
+         table of all keys with values, defaults and what a change takes.\n",
+    );
     text
 }
 

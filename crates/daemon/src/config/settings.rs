@@ -134,6 +134,10 @@ pub(crate) fn throttle(rate: u32) -> Option<NonZeroU32> {
 }
 
 fn source(config: SourceConfig) -> Result<SourceOptions> {
+    check_port("source", config.port)?;
+    for server in &config.failover {
+        check_port("source.failover", server.port)?;
+    }
     if config.server_id == 0 {
         return wrong("source.server_id: 0 is not allowed; take a number unique in the topology");
     }
@@ -196,6 +200,7 @@ fn relay(config: &RelayConfig, directory: PathBuf) -> Result<RelayStoreOptions> 
 }
 
 fn target(config: TargetConfig, applier: &ApplierConfig) -> Result<TargetOptions> {
+    check_port("target", config.port)?;
     let mode = tls_mode(config.tls);
     check_tls(
         "target",
@@ -219,6 +224,10 @@ fn target(config: TargetConfig, applier: &ApplierConfig) -> Result<TargetOptions
             _ => None,
         },
     })
+}
+
+fn check_port(side: &str, port: u16) -> Result<()> {
+    if port == 0 { wrong(format!("{side}.port: 0 is not in 1..65535")) } else { Ok(()) }
 }
 
 fn target_gtids(applier: &ApplierConfig) -> TargetGtids {

@@ -110,6 +110,11 @@ fn bad_values_name_their_key() {
             "applier.replicate_rewrite_db: \"csa\" holds the checkpoints",
         ),
         (error(&changed("server_id = 4201", "server_id = 0")), "source.server_id: 0"),
+        (error(&changed("server_id = 4201", "server_id = 1\nport = 0")), "source.port: 0"),
+        (
+            error(&changed("server_id = 4201", "server_id = 1\nfailover = [{host='h', port=0}]")),
+            "source.failover.port: 0",
+        ),
         (error(&changed("server_id = 4201", "")), "server_id"),
         (error(&changed("\"orders\"", "\"Orders!\"")), "name: 1 to 64"),
         (error(&changed("password = \"secret\"\nserver_id", "server_id")), "source: password_file"),

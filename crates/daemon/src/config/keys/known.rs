@@ -240,7 +240,7 @@ pub(super) const APPLIER: Section = Section {
         ),
         key(
             "executor",
-            "`auto` `row-image` `sql`",
+            "`row-image` `sql` `auto`",
             Some("\"auto\""),
             Channel,
             "how rows are written: as they were logged, by INSERT, UPDATE and DELETE, or the first where the target permits it",
