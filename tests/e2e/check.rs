@@ -1,6 +1,7 @@
 //! `csa-daemon check --connect`: every finding appears with its fix, and goes when that is run.
 
 use csa_tests::{Daemon, DaemonBuilder, Server};
+use mysql_async::prelude::Queryable as _;
 use serde_json::Value;
 
 use crate::DRAIN;
@@ -301,6 +302,44 @@ async fn positions_and_a_channel_that_is_taken() {
     check(other()).is_fine(&["position.history", "position.purged"]);
     source.exec("RESET BINARY LOGS AND GTIDS").await;
     check(other()).says("position.history", "error", &["was it reset", &executed]);
+}
+
+/// What the source does while it is looked at counts as still to come.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_channel_in_use_has_no_errors() {
+    let (source, target) = Server::pair(&[], &[]);
+    source.exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY AUTO_INCREMENT)").await;
+    let daemon = Daemon::builder(&source, &target).start();
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    let password = daemon.config_path().with_file_name("source.pw");
+    std::fs::write(&password, "admin_pw\n").expect("writable");
+    let password = password.display().to_string();
+    let opts = source.opts();
+    let load = tokio::spawn(async move {
+        let mut conn = mysql_async::Conn::new(opts).await.expect("a session");
+        for number in 0.. {
+            let table = format!("CREATE TABLE d.n{number} (id INT PRIMARY KEY)");
+            let row = "INSERT INTO d.t VALUES ()".to_owned();
+            for statement in [row.clone(), table, row] {
+                conn.query_drop(statement).await.expect("done");
+            }
+        }
+    });
+    for _ in 0..8 {
+        let said = tokio::task::block_in_place(|| {
+            daemon.command(&[
+                "check",
+                "--connect",
+                "--source-user",
+                "admin",
+                "--source-password-file",
+                &password,
+            ])
+        });
+        assert_eq!(said.code, Some(0), "{}", said.out);
+    }
+    assert!(!load.is_finished(), "it was not in use");
+    load.abort();
 }
 
 #[tokio::test(flavor = "multi_thread")]

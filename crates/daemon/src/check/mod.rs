@@ -261,6 +261,12 @@ async fn on_both(
         unread = Some(refusal.text);
         Default::default()
     });
+    // Behind all else, so that what the source has done meanwhile counts as still to come, and not as
+    // missing on the target or as what the source has lost.
+    match server::gtids(&mut source.session, "gtid_executed").await {
+        Ok(executed) => source.server.gtid_executed = executed,
+        Err(refusal) => unread = Some(refusal.text),
+    }
     let (source, target) = (&source.server, &target.server);
     let listed = Listed {
         source: &of_source.listed(),

@@ -117,7 +117,7 @@ impl Server {
 }
 
 /// The empty set where there is no such variable.
-async fn gtids(session: &mut Session, variable: &str) -> Result<GtidSet, Refusal> {
+pub(super) async fn gtids(session: &mut Session, variable: &str) -> Result<GtidSet, Refusal> {
     const UNKNOWN_VARIABLE: u16 = 1193;
     let text = match session.value(&format!("SELECT @@GLOBAL.{variable}")).await {
         Ok(text) => text.unwrap_or_default(),
