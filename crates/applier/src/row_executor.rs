@@ -27,6 +27,8 @@ pub(crate) struct RowExecutor {
 
 /// Bytes of row images made into statements at once. As text they take two to four times as much.
 const IMAGE_BYTES: usize = 1 << 20;
+/// Making statements of so few takes less than the way to another thread and back.
+const BYTES_AT_ONCE: usize = 16 << 10;
 /// Bytes of statements in one packet.
 const PACKET_BYTES: usize = 1 << 20;
 
@@ -125,9 +127,11 @@ impl RowExecutor {
         }
         let tables = self.tables.of(session, names).await?;
         let (limit, settings) = (session.packet_bytes().min(PACKET_BYTES), self.settings);
-        let making = spawn_blocking(move || dml::statements(&images, &tables, limit, settings));
+        let is_large = images.len() > BYTES_AT_ONCE;
+        let make = move || dml::statements(&images, &tables, limit, settings);
+        let made = if is_large { spawn_blocking(make).await } else { Ok(make()) };
         let (packets, settings) =
-            making.await.map_err(|error| Error::Relay(format!("making statements: {error}")))??;
+            made.map_err(|error| Error::Relay(format!("making statements: {error}")))??;
         self.settings = settings;
         Ok(packets)
     }

@@ -10,6 +10,9 @@ use crate::row_image::{Framing, RowImageCutter, Step};
 use crate::sessions::Progress;
 use crate::{Error, Result, merge};
 
+/// Merging so few rows takes less than the way to another thread and back.
+const ROWS_AT_ONCE: usize = 64;
+
 /// Steps of a group, in order: its net changes where everything in it is understood, else its events
 /// as they came.
 #[derive(Debug)]
@@ -43,7 +46,7 @@ impl Steps {
         if !group.is_keyed() {
             return Self::cut(group, range, limit, Framing::Group, progress);
         }
-        let merging = spawn_blocking({
+        let merge = {
             let group = Arc::clone(&group);
             move || {
                 let in_the_way = |key| {
@@ -52,8 +55,13 @@ impl Steps {
                 };
                 merge::merge(slice(&group, range), limit, in_the_way)
             }
-        });
-        match merging.await {
+        };
+        let rows: usize = slice(&group, range).iter().map(AdmittedTransaction::rows).sum();
+        let merged = match rows > ROWS_AT_ONCE {
+            true => spawn_blocking(merge).await,
+            false => Ok(merge()),
+        };
+        match merged {
             Ok(merged) => Self {
                 progress: {
                     let bytes = merged.free.iter().chain(&merged.late).map(Vec::len).sum::<usize>();
