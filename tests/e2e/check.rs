@@ -221,15 +221,18 @@ async fn every_login_and_privilege_in_one_run() {
     let write = found.says("target.privileges", "error", &["SYSTEM_VARIABLES_ADMIN"]);
     found.is_fine(&["target.executor"]);
     let define = found.says("target.ddl_privileges", "warning", &["SET_ANY_DEFINER", "GTID_TAG"]);
+    let account =
+        found.says("target.account_privileges", "warning", &["CREATE USER", "sql_log_bin"]);
     source.exec(&replicate).await;
     target.exec(&write).await;
     target.exec(&define).await;
+    target.exec(&account).await;
     target.exec("SET GLOBAL log_bin_trust_function_creators=ON").await;
     // What is printed is enough, for the start as well.
     let found = check(as_weak("row-image", "mirror"));
     found.is_fine(&["source.privileges", "target.privileges", "target.ddl_privileges"]);
     found.is_fine(&["target.log_bin_trust_function_creators", "channel.start"]);
-    found.is_fine(&["target.sql_require_primary_key"]);
+    found.is_fine(&["target.sql_require_primary_key", "target.account_privileges"]);
 
     target.exec("SET GLOBAL read_only=ON").await;
     let grant = check(as_weak("row-image", "own")).says("target.read_only", "error", &["ON"]);

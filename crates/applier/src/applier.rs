@@ -423,7 +423,7 @@ impl<O: CommitObserver> Applier<O> {
             Err(error) if error.class() == ErrorClass::Unavailable => {
                 self.statements.keep_alive().await
             }
-            Err(error) if is_passing(&error) => {
+            Err(error) if error.is_passing() => {
                 warn!(%error, "the target's gtid_executed and the checkpoint differ, trying again");
                 Ok(())
             }
@@ -454,9 +454,4 @@ async fn gone_while_stopping(stop: &CancellationToken, status: &ApplierStatus) {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     warn!("stopped while the target is away; its checkpoint says how far it is");
-}
-
-/// Errors that a wait would cure don't stop a channel.
-pub(crate) fn is_passing(error: &crate::Error) -> bool {
-    error.class() != ErrorClass::Stop
 }

@@ -86,6 +86,23 @@ impl Error {
         }
     }
 
+    /// A wait would cure it: no reason to stop a channel.
+    pub(crate) fn is_passing(&self) -> bool {
+        self.class() != ErrorClass::Stop
+    }
+
+    /// The server's text without the driver's words around it.
+    pub(crate) fn server_message(&self) -> String {
+        match self {
+            Self::Target { source: mysql_async::Error::Server(server), .. }
+            | Self::Server { source: mysql_async::Error::Server(server), .. } => {
+                server.message.clone()
+            }
+            Self::Rows { message, .. } => message.clone(),
+            other => other.to_string(),
+        }
+    }
+
     /// The server's error number, where one was given.
     #[must_use]
     pub fn code(&self) -> Option<u16> {

@@ -16,6 +16,7 @@ mod merge;
 mod options;
 mod preflight;
 mod progress;
+mod retry;
 mod row_executor;
 mod row_image;
 mod session;
@@ -30,6 +31,7 @@ mod status;
 mod steps;
 mod target_tables;
 mod throttle;
+mod transaction_error;
 mod vendor;
 mod worker;
 

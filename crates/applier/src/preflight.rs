@@ -271,14 +271,14 @@ fn login(target: &TargetOptions, error: &Error) -> PreflightError {
         return PreflightError::Refused(format!(
             "target {address} refused user '{}': {} (check [channel.target] user and password)",
             target.user,
-            crate::worker::server_message(error)
+            error.server_message()
         ));
     }
     if error.code() == Some(UNKNOWN_VARIABLE) {
         return PreflightError::Refused(format!(
             "target {address} is neither MySQL 8.0 nor MariaDB 10.11, or newer ({}); other servers are not \
              supported by this version",
-            crate::worker::server_message(error)
+            error.server_message()
         ));
     }
     PreflightError::Unreachable(error.to_string())

@@ -193,7 +193,7 @@ mod tests {
             mysql_async::ServerError { code, message: text.to_owned(), state: "HY000".to_owned() };
         let error =
             Error::Target { address: "t".to_owned(), source: mysql_async::Error::Server(server) };
-        crate::worker::server_message(&without_values(error))
+        without_values(error).server_message()
     }
 
     #[test]

@@ -13,12 +13,12 @@ use csa_provider::{EventType, QueryEvent, SessionContext, Statement, XaVerb};
 use csa_scheduler::{Group, flattened_events};
 use tracing::{info, warn};
 
-use crate::applier::is_passing;
 use crate::as_source;
 use crate::checkpoint;
 use crate::control::{ControlSession, fenced};
 use crate::options::{ApplierOptions, TargetGtids, TargetOptions};
 use crate::progress::{self, first_words};
+use crate::retry;
 use crate::row_executor::RowExecutor;
 use crate::row_image::Step;
 use crate::session::Session;
@@ -29,13 +29,16 @@ use crate::statement_text;
 use crate::status::ApplierStatus;
 use crate::steps::Steps;
 use crate::target_tables::TargetTables;
-use crate::worker::{retry_pause, server_message};
 use crate::{Error, ErrorClass, Result, Vendor, mariadb};
 
 /// The checkpoint row that statements write; no group runs beside a statement.
 const WORKER: u16 = 0;
 /// Unknown database: a default database that the statement does not need may be gone by now.
 const UNKNOWN_DATABASE: u16 = 1049;
+const DENIED_SCHEMA: u16 = 1044;
+const DENIED: u16 = 1045;
+const DENIED_TABLE: u16 = 1142;
+const DENIED_PRIVILEGE: u16 = 1227;
 const UNKNOWN_VARIABLE: u16 = 1193;
 /// `XAER_NOTA`: no such distributed transaction.
 const UNKNOWN_XID: u16 = 1397;
@@ -115,7 +118,7 @@ impl StatementExecutor {
                     retries += 1;
                     self.status.retried();
                     info!(gtid = %statement.gtid, retries, %error, "statement failed, trying again");
-                    tokio::time::sleep(retry_pause(retries)).await;
+                    tokio::time::sleep(retry::pause(retries)).await;
                 }
                 ErrorClass::Unavailable => {
                     self.status.target_lost(&error);
@@ -124,7 +127,7 @@ impl StatementExecutor {
                     pause = (pause * 2).min(self.options.connect_retry_max);
                     self.reopen(&mut pause).await?;
                 }
-                _ => return Err(named(&statement.gtid, error, self.control.session.vendor())),
+                _ => return Err(named(statement, error, self.control.session.vendor())),
             }
         }
     }
@@ -136,7 +139,7 @@ impl StatementExecutor {
                 self.status.target_reached();
                 Ok(())
             }
-            Err(error) if is_passing(&error) => {
+            Err(error) if error.is_passing() => {
                 self.status.target_lost(&error);
                 warn!(%error, "control session lost, opening it again");
                 let mut pause = self.options.connect_retry;
@@ -167,7 +170,7 @@ impl StatementExecutor {
     pub(crate) async fn add_workers(&mut self, workers: u16) -> Result<()> {
         loop {
             match self.control.add_workers(workers).await {
-                Err(error) if is_passing(&error) => self.keep_alive().await?,
+                Err(error) if error.is_passing() => self.keep_alive().await?,
                 other => return other,
             }
         }
@@ -184,7 +187,7 @@ impl StatementExecutor {
                     self.status.target_reached();
                     return Ok(());
                 }
-                Err(error) if is_passing(&error) => {
+                Err(error) if error.is_passing() => {
                     self.status.target_lost(&error);
                     tokio::time::sleep(*pause).await;
                     *pause = (*pause * 2).min(self.options.connect_retry_max);
@@ -532,11 +535,12 @@ fn way_on_by_hand(gtid: &str) -> String {
     )
 }
 
-fn named(gtid: &str, error: Error, vendor: Vendor) -> Error {
+fn named(statement: &SourceStatement, error: Error, vendor: Vendor) -> Error {
+    let gtid = &statement.gtid;
     match error.code() {
         Some(code) if !matches!(error, Error::Transaction { .. }) => Error::Transaction {
-            gtid: gtid.to_owned(),
-            of: "a statement".to_owned(),
+            gtid: gtid.clone(),
+            of: statement.words.clone(),
             code,
             row: None,
             message: match code {
@@ -545,9 +549,14 @@ fn named(gtid: &str, error: Error, vendor: Vendor) -> Error {
                     source's binary log holds of it"
                     .to_owned(),
                 _ if vendor == Vendor::MariaDb => {
-                    format!("{} (MariaDB); {}", server_message(&error), way_on_by_hand(gtid))
+                    format!("{} (MariaDB); {}", error.server_message(), way_on_by_hand(gtid))
                 }
-                _ => server_message(&error),
+                DENIED | DENIED_SCHEMA | DENIED_TABLE | DENIED_PRIVILEGE => format!(
+                    "{}; what it needs is not granted to the channel's account (csa-daemon check \
+                     --connect names the usual; a GRANT needs what it grants, WITH GRANT OPTION)",
+                    error.server_message()
+                ),
+                _ => error.server_message(),
             },
         },
         _ => error,

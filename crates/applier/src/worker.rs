@@ -1,14 +1,11 @@
 //! Applies one group in one target transaction, together with its checkpoint row.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use csa_provider::{EventType, GtidSet, TableMap};
+use csa_provider::GtidSet;
 use csa_scheduler::{AdmittedTransaction, Group, Sequence};
-use rand::Rng as _;
 use tracing::{info, warn};
 
-use crate::applier::is_passing;
 use crate::as_source;
 use crate::checkpoint;
 use crate::commit_turn::CommitTurn;
@@ -16,6 +13,7 @@ use crate::control::fenced;
 use crate::failing_row::{Failed, FailingRow};
 use crate::late::{late_rows, whole_tables};
 use crate::options::{ApplierOptions, Executor, TargetGtids, TargetOptions};
+use crate::retry;
 use crate::row_executor::{Opening, RowExecutor};
 use crate::row_image::Step;
 use crate::session::Session;
@@ -23,12 +21,8 @@ use crate::sessions::{Entered, SessionState, Sessions};
 use crate::status::ApplierStatus;
 use crate::steps::Steps;
 use crate::target_tables::TargetTables;
+use crate::transaction_error::{NOT_TRANSACTIONAL, named};
 use crate::{Error, ErrorClass, Result};
-
-/// ER_GTID_UNSAFE_NON_TRANSACTIONAL_TABLE.
-const NOT_TRANSACTIONAL: u16 = 1785;
-/// ER_UNKNOWN_ERROR: all that BINLOG tells of some causes.
-const UNKNOWN: u16 = 1105;
 
 /// A worker owns one session and one checkpoint row.
 #[derive(Debug)]
@@ -219,7 +213,7 @@ impl Worker {
                     self.rollback().await;
                     let sequence = unit.group.sequence.get();
                     info!(sequence, retries, %error, "rolled back, trying again");
-                    tokio::time::sleep(retry_pause(retries)).await;
+                    tokio::time::sleep(retry::pause(retries)).await;
                 }
                 ErrorClass::Unavailable => {
                     self.session = None;
@@ -366,7 +360,7 @@ impl Worker {
         let mut pause = self.options.connect_retry;
         loop {
             match self.look_committed(unit).await {
-                Err(error) if is_passing(&error) => {
+                Err(error) if error.is_passing() => {
                     self.session = None;
                     self.shared.status.target_lost(&error);
                     tokio::time::sleep(pause).await;
@@ -465,63 +459,4 @@ fn taken_over(channel: &str, epoch: u64) -> Error {
 /// Whether an error is about the contents of a transaction, so that the group must be taken apart.
 fn is_of_one_transaction(error: &Error) -> bool {
     error.code().is_some() && error.class() != ErrorClass::Unavailable
-}
-
-fn named(transaction: &AdmittedTransaction, error: &Error, row: Option<Box<FailingRow>>) -> Error {
-    let code = error.code().unwrap_or_default();
-    let mut message = server_message(error);
-    message.push_str(match code {
-        NOT_TRANSACTIONAL => {
-            " A table of it is not transactional on the target, so its rows can't be committed with \
-             the checkpoint; run there: ALTER TABLE … ENGINE=InnoDB"
-        }
-        UNKNOWN => {
-            ": the target's error log says which. Column types differ (run there: SET PERSIST \
-             replica_type_conversions='ALL_NON_LOSSY'), or our account may not write the table"
-        }
-        _ => "",
-    });
-    let gtid = transaction.relayed.header.gtid.to_string();
-    Error::Transaction { gtid, of: tables_of(transaction), code, message, row }
-}
-
-/// The tables a transaction writes, as far as a line has room for them.
-fn tables_of(transaction: &AdmittedTransaction) -> String {
-    const NAMED_MAX: usize = 5;
-    let mut tables: Vec<String> = Vec::new();
-    for event in transaction.events().map_while(|event| event.ok()) {
-        if event.event_type() != EventType::TABLE_MAP {
-            continue;
-        }
-        let Ok(map) = TableMap::parse(event.body()) else { continue };
-        let name = |bytes| String::from_utf8_lossy(bytes).into_owned();
-        let table = format!("{}.{}", name(map.schema), name(map.table));
-        if !tables.contains(&table) {
-            tables.push(table);
-        }
-        if tables.len() > NAMED_MAX {
-            tables.truncate(NAMED_MAX);
-            tables.push("…".to_owned());
-            break;
-        }
-    }
-    format!("row changes of {}", tables.join(", "))
-}
-
-/// The server's text without the driver's words around it.
-pub(crate) fn server_message(error: &Error) -> String {
-    match error {
-        Error::Target { source: mysql_async::Error::Server(server), .. }
-        | Error::Server { source: mysql_async::Error::Server(server), .. } => {
-            server.message.clone()
-        }
-        Error::Rows { message, .. } => message.clone(),
-        other => other.to_string(),
-    }
-}
-
-/// Grows to a second, with jitter so that two waiters don't meet again.
-pub(crate) fn retry_pause(retries: u32) -> Duration {
-    let ceiling = 10_u64.saturating_mul(1 << retries.min(7)).min(1000);
-    Duration::from_millis(rand::rng().random_range(ceiling / 2..=ceiling))
 }

@@ -15,7 +15,6 @@ use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
-use crate::applier::is_passing;
 use crate::options::TargetOptions;
 use crate::session::Session;
 use crate::sql::{identifier, quote};
@@ -76,7 +75,7 @@ impl TargetCatalogue {
         let answer = async {
             loop {
                 match question(self).await {
-                    Err(error) if is_passing(&error) => {
+                    Err(error) if error.is_passing() => {
                         warn!(%error, "the target's definitions can't be read, trying again");
                         self.session = None;
                         tokio::time::sleep(RETRY).await;

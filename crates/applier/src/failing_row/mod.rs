@@ -3,10 +3,10 @@
 //! The server names neither the row nor, for merged events, the event. So the transaction is carried
 //! out once more, event by event and the failing one row by row, and rolled back.
 
+mod row;
 mod split;
 
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,75 +27,10 @@ use crate::{Error, Result};
 
 use split::Split;
 
-/// The row that stopped a channel. Holds row values: not for logs.
-#[derive(Clone, PartialEq, Eq)]
-pub struct FailingRow {
-    pub table: String,
-    /// `Write_rows` and its kin.
-    pub event_type: &'static str,
-    /// Which of the transaction's rows events it is, from 1.
-    pub event_number: u64,
-    /// Where the event ends in the source's binary log; 0 inside a compressed transaction.
-    pub end_log_pos: u32,
-    /// Which row of the event it is, from 1; `None` where each of them can be applied alone.
-    pub row_number: Option<u64>,
-    /// Index and columns by which the target was asked for its row.
-    pub key: Option<String>,
-    pub columns: Vec<FailingColumn>,
-    pub present: PresentRow,
-    /// A statement that brings the target's row to where the transaction can be applied.
-    pub repair: Option<String>,
-}
-
-/// One column, as far as images and target have it; long values are cut.
-#[derive(Clone, Default, PartialEq, Eq)]
-pub struct FailingColumn {
-    pub name: String,
-    /// On the source before and after the change.
-    pub before: Option<String>,
-    pub after: Option<String>,
-    /// On the target at this moment.
-    pub target: Option<String>,
-}
-
-/// What the target has by that key.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum PresentRow {
-    Present,
-    Missing,
-    /// Not asked for: why.
-    Unknown(String),
-}
+pub use row::{FailingColumn, FailingRow, PresentRow};
 
 /// Longer looking would only keep the operator waiting.
 const PATIENCE: Duration = Duration::from_secs(15);
-
-impl fmt::Debug for FailingColumn {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "FailingColumn({})", self.name)
-    }
-}
-
-impl fmt::Debug for FailingRow {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "FailingRow({self})")
-    }
-}
-
-/// Without values.
-impl fmt::Display for FailingRow {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { table, event_type, event_number, .. } = self;
-        if let Some(row) = self.row_number {
-            write!(f, "row {row} of ")?;
-        }
-        write!(f, "rows event {event_number} ({event_type} of {table}")?;
-        if self.end_log_pos > 0 {
-            write!(f, ", end_log_pos {}", self.end_log_pos)?;
-        }
-        f.write_str(")")
-    }
-}
 
 /// One transaction of a group, and with what it was tried.
 pub(crate) struct Failed<'a> {

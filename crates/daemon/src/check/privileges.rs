@@ -88,6 +88,7 @@ pub(super) fn target(
         writing(privileges, options),
         by_row_images(privileges, options),
         definitions(privileges, version, has_tags),
+        accounts(privileges),
     ]
 }
 
@@ -158,6 +159,23 @@ fn definitions(privileges: &Privileges, version: &Version, has_tags: bool) -> Fi
     }
     let text = format!("replicated DDL may be refused: {} are missing", missing.join(", "));
     Finding::warning(CHECK, text).fix(Place::Target, privileges.grant(&missing))
+}
+
+/// Replicated account management, which most targets do without.
+fn accounts(privileges: &Privileges) -> Finding {
+    const CHECK: &str = "target.account_privileges";
+    let missing = privileges.missing(&["CREATE USER", "ROLE_ADMIN"]);
+    if missing.is_empty() {
+        return Finding::ok(CHECK, "replicated account management is permitted");
+    }
+    let text = format!(
+        "{} are missing: a CREATE USER or GRANT of the source would stop the channel (keep them out of \
+         its binary log by SET sql_log_bin=0, or skip them)",
+        missing.join(", ")
+    );
+    let grant = privileges.grant(&missing);
+    let grant = format!("{} WITH GRANT OPTION;", grant.trim_end_matches(';'));
+    Finding::warning(CHECK, text).fix(Place::Target, grant)
 }
 
 #[cfg(test)]
