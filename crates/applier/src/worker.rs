@@ -178,7 +178,7 @@ impl Worker {
             range: unit.range,
             options: &options,
             tables: &tables,
-            checkpoint: self.checkpoint_update(unit),
+            opening: self.own_opening(unit),
         };
         let session = self.session().await.ok()?;
         match failed.find(session).await {
@@ -332,27 +332,26 @@ impl Worker {
     fn opening(&self, unit: &Unit) -> (String, usize) {
         let channel = &self.options.channel;
         let header = unit.transactions().first().map(|transaction| &transaction.relayed.header);
-        let (set, statement) = match (self.target.gtids, header) {
+        match (self.target.gtids, header) {
             (TargetGtids::Source, Some(header)) => {
                 let hold = checkpoint::hold(channel, self.index, self.epoch);
-                (Some(as_source::identity(header)), hold)
+                (format!("SET SESSION {};BEGIN;{hold}", as_source::identity(header)), 2)
             }
-            _ => {
-                let update = self.checkpoint_update(unit);
-                let takes_images = self.options.executor == Executor::RowImage;
-                let version = header.filter(|_| takes_images).and_then(as_source::version);
-                (version, update)
-            }
-        };
-        match set {
-            Some(set) => (format!("SET SESSION {set};BEGIN;{statement}"), 2),
-            None => (format!("BEGIN;{statement}"), 1),
+            _ => self.own_opening(unit),
         }
     }
 
-    fn checkpoint_update(&self, unit: &Unit) -> String {
+    /// Of a transaction under a GTID of the target's.
+    fn own_opening(&self, unit: &Unit) -> (String, usize) {
         let (sequence, executed) = (unit.group.sequence, &unit.executed_after);
-        checkpoint::update(&self.options.channel, self.index, self.epoch, sequence, executed)
+        let update =
+            checkpoint::update(&self.options.channel, self.index, self.epoch, sequence, executed);
+        let takes_images = self.options.executor == Executor::RowImage;
+        let first = unit.transactions().first().filter(|_| takes_images);
+        match first.and_then(|transaction| as_source::version(&transaction.relayed.header)) {
+            Some(version) => (format!("SET SESSION {version};BEGIN;{update}"), 2),
+            None => (format!("BEGIN;{update}"), 1),
+        }
     }
 
     /// After a lost connection: whether the transaction was committed all the same.

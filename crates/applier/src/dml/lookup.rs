@@ -5,9 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use csa_provider::{
-    ColumnValue, EventType, Field, JsonValue, RowsEvent, RowsKind, TableMap, ValueType,
-};
+use csa_provider::{ColumnValue, Field, JsonValue, RowsEvent, RowsKind, ValueType};
 
 use super::conversion::Strings;
 use super::json::{Form, push_json_text};
@@ -15,7 +13,7 @@ use super::packets::{PacketWriter, SHOW_WARNINGS, Settings};
 use super::plan::{PlannedColumn, PlannedKey, TablePlan};
 use super::statements::RowStatements;
 use super::table::{TargetTable, TargetType};
-use super::{Refusal, TableName, events, rows_of, table_of, unreadable};
+use super::{Refusal, TableName, events, last_rows, table_of, unreadable};
 use crate::failing_row::FailingColumn;
 use crate::sql::identifier;
 
@@ -59,13 +57,7 @@ pub(crate) fn describe(
     message: &str,
 ) -> Result<RowFacts, Refusal> {
     let events: Vec<_> = events(images).collect::<Result<_, _>>()?;
-    let event = events.last().ok_or_else(|| unreadable("no event"))?;
-    let rows = rows_of(event)?;
-    let maps = events.iter().filter(|event| event.event_type() == EventType::TABLE_MAP);
-    let map = maps
-        .filter_map(|event| TableMap::parse(event.body()).ok())
-        .find(|map| map.table_id == rows.table_id)
-        .ok_or_else(|| unreadable("rows event without its table map"))?;
+    let (map, rows) = last_rows(&events)?;
     let plan = TablePlan::new(&map, table_of(&map, tables)?)?;
     let (mut before, mut after) = (Vec::new(), Vec::new());
     rows.read_row(&plan.layout, rows.images, &mut before, &mut after).map_err(unreadable)?;

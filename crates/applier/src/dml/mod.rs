@@ -156,7 +156,22 @@ fn table_of<'t>(
     }
 }
 
-fn name_of(map: &TableMap<'_>) -> TableName {
+/// What the last of the events changes: its rows, and the map of their table.
+///
+/// # Errors
+/// Malformed events.
+pub(crate) fn last_rows(events: &[RawEvent]) -> Result<(TableMap<'_>, RowsEvent<'_>), Refusal> {
+    let event = events.last().ok_or_else(|| unreadable("no event"))?;
+    let rows = rows_of(event)?;
+    let maps = events.iter().filter(|event| event.event_type() == EventType::TABLE_MAP);
+    let map = maps
+        .filter_map(|event| TableMap::parse(event.body()).ok())
+        .find(|map| map.table_id == rows.table_id)
+        .ok_or_else(|| unreadable("rows event without its table map"))?;
+    Ok((map, rows))
+}
+
+pub(crate) fn name_of(map: &TableMap<'_>) -> TableName {
     let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
     (text(map.schema), text(map.table))
 }
@@ -181,7 +196,7 @@ pub(crate) fn events(images: &Bytes) -> impl Iterator<Item = Result<RawEvent, Re
     })
 }
 
-pub(crate) fn rows_of(event: &RawEvent) -> Result<RowsEvent<'_>, Refusal> {
+fn rows_of(event: &RawEvent) -> Result<RowsEvent<'_>, Refusal> {
     let rows = RowsEvent::parse_any(event.event_type(), event.body()).map_err(unreadable)?;
     rows.ok_or_else(|| {
         let name = event.event_type().name();

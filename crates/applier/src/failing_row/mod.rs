@@ -14,7 +14,6 @@ use bytes::Bytes;
 use csa_scheduler::Group;
 use mysql_async::Row;
 
-use crate::as_source;
 use crate::dml::{self, RowFacts};
 use crate::error::ErrorClass;
 use crate::options::ApplierOptions;
@@ -39,9 +38,10 @@ pub(crate) struct Failed<'a> {
     pub(crate) range: (usize, usize),
     pub(crate) options: &'a ApplierOptions,
     pub(crate) tables: &'a Arc<TargetTables>,
-    /// Changes a transactional table first, as every attempt does: with it the server refuses to write
-    /// tables that no ROLLBACK would restore.
-    pub(crate) checkpoint: String,
+    /// The attempt's own, and which of its statements has to match the checkpoint row: with a
+    /// transactional table changed first the server refuses to write tables that no ROLLBACK would
+    /// restore.
+    pub(crate) opening: (String, usize),
 }
 
 impl Failed<'_> {
@@ -62,13 +62,8 @@ impl Failed<'_> {
         }
         let mut rows = self.executor();
         rows.prepare(session, self.group.format()).await?;
-        let transaction = self.group.transactions.get(self.range.0);
-        let version = transaction.and_then(|one| as_source::version(&one.relayed.header));
-        if let Some(version) = version.filter(|_| rows.takes_row_images()) {
-            session.run(format!("SET SESSION {version}")).await?;
-        }
-        session.run("BEGIN").await?;
-        if session.run(&self.checkpoint).await? != [1] {
+        let (opening, fence) = &self.opening;
+        if session.run(opening).await?.get(*fence) != Some(&1) {
             return Ok(None);
         }
         let mut steps = Steps::by_event(self.group, self.range);

@@ -23,16 +23,9 @@ impl Split {
     /// Malformed events.
     pub(super) fn new(images: &Bytes) -> Result<Self> {
         let events: Vec<_> = dml::events(images).collect::<std::result::Result<_, _>>()?;
-        let malformed = || Error::Relay("rows event without its table map".to_owned());
-        let event = events.last().ok_or_else(malformed)?;
-        let rows = dml::rows_of(event)?;
-        let map = events
-            .iter()
-            .filter(|event| event.event_type() == EventType::TABLE_MAP)
-            .filter_map(|event| TableMap::parse(event.body()).ok())
-            .find(|map| map.table_id == rows.table_id)
-            .ok_or_else(malformed)?;
-        let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+        let (map, rows) = dml::last_rows(&events)?;
+        let Some(event) = events.last() else { return Err(Error::Relay("no event".to_owned())) };
+        let (schema, table) = dml::name_of(&map);
         let head = event.body().get(..rows.images_at).unwrap_or_default();
         let maps = images.get(..images.len() - event.len()).unwrap_or_default();
         let single = |row: &[u8]| {
@@ -42,7 +35,7 @@ impl Split {
             single
         };
         Ok(Self {
-            table: format!("{}.{}", text(map.schema), text(map.table)),
+            table: format!("{schema}.{table}"),
             event_type: event.event_type(),
             end_log_pos: event.header().log_pos,
             rows: split(&map, &rows)?.into_iter().map(single).collect(),

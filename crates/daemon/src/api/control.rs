@@ -204,13 +204,13 @@ pub(super) async fn set_until(
     })?;
     let by = sender(&headers, peer);
     // It may have to start the channel.
-    let done = tokio::spawn(async move {
+    to_its_end(async move {
         let shown =
             |until: Option<Until>| until.map_or("none".to_owned(), |until| until.to_string());
         let before = channel.set_until(until.clone()).await?;
-        Ok(changed(Some(&channel), "until", shown(before), shown(until), &by))
-    });
-    done.await.map_err(ApiError::internal)?.map_err(|refusal: Refusal| refusal.into())
+        Ok(changed(Some(&channel), "until", shown(before), shown(until), &by).0)
+    })
+    .await
 }
 
 pub(super) async fn set_log_filter(

@@ -26,6 +26,28 @@ const TABLES: &str = "list of schema.table";
 const PATTERNS: &str = "list of patterns";
 const TLS: &str = "`disabled` `preferred` `required` `verify-ca` `verify-identity`";
 
+// What sources and targets have alike.
+const PASSWORD: Key = key(
+    "password",
+    TEXT,
+    UNSET,
+    Channel,
+    "in the file itself, which nobody else should be able to read then",
+);
+const PORT: Key = key("port", "1 to 65535", Some("3306"), Channel, "TCP port");
+const PASSWORD_FILE: Key = key("password_file", FILE, UNSET, Channel, "file with the password");
+const PASSWORD_ENV: Key =
+    key("password_env", TEXT, UNSET, Channel, "environment variable with the password");
+const TLS_MODE: Key =
+    key("tls", TLS, Some("\"preferred\""), Channel, "as the server's `--ssl-mode`");
+const TLS_CA: Key =
+    key("tls_ca", FILE, UNSET, Channel, "certificates of the authorities to believe");
+const TLS_KEY: Key = key("tls_key", FILE, UNSET, Channel, "its key");
+const CONNECT_TIMEOUT: Key =
+    key("connect_timeout", DURATION, Some("\"10s\""), Channel, "for one attempt to connect");
+const CONNECT_RETRY_MAX: Key =
+    key("connect_retry_max", DURATION, Some("\"30s\""), Channel, "up to this");
+
 pub(super) const DAEMON: Section = Section {
     path: "daemon",
     keys: &[
@@ -85,17 +107,11 @@ pub(super) const SOURCE: Section = Section {
     path: "channel.source",
     keys: &[
         key("host", TEXT, MUST, Channel, "name or address"),
-        key("port", "1 to 65535", Some("3306"), Channel, "TCP port"),
+        PORT,
         key("user", TEXT, MUST, Channel, "account with REPLICATION SLAVE"),
-        key(
-            "password",
-            TEXT,
-            UNSET,
-            Channel,
-            "in the file itself, which nobody else should be able to read then",
-        ),
-        key("password_file", FILE, UNSET, Channel, "file with the password"),
-        key("password_env", TEXT, UNSET, Channel, "environment variable with the password"),
+        PASSWORD,
+        PASSWORD_FILE,
+        PASSWORD_ENV,
         key(
             "server_id",
             "1 to 4294967295",
@@ -103,10 +119,10 @@ pub(super) const SOURCE: Section = Section {
             Channel,
             "of this replica; unique in the topology",
         ),
-        key("tls", TLS, Some("\"preferred\""), Channel, "as the server's `--ssl-mode`"),
-        key("tls_ca", FILE, UNSET, Channel, "certificates of the authorities to believe"),
+        TLS_MODE,
+        TLS_CA,
         key("tls_cert", FILE, UNSET, Channel, "certificate of this replica"),
-        key("tls_key", FILE, UNSET, Channel, "its key"),
+        TLS_KEY,
         key(
             "heartbeat_interval",
             DURATION,
@@ -114,7 +130,7 @@ pub(super) const SOURCE: Section = Section {
             Channel,
             "between two signs of life of an idle source; the link is dead after 3 of them",
         ),
-        key("connect_timeout", DURATION, Some("\"10s\""), Channel, "for one attempt to connect"),
+        CONNECT_TIMEOUT,
         key(
             "connect_retry",
             DURATION,
@@ -122,7 +138,7 @@ pub(super) const SOURCE: Section = Section {
             Channel,
             "before the next attempt; grows with jitter",
         ),
-        key("connect_retry_max", DURATION, Some("\"30s\""), Channel, "up to this"),
+        CONNECT_RETRY_MAX,
         key(
             "failover",
             "list of `{ host, port }`",
@@ -171,25 +187,19 @@ pub(super) const TARGET: Section = Section {
     path: "channel.target",
     keys: &[
         key("host", TEXT, Some("\"127.0.0.1\""), Channel, "name or address"),
-        key("port", "1 to 65535", Some("3306"), Channel, "TCP port"),
+        PORT,
         key("socket", FILE, UNSET, Channel, "instead of host and port"),
         key("user", TEXT, MUST, Channel, "account with the privileges of config/grants.sql"),
-        key(
-            "password",
-            TEXT,
-            UNSET,
-            Channel,
-            "in the file itself, which nobody else should be able to read then",
-        ),
-        key("password_file", FILE, UNSET, Channel, "file with the password"),
-        key("password_env", TEXT, UNSET, Channel, "environment variable with the password"),
-        key("tls", TLS, Some("\"preferred\""), Channel, "as the server's `--ssl-mode`"),
-        key("tls_ca", FILE, UNSET, Channel, "certificates of the authorities to believe"),
+        PASSWORD,
+        PASSWORD_FILE,
+        PASSWORD_ENV,
+        TLS_MODE,
+        TLS_CA,
         key("tls_cert", FILE, UNSET, Channel, "certificate of this daemon"),
-        key("tls_key", FILE, UNSET, Channel, "its key"),
-        key("connect_timeout", DURATION, Some("\"10s\""), Channel, "for one attempt to connect"),
+        TLS_KEY,
+        CONNECT_TIMEOUT,
         key("connect_retry", DURATION, Some("\"1s\""), Channel, "before the next attempt; grows"),
-        key("connect_retry_max", DURATION, Some("\"30s\""), Channel, "up to this"),
+        CONNECT_RETRY_MAX,
     ],
 };
 
