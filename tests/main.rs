@@ -1,10 +1,16 @@
 //! End-to-end tests: a real source, a real target, the daemon as a process, and at the end of each
 //! the contents of both servers compared. A missing server is a failure, never a skipped test.
 
+#[path = "e2e/accounts.rs"]
+mod accounts;
+#[path = "e2e/admin_port.rs"]
+mod admin_port;
 #[path = "e2e/alerts.rs"]
 mod alerts;
 #[path = "e2e/bad_input.rs"]
 mod bad_input;
+#[path = "e2e/cascades.rs"]
+mod cascades;
 #[path = "e2e/check.rs"]
 mod check;
 #[path = "e2e/conflicts.rs"]
@@ -29,12 +35,22 @@ mod distributed;
 mod fencing;
 #[path = "e2e/filters.rs"]
 mod filters;
+#[path = "e2e/ghosts.rs"]
+mod ghosts;
 #[path = "e2e/gtids.rs"]
 mod gtids;
+#[path = "e2e/hostile.rs"]
+mod hostile;
+#[path = "e2e/lag.rs"]
+mod lag;
 #[path = "e2e/mariadb.rs"]
 mod mariadb;
+#[path = "e2e/memory.rs"]
+mod memory;
 #[path = "e2e/monitoring.rs"]
 mod monitoring;
+#[path = "e2e/older_target.rs"]
+mod older_target;
 #[path = "e2e/operation.rs"]
 mod operation;
 #[path = "e2e/page.rs"]
@@ -43,6 +59,10 @@ mod page;
 mod parallel;
 #[path = "e2e/provisioning.rs"]
 mod provisioning;
+#[path = "e2e/reception.rs"]
+mod reception;
+#[path = "e2e/refusals.rs"]
+mod refusals;
 #[path = "e2e/relations.rs"]
 mod relations;
 #[path = "e2e/replicate.rs"]
@@ -51,16 +71,24 @@ mod replicate;
 mod roundtrip;
 #[path = "e2e/sql_executor.rs"]
 mod sql_executor;
+#[path = "e2e/start.rs"]
+mod start;
+#[path = "e2e/statement_text.rs"]
+mod statement_text;
 #[path = "e2e/stream_errors.rs"]
 mod stream_errors;
 #[path = "e2e/systemd.rs"]
 mod systemd;
+#[path = "e2e/target_login.rs"]
+mod target_login;
 #[path = "e2e/until_control.rs"]
 mod until_control;
 #[path = "e2e/values.rs"]
 mod values;
 #[path = "e2e/verify.rs"]
 mod verify;
+#[path = "e2e/worker_count.rs"]
+mod worker_count;
 
 use std::time::Duration;
 

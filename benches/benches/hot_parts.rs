@@ -88,9 +88,13 @@ fn admitted(template: &RelayedTransaction, gno: u64) -> AdmittedTransaction {
         relayed,
         kind: TransactionKind::Rows,
         changes: Some(changes),
+        session: None,
         refusal: None,
+        leaves_out_own: false,
+        leaves_out_accounts: false,
         filters: Arc::default(),
         permit: None,
+        bytes: template.event_bytes,
     }
 }
 

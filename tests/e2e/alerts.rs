@@ -114,11 +114,16 @@ struct Site {
 impl Site {
     async fn start() -> Self {
         let (source, target) = Server::pair(&[], &[]);
+        // A transaction that every channel may begin after: the three share a source, so each has to say
+        // which of its transactions the target holds.
+        source.exec("FLUSH TABLES").await;
+        let start = source.gtid_executed().await;
         define(&source).await;
         let free = free_disk();
         let daemon = Daemon::builder(&source, &target)
             .set("name", HELD)
             .set("applier.replicate_wild_do_table", vec![format!("{HELD}.%")])
+            .set("applier.start_from", start.clone())
             .set("source.connect_retry_max", "1s")
             .set("target.connect_retry_max", "1s")
             // Each transaction waits for its own lock, and goes on waiting.
@@ -128,12 +133,14 @@ impl Site {
             .set("relay.min_free_disk", free / 12 * 7)
             .channel(FULL, &source, &target)
             .set("applier.replicate_wild_do_table", vec![format!("{FULL}.%")])
+            .set("applier.start_from", start.clone())
             .set("source.connect_retry_max", "1s")
             .set("target.connect_retry_max", "1s")
             .set("relay.segment_size", "1MiB")
             .set("relay.space_limit", "4MiB")
             .channel(BROKEN, &source, &target)
             .set("applier.replicate_wild_do_table", vec![format!("{BROKEN}.%")])
+            .set("applier.start_from", start.clone())
             .set("source.connect_retry_max", "1s")
             .set("target.connect_retry_max", "1s")
             .start();

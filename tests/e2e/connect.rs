@@ -43,7 +43,7 @@ async fn replicates(daemon: &Daemon, source: &Server, target: &Server, connectio
 }
 
 /// The daemon ends by itself, with words on why.
-fn refused(builder: DaemonBuilder, words: &[&str]) {
+pub(crate) fn refused(builder: DaemonBuilder, words: &[&str]) {
     let said = builder.run_expect_exit(2);
     for word in words {
         assert!(said.contains(word), "{word:?} is missing in {said}");
@@ -65,8 +65,19 @@ async fn a_password_that_the_source_has_not_cached_without_tls() {
     let daemon = Daemon::builder(&source, &target)
         .set("source.user", "cold")
         .set("source.password", password)
-        .set("source.tls", "disabled")
-        .start();
+        .set("source.tls", "disabled");
+    refused(daemon.clone(), &["[channel.source]", "public_key_file", "get_public_key"]);
+    let key = source.data_directory.join("public_key.pem").display().to_string();
+    let daemon = daemon.set("source.public_key_file", key).start();
+    replicates(&daemon, &source, &target, "TCP/IP").await;
+    daemon.terminate();
+
+    // Whatever key the source sends, for who is content with that.
+    source.exec("FLUSH PRIVILEGES").await;
+    daemon.unset("source.public_key_file");
+    daemon.set("source.get_public_key", true);
+    daemon.start_again();
+    write_rows(&source, "asked").await;
     replicates(&daemon, &source, &target, "TCP/IP").await;
 
     // The same for a link that is lost.
@@ -118,12 +129,12 @@ async fn tls_with_the_certificates_a_server_makes_for_itself() {
 }
 
 /// A certificate authority of a test's own.
-struct Authority {
+pub(crate) struct Authority {
     directory: PathBuf,
 }
 
 impl Authority {
-    fn new(directory: &Path, name: &str) -> Self {
+    pub(crate) fn new(directory: &Path, name: &str) -> Self {
         let directory = directory.join(name);
         std::fs::create_dir(&directory).expect("a directory");
         let authority = Self { directory };
@@ -135,7 +146,7 @@ impl Authority {
     }
 
     /// A certificate `server.pem`, with its key, for a host.
-    fn certify(&self, host: &str) {
+    pub(crate) fn certify(&self, host: &str) {
         self.openssl(
             "req -newkey rsa:2048 -nodes -subj /CN=source -keyout server-key.pem -out server.csr",
         );
@@ -144,6 +155,12 @@ impl Authority {
             "x509 -req -in server.csr -CA ca.pem -CAkey ca-key.pem -CAcreateserial -days 2 \
              -extfile names -out server.pem",
         );
+    }
+
+    /// A server's options for that certificate.
+    pub(crate) fn server_options(&self) -> [String; 3] {
+        [("ca", "ca.pem"), ("cert", "server.pem"), ("key", "server-key.pem")]
+            .map(|(name, file)| format!("--ssl-{name}={}", self.text(file)))
     }
 
     fn openssl(&self, arguments: &str) {
@@ -160,7 +177,7 @@ impl Authority {
         self.directory.join(name)
     }
 
-    fn text(&self, name: &str) -> String {
+    pub(crate) fn text(&self, name: &str) -> String {
         self.path(name).display().to_string()
     }
 }
@@ -171,9 +188,7 @@ async fn tls_tells_the_right_authority_from_a_wrong_one_and_a_host_from_another(
     let right = Authority::new(directory.path(), "right");
     right.certify("IP:127.0.0.1");
     let wrong = Authority::new(directory.path(), "wrong");
-    let option = |name: &str, file: &str| format!("--ssl-{name}={}", right.text(file));
-    let options =
-        [option("ca", "ca.pem"), option("cert", "server.pem"), option("key", "server-key.pem")];
+    let options = right.server_options();
     let (source, target) = Server::pair(&options.each_ref().map(String::as_str), &[]);
     write_rows(&source, "d").await;
     let builder = |mode: &str, authority: &Authority| {

@@ -7,6 +7,10 @@ use mysql_async::prelude::Queryable as _;
 
 use crate::{DRAIN, wait_state};
 
+/// What the newest row of the checkpoint says: each worker has its own, and sets have no order as texts.
+const NEWEST_CHECKPOINT: &str = "SELECT MAX(gtid_executed) FROM csa.checkpoint WHERE sequence = \
+                                 (SELECT MAX(sequence) FROM csa.checkpoint)";
+
 /// Seconds that an INSERT on the source takes to be seen on the target.
 async fn seconds_to_arrive(source: &Server, target: &Server, id: u32) -> f64 {
     source.exec(&format!("INSERT INTO d.t VALUES ({id})")).await;
@@ -85,8 +89,7 @@ async fn a_delayed_backlog_is_received_and_drained_when_it_is_due() {
     .await;
     let held = &daemon.status()["channels"][0]["event_memory"]["held_bytes"];
     assert_eq!(*held, 0, "held back transactions take no event memory");
-    let checkpoint = "SELECT MAX(gtid_executed) FROM csa.checkpoint";
-    assert_eq!(target.value::<String>(checkpoint).await, before);
+    assert_eq!(target.value::<String>(NEWEST_CHECKPOINT).await, before);
     assert!(started.elapsed() < Duration::from_secs(8), "too slow to tell");
     daemon.wait_drained(&source, &target, DRAIN).await;
     assert!(started.elapsed() > Duration::from_secs(10), "{:?}", started.elapsed());
@@ -190,9 +193,7 @@ async fn until_holds_under_load() {
     until.insert("sql_after_gtids".to_owned(), middle.clone().into());
     let daemon = Daemon::builder(&source, &target).set("applier.until", until).start();
     wait_state(&daemon, 0, "stopped").await;
-    let checkpoint = "SELECT MAX(gtid_executed) FROM csa.checkpoint WHERE sequence = \
-                      (SELECT MAX(sequence) FROM csa.checkpoint)";
-    assert_eq!(target.value::<String>(checkpoint).await, middle);
+    assert_eq!(target.value::<String>(NEWEST_CHECKPOINT).await, middle);
     let total: i64 = target.value("SELECT SUM(balance) FROM sbtest.account").await;
     assert_eq!(total, 100_000);
     assert!(daemon.terminate().success());

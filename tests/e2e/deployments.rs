@@ -164,7 +164,8 @@ async fn the_scripts_of_the_compose_file_make_servers_that_replicate() {
 #[test]
 fn the_targets_script_is_that_of_the_grants() {
     let statements = |text: &str| -> Vec<String> {
-        text.lines().filter(|line| !line.starts_with("--")).map(str::to_owned).collect()
+        let is_sql = |line: &&str| !line.is_empty() && !line.starts_with("--");
+        text.lines().filter(is_sql).map(str::to_owned).collect()
     };
     let grants = read("grants.sql");
     let (_, target) = grants.split_once("-- On the target").expect("a part for the target");
@@ -172,17 +173,22 @@ fn the_targets_script_is_that_of_the_grants() {
     assert_eq!(statements(&read("compose/target.sql")), statements(target));
 }
 
+/// Whether `kubectl apply -k` applies the file.
+fn listed(file: &str) -> bool {
+    let kustomization = yaml("kubernetes/kustomization.yaml");
+    kustomization["resources"].as_array().is_some_and(|list| list.contains(&file.into()))
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_kubernetes_manifests_fit_each_other_and_the_daemon() {
-    let [config_map, secret, service, set] =
-        ["configmap", "secret", "service", "statefulset"].map(|name| {
-            let listed = yaml("kubernetes/kustomization.yaml");
+    let [config_map, policy, service, set] =
+        ["configmap", "networkpolicy", "service", "statefulset"].map(|name| {
             let file = format!("{name}.yaml");
-            assert!(
-                listed["resources"].as_array().is_some_and(|r| r.contains(&file.clone().into()))
-            );
+            assert!(listed(&file), "{file} is not applied");
             yaml(&format!("kubernetes/{file}"))
         });
+    let secret = yaml("kubernetes/secret.example.yaml");
+    assert!(!listed("secret.example.yaml"), "an apply would write over the secret");
     let labels = set.pointer("/spec/template/metadata/labels").expect("labels");
     assert_eq!(set.pointer("/spec/selector/matchLabels"), Some(labels));
     assert_eq!(service.pointer("/spec/selector"), Some(labels));
@@ -198,6 +204,17 @@ async fn the_kubernetes_manifests_fit_each_other_and_the_daemon() {
     let port = &container["ports"][0];
     assert!(toml.contains(&format!("admin_listen = \"0.0.0.0:{}\"", port["containerPort"])));
     assert_eq!(text(&service, "/spec/ports/0/targetPort"), text(port, "/name"));
+    // The network policy is about this pod and this port.
+    assert_eq!(policy.pointer("/spec/podSelector/matchLabels"), Some(labels));
+    assert_eq!(text(&policy, "/spec/ingress/0/ports/0/port"), text(port, "/name"));
+    for side in ["source", "target"] {
+        let channel: toml::Table = toml.parse().expect("TOML");
+        let reached = channel["channel"][0][side]["port"].as_integer();
+        assert_eq!(policy.pointer("/spec/egress/1/ports/0/port").and_then(Value::as_i64), reached);
+    }
+    // A file mounted by subPath would never change.
+    let mounts = container["volumeMounts"].as_array().expect("mounts");
+    assert!(mounts.iter().all(|mount| mount.get("subPath").is_none()), "{mounts:?}");
 
     // Every volume that is mounted is there, and what it is made of too.
     let volumes = pod["volumes"].as_array().expect("volumes");
@@ -216,7 +233,7 @@ async fn the_kubernetes_manifests_fit_each_other_and_the_daemon() {
     secrets(directory.path(), files.iter().map(|(name, value)| (name.as_str(), text(value, ""))));
     let mounted = directory.path().display().to_string();
     let file = directory.path().join("csa-daemon.toml");
-    std::fs::write(&file, toml.replace("/etc/csa-daemon/secrets", &mounted)).expect("writes");
+    std::fs::write(&file, toml.replace("/run/secrets/csa-daemon", &mounted)).expect("writes");
     check(&file, &[]);
 
     // The probes ask for what a daemon answers, a token being needed or not.

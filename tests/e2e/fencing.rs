@@ -7,13 +7,34 @@ use csa_tests::{Daemon, Load, LoadOptions, Server, compare, eventually, prepare}
 use crate::{DRAIN, wait_state};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_second_daemon_on_the_channel_refuses_to_start() {
+async fn a_second_daemon_on_the_channel_waits_until_the_first_gives_it_up() {
     let (source, target) = Server::pair(&[], &[]);
+    let options = LoadOptions::default();
+    prepare(&source, &options).await;
     let daemon = Daemon::builder(&source, &target).start();
     wait_state(&daemon, 0, "running").await;
-    let said = Daemon::builder(&source, &target).run_expect_exit(2);
-    assert!(said.contains("channel \"test\": another daemon holds it"), "{said}");
+    let epoch = async || target.value::<u64>("SELECT MAX(epoch) FROM csa.checkpoint").await;
+    let before = epoch().await;
+    let holder: u64 = target.value("SELECT IS_USED_LOCK('csa:test')").await;
+    let second = Daemon::builder(&source, &target).set("target.connect_retry", "100ms").start();
+    wait_state(&second, 0, "waiting_for_target").await;
+    let waits_for = format!("connection {holder} there");
+    eventually("it says for whom it waits", Duration::from_secs(30), async || {
+        let detail = second.status()["channels"][0]["state_detail"].to_string();
+        detail.contains("another daemon holds it") && detail.contains(&waits_for)
+    })
+    .await;
+    Load::run(&source, &options, Duration::from_secs(4)).await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
     assert_eq!(daemon.status()["channels"][0]["state"], "running");
+    assert_eq!(second.status()["channels"][0]["state"], "waiting_for_target");
+    assert_eq!(epoch().await, before, "the second took nothing");
+    daemon.terminate();
+    wait_state(&second, 0, "running").await;
+    Load::run(&source, &options, Duration::from_secs(1)).await;
+    second.wait_drained(&source, &target, DRAIN).await;
+    assert_eq!(epoch().await, before + 1);
+    compare(&source, &target).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -106,6 +106,8 @@ impl Rules {
             let names: Vec<toml::Value> = names.iter().map(|name| (*name).into()).collect();
             builder.set(&format!("applier.replicate_{key}"), names)
         };
+        // As MySQL has it.
+        let builder = builder.set("applier.replicate_accounts", true);
         let builder = self.own.iter().fold(builder, set);
         self.rewrite.iter().fold(builder, |builder, (from, to)| {
             builder.set(&format!("applier.replicate_rewrite_db.{from}"), *to)

@@ -156,7 +156,8 @@ async fn the_mode_can_be_changed_between_two_starts() {
     let (_, fix) = detail.split_once("run there: ").expect("a fix");
     let (fix, _) = fix.split_once(", then").expect("its end");
     target.exec(fix).await;
-    assert!(!daemon.terminate().success(), "its one channel had failed");
+    // It was tried again until the stop, which is orderly.
+    assert!(daemon.terminate().success(), "{}", daemon.log_tail());
     daemon.start_again();
     let load = Load::start(&source, &options);
     assert!(mid_drain(&daemon).await, "{}", daemon.log_tail());

@@ -19,7 +19,8 @@ async fn the_page_shows_load_lag_workers_and_errors() {
     let (source, target) = Server::pair(&[], &[]);
     let options = LoadOptions::default();
     prepare(&source, &options).await;
-    source.exec(&format!("CREATE TABLE sbtest.`{TRAP}` (id INT PRIMARY KEY)")).await;
+    let columns = "id INT PRIMARY KEY, v VARCHAR(30)";
+    source.exec(&format!("CREATE TABLE sbtest.`{TRAP}` ({columns})")).await;
     let daemon = csa_tests::Daemon::builder(&source, &target).start();
     daemon.wait_drained(&source, &target, DRAIN).await;
     Load::run(&source, &options, Duration::from_secs(4)).await;
@@ -56,8 +57,8 @@ async fn the_page_shows_load_lag_workers_and_errors() {
     assert!(!document.contains("does not answer"), "{document}");
 
     // The target has a row that the source then inserts: the channel stops, and the page says why.
-    target.exec(&format!("INSERT INTO sbtest.`{TRAP}` VALUES (1)")).await;
-    source.exec(&format!("INSERT INTO sbtest.`{TRAP}` VALUES (1)")).await;
+    target.exec(&format!("INSERT INTO sbtest.`{TRAP}` VALUES (1, 'there')")).await;
+    source.exec(&format!("INSERT INTO sbtest.`{TRAP}` VALUES (1, 'turned\u{202e}')")).await;
     wait_state(&daemon, 0, "failed").await;
     eventually("the error is noted", Duration::from_secs(10), async || {
         let error = &history()["channels"][0]["errors"][0];
@@ -71,13 +72,21 @@ async fn the_page_shows_load_lag_workers_and_errors() {
     assert!(!document.contains("<img"), "{document}");
     assert!(document.contains("<title>! test has failed · csa-daemon</title>"), "{document}");
     assert!(document.contains("The target already has a row with this key"), "{document}");
-    for text in ["<th>target now</th>", "DELETE FROM `sbtest`", "csa-daemon skip "] {
+    assert!(document.contains("csa-daemon skip "), "{document}");
+    assert!(document.contains("class=\"band failed\""), "{document}");
+    // Values are for those who show the token; the page asks for it.
+    for text in ["<th>target now</th>", "DELETE FROM `sbtest`", "turned"] {
+        assert!(!document.contains(text), "{text} is in {document}");
+    }
+    assert!(!document.contains("class=\"login\" hidden"), "{document}");
+    let (document, _) = browse(&daemon.url(&format!("/#token={}", daemon.own_token())), SHOWN);
+    for text in ["<th>target now</th>", "DELETE FROM `sbtest`", "csa-daemon skip ", "turned\\u202e"]
+    {
         assert!(document.contains(text), "{text} is missing in {document}");
     }
-    assert!(document.contains("class=\"band failed\""), "{document}");
+    assert!(document.contains("id=\"login\" class=\"login\" hidden"), "{document}");
 
     // Where a token is asked for, the page asks for it and shows nothing without.
-    assert!(document.contains("id=\"login\" class=\"login\" hidden"), "{document}");
     assert_eq!(daemon.terminate().code(), Some(1), "a channel had failed");
     let token = daemon.state_dir().join("token");
     std::fs::write(&token, "a-token-of-some-length").expect("writable");

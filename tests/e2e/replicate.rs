@@ -20,7 +20,8 @@ pub(crate) async fn run_script(server: &Server, script: &str) {
 async fn every_type_every_key_and_ddl_between_the_dml() {
     let (source, target) = Server::pair(&[], &[]);
     let script = include_str!("../fixtures/everything.sql");
-    let daemon = Daemon::builder(&source, &target).start();
+    let accounts = "applier.replicate_accounts";
+    let daemon = Daemon::builder(&source, &target).set(accounts, true).start();
     run_script(&source, script).await;
     daemon.wait_drained(&source, &target, DRAIN).await;
     let compared = Compare::new().users().run(&source, &target).await;
@@ -110,7 +111,7 @@ async fn streamed(executor: &str, rows: u64) {
 }
 
 /// `VmHWM` of a process.
-fn peak_rss_bytes(pid: u32) -> u64 {
+pub(crate) fn peak_rss_bytes(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("/proc");
     let line = status.lines().find(|line| line.starts_with("VmHWM:")).expect("VmHWM");
     let kib: u64 = line.split_whitespace().nth(1).expect("a size").parse().expect("a number");

@@ -129,6 +129,43 @@ async fn one_flipped_byte_stops() {
     assert_eq!(applied, 1, "everything before the damaged transaction is applied");
 }
 
+/// Events in a binary log file that the source has closed, by their type, are made into others.
+async fn change_types(server: &Server, from: u8, into: &[u8]) {
+    server.exec("FLUSH BINARY LOGS").await;
+    let path = closed_binary_log(server).await;
+    let mut file = std::fs::read(&path).expect("readable");
+    for &event_type in into.iter().rev() {
+        let (at, len) = find_event(&file, from);
+        file[at + 4] = event_type;
+        let covered = at + len - 4;
+        let checksum = crc32fast::hash(&file[at..covered]);
+        file[covered..covered + 4].copy_from_slice(&checksum.to_le_bytes());
+    }
+    std::fs::write(&path, file).expect("writable");
+}
+
+/// Rows-query events have the flag that says so: as others that this version does not know they are
+/// what a newer source may send, and as those of Group Replication what an older one does.
+#[tokio::test(flavor = "multi_thread")]
+async fn events_that_a_replica_may_pass_over_do_not_stop() {
+    let (source, target) = Server::pair(&["--binlog-rows-query-log-events=ON"], &[]);
+    source.exec("CREATE DATABASE d").await;
+    source.exec("CREATE TABLE d.t (id INT PRIMARY KEY)").await;
+    let types = [99, 36, 37, 28, 99];
+    for id in 0..types.len() {
+        source.exec(&format!("INSERT INTO d.t VALUES ({id})")).await;
+    }
+    change_types(&source, 29, &types).await;
+    source.exec("INSERT INTO d.t VALUES (100)").await;
+    let daemon = Daemon::builder(&source, &target).start();
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    assert_eq!(compare(&source, &target).await.rows, types.len() as u64 + 1);
+    let metric = "csa_provider_passed_over_events_total{channel=\"test\"} 5";
+    assert!(daemon.metrics().contains(metric), "{}", daemon.metrics());
+    let logged = |code: &str| daemon.log().matches(&format!("code={code}")).count();
+    assert_eq!((logged("99"), logged("28"), logged("37")), (1, 1, 1), "{}", daemon.log_tail());
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_unknown_event_type_stops() {
     let servers = Topology::start();

@@ -12,13 +12,13 @@ use tempfile::TempDir;
 use crate::wait_state;
 
 /// Everything told so far, with the time since the socket was opened.
-struct Manager {
+pub(crate) struct Manager {
     directory: TempDir,
     told: Arc<Mutex<Vec<(Duration, String)>>>,
 }
 
 impl Manager {
-    fn listen() -> Self {
+    pub(crate) fn listen() -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let socket = UnixDatagram::bind(directory.path().join("notify")).expect("a socket");
         let told: Arc<Mutex<Vec<(Duration, String)>>> = Arc::default();
@@ -36,7 +36,7 @@ impl Manager {
         Self { directory, told }
     }
 
-    fn path(&self) -> String {
+    pub(crate) fn path(&self) -> String {
         self.directory.path().join("notify").display().to_string()
     }
 
@@ -49,12 +49,12 @@ impl Manager {
         self.lines().iter().filter(|told| *told == line).count()
     }
 
-    fn has_status(&self, words: &[&str]) -> bool {
+    pub(crate) fn has_status(&self, words: &[&str]) -> bool {
         let found = |line: &String| words.iter().all(|word| line.contains(word));
         self.lines().iter().filter(|line| line.starts_with("STATUS=")).any(found)
     }
 
-    async fn until(&self, line: &str, times: usize) {
+    pub(crate) async fn until(&self, line: &str, times: usize) {
         eventually(&format!("{line}, {times} times"), Duration::from_secs(30), async || {
             self.count(line) >= times
         })

@@ -43,7 +43,7 @@ async fn stopped_at(daemon: &Daemon, target: &Server, wanted: &str) {
     let detail = view["state_detail"].as_str().expect("a text").to_owned();
     let end = until(daemon);
     let end = end.as_str().expect("an end");
-    assert_eq!(detail, format!("stopped: until {end} is reached"));
+    assert_eq!(detail, format!("stopped: until {end} is reached; still receiving"));
     assert!(view["last_error"].is_null(), "{view:#}");
     assert_eq!(view["applied_transaction_set"], wanted);
     assert_eq!(checkpoint(target).await, wanted);
@@ -118,10 +118,10 @@ async fn an_end_is_set_moved_and_cleared_under_load() {
     daemon.wait_drained(&source, &target, DRAIN).await;
     compare(&source, &target).await;
     let log = daemon.log();
-    let audited: Vec<&str> =
-        log.lines().filter(|line| line.contains("setting=\"until\"")).collect();
+    let audited: Vec<&str> = log.lines().filter(|line| line.contains("action=\"until\"")).collect();
     assert_eq!(audited.len(), 6, "{audited:#?}");
-    assert!(audited.iter().all(|line| line.contains("tester from 127.0.0.1")), "{audited:#?}");
+    let by = "by=\"tester\" peer=\"uid ";
+    assert!(audited.iter().all(|line| line.contains(by)), "{audited:#?}");
     assert!(audited.first().is_some_and(|line| line.contains(&after)), "{audited:#?}");
 }
 

@@ -359,6 +359,7 @@ async fn renamed_tables_are_compared_where_they_are() {
         password: "admin_pw".to_owned().into(),
         tls: TlsOptions::default(),
         connect_timeout: Duration::from_secs(10),
+        net_timeout: Duration::from_secs(30),
         gtids: TargetGtids::Own,
         executor: None,
     };

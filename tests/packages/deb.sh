@@ -36,11 +36,20 @@ check_files() {
         usr/share/doc/csa-daemon/examples/grants.sql usr/share/doc/csa-daemon/examples/minimal.toml \
         usr/share/man/man8/csa-daemon.8.gz usr/share/man/man5/csa-daemon.toml.5.gz \
         usr/share/bash-completion/completions/csa-daemon usr/share/zsh/vendor-completions/_csa-daemon \
-        usr/share/fish/vendor_completions.d/csa-daemon.fish; do
+        usr/share/fish/vendor_completions.d/csa-daemon.fish usr/share/doc/csa-daemon/SECURITY.md \
+        usr/share/doc/csa-daemon/sbom.cdx.json usr/share/doc/csa-daemon/THIRD-PARTY-LICENSES.txt; do
         [[ -f $STAGE/$file ]] || die "the package has no $file"
     done
     expect 'the mode of the configuration' "$(mode_of etc/csa-daemon/csa-daemon.toml)" 640
     expect 'the list of configuration files' "$(dpkg-deb -I "$PACKAGE" conffiles)" /etc/csa-daemon/csa-daemon.toml
+    # Crates that the program can't do without, each with a checksum and a licence.
+    local doc=$STAGE/usr/share/doc/csa-daemon crate
+    for crate in tokio rustls mysql_common; do
+        grep -q "\"pkg:cargo/$crate@" "$doc/sbom.cdx.json" || die "the SBOM lacks $crate"
+        grep -q "^$crate " "$doc/THIRD-PARTY-LICENSES.txt" || die "the licences lack $crate"
+    done
+    ! grep -Eq '"content": ""|"expression": ""' "$doc/sbom.cdx.json" || die 'a crate without checksum or licence'
+    grep -q 'Permission is hereby granted' "$doc/THIRD-PARTY-LICENSES.txt" || die 'no licence texts'
     [[ $(dpkg-deb -f "$PACKAGE" Depends) == *libc6* ]] || die 'the package does not depend on libc6'
     if is_root; then
         local group

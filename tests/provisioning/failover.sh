@@ -28,6 +28,11 @@ executed() { on "$1" <<<"SELECT REPLACE(@@GLOBAL.gtid_executed, '\n', '')"; }
 # The accounts of every later source and target are in the binary logs of the first.
 follow source replica
 follow target spare
+# Or the REVOKE of grants.sql would stop it.
+on spare <<<"SET PERSIST partial_revokes = ON"
+# A replica that asks later than that lacks what is said to be purged.
+on target <<<"CREATE DATABASE ready; DROP DATABASE ready"
+wait_for spare "$(executed target)"
 on source <<<"CREATE USER 'repl'@'%' IDENTIFIED BY 'change me'; GRANT REPLICATION SLAVE ON *.* TO 'repl'@'%'"
 on target <<<"SET GLOBAL gtid_purged = '+$(executed source)'"
 localize <"$EXAMPLES/grants.sql" | sed '1,/^-- On the target/d' | on target

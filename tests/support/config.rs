@@ -13,6 +13,7 @@ pub struct DaemonBuilder {
     pub(crate) channels: Vec<Table>,
     pub(crate) admin_port: u16,
     pub(crate) environment: Vec<(String, String)>,
+    pub(crate) umask: Option<u32>,
     state_dir_is_set: bool,
 }
 
@@ -29,6 +30,7 @@ impl DaemonBuilder {
             channels: Vec::new(),
             admin_port,
             environment: Vec::new(),
+            umask: None,
             state_dir_is_set: false,
         };
         builder.channel("test", source, target)
@@ -90,6 +92,13 @@ impl DaemonBuilder {
     #[must_use]
     pub fn env(mut self, name: &str, value: &str) -> Self {
         self.environment.push((name.into(), value.into()));
+        self
+    }
+
+    /// Starts the daemon with this umask.
+    #[must_use]
+    pub fn umask(mut self, umask: u32) -> Self {
+        self.umask = Some(umask);
         self
     }
 

@@ -1,6 +1,7 @@
 //! The daemon as a process of its own.
 
 mod commands;
+mod refusal;
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::PermissionsExt;
@@ -181,7 +182,16 @@ impl Daemon {
             .expect("setting the configuration's mode");
         let log = OpenOptions::new().create(true).append(true).open(self.log_path());
         let log: File = log.expect("opening the log");
-        let command = Command::new(Self::executable())
+        let mut command = match builder.umask {
+            None => Command::new(Self::executable()),
+            Some(umask) => {
+                let mut shell = Command::new("sh");
+                shell.arg("-c").arg(format!("umask {umask:o}; exec \"$@\"")).arg("sh");
+                shell.arg(Self::executable());
+                shell
+            }
+        };
+        let command = command
             .arg("--config")
             .arg(&config)
             .arg("run")
@@ -279,21 +289,41 @@ impl Daemon {
         format!("http://127.0.0.1:{}{path}", guard(&self.builder).admin_port)
     }
 
-    /// Status code and body of a path on the admin port; `None` when it does not answer.
+    /// The file with the token that the daemon makes at its start.
+    #[must_use]
+    pub fn token_path(&self) -> PathBuf {
+        self.state_dir().join(format!("admin-{}.token", guard(&self.builder).admin_port))
+    }
+
+    /// The socket of its commands.
+    #[must_use]
+    pub fn socket_path(&self) -> PathBuf {
+        self.token_path().with_extension("sock")
+    }
+
+    /// The text of that file; empty where the test has its state elsewhere.
+    #[must_use]
+    pub fn own_token(&self) -> String {
+        fs::read_to_string(self.token_path()).unwrap_or_default().trim().to_owned()
+    }
+
+    /// Status code and body of a path on the admin port, asked for with its own token; `None` when it
+    /// does not answer.
     #[must_use]
     pub fn get(&self, path: &str) -> Option<(u16, String)> {
-        let port = guard(&self.builder).admin_port;
-        let mut response = self.http.get(format!("http://127.0.0.1:{port}{path}")).call().ok()?;
+        let request = self.http.get(self.url(path));
+        let request = request.header("authorization", format!("Bearer {}", self.own_token()));
+        let mut response = request.call().ok()?;
         let body = response.body_mut().read_to_string().ok()?;
         Some((response.status().as_u16(), body))
     }
 
-    /// PUT to the admin port: code and body.
+    /// PUT to the admin port, with its own token: code and body.
     #[must_use]
     pub fn put(&self, path: &str, body: &str) -> Option<(u16, String)> {
-        let port = guard(&self.builder).admin_port;
-        let url = format!("http://127.0.0.1:{port}{path}");
-        let mut response = self.http.put(url).send(body).ok()?;
+        let request = self.http.put(self.url(path));
+        let request = request.header("authorization", format!("Bearer {}", self.own_token()));
+        let mut response = request.send(body).ok()?;
         let body = response.body_mut().read_to_string().ok()?;
         Some((response.status().as_u16(), body))
     }

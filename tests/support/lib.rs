@@ -5,9 +5,13 @@ mod clients;
 mod comparison;
 mod config;
 mod daemon;
+mod fake_server;
+mod faulty_proxy;
+mod hostile;
 mod load;
 mod openapi;
 mod prometheus;
+mod proxy;
 mod server;
 #[cfg(test)]
 mod tests;
@@ -19,9 +23,13 @@ pub use clients::{Clients, MakeTransaction};
 pub use comparison::{Compare, Compared, Difference, compare};
 pub use config::DaemonBuilder;
 pub use daemon::{Daemon, Said};
+pub use fake_server::FakeServer;
+pub use faulty_proxy::FaultyProxy;
+pub use hostile::{HostileServer, Hostility};
 pub use load::{Burst, Load, LoadOptions, LoadReport, Mix, prepare};
 pub use openapi::OpenApi;
 pub use prometheus::{Firing, Prometheus};
+pub use proxy::Proxy;
 pub use server::Server;
 pub use tools::{browse, tool};
 

@@ -117,6 +117,31 @@ impl Server {
         self.script("restart");
     }
 
+    /// A copy of the data directory as it is; the server must be stopped.
+    ///
+    /// # Panics
+    /// If it can't be copied.
+    #[track_caller]
+    pub fn save_data(&self) {
+        let kept = self.kept();
+        let _ = std::fs::remove_dir_all(&kept);
+        copy(&self.data_directory, &kept);
+    }
+
+    /// Puts back what [`Server::save_data`] kept; the server must be stopped.
+    ///
+    /// # Panics
+    /// If there is nothing kept.
+    #[track_caller]
+    pub fn put_back_data(&self) {
+        std::fs::remove_dir_all(&self.data_directory).expect("removing the data directory");
+        std::fs::rename(self.kept(), &self.data_directory).expect("the copy that was kept");
+    }
+
+    fn kept(&self) -> PathBuf {
+        self.data_directory.with_file_name("data.kept")
+    }
+
     /// `CSA_SANDBOX` if set, otherwise the script of this source tree.
     #[must_use]
     pub fn script_path() -> PathBuf {
@@ -221,6 +246,12 @@ impl Drop for Server {
             eprintln!("{message}");
         }
     }
+}
+
+#[track_caller]
+fn copy(from: &Path, to: &Path) {
+    let status = Command::new("cp").arg("-a").args([from, to]).status().expect("running cp");
+    assert!(status.success(), "cp -a {} {}: {status}", from.display(), to.display());
 }
 
 /// Runs the script; the error holds what it wrote to stderr.

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use csa_provider::Gtid;
 use csa_scheduler::{
-    AdmittedTransaction, Group, GroupKind, GroupLimits, LowWaterMark, Scheduler, UntilGate,
+    AdmittedTransaction, Group, GroupKind, GroupLimits, LowWaterMark, Scheduler, TransactionKind,
+    UntilGate,
 };
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -15,6 +17,7 @@ use crate::commit_turn::CommitTurn;
 use crate::control::ControlSession;
 use crate::lock_inversion::{self, LockWatch};
 use crate::options::{ApplierOptions, TargetOptions, Tuning};
+use crate::ownership;
 use crate::session::Session;
 use crate::statement::StatementExecutor;
 use crate::status::ApplierStatus;
@@ -23,8 +26,8 @@ use crate::throttle::Throttle;
 use crate::worker::{Shared, Worker};
 use crate::{Error, ErrorClass, Result};
 
-/// Transactions in source order. An error comes after the last transaction that may be applied.
-pub type AdmittedStream = mpsc::Receiver<Result<AdmittedTransaction>>;
+/// Transactions in source order. Whoever sends them knows why they end.
+pub type AdmittedStream = mpsc::Receiver<AdmittedTransaction>;
 
 /// Told when everything up to a mark is committed on the target.
 pub trait CommitObserver: Send {
@@ -47,13 +50,15 @@ pub struct Applier<O> {
     tuning: watch::Receiver<Tuning>,
     throttle: Throttle,
     statements: StatementExecutor,
+    /// The transaction that an earlier run began where it can't be rolled back.
+    begun: Option<Gtid>,
     status: Arc<ApplierStatus>,
     turn: CommitTurn,
     observer: O,
     stream: AdmittedStream,
-    batch: Vec<Result<AdmittedTransaction>>,
-    /// What the stream said last: an error, or its end.
-    outcome: Option<Result<()>>,
+    batch: Vec<AdmittedTransaction>,
+    /// The stream has ended.
+    ended: bool,
     pinged: Instant,
     levelled: Instant,
     /// When to look for lock inversions; arrivals must not put it off.
@@ -74,6 +79,8 @@ struct Workers {
     options: ApplierOptions,
     shared: Shared,
     wanted: u16,
+    /// Workers below this number have their checkpoint rows.
+    with_rows: u16,
     /// Workers that exist.
     existing: Vec<u16>,
     idle: Vec<Worker>,
@@ -87,12 +94,13 @@ struct Finished {
 }
 
 impl Workers {
-    /// An idle worker, a new one if need be.
+    /// An idle worker, a new one if need be: one too many for the group whose turn it is, when a lower
+    /// number is wanted than still run.
     fn take(&mut self) -> Option<Worker> {
         if let Some(worker) = self.idle.pop() {
             return Some(worker);
         }
-        let index = (0..self.wanted).find(|index| !self.existing.contains(index))?;
+        let index = (0..self.with_rows).find(|index| !self.existing.contains(index))?;
         self.existing.push(index);
         Some(Worker::new(
             index,
@@ -122,6 +130,7 @@ impl Workers {
 
     fn resize(&mut self, wanted: u16) {
         self.wanted = wanted;
+        self.with_rows = self.with_rows.max(wanted);
         for worker in std::mem::take(&mut self.idle) {
             self.put_back(worker);
         }
@@ -157,8 +166,9 @@ impl<O: CommitObserver> Applier<O> {
     ) -> Self {
         let checkpoint = control.checkpoint().clone();
         let now = Instant::now();
-        let Tuning { worker_count, throttle, .. } = *tuning.borrow();
-        let wanted = worker_count.max(1);
+        let Tuning { throttle, .. } = *tuning.borrow();
+        // Those that have their checkpoint rows; what is wanted by now is looked at first of all.
+        let wanted = control.workers().max(1);
         let turn = CommitTurn::new(checkpoint.sequence);
         let tables = Arc::new(TargetTables::default());
         let shared = Shared {
@@ -166,6 +176,7 @@ impl<O: CommitObserver> Applier<O> {
             turn: turn.clone(),
             sessions: status.sessions(),
             tables: Arc::clone(&tables),
+            generation: control.generation(),
         };
         Self {
             scheduler: Scheduler::new(
@@ -181,6 +192,7 @@ impl<O: CommitObserver> Applier<O> {
                 options: options.clone(),
                 shared,
                 wanted,
+                with_rows: wanted,
                 existing: Vec::new(),
                 idle: Vec::new(),
                 running: JoinSet::new(),
@@ -194,12 +206,13 @@ impl<O: CommitObserver> Applier<O> {
                 Arc::clone(&status),
                 tables,
             ),
+            begun: None,
             status,
             turn,
             observer,
             stream,
             batch: Vec::new(),
-            outcome: None,
+            ended: false,
             pinged: now,
             levelled: now,
             look_at: now,
@@ -235,24 +248,19 @@ impl<O: CommitObserver> Applier<O> {
 
     /// Has the target give up what it still executes for us: it would go on to the end of each
     /// statement, and hold the channel's lock, before it noticed that nobody listens.
-    async fn abandon(mut self) {
+    async fn abandon(self) {
         let target = self.workers.target.clone();
-        let views = self.workers.shared.sessions.views();
-        let mut connections: Vec<u32> = views.iter().filter_map(|view| view.connection).collect();
-        connections.push(self.statements.session().id());
+        let workers = self.workers.existing.clone();
+        let channel = self.workers.options.channel.clone();
+        let identity = self.statements.identity().to_owned();
         drop(self);
-        let kill = async {
+        let end = async {
             let mut session = Session::connect(&target).await?;
-            for connection in connections {
-                // One that has ended is no longer known there.
-                if let Err(error) = session.run(format!("KILL {connection}")).await {
-                    debug!(connection, %error, "connection not killed");
-                }
-            }
+            ownership::end_all(&mut session, &channel, &identity, workers.into_iter()).await?;
             session.close().await;
             crate::Result::Ok(())
         };
-        match tokio::time::timeout(KILL_PATIENCE, kill).await {
+        match tokio::time::timeout(KILL_PATIENCE, end).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => debug!(%error, "the target's sessions can't be killed"),
             Err(_) => debug!("the target did not answer, its sessions end by themselves"),
@@ -260,6 +268,9 @@ impl<O: CommitObserver> Applier<O> {
     }
 
     async fn apply_all(&mut self, stop: &CancellationToken) -> Result<()> {
+        // The number may have changed since the rows were made.
+        self.retune().await?;
+        self.begun = self.statements.begun().await?;
         loop {
             self.admit_waiting();
             let resting = stop.is_cancelled() || self.tuning.borrow().paused;
@@ -273,10 +284,8 @@ impl<O: CommitObserver> Applier<O> {
                 if stop.is_cancelled() || self.scheduler.is_at_end() {
                     return Ok(());
                 }
-                if self.scheduler.is_idle()
-                    && let Some(outcome) = self.outcome.take()
-                {
-                    return outcome;
+                if self.scheduler.is_idle() && self.ended {
+                    return Ok(());
                 }
             }
             self.wait(stop).await?;
@@ -285,20 +294,32 @@ impl<O: CommitObserver> Applier<O> {
 
     /// Admits what is there, without waiting: whatever came in while groups ran joins the next.
     fn admit_waiting(&mut self) {
-        while self.outcome.is_none() && !self.scheduler.is_full() {
+        while !self.ended && !self.scheduler.is_full() {
             match self.stream.try_recv() {
-                Ok(next) => self.take(next),
+                Ok(next) => self.admit(next),
                 Err(mpsc::error::TryRecvError::Empty) => break,
-                Err(mpsc::error::TryRecvError::Disconnected) => self.outcome = Some(Ok(())),
+                Err(mpsc::error::TryRecvError::Disconnected) => self.ended = true,
             }
         }
         self.status.pending(&self.scheduler);
     }
 
-    fn take(&mut self, next: Result<AdmittedTransaction>) {
-        match next {
-            Ok(transaction) => self.scheduler.admit(transaction),
-            Err(error) => self.outcome = Some(Err(error)),
+    fn admit(&mut self, transaction: AdmittedTransaction) {
+        let transaction = self.as_begun(transaction);
+        self.scheduler.admit(transaction);
+    }
+
+    /// Rows that were begun when their tables were not transactional are of the executor that knows of
+    /// it, whatever the tables are by now.
+    fn as_begun(&self, transaction: AdmittedTransaction) -> AdmittedTransaction {
+        let is_begun = self.begun.as_ref() == Some(&transaction.relayed.header.gtid);
+        if !is_begun || transaction.kind != TransactionKind::Rows {
+            return transaction;
+        }
+        AdmittedTransaction {
+            kind: TransactionKind::NotTransactional,
+            changes: None,
+            ..transaction
         }
     }
 
@@ -307,9 +328,10 @@ impl<O: CommitObserver> Applier<O> {
         while let Some(group) = self.scheduler.next_group() {
             self.status.started(&group);
             match group.kind {
-                GroupKind::Statement => {
+                GroupKind::Statement | GroupKind::NotTransactional => {
                     let group = Arc::new(group);
                     self.statements.apply(&group).await?;
+                    self.status.applied(&group.transactions);
                     self.turn.committed(group.sequence);
                     self.committed(&group);
                 }
@@ -325,16 +347,16 @@ impl<O: CommitObserver> Applier<O> {
     }
 
     async fn wait(&mut self, stop: &CancellationToken) -> Result<()> {
-        let hungry = self.outcome.is_none() && !self.scheduler.is_full();
+        let generation = self.workers.shared.generation.clone();
+        let mut is_suspect = false;
+        let hungry = !self.ended && !self.scheduler.is_full();
         let busy = !self.workers.running.is_empty();
         let throttled = self.throttle.next().filter(|_| self.scheduler.waiting().0 > 0);
         tokio::select! {
             count = self.stream.recv_many(&mut self.batch, ADMIT_BATCH), if hungry => {
-                if count == 0 {
-                    self.outcome = Some(Ok(()));
-                }
+                self.ended = count == 0;
                 for next in std::mem::take(&mut self.batch) {
-                    self.take(next);
+                    self.admit(next);
                 }
             }
             finished = self.workers.running.join_next(), if busy => {
@@ -349,7 +371,12 @@ impl<O: CommitObserver> Applier<O> {
                 self.resolve_lock_inversion().await;
                 self.look_at = Instant::now() + lock_inversion::INTERVAL;
             }
+            () = generation.suspected() => is_suspect = true,
             () = tokio::time::sleep(LEVEL_INTERVAL), if !busy => {}
+        }
+        if is_suspect {
+            self.pinged = Instant::now();
+            self.statements.look_writable().await?;
         }
         if self.levelled.elapsed() >= LEVEL_INTERVAL {
             self.levelled = Instant::now();
@@ -421,7 +448,7 @@ impl<O: CommitObserver> Applier<O> {
     async fn level(&mut self) -> Result<()> {
         match self.statements.level().await {
             Err(error) if error.class() == ErrorClass::Unavailable => {
-                self.statements.keep_alive().await
+                self.statements.look_writable().await
             }
             Err(error) if error.is_passing() => {
                 warn!(%error, "the target's gtid_executed and the checkpoint differ, trying again");

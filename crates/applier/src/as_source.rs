@@ -15,15 +15,22 @@ pub(crate) fn version(header: &TransactionHeader) -> Option<String> {
         .then(|| format!("immediate_server_version={version}"))
 }
 
+/// Gives the session's next transaction a GTID of the target's.
+pub(crate) const AUTOMATIC: &str = "SET SESSION gtid_next=_utf8mb4'AUTOMATIC'";
+
+/// An assignment for SET SESSION. A text without its character set would be read in that of the
+/// session's `collation_connection`, which may be the source's, and no superset of ASCII (1774).
+pub(crate) fn gtid_next(gtid: &impl std::fmt::Display) -> String {
+    format!("gtid_next=_utf8mb4'{gtid}'")
+}
+
 /// Assignments for SET SESSION that make the next transaction the source's own.
 pub(crate) fn identity(header: &TransactionHeader) -> String {
-    let mut set = format!(
-        "gtid_next='{}',original_commit_timestamp={}",
-        header.gtid, header.original_commit_timestamp
-    );
+    let mut set = gtid_next(&header.gtid);
+    // Writing to a String can't fail.
+    let _ = write!(set, ",original_commit_timestamp={}", header.original_commit_timestamp);
     // Else the target states its own.
     if header.original_server_version != TransactionHeader::UNKNOWN_VERSION {
-        // Writing to a String can't fail.
         let _ = write!(set, ",original_server_version={}", header.original_server_version);
     }
     if let Some(version) = version(header) {

@@ -42,6 +42,16 @@ pub struct Checkpoint {
     pub epoch: u64,
 }
 
+impl Checkpoint {
+    /// Adds what another row of the channel says. Each states what was committed with it and before, so
+    /// none says too much; out of commit order only all of them say everything.
+    pub(crate) fn merge(&mut self, row: &Self) {
+        self.sequence = self.sequence.max(row.sequence);
+        self.epoch = self.epoch.max(row.epoch);
+        self.executed.union(&row.executed);
+    }
+}
+
 /// What a group writes into its checkpoint row; matches no row once another daemon took over.
 pub(crate) fn update(
     channel: &str,
@@ -60,6 +70,9 @@ pub(crate) fn update(
 /// The row that tells others how far a channel is whose truth is the target's `gtid_executed`; no
 /// worker has this number.
 pub(crate) const PROGRESS: u16 = u16::MAX;
+
+/// Neither a worker nor [`PROGRESS`].
+const NOBODY: u16 = u16::MAX - 1;
 
 /// Holds a worker's checkpoint row until the end of the transaction and changes nothing, so nothing is
 /// logged; matches no row once another daemon took over.
@@ -98,6 +111,20 @@ pub(crate) async fn keep_progress(
         .map(drop)
 }
 
+/// What the row for readers says, if it is there.
+pub(crate) async fn progress(session: &mut Session, channel: &str) -> Result<Option<GtidSet>> {
+    let query = format!(
+        "SELECT gtid_executed FROM csa.checkpoint WHERE channel={} AND worker={PROGRESS}",
+        quote(channel)
+    );
+    let rows: Vec<String> = session.rows(&query).await?;
+    let Some(text) = rows.into_iter().next() else { return Ok(None) };
+    text.parse().map(Some).map_err(|error| Error::Checkpoint {
+        channel: channel.to_owned(),
+        what: format!("gtid_executed in csa.checkpoint is not a GTID set: {error}"),
+    })
+}
+
 /// Whether the channel's truth was the target's `gtid_executed` when it last ran.
 pub(crate) async fn has_progress(session: &mut Session, channel: &str) -> Result<bool> {
     let query = format!(
@@ -129,19 +156,32 @@ pub(crate) async fn drop_progress(
     Ok(())
 }
 
-/// Whether the checkpoint table is there, without touching it.
-pub(crate) async fn exists(session: &mut Session) -> Result<bool> {
-    let found: Vec<u64> = session
-        .rows(
-            "SELECT COUNT(*) FROM information_schema.tables \
-             WHERE table_schema='csa' AND table_name='checkpoint'",
-        )
-        .await?;
+/// The workers that have rows, and [`PROGRESS`].
+pub(crate) async fn workers(session: &mut Session, channel: &str) -> Result<Vec<u16>> {
+    let query = format!("SELECT worker FROM csa.checkpoint WHERE channel={}", quote(channel));
+    session.rows(&query).await
+}
+
+/// Changes nothing and locks nothing, but is refused where the target takes no writes.
+pub(crate) fn probe(channel: &str) -> String {
+    format!(
+        "UPDATE csa.checkpoint SET epoch=epoch WHERE channel={} AND worker={NOBODY}",
+        quote(channel)
+    )
+}
+
+/// Looks for a table of ours without touching it.
+pub(crate) async fn has_table(session: &mut Session, name: &str) -> Result<bool> {
+    let query = format!(
+        "SELECT COUNT(*) FROM information_schema.tables \
+         WHERE table_schema='csa' AND table_name={}",
+        quote(name)
+    );
+    let found: Vec<u64> = session.rows(&query).await?;
     Ok(found.first().is_some_and(|&count| count > 0))
 }
 
-/// How far a channel is: all of its rows together. Each states what was committed with it and before,
-/// so none says too much; out of commit order only all of them say everything.
+/// How far a channel is: all of its rows together.
 ///
 /// Waits for transactions that hold the rows when `lock` is set.
 pub(crate) async fn read(
@@ -150,21 +190,30 @@ pub(crate) async fn read(
     lock: bool,
 ) -> Result<Option<Checkpoint>> {
     let suffix = if lock { " FOR UPDATE" } else { "" };
-    let query = format!(
-        "SELECT sequence, gtid_executed, epoch FROM csa.checkpoint WHERE channel={}{suffix}",
-        quote(channel)
-    );
-    let rows: Vec<(u64, String, u64)> = session.rows(&query).await?;
+    let condition = format!(" WHERE channel={}{suffix}", quote(channel));
     let mut found: Option<Checkpoint> = None;
-    for (sequence, executed, epoch) in rows {
-        let executed: GtidSet = executed.parse().map_err(|error| Error::Checkpoint {
-            channel: channel.to_owned(),
-            what: format!("gtid_executed in csa.checkpoint is not a GTID set: {error}"),
-        })?;
-        let all = found.get_or_insert_default();
-        all.sequence = all.sequence.max(Sequence::new(sequence));
-        all.epoch = all.epoch.max(epoch);
-        all.executed.union(&executed);
+    for (_, _, row) in rows(session, &condition).await? {
+        found.get_or_insert_default().merge(&row);
     }
     Ok(found)
+}
+
+/// Every row, with its channel and worker.
+pub(crate) async fn read_rows(session: &mut Session) -> Result<Vec<(String, u16, Checkpoint)>> {
+    rows(session, "").await
+}
+
+async fn rows(session: &mut Session, condition: &str) -> Result<Vec<(String, u16, Checkpoint)>> {
+    let query = format!(
+        "SELECT channel, worker, sequence, gtid_executed, epoch FROM csa.checkpoint{condition}"
+    );
+    let rows: Vec<(String, u16, u64, String, u64)> = session.rows(&query).await?;
+    let checkpoint = |(channel, worker, sequence, executed, epoch): (String, _, _, String, _)| {
+        let executed: GtidSet = executed.parse().map_err(|error| Error::Checkpoint {
+            channel: channel.clone(),
+            what: format!("gtid_executed in csa.checkpoint is not a GTID set: {error}"),
+        })?;
+        Ok((channel, worker, Checkpoint { sequence: Sequence::new(sequence), executed, epoch }))
+    };
+    rows.into_iter().map(checkpoint).collect()
 }

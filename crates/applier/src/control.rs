@@ -3,12 +3,16 @@
 
 use std::time::Duration;
 
-use csa_provider::GtidSet;
+use csa_provider::{Foreign, GtidSet, Uuid};
 use csa_scheduler::Sequence;
 use tracing::info;
 
+use crate::audit;
+use crate::channel_record;
 use crate::checkpoint::{self, Checkpoint, StartFrom};
+use crate::generation::{Generation, Place};
 use crate::options::{TargetGtids, TargetOptions};
+use crate::ownership;
 use crate::session::Session;
 use crate::sql::quote;
 use crate::statement_intent;
@@ -23,31 +27,56 @@ pub struct ControlSession {
     pub(crate) session: Session,
     pub(crate) channel: String,
     pub(crate) checkpoint: Checkpoint,
+    foreign: Foreign,
     /// Workers that have their rows.
-    workers: u16,
+    pub(crate) workers: u16,
+    /// What this daemon keeps over restarts and shares with no other.
+    pub(crate) identity: String,
+    pub(crate) generation: Generation,
+    /// The session holds the lock, on a target that has everything known to be committed.
+    pub(crate) is_held: bool,
+    /// What the target calls itself.
+    pub(crate) server: String,
+    /// What the row for readers last said, where that is not the checkpoint.
+    pub(crate) noted: GtidSet,
+}
+
+/// What a channel is taken with.
+#[derive(Debug, Clone, Copy)]
+pub struct Claim<'a> {
+    /// What this daemon keeps over restarts and shares with no other: a session that it left behind on
+    /// the target is known by it.
+    pub identity: &'a str,
+    /// Where a channel without a checkpoint begins; `None` where it was seen to have one.
+    pub start: Option<&'a StartFrom>,
+    /// What the source has executed, for `start_from = "source"` and to tell the target's own
+    /// transactions from the source's.
+    pub source_executed: Option<&'a GtidSet>,
+    /// What is written down of the channel's `replicate_*`.
+    pub filters: &'a str,
 }
 
 impl ControlSession {
     /// Takes the channel: lock, checkpoint table and rows, a new epoch. Returns how far it is.
     ///
-    /// `source_executed` is what the source has executed, for `start_from = "source"` and to tell the
-    /// target's own transactions from the source's; without `statement_gtids` there will be entries in `csa.statement`.
+    /// Without `statement_gtids` there will be entries in `csa.statement`.
     ///
     /// # Errors
-    /// [`Error::Fenced`] when another daemon holds the channel.
+    /// [`Error::Held`] while somebody else holds the channel.
     pub async fn open(
         target: &TargetOptions,
         channel: &str,
         workers: u16,
-        start: &StartFrom,
-        source_executed: Option<&GtidSet>,
+        claim: &Claim<'_>,
         statement_gtids: bool,
     ) -> Result<Self> {
+        let Claim { identity, start, source_executed, filters } = *claim;
         let mut session = connect(target).await?;
-        lock(&mut session, channel).await?;
+        ownership::take(&mut session, channel, identity).await?;
         // Read before our own table adds to it.
         let provisioned = provisioned(&mut session, source_executed).await?;
         checkpoint::create(&mut session).await?;
+        audit::create(&mut session, channel).await?;
         if !statement_gtids {
             statement_intent::create(&mut session).await?;
         }
@@ -74,6 +103,16 @@ impl ControlSession {
                 }
             }
         }
+        let all = channel_record::read_all(&mut session).await?;
+        let own = all.iter().find(|record| record.channel == channel);
+        let known = own.and_then(|record| record.identity.as_ref());
+        let executed = &checkpoint.executed;
+        let follows = channel_record::identity(known, executed, source_executed, filters);
+        if let Some(follows) = follows.as_ref().filter(|follows| known != Some(follows)) {
+            channel_record::note(&mut session, channel, follows).await?;
+        }
+        let own_uuid = server_uuid(&mut session).await?;
+        let foreign = channel_record::foreign(channel, follows.as_ref(), own_uuid, &all);
         info!(
             channel,
             epoch = checkpoint.epoch,
@@ -81,29 +120,40 @@ impl ControlSession {
             executed = %checkpoint.executed,
             "channel taken"
         );
-        Ok(Self { session, channel: channel.to_owned(), checkpoint, workers })
-    }
-
-    /// Connects again after the session was lost, and makes sure the channel is still ours.
-    pub(crate) async fn reopen(&mut self, target: &TargetOptions) -> Result<()> {
-        let mut session = connect(target).await?;
-        lock(&mut session, &self.channel).await?;
-        let found = checkpoint::read(&mut session, &self.channel, false).await?;
-        let epoch = found.map_or(0, |row| row.epoch);
-        if epoch != self.checkpoint.epoch {
-            return Err(fenced(
-                &self.channel,
-                format!("another daemon took it over (epoch {epoch})"),
-            ));
-        }
-        self.session = session;
-        Ok(())
+        let generation = Generation::default();
+        let place = Place::of(&mut session, channel).await?;
+        let server = place.server.clone();
+        generation.renew().await.begin(place);
+        Ok(Self {
+            session,
+            channel: channel.to_owned(),
+            checkpoint,
+            foreign,
+            workers,
+            identity: identity.to_owned(),
+            generation,
+            is_held: true,
+            server,
+            noted: GtidSet::new(),
+        })
     }
 
     /// How far the channel was when it was taken, and the epoch of this daemon.
     #[must_use]
     pub fn checkpoint(&self) -> &Checkpoint {
         &self.checkpoint
+    }
+
+    /// So many workers have their rows.
+    #[must_use]
+    pub fn workers(&self) -> u16 {
+        self.workers
+    }
+
+    /// Servers whose transactions the source need not have, though the target has them.
+    #[must_use]
+    pub fn foreign(&self) -> Foreign {
+        self.foreign.clone()
     }
 
     /// Makes sure that so many workers have their rows. Rows that are there are left alone: a worker
@@ -133,7 +183,10 @@ impl ControlSession {
         let update =
             checkpoint::update(&self.channel, checkpoint::PROGRESS, epoch, sequence, executed);
         match self.session.run(update).await?.first() {
-            Some(1) => Ok(()),
+            Some(1) => {
+                self.noted.clone_from(executed);
+                Ok(())
+            }
             _ => Err(fenced(&self.channel, "another daemon took it over".to_owned())),
         }
     }
@@ -143,32 +196,30 @@ impl ControlSession {
         self.session.run("DO 1").await.map(drop)
     }
 
+    /// Whether the target takes writes.
+    pub(crate) async fn probe(&mut self) -> Result<()> {
+        self.session.run(checkpoint::probe(&self.channel)).await.map(drop)
+    }
+
+    /// For the channel's other sessions: where they may commit.
+    #[must_use]
+    pub fn generation(&self) -> Generation {
+        self.generation.clone()
+    }
+
     /// Gives the lock back.
     pub async fn close(mut self) {
-        let release = format!("DO RELEASE_LOCK({})", quote(&lock_name(&self.channel)));
+        let release = format!("DO RELEASE_LOCK({})", quote(&ownership::lock_name(&self.channel)));
         if self.session.run(release).await.is_ok() {
             self.session.close().await;
         }
     }
 }
 
-/// The lock of a channel. Lock names end at 64 characters; a longer one keeps its start and a digest
-/// of the whole.
-#[must_use]
-pub fn lock_name(channel: &str) -> String {
-    const PREFIX: &str = "csa:";
-    if PREFIX.len() + channel.len() <= 64 {
-        return format!("{PREFIX}{channel}");
-    }
-    let digest = channel.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    });
-    format!("{PREFIX}{}#{digest:016x}", channel.get(..40).unwrap_or_default())
-}
-
 /// Bookkeeping must not show in a `gtid_executed` that is to be the source's.
-async fn connect(target: &TargetOptions) -> Result<Session> {
+pub(crate) async fn connect(target: &TargetOptions) -> Result<Session> {
     let mut session = Session::connect(target).await?;
+    session.end_when_idle(ownership::IDLE_LIMIT).await?;
     if target.gtids.hides_bookkeeping() {
         session.run("SET SESSION sql_log_bin=0").await?;
     }
@@ -204,40 +255,35 @@ async fn as_target(
     })
 }
 
-async fn lock(session: &mut Session, channel: &str) -> Result<()> {
-    let name = quote(&lock_name(channel));
-    let query = format!("SELECT GET_LOCK({name}, 2), COALESCE(IS_USED_LOCK({name}), 0)");
-    let rows: Vec<(Option<u8>, u64)> = session.rows(&query).await?;
-    match rows.first() {
-        Some((Some(1), _)) => Ok(()),
-        Some((_, holder)) => Err(fenced(
-            channel,
-            format!(
-                "another daemon holds it on this target (connection {holder} there); stop that one first"
-            ),
-        )),
-        None => Err(fenced(channel, "the target did not answer GET_LOCK".to_owned())),
-    }
-}
-
 fn first_checkpoint(
     channel: &str,
-    start: &StartFrom,
+    start: Option<&StartFrom>,
     source_executed: Option<&GtidSet>,
     provisioned: GtidSet,
 ) -> Result<Checkpoint> {
     let executed = match (start, source_executed) {
-        (StartFrom::Executed(set), _) => set.clone(),
-        (StartFrom::Source, Some(set)) => set.clone(),
-        (StartFrom::Source, None) => {
+        (Some(StartFrom::Executed(set)), _) => set.clone(),
+        (Some(StartFrom::Source), Some(set)) => set.clone(),
+        (Some(StartFrom::Target), Some(_)) => provisioned,
+        // Nobody has looked whether that is where a copy ends.
+        (Some(_), None) => {
             return Err(Error::Checkpoint {
                 channel: channel.to_owned(),
-                what: "start_from = \"source\" needs the source, which can't be reached".to_owned(),
+                what: "there is none, and the source, which a first start needs, can't be reached"
+                    .to_owned(),
             });
         }
-        (StartFrom::Target, _) => provisioned,
+        // Dropped, or adopted by another channel, just now.
+        (None, _) => return Err(no_checkpoint(channel)),
     };
     Ok(Checkpoint { sequence: Sequence::default(), executed, epoch: 0 })
+}
+
+fn no_checkpoint(channel: &str) -> Error {
+    Error::Checkpoint {
+        channel: channel.to_owned(),
+        what: "its rows in csa.checkpoint disappeared".to_owned(),
+    }
 }
 
 /// What the target holds of the source: its `gtid_executed` without what it committed itself, such as
@@ -247,8 +293,7 @@ async fn provisioned(session: &mut Session, source: Option<&GtidSet>) -> Result<
     if executed.is_empty() {
         return Ok(executed);
     }
-    let rows: Vec<String> = session.rows("SELECT @@GLOBAL.server_uuid").await?;
-    if let Some(own) = rows.first().and_then(|text| text.parse().ok())
+    if let Some(own) = server_uuid(session).await?
         && source.is_some_and(|source| !source.has_uuid(&own))
     {
         executed.remove_uuid(&own);
@@ -256,24 +301,32 @@ async fn provisioned(session: &mut Session, source: Option<&GtidSet>) -> Result<
     Ok(executed)
 }
 
+/// The server's own; MariaDB has none.
+pub(crate) async fn server_uuid(session: &mut Session) -> Result<Option<Uuid>> {
+    if session.vendor() == Vendor::MariaDb {
+        return Ok(None);
+    }
+    let rows: Vec<String> = session.rows("SELECT @@GLOBAL.server_uuid").await?;
+    Ok(rows.first().and_then(|text| text.parse().ok()))
+}
+
 /// The target's own `gtid_executed`; nothing on a server that knows no GTIDs of MySQL.
 pub(crate) async fn target_executed(session: &mut Session) -> Result<GtidSet> {
     if session.vendor() == Vendor::MariaDb {
         return Ok(GtidSet::default());
     }
-    let rows: Vec<String> = session.rows("SELECT @@GLOBAL.gtid_executed").await?;
-    let text = rows.into_iter().next().unwrap_or_default();
-    text.parse().map_err(|error| Error::Checkpoint {
+    let text: Option<String> = session.gtids("SELECT @@GLOBAL.gtid_executed").await?;
+    text.unwrap_or_default().parse().map_err(|error| Error::Checkpoint {
         channel: String::new(),
         what: format!("the target's gtid_executed can't be read: {error}"),
     })
 }
 
 /// Rows are inserted ahead: a worker's write is then an UPDATE by primary key, which locks one row.
-async fn add_rows(
+pub(crate) async fn add_rows(
     session: &mut Session,
     channel: &str,
-    workers: std::ops::Range<u16>,
+    workers: impl Iterator<Item = u16>,
     base: &Checkpoint,
 ) -> Result<()> {
     let rows: Vec<String> = workers
@@ -301,6 +354,9 @@ async fn take_epoch(session: &mut Session, channel: &str) -> Result<Checkpoint> 
                 attempts += 1;
                 session.run("ROLLBACK").await?;
                 info!(channel, "an earlier daemon's transaction still holds the checkpoint row");
+                // It had the time of a lock wait to end by itself: nobody may be at its other end.
+                let workers = checkpoint::workers(session, channel).await?;
+                ownership::end_workers(session, channel, workers.into_iter()).await?;
                 tokio::time::sleep(Duration::from_millis(200)).await;
             }
             other => return other,
@@ -310,11 +366,8 @@ async fn take_epoch(session: &mut Session, channel: &str) -> Result<Checkpoint> 
 
 async fn try_take_epoch(session: &mut Session, channel: &str) -> Result<Checkpoint> {
     session.run("BEGIN").await?;
-    let missing = || Error::Checkpoint {
-        channel: channel.to_owned(),
-        what: "its rows in csa.checkpoint disappeared".to_owned(),
-    };
-    let mut found = checkpoint::read(session, channel, true).await?.ok_or_else(missing)?;
+    let found = checkpoint::read(session, channel, true).await?;
+    let mut found = found.ok_or_else(|| no_checkpoint(channel))?;
     found.epoch += 1;
     session
         .run(format!(
@@ -329,18 +382,4 @@ async fn try_take_epoch(session: &mut Session, channel: &str) -> Result<Checkpoi
 
 pub(crate) fn fenced(channel: &str, what: String) -> Error {
     Error::Fenced { channel: channel.to_owned(), what }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lock_names_fit_and_differ() {
-        let long = "a".repeat(64);
-        let other = format!("{}b", "a".repeat(63));
-        assert_eq!(lock_name("orders"), "csa:orders");
-        assert!(lock_name(&long).len() <= 64);
-        assert_ne!(lock_name(&long), lock_name(&other));
-    }
 }

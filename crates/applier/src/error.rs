@@ -1,6 +1,12 @@
 use std::borrow::Cow;
+use std::fmt;
+
+use csa_provider::link::LinkError;
+
+use csa_provider::Gtid;
 
 use crate::failing_row::FailingRow;
+use crate::server_text::{ServerText, without_values};
 
 /// What a failed group or statement means for the channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,31 +19,37 @@ pub enum ErrorClass {
     Stop,
 }
 
-/// Why the applier could not go on.
+/// Why the applier could not continue. As text it holds no values of rows.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    #[error("target {address}: {source}")]
+    #[error("target {address}: {}", shown(source))]
     Target {
         address: String,
         #[source]
-        source: mysql_async::Error,
+        source: LinkError,
     },
     #[error("target {address}: no answer within {seconds} s")]
     Timeout { address: String, seconds: u64 },
-    #[error("{what}: {source}")]
+    /// A session waits for an answer that won't come.
+    #[error("target {address}: connection {connection} does not answer: {why}")]
+    Silent { address: String, connection: u32, why: String },
+    /// The server is of a kind that can't be a target.
+    #[error("target {address} {why}")]
+    Product { address: String, why: String },
+    #[error("{what}: {}", shown(source))]
     Server {
         what: Cow<'static, str>,
         #[source]
-        source: mysql_async::Error,
+        source: LinkError,
     },
     /// A transaction failed on the target; `of` says what it was about.
-    #[error("transaction {gtid} ({of}) failed on the target: error {code}: {message}{}", at(row))]
+    #[error("{}", failed(gtid, of, *code, message, row))]
     Transaction {
         gtid: String,
         of: String,
         code: u16,
-        message: String,
+        message: ServerText,
         /// Where it was found.
         row: Option<Box<FailingRow>>,
     },
@@ -53,7 +65,33 @@ pub enum Error {
          WHERE channel='{channel}', and start the channel again"
     )]
     InDoubt { gtid: String, channel: String },
-    /// Another daemon owns the channel, or took it over.
+    /// Rows that can't be rolled back were being written.
+    #[error(
+        "transaction {gtid}: its rows were being written when that broke off, to tables that are not \
+         transactional on the target: none, some or all of them may be there; compare with the \
+         source (csa-daemon verify) and complete them or take them back, then run, if they are \
+         complete: UPDATE csa.statement SET executed=1 WHERE channel='{channel}', if none is there: \
+         DELETE FROM csa.statement WHERE channel='{channel}', and start the channel again"
+    )]
+    HalfDone { gtid: String, channel: String },
+    /// Somebody else holds the channel for now.
+    #[error("channel {channel}: {what}")]
+    Held { channel: String, what: String },
+    /// A session leads to another server than the channel's control session, or to the same in a later
+    /// life.
+    #[error(
+        "target {address}: the session does not lead to where the channel is held; waiting for the \
+         control session"
+    )]
+    Elsewhere { address: String },
+    /// The target lacks what it was known to have: it was restored, lost its last transactions in a
+    /// crash, or is a server that was after it.
+    #[error(
+        "channel {channel}: target {address} came back older than it was: it lacks {}",
+        lacking(missing)
+    )]
+    Older { channel: String, address: String, missing: String },
+    /// Another daemon took the channel over.
     #[error("channel {channel}: {what}")]
     Fenced { channel: String, what: String },
     #[error("checkpoint of channel {channel}: {what}")]
@@ -64,13 +102,6 @@ pub enum Error {
     Unsupported { gtid: String, what: String },
     #[error("reading the relay store: {0}")]
     Relay(String),
-    /// Nothing more will come from the source; everything that came is committed.
-    #[error("reception: {what}")]
-    Reception {
-        what: String,
-        /// The transaction in which it ended, where it is known.
-        gtid: Option<String>,
-    },
 }
 
 pub type Result<T> = std::result::Result<T, Error>;
@@ -81,7 +112,10 @@ impl Error {
     pub fn class(&self) -> ErrorClass {
         match self {
             Self::Target { source, .. } | Self::Server { source, .. } => class_of(source),
-            Self::Timeout { .. } => ErrorClass::Unavailable,
+            Self::Timeout { .. }
+            | Self::Silent { .. }
+            | Self::Held { .. }
+            | Self::Elsewhere { .. } => ErrorClass::Unavailable,
             _ => ErrorClass::Stop,
         }
     }
@@ -91,15 +125,28 @@ impl Error {
         self.class() != ErrorClass::Stop
     }
 
-    /// The server's text without the driver's words around it.
-    pub(crate) fn server_message(&self) -> String {
+    /// With the values that the server quotes: for those who may see rows, and not for logs.
+    #[must_use]
+    pub fn with_values(&self) -> String {
         match self {
-            Self::Target { source: mysql_async::Error::Server(server), .. }
-            | Self::Server { source: mysql_async::Error::Server(server), .. } => {
-                server.message.clone()
+            Self::Target { address, source } => format!("target {address}: {source}"),
+            Self::Server { what, source } => format!("{what}: {source}"),
+            Self::Transaction { gtid, of, code, message, row } => {
+                failed(gtid, of, *code, &message.full(), row)
             }
-            Self::Rows { message, .. } => message.clone(),
             other => other.to_string(),
+        }
+    }
+
+    /// The server's text without our words around it.
+    pub(crate) fn server_text(&self) -> ServerText {
+        match self {
+            Self::Target { source: LinkError::Server { code, message }, .. }
+            | Self::Server { source: LinkError::Server { code, message }, .. } => {
+                ServerText::new(*code, message)
+            }
+            Self::Rows { message, .. } => ServerText::own(message.as_str()),
+            other => ServerText::own(other.to_string()),
         }
     }
 
@@ -107,7 +154,7 @@ impl Error {
     #[must_use]
     pub fn code(&self) -> Option<u16> {
         match self {
-            Self::Target { source, .. } | Self::Server { source, .. } => server_code(source),
+            Self::Target { source, .. } | Self::Server { source, .. } => source.code(),
             Self::Transaction { code, .. } | Self::Rows { code, .. } => Some(*code),
             _ => None,
         }
@@ -124,19 +171,49 @@ impl Error {
 
     /// The GTID of the transaction that failed, where it is one.
     #[must_use]
-    pub fn gtid(&self) -> Option<String> {
+    pub fn gtid(&self) -> Option<Gtid> {
         match self {
             Self::Transaction { gtid, .. }
             | Self::Unsupported { gtid, .. }
-            | Self::InDoubt { gtid, .. } => Some(gtid.clone()),
-            Self::Reception { gtid, .. } => gtid.clone(),
+            | Self::InDoubt { gtid, .. }
+            // Made from one, for the text.
+            | Self::HalfDone { gtid, .. } => gtid.parse().ok(),
             Self::Admission(
                 csa_scheduler::Error::Unsupported { gtid, .. }
                 | csa_scheduler::Error::Unreadable { gtid, .. }
                 | csa_scheduler::Error::Keys { gtid, .. },
-            ) => Some(gtid.to_string()),
+            ) => Some(gtid.clone()),
             _ => None,
         }
+    }
+}
+
+fn lacking(missing: &str) -> String {
+    match missing {
+        "" => "nothing that was applied, but is a copy from before this daemon took the channel"
+            .to_owned(),
+        missing => format!("{missing}, which was committed there"),
+    }
+}
+
+fn failed(
+    gtid: &str,
+    of: &str,
+    code: u16,
+    message: &dyn fmt::Display,
+    row: &Option<Box<FailingRow>>,
+) -> String {
+    format!("transaction {gtid} ({of}) failed on the target: error {code}: {message}{}", at(row))
+}
+
+/// Without values.
+fn shown(error: &LinkError) -> String {
+    match error {
+        LinkError::Server { code, message } => {
+            let message = without_values(*code, message).into_owned();
+            LinkError::Server { code: *code, message }.to_string()
+        }
+        other => other.to_string(),
     }
 }
 
@@ -144,21 +221,14 @@ fn at(row: &Option<Box<FailingRow>>) -> String {
     row.as_ref().map(|row| format!("; at {row}")).unwrap_or_default()
 }
 
-/// The number of a server error.
-pub(crate) fn server_code(error: &mysql_async::Error) -> Option<u16> {
+pub(crate) fn class_of(error: &LinkError) -> ErrorClass {
     match error {
-        mysql_async::Error::Server(server) => Some(server.code),
-        _ => None,
-    }
-}
-
-pub(crate) fn class_of(error: &mysql_async::Error) -> ErrorClass {
-    match server_code(error) {
-        Some(code) => class_of_code(code),
-        None => match error {
-            mysql_async::Error::Io(_) | mysql_async::Error::Driver(_) => ErrorClass::Unavailable,
-            _ => ErrorClass::Stop,
-        },
+        LinkError::Server { code, .. } => class_of_code(*code),
+        // It would be as long the next time.
+        LinkError::TooLong(_) => ErrorClass::Stop,
+        // A login that is refused while the channel runs included: it may be somebody in between, or a
+        // certificate that is being exchanged. At a start it is a refusal.
+        _ => ErrorClass::Unavailable,
     }
 }
 
@@ -171,5 +241,35 @@ pub(crate) const fn class_of_code(code: u16) -> ErrorClass {
         // modes, idle disconnect.
         1040 | 1053 | 1317 | 1290 | 1836 | 1927 | 3169 | 4031 => ErrorClass::Unavailable,
         _ => ErrorClass::Stop,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_text_an_error_has_no_values() {
+        let server = |code, text: &str| LinkError::Server { code, message: text.to_owned() };
+        for (code, text) in [
+            (1062, "Duplicate entry 'secret for key x' for key 't.u'"),
+            (1366, "Incorrect string value: 'secret' for column 'c' at row 1"),
+            (1064, "You have an error in your SQL syntax near 'secret' at line 1"),
+        ] {
+            let target = Error::Target { address: "t".to_owned(), source: server(code, text) };
+            let of = Error::Server { what: "what".into(), source: server(code, text) };
+            let transaction = Error::Transaction {
+                gtid: "g:1".to_owned(),
+                of: "row changes".to_owned(),
+                code,
+                message: target.server_text(),
+                row: None,
+            };
+            for error in [target, of, transaction] {
+                let (shown, full) = (error.to_string(), error.with_values());
+                assert!(!shown.contains("secret") && shown.contains(&code.to_string()), "{shown}");
+                assert!(full.contains(text), "{full}");
+            }
+        }
     }
 }

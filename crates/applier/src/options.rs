@@ -2,11 +2,11 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use mysql_async::{ClientIdentity, Opts, OptsBuilder, SslOpts};
-use secrecy::{ExposeSecret, SecretString};
+use csa_provider::link::{Endpoint, LinkOptions, Purpose, Side};
+use secrecy::SecretString;
 
 /// How the link to the target is protected.
-pub use csa_provider::TlsMode;
+pub use csa_provider::link::{PublicKey, TlsMode, TlsOptions};
 
 /// How a group's rows are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,15 +28,6 @@ impl Executor {
     }
 }
 
-/// TLS mode and the files it needs.
-#[derive(Debug, Clone, Default)]
-pub struct TlsOptions {
-    pub mode: TlsMode,
-    pub ca: Option<PathBuf>,
-    pub cert: Option<PathBuf>,
-    pub key: Option<PathBuf>,
-}
-
 /// Where the target is and who we are there.
 #[derive(Debug, Clone)]
 pub struct TargetOptions {
@@ -48,6 +39,8 @@ pub struct TargetOptions {
     pub password: SecretString,
     pub tls: TlsOptions,
     pub connect_timeout: Duration,
+    /// After so long without an answer the server is asked whether it is still at it.
+    pub net_timeout: Duration,
     pub gtids: TargetGtids,
     /// How rows are to be written; `None`: as row images where the target permits it.
     pub executor: Option<Executor>,
@@ -93,44 +86,23 @@ impl TargetOptions {
         }
     }
 
-    /// Driver options; `encrypted` false is the second attempt of `tls = "preferred"`.
-    pub(crate) fn driver(&self, encrypted: bool) -> Opts {
-        let mut builder = OptsBuilder::default()
-            .ip_or_hostname(self.host.clone())
-            .tcp_port(self.port)
-            .user(Some(self.user.clone()))
-            .pass(Some(self.password.expose_secret().to_owned()))
-            // The driver would otherwise leave a loopback TCP address for the server's socket.
-            .prefer_socket(false)
-            // Affected rows then count matched rows: an unchanged checkpoint row is not a missing one.
-            .client_found_rows(true)
-            .tcp_nodelay(true)
-            .tcp_keepalive(Some(Duration::from_secs(30)))
-            .stmt_cache_size(0);
-        if let Some(socket) = &self.socket {
-            builder = builder.socket(Some(socket.display().to_string()));
-        }
-        if encrypted {
-            builder = builder.ssl_opts(self.ssl());
-        }
-        builder.into()
-    }
-
-    fn ssl(&self) -> SslOpts {
-        let mut ssl = SslOpts::default();
-        if let Some(ca) = &self.tls.ca {
-            ssl = ssl.with_root_certs(vec![ca.clone().into()]).with_disable_built_in_roots(true);
-        }
-        if let (Some(cert), Some(key)) = (&self.tls.cert, &self.tls.key) {
-            let identity = ClientIdentity::new(cert.clone().into(), key.clone().into());
-            ssl = ssl.with_client_identity(Some(identity));
-        }
-        match self.tls.mode {
-            TlsMode::Disabled | TlsMode::Preferred | TlsMode::Required => {
-                ssl.with_danger_accept_invalid_certs(true).with_danger_skip_domain_validation(true)
-            }
-            TlsMode::VerifyCa => ssl.with_danger_skip_domain_validation(true),
-            TlsMode::VerifyIdentity => ssl,
+    /// How it is connected to; `side` is what errors and their keys call it.
+    #[must_use]
+    pub fn link(&self, side: Side) -> LinkOptions {
+        LinkOptions {
+            side,
+            purpose: Purpose::Statements,
+            endpoint: match &self.socket {
+                Some(socket) => Endpoint::Unix(socket.clone()),
+                None => Endpoint::Tcp { host: self.host.clone(), port: self.port },
+            },
+            user: self.user.clone(),
+            password: self.password.clone(),
+            tls: self.tls.clone(),
+            connect_timeout: self.connect_timeout,
+            // A statement takes what it takes.
+            silence: None,
+            net_timeout: Some(self.net_timeout),
         }
     }
 }

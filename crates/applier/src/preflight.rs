@@ -1,15 +1,14 @@
 //! What must be true of a target before anything is written to it.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
-use crate::checkpoint;
-use crate::control::{lock_name, target_executed};
+use crate::channel_record::{self, ChannelRecord};
+use crate::control::{server_uuid, target_executed};
 use crate::options::{TargetGtids, TargetOptions};
-use crate::session::{Session, is_login_refused};
-use crate::sql::quote;
+use crate::session::Session;
 use crate::{Checkpoint, Error, Executor, Vendor, mariadb};
-use csa_provider::GtidSet;
+use csa_provider::link::Side;
+use csa_provider::{Foreign, GtidSet, Uuid};
 
 /// What was found.
 #[derive(Debug, Clone)]
@@ -23,12 +22,28 @@ pub struct TargetFacts {
     pub gtid_executed: GtidSet,
     /// It holds tables and no record of which of the source's transactions are in them.
     pub start_is_unknown: bool,
+    /// The server's own; MariaDB has none.
+    pub server_uuid: Option<Uuid>,
     /// The channel's checkpoint, if it has one.
     pub checkpoint: Option<Checkpoint>,
+    /// Every channel that the target knows.
+    pub channels: Vec<ChannelRecord>,
+    /// Schemas and tables there, where the channel begins beside others.
+    pub tables: Vec<(String, String)>,
     /// `lower_case_table_names` is not 0: names of schemas and tables are the same in any case.
     pub folds_case: bool,
     /// Things that will work less well, one line each.
     pub warnings: Vec<String>,
+}
+
+impl TargetFacts {
+    /// Servers whose transactions the source of `channel` need not have, though the target has them.
+    #[must_use]
+    pub fn foreign(&self, channel: &str) -> Foreign {
+        let own = self.channels.iter().find(|record| record.channel == channel);
+        let identity = own.and_then(|record| record.identity.as_ref());
+        channel_record::foreign(channel, identity, self.server_uuid, &self.channels)
+    }
 }
 
 /// Why a channel can't start on this target.
@@ -45,8 +60,6 @@ pub enum PreflightError {
 
 /// A session variable that every MySQL since 8.0 has.
 const UNKNOWN_VARIABLE: u16 = 1193;
-/// Tenths of a second.
-const LOCK_PATIENCE: u32 = 30;
 
 pub(crate) type Result<T> = std::result::Result<T, PreflightError>;
 
@@ -93,20 +106,18 @@ async fn inspect(
 ) -> Result<TargetFacts> {
     let unreachable = |error: Error| PreflightError::Unreachable(error.to_string());
     if session.vendor() == Vendor::MariaDb {
-        let version: Vec<String> = session.rows("SELECT @@version").await.map_err(unreachable)?;
-        let version = version.into_iter().next().unwrap_or_default();
+        let version = session.setting("SELECT @@version").await.map_err(unreachable)?;
+        let version = version.unwrap_or_default();
         return mariadb::preflight::inspect(session, target, channel, version).await;
     }
-    let rows: Vec<(String, bool, bool, String, bool, u64, u8)> = session
-        .rows(
+    let row: Option<(String, bool, bool, String, bool, u64, u8)> = session
+        .setting(
             "SELECT @@version, @@global.read_only, @@global.super_read_only, @@global.gtid_mode, \
              @@global.log_bin, @@global.max_allowed_packet, @@global.lower_case_table_names",
         )
         .await
         .map_err(unreachable)?;
-    let Some((version, read_only, super_read_only, gtid_mode, log_bin, packet, case)) =
-        rows.into_iter().next()
-    else {
+    let Some((version, read_only, super_read_only, gtid_mode, log_bin, packet, case)) = row else {
         return Err(PreflightError::Unreachable(format!("target {address}: no server variables")));
     };
     let grants = Grants::read(session).await.map_err(unreachable)?;
@@ -138,9 +149,10 @@ async fn inspect(
     if target.gtids.hides_bookkeeping() {
         grants.verify_hidden(address, target.gtids)?;
     }
-    free_channel(session, channel).await?;
     let gtid_executed = target_executed(session).await.map_err(unreachable)?;
-    let checkpoint = known_checkpoint(session, channel).await?;
+    let server_uuid = server_uuid(session).await.map_err(unreachable)?;
+    let (checkpoint, channels) = known_channels(session, channel).await?;
+    let tables = tables_beside(session, checkpoint.is_none(), &channels).await?;
     let mut warnings =
         warnings(session, target, &grants, log_bin, packet).await.map_err(unreachable)?;
     if executor == Executor::Sql {
@@ -153,45 +165,66 @@ async fn inspect(
         statement_gtids,
         gtid_executed,
         start_is_unknown: false,
+        server_uuid,
         checkpoint,
+        channels,
+        tables,
         folds_case: case != 0,
         warnings,
     })
 }
 
-/// What the channel's rows say, if it has any.
-pub(crate) async fn known_checkpoint(
+/// The channel's checkpoint, if it has one, and every channel of the target.
+pub(crate) async fn known_channels(
     session: &mut Session,
     channel: &str,
-) -> Result<Option<Checkpoint>> {
-    let unreachable = |error: Error| PreflightError::Unreachable(error.to_string());
-    match checkpoint::exists(session).await.map_err(unreachable)? {
-        true => checkpoint::read(session, channel, false)
-            .await
-            .map_err(|error| PreflightError::Refused(error.to_string())),
-        false => Ok(None),
-    }
+) -> Result<(Option<Checkpoint>, Vec<ChannelRecord>)> {
+    let channels = channel_record::read_all(session).await.map_err(|error| match error {
+        Error::Checkpoint { .. } => PreflightError::Refused(error.to_string()),
+        other => PreflightError::Unreachable(other.to_string()),
+    })?;
+    let own = channels.iter().find(|record| record.channel == channel);
+    let checkpoint = own.and_then(|record| record.checkpoint.clone());
+    Ok((checkpoint, channels))
 }
 
-/// A daemon that was just killed may hold the lock a moment longer.
-pub(crate) async fn free_channel(session: &mut Session, channel: &str) -> Result<()> {
-    let query = format!("SELECT IS_USED_LOCK({})", quote(&lock_name(channel)));
-    let mut holder = None;
-    for _ in 0..LOCK_PATIENCE {
-        let rows: Vec<Option<u64>> = session
-            .rows(&query)
-            .await
-            .map_err(|error| PreflightError::Unreachable(error.to_string()))?;
-        holder = rows.into_iter().next().flatten();
-        if holder.is_none() {
-            return Ok(());
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
+/// Who writes to a target, and what.
+#[derive(Debug, Clone, Default)]
+pub struct TargetChannels {
+    pub channels: Vec<ChannelRecord>,
+    /// Schemas and tables there.
+    pub tables: Vec<(String, String)>,
+    pub folds_case: bool,
+}
+
+/// Reads which channels the target knows.
+///
+/// # Errors
+/// The target is away, or refuses.
+pub async fn target_channels(target: &TargetOptions) -> crate::Result<TargetChannels> {
+    let plain = TargetOptions { gtids: TargetGtids::Own, ..target.clone() };
+    let mut session = Session::connect(&plain).await?;
+    let case: Option<u8> = session.setting("SELECT @@global.lower_case_table_names").await?;
+    let channels = channel_record::read_all(&mut session).await?;
+    let tables = session.rows(TABLES).await?;
+    session.close().await;
+    Ok(TargetChannels { channels, tables, folds_case: case.is_some_and(|case| case != 0) })
+}
+
+const TABLES: &str = "SELECT table_schema, table_name FROM information_schema.tables WHERE \
+     table_type='BASE TABLE' AND table_schema NOT IN \
+     ('csa','mysql','sys','performance_schema','information_schema')";
+
+/// The tables there, for a first start beside other channels.
+pub(crate) async fn tables_beside(
+    session: &mut Session,
+    is_first: bool,
+    channels: &[ChannelRecord],
+) -> Result<Vec<(String, String)>> {
+    if !is_first || channels.iter().all(|record| record.checkpoint.is_none()) {
+        return Ok(Vec::new());
     }
-    Err(PreflightError::Refused(format!(
-        "another daemon holds it on this target (connection {} there); stop that one first",
-        holder.unwrap_or_default()
-    )))
+    session.rows(TABLES).await.map_err(|error| PreflightError::Unreachable(error.to_string()))
 }
 
 pub(crate) async fn warnings(
@@ -230,8 +263,9 @@ pub(crate) async fn warnings(
         .await?;
     for (schema, table, engine) in engines {
         warnings.push(format!(
-            "{schema}.{table} on target {address} is {engine}: its rows can't be committed with the \
-             checkpoint, so a change of them stops the channel; ALTER TABLE … ENGINE=InnoDB there"
+            "{schema}.{table} on target {address} is {engine}: a change of its rows can't be \
+             rolled back, so it is applied alone, and one that is cut off stops the channel; ALTER \
+             TABLE … ENGINE=InnoDB there"
         ));
     }
     if packet < 64 << 20 {
@@ -267,21 +301,22 @@ fn sql_warnings(target: &TargetOptions, grants: &Grants, statement_gtids: bool) 
 
 fn login(target: &TargetOptions, error: &Error) -> PreflightError {
     let address = target.address();
-    if is_login_refused(error) {
-        return PreflightError::Refused(format!(
-            "target {address} refused user '{}': {} (check [channel.target] user and password)",
-            target.user,
-            error.server_message()
-        ));
+    if let Error::Target { source, .. } = error
+        && let Some(why) = source.refusal(Side::Target, &address, &target.user)
+    {
+        return PreflightError::Refused(why);
     }
     if error.code() == Some(UNKNOWN_VARIABLE) {
         return PreflightError::Refused(format!(
             "target {address} is neither MySQL 8.0 nor MariaDB 10.11, or newer ({}); other servers are not \
              supported by this version",
-            error.server_message()
+            error.server_text()
         ));
     }
-    PreflightError::Unreachable(error.to_string())
+    match error {
+        Error::Product { .. } => PreflightError::Refused(error.to_string()),
+        _ => PreflightError::Unreachable(error.to_string()),
+    }
 }
 
 /// Privileges of our account that hold everywhere.

@@ -13,7 +13,6 @@ use crate::status::ApplierStatus;
 /// Shorter statements are over before anybody looks.
 const PATIENCE: Duration = Duration::from_secs(2);
 const INTERVAL: Duration = Duration::from_secs(1);
-const WORDS: usize = 2;
 
 /// Looks at `connection` from another session until dropped
 /// (<https://dev.mysql.com/doc/refman/en/monitor-alter-table-performance-schema.html>). What can't be
@@ -42,27 +41,5 @@ async fn look(target: &TargetOptions, connection: u32, status: &ApplierStatus) -
         let (completed, estimated) = rows.into_iter().next().unwrap_or_default();
         status.statement_progress(completed, estimated);
         tokio::time::sleep(INTERVAL).await;
-    }
-}
-
-/// The first words of a statement: what it does, without names and values.
-pub(crate) fn first_words(statement: &[u8]) -> String {
-    let text = String::from_utf8_lossy(statement.get(..200).unwrap_or(statement)).into_owned();
-    let words = text
-        .split(|c: char| !(c.is_ascii_alphabetic() || c == '_'))
-        .filter(|word| !word.is_empty())
-        .take(WORDS);
-    words.collect::<Vec<_>>().join(" ").to_uppercase()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn nothing_but_the_first_words_is_shown() {
-        assert_eq!(first_words(b"alter table d.t ADD COLUMN a INT DEFAULT 7"), "ALTER TABLE");
-        assert_eq!(first_words(b"CREATE USER 'a'@'%' IDENTIFIED BY 'secret'"), "CREATE USER");
-        assert_eq!(first_words(b""), "");
     }
 }

@@ -154,7 +154,7 @@ fn sent(packets: &[Bytes]) -> Vec<String> {
         }
         match placed {
             Err(error) => sent.push(format!("error: {error}")),
-            Ok(Placement::Outside) => {}
+            Ok(Placement::Outside | Placement::PassedOver) => {}
             Ok(placement) => {
                 let Some((_, bytes)) = &mut open else { continue };
                 bytes.extend_from_slice(packet);
@@ -209,9 +209,9 @@ fn transaction(
     let mut sent = vec![format!("{gtid} {:?}", admitted.kind)];
     for step in steps {
         if let Step::RowImages(images) = &step {
-            let images = Bytes::from(images.clone());
+            let images = Bytes::from(images.events.clone());
             let tables = target_tables();
-            let made = dml::statements(&images, &tables, LIMIT, SessionSettings::default());
+            let made = dml::statements(&images, &tables, LIMIT, SessionSettings::default(), None);
             sent.push(match made {
                 Ok((packets, _)) => packets
                     .iter()

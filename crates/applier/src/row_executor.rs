@@ -3,15 +3,16 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use csa_provider::FormatDescription;
+use csa_provider::{FormatDescription, SessionContext};
 use tokio::task::spawn_blocking;
 
+use crate::as_source;
 use crate::dml::{self, Answer, Packet, Refusal, SessionSettings};
-use crate::error::{ErrorClass, class_of_code};
 use crate::options::{ApplierOptions, ExecMode, Executor};
+use crate::row_image::RowImages;
 use crate::session::{Session, push_binlog};
 use crate::target_tables::TargetTables;
-use crate::{Error, Result};
+use crate::{Error, Result, row_session};
 
 /// Writes the rows of one attempt at a group on one session.
 #[derive(Debug)]
@@ -21,6 +22,8 @@ pub(crate) struct RowExecutor {
     statement_bytes: usize,
     /// The session may have a GTID of the source's before it.
     gtids: bool,
+    /// Tables that can't be rolled back are written too.
+    any_engine: bool,
     tables: Arc<TargetTables>,
     settings: SessionSettings,
 }
@@ -39,9 +42,15 @@ impl RowExecutor {
             exec_mode: options.exec_mode,
             statement_bytes: options.statement_bytes,
             gtids: options.statement_gtids,
+            any_engine: false,
             tables,
             settings: SessionSettings::default(),
         }
+    }
+
+    /// For rows that nobody expects to be rolled back.
+    pub(crate) fn for_any_engine(self) -> Self {
+        Self { any_engine: true, ..self }
     }
 
     /// Sets the session up for rows of this format; outside of a transaction.
@@ -69,22 +78,27 @@ impl RowExecutor {
         })
     }
 
-    /// Sends whole events without checksums, behind `opening` in the first packet. Returns what the
-    /// opening's statements matched.
+    /// Sends row images, after `opening` in the first packet. Returns what the opening's statements
+    /// matched.
     pub(crate) async fn send(
         &mut self,
         session: &mut Session,
         opening: Option<Opening>,
-        images: Vec<u8>,
+        images: RowImages,
     ) -> Result<Vec<u64>> {
+        let RowImages { events, session: written_in } = images;
         match self.executor {
             Executor::RowImage => {
                 let mut statement = opening.map(|opening| opening.text).unwrap_or_default();
+                if let Some(set) = session.enter(written_in.as_ref()) {
+                    push_separator(&mut statement);
+                    statement.extend_from_slice(set.as_bytes());
+                }
                 push_separator(&mut statement);
-                push_binlog(&mut statement, &images);
+                push_binlog(&mut statement, &events);
                 session.run(&statement).await
             }
-            Executor::Sql => self.send_statements(session, opening, images).await,
+            Executor::Sql => self.send_statements(session, opening, events, written_in).await,
         }
     }
 
@@ -93,14 +107,22 @@ impl RowExecutor {
         session: &mut Session,
         mut opening: Option<Opening>,
         images: Vec<u8>,
+        written_in: Option<Arc<SessionContext>>,
     ) -> Result<Vec<u64>> {
-        let packets = self.packets(session, opening.is_none(), images).await?;
+        let zone = written_in.as_deref().and_then(row_session::zone_for_statements);
+        let packets = self.packets(session, opening.is_none(), images, zone).await?;
         let mut opened = Vec::new();
+        if let Some(set) = session.enter_for_statements(written_in.as_ref()) {
+            let Opening { text, statements } = opening.get_or_insert_default();
+            push_separator(text);
+            text.extend_from_slice(set.as_bytes());
+            *statements += 1;
+        }
         for packet in packets {
             let Opening { mut text, statements } = opening.take().unwrap_or_default();
             push_separator(&mut text);
             text.extend_from_slice(&packet.text);
-            let answers = session.run_counting(&text).await.map_err(without_values)?;
+            let answers = session.run_counting(&text).await?;
             let (first, rest) = answers.split_at_checked(statements).unwrap_or_default();
             opened.extend(first.iter().map(|answer: &Answer| answer.rows));
             packet.check(rest)?;
@@ -117,18 +139,25 @@ impl RowExecutor {
         session: &mut Session,
         opened: bool,
         images: Vec<u8>,
+        zone: Option<&str>,
     ) -> Result<Vec<Packet>> {
         let images = Bytes::from(images);
         let names = dml::tables_in(&images)?;
         if self.gtids && !opened && !self.tables.has_all(&names) {
             // A transaction under the source's GTID that was rolled back leaves the session with it,
             // and then even a look at the tables is refused.
-            session.run("SET SESSION gtid_next='AUTOMATIC'").await?;
+            session.run(as_source::AUTOMATIC).await?;
         }
-        let tables = self.tables.of(session, names).await?;
+        let mut tables = self.tables.of(session, names).await?;
+        if self.any_engine {
+            for table in tables.values_mut().flatten() {
+                Arc::make_mut(table).not_transactional = None;
+            }
+        }
         let (limit, settings) = (session.packet_bytes().min(PACKET_BYTES), self.settings);
         let is_large = images.len() > BYTES_AT_ONCE;
-        let make = move || dml::statements(&images, &tables, limit, settings);
+        let zone = zone.map(str::to_owned);
+        let make = move || dml::statements(&images, &tables, limit, settings, zone.as_deref());
         let made = if is_large { spawn_blocking(make).await } else { Ok(make()) };
         let (packets, settings) =
             made.map_err(|error| Error::Relay(format!("making statements: {error}")))??;
@@ -153,71 +182,5 @@ fn push_separator(statements: &mut Vec<u8>) {
 impl From<Refusal> for Error {
     fn from(Refusal { code, message }: Refusal) -> Self {
         Self::Rows { code, message }
-    }
-}
-
-/// Server errors whose text names tables, columns and constraints only.
-const NAMING: [u16; 20] = [
-    1020, 1044, 1048, 1054, 1114, 1136, 1142, 1143, 1146, 1205, 1213, 1216, 1217, 1264, 1364, 1406,
-    1451, 1452, 3819, 4025,
-];
-const DUPLICATE: u16 = 1062;
-
-/// The server may quote values of the statement it refuses, and errors are logged.
-fn without_values(error: Error) -> Error {
-    let Error::Target { address, source: mysql_async::Error::Server(server) } = error else {
-        return error;
-    };
-    // A server that goes away or refuses all writes says nothing of values.
-    let known = NAMING.contains(&server.code);
-    let message = match server.message.rfind(" for key ").or(server.message.rfind(" for column ")) {
-        _ if known || class_of_code(server.code) != ErrorClass::Stop => server.message,
-        Some(at) => {
-            let end = server.message.get(at..).unwrap_or_default();
-            let what = if server.code == DUPLICATE { "Duplicate entry" } else { "Value refused" };
-            format!("{what}{end}")
-        }
-        None => "the target refused a statement made of row values, which its message may quote"
-            .to_owned(),
-    };
-    let source = mysql_async::Error::Server(mysql_async::ServerError { message, ..server });
-    Error::Target { address, source }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn message(code: u16, text: &str) -> String {
-        let server =
-            mysql_async::ServerError { code, message: text.to_owned(), state: "HY000".to_owned() };
-        let error =
-            Error::Target { address: "t".to_owned(), source: mysql_async::Error::Server(server) };
-        without_values(error).server_message()
-    }
-
-    #[test]
-    fn values_in_the_servers_words_are_left_out() {
-        for (code, text, expected) in [
-            (
-                1062,
-                "Duplicate entry 'secret for key x' for key 't.u'",
-                "Duplicate entry for key 't.u'",
-            ),
-            (
-                1366,
-                "Incorrect string value: '\\xF0' for column 'c' at row 1",
-                "Value refused for column 'c' at row 1",
-            ),
-            (
-                1264,
-                "Out of range value for column 'c' at row 1",
-                "Out of range value for column 'c' at row 1",
-            ),
-            (1213, "Deadlock found", "Deadlock found"),
-        ] {
-            assert_eq!(message(code, text), expected);
-        }
-        assert!(!message(1064, "syntax near 'secret'").contains("secret"));
     }
 }

@@ -4,11 +4,15 @@
 //! statement. A source statement may be larger than one packet: it is then cut between two rows
 //! events, the first part gets a statement end of its own, and the table maps are repeated.
 
+use std::sync::Arc;
+
 use csa_provider::{
-    EventHeader, EventType, Gtid, QueryEvent, RawEvent, Statement, TableMap, XaPrepareEvent, XaVerb,
+    Dialect, EventHeader, EventType, Gtid, Lexer, QueryEvent, RawEvent, SessionContext, Statement,
+    TableMap, XaPrepareEvent, XaVerb,
 };
 use csa_scheduler::is_own;
 
+use crate::sql::identifier;
 use crate::{Error, Result};
 
 /// Whose BEGIN and COMMIT the changes stand between.
@@ -23,10 +27,18 @@ pub(crate) enum Framing {
 /// One thing to send to the target, in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Whole events without checksums, for one BINLOG statement.
-    RowImages(Vec<u8>),
+    RowImages(RowImages),
     /// A statement inside the transaction: savepoints, and what opens and ends one of its own.
     Statement(Vec<u8>),
+}
+
+/// Row images that are sent at once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct RowImages {
+    /// Whole events without checksums, for one BINLOG statement.
+    pub(crate) events: Vec<u8>,
+    /// The session they were written in, where what the target makes of them depends on it.
+    pub(crate) session: Option<Arc<SessionContext>>,
 }
 
 /// Offset of the two flag bytes in a rows event: behind the header and a table id of six bytes.
@@ -39,6 +51,7 @@ pub(crate) struct RowImageCutter {
     limit: usize,
     framing: Framing,
     images: Vec<u8>,
+    session: Option<Arc<SessionContext>>,
     /// Start and end in `images` of the last rows event.
     last_rows: Option<(usize, usize)>,
     /// Table maps of the source statement that is open.
@@ -55,10 +68,20 @@ impl RowImageCutter {
             limit,
             framing,
             images: Vec::new(),
+            session: None,
             last_rows: None,
             maps: Vec::new(),
             statement_open: false,
             checkpoints: None,
+        }
+    }
+
+    /// The events to come are of a transaction with this session.
+    pub(crate) fn enter(&mut self, session: Option<&Arc<SessionContext>>, ready: &mut Vec<Step>) {
+        // Where none is given, any will do.
+        if session.is_some() && self.session.as_ref() != session {
+            self.cut(ready);
+            self.session = session.cloned();
         }
     }
 
@@ -150,7 +173,7 @@ impl RowImageCutter {
     fn query(&mut self, gtid: &Gtid, event: &RawEvent, ready: &mut Vec<Step>) -> Result<()> {
         let query =
             QueryEvent::parse(event.body()).map_err(|error| unreadable(gtid, "query", &error))?;
-        match Statement::classify(query.statement) {
+        match Statement::of(&query) {
             Statement::Savepoint | Statement::RollbackTo => {
                 self.cut(ready);
                 ready.push(Step::Statement(with_backticks(query.statement)));
@@ -189,7 +212,8 @@ impl RowImageCutter {
         let mut images = std::mem::take(&mut self.images);
         images.truncate(end);
         set_statement_end(&mut images, start);
-        ready.push(Step::RowImages(images));
+        let session = self.session.clone();
+        ready.push(Step::RowImages(RowImages { events: images, session }));
         if self.statement_open {
             for map in &self.maps {
                 self.images.extend_from_slice(map);
@@ -206,33 +230,27 @@ fn unreadable(gtid: &Gtid, event: &str, error: &dyn std::fmt::Display) -> Error 
 }
 
 /// A savepoint's name is quoted as the source's session had it: under ANSI_QUOTES with double quotes,
-/// which mean a text to ours.
+/// which mean a text to ours. The server wrote the statement itself, in UTF-8.
 fn with_backticks(statement: &[u8]) -> Vec<u8> {
-    let quoted = |byte: &u8| matches!(byte, b'"' | b'`');
-    let name = statement.iter().position(quoted).and_then(|at| statement.split_at_checked(at));
-    let Some((words, name)) = name else { return statement.to_vec() };
-    let Some(name) = name.strip_prefix(b"\"").and_then(|name| name.strip_suffix(b"\"")) else {
-        return statement.to_vec();
-    };
-    let mut out = [words, b"`"].concat();
-    let mut doubled = false;
-    for &byte in name {
-        doubled = byte == b'"' && !doubled;
-        match byte {
-            b'`' => out.extend_from_slice(b"``"),
-            // The second of two is left out.
-            b'"' if !doubled => {}
-            _ => out.push(byte),
-        }
+    let dialect = Dialect::of_names();
+    let last = Lexer::new(statement, dialect).map_while(|token| token.ok()).last();
+    let quoted = last.filter(|token| token.text.starts_with(b"\""));
+    match quoted.and_then(|token| Some((statement.get(..token.start)?, dialect.name(&token)?))) {
+        Some((words, name)) => [words, identifier(&name).as_bytes()].concat(),
+        None => statement.to_vec(),
     }
-    out.push(b'`');
-    out
 }
 
 /// `rows`: where the rows event begins.
 pub(crate) fn set_statement_end(images: &mut [u8], rows: usize) {
     if let Some(flags) = images.get_mut(rows + ROWS_FLAGS) {
         *flags |= STATEMENT_END;
+    }
+}
+
+pub(crate) fn clear_statement_end(images: &mut [u8], rows: usize) {
+    if let Some(flags) = images.get_mut(rows + ROWS_FLAGS) {
+        *flags &= !STATEMENT_END;
     }
 }
 

@@ -5,16 +5,18 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use csa_provider::FormatDescription;
-use mysql_async::prelude::{FromRow, Queryable};
-use mysql_async::{Conn, DriverError, Row};
+use csa_provider::link::{Budget, FromRow, Limits, Link, LinkError, Row, Side};
+use csa_provider::{FormatDescription, SessionContext};
 
+use crate::as_source;
 use crate::dml::{self, Answer, Warning};
-use crate::error::server_code;
+use crate::liveness::Liveness;
 use crate::options::{ExecMode, TargetGtids, TargetOptions};
-use crate::{Error, Result, TlsMode, Vendor, mariadb};
+use crate::{Error, Result, Vendor, mariadb, row_session};
 
 /// Every session runs READ COMMITTED: gap locks would make independent groups wait for each other.
+/// `sql_mode` and `time_zone` are for our own statements; row images mean the same under any, unless
+/// the table has the server compute something ([`row_session`]).
 /// Time-outs are ours, so that an operator's global settings can't end a session that waits its turn.
 const PRELUDE: &str = "SET SESSION transaction_isolation='READ-COMMITTED', autocommit=1, \
      completion_type='NO_CHAIN', transaction_read_only=0, sql_safe_updates=0, \
@@ -26,38 +28,59 @@ const ER_NET_PACKET_TOO_LARGE: u16 = 1153;
 
 #[derive(Debug)]
 pub(crate) struct Session {
-    conn: Conn,
+    link: Link,
     address: String,
     vendor: Vendor,
     /// Bytes the server takes in one packet.
     max_allowed_packet: usize,
     /// What BINLOG was last told to read row images with.
     format: Option<Arc<FormatDescription>>,
+    /// The source's session whose settings it has instead of ours.
+    under: Option<Arc<SessionContext>>,
+    /// Of `default_collation_for_utf8mb4`, as it is set now; `None` where the server has none.
+    default_collation: Option<u16>,
     /// It takes statements made of row values.
     for_statements: bool,
+    /// Seconds without a statement after which the server ends the session, where that is not years.
+    idle_limit: Option<u64>,
+    liveness: Liveness,
+    /// An answer was given up: what comes next would be taken for another one's.
+    is_lost: bool,
 }
 
 impl Session {
     /// Connects and sets the session up.
     pub(crate) async fn connect(target: &TargetOptions) -> Result<Self> {
         let address = target.address();
-        let conn = connect(target).await?;
+        let link = connect(target, Side::Target).await?;
+        let liveness = Liveness::of(target, link.connection_id());
         let mut session = Self {
-            conn,
+            link,
+            liveness,
+            is_lost: false,
             address,
             vendor: Vendor::default(),
             max_allowed_packet: usize::MAX,
             format: None,
+            under: None,
+            default_collation: None,
             for_statements: false,
+            idle_limit: None,
         };
-        let version: Vec<String> = session.rows("SELECT @@version").await?;
-        session.vendor = Vendor::of(version.first().map_or("", String::as_str));
+        let said: Option<(String, String)> =
+            session.setting("SELECT @@version, @@version_comment").await?;
+        let (version, comment) = said.unwrap_or_default();
+        // Before anything is set up: others know half of it.
+        if let Some(why) = csa_provider::unsupported_target(&version, &comment) {
+            return Err(Error::Product { address: session.address, why });
+        }
+        session.vendor = Vendor::of(&version);
         session.set_up().await?;
         if target.gtids == TargetGtids::Mirror {
             session.run("SET SESSION sql_log_bin=0").await?;
         }
-        let limit: Vec<usize> = session.rows("SELECT @@SESSION.max_allowed_packet").await?;
-        session.max_allowed_packet = limit.first().copied().unwrap_or(usize::MAX);
+        let limit = session.setting("SELECT @@SESSION.max_allowed_packet").await?;
+        session.max_allowed_packet = limit.unwrap_or(usize::MAX);
         Ok(session)
     }
 
@@ -67,11 +90,70 @@ impl Session {
             Vendor::MySql => PRELUDE,
             Vendor::MariaDb => mariadb::PRELUDE,
         };
-        self.run(prelude).await.map(drop)
+        match self.idle_limit {
+            Some(seconds) => self.run(format!("{prelude}, wait_timeout={seconds}")).await.map(drop),
+            None => self.run(prelude).await.map(drop),
+        }
+    }
+
+    /// Has the server end the session once nothing came for so long, whatever became of the link.
+    pub(crate) async fn end_when_idle(&mut self, limit: Duration) -> Result<()> {
+        self.idle_limit = Some(limit.as_secs());
+        self.set_up().await
+    }
+
+    /// The target as an operator would name it.
+    pub(crate) fn address(&self) -> &str {
+        &self.address
     }
 
     pub(crate) fn vendor(&self) -> Vendor {
         self.vendor
+    }
+
+    /// Statements to be run before rows that were written in another session; `None` when nothing
+    /// has to be set. They must be sent.
+    pub(crate) fn enter(&mut self, session: Option<&Arc<SessionContext>>) -> Option<String> {
+        let session = session.filter(|session| self.under.as_ref() != Some(*session))?;
+        let set = row_session::statements(session, self.default_collation);
+        self.under = Some(Arc::clone(session));
+        if self.default_collation.is_some() && session.default_collation_for_utf8mb4.is_some() {
+            self.default_collation = session.default_collation_for_utf8mb4;
+        }
+        Some(set)
+    }
+
+    /// The same as [`Self::enter`] for rows that are written by statements, which says what it has to be
+    /// set to for rows of no session in particular as well.
+    pub(crate) fn enter_for_statements(
+        &mut self,
+        session: Option<&Arc<SessionContext>>,
+    ) -> Option<String> {
+        if self.under.as_ref() == session {
+            return None;
+        }
+        self.under = session.cloned();
+        Some(match session {
+            Some(session) => row_session::for_statements(session),
+            None => row_session::OWN_FOR_STATEMENTS.to_owned(),
+        })
+    }
+
+    /// Statements to be run before our own, where rows of another session came before. They must be
+    /// sent.
+    pub(crate) fn leave(&mut self) -> Option<&'static str> {
+        self.under.take().map(|_| match self.for_statements {
+            true => row_session::OWN_FOR_STATEMENTS,
+            false => row_session::OWN,
+        })
+    }
+
+    /// Gives the session our own settings back.
+    pub(crate) async fn leave_now(&mut self) -> Result<()> {
+        match self.leave() {
+            Some(own) => self.run(own).await.map(drop),
+            None => Ok(()),
+        }
     }
 
     /// Whether the server has executed a transaction of this GTID, by whomever.
@@ -83,7 +165,7 @@ impl Session {
 
     /// The server's number of this connection.
     pub(crate) fn id(&self) -> u32 {
-        self.conn.id()
+        self.link.connection_id()
     }
 
     /// Runs one packet of statements and reads every result; matched rows of each statement.
@@ -99,28 +181,43 @@ impl Session {
         &mut self,
         statements: impl AsRef<[u8]> + Send,
     ) -> Result<Vec<Answer>> {
+        let text = statements.as_ref();
+        self.check_packet(text.len())
+            .map_err(|source| Error::Target { address: self.address.clone(), source })?;
+        let liveness = self.liveness()?;
+        // What can't be sent is TCP's to notice.
+        let begun = self.link.begin(text).await;
+        begun.map_err(|source| Error::Target { address: self.address.clone(), source })?;
+        let answers = liveness.watch(self.answers(text.len())).await;
+        self.note(answers)
+    }
+
+    fn liveness(&self) -> Result<Liveness> {
+        match self.is_lost {
+            true => Err(self.liveness.silent("an answer was given up")),
+            false => Ok(self.liveness.clone()),
+        }
+    }
+
+    fn note<T>(&mut self, answer: Result<T>) -> Result<T> {
+        self.is_lost |= matches!(answer, Err(Error::Silent { .. }));
+        answer
+    }
+
+    /// To so many bytes of statements.
+    async fn answers(&mut self, bytes: usize) -> Result<Vec<Answer>> {
         let address = &self.address;
         let target = |source| Error::Target { address: address.clone(), source };
-        let text = statements.as_ref();
-        self.check_packet(text.len()).map_err(target)?;
-        let mut result = self.conn.query_iter(text).await.map_err(target)?;
+        let mut budget = Budget::new(answers_to(bytes), "statements");
         let mut answers = Vec::new();
+        let mut shown = Vec::new();
         loop {
-            let (rows, warnings) = (result.affected_rows(), result.warnings());
-            let mut shown = Vec::new();
-            let is_last = result.is_empty();
-            if !is_last {
-                result.for_each(|row| shown.extend(warning(row))).await.map_err(target)?;
-            }
+            let next = self.link.next_result(&mut budget, |row| shown.extend(warning(row)));
+            let Some(outcome) = next.await.map_err(target)? else { return Ok(answers) };
+            let shown = std::mem::take(&mut shown);
+            let (rows, warnings) = (outcome.affected_rows, outcome.warnings);
             answers.push(Answer { rows, warnings, shown });
-            // Behind rows there may be no other answer.
-            if is_last || result.columns().is_none() {
-                break;
-            }
         }
-        // The error of a statement that is not the first counts as a result not yet looked at.
-        result.drop_result().await.map_err(target)?;
-        Ok(answers)
     }
 
     /// Bytes of row images that fit one packet, BASE64 and the opening of a group included.
@@ -135,29 +232,45 @@ impl Session {
 
     /// The server would answer a larger packet by closing the connection, which would look like an
     /// outage for ever.
-    fn check_packet(&self, bytes: usize) -> mysql_async::Result<()> {
+    fn check_packet(&self, bytes: usize) -> std::result::Result<(), LinkError> {
         let limit = self.max_allowed_packet;
         if bytes < limit {
             return Ok(());
         }
-        Err(mysql_async::Error::Server(mysql_async::ServerError {
+        Err(LinkError::Server {
             code: ER_NET_PACKET_TOO_LARGE,
             message: format!(
                 "a row needs a packet of {bytes} bytes, the target's max_allowed_packet is \
                  {limit}: {} max_allowed_packet=1073741824 there, then restart the channel",
                 self.vendor.set()
             ),
-            state: "08S01".to_owned(),
-        }))
+        })
     }
 
-    /// Rows of one query.
-    pub(crate) async fn rows<R>(&mut self, query: &str) -> Result<Vec<R>>
-    where
-        R: FromRow + Send + 'static,
-    {
+    /// Rows of one query; as many as the longest of lists has, and no more.
+    pub(crate) async fn rows<R: FromRow>(&mut self, query: &str) -> Result<Vec<R>> {
+        self.rows_within(query, Limits::LIST).await
+    }
+
+    /// The first row of a query that has one short one.
+    pub(crate) async fn setting<R: FromRow>(&mut self, query: &str) -> Result<Option<R>> {
+        Ok(self.rows_within(query, Limits::SETTING).await?.into_iter().next())
+    }
+
+    /// The first row of a query that has one, with GTID sets in it.
+    pub(crate) async fn gtids<R: FromRow>(&mut self, query: &str) -> Result<Option<R>> {
+        Ok(self.rows_within(query, Limits::GTIDS).await?.into_iter().next())
+    }
+
+    async fn rows_within<R: FromRow>(&mut self, query: &str, limits: Limits) -> Result<Vec<R>> {
         let address = self.address.clone();
-        self.conn.query(query).await.map_err(|source| Error::Target { address, source })
+        let liveness = self.liveness()?;
+        let found = async {
+            let found = self.link.query(query, limits).await;
+            found.map_err(|source| Error::Target { address, source })
+        };
+        let found = liveness.watch(found).await;
+        self.note(found)
     }
 
     /// Tells the server how the row images to come are laid out, if that is news to it.
@@ -172,12 +285,17 @@ impl Session {
             return Ok(());
         }
         self.format = None;
+        self.leave_now().await?;
         // The GTID of a transaction that is over would be in the way.
-        self.run("SET SESSION gtid_next='AUTOMATIC'").await?;
+        self.run(as_source::AUTOMATIC).await?;
         let mut statement = Vec::new();
         push_binlog(&mut statement, &format.for_binlog_statement());
         self.run(statement).await?;
-        self.run("SET SESSION gtid_next='AUTOMATIC'").await?;
+        self.run(as_source::AUTOMATIC).await?;
+        let collation = "SHOW SESSION VARIABLES LIKE 'default_collation_for_utf8mb4'";
+        let collation: Vec<(String, String)> = self.rows(collation).await?;
+        self.default_collation =
+            collation.first().and_then(|(_, name)| row_session::default_collation(name));
         if mode == ExecMode::Idempotent {
             self.run("SET SESSION rbr_exec_mode='IDEMPOTENT'").await?;
         }
@@ -198,8 +316,13 @@ impl Session {
 
     /// Ends the connection in good order; an error no longer matters.
     pub(crate) async fn close(self) {
-        let _ = tokio::time::timeout(Duration::from_secs(1), self.conn.disconnect()).await;
+        self.link.quit().await;
     }
+}
+
+/// What statements of so many bytes answer at most: an OK to each, and warnings to some.
+fn answers_to(bytes: usize) -> Limits {
+    Limits { bytes: (16 << 20) + bytes.saturating_mul(4), ..Limits::LIST }
 }
 
 /// Level, code and message.
@@ -207,29 +330,18 @@ fn warning(mut row: Row) -> Option<Warning> {
     Some(Warning { code: row.take_opt(1)?.ok()?, message: row.take_opt(2)?.ok()? })
 }
 
-/// Logs in to a server, with nothing set up there.
+/// Logs in to a server, with nothing set up there; errors and their keys call it `side`.
 ///
 /// # Errors
 /// [`Error::Target`] or [`Error::Timeout`].
-pub async fn connect(target: &TargetOptions) -> Result<Conn> {
-    let address = target.address();
-    match tokio::time::timeout(target.connect_timeout, log_in(target)).await {
-        Ok(connected) => connected.map_err(|source| Error::Target { address, source }),
-        Err(_) => Err(Error::Timeout { address, seconds: target.connect_timeout.as_secs() }),
-    }
-}
-
-async fn log_in(target: &TargetOptions) -> mysql_async::Result<Conn> {
-    match target.tls.mode {
-        TlsMode::Disabled => Conn::new(target.driver(false)).await,
-        TlsMode::Preferred => match Conn::new(target.driver(true)).await {
-            Err(mysql_async::Error::Driver(DriverError::NoClientSslFlagFromServer)) => {
-                Conn::new(target.driver(false)).await
-            }
-            other => other,
-        },
-        _ => Conn::new(target.driver(true)).await,
-    }
+pub async fn connect(server: &TargetOptions, side: Side) -> Result<Link> {
+    Link::connect(&server.link(side)).await.map_err(|source| {
+        let address = server.address();
+        match source {
+            LinkError::Timeout(after) => Error::Timeout { address, seconds: after.as_secs() },
+            source => Error::Target { address, source },
+        }
+    })
 }
 
 /// Appends a BINLOG statement for whole events without checksums.
@@ -240,17 +352,4 @@ pub(crate) fn push_binlog(statement: &mut Vec<u8>, events: &[u8]) {
     let written = STANDARD.encode_slice(events, &mut statement[start..]).unwrap_or_default();
     statement.truncate(start + written);
     statement.push(b'\'');
-}
-
-/// Whether a server refused the login itself rather than being away.
-pub(crate) fn is_login_refused(error: &Error) -> bool {
-    match error {
-        Error::Target { source, .. } => {
-            matches!(
-                server_code(source),
-                Some(1044 | 1045 | 1049 | 1227 | 1251 | 1698 | 3118 | 3955)
-            )
-        }
-        _ => false,
-    }
 }

@@ -6,27 +6,32 @@
 //! (<https://dev.mysql.com/doc/refman/en/replication-options-gtids.html>). Where that is not permitted
 //! or not known, an entry in `csa.statement` says at least that it was begun.
 
+mod not_transactional;
+
 use std::sync::Arc;
 use std::time::Duration;
 
-use csa_provider::{EventType, QueryEvent, SessionContext, Statement, XaVerb};
-use csa_scheduler::{Group, flattened_events};
+use csa_provider::{
+    Dialect, EventType, Gtid, Lexer, QueryEvent, SessionContext, Statement, XaVerb, first_words,
+};
+use csa_scheduler::{Group, GroupKind, flattened_events};
 use tracing::{info, warn};
 
 use crate::as_source;
 use crate::checkpoint;
 use crate::control::{ControlSession, fenced};
 use crate::options::{ApplierOptions, TargetGtids, TargetOptions};
-use crate::progress::{self, first_words};
+use crate::progress;
 use crate::retry;
 use crate::row_executor::RowExecutor;
 use crate::row_image::Step;
+use crate::server_text::ServerText;
 use crate::session::Session;
 use crate::sql::identifier;
 use crate::statement_context::{self, Restricted, RestrictedRow};
 use crate::statement_intent::{self, Intent};
 use crate::statement_text;
-use crate::status::ApplierStatus;
+use crate::status::{ApplierStatus, Party};
 use crate::steps::Steps;
 use crate::target_tables::TargetTables;
 use crate::{Error, ErrorClass, Result, Vendor, mariadb};
@@ -90,11 +95,16 @@ impl StatementExecutor {
     /// # Errors
     /// What stops the channel.
     pub(crate) async fn apply(&mut self, group: &Arc<Group>) -> Result<()> {
-        let statement = read(group)?;
+        let statement = match group.kind {
+            GroupKind::NotTransactional => not_transactional::read(group)?,
+            _ => read(group)?,
+        };
         self.status.statement_started(&statement.gtid, statement.words.clone());
         let outcome = self.execute_once(group, &statement).await;
         self.status.statement_ended();
-        self.tables.forget();
+        if group.kind == GroupKind::Statement || outcome.is_err() {
+            self.tables.forget();
+        }
         outcome
     }
 
@@ -108,7 +118,7 @@ impl StatementExecutor {
         loop {
             let error = match self.attempt(group, statement).await {
                 Ok(()) => {
-                    self.status.target_reached();
+                    self.status.target_reached(Party::Control);
                     return Ok(());
                 }
                 Err(error) => error,
@@ -121,7 +131,7 @@ impl StatementExecutor {
                     tokio::time::sleep(retry::pause(retries)).await;
                 }
                 ErrorClass::Unavailable => {
-                    self.status.target_lost(&error);
+                    self.status.target_lost(Party::Control, &error);
                     warn!(gtid = %statement.gtid, %error, "target unavailable, waiting for it");
                     tokio::time::sleep(pause).await;
                     pause = (pause * 2).min(self.options.connect_retry_max);
@@ -132,21 +142,35 @@ impl StatementExecutor {
         }
     }
 
-    /// Keeps the lock: pings the session, and opens it again when it was lost.
+    /// Keeps the lock: asks the session for a sign of life, and opens it again when it was lost.
     pub(crate) async fn keep_alive(&mut self) -> Result<()> {
         match self.control.ping().await {
-            Ok(()) => {
-                self.status.target_reached();
-                Ok(())
-            }
-            Err(error) if error.is_passing() => {
-                self.status.target_lost(&error);
-                warn!(%error, "control session lost, opening it again");
-                let mut pause = self.options.connect_retry;
-                self.reopen(&mut pause).await
-            }
+            Ok(()) => Ok(()),
+            Err(error) if error.class() == ErrorClass::Unavailable => self.regain(&error).await,
+            Err(error) if error.is_passing() => Ok(()),
             Err(error) => Err(error),
         }
+    }
+
+    /// Finds out whether the target takes writes, and waits until it does.
+    pub(crate) async fn look_writable(&mut self) -> Result<()> {
+        match self.control.probe().await {
+            Err(error) if error.class() == ErrorClass::Unavailable => self.regain(&error).await,
+            Err(error) if error.is_passing() => Ok(()),
+            other => other,
+        }
+    }
+
+    async fn regain(&mut self, error: &Error) -> Result<()> {
+        self.status.target_lost(Party::Control, error);
+        warn!(%error, "control session lost, opening it again");
+        let mut pause = self.options.connect_retry;
+        self.reopen(&mut pause).await
+    }
+
+    /// What its sessions on the target are known by.
+    pub(crate) fn identity(&self) -> &str {
+        &self.control.identity
     }
 
     /// For questions about the server; what it fails to answer is asked again later.
@@ -156,6 +180,10 @@ impl StatementExecutor {
 
     /// Brings the target's GTIDs level with the checkpoint, or the checkpoint level with them.
     pub(crate) async fn level(&mut self) -> Result<()> {
+        // Elsewhere nothing may be said to be executed.
+        if !self.control.is_held {
+            return Ok(());
+        }
         match self.target.gtids {
             TargetGtids::Own => Ok(()),
             TargetGtids::Mirror => self.control.mirror(&self.status.executed()).await,
@@ -166,11 +194,21 @@ impl StatementExecutor {
         }
     }
 
+    /// The transaction that was begun where it can't be rolled back, and of which nothing more is known.
+    pub(crate) async fn begun(&mut self) -> Result<Option<Gtid>> {
+        loop {
+            match statement_intent::begun(&mut self.control.session, &self.options.channel).await {
+                Err(error) if error.is_passing() => self.keep_alive().await?,
+                other => return other,
+            }
+        }
+    }
+
     /// Makes sure that so many workers have their checkpoint rows.
     pub(crate) async fn add_workers(&mut self, workers: u16) -> Result<()> {
         loop {
             match self.control.add_workers(workers).await {
-                Err(error) if error.is_passing() => self.keep_alive().await?,
+                Err(error) if error.is_passing() => self.look_writable().await?,
                 other => return other,
             }
         }
@@ -182,13 +220,19 @@ impl StatementExecutor {
 
     async fn reopen(&mut self, pause: &mut Duration) -> Result<()> {
         loop {
-            match self.control.reopen(&self.target).await {
+            let status = Arc::clone(&self.status);
+            match self.control.reopen(&self.target, || status.executed()).await {
                 Ok(()) => {
-                    self.status.target_reached();
+                    info!(
+                        connection = self.control.session.id(),
+                        "the channel is held on the target again"
+                    );
+                    self.status.target_reached(Party::Control);
                     return Ok(());
                 }
                 Err(error) if error.is_passing() => {
-                    self.status.target_lost(&error);
+                    self.status.target_lost(Party::Control, &error);
+                    warn!(%error, "target unavailable, trying again in {pause:?}");
                     tokio::time::sleep(*pause).await;
                     *pause = (*pause * 2).min(self.options.connect_retry_max);
                 }
@@ -198,6 +242,9 @@ impl StatementExecutor {
     }
 
     async fn attempt(&mut self, group: &Arc<Group>, statement: &SourceStatement) -> Result<()> {
+        if group.kind == GroupKind::NotTransactional {
+            return self.attempt_rows(group, &statement.gtid).await;
+        }
         if !self.options.statement_gtids {
             return self.attempt_announced(group, statement).await;
         }
@@ -218,9 +265,7 @@ impl StatementExecutor {
                 outcome = execute(session, group, statement, rows, true) => outcome,
                 never = progress::follow(&self.target, connection, &self.status) => match never {},
             };
-            session.run("ROLLBACK").await?;
-            session.run("SET SESSION gtid_next='AUTOMATIC'").await?;
-            leave(session).await?;
+            leave(session, true).await?;
             outcome?;
             if !session.has_executed(&statement.gtid).await? {
                 consume(session, &statement.gtid).await?;
@@ -253,8 +298,7 @@ impl StatementExecutor {
                 outcome = execute(session, group, statement, rows, false) => outcome,
                 never = progress::follow(&self.target, connection, &self.status) => match never {},
             };
-            session.run("ROLLBACK").await?;
-            leave(session).await?;
+            leave(session, false).await?;
             if outcome.is_err() {
                 // The server is still there and says that it did not happen.
                 session.run(statement_intent::withdraw(&channel)).await?;
@@ -294,12 +338,19 @@ fn read(group: &Group) -> Result<SourceStatement> {
         if event.event_type() == EventType::QUERY {
             let query = QueryEvent::parse(event.body())
                 .map_err(|error| unsupported(format!("unreadable query event: {error}")))?;
-            let context = query
+            let mut context = query
                 .context()
                 .map_err(|error| unsupported(format!("unreadable statement context: {error}")))?;
-            let kind = Statement::classify(query.statement);
+            let (kind, dialect) = Statement::read(&query);
             if kind == Statement::Begin {
                 continue;
+            }
+            // Only a text that the server wrote differs from what the event states.
+            if dialect.is_utf8()
+                && !Dialect::of(&context).is_utf8()
+                && let Some(charset) = &mut context.charset
+            {
+                charset.client = statement_context::UTF8MB4_GENERAL_CI;
             }
             let changed = match kind {
                 Statement::Ddl => statement_text::on_replica(query.statement, &context)
@@ -313,7 +364,7 @@ fn read(group: &Group) -> Result<SourceStatement> {
             let database = String::from_utf8_lossy(query.database);
             return Ok(SourceStatement {
                 kind,
-                words: first_words(query.statement),
+                words: first_words(query.statement, dialect),
                 database: transaction.filters.schema(&database).into_owned(),
                 xid: started_xid(kind, query.statement),
                 changed,
@@ -336,9 +387,13 @@ impl SourceStatement {
 }
 
 fn started_xid(kind: Statement, statement: &[u8]) -> Option<String> {
-    let text = String::from_utf8_lossy(statement);
-    let (_, xid) = text.split_once("START ")?;
-    (kind == Statement::Xa(XaVerb::Start)).then(|| xid.trim().to_owned())
+    if kind != Statement::Xa(XaVerb::Start) {
+        return None;
+    }
+    // The server writes it itself, in ASCII.
+    let start = Lexer::new(statement, Dialect::default()).nth(1)?.ok()?;
+    let xid = String::from_utf8_lossy(statement.get(start.range().end..)?);
+    Some(xid.trim().to_owned())
 }
 
 async fn execute(
@@ -496,19 +551,26 @@ async fn use_database(session: &mut Session, database: &str) -> Result<()> {
     session.run("USE information_schema").await.map(drop)
 }
 
-/// Gives the session its own settings back.
-async fn leave(session: &mut Session) -> Result<()> {
+/// Ends what a statement left open and gives the session its own settings back.
+///
+/// The character set comes first: under the source's `collation_connection` (ucs2, utf16, utf32) the
+/// server would not understand any text of ours.
+async fn leave(session: &mut Session, under_gtid: bool) -> Result<()> {
+    session.run("ROLLBACK").await?;
     session.run("SET NAMES utf8mb4").await?;
+    if under_gtid {
+        session.run(as_source::AUTOMATIC).await?;
+    }
     session.run(statement_context::DEFAULTS).await?;
     session.set_up().await
 }
 
 /// Records a GTID whose statement changed nothing here.
 pub(crate) async fn consume(session: &mut Session, gtid: &str) -> Result<()> {
-    session.run(format!("SET SESSION gtid_next='{gtid}'")).await?;
+    session.run(format!("SET SESSION {}", as_source::gtid_next(&gtid))).await?;
     session.run("BEGIN").await?;
     session.run("COMMIT").await?;
-    session.run("SET SESSION gtid_next='AUTOMATIC'").await.map(drop)
+    session.run(as_source::AUTOMATIC).await.map(drop)
 }
 
 /// A statement for the operator to decide. One that the target has executed is passed over, so that is
@@ -543,22 +605,30 @@ fn named(statement: &SourceStatement, error: Error, vendor: Vendor) -> Error {
             of: statement.words.clone(),
             code,
             row: None,
-            message: match code {
-                UNKNOWN_XID => "the target has no such prepared transaction: it was provisioned \
-                    between its PREPARE and its end; provision it again, or execute there what the \
-                    source's binary log holds of it"
-                    .to_owned(),
-                _ if vendor == Vendor::MariaDb => {
-                    format!("{} (MariaDB); {}", error.server_message(), way_on_by_hand(gtid))
-                }
-                DENIED | DENIED_SCHEMA | DENIED_TABLE | DENIED_PRIVILEGE => format!(
-                    "{}; what it needs is not granted to the channel's account (csa-daemon check \
-                     --connect names the usual; a GRANT needs what it grants, WITH GRANT OPTION)",
-                    error.server_message()
-                ),
-                _ => error.server_message(),
-            },
+            message: explained(code, error.server_text(), gtid, vendor),
         },
         _ => error,
     }
+}
+
+/// The server's message, and what to do about it where that is known.
+fn explained(code: u16, mut said: ServerText, gtid: &str, vendor: Vendor) -> ServerText {
+    match code {
+        UNKNOWN_XID => {
+            return ServerText::own(
+                "the target has no such prepared transaction: it was provisioned between its PREPARE \
+                 and its end; provision it again, or execute there what the source's binary log holds \
+                 of it",
+            );
+        }
+        _ if vendor == Vendor::MariaDb => {
+            said.push(&format!(" (MariaDB); {}", way_on_by_hand(gtid)));
+        }
+        DENIED | DENIED_SCHEMA | DENIED_TABLE | DENIED_PRIVILEGE => said.push(
+            "; what it needs is not granted to the channel's account (csa-daemon check --connect names \
+             the usual; a GRANT needs what it grants, WITH GRANT OPTION)",
+        ),
+        _ => {}
+    }
+    said
 }

@@ -14,6 +14,9 @@ pub(crate) const AUTO_IS_NULL: u32 = 1 << 14;
 pub(crate) const NO_FOREIGN_KEY_CHECKS: u32 = 1 << 26;
 pub(crate) const RELAXED_UNIQUE_CHECKS: u32 = 1 << 27;
 
+/// Every version, and MariaDB, knows it by this number.
+pub(crate) const UTF8MB4_GENERAL_CI: u16 = 45;
+
 /// Undoes what would change the meaning of our own statements.
 pub(crate) const DEFAULTS: &str = "SET SESSION timestamp=DEFAULT, foreign_key_checks=1, \
      unique_checks=1, sql_auto_is_null=0, sql_mode='', time_zone='+00:00', lc_time_names='en_US'";

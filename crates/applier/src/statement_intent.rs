@@ -1,9 +1,11 @@
-//! Statements on targets that don't record them under their source's GTID: an entry says that one is
+//! Statements on targets that don't record them under their source's GTID, and rows that can't be rolled
+//! back: an entry says that one is
 //! about to run, and goes in the transaction that moves the checkpoint behind it. An entry that is
 //! found means that nobody knows.
 
 use csa_provider::{Gtid, GtidSet};
 
+use crate::checkpoint;
 use crate::session::Session;
 use crate::sql::quote;
 use crate::{Error, Result};
@@ -27,6 +29,25 @@ pub(crate) enum Intent {
 /// Creates the table if it is missing.
 pub(crate) async fn create(session: &mut Session) -> Result<()> {
     session.run(CREATE).await.map(drop)
+}
+
+/// The same where a `CREATE TABLE IF NOT EXISTS` would be one more transaction of the target's.
+pub(crate) async fn create_if_missing(session: &mut Session) -> Result<()> {
+    if exists(session).await? { Ok(()) } else { create(session).await }
+}
+
+async fn exists(session: &mut Session) -> Result<bool> {
+    checkpoint::has_table(session, "statement").await
+}
+
+/// The GTID of the channel's entry, if there is one.
+pub(crate) async fn begun(session: &mut Session, channel: &str) -> Result<Option<Gtid>> {
+    if !exists(session).await? {
+        return Ok(None);
+    }
+    let query = format!("SELECT gtid FROM csa.statement WHERE channel={}", quote(channel));
+    let rows: Vec<String> = session.rows(&query).await?;
+    Ok(rows.first().and_then(|gtid| gtid.parse().ok()))
 }
 
 /// What is known of the channel's next statement, once all of `executed` but itself is.

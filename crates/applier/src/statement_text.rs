@@ -7,30 +7,40 @@
 //!   becomes its definer;
 //! - `CURRENT_USER` in an account statement is the account that ran it on the source.
 
-use csa_provider::SessionContext;
+use csa_provider::{Dialect, Lexer, SessionContext, SpecialComment, Token, TokenKind, Unclosed};
 
 mod collation;
-mod lexer;
 
 pub(crate) use collation::implied_collation;
-use lexer::{Lexer, Token, TokenKind};
 
 /// Leaves an event in place without carrying it out; servers older than 8.2 know it as an event that
 /// is disabled.
 const DISABLED: &[u8] = b" DISABLE /*!80200 ON REPLICA */ ";
+/// The same inside of a version comment, for these do not nest.
+const DISABLED_INSIDE: &[u8] = b" DISABLE */ /*!80200 ON REPLICA */ /*!50000 ";
 
 /// The text to run instead of `text`; `None` where that is the text itself.
 ///
 /// # Errors
-/// What is missing to know the account that is meant.
+/// The missing piece: the account that CURRENT_USER stands for, or the end of a quoted text.
 pub(crate) fn on_replica(
     text: &[u8],
     context: &SessionContext,
 ) -> Result<Option<Vec<u8>>, &'static str> {
-    let tokens: Vec<Token<'_>> = Lexer::new(text, context).collect();
+    let Tokens { tokens, comments, whole } = Tokens::of(text, Dialect::of(context));
     let mut edits = Vec::new();
-    if let Some(event) = Event::find(&tokens) {
-        edits.push((event.status, DISABLED.to_vec()));
+    let event = Event::find(&tokens);
+    let is_about_accounts = event.is_none() && is_about_accounts(&tokens);
+    if whole.is_err() && (event.is_some() || is_about_accounts) {
+        return Err("quotes or a comment in it do not end");
+    }
+    if let Some(event) = event {
+        let at = event.status.start;
+        let is_inside = |comment: &SpecialComment| {
+            !comment.mariadb_only && (comment.inside.start..=comment.inside.end).contains(&at)
+        };
+        let disabled = if comments.iter().any(is_inside) { DISABLED_INSIDE } else { DISABLED };
+        edits.push((event.status, disabled.to_vec()));
         if let Some(place) = event.definer {
             // A source that does not tell leaves the definer to us.
             if let Some(account) = account(context)? {
@@ -39,7 +49,7 @@ pub(crate) fn on_replica(
         }
         let head = tokens.get(..event.head).unwrap_or_default();
         edits.extend(current_users(head, context)?);
-    } else if is_about_accounts(&tokens) {
+    } else if is_about_accounts {
         edits.extend(current_users(&tokens, context)?);
     }
     if edits.is_empty() {
@@ -55,6 +65,24 @@ pub(crate) fn on_replica(
     }
     out.extend_from_slice(text.get(at..).unwrap_or_default());
     Ok(Some(out))
+}
+
+/// A statement's tokens, as far as they go.
+struct Tokens<'a> {
+    tokens: Vec<Token<'a>>,
+    comments: Vec<SpecialComment>,
+    whole: Result<(), Unclosed>,
+}
+
+impl<'a> Tokens<'a> {
+    fn of(text: &'a [u8], dialect: Dialect) -> Self {
+        let mut lexer = Lexer::new(text, dialect);
+        let mut whole = Ok(());
+        let tokens =
+            lexer.by_ref().map_while(|token| token.map_err(|unclosed| whole = Err(unclosed)).ok());
+        let tokens = tokens.collect();
+        Self { tokens, comments: lexer.special_comments().to_vec(), whole }
+    }
 }
 
 type Range = std::ops::Range<usize>;
@@ -89,7 +117,7 @@ impl Event {
             at += 3;
         }
         at = after_name(tokens, at);
-        let end = tokens.last().map_or(0, |token| token.range.end);
+        let end = tokens.last().map_or(0, |token| token.range().end);
         let mut status = end..end;
         let mut depth = 0_usize;
         while let Some(token) = tokens.get(at) {
@@ -102,24 +130,24 @@ impl Event {
                     continue;
                 }
                 _ if token.is("ENABLE") => {
-                    status = token.range.clone();
+                    status = token.range();
                     break;
                 }
                 _ if token.is("DISABLE") => {
                     let more = tokens.get(at + 1).is_some_and(|token| token.is("ON"));
                     let last = if more { tokens.get(at + 2) } else { None };
-                    status = token.range.start..last.unwrap_or(token).range.end;
+                    status = token.start..last.unwrap_or(token).range().end;
                     break;
                 }
                 _ if token.is("COMMENT") || token.is("DO") || token.is_symbol(b';') => {
-                    status = token.range.start..token.range.start;
+                    status = token.start..token.start;
                     break;
                 }
                 _ => {}
             }
             at += 1;
         }
-        let definer = (alters && !has_definer).then_some(verb.range.end);
+        let definer = (alters && !has_definer).then_some(verb.range().end);
         Some(Self { status, definer, head })
     }
 }
@@ -132,25 +160,19 @@ fn after_name(tokens: &[Token<'_>], at: usize) -> usize {
     }
 }
 
-/// Passes over an account: `user`, `user@host`, or `CURRENT_USER()`. A host without quotes consists
-/// of several tokens with nothing between them.
+/// Passes over an account: `user`, `user@host`, or `CURRENT_USER()`. A host has nothing before it.
 fn after_account(tokens: &[Token<'_>], at: usize) -> usize {
-    let mut next = at + 1;
+    let next = at + 1;
     if tokens.get(at).is_some_and(|token| token.is("CURRENT_USER")) {
         return after_parentheses(tokens, next);
     }
-    if tokens.get(next).is_some_and(|token| token.is_symbol(b'@')) {
-        next += 2;
-        let is_quoted =
-            |at| tokens.get(at).is_some_and(|token: &Token<'_>| token.kind == TokenKind::Quoted);
-        while !is_quoted(next - 1)
-            && let (Some(before), Some(token)) = (tokens.get(next - 1), tokens.get(next))
-            && before.range.end == token.range.start
-        {
-            next += 1;
+    match (tokens.get(next), tokens.get(next + 1)) {
+        (Some(sign), Some(host)) if sign.is_symbol(b'@') && host.start == sign.range().end => {
+            next + 2
         }
+        (Some(sign), _) if sign.is_symbol(b'@') => next + 1,
+        _ => next,
     }
-    next
 }
 
 fn after_parentheses(tokens: &[Token<'_>], at: usize) -> usize {
@@ -175,20 +197,15 @@ fn current_users(
 ) -> Result<Vec<(Range, Vec<u8>)>, &'static str> {
     let mut edits = Vec::new();
     for (at, token) in tokens.iter().enumerate() {
-        // Not a name behind a dot or an @.
-        let is_part = at.checked_sub(1).and_then(|at| tokens.get(at)).is_some_and(|before| {
-            before.range.end == token.range.start
-                && (before.is_symbol(b'.') || before.is_symbol(b'@'))
-        });
-        if !token.is("CURRENT_USER") || is_part {
+        if !token.is("CURRENT_USER") {
             continue;
         }
         let Some(account) = account(context)? else {
             return Err("CURRENT_USER in it, and the source does not say which account that was");
         };
         let last = after_parentheses(tokens, at + 1) - 1;
-        let end = tokens.get(last).unwrap_or(token).range.end;
-        edits.push((token.range.start..end, account));
+        let end = tokens.get(last).unwrap_or(token).range().end;
+        edits.push((token.start..end, account));
     }
     Ok(edits)
 }
@@ -196,7 +213,7 @@ fn current_users(
 /// The account that ran the statement on the source, as an SQL account name.
 fn account(context: &SessionContext) -> Result<Option<Vec<u8>>, &'static str> {
     let Some((user, host)) = &context.invoker else { return Ok(None) };
-    if !user.is_ascii() && !lexer::is_utf8(context) {
+    if !user.is_ascii() && !Dialect::of(context).is_utf8() {
         return Err("the account that ran it can't be named in the statement's character set");
     }
     let quote = |name: &str| format!("`{}`", name.replace('`', "``"));

@@ -3,12 +3,21 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime};
 
-use csa_provider::{GtidSet, TransactionHeader};
-use csa_scheduler::{Group, GroupKind, LowWaterMark, Scheduler, Sequence};
+use csa_provider::{CommitTimes, GtidSet, TransactionHeader};
+use csa_scheduler::{AdmittedTransaction, Group, GroupKind, LowWaterMark, Scheduler, Sequence};
 use parking_lot::{Condvar, Mutex};
+use tracing::info;
 
 use crate::sessions::{SessionView, Sessions};
 use crate::{Checkpoint, Error, Executor};
+
+/// Who may have lost the target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Party {
+    Control,
+    Catalogue,
+    Worker(u16),
+}
 
 /// Shared by the applier, which writes it, and the status page, which reads it.
 #[derive(Debug, Default)]
@@ -21,6 +30,9 @@ pub struct ApplierStatus {
     statement: Condvar,
     /// Groups and rows that had to wait for others, by table.
     held_back: Mutex<BTreeMap<String, HeldBack>>,
+    /// Why the target can't be reached or written to, by who found out. One that can read says nothing
+    /// of another that can't write: each takes back its own.
+    lost: Mutex<BTreeMap<Party, String>>,
 }
 
 /// Tables that are told apart in [`ApplierView::held_back`].
@@ -29,7 +41,7 @@ const TABLES_MAX: usize = 1000;
 /// A snapshot.
 #[derive(Debug, Clone, Default)]
 pub struct ApplierView {
-    /// Whether the last statement reached the target.
+    /// Nobody who needs the target waits for it.
     pub target_connected: bool,
     /// How rows are written.
     pub executor: Option<Executor>,
@@ -41,15 +53,19 @@ pub struct ApplierView {
     /// What every worker with a group does.
     pub sessions: Vec<SessionView>,
     pub last_applied: Option<GroupView>,
-    /// Source commit time (microseconds since the epoch) of the oldest transaction known to the
-    /// applier and not committed on the target.
-    pub oldest_pending_commit_timestamp: Option<u64>,
+    /// When the source committed the oldest transaction known to the applier and not committed on
+    /// the target, and since when it has been that.
+    pub oldest_pending: Option<(CommitTimes, Instant)>,
     /// Relay ordinal and cumulative bytes of the last committed transaction.
     pub committed_ordinal: u64,
     pub committed_bytes: u64,
     pub transactions_total: u64,
     pub groups_total: u64,
     pub statements_total: u64,
+    /// Transactions whose account management was left out.
+    pub accounts_left_out_total: u64,
+    /// Statements about schema csa that were not applied.
+    pub own_left_out_total: u64,
     pub retries_total: u64,
     /// Groups that gave up their locks to an earlier one.
     pub lock_inversions_total: u64,
@@ -107,7 +123,6 @@ impl ApplierStatus {
     #[must_use]
     pub fn new(checkpoint: &Checkpoint, executor: Executor) -> Self {
         let view = ApplierView {
-            target_connected: true,
             executor: Some(executor),
             executed: checkpoint.executed.clone(),
             sequence: checkpoint.sequence,
@@ -119,6 +134,8 @@ impl ApplierStatus {
     #[must_use]
     pub fn view(&self) -> ApplierView {
         let mut view = self.view.lock().clone();
+        view.target_error = self.lost.lock().first_key_value().map(|(_, why)| why.clone());
+        view.target_connected = view.target_error.is_none();
         view.applying = self.running.lock().first_key_value().map(|(_, group)| group.clone());
         view.sessions = self.sessions.views();
         view.held_back = self.held_back.lock().values().cloned().collect();
@@ -172,12 +189,23 @@ impl ApplierStatus {
     /// Whether the target is known to be away.
     #[must_use]
     pub fn is_target_lost(&self) -> bool {
-        !self.view.lock().target_connected
+        !self.lost.lock().is_empty()
+    }
+
+    /// These are committed on the target. Said before anybody could ask whether they still are.
+    pub(crate) fn applied(&self, transactions: &[AdmittedTransaction]) {
+        let mut view = self.view.lock();
+        for transaction in transactions {
+            view.executed.add(&transaction.relayed.header.gtid);
+        }
     }
 
     pub(crate) fn pending(&self, scheduler: &Scheduler) {
         let mut view = self.view.lock();
-        view.oldest_pending_commit_timestamp = scheduler.oldest_commit_timestamp();
+        let oldest = scheduler.oldest_commit();
+        if view.oldest_pending.map(|(committed, _)| committed) != oldest {
+            view.oldest_pending = oldest.map(|committed| (committed, Instant::now()));
+        }
         (view.waiting_transactions, view.waiting_groups) = scheduler.waiting();
     }
 
@@ -248,7 +276,19 @@ impl ApplierStatus {
         view.transactions_total += group.transactions.len() as u64;
         view.groups_total += 1;
         for transaction in &group.transactions {
-            view.executed.add(&transaction.relayed.header.gtid);
+            if transaction.leaves_out_accounts {
+                view.accounts_left_out_total += 1;
+                // Neither its words nor the account: they may hold a password's digest.
+                let gtid = &transaction.relayed.header.gtid;
+                info!(%gtid, "account management left out (replicate_accounts = false)");
+            }
+        }
+        for transaction in
+            group.transactions.iter().filter(|transaction| transaction.leaves_out_own)
+        {
+            view.own_left_out_total += 1;
+            let gtid = &transaction.relayed.header.gtid;
+            info!(%gtid, "statement about schema csa left out: the target keeps its own there");
         }
         if group.sequence > view.sequence {
             view.sequence = group.sequence;
@@ -274,15 +314,36 @@ impl ApplierStatus {
         self.view.lock().retries_total += 1;
     }
 
-    pub(crate) fn target_lost(&self, error: &Error) {
-        let mut view = self.view.lock();
-        view.target_connected = false;
-        view.target_error = Some(error.to_string());
+    /// Whether that is news: the first to find out says so in the log.
+    pub(crate) fn target_lost(&self, party: Party, error: &Error) -> bool {
+        let mut lost = self.lost.lock();
+        let is_news = lost.is_empty();
+        lost.insert(party, error.to_string());
+        is_news
     }
 
-    pub(crate) fn target_reached(&self) {
-        let mut view = self.view.lock();
-        view.target_connected = true;
-        view.target_error = None;
+    pub(crate) fn target_reached(&self, party: Party) {
+        self.lost.lock().remove(&party);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_reads_does_not_speak_for_who_writes() {
+        let status = ApplierStatus::new(&Checkpoint::default(), Executor::Sql);
+        assert!(status.view().target_connected);
+        let error = |text: &str| Error::Relay(text.to_owned());
+        assert!(status.target_lost(Party::Worker(1), &error("read-only")), "news");
+        assert!(!status.target_lost(Party::Control, &error("away")), "known already");
+        status.target_reached(Party::Control);
+        status.target_reached(Party::Catalogue);
+        let view = status.view();
+        assert!(!view.target_connected && status.is_target_lost());
+        assert!(view.target_error.is_some_and(|why| why.contains("read-only")));
+        status.target_reached(Party::Worker(1));
+        assert!(status.view().target_connected && !status.is_target_lost());
     }
 }

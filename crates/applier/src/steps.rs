@@ -6,7 +6,7 @@ use csa_scheduler::{AdmittedTransaction, Group, Sequence, decompressed_bytes};
 use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 
-use crate::row_image::{Framing, RowImageCutter, Step};
+use crate::row_image::{Framing, RowImageCutter, RowImages, Step};
 use crate::sessions::Progress;
 use crate::{Error, Result, merge};
 
@@ -19,14 +19,14 @@ const ROWS_AT_ONCE: usize = 64;
 pub(crate) struct Steps {
     free: Source,
     /// To be sent once the groups up to this one are committed.
-    late: std::vec::IntoIter<Vec<u8>>,
+    late: std::vec::IntoIter<RowImages>,
     pub(crate) late_dependency: Option<Sequence>,
     progress: Arc<Progress>,
 }
 
 #[derive(Debug)]
 enum Source {
-    Merged(std::vec::IntoIter<Vec<u8>>),
+    Merged(std::vec::IntoIter<RowImages>),
     /// Cut as they are asked for, on a thread of their own: reading a transaction back from the relay
     /// store blocks on the disk. At most one step is ahead, so memory stays at a few statements
     /// however large the transaction is.
@@ -64,7 +64,8 @@ impl Steps {
         match merged {
             Ok(merged) => Self {
                 progress: {
-                    let bytes = merged.free.iter().chain(&merged.late).map(Vec::len).sum::<usize>();
+                    let all = merged.free.iter().chain(&merged.late);
+                    let bytes: usize = all.map(|images| images.events.len()).sum();
                     progress.begin(bytes as u64);
                     Arc::clone(progress)
                 },
@@ -85,6 +86,12 @@ impl Steps {
         Self::cut(Arc::clone(group), all, limit, Framing::Own, &Arc::default())
     }
 
+    /// A group's events as they came, without the beginning and end of its transactions.
+    pub(crate) fn alone(group: &Arc<Group>, limit: usize) -> Self {
+        let all = (0, group.transactions.len());
+        Self::cut(Arc::clone(group), all, limit, Framing::Group, &Arc::default())
+    }
+
     /// A step for each rows event.
     pub(crate) fn by_event(group: &Arc<Group>, range: (usize, usize)) -> Self {
         Self::cut(Arc::clone(group), range, 1, Framing::Group, &Arc::default())
@@ -101,7 +108,8 @@ impl Steps {
         let read = Arc::clone(progress);
         spawn_blocking(move || {
             let bytes = |t: &AdmittedTransaction| {
-                decompressed_bytes(&t.relayed).unwrap_or(t.relayed.event_bytes)
+                let decompressed = decompressed_bytes(&t.relayed);
+                decompressed.map_or(t.relayed.event_bytes, |(kept, more)| kept.saturating_add(more))
             };
             read.begin(slice(&group, range).iter().map(bytes).sum());
             let send = |step| sender.blocking_send(step).is_ok();
@@ -109,6 +117,7 @@ impl Steps {
             let mut ready = Vec::new();
             for transaction in slice(&group, range) {
                 let gtid = &transaction.relayed.header.gtid;
+                cutter.enter(transaction.session.as_ref(), &mut ready);
                 for event in transaction.events() {
                     if let Ok(event) = &event {
                         read.add(event.len());
@@ -155,7 +164,7 @@ impl Steps {
     }
 
     /// The next step that has to wait.
-    pub(crate) fn next_late(&mut self) -> Option<Vec<u8>> {
+    pub(crate) fn next_late(&mut self) -> Option<RowImages> {
         self.late.next()
     }
 }

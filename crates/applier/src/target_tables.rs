@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use mysql_async::Row;
+use csa_provider::link::{FromValue, Row};
 use parking_lot::Mutex;
 
 use crate::dml::{ColumnRow, TableName, TargetTable, UniqueIndex};
@@ -107,7 +107,7 @@ async fn read(session: &mut Session, (schema, name): &TableName) -> Result<Optio
 
 /// `None` where the server sends what it is not known to send.
 fn column(mut row: Row) -> Option<ColumnRow> {
-    fn take<T: mysql_async::prelude::FromValue>(row: &mut Row, place: usize) -> Option<T> {
+    fn take<T: FromValue>(row: &mut Row, place: usize) -> Option<T> {
         row.take_opt(place)?.ok()
     }
     Some(ColumnRow {

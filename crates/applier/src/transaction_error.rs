@@ -17,11 +17,11 @@ pub(crate) fn named(
     row: Option<Box<FailingRow>>,
 ) -> Error {
     let code = error.code().unwrap_or_default();
-    let mut message = error.server_message();
-    message.push_str(match code {
+    let mut message = error.server_text();
+    message.push(match code {
         NOT_TRANSACTIONAL => {
-            " A table of it is not transactional on the target, so its rows can't be committed with \
-             the checkpoint; run there: ALTER TABLE … ENGINE=InnoDB"
+            " A table of it has become one that is not transactional on the target: restart the channel, \
+             which then writes such rows alone, or run there: ALTER TABLE … ENGINE=InnoDB"
         }
         UNKNOWN => {
             ": the target's error log says which. Column types differ (run there: SET PERSIST \
@@ -34,7 +34,7 @@ pub(crate) fn named(
 }
 
 /// The tables a transaction writes, as far as a line has room for them.
-fn tables_of(transaction: &AdmittedTransaction) -> String {
+pub(crate) fn tables_of(transaction: &AdmittedTransaction) -> String {
     const NAMED_MAX: usize = 5;
     let mut tables: Vec<String> = Vec::new();
     for event in transaction.events().map_while(|event| event.ok()) {

@@ -1,6 +1,7 @@
 //! Applies one group in one target transaction, together with its checkpoint row.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use csa_provider::GtidSet;
 use csa_scheduler::{AdmittedTransaction, Group, Sequence};
@@ -11,18 +12,20 @@ use crate::checkpoint;
 use crate::commit_turn::CommitTurn;
 use crate::control::fenced;
 use crate::failing_row::{Failed, FailingRow};
+use crate::generation::Generation;
 use crate::late::{late_rows, whole_tables};
 use crate::options::{ApplierOptions, Executor, TargetGtids, TargetOptions};
+use crate::reconnect::worker_session;
 use crate::retry;
 use crate::row_executor::{Opening, RowExecutor};
 use crate::row_image::Step;
 use crate::session::Session;
 use crate::sessions::{Entered, SessionState, Sessions};
-use crate::status::ApplierStatus;
+use crate::status::{ApplierStatus, Party};
 use crate::steps::Steps;
 use crate::target_tables::TargetTables;
 use crate::transaction_error::{NOT_TRANSACTIONAL, named};
-use crate::{Error, ErrorClass, Result};
+use crate::{Error, ErrorClass, Result, row_session};
 
 /// A worker owns one session and one checkpoint row.
 #[derive(Debug)]
@@ -33,6 +36,10 @@ pub(crate) struct Worker {
     options: ApplierOptions,
     shared: Shared,
     session: Option<Session>,
+    /// The generation that the session was last seen to belong to.
+    generation: u64,
+    /// It found the target lost, and has committed nothing since.
+    is_lost: bool,
 }
 
 /// What the workers of a channel have in common.
@@ -42,6 +49,7 @@ pub(crate) struct Shared {
     pub(crate) turn: CommitTurn,
     pub(crate) sessions: Sessions,
     pub(crate) tables: Arc<TargetTables>,
+    pub(crate) generation: Generation,
 }
 
 /// What is applied in one target transaction: a group, or one transaction of a group that failed.
@@ -74,7 +82,7 @@ impl Worker {
         options: ApplierOptions,
         shared: Shared,
     ) -> Self {
-        Self { index, epoch, target, options, shared, session: None }
+        Self { index, epoch, target, options, shared, session: None, generation: 0, is_lost: false }
     }
 
     pub(crate) fn index(&self) -> u16 {
@@ -109,10 +117,47 @@ impl Worker {
             }
             other => other,
         };
+        self.reached();
         if outcome.is_ok() {
             self.shared.turn.committed(group.sequence);
         }
         outcome
+    }
+
+    /// Commits what the session has open, and makes it known before the target could come back without
+    /// it.
+    async fn commit(&mut self, unit: &Unit) -> Result<()> {
+        let shared = self.shared.clone();
+        let Self { session: Some(session), generation, options, .. } = self else {
+            return Err(Error::Relay("no session".to_owned()));
+        };
+        let committing = shared.generation.commit(session, &options.channel, generation).await?;
+        session.run("COMMIT").await?;
+        shared.status.applied(unit.transactions());
+        drop(committing);
+        self.reached();
+        Ok(())
+    }
+
+    fn reached(&mut self) {
+        if std::mem::take(&mut self.is_lost) {
+            self.shared.status.target_reached(Party::Worker(self.index));
+        }
+    }
+
+    /// Drops a session that was lost, has the control session looked at, and waits.
+    async fn lost(&mut self, error: &Error, pause: &mut Duration) {
+        self.session = None;
+        self.is_lost = true;
+        if self.shared.status.target_lost(Party::Worker(self.index), error) {
+            warn!(worker = self.index, %error, "target unavailable, waiting for it");
+        }
+        self.shared.generation.suspect();
+        tokio::select! {
+            () = tokio::time::sleep(*pause) => {}
+            () = self.shared.generation.next() => {}
+        }
+        *pause = (*pause * 2).min(self.options.connect_retry_max);
     }
 
     /// The set that the checkpoint row states with the group. Out of order it can only state what is
@@ -216,11 +261,7 @@ impl Worker {
                     tokio::time::sleep(retry::pause(retries)).await;
                 }
                 ErrorClass::Unavailable => {
-                    self.session = None;
-                    self.shared.status.target_lost(&error);
-                    warn!(%error, "target unavailable, waiting for it");
-                    tokio::time::sleep(pause).await;
-                    pause = (pause * 2).min(self.options.connect_retry_max);
+                    self.lost(&error, &mut pause).await;
                     if self.is_committed(unit).await? {
                         return Ok(());
                     }
@@ -277,8 +318,7 @@ impl Worker {
             }
         }
         entered.now(SessionState::Committing);
-        self.session().await?.run("COMMIT").await?;
-        self.shared.status.target_reached();
+        self.commit(unit).await?;
         Ok(Attempt::Committed)
     }
 
@@ -286,7 +326,7 @@ impl Worker {
     async fn send_late(&mut self, steps: &mut Steps, rows: &mut RowExecutor) -> Result<()> {
         let session = self.session().await?;
         while let Some(images) = steps.next_late() {
-            let bytes = images.len();
+            let bytes = images.events.len();
             rows.send(session, None, images).await?;
             steps.sent(bytes);
         }
@@ -296,15 +336,20 @@ impl Worker {
     /// BEGIN, the checkpoint row, and every change, in as few packets as they take.
     async fn send(&mut self, unit: &Unit, steps: &mut Steps, rows: &mut RowExecutor) -> Result<()> {
         let channel = self.options.channel.clone();
-        let (text, fence) = self.opening(unit);
+        let (mut text, mut fence) = self.opening(unit);
         let session = self.session().await?;
+        // Our own statements are read in our own settings.
+        if let Some(own) = session.leave() {
+            text = format!("{own};{text}");
+            fence += row_session::count(own);
+        }
         let mut opening = Some(Opening { text: text.into_bytes(), statements: fence + 1 });
         while let Some(step) = steps.next().await {
             let opened = opening.is_some();
             let mut images_sent = 0;
             let matched = match step? {
                 Step::RowImages(images) => {
-                    images_sent = images.len();
+                    images_sent = images.events.len();
                     rows.send(session, opening.take(), images).await?
                 }
                 Step::Statement(text) => {
@@ -359,12 +404,7 @@ impl Worker {
         let mut pause = self.options.connect_retry;
         loop {
             match self.look_committed(unit).await {
-                Err(error) if error.is_passing() => {
-                    self.session = None;
-                    self.shared.status.target_lost(&error);
-                    tokio::time::sleep(pause).await;
-                    pause = (pause * 2).min(self.options.connect_retry_max);
-                }
+                Err(error) if error.is_passing() => self.lost(&error, &mut pause).await,
                 other => return other,
             }
         }
@@ -391,18 +431,38 @@ impl Worker {
             return Err(taken_over(&channel, epoch));
         }
         if gtids == TargetGtids::Source {
-            return session.has_executed(&gtid.to_string()).await;
+            let executed = session.has_executed(&gtid.to_string()).await?;
+            return self.found(unit, executed).await;
         }
         let executed: GtidSet = executed.parse().map_err(|error| Error::Checkpoint {
             channel,
             what: format!("gtid_executed is not a GTID set: {error}"),
         })?;
-        Ok(executed.contains(gtid))
+        let executed = executed.contains(gtid);
+        self.found(unit, executed).await
+    }
+
+    /// Makes known what was found to be committed, if it was found where the channel is held.
+    async fn found(&mut self, unit: &Unit, committed: bool) -> Result<bool> {
+        let shared = self.shared.clone();
+        let Self { session: Some(session), generation, options, .. } = self else {
+            return Err(Error::Relay("no session".to_owned()));
+        };
+        let committing = shared.generation.commit(session, &options.channel, generation).await?;
+        if committed {
+            shared.status.applied(unit.transactions());
+        }
+        drop(committing);
+        Ok(committed)
     }
 
     async fn session(&mut self) -> Result<&mut Session> {
         if self.session.is_none() {
-            let session = Session::connect(&self.target).await?;
+            let generation = &self.shared.generation;
+            let channel = &self.options.channel;
+            let (session, number) =
+                worker_session(&self.target, generation, channel, self.index).await?;
+            self.generation = number;
             info!(worker = self.index, connection = session.id(), "session on the target opened");
             self.session = Some(session);
         }
@@ -412,7 +472,7 @@ impl Worker {
     /// Leaves nothing behind on the session; one that can't roll back is dropped.
     async fn rollback(&mut self) {
         if let Some(session) = self.session.as_mut()
-            && session.run("ROLLBACK").await.is_err()
+            && (session.run("ROLLBACK").await.is_err() || session.leave_now().await.is_err())
         {
             self.session = None;
         }

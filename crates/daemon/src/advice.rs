@@ -1,4 +1,7 @@
-//! What to do about an error, for the status page. Pure.
+//! Next steps after an error, for the status page. Pure: chosen by the cause, which is known where the
+//! error arises, and never by what a message says.
+
+use csa_provider::SourceCause;
 
 /// Where an error was met.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
@@ -12,69 +15,115 @@ pub(crate) enum About {
     Channel,
 }
 
-/// The way on, in a sentence or two. `number` is the server's error number, 0 for none.
-pub(crate) fn advice(about: About, number: u16, message: &str) -> &'static str {
-    match (about, number) {
-        (About::Source, _) => of_source(message),
-        (About::Target, _) => {
+/// A cause, as far as its advice differs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// The link to the source is down; it is tried again.
+    Link(SourceCause),
+    /// The target is away, or takes no writes for now.
+    TargetAway,
+    /// Reception ended for good, or the source does not do.
+    Source(SourceCause),
+    /// The number of a server's error on the target; 0 for none.
+    Target(u16),
+    /// The message says what it takes.
+    Named,
+}
+
+/// How to proceed, in a sentence or two.
+pub(crate) fn advice(cause: Cause) -> &'static str {
+    match cause {
+        Cause::Link(cause) => of_link(cause),
+        Cause::TargetAway => {
             "Check that the target runs, can be reached from here and is writable (not super_read_only). \
-             The channel goes on by itself; nothing is lost."
+             The channel resumes on its own; nothing is lost."
         }
-        (About::Channel, 1032) => {
-            "The row is not on the target as the source had it. Compare the row on both servers, \
-             bring the target's level with the one before this transaction, then restart the channel."
-        }
-        (About::Channel, 1062) => {
-            "The target already has a row with this key that the source did not have. Find out who \
-             wrote it, remove it from the target, then restart the channel."
-        }
-        (About::Channel, 1451 | 1452) => {
-            "A foreign key of the target is not met: a parent or child row differs from the source. \
-             Correct it on the target, then restart the channel."
-        }
-        (About::Channel, 1049 | 1146) => {
-            "The target lacks this database or table. Create it as the source has it, with its rows, \
-             then restart the channel."
-        }
-        (About::Channel, 1007 | 1050 | 1060 | 1061) => {
-            "The target already has what the statement creates. Compare the definition with the \
-             source's, remove the target's if it is of no use, then restart the channel."
-        }
-        (About::Channel, 1044 | 1045 | 1142 | 1143 | 1227) => {
-            "The account on the target may not do this. Grant what config/grants.sql lists, then \
-             restart the channel."
-        }
-        (About::Channel, 1205 | 1213) => {
-            "Others on the target hold the locks for too long. Find them in \
-             performance_schema.data_locks, or raise transaction_retries; then restart the channel."
-        }
-        (About::Channel, 1114 | 1021 | 1030) => {
-            "The target has no room left. Free some, then restart the channel."
-        }
-        (About::Channel, 1236) => PURGED,
-        (About::Channel, _) if is_purged(message) => PURGED,
-        (About::Channel, _) => {
-            "Everything before is committed and nothing after it. Change what the message names, \
-             then restart the channel."
-        }
+        Cause::Source(cause) => of_source(cause),
+        Cause::Target(number) => of_target(number),
+        Cause::Named => NAMED,
     }
 }
 
 const PURGED: &str = "The source has purged binary logs that the target still needs. Provision the target \
-     anew (clone or dump), or connect a source that still has them.";
+     again (clone or dump), or connect a source that still has them.";
 
-fn is_purged(message: &str) -> bool {
-    message.contains("1236") || message.contains("purged")
+const ACCOUNT: &str =
+    "The source refuses the account. Check user and password; it needs REPLICATION SLAVE.";
+
+const PROTECTION: &str = "The two do not agree on how the link is protected. Check tls, tls_ca and the host \
+     name in [channel.source], and the source's certificate.";
+
+const OTHER_HISTORY: &str = "The source lacks transactions that were received from it: it was reset, restored, or \
+     is another server. Connect the right one, or provision the target again (clone or dump).";
+
+const NAMED: &str = "Everything before is committed and nothing after it. Change what the message names, \
+     then restart the channel.";
+
+/// Of a link that is tried again.
+fn of_link(cause: SourceCause) -> &'static str {
+    match cause {
+        SourceCause::Account => ACCOUNT,
+        SourceCause::Protection => PROTECTION,
+        SourceCause::Purged => PURGED,
+        SourceCause::OtherHistory => OTHER_HISTORY,
+        SourceCause::Unreachable
+        | SourceCause::Anonymous
+        | SourceCause::Stream
+        | SourceCause::Setting
+        | SourceCause::Spool => {
+            "Check that the source runs and can be reached from here. Reception resumes on its own where it \
+             stopped; what was received is applied meanwhile."
+        }
+    }
 }
 
-fn of_source(message: &str) -> &'static str {
-    if is_purged(message) {
-        PURGED
-    } else if message.contains("1045") || message.contains("Access denied") {
-        "The source refuses the account. Check user and password; it needs REPLICATION SLAVE."
-    } else {
-        "Check that the source runs and can be reached from here. Reception goes on by itself where it \
-         stopped; what was received is applied meanwhile."
+/// Of a channel that stopped for want of its source.
+fn of_source(cause: SourceCause) -> &'static str {
+    match cause {
+        SourceCause::Account => ACCOUNT,
+        SourceCause::Protection => PROTECTION,
+        SourceCause::Purged => PURGED,
+        SourceCause::OtherHistory => OTHER_HISTORY,
+        SourceCause::Unreachable
+        | SourceCause::Anonymous
+        | SourceCause::Stream
+        | SourceCause::Setting
+        | SourceCause::Spool => NAMED,
+    }
+}
+
+fn of_target(number: u16) -> &'static str {
+    match number {
+        1032 => {
+            "The row is not on the target as the source had it. Compare the row on both servers, \
+             bring the target's level with the one before this transaction, then restart the channel."
+        }
+        1062 => {
+            "The target already has a row with this key that the source did not have. Find out who \
+             wrote it, remove it from the target, then restart the channel."
+        }
+        1451 | 1452 => {
+            "A foreign key of the target is not met: a parent or child row differs from the source. \
+             Correct it on the target, then restart the channel."
+        }
+        1049 | 1146 => {
+            "The target lacks this database or table. Create it as the source has it, with its rows, \
+             then restart the channel."
+        }
+        1007 | 1050 | 1060 | 1061 => {
+            "The target already has what the statement creates. Compare the definition with the \
+             source's, remove the target's if it is of no use, then restart the channel."
+        }
+        1044 | 1045 | 1142 | 1143 | 1227 => {
+            "The account on the target may not do this. Grant what config/grants.sql lists, then \
+             restart the channel."
+        }
+        1205 | 1213 => {
+            "Others on the target hold the locks for too long. Find them in \
+             performance_schema.data_locks, or raise transaction_retries; then restart the channel."
+        }
+        1114 | 1021 | 1030 => "The target has no room left. Free some, then restart the channel.",
+        _ => NAMED,
     }
 }
 
@@ -83,19 +132,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn advice_fits_the_error() {
-        for (about, number, message, word) in [
-            (About::Channel, 1062, "Duplicate entry", "already has a row"),
-            (About::Channel, 1032, "Can't find record", "Compare the row"),
-            (About::Channel, 0, "source: binary logs were purged", "Provision the target"),
-            (About::Channel, 0, "statement-format change", "what the message names"),
-            (About::Source, 0, "connection refused", "source runs"),
-            (About::Source, 0, "error 1045: Access denied", "REPLICATION SLAVE"),
-            (About::Source, 0, "error 1236: purged", "Provision the target"),
-            (About::Target, 0, "connection refused", "target runs"),
+    fn advice_fits_the_cause() {
+        for (cause, words) in [
+            (Cause::Target(1062), "already has a row"),
+            (Cause::Target(1032), "Compare the row"),
+            // A target's number is no source's, and none is a cause of its own.
+            (Cause::Target(1236), "what the message names"),
+            (Cause::Target(0), "what the message names"),
+            (Cause::Source(SourceCause::Purged), "Provision the target"),
+            (Cause::Source(SourceCause::Stream), "what the message names"),
+            (Cause::Source(SourceCause::Account), "REPLICATION SLAVE"),
+            (Cause::Link(SourceCause::Unreachable), "source runs"),
+            (Cause::Link(SourceCause::Account), "REPLICATION SLAVE"),
+            (Cause::Link(SourceCause::Purged), "Provision the target"),
+            (Cause::TargetAway, "target runs"),
+            (Cause::Named, "what the message names"),
         ] {
-            let advice = advice(about, number, message);
-            assert!(advice.contains(word), "{about:?} {number} {message}: {advice}");
+            let advice = advice(cause);
+            assert!(advice.contains(words), "{cause:?}: {advice}");
         }
     }
 }

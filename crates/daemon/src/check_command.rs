@@ -2,12 +2,13 @@
 
 use std::path::Path;
 
-use csa_daemon::check::{CheckOptions, Finding, Level, Report};
+use csa_daemon::check::{CheckOptions, Finding, Level, Place, Report};
 use csa_daemon::verify::source_servers;
+use csa_scheduler::FilterRules;
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
-use crate::channel::{Findings, Supervisor};
+use crate::channel::{Findings, Supervisor, overlap, read_rules};
 use crate::cli::{CheckArguments, Failure};
 use crate::config::{ChannelSettings, Config};
 use crate::verify_command::{Replicated, chosen, other_reader};
@@ -42,7 +43,7 @@ pub(crate) fn check(
     if arguments.connect {
         let runtime = run::runtime()?;
         for settings in channels {
-            let report = runtime.block_on(look(settings, arguments))?;
+            let report = runtime.block_on(look(settings, arguments, &config.channels))?;
             if !arguments.json {
                 println!("{report}");
             }
@@ -59,7 +60,11 @@ pub(crate) fn check(
     verdict
 }
 
-async fn look(settings: &ChannelSettings, arguments: &CheckArguments) -> Result<Report, Failure> {
+async fn look(
+    settings: &ChannelSettings,
+    arguments: &CheckArguments,
+    all: &[ChannelSettings],
+) -> Result<Report, Failure> {
     let reader = other_reader(
         settings,
         arguments.source_user.as_deref(),
@@ -73,14 +78,66 @@ async fn look(settings: &ChannelSettings, arguments: &CheckArguments) -> Result<
         target: settings.target.clone(),
         start_from: settings.start_from.clone(),
         worker_count: settings.worker_count,
+        replicate_accounts: settings.filters.accounts,
         relay_directory: settings.relay.directory.clone(),
         relay_space_limit: settings.relay.space_limit,
         relay_min_free_disk: settings.relay.min_free_disk,
     };
     let selection = Replicated::new(&settings.filters);
     let mut report = csa_daemon::check::check(&options, &selection).await;
+    report.findings.extend(same_tables(settings, all).await);
     report.findings.extend(refusal(settings, &report).await);
     Ok(report)
+}
+
+/// Channels of the file, and others that the target knows, which write the same tables there.
+async fn same_tables(settings: &ChannelSettings, all: &[ChannelSettings]) -> Vec<Finding> {
+    const CHECK: &str = "target.same_tables";
+    // A target that does not answer has been named.
+    let Ok(known) = csa_applier::target_channels(&settings.target).await else { return Vec::new() };
+    let identity = |name: &str| {
+        let record = known.channels.iter().find(|record| record.channel == name);
+        record.and_then(|record| record.identity.as_ref())
+    };
+    let own = identity(&settings.name);
+    let address = settings.target.address();
+    let mut found = Vec::new();
+    let mut compare = |name: &str, rules: &FilterRules, is_same_source: bool| {
+        let both = overlap(&settings.filters, rules, known.folds_case, &known.tables);
+        let Some(both) = both else { return };
+        let (level, source) = match is_same_source {
+            true => (Level::Error, "of the same source, "),
+            // Each has its own rows there, or should have.
+            false => (Level::Warning, ""),
+        };
+        let text = format!("channel {name:?}, {source}writes {both} too");
+        found.push(Finding::new(CHECK, level, text).fix(
+            Place::Configuration,
+            "[channel.applier] replicate_* so that each table of the target has one channel",
+        ));
+    };
+    let others = all.iter().filter(|other| other.name != settings.name);
+    for other in others.filter(|other| other.target.address() == address) {
+        let shares = match (own, identity(&other.name)) {
+            (Some(own), Some(other)) => !own.source_uuids.is_disjoint(&other.source_uuids),
+            _ => false,
+        };
+        let source =
+            |settings: &ChannelSettings| (settings.source.host.clone(), settings.source.port);
+        compare(&other.name, &other.filters, shares || source(settings) == source(other));
+    }
+    let in_file = |name: &str| all.iter().any(|channel| channel.name == name);
+    for record in known.channels.iter().filter(|record| !in_file(&record.channel)) {
+        let rules = record.identity.as_ref().and_then(|identity| read_rules(&identity.filters));
+        let (Some(rules), Some(theirs)) = (rules, record.identity.as_ref()) else { continue };
+        // One that has never run here follows nobody yet.
+        let shares = own.is_some_and(|own| !own.source_uuids.is_disjoint(&theirs.source_uuids));
+        compare(&record.channel, &rules, shares);
+    }
+    if found.is_empty() {
+        found.push(Finding::new(CHECK, Level::Ok, "no other channel is known to write its tables"));
+    }
+    found
 }
 
 /// What the start itself would say, where nothing above says so already: these checks must not

@@ -4,9 +4,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use csa_provider::Uuid;
 use parking_lot::Mutex;
+use secrecy::SecretString;
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
+use crate::audit::PENDING_MAX;
 use crate::channel::Supervisor;
 use crate::config::{Access, Config, Written};
 use crate::history::History;
@@ -22,8 +26,14 @@ pub(crate) struct Daemon {
     pub(crate) log: LogFilter,
     pub(crate) started: Instant,
     pub(crate) admin_listen: String,
+    pub(crate) admin_socket_group: Option<String>,
+    /// Made for this process, for those who may read it in `state_dir`.
+    pub(crate) own_token: SecretString,
     /// `[daemon]` as it was at the start.
     pub(crate) written: Written,
+    /// For rows of `csa.audit` that wait for their target.
+    pub(crate) audit_room: Arc<Semaphore>,
+    pub(crate) stop: CancellationToken,
     access: Mutex<Arc<Access>>,
     stop_timeout: Mutex<Duration>,
     /// One reload at a time.
@@ -47,7 +57,11 @@ impl Daemon {
             log,
             started: Instant::now(),
             admin_listen: config.daemon.admin_listen,
+            admin_socket_group: config.daemon.admin_socket_group,
+            own_token: new_token(),
             written: config.written,
+            audit_room: Arc::new(Semaphore::new(PENDING_MAX)),
+            stop: stop.clone(),
             access: Mutex::new(Arc::new(config.access)),
             stop_timeout: Mutex::new(config.daemon.stop_timeout.0),
             reloading: Mutex::default(),
@@ -66,8 +80,11 @@ impl Daemon {
         Arc::clone(&self.access.lock())
     }
 
-    pub(crate) fn set_access(&self, access: Access) {
-        *self.access.lock() = Arc::new(access);
+    /// The files are those of the start: `state_dir` does not change while the daemon runs.
+    pub(crate) fn set_access(&self, mut access: Access) {
+        let mut current = self.access.lock();
+        access.files.clone_from(&current.files);
+        *current = Arc::new(access);
     }
 
     /// How long a stop may take to finish what is running.
@@ -78,4 +95,9 @@ impl Daemon {
     pub(crate) fn set_stop_timeout(&self, timeout: Duration) -> Duration {
         std::mem::replace(&mut *self.stop_timeout.lock(), timeout)
     }
+}
+
+/// 244 random bits.
+fn new_token() -> SecretString {
+    format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple()).into()
 }

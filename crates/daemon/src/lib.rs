@@ -2,4 +2,5 @@
 //! started, and the comparison of its two servers.
 
 pub mod check;
+pub mod state_dir;
 pub mod verify;

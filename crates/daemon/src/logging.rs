@@ -1,9 +1,12 @@
+use std::io::{self, Write};
+
 use parking_lot::Mutex;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::Failure;
 use crate::config::{DaemonConfig, LogFormat};
+use csa_provider::visible::one_line;
 
 type Reload = Box<dyn Fn(EnvFilter) -> Result<(), String> + Send + Sync>;
 
@@ -47,7 +50,7 @@ pub(crate) fn init(config: &DaemonConfig) -> Result<LogFilter, Failure> {
         parse(&config.log_filter).map_err(|why| Failure::Input(format!("daemon.{why}")))?;
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr)
+        .with_writer(|| Escaping(std::io::stderr()))
         .with_target(false);
     let (reload, started): (Reload, _) = match config.log_format {
         LogFormat::Text => {
@@ -65,4 +68,67 @@ pub(crate) fn init(config: &DaemonConfig) -> Result<LogFilter, Failure> {
     };
     started.map_err(|error| Failure::Runtime(format!("starting the log: {error}")))?;
     Ok(LogFilter { current: Mutex::new(config.log_filter.clone()), reload })
+}
+
+/// One event to a line: the subscriber writes an event whole, and servers put into it what they like.
+struct Escaping<W>(W);
+
+impl<W: Write> Write for Escaping<W> {
+    fn write(&mut self, event: &[u8]) -> io::Result<usize> {
+        let text = String::from_utf8_lossy(event);
+        let (text, end) = match text.strip_suffix('\n') {
+            Some(text) => (text, "\n"),
+            None => (&*text, ""),
+        };
+        self.0.write_all(format!("{}{end}", one_line(text)).as_bytes())?;
+        Ok(event.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Written(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Written {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn an_event_is_one_line_in_both_formats() {
+        let forged = "x\n2026-01-01T00:00:00Z ERROR forged\u{1b}[31m\u{85}\u{202e}";
+        for json in [false, true] {
+            let written = Written::default();
+            let (out, builder) = (written.clone(), tracing_subscriber::fmt().with_ansi(false));
+            let builder = builder.with_writer(move || Escaping(out.clone()));
+            let log = || tracing::warn!(error = %forged, name = forged, "said {forged}");
+            match json {
+                true => tracing::subscriber::with_default(builder.json().finish(), log),
+                false => tracing::subscriber::with_default(builder.finish(), log),
+            }
+            let text = String::from_utf8(written.0.lock().clone()).expect("UTF-8");
+            assert_eq!(text.lines().count(), 1, "{text}");
+            assert!(!text.trim_end().contains(char::is_control), "{text:?}");
+            assert!(!text.contains('\u{202e}') && text.contains("\\u202e"), "{text:?}");
+            if json {
+                let event: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+                assert_eq!(event["fields"]["error"], forged);
+            }
+        }
+    }
 }

@@ -1,7 +1,9 @@
 //! `csa-daemon`: an external replica of MySQL.
 
+mod adopt_command;
 mod advice;
 mod api;
+mod audit;
 mod channel;
 mod check_command;
 mod cli;
@@ -25,6 +27,7 @@ mod view;
 use std::process::ExitCode;
 
 use clap::Parser as _;
+use csa_provider::visible::one_line;
 
 use cli::{Cli, Command, Failure};
 
@@ -35,6 +38,9 @@ fn main() -> ExitCode {
         Command::Check(arguments) => {
             check_command::check(&cli.config, cli.admin.channel.as_deref(), &arguments)
         }
+        Command::Adopt { from } => {
+            adopt_command::adopt(&cli.config, cli.admin.channel.as_deref(), &from)
+        }
         Command::Control(command) => cli::execute(&cli.config, &cli.admin, command),
         Command::Verify(arguments) => {
             verify_command::verify(&cli.config, cli.admin.channel.as_deref(), &arguments)
@@ -44,7 +50,7 @@ fn main() -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("csa-daemon: {failure}");
+            eprintln!("csa-daemon: {}", one_line(&failure.to_string()));
             ExitCode::from(&failure)
         }
     }

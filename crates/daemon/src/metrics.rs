@@ -135,9 +135,11 @@ impl Scrape {
                 "Groups that wait for the commit of another with the same keys.",
                 |v| Some(v.applier.waiting_groups),
             ),
-            ("csa_scheduler_event_memory_bytes", "Bytes of events in flight.", |v| {
-                Some(v.event_memory.held_bytes)
-            }),
+            (
+                "csa_scheduler_event_memory_bytes",
+                "Bytes held for events in flight, decompressed, and for what is made of them.",
+                |v| Some(v.event_memory.held_bytes),
+            ),
             ("csa_scheduler_event_memory_peak_bytes", "The most they have been.", |v| {
                 Some(v.event_memory.peak_bytes)
             }),
@@ -160,7 +162,7 @@ impl Scrape {
 
     fn counters(&self, channels: &[ChannelView]) -> Result<()> {
         type Read = fn(&ChannelView) -> u64;
-        let rows: [(&str, &str, Read); 12] = [
+        let rows: [(&str, &str, Read); 16] = [
             ("csa_provider_transactions_total", "Transactions received whole.", |v| {
                 v.connection.received_transactions_total
             }),
@@ -179,6 +181,11 @@ impl Scrape {
             ("csa_provider_checksum_failures_total", "Events that arrived damaged.", |v| {
                 v.connection.checksum_failures_total
             }),
+            (
+                "csa_provider_passed_over_events_total",
+                "Events passed over because they mean nothing to a replica.",
+                |v| v.connection.passed_over_events_total,
+            ),
             ("csa_relaystore_syncs_total", "Syncs of relay segments.", |v| v.relay.syncs_total),
             (
                 "csa_applier_transactions_total",
@@ -194,6 +201,16 @@ impl Scrape {
                 |v| v.applied_statements_total,
             ),
             (
+                "csa_applier_accounts_left_out_total",
+                "Transactions whose account management was left out.",
+                |v| v.applier.accounts_left_out_total,
+            ),
+            (
+                "csa_applier_own_left_out_total",
+                "Statements about schema csa that were left out.",
+                |v| v.applier.own_left_out_total,
+            ),
+            (
                 "csa_applier_lock_inversions_total",
                 "Groups that gave up locks an earlier one waited for.",
                 |v| v.applier.lock_inversions_total,
@@ -202,6 +219,11 @@ impl Scrape {
                 "csa_applier_retries_total",
                 "Attempts repeated after a deadlock or lock wait.",
                 |v| v.applier.count_transactions_retries,
+            ),
+            (
+                "csa_applier_target_rewinds_total",
+                "Times the target came back without what was committed there.",
+                |v| v.applier.target_rewinds_total,
             ),
         ];
         for (name, help, read) in rows {

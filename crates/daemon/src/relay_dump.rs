@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use csa_applier::TargetCatalogue;
 use csa_provider::{
-    EventType, GtidSet, QueryEvent, RawEvent, RowsEvent, TableMap, TransactionHeader, scan_image,
+    EventType, GtidSet, QueryEvent, RawEvent, RowsEvent, Statement, TableMap, TransactionHeader,
+    first_words, scan_image,
 };
 use csa_relaystore::{RelayInspector, RelayedTransaction};
 use csa_scheduler::{KeySource as _, flattened_events};
@@ -192,8 +193,10 @@ impl<'a, W: Write> Dump<'a, W> {
                     Ok(query) => query,
                     Err(wrong) => return Ok(Some(wrong.to_string())),
                 };
-                let text = String::from_utf8_lossy(query.statement).into_owned();
-                let statement = if self.wanted.rows { text } else { first_words(&text) };
+                let statement = match self.wanted.rows {
+                    true => String::from_utf8_lossy(query.statement).into_owned(),
+                    false => first_words(query.statement, Statement::read(&query).1),
+                };
                 let database = String::from_utf8_lossy(query.database).into_owned();
                 self.line(&Line::Statement { database, statement, bytes })?;
                 Ok(None)
@@ -288,12 +291,4 @@ fn operation(event_type: EventType) -> &'static str {
 fn table_id(body: &[u8]) -> u64 {
     let id = body.get(..TableMap::ID_LEN).unwrap_or_default();
     id.iter().rev().fold(0, |id, &byte| id << 8 | u64::from(byte))
-}
-
-fn first_words(text: &str) -> String {
-    text.split(|c: char| !(c.is_ascii_alphabetic() || c == '_'))
-        .filter(|word| !word.is_empty())
-        .take(2)
-        .collect::<Vec<_>>()
-        .join(" ")
 }

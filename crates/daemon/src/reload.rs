@@ -1,15 +1,13 @@
 //! Reading the configuration file again: what can change at once changes, everything else is named with
 //! what it takes. A file with an error in it changes nothing.
 
-use std::sync::Arc;
-
 use csa_scheduler::EventMemory;
 use secrecy::ExposeSecret as _;
 use tracing::{info, warn};
 
 use crate::channel::Supervisor;
 use crate::config::{
-    Access, Applies, ChannelSettings, Config, ConfigError, DaemonConfig, applies, channel_changes,
+    Applies, ChannelSettings, Config, ConfigError, DaemonConfig, applies, channel_changes,
     daemon_changes,
 };
 use crate::daemon::Daemon;
@@ -17,7 +15,14 @@ use crate::logging;
 use crate::view::{ChangedView, PendingView, ReloadView};
 
 /// Keys of `[daemon]` that say who is let in; they can change where the port stays the same.
-const ACCESS: [&str; 3] = ["admin_control", "admin_token_file", "admin_read_token_file"];
+const ACCESS: [&str; 6] = [
+    "admin_control",
+    "admin_token_file",
+    "admin_read_token_file",
+    "admin_hosts",
+    "admin_tls_cert",
+    "admin_tls_key",
+];
 
 impl Daemon {
     /// Takes over what the file says now.
@@ -61,7 +66,7 @@ impl Daemon {
         change("stop_timeout", format!("{before:?}"), format!("{:?}", stop_timeout.0));
         // Access was checked for the address in the file; the port in use may be another one.
         let moved = config.daemon.admin_listen != self.admin_listen;
-        let differs = !is_same(&self.access(), &config.access);
+        let differs = *self.access() != config.access;
         if differs && !moved {
             self.set_access(config.access.clone());
             change("admin access", "as before".to_owned(), "as the file says".to_owned());
@@ -117,15 +122,6 @@ fn reload_channel(channel: &Supervisor, settings: &ChannelSettings, outcome: &mu
             needs => Some(pending(Some(name), &key, needs)),
         });
     }
-}
-
-fn is_same(before: &Arc<Access>, after: &Access) -> bool {
-    let text = |token: &Option<secrecy::SecretString>| {
-        token.as_ref().map(|token| token.expose_secret().to_owned())
-    };
-    before.control == after.control
-        && text(&before.token) == text(&after.token)
-        && text(&before.read_token) == text(&after.read_token)
 }
 
 fn pending(channel: Option<&str>, setting: &str, needs: Applies) -> PendingView {

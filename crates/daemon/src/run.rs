@@ -9,6 +9,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
+use crate::audit::Sender;
 use crate::channel::{Findings, Supervisor};
 use crate::config::Config;
 use crate::daemon::Daemon;
@@ -49,18 +50,7 @@ async fn supervise(config: Config, path: &Path, log: LogFilter) -> Result<(), Fa
     let stop = CancellationToken::new();
     let kill = CancellationToken::new();
     let daemon = Arc::new(Daemon::new(config, path.to_owned(), log, &stop, &kill));
-    // Everything that can be refused is refused before anything is written anywhere.
-    for channel in &daemon.channels {
-        match channel.preflight().await {
-            Ok(Findings { lines, unreachable }) => {
-                lines.iter().for_each(|line| warn!(channel = channel.name(), "{line}"));
-                if let Some(why) = unreachable {
-                    warn!(channel = channel.name(), "{why}; waiting for it");
-                }
-            }
-            Err(why) => return Err(Failure::Input(format!("channel {:?}: {why}", channel.name()))),
-        }
-    }
+    refuse_if_none_can_run(&daemon).await?;
     api::start(Arc::clone(&daemon), stop.clone()).await?;
     if service::is_managed() {
         let seen = Arc::clone(&daemon);
@@ -80,6 +70,36 @@ async fn supervise(config: Config, path: &Path, log: LogFilter) -> Result<(), Fa
     }
     info!("stopped");
     if failures.is_empty() { Ok(()) } else { Err(Failure::Runtime(failures.join("; "))) }
+}
+
+/// Looks at every channel before anything is written anywhere. One that is refused does not keep the
+/// others down; it fails, and is tried again. Where all are refused there is nothing to run.
+async fn refuse_if_none_can_run(daemon: &Daemon) -> Result<(), Failure> {
+    let looks: Vec<_> = daemon
+        .channels
+        .iter()
+        .map(|channel| {
+            let looked_at = Arc::clone(channel);
+            (channel, tokio::spawn(async move { looked_at.preflight().await }))
+        })
+        .collect();
+    let mut refused = Vec::new();
+    for (channel, look) in looks {
+        let name = channel.name();
+        match look.await.unwrap_or_else(|panic| Err(panic.to_string())) {
+            Ok(Findings { lines, unreachable }) => {
+                lines.iter().for_each(|line| warn!(channel = name, "{line}"));
+                if let Some(why) = unreachable {
+                    warn!(channel = name, "{why}; waiting for it");
+                }
+            }
+            Err(why) => refused.push(format!("channel {name:?}: {why}")),
+        }
+    }
+    if refused.len() == daemon.channels.len() {
+        return Err(Failure::Input(refused.join("; ")));
+    }
+    Ok(())
 }
 
 async fn sample(daemon: Arc<Daemon>, stop: CancellationToken) {
@@ -109,10 +129,17 @@ async fn wait_for_signal(
             _ = terminate.recv() => break,
             _ = interrupt.recv() => break,
             _ = hangup.recv() => {
-                let daemon = Arc::clone(daemon);
-                let reloaded = tokio::task::spawn_blocking(move || daemon.reload()).await;
+                let reader = Arc::clone(daemon);
+                let reloaded = tokio::task::spawn_blocking(move || reader.reload()).await;
                 match reloaded {
-                    Ok(Ok(_)) => {}
+                    Ok(Ok(outcome)) => {
+                        let sender = Sender { peer: "SIGHUP".to_owned(), claimed: None };
+                        let daemon = Arc::clone(daemon);
+                        // A target that is away must not keep the next signal waiting.
+                        tokio::spawn(async move {
+                            daemon.record_for_all(&sender, "reload", &outcome.to_string()).await;
+                        });
+                    }
                     Ok(Err(why)) => error!(error = %why.0, "configuration not reloaded, nothing was changed"),
                     Err(panic) => error!(%panic, "configuration not reloaded"),
                 }

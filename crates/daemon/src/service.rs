@@ -145,7 +145,7 @@ fn words(state: ChannelState) -> String {
 
 /// A newline would begin another assignment.
 fn one_line(text: &str) -> String {
-    text.replace(char::is_control, " ")
+    csa_provider::visible::one_line(&text.replace(char::is_control, " ")).into_owned()
 }
 
 #[cfg(test)]

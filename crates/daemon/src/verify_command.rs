@@ -228,7 +228,7 @@ impl Screen {
             Event::Progress(progress) => {
                 let is_due = state.drawn.is_none_or(|drawn| drawn.elapsed() >= REDRAW);
                 if self.is_terminal && is_due {
-                    eprint!("\r{:<WIDTH$}", line(progress));
+                    eprint!("\r{:<WIDTH$}", csa_provider::visible::one_line(&line(progress)));
                     let _ = std::io::stderr().flush();
                     state.drawn = Some(Instant::now());
                 }

@@ -1,6 +1,7 @@
 //! What `/status` says of a channel, in the column names of the `performance_schema.replication_*`
 //! tables where they have one.
 
+use csa_provider::SourceCause;
 use serde::{Deserialize, Serialize};
 
 /// `/status`.
@@ -16,6 +17,8 @@ pub(crate) struct DaemonView {
     pub(crate) pid: u32,
     pub(crate) uptime_seconds: u64,
     pub(crate) log_filter: String,
+    /// The one who asks is shown values of rows.
+    pub(crate) shows_values: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -127,6 +130,9 @@ pub(crate) struct ConnectionView {
     pub(crate) count_received_heartbeats: u64,
     pub(crate) last_heartbeat_timestamp: Option<String>,
     pub(crate) last_error_message: Option<String>,
+    /// For advice; other programs have the message.
+    #[serde(skip)]
+    pub(crate) last_error_cause: Option<SourceCause>,
     pub(crate) last_error_timestamp: Option<String>,
     pub(crate) last_queued_transaction: Option<String>,
     pub(crate) last_queued_transaction_original_commit_timestamp: Option<String>,
@@ -142,6 +148,9 @@ pub(crate) struct ConnectionView {
     pub(crate) received_transactions_total: u64,
     pub(crate) connects_total: u64,
     pub(crate) checksum_failures_total: u64,
+    /// Events passed over because they mean nothing to a replica.
+    #[serde(default)]
+    pub(crate) passed_over_events_total: u64,
 }
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -166,6 +175,11 @@ pub(crate) struct ApplierView {
     /// `source_delay`, and how long the next transaction is still held back; seconds.
     pub(crate) desired_delay: f64,
     pub(crate) remaining_delay: Option<f64>,
+    /// Transactions whose account management was left out.
+    #[serde(default)]
+    pub(crate) accounts_left_out_total: u64,
+    /// Statements about schema csa that were not applied.
+    pub(crate) own_left_out_total: u64,
     pub(crate) count_transactions_retries: u64,
     /// Groups that gave up their locks to an earlier one.
     pub(crate) lock_inversions_total: u64,
@@ -187,6 +201,10 @@ pub(crate) struct ApplierView {
     pub(crate) last_applied_transaction_start_apply_timestamp: Option<String>,
     pub(crate) last_applied_transaction_end_apply_timestamp: Option<String>,
     pub(crate) target_error_message: Option<String>,
+    /// Times the target came back without what was committed there, and what it lacked the last time.
+    pub(crate) target_rewinds_total: u64,
+    pub(crate) last_target_rewind_timestamp: Option<String>,
+    pub(crate) last_target_rewind_transaction_set: Option<String>,
 }
 
 /// One worker and what it does with its group.
@@ -243,9 +261,39 @@ pub(crate) struct ErrorView {
     /// What can be done, each by itself enough.
     pub(crate) ways_on: Vec<String>,
     pub(crate) row: Option<FailingRowView>,
+    /// Never in an answer by itself.
+    #[serde(skip)]
+    pub(crate) values: Option<Box<ErrorValues>>,
 }
 
-/// The row at which a transaction failed. Has row values: not for logs.
+/// Replaces the same of an [`ErrorView`] for those who may see values of rows.
+#[derive(Clone, Default)]
+pub(crate) struct ErrorValues {
+    pub(crate) message: String,
+    pub(crate) ways_on: Vec<String>,
+    pub(crate) columns: Vec<FailingColumnView>,
+}
+
+impl std::fmt::Debug for ErrorValues {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ErrorValues")
+    }
+}
+
+impl ChannelView {
+    /// Shows the values of rows that its error is about.
+    pub(crate) fn reveal(&mut self) {
+        let Some(error) = &mut self.last_error else { return };
+        let Some(values) = error.values.take() else { return };
+        let ErrorValues { message, ways_on, columns } = *values;
+        (error.message, error.ways_on) = (message, ways_on);
+        if let Some(row) = &mut error.row {
+            row.columns = columns;
+        }
+    }
+}
+
+/// The row at which a transaction failed.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct FailingRowView {
     pub(crate) table: String,
@@ -261,6 +309,7 @@ pub(crate) struct FailingRowView {
     pub(crate) target_row: String,
     /// Why it is unknown.
     pub(crate) target_row_detail: Option<String>,
+    /// None for those who may only look.
     pub(crate) columns: Vec<FailingColumnView>,
 }
 
@@ -296,6 +345,22 @@ pub(crate) struct PendingView {
 pub(crate) struct ReloadView {
     pub(crate) changed: Vec<ChangedView>,
     pub(crate) pending: Vec<PendingView>,
+}
+
+/// In a line, for the audit.
+impl std::fmt::Display for ReloadView {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let of = |channel: &Option<String>| {
+            channel.as_ref().map_or_else(|| "daemon".to_owned(), |name| format!("channel {name}"))
+        };
+        let changed = self.changed.iter().map(|ChangedView { channel_name, setting, from, to }| {
+            format!("{} {setting}: {from} -> {to}", of(channel_name))
+        });
+        let pending = self.pending.iter().map(|PendingView { channel_name, setting, needs }| {
+            format!("{} {setting} needs a {needs}", of(channel_name))
+        });
+        f.write_str(&changed.chain(pending).collect::<Vec<_>>().join("; "))
+    }
 }
 
 /// How a command left a channel.

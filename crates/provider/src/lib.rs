@@ -3,22 +3,29 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::indexing_slicing))]
 
 mod bytes_reader;
+mod cause;
+mod clock;
 mod connection;
 mod event;
 mod gtid;
+mod history;
+pub mod link;
 mod options;
 mod preflight;
+mod product;
 mod provider;
 mod sink;
-mod statement;
+mod sql_text;
 mod status;
 #[cfg(any(test, feature = "test-util"))]
 pub mod test_util;
 mod timestamp;
-mod tls;
 mod transaction;
+pub mod visible;
 
 pub use bytes_reader::Malformed;
+pub use cause::SourceCause;
+pub use clock::CommitTimes;
 pub use connection::{ConnectionError, SourceConnection};
 pub use event::{
     ChecksumAlgorithm, Column, ColumnType, ColumnValue, Date, DateTime, EventError, EventHeader,
@@ -28,11 +35,16 @@ pub use event::{
     charset_of, collation_name, is_full_image, scan_image,
 };
 pub use gtid::{Gtid, GtidSet, Interval, InvalidTag, ParseGtidError, Tag, Uuid};
-pub use options::{SourceOptions, TlsMode};
+pub use history::{Foreign, Known, SharedForeign, foreign_to, no_foreign};
+pub use link::TlsMode;
+pub use options::SourceOptions;
 pub use preflight::{PreflightError, SourceFacts, preflight};
+pub use product::{Product, unsupported_source, unsupported_target};
 pub use provider::{Error, Provider};
 pub use sink::{SinkError, TransactionSink};
-pub use statement::{Statement, XaVerb};
+pub use sql_text::{
+    Dialect, Lexer, SpecialComment, Statement, Token, TokenKind, Unclosed, XaVerb, first_words,
+};
 pub use status::{SourceStatus, SourceView};
 pub use timestamp::rfc3339;
 pub use transaction::{Placement, StreamError, TransactionAssembler};

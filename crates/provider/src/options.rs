@@ -1,24 +1,9 @@
-use std::path::PathBuf;
 use std::time::Duration;
 
 use secrecy::SecretString;
 
 use crate::gtid::Uuid;
-
-/// How a link is protected, in the words of MySQL's `--ssl-mode`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum TlsMode {
-    Disabled,
-    /// Encrypted where the server can.
-    #[default]
-    Preferred,
-    /// Encrypted, whoever the server is.
-    Required,
-    /// The server's certificate comes from a known authority.
-    VerifyCa,
-    /// And names the host we asked for.
-    VerifyIdentity,
-}
+use crate::link::{Endpoint, LinkOptions, Purpose, Side, TlsOptions};
 
 /// Where the source is and who we are there.
 #[derive(Debug, Clone)]
@@ -31,17 +16,14 @@ pub struct SourceOptions {
     pub server_id: u32,
     /// Ours; the source ends an older dump with the same UUID.
     pub replica_uuid: Uuid,
-    pub tls: TlsMode,
-    pub tls_ca: Option<PathBuf>,
-    pub tls_cert: Option<PathBuf>,
-    pub tls_key: Option<PathBuf>,
+    pub tls: TlsOptions,
     /// An idle source says so this often; the link is dead after [`Self::DEAD_AFTER`] of them.
     pub heartbeat_interval: Duration,
     pub connect_timeout: Duration,
     /// First and longest pause between attempts.
     pub connect_retry: Duration,
     pub connect_retry_max: Duration,
-    /// Tried in order behind host and port.
+    /// Tried in order after host and port.
     pub failover: Vec<(String, u16)>,
 }
 
@@ -53,6 +35,21 @@ impl SourceOptions {
     pub(crate) fn addresses(&self) -> impl Iterator<Item = (&str, u16)> + Clone {
         std::iter::once((self.host.as_str(), self.port))
             .chain(self.failover.iter().map(|(host, port)| (host.as_str(), *port)))
+    }
+
+    /// How one of them is connected to.
+    pub(crate) fn link(&self, host: &str, port: u16) -> LinkOptions {
+        LinkOptions {
+            side: Side::Source,
+            purpose: Purpose::Replication,
+            endpoint: Endpoint::Tcp { host: host.to_owned(), port },
+            user: self.user.clone(),
+            password: self.password.clone(),
+            tls: self.tls.clone(),
+            connect_timeout: self.connect_timeout,
+            silence: Some(self.dead_after()),
+            net_timeout: None,
+        }
     }
 
     /// Silence that ends a link.

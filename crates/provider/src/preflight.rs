@@ -1,8 +1,12 @@
 //! What must be true of a source before anything is written.
 
+use crate::cause::{AFRESH, SourceCause};
 use crate::connection::{ConnectionError, SourceConnection};
 use crate::gtid::GtidSet;
+use crate::history::{Known, lacks};
+use crate::link::{Limits, Side};
 use crate::options::SourceOptions;
+use crate::product::unsupported_source;
 
 /// What was found.
 #[derive(Debug, Clone)]
@@ -22,38 +26,46 @@ pub enum PreflightError {
     /// It may come back: worth waiting for.
     #[error("{0}")]
     Unreachable(String),
-    /// It has to be changed; the text says how.
+    /// It refuses the account; the text says what to change.
+    #[error("{0}")]
+    Account(String),
+    /// It no longer has what the target needs.
+    #[error("{0}")]
+    Purged(String),
+    /// It has to be changed otherwise; the text says how.
     #[error("{0}")]
     Refused(String),
 }
 
 type Result<T> = std::result::Result<T, PreflightError>;
 
-/// Access denied, host not allowed, plugin of the user not there, password expired, account locked.
-const LOGIN_CODES: [u16; 9] = [1044, 1045, 1130, 1227, 1251, 1524, 1698, 1862, 3118];
-/// The source takes encrypted connections only.
-const TLS_CODE: u16 = 3159;
+/// Parse error, unknown system variable, not supported: of other products, which may not say their
+/// name.
+const STRANGE_CODES: [u16; 3] = [1064, 1193, 1235];
 
 /// Checks the source; reads only.
 ///
-/// `executed` is what the target has, where it is known: the source must still hold all the rest.
+/// `known` is what the channel has, where it can be told: the source must have that too, and still hold
+/// all the rest.
 ///
 /// # Errors
-/// [`PreflightError::Unreachable`] when it does not answer, [`PreflightError::Refused`] with one
-/// line that names the fix otherwise.
-pub async fn preflight(options: &SourceOptions, executed: Option<&GtidSet>) -> Result<SourceFacts> {
+/// [`PreflightError::Unreachable`] when it does not answer, one line that names the fix otherwise.
+pub async fn preflight(options: &SourceOptions, known: Option<&Known>) -> Result<SourceFacts> {
     let mut last = PreflightError::Unreachable("no address".to_owned());
     for (host, port) in options.addresses() {
         let address = format!("{host}:{port}");
         match SourceConnection::connect(options, host, port).await {
             Ok(mut connection) => {
-                let facts = inspect(&mut connection, options, &address, executed).await;
+                let facts = inspect(&mut connection, options, &address, known).await;
                 connection.quit().await;
-                return facts;
+                match facts {
+                    Err(error @ PreflightError::Unreachable(_)) => last = error,
+                    other => return other,
+                }
             }
             Err(error) => last = login_error(options, &address, &error),
         }
-        if matches!(last, PreflightError::Refused(_)) {
+        if !matches!(last, PreflightError::Unreachable(_)) {
             break;
         }
     }
@@ -61,20 +73,14 @@ pub async fn preflight(options: &SourceOptions, executed: Option<&GtidSet>) -> R
 }
 
 fn login_error(options: &SourceOptions, address: &str, error: &ConnectionError) -> PreflightError {
-    match error.code() {
-        Some(code) if LOGIN_CODES.contains(&code) => PreflightError::Refused(format!(
-            "source {address} refused user '{}': {error} (check [channel.source] user and password)",
-            options.user
-        )),
-        Some(TLS_CODE) => PreflightError::Refused(format!(
-            "source {address}: {error} (set [channel.source] tls to \"required\")"
-        )),
-        _ => match error {
-            ConnectionError::Tls(_) | ConnectionError::Login(_) => {
-                PreflightError::Refused(format!("source {address}: {error}"))
-            }
-            _ => PreflightError::Unreachable(format!("source {address}: {error}")),
-        },
+    let refusal = match error {
+        ConnectionError::Link(error) => error.refusal(Side::Source, address, &options.user),
+        _ => None,
+    };
+    match refusal {
+        Some(why) if error.cause() == SourceCause::Account => PreflightError::Account(why),
+        Some(why) => PreflightError::Refused(why),
+        None => PreflightError::Unreachable(format!("source {address}: {error}")),
     }
 }
 
@@ -82,26 +88,34 @@ async fn inspect(
     connection: &mut SourceConnection,
     options: &SourceOptions,
     address: &str,
-    executed: Option<&GtidSet>,
+    known: Option<&Known>,
 ) -> Result<SourceFacts> {
     let unreachable =
         |error: ConnectionError| PreflightError::Unreachable(format!("source {address}: {error}"));
     let refuse = |text: String| Err(PreflightError::Refused(text));
-    let version = connection.query("SELECT @@version").await.map_err(unreachable)?;
-    let version = version.into_iter().flatten().flatten().next().unwrap_or_default();
-    if version.contains("MariaDB") {
-        return refuse(format!(
-            "source {address} is MariaDB {version}, whose binary log and GTIDs are of another kind; \
-             a source must be MySQL 8.0 or newer"
-        ));
+    let said = connection
+        .query("SELECT @@version, @@version_comment", Limits::SETTING)
+        .await
+        .map_err(unreachable)?;
+    let mut said = said.into_iter().flatten().map(Option::unwrap_or_default);
+    let (version, comment) = (said.next().unwrap_or_default(), said.next().unwrap_or_default());
+    if let Some(why) = unsupported_source(&version, &comment) {
+        return refuse(format!("source {address} {why}"));
     }
     let rows = connection
         .query(
             "SELECT @@version, @@server_uuid, @@server_id, @@log_bin, @@gtid_mode, \
              @@binlog_format, @@binlog_row_image, @@GLOBAL.gtid_executed, @@GLOBAL.gtid_purged",
+            Limits::GTIDS,
         )
         .await
-        .map_err(unreachable)?;
+        .map_err(|error| match error.code() {
+            Some(code) if STRANGE_CODES.contains(&code) => PreflightError::Refused(format!(
+                "source {address} calls itself {version:?} and does not know what every MySQL since \
+                 8.0 knows: {error}; a source must be MySQL 8.0 or newer"
+            )),
+            _ => unreachable(error),
+        })?;
     let row: Vec<String> = rows
         .into_iter()
         .next()
@@ -148,13 +162,20 @@ async fn inspect(
         gtid_purged: parse(purged)?,
         warnings: warnings(address, image),
     };
-    if let Some(executed) = executed {
-        let missing = facts.gtid_purged.difference(executed);
+    if let Some(known) = known {
+        let missing = known.lacking(&facts.gtid_executed);
+        // Its own it will speak of itself, when the dump begins.
+        if missing.of_server(&facts.server_uuid) != missing {
+            return Err(PreflightError::Unreachable(format!(
+                "source {address} {}",
+                lacks(&missing)
+            )));
+        }
+        let missing = facts.gtid_purged.difference(&known.received);
         if !missing.is_empty() {
-            return refuse(format!(
-                "source {address} has purged transactions that the target lacks: {missing}; \
-                 provision the target again (clone or dump) and start from its gtid_executed"
-            ));
+            return Err(PreflightError::Purged(format!(
+                "source {address} has purged transactions that the target lacks: {missing}{AFRESH}"
+            )));
         }
     }
     Ok(facts)
@@ -174,8 +195,8 @@ fn warnings(address: &str, image: &str) -> Vec<String> {
 async fn may_replicate(connection: &mut SourceConnection, address: &str) -> Result<()> {
     let unreachable =
         |error: ConnectionError| PreflightError::Unreachable(format!("source {address}: {error}"));
-    let account = connection.value("SELECT CURRENT_USER()").await.map_err(unreachable)?;
-    let grants = connection.query("SHOW GRANTS").await.map_err(unreachable)?;
+    let account = connection.setting("SELECT CURRENT_USER()").await.map_err(unreachable)?;
+    let grants = connection.query("SHOW GRANTS", Limits::LIST).await.map_err(unreachable)?;
     let granted = grants.iter().flatten().flatten().any(|line| {
         line.split_once(" ON *.* TO ").is_some_and(|(privileges, _)| {
             privileges.contains("REPLICATION SLAVE") || privileges.contains("ALL PRIVILEGES")
@@ -188,48 +209,8 @@ async fn may_replicate(connection: &mut SourceConnection, address: &str) -> Resu
         Some((user, host)) => format!("'{user}'@'{host}'"),
         None => account,
     };
-    Err(PreflightError::Refused(format!(
+    Err(PreflightError::Account(format!(
         "source {address}: {account} may not replicate; run there: \
          GRANT REPLICATION SLAVE ON *.* TO {account}"
     )))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::connection::fake_source::options;
-
-    fn said(code: u16, message: &str) -> PreflightError {
-        let error = ConnectionError::Server { code, message: message.to_owned() };
-        login_error(&options(), "source:3306", &error)
-    }
-
-    #[test]
-    fn what_only_a_change_can_cure_is_refused() {
-        for (code, message) in [
-            (1045, "Access denied for user"),
-            (1524, "Plugin 'mysql_native_password' is not loaded"),
-            (1862, "Your password has expired"),
-            (3118, "Access denied: Account is locked"),
-            (3159, "Connections using insecure transport are prohibited"),
-        ] {
-            let error = said(code, message);
-            assert!(matches!(error, PreflightError::Refused(_)), "{error}");
-            let text = error.to_string();
-            for word in ["source:3306", &code.to_string(), message, "[channel.source]"] {
-                assert!(text.contains(word), "{word:?} is missing in {text}");
-            }
-        }
-    }
-
-    #[test]
-    fn what_passes_by_itself_is_waited_for() {
-        for (code, message) in [(1040, "Too many connections"), (1053, "Server shutdown")] {
-            let error = said(code, message);
-            assert!(matches!(error, PreflightError::Unreachable(_)), "{error}");
-        }
-        let gone = ConnectionError::Io(std::io::ErrorKind::UnexpectedEof.into());
-        let error = login_error(&options(), "source:3306", &gone);
-        assert!(matches!(error, PreflightError::Unreachable(_)), "{error}");
-    }
 }

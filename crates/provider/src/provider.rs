@@ -7,10 +7,15 @@ use rand::Rng as _;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use crate::cause::{AFRESH, SourceCause};
+use crate::clock::{self, CommitTimes};
 use crate::connection::{ConnectionError, SourceConnection};
 use crate::event::{EventError, EventType, TransactionHeader};
 use crate::gtid::{Gtid, GtidSet};
+use crate::history::{Known, SharedForeign, foreign_to, lacks, no_foreign};
+use crate::link::LinkError;
 use crate::options::SourceOptions;
+use crate::product::Product;
 use crate::sink::{SinkError, TransactionSink};
 use crate::status::SourceStatus;
 use crate::transaction::{Placement, StreamError, TransactionAssembler};
@@ -31,8 +36,8 @@ pub enum Error {
     },
     /// The source ends the stream for good: purged transactions that are needed, an anonymous
     /// transaction, an unreadable binary log.
-    #[error("source {address} can't go on after {at}: {message}{advice}")]
-    Refused { address: String, at: String, message: String, advice: &'static str },
+    #[error("source {address} can't go on after {at}: {message}{}", cause.repair())]
+    Refused { address: String, at: String, message: String, cause: SourceCause },
     /// What was asked for is all that is not received: the source's GTIDs have begun again.
     #[error(
         "source {address} sent transaction {gtid} again, which was received before: its history is \
@@ -43,20 +48,12 @@ pub enum Error {
     Sink(#[from] SinkError),
 }
 
-const AFRESH: &str =
-    "; provision the target again (clone or dump) and start from its gtid_executed";
-
-/// What to do about a refusal, found by what the server's text speaks of.
-const ADVICE: [(&str, &str); 3] = [
-    ("anonymous", "; set gtid_mode=ON on the source, then provision the target again"),
-    ("purged", AFRESH),
-    // The source's own are missing there: it was reset, or has lost the end of its binary log.
-    ("more GTIDs than the source", AFRESH),
-];
 /// How often an idle source is asked whether its history is still the one that was received.
 const HISTORY_CHECK: Duration = Duration::from_secs(10);
+/// Microseconds by which clocks may differ unnoticed.
+const CLOCK_NOTICED: u64 = 1_000_000;
 /// Server error: the binary log can't be served.
-const SOURCE_FATAL: u16 = 1236;
+pub(crate) const SOURCE_FATAL: u16 = 1236;
 
 /// Receives a channel's stream until told to stop.
 #[derive(Debug)]
@@ -66,6 +63,9 @@ pub struct Provider {
     assembler: TransactionAssembler,
     /// Where an event last arrived damaged, and how.
     damaged: Option<String>,
+    /// Types of events that were passed over; each is logged once.
+    passed_over: Vec<EventType>,
+    foreign: SharedForeign,
 }
 
 /// How one link ended.
@@ -120,7 +120,20 @@ impl From<Error> for LinkEnd {
 impl Provider {
     #[must_use]
     pub fn new(options: SourceOptions, status: Arc<SourceStatus>) -> Self {
-        Self { options, status, assembler: TransactionAssembler::new(), damaged: None }
+        Self {
+            options,
+            status,
+            assembler: TransactionAssembler::new(),
+            damaged: None,
+            passed_over: Vec::new(),
+            foreign: no_foreign(),
+        }
+    }
+
+    /// Servers whose transactions a source need not have, though they were received.
+    #[must_use]
+    pub fn with_foreign(self, foreign: SharedForeign) -> Self {
+        Self { foreign, ..self }
     }
 
     /// Receives into `sink`, reconnecting as long as it takes; `Ok` when stopped.
@@ -148,13 +161,13 @@ impl Provider {
                     return Ok(());
                 }
                 LinkEnd::Fatal(error) => {
-                    self.status.failed(&error);
+                    self.status.failed(&error, error.cause());
                     self.status.update(|view| view.stopped_in = open);
                     return Err(error);
                 }
                 LinkEnd::Fault(error) => {
                     warn!(address = %self.status.view().address, %error, "link to the source lost");
-                    self.status.failed(&error);
+                    self.status.failed(&error, error.cause());
                 }
             }
             if self.status.view().events_total > before {
@@ -172,7 +185,7 @@ impl Provider {
     async fn any_link<S: TransactionSink>(&mut self, sink: &mut S) -> LinkEnd {
         let addresses: Vec<(String, u16)> =
             self.options.addresses().map(|(host, port)| (host.to_owned(), port)).collect();
-        let mut last = ConnectionError::Closed;
+        let mut last = LinkError::Closed.into();
         for (host, port) in addresses {
             self.status.update(|view| view.address = format!("{host}:{port}"));
             match self.link(&host, port, sink).await {
@@ -191,11 +204,19 @@ impl Provider {
         sink: &mut S,
     ) -> Result<std::convert::Infallible, LinkEnd> {
         let mut connection = SourceConnection::connect(&self.options, host, port).await?;
-        let received = sink.received();
-        if !self.options.failover.is_empty() {
-            covers(&mut connection, &received).await?;
+        let version = connection.server_version();
+        if let Product::Other(name) = Product::of(version, "") {
+            return Err(ConnectionError::Protocol(format!("it is {name} {version}")).into());
         }
-        let uuid = connection.value("SELECT @@server_uuid").await?;
+        let received = sink.received();
+        let uuid = connection.setting("SELECT @@server_uuid").await?;
+        let clock_ahead = clock::ahead(&mut connection).await?;
+        // Asked ahead of the dump. While the source passes over what was received it sends heartbeats
+        // too: those mean that it is idle only once all of this is here.
+        let executed = executed(&mut connection).await?;
+        self.check_history(&received, &executed, &uuid)?;
+        let mut executed = Some(executed);
+        executed.take_if(|executed| executed.is_subset_of(&received));
         connection.start_dump(&self.options, &received).await?;
         info!(
             %host, port, version = connection.server_version(),
@@ -203,7 +224,15 @@ impl Provider {
             "receiving from the source"
         );
         let version = connection.server_version().to_owned();
-        self.status.connected(uuid.clone());
+        if clock_ahead.unsigned_abs() > CLOCK_NOTICED {
+            let how = if clock_ahead > 0 { "fast" } else { "slow" };
+            let seconds = clock_ahead.unsigned_abs() as f64 / 1e6;
+            warn!(
+                %host, port,
+                "the source's clock is {how} by {seconds:.1} s beside ours; lag and delay allow for it"
+            );
+        }
+        self.status.connected(uuid.clone(), clock_ahead, executed.is_none());
         self.status.update(|view| view.server_version = Some(version));
         let mut history = History::default();
         loop {
@@ -218,18 +247,56 @@ impl Provider {
                 let (address, gtid) = (self.status.view().address, header.gtid.clone());
                 return Err(Error::Repeated { address, gtid }.into());
             }
-            self.note(&placement, event.event_type(), event.len());
+            let (event_type, bytes) = (event.event_type(), event.len());
+            let ends = placement == Placement::End;
+            if !ends {
+                self.note(&placement, event_type, bytes);
+            }
+            if placement == Placement::PassedOver {
+                self.log_passed_over(event_type);
+                continue;
+            }
             let wanted = placement != Placement::Outside
                 || event.event_type() == EventType::FORMAT_DESCRIPTION;
-            let is_idle =
-                matches!(event.event_type(), EventType::HEARTBEAT | EventType::HEARTBEAT_V2);
+            let is_idle = matches!(event_type, EventType::HEARTBEAT | EventType::HEARTBEAT_V2);
+            if is_idle {
+                executed.take_if(|executed| executed.is_subset_of(&sink.received()));
+                self.status.update(|view| view.idle = executed.is_none());
+            }
             if wanted {
                 sink.append(event, placement).await.map_err(Error::from)?;
+                if ends {
+                    // Not before it is on its way into the spool, where others see it.
+                    self.note(&Placement::End, event_type, bytes);
+                }
             } else if is_idle && history.checked.elapsed() >= HISTORY_CHECK {
                 let lacking = self.lacking(host, port, &uuid, &sink.received()).await;
                 history.note(lacking)?;
             }
         }
+    }
+
+    /// A source must have what was received. Its own transactions a server compares itself, those that
+    /// are being committed included, and ends the dump for good; where another address may do better, it
+    /// is not let come to that.
+    fn check_history(
+        &self,
+        received: &GtidSet,
+        executed: &GtidSet,
+        uuid: &str,
+    ) -> Result<(), ConnectionError> {
+        let foreign = {
+            let mut foreign = self.foreign.lock();
+            foreign.get_or_insert_with(|| foreign_to(received, executed)).clone()
+        };
+        let known = Known { received: received.clone(), foreign: Some(foreign) };
+        let missing = known.lacking(executed);
+        if missing.is_empty()
+            || (self.options.failover.is_empty() && missing.of_server(uuid) == missing)
+        {
+            return Ok(());
+        }
+        Err(ConnectionError::Protocol(format!("this source {}", lacks(&missing))))
     }
 
     /// Transactions of this source that it does not have any more.
@@ -241,12 +308,12 @@ impl Provider {
         received: &GtidSet,
     ) -> Result<GtidSet, ConnectionError> {
         let mut connection = SourceConnection::connect(&self.options, host, port).await?;
-        let executed = connection.value("SELECT @@GLOBAL.gtid_executed").await;
+        let executed = executed(&mut connection).await;
+        if let Ok(ahead) = clock::ahead(&mut connection).await {
+            self.status.update(|view| view.clock_ahead = ahead);
+        }
         connection.quit().await;
-        let executed: GtidSet = executed?
-            .parse()
-            .map_err(|error| ConnectionError::Protocol(format!("gtid_executed: {error}")))?;
-        Ok(received.of_server(uuid).difference(&executed))
+        Ok(received.of_server(uuid).difference(&executed?))
     }
 
     /// A damaged event is asked for once more: the damage may be on the way. What is damaged in the
@@ -263,16 +330,31 @@ impl Provider {
                 self.damaged = Some(damage);
                 LinkEnd::Fault(ConnectionError::Event(source))
             }
-            ConnectionError::Server { code: SOURCE_FATAL, message } => {
-                let advice = ADVICE.iter().find(|(word, _)| message.contains(word));
+            ConnectionError::Link(LinkError::Server { code: SOURCE_FATAL, message }) => {
                 LinkEnd::Fatal(Error::Refused {
                     address: self.status.view().address,
                     at: self.assembler.position(),
+                    cause: SourceCause::of_refusal(&message),
                     message,
-                    advice: advice.map_or("", |(_, advice)| advice),
                 })
             }
             other => LinkEnd::Fault(other),
+        }
+    }
+
+    fn log_passed_over(&mut self, event_type: EventType) {
+        if self.passed_over.contains(&event_type) {
+            return;
+        }
+        self.passed_over.push(event_type);
+        let (code, name, at) = (event_type.0, event_type.name(), self.assembler.position());
+        match event_type.is_known() && event_type != EventType::IGNORABLE {
+            true => info!(code, name, %at, "event passed over: it means nothing to a replica"),
+            false => warn!(
+                code, %at,
+                "event of a type that this version does not know passed over: the source marks it as \
+                 one that may be; later ones are only counted"
+            ),
         }
     }
 
@@ -286,42 +368,38 @@ impl Provider {
                 Placement::Begin(header) => {
                     view.queueing = Some(header.clone());
                     view.queueing_bytes = bytes as u64;
+                    view.queueing_since = Some(Instant::now());
+                    view.idle = false;
                 }
                 Placement::End => {
                     view.transactions_total += 1;
                     view.last_queued = view.queueing.take();
-                    view.arrival_delay = view.last_queued.as_ref().and_then(age);
+                    let ahead = view.clock_ahead;
+                    view.arrival_delay = view.last_queued.as_ref().and_then(|h| age(h, ahead));
                 }
                 Placement::Outside if event_type == EventType::HEARTBEAT => {
                     view.heartbeats_total += 1;
                     view.last_heartbeat = Some(SystemTime::now());
                 }
+                Placement::PassedOver => view.passed_over_events_total += 1,
                 Placement::Body | Placement::Outside => {}
             }
         });
     }
 }
 
-/// An alternative source must hold everything we have, or its history is another one.
-async fn covers(
-    connection: &mut SourceConnection,
-    received: &GtidSet,
-) -> Result<(), ConnectionError> {
-    let missing = connection
-        .value(&format!("SELECT GTID_SUBTRACT('{received}', @@GLOBAL.gtid_executed)"))
-        .await?;
-    if missing.is_empty() {
-        return Ok(());
-    }
-    Err(ConnectionError::Protocol(format!(
-        "this source lacks transactions we already have: {missing}"
-    )))
+/// What the source has executed.
+async fn executed(connection: &mut SourceConnection) -> Result<GtidSet, ConnectionError> {
+    let executed = connection.gtids("SELECT @@GLOBAL.gtid_executed").await?;
+    executed.parse().map_err(|error| ConnectionError::Protocol(format!("gtid_executed: {error}")))
 }
 
-/// Since its commit on the source.
-fn age(header: &TransactionHeader) -> Option<Duration> {
-    let committed = Duration::from_micros(header.immediate_commit_timestamp);
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH + committed).ok()
+/// Since its commit on the source; a little less than nothing is nothing, as clocks are compared.
+fn age(header: &TransactionHeader, clock_ahead: i64) -> Option<Duration> {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let immediate = CommitTimes { original: 0, ..header.commit_times() };
+    let age = immediate.age(now.as_micros() as u64, clock_ahead)?;
+    (age > -(CLOCK_NOTICED as i64)).then(|| Duration::from_micros(age.max(0) as u64))
 }
 
 fn jittered(pause: Duration) -> Duration {

@@ -12,7 +12,8 @@ pub struct SinkError(pub String);
 /// What the provider needs from a spool.
 pub trait TransactionSink {
     /// Takes the next event of the stream. Pending while the spool has no room: the source is then
-    /// not read. Of events outside transactions only format descriptions are handed over.
+    /// not read. Of events outside transactions only format descriptions are handed over, and nothing
+    /// that is passed over.
     fn append(
         &mut self,
         event: RawEvent,

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use parking_lot::Mutex;
 
+use crate::cause::SourceCause;
 use crate::event::TransactionHeader;
 use crate::gtid::Gtid;
 
@@ -30,19 +31,29 @@ pub struct SourceView {
     pub transactions_total: u64,
     pub connects_total: u64,
     pub checksum_failures_total: u64,
+    /// Events that mean nothing to a replica.
+    pub passed_over_events_total: u64,
     /// The last transaction that arrived whole.
     pub last_queued: Option<TransactionHeader>,
     /// The transaction that is arriving.
     pub queueing: Option<TransactionHeader>,
     /// Bytes of it that are here.
     pub queueing_bytes: u64,
-    /// From its commit on the source until the last transaction was here; clocks that differ show.
+    /// From its commit on the source until the last transaction was here; unknown where that is to
+    /// come by the clocks.
     pub arrival_delay: Option<Duration>,
+    /// Since when it has been arriving.
+    pub queueing_since: Option<Instant>,
+    /// The source had nothing else to send when it was last heard.
+    pub idle: bool,
+    /// By how many microseconds its clock is ahead of ours, as of the last connect.
+    pub clock_ahead: i64,
     /// The transaction in which reception ended for good.
     pub stopped_in: Option<Gtid>,
     /// Why the link is or was down.
     pub last_error: Option<String>,
     pub last_error_at: Option<SystemTime>,
+    pub last_cause: Option<SourceCause>,
 }
 
 impl SourceStatus {
@@ -55,22 +66,36 @@ impl SourceStatus {
         change(&mut self.view.lock());
     }
 
-    pub(crate) fn connected(&self, uuid: String) {
+    /// By how many microseconds the source's clock is ahead of ours, as of the last connect.
+    #[must_use]
+    pub fn clock_ahead(&self) -> i64 {
+        self.view.lock().clock_ahead
+    }
+
+    /// `idle`: the source had nothing that was not received before.
+    pub(crate) fn connected(&self, uuid: String, clock_ahead: i64, idle: bool) {
         self.update(|view| {
+            view.clock_ahead = clock_ahead;
+            view.idle = idle;
+            // It says nothing of this link.
+            view.arrival_delay = None;
+            view.queueing_since = None;
             view.connected = true;
             view.source_uuid = Some(uuid);
             view.last_event = Some(Instant::now());
             view.connects_total += 1;
             view.last_error = None;
+            view.last_cause = None;
             view.stopped_in = None;
         });
     }
 
-    pub(crate) fn failed(&self, error: &dyn std::fmt::Display) {
+    pub(crate) fn failed(&self, error: &dyn std::fmt::Display, cause: SourceCause) {
         self.update(|view| {
             view.connected = false;
             view.queueing = None;
             view.last_error = Some(error.to_string());
+            view.last_cause = Some(cause);
             view.last_error_at = Some(SystemTime::now());
         });
     }

@@ -48,9 +48,17 @@ pub fn gtid_event(gtid: &Gtid, commit_timestamp: u64) -> RawEvent {
 /// A query event without status variables.
 #[must_use]
 pub fn query_event(database: &str, statement: &str) -> RawEvent {
+    query_event_in(&[], database, statement)
+}
+
+/// The same with status variables.
+#[must_use]
+pub fn query_event_in(status: &[u8], database: &str, statement: &str) -> RawEvent {
     let mut body = vec![0; 8];
     body.push(u8::try_from(database.len()).expect("short"));
-    body.extend_from_slice(&[0; 4]);
+    body.extend_from_slice(&[0; 2]);
+    body.extend_from_slice(&u16::try_from(status.len()).expect("short").to_le_bytes());
+    body.extend_from_slice(status);
     body.extend_from_slice(database.as_bytes());
     body.push(0);
     body.extend_from_slice(statement.as_bytes());

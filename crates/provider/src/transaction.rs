@@ -3,7 +3,7 @@
 
 use crate::event::{EventError, EventType, QueryEvent, RawEvent, TransactionHeader};
 use crate::gtid::Gtid;
-use crate::statement::{Statement, XaVerb};
+use crate::sql_text::{Statement, XaVerb};
 
 /// An event's place.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,6 +15,8 @@ pub enum Placement {
     End,
     /// Belongs to no transaction: format description, rotation, heartbeat and the like.
     Outside,
+    /// Means nothing to a replica, wherever it stands.
+    PassedOver,
 }
 
 /// Why the stream can't be followed; each is final for the channel.
@@ -102,10 +104,7 @@ impl TransactionAssembler {
                 self.require_open(event_type)?;
                 Ok(self.end())
             }
-            EventType::TABLE_MAP
-            | EventType::ROWS_QUERY
-            | EventType::TRANSACTION_CONTEXT
-            | EventType::VIEW_CHANGE => {
+            EventType::TABLE_MAP | EventType::ROWS_QUERY => {
                 self.require_open(event_type)?;
                 Ok(Placement::Body)
             }
@@ -129,6 +128,7 @@ impl TransactionAssembler {
                 event: event_type.name(),
                 fix: ROW_FORMAT,
             }),
+            _ if event.is_passed_over() => Ok(Placement::PassedOver),
             EventType(code) => Err(StreamError::UnknownEvent {
                 code,
                 name: event_type.name(),
@@ -155,7 +155,7 @@ impl TransactionAssembler {
         self.require_open(EventType::QUERY)?;
         let query = QueryEvent::parse(event.body())
             .map_err(|source| StreamError::Malformed { at: self.position(), source })?;
-        let statement = Statement::classify(query.statement);
+        let statement = Statement::of(&query);
         let begun = self.open.as_ref().is_some_and(|open| open.begun);
         match statement {
             Statement::Begin | Statement::Xa(XaVerb::Start) if !begun => {

@@ -1,6 +1,6 @@
 //! A channel's directory: its lock, and its segment files.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -8,6 +8,7 @@ use rustix::fs::{FlockOperation, flock};
 
 use crate::error::{Error, Result, io};
 use crate::fs::{FileSystem, SegmentFile};
+use crate::private::{create_private_folder, make_private, private};
 
 /// The directory, held by this process alone.
 #[derive(Debug)]
@@ -20,16 +21,17 @@ pub(crate) struct Directory {
 impl Directory {
     /// Creates it if missing and takes its lock.
     pub(crate) fn open(path: &Path, fs: Arc<dyn FileSystem>) -> Result<Self> {
-        fs::create_dir_all(path).map_err(io("creating relay directory", path))?;
+        create_private_folder(path).map_err(io("creating relay directory", path))?;
         let lock_path = path.join("lock");
-        let lock = OpenOptions::new()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .open(&lock_path)
-            .map_err(io("opening", &lock_path))?;
+        let lock = private().open(&lock_path).map_err(io("opening", &lock_path))?;
         flock(&lock, FlockOperation::NonBlockingLockExclusive)
             .map_err(|_| Error::Locked { path: path.to_owned() })?;
+        // Ours by its lock: a store of an earlier version may be open to others.
+        make_private(path);
+        make_private(&lock_path);
+        for number in segments(path)? {
+            make_private(&segment_path(path, number));
+        }
         Ok(Self { path: path.to_owned(), fs, _lock: lock })
     }
 

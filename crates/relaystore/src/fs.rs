@@ -7,6 +7,8 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use crate::private::create_private_file;
+
 /// What writing a store needs of a file system.
 pub(crate) trait FileSystem: Debug + Send + Sync {
     /// Creates or empties a file.
@@ -55,8 +57,7 @@ pub(crate) struct RealFs;
 
 impl FileSystem for RealFs {
     fn create(&self, path: &Path) -> io::Result<Box<dyn SegmentFile>> {
-        let file = OpenOptions::new().create(true).truncate(true).write(true).open(path)?;
-        Ok(Box::new(file))
+        Ok(Box::new(create_private_file(path)?))
     }
 
     fn open(&self, path: &Path) -> io::Result<Box<dyn SegmentFile>> {

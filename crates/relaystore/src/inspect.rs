@@ -78,6 +78,12 @@ impl RelayInspector {
         Ok(Self { directory: directory.to_owned(), numbers: numbers.into_iter(), open: None })
     }
 
+    /// There is no segment.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.numbers.len() == 0
+    }
+
     /// All segments, oldest first.
     ///
     /// # Errors

@@ -6,10 +6,12 @@ mod fs;
 mod inlet;
 mod inspect;
 mod options;
+mod private;
 mod reader;
 mod recovery;
 mod segment;
 mod store;
+mod survey;
 mod tail;
 mod transaction;
 mod writer;
@@ -17,14 +19,18 @@ mod writer;
 #[cfg(test)]
 mod fault_tests;
 #[cfg(test)]
+mod restart_tests;
+#[cfg(test)]
 mod tests;
 
 pub use error::{Error, Result};
 pub use inlet::RelayInlet;
 pub use inspect::{RelayInspector, SegmentFacts};
 pub use options::{RelayStoreOptions, SyncPolicy};
+pub use private::{create_private_file, create_private_folder, make_private};
 pub use reader::RelayReader;
 pub use recovery::Recovery;
 pub use segment::RelayPosition;
 pub use store::{RelayStore, RelayUsage};
+pub use survey::{RelaySurvey, survey};
 pub use transaction::{EventCursor, RelayRange, RelayedTransaction, TransactionBody};

@@ -47,29 +47,22 @@ pub(crate) struct Recovered {
 /// Largest header: GTID sets of thousands of sources fit.
 const HEADER_LEN_MAX: u64 = 64 << 20;
 
-pub(crate) fn recover(directory: &Directory, executed: &GtidSet) -> Result<Recovered> {
+/// `executed`: what the target has; while that is not known, everything whole is kept.
+pub(crate) fn recover(directory: &Directory, executed: Option<&GtidSet>) -> Result<Recovered> {
     let mut report = Recovery::default();
-    let mut segments = read_headers(directory, &mut report)?;
-    let first = segments.values().next().map(|segment| segment.header.previous.clone());
-    if let Some(missing) = first.map(|first| first.difference(executed))
-        && !missing.is_empty()
-    {
-        for number in segments.keys() {
-            directory.remove(*number)?;
-        }
-        segments.clear();
-        report.emptied_for = Some(missing);
-    }
-    let holes = holes(&segments, executed);
-    for number in segments.split_off(&holes).into_keys().rev() {
+    let Headers { mut segments, doomed } = read_headers(directory.path())?;
+    for number in doomed {
         directory.remove(number)?;
         report.dropped_segments += 1;
+    }
+    if let Some(executed) = executed {
+        keep_what_follows(directory, &mut segments, executed, &mut report)?;
     }
     if report.dropped_segments > 0 || report.emptied_for.is_some() {
         directory.sync()?;
     }
     let Some((&number, last)) = segments.last_key_value() else {
-        return Ok(empty(executed, report));
+        return Ok(empty(executed.cloned().unwrap_or_default(), report));
     };
     let path = directory.segment_path(number);
     let scan = Scan::run(&path, last)?;
@@ -87,7 +80,10 @@ pub(crate) fn recover(directory: &Directory, executed: &GtidSet) -> Result<Recov
         last.len = scan.end;
         last.transactions_end = scan.transactions_end;
     }
-    let released = released(&segments, end, &scan.received, executed);
+    let released = match executed {
+        Some(executed) => released(&segments, end, &scan.received, executed),
+        None => RelayPosition { segment: 0, offset: 0 },
+    };
     Ok(Recovered {
         segments,
         end,
@@ -100,10 +96,41 @@ pub(crate) fn recover(directory: &Directory, executed: &GtidSet) -> Result<Recov
     })
 }
 
+/// Drops what can't be applied to a target that has `executed`.
+fn keep_what_follows(
+    directory: &Directory,
+    segments: &mut BTreeMap<u64, Segment>,
+    executed: &GtidSet,
+    report: &mut Recovery,
+) -> Result<()> {
+    let first = segments.values().next().map(|segment| segment.header.previous.clone());
+    if let Some(missing) = first.map(|first| first.difference(executed))
+        && !missing.is_empty()
+    {
+        for number in segments.keys() {
+            directory.remove(*number)?;
+        }
+        segments.clear();
+        report.emptied_for = Some(missing);
+    }
+    let holes = holes(segments, executed);
+    for number in segments.split_off(&holes).into_keys().rev() {
+        directory.remove(number)?;
+        report.dropped_segments += 1;
+    }
+    Ok(())
+}
+
+/// The segments hold all that comes after `executed`, up to their end.
+pub(crate) fn follows(segments: &BTreeMap<u64, Segment>, executed: &GtidSet) -> bool {
+    segments.values().next().is_some_and(|first| first.header.previous.is_subset_of(executed))
+        && holes(segments, executed) == u64::MAX
+}
+
 /// The first segment behind which something is missing. When the target was ahead of the store, a
 /// segment began with what only the target had; a target set back since then needs it again. Such a
 /// beginning shows: its set grew by more than the transactions received.
-fn holes(segments: &BTreeMap<u64, Segment>, executed: &GtidSet) -> u64 {
+pub(crate) fn holes(segments: &BTreeMap<u64, Segment>, executed: &GtidSet) -> u64 {
     let pairs = segments.values().zip(segments.values().skip(1));
     for (before, after) in pairs {
         let (before, after) = (&before.header, &after.header);
@@ -117,7 +144,7 @@ fn holes(segments: &BTreeMap<u64, Segment>, executed: &GtidSet) -> u64 {
 }
 
 /// Where the target stands in whole segments, known without reading them.
-fn released(
+pub(crate) fn released(
     segments: &BTreeMap<u64, Segment>,
     end: RelayPosition,
     received: &GtidSet,
@@ -134,12 +161,12 @@ fn released(
     RelayPosition { segment: behind, offset: 0 }
 }
 
-fn empty(executed: &GtidSet, report: Recovery) -> Recovered {
+fn empty(executed: GtidSet, report: Recovery) -> Recovered {
     Recovered {
         segments: BTreeMap::new(),
         end: RelayPosition { segment: 0, offset: 0 },
         released: RelayPosition { segment: 0, offset: 0 },
-        received: executed.clone(),
+        received: executed,
         format: None,
         transactions: 0,
         event_bytes: 0,
@@ -148,11 +175,18 @@ fn empty(executed: &GtidSet, report: Recovery) -> Recovered {
 }
 
 /// Headers of the segments that follow each other without a gap.
-fn read_headers(directory: &Directory, report: &mut Recovery) -> Result<BTreeMap<u64, Segment>> {
+pub(crate) struct Headers {
+    pub(crate) segments: BTreeMap<u64, Segment>,
+    /// Nothing behind a hole can be applied in order.
+    pub(crate) doomed: Vec<u64>,
+}
+
+pub(crate) fn read_headers(directory: &Path) -> Result<Headers> {
     let mut segments: BTreeMap<u64, Segment> = BTreeMap::new();
-    let mut numbers = directory.segments()?.into_iter();
+    let mut doomed = Vec::new();
+    let mut numbers = crate::directory::segments(directory)?.into_iter();
     while let Some(number) = numbers.next() {
-        let path = directory.segment_path(number);
+        let path = crate::directory::segment_path(directory, number);
         let follows = segments.last_key_value().is_none_or(|(last, _)| last + 1 == number);
         let read = if follows { read_header(&path)? } else { Err(HeaderError::Damaged("gap")) };
         match read {
@@ -161,15 +195,12 @@ fn read_headers(directory: &Directory, report: &mut Recovery) -> Result<BTreeMap
             }
             Err(HeaderError::Version(version)) => return Err(Error::Version { path, version }),
             Ok(_) | Err(HeaderError::Damaged(_)) => {
-                // Nothing behind a hole can be applied in order.
-                for number in std::iter::once(number).chain(numbers.by_ref()) {
-                    directory.remove(number)?;
-                    report.dropped_segments += 1;
-                }
+                doomed.push(number);
+                doomed.extend(numbers.by_ref());
             }
         }
     }
-    Ok(segments)
+    Ok(Headers { segments, doomed })
 }
 
 pub(crate) fn read_header(path: &Path) -> Result<std::result::Result<Segment, HeaderError>> {
@@ -197,19 +228,19 @@ pub(crate) fn read_header(path: &Path) -> Result<std::result::Result<Segment, He
 }
 
 /// One pass over a segment's frames, up to the last whole transaction.
-struct Scan {
+pub(crate) struct Scan {
     end: u64,
     transactions_end: u64,
     transactions: u64,
     bytes: u64,
-    received: GtidSet,
+    pub(crate) received: GtidSet,
     format: Option<FormatDescription>,
     /// Transactions that begin behind `end`.
     cut: GtidSet,
 }
 
 impl Scan {
-    fn run(path: &Path, segment: &Segment) -> Result<Self> {
+    pub(crate) fn run(path: &Path, segment: &Segment) -> Result<Self> {
         let mut file =
             BufReader::with_capacity(1 << 20, File::open(path).map_err(io("opening", path))?);
         std::io::copy(&mut file.by_ref().take(segment.header_len), &mut std::io::sink())

@@ -8,11 +8,11 @@ use tracing::{debug, warn};
 
 use crate::directory::Directory;
 use crate::fs::{FileSystem, RealFs};
-use crate::recovery::{self, Recovery};
+use crate::recovery::{self, Recovered, Recovery};
 use crate::segment::SegmentHeader;
 use crate::tail::Tail;
 use crate::writer::Writer;
-use crate::{RelayInlet, RelayPosition, RelayReader, RelayStoreOptions, Result};
+use crate::{RelayInlet, RelayInspector, RelayPosition, RelayReader, RelayStoreOptions, Result};
 
 /// One channel's relay store.
 #[derive(Debug)]
@@ -84,6 +84,11 @@ impl State {
         self.segments.values().map(|segment| segment.len).sum()
     }
 
+    /// All that comes after `executed` is here, up to the end.
+    fn follows(&self, executed: &GtidSet) -> bool {
+        executed.is_subset_of(&self.received) && recovery::follows(&self.segments, executed)
+    }
+
     fn is_released(&self, number: u64, segment: &Segment) -> bool {
         let offset = segment.transactions_end;
         offset <= segment.header_len || self.released >= RelayPosition { segment: number, offset }
@@ -137,13 +142,43 @@ impl RelayStore {
         Self::open_on(options, executed, Arc::new(RealFs))
     }
 
+    /// Opens a store that holds something while it is not known what the target has: reception
+    /// continues after what was received. Nothing is released before [`Self::restart_after`] says from
+    /// where. `None`, with nothing created, where there is nothing to continue.
+    ///
+    /// Blocks on the disk.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn resume(options: RelayStoreOptions) -> Result<Option<(Self, Recovery)>> {
+        if RelayInspector::open(&options.directory)?.is_empty() {
+            return Ok(None);
+        }
+        let directory = Directory::open(&options.directory, Arc::new(RealFs))?;
+        let recovered = recovery::recover(&directory, None)?;
+        // Without a whole header there is no position.
+        if recovered.segments.is_empty() {
+            return Ok(None);
+        }
+        Self::build(options, directory, recovered, &GtidSet::new()).map(Some)
+    }
+
     pub(crate) fn open_on(
         options: RelayStoreOptions,
         executed: &GtidSet,
         fs: Arc<dyn FileSystem>,
     ) -> Result<(Self, Recovery)> {
         let directory = Directory::open(&options.directory, fs)?;
-        let recovered = recovery::recover(&directory, executed)?;
+        let recovered = recovery::recover(&directory, Some(executed))?;
+        Self::build(options, directory, recovered, executed)
+    }
+
+    fn build(
+        options: RelayStoreOptions,
+        directory: Directory,
+        recovered: Recovered,
+        executed: &GtidSet,
+    ) -> Result<(Self, Recovery)> {
         let end = recovered.end;
         let usage = RelayUsage {
             transactions_total: recovered.transactions,
@@ -212,6 +247,28 @@ impl RelayStore {
     #[must_use]
     pub fn reader(&self, executed: GtidSet) -> RelayReader {
         RelayReader::new(Arc::clone(&self.shared), executed)
+    }
+
+    /// Prepares for a reader that begins after `executed`, which may be less than what was released: from
+    /// now on only that counts as committed. `false`, with nothing changed, where the store lacks some of
+    /// what follows, or has not received all of `executed`: it has to be opened again.
+    #[must_use]
+    pub fn restart_after(&self, executed: &GtidSet) -> bool {
+        let mut state = self.shared.state.lock();
+        if !state.follows(executed) {
+            return false;
+        }
+        let State { segments, end, received, .. } = &*state;
+        state.released = recovery::released(segments, *end, received, executed);
+        drop(state);
+        self.shared.purge();
+        true
+    }
+
+    /// [`Self::restart_after`] would do.
+    #[must_use]
+    pub fn follows(&self, executed: &GtidSet) -> bool {
+        self.shared.state.lock().follows(executed)
     }
 
     /// Everything below `position` is committed on the target and may go.

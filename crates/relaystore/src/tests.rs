@@ -80,7 +80,7 @@ async fn filled(directory: &Path, transactions: &[(u64, Vec<usize>)]) {
 }
 
 /// Opens again; the writer thread of the closed store may hold the lock a moment longer.
-fn reopen(directory: &Path, executed: &GtidSet) -> (RelayStore, Recovery) {
+pub(crate) fn reopen(directory: &Path, executed: &GtidSet) -> (RelayStore, Recovery) {
     for _ in 0..500 {
         match RelayStore::open(options(directory), executed) {
             Err(Error::Locked { .. }) => std::thread::sleep(Duration::from_millis(10)),
@@ -344,6 +344,14 @@ async fn an_event_larger_than_a_batch_passes() {
             assert!(read(&mut reader, NOW) == Some((gno, bytes_of(gno, &sizes))));
         }
     }
+    // Streamed, it takes its longest frame; held, all of it.
+    for (inline, expected) in [(1000, 3 << 20..4 << 20), (1 << 30, 7 << 20..8 << 20)] {
+        let mut reader = store.reader((1..=1).map(gtid).collect());
+        reader.set_inline_limit(inline);
+        let relayed = reader.next(SOON).expect("undamaged").expect("there");
+        let bytes = relayed.bytes_at_a_time().expect("readable");
+        assert!(expected.contains(&bytes), "{bytes} of {expected:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -398,4 +406,37 @@ async fn at_the_space_limit_reception_waits_and_goes_on() {
         store.release(relayed.end);
     }
     writing.await.expect("all written");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_survey_says_what_opening_would_find_and_changes_nothing() {
+    let directory = tempfile::tempdir().expect("temp dir");
+    let set = |range: std::ops::RangeInclusive<u64>| range.map(gtid).collect::<GtidSet>();
+    let look = |executed: &GtidSet| survey(directory.path(), executed).expect("readable");
+    assert_eq!(survey(&directory.path().join("none"), &GtidSet::new()).expect("no error"), None);
+    assert_eq!(look(&GtidSet::new()), None);
+    // From 6 on, in several segments.
+    let transactions: Vec<_> = (6..=20).map(|gno| (gno, vec![300])).collect();
+    let (store, _) = RelayStore::open(options(directory.path()), &set(1..=5)).expect("not locked");
+    let mut inlet = store.inlet();
+    write(&mut inlet, transactions.clone()).await;
+    drop(inlet);
+    let mut reader = store.reader(set(1..=5));
+    for _ in &transactions {
+        reader.next(SOON).expect("undamaged").expect("all arrive");
+    }
+    // While it is open.
+    let found = look(&set(1..=7));
+    assert_eq!(found, Some(RelaySurvey { received: set(1..=20), follows: true }));
+    drop((reader, store));
+    let files = || std::fs::read_dir(directory.path()).expect("a directory").count();
+    let before = files();
+    assert!(before > 3, "several segments");
+    assert_eq!(look(&set(1..=5)), found);
+    // A target set back beyond its beginning: opening would empty it.
+    let behind = Some(RelaySurvey { received: set(1..=20), follows: false });
+    assert_eq!(look(&set(1..=4)), behind);
+    assert_eq!(files(), before);
+    let (store, _) = reopen(directory.path(), &set(1..=7));
+    assert_eq!(*store.received(), set(1..=20));
 }

@@ -67,6 +67,32 @@ impl RelayedTransaction {
     }
 }
 
+impl RelayedTransaction {
+    /// Bytes of it that are in memory at a time: all of one that is held, the longest frame of a
+    /// streamed one, whose frames are looked up by their headers.
+    ///
+    /// # Errors
+    /// The segment can't be read, or is damaged.
+    pub fn bytes_at_a_time(&self) -> Result<u64> {
+        let TransactionBody::Streamed(range) = &self.body else { return Ok(self.event_bytes) };
+        let file = File::open(&range.path).map_err(io("opening", &range.path))?;
+        let (mut at, mut longest) = (range.start, 0);
+        while at < range.end {
+            let mut head = [0; FRAME_HEADER_LEN];
+            file.read_exact_at(&mut head, at).map_err(io("reading", &range.path))?;
+            let header = FrameHeader::parse(&head).map_err(|_| Error::Damaged {
+                path: range.path.clone(),
+                offset: at,
+                what: "frame header",
+                transaction: self.start,
+            })?;
+            longest = longest.max(header.frame_len() as u64);
+            at += header.frame_len() as u64;
+        }
+        Ok(longest)
+    }
+}
+
 /// Iterates over a transaction's events; ends at the first error.
 #[derive(Debug)]
 pub struct EventCursor {

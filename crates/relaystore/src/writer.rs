@@ -120,6 +120,7 @@ impl Writer {
         let ends = placement == Placement::End;
         match placement {
             Placement::Outside => return self.format_description(event),
+            Placement::PassedOver => return Ok(()),
             Placement::Begin(header) => self.begin(header)?,
             Placement::Body | Placement::End => self.make_room_in_frame(event.len())?,
         }

@@ -4,14 +4,15 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use csa_provider::{
-    EventType, Gtid, PayloadEvents, QueryEvent, RawEvent, Statement, TableMap, TransactionPayload,
-    XaPrepareEvent, XaVerb,
+    EventType, Gtid, PayloadEvents, QueryEvent, RawEvent, SessionContext, Statement, TableMap,
+    TransactionPayload, XaPrepareEvent, XaVerb,
 };
 use csa_relaystore::{RelayedTransaction, TransactionBody};
 
 use crate::changes::{ChangesReader, RowChanges};
 use crate::filter::{Filters, KeptEvents, Mapped, StatementVerdict};
 use crate::keys::{TableId, TableKeys, TableLayout};
+use crate::row_sessions::RowSessions;
 use crate::{Error, EventPermit, Result};
 
 /// What keeps the definitions from being read.
@@ -40,6 +41,14 @@ pub trait KeySource {
         trigger: &str,
     ) -> std::result::Result<Option<String>, KeySourceError>;
 
+    /// True if there is any table whose changes can't be rolled back.
+    ///
+    /// # Errors
+    /// The target could not be asked.
+    fn has_not_transactional(&mut self) -> std::result::Result<bool, KeySourceError> {
+        Ok(false)
+    }
+
     /// Definitions may have changed.
     fn forget(&mut self);
 }
@@ -56,6 +65,9 @@ pub enum TransactionKind {
     Statement,
     /// A step of a distributed transaction, committed by itself: a barrier.
     Xa,
+    /// Row changes of which some can't be rolled back on the target, so that nothing is written beside
+    /// them: a barrier.
+    NotTransactional,
 }
 
 /// A transaction with its kind, what it touches, and the memory it holds.
@@ -65,12 +77,22 @@ pub struct AdmittedTransaction {
     pub kind: TransactionKind,
     /// `None`: not looked at (streamed, or a statement), so it is in the way of everything.
     pub changes: Option<RowChanges>,
+    /// The session that wrote the rows, where what the target makes of them depends on it, or where
+    /// that is not known.
+    pub session: Option<Arc<SessionContext>>,
     /// Why it must not be executed, and not be left out either.
     pub refusal: Option<String>,
+    /// Account management in it is not applied.
+    pub leaves_out_accounts: bool,
+    /// It is a statement about the schema in which the target keeps the channels' progress, and is not
+    /// applied.
+    pub leaves_out_own: bool,
     /// The rules it was admitted by.
     pub filters: Arc<Filters>,
     /// Given back when the transaction is dropped after its commit.
     pub permit: Option<EventPermit>,
+    /// Bytes of its events, decompressed as far as it was looked at as a whole.
+    pub bytes: u64,
 }
 
 impl AdmittedTransaction {
@@ -99,9 +121,26 @@ pub struct Admission<K> {
     source: K,
     filters: Arc<Filters>,
     /// By the body of the table map behind its table id: the same bytes mean the same layout.
-    layouts: HashMap<Box<[u8]>, Option<Arc<TableLayout>>>,
+    layouts: HashMap<Box<[u8]>, Layout>,
     reader: ChangesReader,
+    /// Bytes that looking at a transaction's rows may take.
+    rows_limit: u64,
+    sessions: RowSessions,
+    /// A table of the transaction that is read is not transactional.
+    not_transactional: bool,
     as_logged: bool,
+    /// The transaction at hand has account management that is left out.
+    leaves_out_accounts: bool,
+    leaves_out_own: bool,
+}
+
+/// What is known of a table map.
+#[derive(Debug, Clone)]
+enum Layout {
+    Kept(Arc<TableLayout>),
+    LeftOut,
+    /// Left out because it is one of the grant tables.
+    Accounts,
 }
 
 impl<K: KeySource> Admission<K> {
@@ -112,7 +151,12 @@ impl<K: KeySource> Admission<K> {
             filters: Arc::default(),
             layouts: HashMap::new(),
             reader: ChangesReader::default(),
+            rows_limit: u64::MAX,
+            sessions: RowSessions::default(),
+            not_transactional: false,
             as_logged: false,
+            leaves_out_accounts: false,
+            leaves_out_own: false,
         }
     }
 
@@ -121,6 +165,12 @@ impl<K: KeySource> Admission<K> {
     #[must_use]
     pub fn as_logged(self, as_logged: bool) -> Self {
         Self { as_logged, ..self }
+    }
+
+    /// A transaction of so many rows that knowing them takes more bytes is not looked at as a whole:
+    /// where rows are small that is more than the events take.
+    pub fn limit_rows(&mut self, bytes: u64) {
+        self.rows_limit = bytes;
     }
 
     /// Everything is admitted by these rules.
@@ -138,8 +188,9 @@ impl<K: KeySource> Admission<K> {
     /// Classifies a transaction and finds its keys. `whole` is false for one that is too large to be
     /// looked at as a whole.
     ///
-    /// Such a transaction, and a streamed one, is judged by its opening events only; its executor meets the rest one
-    /// by one and refuses what it does not know.
+    /// Such a transaction, and a streamed one, is judged by its opening events only (by all of its tables where the
+    /// target has some that are not transactional); its executor meets the rest one by one and refuses
+    /// what it does not know.
     ///
     /// # Errors
     /// [`Error::Unsupported`] for contents this version does not apply, [`Error::Unreadable`] when
@@ -147,28 +198,54 @@ impl<K: KeySource> Admission<K> {
     pub fn admit(
         &mut self,
         relayed: RelayedTransaction,
-        permit: Option<EventPermit>,
+        mut permit: Option<EventPermit>,
         whole: bool,
     ) -> Result<AdmittedTransaction> {
-        let whole = whole && !matches!(relayed.body, TransactionBody::Streamed(_));
+        let mut whole = whole && !matches!(relayed.body, TransactionBody::Streamed(_));
         let mut refusal = None;
-        let kind = self.read(&relayed, whole, &mut refusal);
+        (self.leaves_out_accounts, self.leaves_out_own) = (false, false);
+        self.sessions.next_transaction();
+        self.not_transactional = false;
+        let mut bytes = 0;
+        let kind = self.read(&relayed, whole, &mut refusal, &mut bytes);
+        whole &= self.reader.held_bytes() <= self.rows_limit;
         let mut changes = self.reader.finish();
         changes.opaque |= self.as_logged && !changes.rows.is_empty();
         let mut kind = kind?;
         if whole && kind == TransactionKind::Rows && is_nothing(&changes) {
             kind = TransactionKind::Empty;
         }
+        if kind == TransactionKind::Rows && self.not_transactional {
+            kind = TransactionKind::NotTransactional;
+        }
         let looked_at = match kind {
             TransactionKind::Empty => true,
             TransactionKind::Rows => whole,
-            TransactionKind::Statement | TransactionKind::Xa => false,
+            TransactionKind::Statement
+            | TransactionKind::Xa
+            | TransactionKind::NotTransactional => false,
         };
+        // One that is executed as a statement has its session set all the same.
+        let session = match kind {
+            TransactionKind::Rows | TransactionKind::NotTransactional => {
+                let session = self.sessions.session(!whole);
+                session.map_err(|error| unreadable(&relayed.header.gtid, error))?
+            }
+            _ => None,
+        };
+        let changes = looked_at.then_some(changes);
+        if let (Some(permit), Some(changes)) = (&mut permit, &changes) {
+            permit.extend(changes.held_bytes());
+        }
         Ok(AdmittedTransaction {
+            bytes: bytes.max(relayed.event_bytes),
             relayed,
             kind,
-            changes: looked_at.then_some(changes),
+            changes,
+            session,
             refusal,
+            leaves_out_accounts: self.leaves_out_accounts,
+            leaves_out_own: self.leaves_out_own,
             filters: Arc::clone(&self.filters),
             permit,
         })
@@ -177,8 +254,9 @@ impl<K: KeySource> Admission<K> {
     fn read(
         &mut self,
         relayed: &RelayedTransaction,
-        whole: bool,
+        mut whole: bool,
         refusal: &mut Option<String>,
+        bytes: &mut u64,
     ) -> Result<TransactionKind> {
         let gtid = &relayed.header.gtid;
         let mut begun = false;
@@ -186,10 +264,17 @@ impl<K: KeySource> Admission<K> {
         let mut kind = TransactionKind::Empty;
         for event in flattened_events(relayed) {
             let event = event?;
+            *bytes += event.len() as u64;
             match event.event_type() {
                 EventType::QUERY => match statement_of(gtid, &event)? {
-                    Statement::Begin if !begun => begun = true,
-                    Statement::Xa(XaVerb::Start) if !begun => (begun, distributed) = (true, true),
+                    Statement::Begin if !begun => {
+                        begun = true;
+                        self.sessions.begin(&event);
+                    }
+                    Statement::Xa(XaVerb::Start) if !begun => {
+                        (begun, distributed) = (true, true);
+                        self.sessions.begin(&event);
+                    }
                     Statement::Xa(XaVerb::End) if distributed => {}
                     Statement::Xa(XaVerb::Commit | XaVerb::Rollback) if !begun => {
                         return Ok(TransactionKind::Xa);
@@ -204,6 +289,14 @@ impl<K: KeySource> Admission<K> {
                         return Ok(match self.statement(gtid, &event)? {
                             StatementVerdict::Apply => TransactionKind::Statement,
                             StatementVerdict::Skip => TransactionKind::Empty,
+                            StatementVerdict::LeaveOutOwn => {
+                                self.leaves_out_own = true;
+                                TransactionKind::Empty
+                            }
+                            StatementVerdict::LeaveOutAccounts => {
+                                self.leaves_out_accounts = true;
+                                TransactionKind::Empty
+                            }
                             StatementVerdict::Refuse(why) => {
                                 *refusal = Some(why);
                                 TransactionKind::Statement
@@ -220,14 +313,32 @@ impl<K: KeySource> Admission<K> {
                 }
                 EventType::GTID | EventType::GTID_TAGGED | EventType::ROWS_QUERY => {}
                 EventType::TABLE_MAP if distributed && !whole => return Ok(TransactionKind::Xa),
-                EventType::TABLE_MAP if begun && !whole => return Ok(TransactionKind::Rows),
+                EventType::TABLE_MAP
+                    if begun && !whole && !self.may_be_not_transactional(gtid)? =>
+                {
+                    return Ok(TransactionKind::Rows);
+                }
                 EventType::TABLE_MAP if begun => {
                     kind = TransactionKind::Rows;
                     self.table_map(gtid, &event)?;
+                    if self.not_transactional && !whole {
+                        return Ok(kind);
+                    }
                 }
+                // Only its tables are looked at.
+                other if begun && !whole && other.is_rows() => {}
                 other if begun && other.is_rows() => {
                     kind = TransactionKind::Rows;
                     self.reader.rows(&event).map_err(|error| unreadable(gtid, error))?;
+                    if self.reader.held_bytes() > self.rows_limit {
+                        if distributed {
+                            return Ok(TransactionKind::Xa);
+                        }
+                        if self.not_transactional || !self.may_be_not_transactional(gtid)? {
+                            return Ok(kind);
+                        }
+                        whole = false;
+                    }
                 }
                 other => {
                     return Err(unsupported(
@@ -242,11 +353,12 @@ impl<K: KeySource> Admission<K> {
 
     fn statement(&mut self, gtid: &Gtid, event: &RawEvent) -> Result<StatementVerdict> {
         let query = QueryEvent::parse(event.body()).map_err(|error| unreadable(gtid, error))?;
-        let context = query.context().map_err(|error| unreadable(gtid, error))?;
+        query.context().map_err(|error| unreadable(gtid, error))?;
+        let (_, dialect) = Statement::read(&query);
         let source = &mut self.source;
         let mut trigger_table = |schema: &str, trigger: &str| source.trigger_table(schema, trigger);
         self.filters
-            .statement(&query, &context, &mut trigger_table)
+            .statement(&query, dialect, &mut trigger_table)
             .map_err(|source| Error::Keys { gtid: gtid.clone(), source })
     }
 
@@ -261,14 +373,36 @@ impl<K: KeySource> Admission<K> {
                 layout
             }
         };
+        self.leaves_out_accounts |= matches!(layout, Layout::Accounts);
+        let layout = match layout {
+            Layout::Kept(layout) => Some(layout),
+            Layout::LeftOut | Layout::Accounts => None,
+        };
+        if let Some(layout) = &layout {
+            self.not_transactional |= layout.keys.not_transactional;
+            if layout.by_session {
+                self.sessions.matters();
+            }
+        }
         self.reader.map(crate::changes::table_id(body), layout);
         Ok(())
     }
 
-    fn layout(&mut self, gtid: &Gtid, body: &[u8]) -> Result<Option<Arc<TableLayout>>> {
+    fn may_be_not_transactional(&mut self, gtid: &Gtid) -> Result<bool> {
+        let any = self.source.has_not_transactional();
+        any.map_err(|source| Error::Keys { gtid: gtid.clone(), source })
+    }
+
+    fn layout(&mut self, gtid: &Gtid, body: &[u8]) -> Result<Layout> {
         let mapped = self.filters.table_map(body).map_err(|error| unreadable(gtid, error))?;
         let body = match &mapped {
-            Mapped::LeftOut => return Ok(None),
+            Mapped::LeftOut => {
+                let map = TableMap::parse(body).map_err(|error| unreadable(gtid, error))?;
+                let name = |bytes| String::from_utf8_lossy(bytes).into_owned();
+                let accounts =
+                    self.filters.leaves_out_accounts_of(&name(map.schema), &name(map.table));
+                return Ok(if accounts { Layout::Accounts } else { Layout::LeftOut });
+            }
             Mapped::Kept => body,
             Mapped::Renamed(renamed) => renamed,
         };
@@ -278,15 +412,15 @@ impl<K: KeySource> Admission<K> {
             .table(map.schema, map.table)
             .map_err(|source| Error::Keys { gtid: gtid.clone(), source })?;
         let layout = TableLayout::new(id, keys, &map, body);
-        Ok(Some(Arc::new(layout.map_err(|error| unreadable(gtid, error))?)))
+        Ok(Layout::Kept(Arc::new(layout.map_err(|error| unreadable(gtid, error))?)))
     }
 }
 
 /// Whether a table is this daemon's own bookkeeping: a source that is itself such a target has it in
-/// its stream, and it speaks of another channel.
+/// its stream, and it speaks of other channels.
 #[must_use]
 pub fn is_own(schema: &[u8], table: &[u8]) -> bool {
-    schema == b"csa" && matches!(table, b"checkpoint" | b"statement" | b"audit")
+    schema == b"csa" && matches!(table, b"checkpoint" | b"channel" | b"statement" | b"audit")
 }
 
 fn is_nothing(changes: &RowChanges) -> bool {
@@ -295,7 +429,7 @@ fn is_nothing(changes: &RowChanges) -> bool {
 
 fn statement_of(gtid: &Gtid, event: &RawEvent) -> Result<Statement> {
     let query = QueryEvent::parse(event.body()).map_err(|error| unreadable(gtid, error))?;
-    Ok(Statement::classify(query.statement))
+    Ok(Statement::of(&query))
 }
 fn describe(statement: &Statement, begun: bool) -> String {
     match statement {
@@ -313,26 +447,52 @@ fn unreadable(gtid: &Gtid, source: impl std::error::Error + Send + Sync + 'stati
     Error::Unreadable { gtid: gtid.clone(), source: Box::new(source) }
 }
 
-/// Bytes of a transaction's events once they are decompressed.
+/// Bytes of a transaction's events as they came and are kept, and what they become decompressed beside
+/// that: nothing where they are not compressed.
 ///
 /// # Errors
 /// [`Error::Unreadable`] when the bytes can't be read back.
-pub fn decompressed_bytes(relayed: &RelayedTransaction) -> Result<u64> {
-    let gtid = &relayed.header.gtid;
-    // A compressed transaction is its GTID and one payload.
-    let Some(second) = relayed.events().nth(1) else { return Ok(relayed.event_bytes) };
-    let second = second.map_err(|error| unreadable(gtid, error))?;
-    if second.event_type() != EventType::TRANSACTION_PAYLOAD {
-        return Ok(relayed.event_bytes);
-    }
-    let payload = TransactionPayload::parse(&second).map_err(|error| unreadable(gtid, error))?;
-    Ok(relayed.event_bytes.saturating_add(payload.uncompressed_size()))
+pub fn decompressed_bytes(relayed: &RelayedTransaction) -> Result<(u64, u64)> {
+    let size = payload(relayed)?.map_or(0, |payload| payload.uncompressed_size());
+    Ok((relayed.event_bytes, size))
 }
 
-/// The transaction's events with compressed payloads opened, one at a time.
+/// Bytes that a transaction takes while it is opened piece by piece: what is held of it as it was
+/// received, and its largest event once that is decompressed.
+///
+/// # Errors
+/// [`Error::Unreadable`] when the bytes can't be read back.
+pub fn bytes_at_a_time(relayed: &RelayedTransaction) -> Result<u64> {
+    let gtid = &relayed.header.gtid;
+    let held = relayed.bytes_at_a_time().map_err(|error| unreadable(gtid, error))?;
+    let largest = match payload(relayed)? {
+        Some(payload) => payload.largest_event().map_err(|error| unreadable(gtid, error))?,
+        None => 0,
+    };
+    Ok(held.saturating_add(largest))
+}
+
+/// A compressed transaction is its GTID and one payload.
+fn payload(relayed: &RelayedTransaction) -> Result<Option<TransactionPayload>> {
+    let gtid = &relayed.header.gtid;
+    let Some(second) = relayed.events().nth(1) else { return Ok(None) };
+    let second = second.map_err(|error| unreadable(gtid, error))?;
+    if second.event_type() != EventType::TRANSACTION_PAYLOAD {
+        return Ok(None);
+    }
+    TransactionPayload::parse(&second).map(Some).map_err(|error| unreadable(gtid, error))
+}
+
+/// The transaction's events with compressed payloads opened, one at a time, without those that mean
+/// nothing to a replica.
 pub fn flattened_events(
     relayed: &RelayedTransaction,
 ) -> impl Iterator<Item = Result<RawEvent>> + use<> {
+    let matters = |event: &Result<RawEvent>| !event.as_ref().is_ok_and(RawEvent::is_passed_over);
+    all_events(relayed).filter(matters)
+}
+
+fn all_events(relayed: &RelayedTransaction) -> impl Iterator<Item = Result<RawEvent>> + use<> {
     let gtid = relayed.header.gtid.clone();
     let mut outer = relayed.events();
     let mut inner: Option<PayloadEvents> = None;
@@ -358,3 +518,7 @@ pub fn flattened_events(
         }
     })
 }
+
+#[cfg(test)]
+#[path = "admission_tests.rs"]
+mod tests;

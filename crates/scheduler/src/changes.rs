@@ -142,6 +142,11 @@ impl ChangesReader {
         Ok(())
     }
 
+    /// As [`RowChanges::held_bytes`] of what was read so far.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        self.changes.held_bytes()
+    }
+
     /// The transaction is read: what it changes.
     pub(crate) fn finish(&mut self) -> RowChanges {
         self.maps.clear();
@@ -153,6 +158,19 @@ impl ChangesReader {
 }
 
 impl RowChanges {
+    /// Bytes that this takes beside the events themselves, and that sorting it into stages and finding
+    /// conflicts will take.
+    #[must_use]
+    pub fn held_bytes(&self) -> u64 {
+        /// An entry of a stage, and its image's place in an event.
+        const STAGED: usize = 160;
+        /// Places in the stage's and the history's maps.
+        const REMEMBERED: usize = 96;
+        let rows = self.rows.len() * (size_of::<RowChange>() + STAGED);
+        let keys = self.keys.len() * (size_of::<KeyUse>() + REMEMBERED);
+        (rows + keys + self.blocks.len() * size_of::<RowsBlock>()) as u64
+    }
+
     /// Keys of the row with this number.
     #[must_use]
     pub fn keys_of(&self, row: usize) -> &[KeyUse] {

@@ -1,5 +1,6 @@
 use std::collections::VecDeque;
 
+use csa_provider::CommitTimes;
 use csa_relaystore::RelayPosition;
 
 use crate::{Group, Sequence};
@@ -24,7 +25,7 @@ pub struct CommitOrder {
 #[derive(Debug)]
 struct Running {
     mark: LowWaterMark,
-    first_commit_timestamp: u64,
+    first_committed: CommitTimes,
     committed: bool,
 }
 
@@ -39,10 +40,11 @@ impl CommitOrder {
                 ordinal: last.map_or(0, |t| t.ordinal),
                 cumulative_bytes: last.map_or(0, |t| t.cumulative_bytes),
             },
-            first_commit_timestamp: group
+            first_committed: group
                 .transactions
                 .first()
-                .map_or(0, |t| t.relayed.header.original_commit_timestamp),
+                .map(|t| t.relayed.header.commit_times())
+                .unwrap_or_default(),
             committed: false,
         });
     }
@@ -64,10 +66,9 @@ impl CommitOrder {
         self.running.is_empty()
     }
 
-    /// Commit time on the source (microseconds since the epoch) of the oldest transaction that was
-    /// handed out and is not committed.
+    /// When the source committed the oldest transaction that was handed out and is not committed.
     #[must_use]
-    pub fn oldest_commit_timestamp(&self) -> Option<u64> {
-        self.running.front().map(|g| g.first_commit_timestamp)
+    pub fn oldest_commit(&self) -> Option<CommitTimes> {
+        self.running.front().map(|g| g.first_committed)
     }
 }

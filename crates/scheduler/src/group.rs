@@ -12,7 +12,8 @@ pub struct GroupLimits {
     pub transactions: usize,
     /// Rows they change together.
     pub rows: usize,
-    /// Bytes of source events in one target transaction; a larger transaction is a group of its own.
+    /// Bytes of source events, decompressed, in one target transaction; a larger transaction is a group
+    /// of its own.
     pub bytes: u64,
 }
 
@@ -31,6 +32,8 @@ pub enum GroupKind {
     Rows,
     /// One transaction that commits by itself, under its source GTID.
     Statement,
+    /// Row changes of one transaction, of which some can't be rolled back.
+    NotTransactional,
 }
 
 /// A run of consecutive source transactions that commit together on the target.
@@ -95,6 +98,7 @@ impl From<TransactionKind> for GroupKind {
         match kind {
             TransactionKind::Rows | TransactionKind::Empty => Self::Rows,
             TransactionKind::Statement | TransactionKind::Xa => Self::Statement,
+            TransactionKind::NotTransactional => Self::NotTransactional,
         }
     }
 }

@@ -9,13 +9,14 @@ mod group;
 mod history;
 mod keys;
 mod memory;
+mod row_sessions;
 mod scheduler;
 mod sequence;
 mod until;
 
 pub use admission::{
-    Admission, AdmittedTransaction, KeySource, KeySourceError, TransactionKind, decompressed_bytes,
-    flattened_events, is_own,
+    Admission, AdmittedTransaction, KeySource, KeySourceError, TransactionKind, bytes_at_a_time,
+    decompressed_bytes, flattened_events, is_own,
 };
 pub use changes::{RowChange, RowChanges, RowsBlock};
 pub use commit_order::{CommitOrder, LowWaterMark};
@@ -26,7 +27,7 @@ pub use keys::{
     Collation, ForeignKey, KeyClass, KeyHasher, KeyMap, KeyPart, KeyRole, KeyUse, TableId,
     TableKeys, TableLayout, TableUse, UniqueKey, Weights, foreign_key_ranks,
 };
-pub use memory::{EventMemory, EventPermit};
+pub use memory::{EventMemory, EventPermit, Footprint};
 pub use scheduler::Scheduler;
 pub use sequence::Sequence;
 pub use until::{StreamEnd, Until, UntilGate, UntilPast};

@@ -3,8 +3,11 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-/// Bytes of events in flight between the relay store and the target, bounded and first come first
-/// served.
+/// Bytes of events in flight between the relay store and the target and of what is made of them,
+/// bounded and first come first served.
+///
+/// A transaction asks ahead for all that its way may take: nobody waits for memory while it holds some,
+/// so nothing can stand still for want of it.
 ///
 /// One request larger than the limit is admitted when nothing else is held, so that no transaction
 /// is too large to pass; such transactions are streamed and ask for little.
@@ -71,6 +74,38 @@ impl EventMemory {
     }
 }
 
+/// What a transaction may take on its way to the target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Footprint(u64);
+
+impl Footprint {
+    /// Text of a statement, BASE64 or values, and the driver's copy of it.
+    const TEXTS: u64 = 3;
+    /// However small it is: header, events' places, the group's bookkeeping.
+    const LEAST: u64 = 1 << 10;
+
+    /// Looked at as a whole: `compressed` bytes that are kept, `events` decompressed, the same once
+    /// more merged with others, and at most a statement of `statement_bytes` of them as text.
+    #[must_use]
+    pub const fn whole(compressed: u64, events: u64, statement_bytes: u64) -> Self {
+        let in_statement = if events < statement_bytes { events } else { statement_bytes };
+        let events = events.saturating_mul(2).saturating_add(in_statement * Self::TEXTS);
+        Self(compressed.saturating_add(events).saturating_add(Self::LEAST))
+    }
+
+    /// Cut as it is sent: `kept` bytes, a step that is sent, and one ahead of it.
+    #[must_use]
+    pub const fn streamed(kept: u64, statement_bytes: u64) -> Self {
+        let steps = statement_bytes.saturating_mul(2 + Self::TEXTS);
+        Self(kept.saturating_add(steps).saturating_add(Self::LEAST))
+    }
+
+    #[must_use]
+    pub const fn bytes(self) -> u64 {
+        self.0
+    }
+}
+
 /// A place in the queue for memory. Dropping it gives the place up, only in its turn: tickets are
 /// held by the one relay reader of a channel, which drops at most the last.
 #[derive(Debug)]
@@ -120,6 +155,16 @@ impl Drop for Ticket {
 pub struct EventPermit {
     memory: EventMemory,
     bytes: u64,
+}
+
+impl EventPermit {
+    /// Adds what was found out about a transaction that is in memory already; others wait for it.
+    pub fn extend(&mut self, bytes: u64) {
+        let mut state = self.memory.shared.state.lock();
+        self.bytes = self.bytes.saturating_add(bytes);
+        state.held = state.held.saturating_add(bytes);
+        state.peak = state.peak.max(state.held);
+    }
 }
 
 impl Drop for EventPermit {
@@ -178,6 +223,28 @@ mod tests {
         assert!(take(&memory, 1).is_none(), "80 of 50 bytes are held");
         drop(passed);
         assert!(take(&memory, 50).is_some());
+    }
+
+    #[test]
+    fn what_is_found_out_later_counts_and_is_given_back() {
+        let memory = EventMemory::new(100);
+        let mut first = take(&memory, 60).expect("fits");
+        first.extend(50);
+        assert_eq!(memory.usage(), (110, 110, 100));
+        assert!(take(&memory, 1).is_none());
+        drop(first);
+        assert_eq!(memory.usage().0, 0);
+    }
+
+    #[test]
+    fn a_footprint_is_all_that_is_built() {
+        let least = Footprint::LEAST;
+        // Events, merged, and text of them all; of a large one only a statement at a time.
+        assert_eq!(Footprint::whole(0, 100, 1000).bytes(), 500 + least);
+        assert_eq!(Footprint::whole(7, 100, 1000).bytes(), 507 + least);
+        assert_eq!(Footprint::whole(0, 10_000, 1000).bytes(), 23_000 + least);
+        assert_eq!(Footprint::streamed(7, 1000).bytes(), 5_007 + least);
+        assert_eq!(Footprint::whole(u64::MAX, u64::MAX, 1000).bytes(), u64::MAX);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 use std::collections::VecDeque;
 
-use csa_provider::GtidSet;
+use csa_provider::{CommitTimes, GtidSet};
 
 use crate::commit_order::{CommitOrder, LowWaterMark};
 use crate::history::KeyHistory;
@@ -69,7 +69,7 @@ impl Scheduler {
         self
     }
 
-    /// How many groups may run; takes effect with the next group.
+    /// How many groups may run; takes effect with the next group, but for the one whose turn it is.
     pub fn set_workers(&mut self, workers: usize) {
         self.workers = workers.max(1);
     }
@@ -122,9 +122,13 @@ impl Scheduler {
     /// Its [`Group::dependency`] may not be committed yet: it is then to be prepared and held back
     /// until it is. A later group that need not wait is handed out first, as long as a worker is left
     /// for the earliest: whatever waits for its turn waits for that one.
+    ///
+    /// The group whose commit turn it is gets a worker in any case. After the number was lowered, all
+    /// that is left may be taken by later groups, which wait for that one.
     pub fn next_group(&mut self) -> Option<Group> {
         if self.running >= self.workers {
-            return None;
+            let is_next = |group: &Group| group.sequence == self.low_water.next();
+            return if self.formed.front().is_some_and(is_next) { self.hand_out(0) } else { None };
         }
         if self.formed.is_empty() {
             self.form();
@@ -144,7 +148,7 @@ impl Scheduler {
                 return self.hand_out(index);
             }
         }
-        if self.formed.front()?.kind == GroupKind::Statement {
+        if self.formed.front()?.kind != GroupKind::Rows {
             return None;
         }
         self.hand_out(0)
@@ -219,7 +223,7 @@ impl Scheduler {
         let Some(first) = group.transactions.first() else { return false };
         group.transactions.len() < self.limits.transactions
             && group.rows + next.rows() <= self.limits.rows
-            && bytes.saturating_add(next.relayed.event_bytes) <= self.limits.bytes
+            && bytes.saturating_add(next.bytes) <= self.limits.bytes
             && GroupKind::from(next.kind) == GroupKind::Rows
             && first.changes.is_some()
             && next.changes.is_some()
@@ -242,7 +246,7 @@ impl Scheduler {
 
     fn join(&mut self, group: &mut Group, next: AdmittedTransaction, bytes: &mut u64) {
         group.rows += next.rows();
-        *bytes += next.relayed.event_bytes;
+        *bytes += next.bytes;
         self.waiting_rows -= next.rows();
         self.allowance = self.allowance.saturating_sub(1);
         self.history.add(next.changes.as_ref(), group.sequence.get());
@@ -259,13 +263,12 @@ impl Scheduler {
         Some(mark)
     }
 
-    /// Commit time on the source (microseconds since the epoch) of the oldest transaction known here
-    /// and not committed on the target.
+    /// When the source committed the oldest transaction known here and not committed on the target.
     #[must_use]
-    pub fn oldest_commit_timestamp(&self) -> Option<u64> {
+    pub fn oldest_commit(&self) -> Option<CommitTimes> {
         self.order
-            .oldest_commit_timestamp()
-            .or_else(|| self.waiting.front().map(|t| t.relayed.header.original_commit_timestamp))
+            .oldest_commit()
+            .or_else(|| self.waiting.front().map(|t| t.relayed.header.commit_times()))
     }
 }
 

@@ -169,7 +169,7 @@ async fn triggers_and_events_fire_once() {
 /// Statements speak of the account that runs them; on the target that is another one.
 #[tokio::test(flavor = "multi_thread")]
 async fn statements_about_the_account_that_runs_them() {
-    let pair = Pair::start(&[], &[]).await;
+    let pair = Pair::start_set(&[("applier.replicate_accounts", true.into())]).await;
     pair.run([
         "CREATE USER boss@'%' IDENTIFIED BY 'boss_pw'",
         "GRANT ALL ON *.* TO boss@'%' WITH GRANT OPTION",

@@ -2,13 +2,15 @@
 
 mod bookkeeping;
 mod definitions;
+mod engines;
 mod history;
 mod keys;
+mod sessions;
 mod stream;
 mod targets;
 mod types;
 
-use csa_tests::{Compared, Daemon, Server, compare};
+use csa_tests::{Compared, Daemon, DaemonBuilder, Server, compare};
 use mysql_async::prelude::Queryable as _;
 
 use crate::{DRAIN, EXECUTORS};
@@ -23,6 +25,18 @@ struct Pair {
 impl Pair {
     async fn start(source: &[&str], target: &[&str]) -> Self {
         Self::start_with(EXECUTORS[0], source, target).await
+    }
+
+    /// With keys of the channel set.
+    async fn start_set(keys: &[(&str, toml::Value)]) -> Self {
+        let (source, target) = Server::pair(&[], &[]);
+        let builder = Daemon::builder(&source, &target);
+        let set = |builder: DaemonBuilder, (key, value): &(&str, toml::Value)| {
+            builder.set(key, value.clone())
+        };
+        let daemon = keys.iter().fold(builder, set).start();
+        source.exec("CREATE DATABASE c").await;
+        Self { source, target, daemon }
     }
 
     async fn start_with(executor: &str, source: &[&str], target: &[&str]) -> Self {

@@ -208,33 +208,6 @@ async fn checkpoints_that_are_locked_are_waited_for() {
     assert_eq!(pair.equal().await.rows, 2);
 }
 
-/// Rows that can't be committed with the checkpoint are not written at all.
-#[tokio::test(flavor = "multi_thread")]
-async fn tables_that_are_not_transactional() {
-    let pair = Pair::start(&[], &[]).await;
-    pair.run(["CREATE TABLE t (id INT PRIMARY KEY) ENGINE=MyISAM"]).await;
-    pair.daemon.wait_drained(&pair.source, &pair.target, DRAIN).await;
-    let before = pair.source.gtid_executed().await;
-    pair.run(["INSERT INTO t VALUES (1)"]).await;
-    let gtid: String = pair
-        .source
-        .value(&format!("SELECT GTID_SUBTRACT(@@GLOBAL.gtid_executed, '{before}')"))
-        .await;
-    wait_state(&pair.daemon, 0, "failed").await;
-    let message = pair.daemon.status()["channels"][0]["last_error"]["message"].to_string();
-    for words in [gtid.as_str(), "c.t", "ENGINE=InnoDB"] {
-        assert!(message.contains(words), "{words:?} is missing in {message}");
-    }
-    let rows: u64 = pair.target.value("SELECT COUNT(*) FROM c.t").await;
-    assert_eq!(rows, 0);
-    run(&pair.target, ["ALTER TABLE t ENGINE=InnoDB"]).await;
-    assert!(!pair.daemon.terminate().success());
-    pair.daemon.start_again();
-    pair.daemon.wait_drained(&pair.source, &pair.target, DRAIN).await;
-    let rows: u64 = pair.target.value("SELECT COUNT(*) FROM c.t").await;
-    assert_eq!(rows, 1);
-}
-
 /// A table that the operator keeps on the target only, beside replicated ones.
 #[tokio::test(flavor = "multi_thread")]
 async fn tables_that_only_the_target_has() {

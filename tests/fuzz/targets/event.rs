@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use csa_provider::{
-    ChecksumAlgorithm, EventHeader, FormatDescription, QueryEvent, RawEvent, RowsEvent, Statement,
+    ChecksumAlgorithm, EventHeader, FormatDescription, Lexer, QueryEvent, RawEvent, RowsEvent, Statement,
     TableMap, TransactionAssembler, TransactionHeader, TransactionPayload, XaPrepareEvent,
 };
 use libfuzzer_sys::fuzz_target;
@@ -17,7 +17,8 @@ fn read(event: &RawEvent, depth: u8) {
     let _ = TransactionAssembler::new().place(event);
     if let Ok(query) = QueryEvent::parse(event.body()) {
         let _ = query.context();
-        let _ = Statement::classify(query.statement);
+        let (_, dialect) = Statement::read(&query);
+        let _ = Lexer::new(query.statement, dialect).map_while(Result::ok).map(|t| dialect.name(&t)).last();
     }
     if let Ok(map) = TableMap::parse(event.body()) {
         let _ = map.columns();

@@ -29,7 +29,7 @@ impl Said {
 }
 
 impl Daemon {
-    /// Any request to the admin port: code and body.
+    /// Any request to the admin port, with these headers and no token of its own: code and body.
     ///
     /// # Panics
     /// When it does not answer within a minute.

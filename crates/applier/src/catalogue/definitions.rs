@@ -15,6 +15,10 @@ pub(super) struct Definition {
     pub(super) unique: Vec<Vec<KeyPart>>,
     /// There is one whose values are not in row images.
     pub(super) opaque_unique_key: bool,
+    /// See [`csa_scheduler::TableKeys::computes`].
+    pub(super) computes: bool,
+    /// See [`csa_scheduler::TableKeys::not_transactional`].
+    pub(super) not_transactional: bool,
 }
 
 /// Reads a table's definition; `None` when there is no such table.
@@ -40,7 +44,11 @@ pub(super) async fn read(
              ORDER BY INDEX_NAME<>'PRIMARY', INDEX_NAME, SEQ_IN_INDEX"
         ))
         .await?;
-    let mut definition = Definition::default();
+    let mut definition = Definition {
+        computes: computes(session, &named).await?,
+        not_transactional: has_not_transactional(session, &named).await?,
+        ..Definition::default()
+    };
     let mut last = None;
     for (index, column, prefix) in parts {
         if last.as_ref() != Some(&index) {
@@ -59,6 +67,38 @@ pub(super) async fn read(
     }
     definition.columns = columns.into_iter().map(|(name, ..)| name).collect();
     Ok(Some(definition))
+}
+
+/// Looks for a table among those of `condition` that can't be rolled back. BLACKHOLE has nothing to roll back.
+pub(super) async fn has_not_transactional(session: &mut Session, condition: &str) -> Result<bool> {
+    let found: Vec<bool> = session
+        .rows(&format!(
+            "SELECT EXISTS(SELECT 1 FROM information_schema.TABLES WHERE {condition} \
+             AND TABLE_TYPE='BASE TABLE' AND ENGINE<>'BLACKHOLE' AND ENGINE NOT IN \
+             (SELECT ENGINE FROM information_schema.ENGINES WHERE TRANSACTIONS='YES'))"
+        ))
+        .await?;
+    Ok(found.first() == Some(&true))
+}
+
+/// True if the server evaluates an expression for a row: generated columns and checks, index parts
+/// without a column, partitions by more than the values of columns.
+async fn computes(session: &mut Session, named: &str) -> Result<bool> {
+    const COLUMNS_ONLY: &str = "'^`[^`]+`(,`[^`]+`)*$'";
+    let found: Vec<bool> = session
+        .rows(&format!(
+            "SELECT EXISTS(SELECT 1 FROM information_schema.COLUMNS \
+              WHERE {named} AND GENERATION_EXPRESSION<>'') \
+             OR EXISTS(SELECT 1 FROM information_schema.STATISTICS \
+              WHERE {named} AND COLUMN_NAME IS NULL) \
+             OR EXISTS(SELECT 1 FROM information_schema.TABLE_CONSTRAINTS \
+              WHERE {named} AND CONSTRAINT_TYPE='CHECK') \
+             OR EXISTS(SELECT 1 FROM information_schema.PARTITIONS \
+              WHERE {named} AND (PARTITION_EXPRESSION NOT REGEXP {COLUMNS_ONLY} \
+               OR SUBPARTITION_EXPRESSION NOT REGEXP {COLUMNS_ONLY}))"
+        ))
+        .await?;
+    Ok(found.first() == Some(&true))
 }
 
 async fn class(

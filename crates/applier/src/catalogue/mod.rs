@@ -4,7 +4,7 @@ mod collations;
 mod definitions;
 mod references;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,9 +15,11 @@ use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
-use crate::options::TargetOptions;
+use crate::generation::Generation;
+use crate::options::{ApplierOptions, TargetOptions};
 use crate::session::Session;
 use crate::sql::{identifier, quote};
+use crate::status::{ApplierStatus, Party};
 use crate::{Error, Result};
 use collations::Collations;
 use definitions::Definition;
@@ -26,7 +28,10 @@ use references::References;
 /// A table's schema and name, as the target tells tables apart.
 pub(super) type TableName = (String, String);
 
-const RETRY: Duration = Duration::from_millis(200);
+/// Pauses between attempts, where no channel says otherwise.
+const RETRY: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
+const USER_SCHEMAS: &str =
+    "TABLE_SCHEMA NOT IN ('mysql', 'sys', 'performance_schema', 'information_schema')";
 const UNKNOWN_DATABASE: u16 = 1049;
 const NO_SUCH_TRIGGER: u16 = 1360;
 
@@ -38,6 +43,9 @@ pub struct TargetCatalogue {
     runtime: Handle,
     target: TargetOptions,
     end: CancellationToken,
+    channel: Option<OfChannel>,
+    /// First and longest pause between attempts to reach the target.
+    retry: (Duration, Duration),
     session: Option<Session>,
     /// `lower_case_table_names` is not 0.
     folds_case: bool,
@@ -45,6 +53,16 @@ pub struct TargetCatalogue {
     ids: HashMap<TableName, TableId>,
     definitions: HashMap<TableName, Option<Definition>>,
     references: Option<Arc<References>>,
+    /// Some table is not transactional.
+    not_transactional: Option<bool>,
+}
+
+/// The channel that definitions are read for.
+#[derive(Debug)]
+struct OfChannel {
+    name: String,
+    generation: Generation,
+    status: Arc<ApplierStatus>,
 }
 
 impl TargetCatalogue {
@@ -56,12 +74,53 @@ impl TargetCatalogue {
             runtime,
             target,
             end,
+            channel: None,
+            retry: RETRY,
             session: None,
             folds_case: false,
             collations: Collations::default(),
             ids: HashMap::new(),
             definitions: HashMap::new(),
             references: None,
+            not_transactional: None,
+        }
+    }
+
+    /// Reads only where the channel is held: another server may have other keys, or older ones. What
+    /// becomes of that shows in `status`.
+    #[must_use]
+    pub fn of_channel(
+        mut self,
+        options: &ApplierOptions,
+        generation: Generation,
+        status: Arc<ApplierStatus>,
+    ) -> Self {
+        self.retry = (options.connect_retry, options.connect_retry_max);
+        self.channel = Some(OfChannel { name: options.channel.clone(), generation, status });
+        self
+    }
+
+    /// Waits for the target; the pause to take next time.
+    async fn lost(&mut self, error: &Error, pause: Duration) -> Duration {
+        self.session = None;
+        warn!(%error, "the target's definitions can't be read, trying again in {pause:?}");
+        match &self.channel {
+            Some(channel) => {
+                channel.status.target_lost(Party::Catalogue, error);
+                channel.generation.suspect();
+                tokio::select! {
+                    () = tokio::time::sleep(pause) => {}
+                    () = channel.generation.next() => {}
+                }
+            }
+            None => tokio::time::sleep(pause).await,
+        }
+        (pause * 2).min(self.retry.1)
+    }
+
+    fn reached(&self) {
+        if let Some(channel) = &self.channel {
+            channel.status.target_reached(Party::Catalogue);
         }
     }
 
@@ -73,14 +132,20 @@ impl TargetCatalogue {
         let runtime = self.runtime.clone();
         let end = self.end.clone();
         let answer = async {
+            let mut pause = self.retry.0;
+            let mut is_lost = false;
             loop {
                 match question(self).await {
                     Err(error) if error.is_passing() => {
-                        warn!(%error, "the target's definitions can't be read, trying again");
-                        self.session = None;
-                        tokio::time::sleep(RETRY).await;
+                        is_lost = true;
+                        pause = self.lost(&error, pause).await;
                     }
-                    other => return other,
+                    other => {
+                        if is_lost {
+                            self.reached();
+                        }
+                        return other;
+                    }
                 }
             }
         };
@@ -95,6 +160,9 @@ impl TargetCatalogue {
     async fn session(&mut self) -> Result<&mut Session> {
         if self.session.is_none() {
             let mut session = Session::connect(&self.target).await?;
+            if let Some(channel) = &self.channel {
+                channel.generation.admit(&mut session, &channel.name).await?;
+            }
             let rows: Vec<u8> = session.rows("SELECT @@GLOBAL.lower_case_table_names").await?;
             self.folds_case = rows.first().is_some_and(|&mode| mode != 0);
             self.session = Some(session);
@@ -111,10 +179,11 @@ impl TargetCatalogue {
         let id = self.id(&name);
         self.read(&name).await?;
         let references = self.read_references().await?;
-        for parent in references.parents_of(&name) {
-            self.read(&parent).await?;
+        let cascades_to = references.cascades_from(&name);
+        for other in references.parents_of(&name).iter().chain(&cascades_to) {
+            self.read(other).await?;
         }
-        let keys = self.assemble(&name, &references);
+        let keys = self.assemble(&name, &references, &cascades_to);
         debug!(
             schema = name.0,
             table = name.1,
@@ -150,8 +219,15 @@ impl TargetCatalogue {
         Ok(Arc::clone(self.references.insert(Arc::new(references))))
     }
 
-    fn assemble(&mut self, name: &TableName, references: &References) -> Option<TableKeys> {
+    fn assemble(
+        &mut self,
+        name: &TableName,
+        references: &References,
+        cascades_to: &BTreeSet<TableName>,
+    ) -> Option<TableKeys> {
         let definition = self.definitions.get(name)?.clone()?;
+        let reached = cascades_to.iter().filter_map(|table| self.definitions.get(table)?.as_ref());
+        let computes = definition.computes || reached.into_iter().any(|table| table.computes);
         let unique = definition.unique.iter().map(|parts| UniqueKey { parts: parts.clone() });
         Some(TableKeys {
             columns: definition.columns.len(),
@@ -162,13 +238,12 @@ impl TargetCatalogue {
                 .iter()
                 .map(|reference| self.foreign_key(&definition, reference))
                 .collect(),
-            cascades_to: references
-                .cascades_from(name)
-                .iter()
-                .map(|table| self.id(table))
-                .collect(),
+            cascades_to: cascades_to.iter().map(|table| self.id(table)).collect(),
+            cascading_columns: cascading_columns(&definition, references, name),
             foreign_key_rank: references.rank(name),
             has_relations: references.has_relations(name),
+            computes,
+            not_transactional: definition.not_transactional,
         })
     }
 
@@ -183,6 +258,21 @@ impl TargetCatalogue {
         });
         ForeignKey { parent, parent_key }
     }
+}
+
+/// All columns where one of them is not found by its name.
+fn cascading_columns(
+    definition: &Definition,
+    references: &References,
+    name: &TableName,
+) -> Vec<usize> {
+    let place = |wanted: &str| {
+        let is_it = |column: &String| column.to_lowercase() == wanted.to_lowercase();
+        definition.columns.iter().position(is_it)
+    };
+    let columns = references.cascading_columns(name);
+    let places: Option<Vec<usize>> = columns.into_iter().map(place).collect();
+    places.unwrap_or_else(|| (0..definition.columns.len()).collect())
 }
 
 /// The child's columns in the order of the parent's key, if the reference is to exactly that key.
@@ -244,7 +334,20 @@ impl KeySource for TargetCatalogue {
         })
     }
 
+    fn has_not_transactional(&mut self) -> std::result::Result<bool, KeySourceError> {
+        if let Some(known) = self.not_transactional {
+            return Ok(known);
+        }
+        let found = self.ask(async |catalogue| {
+            let session = catalogue.session().await?;
+            definitions::has_not_transactional(session, USER_SCHEMAS).await
+        })?;
+        self.not_transactional = Some(found);
+        Ok(found)
+    }
+
     fn forget(&mut self) {
+        self.not_transactional = None;
         self.definitions.clear();
         self.references = None;
         self.ids.clear();

@@ -90,6 +90,13 @@ impl References {
         if self.has_relations(table) { self.ranks.get(table).copied() } else { Some(0) }
     }
 
+    /// Columns of this table that such references are to.
+    pub(super) fn cascading_columns(&self, table: &TableName) -> BTreeSet<&str> {
+        let references = self.by_child.values().flatten();
+        let cascading = references.filter(|r| r.cascades && r.parent == *table);
+        cascading.flat_map(|r| r.columns.iter().map(|(_, theirs)| theirs.as_str())).collect()
+    }
+
     /// Tables that a change of this one's rows may reach by CASCADE and its kin.
     pub(super) fn cascades_from(&self, table: &TableName) -> BTreeSet<TableName> {
         let mut reached = BTreeSet::new();
@@ -144,5 +151,7 @@ mod tests {
         let tree = references(&[("b", "a", true), ("c", "b", true), ("e", "c", false)]);
         let reached: Vec<_> = tree.cascades_from(&table("a")).into_iter().map(|t| t.1).collect();
         assert_eq!(reached, ["b", "c"]);
+        let columns = ["a", "b", "c"].map(|name| tree.cascading_columns(&table(name)).len());
+        assert_eq!(columns, [1, 1, 0], "nothing cascades from c");
     }
 }

@@ -1,6 +1,6 @@
 //! SQL text of values, such that the server reads back the value it was made from. Pure.
 //!
-//! Needs a session with `character_set_client=utf8mb4`, `time_zone='+00:00'` and without
+//! Needs a session with `character_set_client=utf8mb4`, the time zone that is given (UTC for none) and without
 //! `NO_BACKSLASH_ESCAPES`.
 
 use std::io::Write as _;
@@ -34,6 +34,16 @@ pub(super) fn push_plain(value: &ColumnValue<'_>, out: &mut Vec<u8>) -> Result<(
         }
     };
     Ok(())
+}
+
+/// Appends a TIMESTAMP, given in UTC, for a session in `zone`, which is an offset: a local time of others
+/// may be two. A zero stands for itself.
+pub(super) fn push_timestamp(utc: &str, zone: Option<&str>, out: &mut Vec<u8>) {
+    // Writing to a Vec can't fail.
+    let _ = match zone.filter(|_| !utc.starts_with("0000-00-00")) {
+        Some(zone) => write!(out, "CONVERT_TZ('{utc}','+00:00','{zone}')"),
+        None => write!(out, "'{utc}'"),
+    };
 }
 
 /// The shortest text that is read as the same number; the exponent makes it a DOUBLE.
@@ -125,6 +135,17 @@ mod tests {
         let long = [b'\'', 0].repeat(20);
         let escaped = format!("_binary'{}'", "\\'\\0".repeat(20));
         assert_eq!(text(|out| push_binary(&long, out)), escaped);
+    }
+
+    #[test]
+    fn timestamps_are_told_in_the_sessions_zone() {
+        let literal = |utc, zone| text(|out| push_timestamp(utc, zone, out));
+        assert_eq!(literal("2007-01-01 00:00:02", None), "'2007-01-01 00:00:02'");
+        assert_eq!(
+            literal("2007-01-01 00:00:02.5", Some("-08:30")),
+            "CONVERT_TZ('2007-01-01 00:00:02.5','+00:00','-08:30')"
+        );
+        assert_eq!(literal("0000-00-00 00:00:00", Some("-08:30")), "'0000-00-00 00:00:00'");
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use csa_provider::visible::acts;
 use csa_provider::{ColumnValue, Field, JsonValue, RowsEvent, RowsKind, ValueType};
 
 use super::conversion::Strings;
@@ -230,7 +231,8 @@ fn insert(plan: &TablePlan<'_>, rows: &RowsEvent<'_>, before: &[Field<'_>]) -> O
     text.starts_with("INSERT").then(|| alone.to_owned())
 }
 
-/// For a session whose time zone is anybody's; `None` for what is too long.
+/// For a session whose time zone is anybody's; `None` for what is too long, and for characters that are
+/// shown as escapes SQL does not read.
 fn to_paste(plan: &TablePlan<'_>, statement: String) -> Option<String> {
     let is_timestamp =
         |column: &PlannedColumn<'_>| matches!(column.value_type, ValueType::Timestamp { .. });
@@ -238,5 +240,6 @@ fn to_paste(plan: &TablePlan<'_>, statement: String) -> Option<String> {
         true => "SET time_zone='+00:00'; ",
         false => "",
     };
-    (statement.len() <= REPAIR_MAX).then(|| format!("{zone}{statement}"))
+    let reads_as_shown = !statement.contains(|c| acts(c) && !matches!(c, '\n' | '\r' | '\t'));
+    (statement.len() <= REPAIR_MAX && reads_as_shown).then(|| format!("{zone}{statement}"))
 }

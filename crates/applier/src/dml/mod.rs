@@ -99,6 +99,7 @@ pub(crate) fn tables_in(images: &Bytes) -> Result<Vec<TableName>, Refusal> {
 
 /// Makes statements of row events, in their order: packets of about `limit` bytes, and the settings
 /// that the session has behind them.
+/// `zone` is the session's, where it is not UTC.
 ///
 /// # Errors
 /// What can't be written faithfully; nothing of it must be sent then.
@@ -107,6 +108,7 @@ pub(crate) fn statements(
     tables: &HashMap<TableName, Option<Arc<TargetTable>>>,
     limit: usize,
     settings: SessionSettings,
+    zone: Option<&str>,
 ) -> Result<(Vec<Packet>, SessionSettings), Refusal> {
     let mut writer = PacketWriter::new(limit, settings.0);
     let mut maps: HashMap<u64, Option<TablePlan<'_>>> = HashMap::new();
@@ -125,7 +127,10 @@ pub(crate) fn statements(
             }
             let plan = match is_own(map.schema, map.table) {
                 true => None,
-                false => Some(TablePlan::new(&map, table_of(&map, tables)?)?),
+                false => Some(TablePlan {
+                    zone: zone.map(str::to_owned),
+                    ..TablePlan::new(&map, table_of(&map, tables)?)?
+                }),
             };
             maps.insert(map.table_id, plan);
             continue;

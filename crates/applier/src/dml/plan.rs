@@ -27,6 +27,8 @@ pub(super) struct TablePlan<'t> {
     /// What the target computes may not fit, and did not on a source that was not strict: statements
     /// can't be strict then.
     pub(super) computed: Option<Arc<Tolerated>>,
+    /// The session's time zone, where it is not UTC.
+    pub(super) zone: Option<String>,
 }
 
 #[derive(Debug)]
@@ -101,6 +103,7 @@ impl<'t> TablePlan<'t> {
             columns,
             keys: Vec::new(),
             computed: computed(table),
+            zone: None,
         };
         plan.keys = plan.keys(skipped);
         Ok(plan)

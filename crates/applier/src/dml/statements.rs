@@ -6,7 +6,7 @@ use csa_provider::{ColumnValue, Field, JsonDiff, JsonValue, RowsEvent, RowsKind,
 
 use super::conversion::{self, Strings};
 use super::json::{push_diff_conditions, push_diffs, push_document, push_text_document};
-use super::literal::{push_binary, push_plain, push_string};
+use super::literal::{push_binary, push_plain, push_string, push_timestamp};
 use super::packets::{PacketWriter, Settings};
 use super::plan::{PlannedColumn, PlannedKey, TablePlan};
 use super::table::{Generated, TargetType};
@@ -476,6 +476,10 @@ impl<'p> RowStatements<'p> {
             }
             (ColumnValue::Bytes(bytes), _) => {
                 push_string(&column.strings, bytes, out);
+                Ok(())
+            }
+            (ColumnValue::Timestamp(time), _) => {
+                push_timestamp(&time.to_string(), self.plan.zone.as_deref(), out);
                 Ok(())
             }
             _ => push_plain(&value, out),

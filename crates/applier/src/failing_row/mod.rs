@@ -11,20 +11,29 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use csa_provider::link::Row;
 use csa_scheduler::Group;
-use mysql_async::Row;
 
+use crate::as_source;
 use crate::dml::{self, RowFacts};
 use crate::error::ErrorClass;
 use crate::options::ApplierOptions;
 use crate::row_executor::RowExecutor;
-use crate::row_image::Step;
+use crate::row_image::{RowImages, Step};
 use crate::session::Session;
 use crate::steps::Steps;
 use crate::target_tables::TargetTables;
 use crate::{Error, Result};
 
 use split::Split;
+
+/// Rows of the one rows event in `images`.
+///
+/// # Errors
+/// Malformed events.
+pub(crate) fn rows_in(images: &[u8]) -> Result<usize> {
+    Ok(Split::new(&Bytes::copy_from_slice(images))?.rows.len())
+}
 
 pub use row::{FailingColumn, FailingRow, PresentRow};
 
@@ -52,13 +61,14 @@ impl Failed<'_> {
         let found = found.map_err(|_| Error::Relay("looking for the row took too long".to_owned()));
         let found = found??;
         session.run("ROLLBACK").await?;
+        session.leave_now().await?;
         Ok(found)
     }
 
     async fn look(&self, session: &mut Session) -> Result<Option<FailingRow>> {
         if self.options.statement_gtids {
             // The GTID of the attempt that failed.
-            session.run("SET SESSION gtid_next='AUTOMATIC'").await?;
+            session.run(as_source::AUTOMATIC).await?;
         }
         let mut rows = self.executor();
         rows.prepare(session, self.group.format()).await?;
@@ -89,9 +99,10 @@ impl Failed<'_> {
         &self,
         session: &mut Session,
         event_number: u64,
-        images: Vec<u8>,
+        images: RowImages,
     ) -> Result<FailingRow> {
-        let split = Split::new(&Bytes::from(images))?;
+        let RowImages { events, session: written_in } = images;
+        let split = Split::new(&Bytes::from(events))?;
         let mut row = FailingRow {
             table: split.table.clone(),
             event_type: split.event_type.name(),
@@ -106,7 +117,8 @@ impl Failed<'_> {
         // What is known of the session's settings may have been rolled back half-way.
         let mut rows = self.executor();
         for (place, single) in split.rows.iter().enumerate() {
-            let Some(error) = attempt(&mut rows, session, single).await? else { continue };
+            let single_row = RowImages { events: single.clone(), session: written_in.clone() };
+            let Some(error) = attempt(&mut rows, session, &single_row).await? else { continue };
             row.row_number = Some(place as u64 + 1);
             self.describe(session, Bytes::from(single.clone()), &error, &mut row).await?;
             break;
@@ -122,10 +134,12 @@ impl Failed<'_> {
         error: &Error,
         row: &mut FailingRow,
     ) -> Result<()> {
+        // Our own questions are not read in the settings of the row's session.
+        session.leave_now().await?;
         let names = dml::tables_in(&single)?;
         let tables: HashMap<_, _> = self.tables.of(session, names).await?;
         let code = error.code().unwrap_or_default();
-        let facts = match dml::describe(&single, &tables, code, &error.to_string()) {
+        let facts = match dml::describe(&single, &tables, code, error.server_text().full()) {
             Ok(facts) => facts,
             Err(refusal) => {
                 row.present = PresentRow::Unknown(refusal.message);
@@ -154,10 +168,10 @@ impl Failed<'_> {
 async fn attempt(
     rows: &mut RowExecutor,
     session: &mut Session,
-    images: &[u8],
+    images: &RowImages,
 ) -> Result<Option<Error>> {
     session.run("SAVEPOINT csa_row").await?;
-    match rows.send(session, None, images.to_vec()).await {
+    match rows.send(session, None, images.clone()).await {
         Ok(_) => Ok(None),
         Err(error) if error.code().is_some() && error.class() == ErrorClass::Stop => {
             session.run("ROLLBACK TO SAVEPOINT csa_row").await?;

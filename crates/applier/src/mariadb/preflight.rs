@@ -5,7 +5,7 @@ use csa_provider::GtidSet;
 use super::is_supported;
 use crate::options::TargetOptions;
 use crate::preflight::{
-    Grants, PreflightError, Result, TargetFacts, free_channel, known_checkpoint, warnings,
+    Grants, PreflightError, Result, TargetFacts, known_channels, tables_beside, warnings,
 };
 use crate::session::Session;
 use crate::{Error, Executor, TargetGtids, Vendor};
@@ -28,16 +28,14 @@ pub(crate) async fn inspect(
     let address = address.as_str();
     let unreachable = |error: Error| PreflightError::Unreachable(error.to_string());
     fits(address, target, &version)?;
-    let rows: Vec<(String, bool, u64, u8, String, String)> = session
-        .rows(
+    let row: Option<(String, bool, u64, u8, String, String)> = session
+        .setting(
             "SELECT @@global.read_only, @@global.log_bin, @@global.max_allowed_packet, \
              @@global.lower_case_table_names, @@session.binlog_format, @@global.secure_timestamp",
         )
         .await
         .map_err(unreachable)?;
-    let Some((read_only, log_bin, packet, case, format, secure_timestamp)) =
-        rows.into_iter().next()
-    else {
+    let Some((read_only, log_bin, packet, case, format, secure_timestamp)) = row else {
         return Err(PreflightError::Unreachable(format!("target {address}: no server variables")));
     };
     let grants = Grants::read(session).await.map_err(unreachable)?;
@@ -63,8 +61,8 @@ pub(crate) async fn inspect(
     }
     let needed = if grants.by_schema { &["TRIGGER", "PROCESS"][..] } else { &PRIVILEGES };
     grants.verify_all(address, needed)?;
-    free_channel(session, channel).await?;
-    let checkpoint = known_checkpoint(session, channel).await?;
+    let (checkpoint, channels) = known_channels(session, channel).await?;
+    let beside = tables_beside(session, checkpoint.is_none(), &channels).await?;
     let tables: Vec<u64> = session.rows(HOLDS_TABLES).await.map_err(unreachable)?;
     let mut warnings =
         warnings(session, target, &grants, log_bin, packet).await.map_err(unreachable)?;
@@ -79,7 +77,10 @@ pub(crate) async fn inspect(
         statement_gtids: false,
         gtid_executed: GtidSet::default(),
         start_is_unknown: tables.first() != Some(&0),
+        server_uuid: None,
         checkpoint,
+        channels,
+        tables: beside,
         folds_case: case != 0,
         warnings,
     })

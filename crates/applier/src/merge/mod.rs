@@ -12,15 +12,17 @@ mod tests;
 
 use csa_scheduler::AdmittedTransaction;
 
-use stage::Stage;
+use crate::row_image::RowImages;
+
+use stage::{ChangedRow, Stage};
 use writer::StatementWriter;
 
 /// A group's net changes, as row images for BINLOG statements.
 #[derive(Debug, Default)]
 pub(crate) struct Merged {
-    pub(crate) free: Vec<Vec<u8>>,
+    pub(crate) free: Vec<RowImages>,
     /// To be sent behind the others, once the groups in the way are committed.
-    pub(crate) late: Vec<Vec<u8>>,
+    pub(crate) late: Vec<RowImages>,
 }
 
 /// Merges a group's changes into statements of at most about `limit` bytes of row images. Rows that
@@ -34,15 +36,17 @@ pub(crate) fn merge(
     let mut free = StatementWriter::new(limit);
     let mut late = StatementWriter::new(limit);
     let mut stage = Stage::with_capacity(rows);
-    let changes = transactions.iter().filter_map(|transaction| transaction.changes.as_ref());
-    for changes in changes {
+    for transaction in transactions {
+        let Some(changes) = &transaction.changes else { continue };
         for block in &changes.blocks {
+            let session = transaction.session.as_ref().filter(|_| block.layout.by_session);
             for row in block.rows.0..block.rows.1 {
-                if !stage.take(changes, block, row as usize) {
+                let row = ChangedRow { changes, block, row: row as usize, session };
+                if !stage.take(&row) {
                     stage.write(&mut free, &mut late, &is_late);
                     stage.clear();
                     // An empty stage takes anything.
-                    stage.take(changes, block, row as usize);
+                    stage.take(&row);
                 }
             }
         }

@@ -1,7 +1,8 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
+use std::sync::Arc;
 
-use csa_provider::RowsKind;
+use csa_provider::{RowsKind, SessionContext};
 use csa_scheduler::{KeyMap, KeyRole, KeyUse, RowChanges, RowsBlock};
 
 use super::writer::{EventHead, StatementWriter};
@@ -13,10 +14,23 @@ pub(super) struct Stage<'a> {
     keys: KeyMap<Holder>,
 }
 
+/// A row's change, where it stands in its transaction.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ChangedRow<'a> {
+    pub(super) changes: &'a RowChanges,
+    pub(super) block: &'a RowsBlock,
+    pub(super) row: usize,
+    pub(super) session: Session<'a>,
+}
+
+/// The session that wrote a row, where what the target makes of the row depends on it.
+type Session<'a> = Option<&'a Arc<SessionContext>>;
+
 /// What becomes of one row.
 #[derive(Debug, Clone, Copy)]
 struct Entry<'a> {
     block: &'a RowsBlock,
+    session: Session<'a>,
     net: Net,
     before: &'a [u8],
     after: &'a [u8],
@@ -50,6 +64,7 @@ const READ_BY_DELETE: u8 = 4;
 #[derive(Debug, Clone, Copy)]
 struct Row<'a> {
     block: &'a RowsBlock,
+    session: Session<'a>,
     before: &'a [u8],
     after: &'a [u8],
     keys: &'a [KeyUse],
@@ -57,7 +72,8 @@ struct Row<'a> {
 }
 
 impl<'a> Row<'a> {
-    fn of(changes: &'a RowChanges, block: &'a RowsBlock, row: usize) -> Option<Self> {
+    fn of(changed: &ChangedRow<'a>) -> Option<Self> {
+        let &ChangedRow { changes, block, row, session } = changed;
         let place = changes.rows.get(row)?;
         let image = |start: u32, end: u32| block.body.get(start as usize..end as usize);
         let keys = changes.keys_of(row);
@@ -65,6 +81,7 @@ impl<'a> Row<'a> {
             && keys.iter().any(|key| matches!(key.role(), KeyRole::Removed | KeyRole::Added));
         Some(Self {
             block,
+            session,
             before: image(place.start, place.middle)?,
             after: image(place.middle, place.end)?,
             keys,
@@ -112,13 +129,9 @@ impl<'a> Stage<'a> {
     }
 
     /// Takes a row's change; `false`, with nothing taken, when it conflicts with what is here.
-    pub(super) fn take(
-        &mut self,
-        changes: &'a RowChanges,
-        block: &'a RowsBlock,
-        row: usize,
-    ) -> bool {
-        let Some(row) = Row::of(changes, block, row) else { return true };
+    pub(super) fn take(&mut self, changed: &ChangedRow<'a>) -> bool {
+        let Some(row) = Row::of(changed) else { return true };
+        let block = row.block;
         // Such flags hold for a whole statement.
         if self.entries.first().is_some_and(|first| first.block.flags != block.flags) {
             return false;
@@ -127,6 +140,7 @@ impl<'a> Stage<'a> {
             Fit::New => {
                 self.entries.push(Entry {
                     block,
+                    session: row.session,
                     net: row.net(),
                     before: row.before,
                     after: row.after,
@@ -245,23 +259,38 @@ impl<'a> Stage<'a> {
 fn write_entries<'a>(entries: impl Iterator<Item = &'a Entry<'a>>, writer: &mut StatementWriter) {
     let mut buckets: Vec<Bucket<'_>> = Vec::new();
     let mut known: HashMap<BucketKey<'_>, usize> = HashMap::new();
+    let mut sessions: Vec<Session<'_>> = vec![None];
     for entry in entries {
         if entry.net == Net::Nothing {
             continue;
         }
-        let key = BucketKey::of(entry);
+        let session = place_of(entry.session, &mut sessions);
+        let key = BucketKey::of(entry, session);
         let bucket = *known.entry(key).or_insert_with(|| {
-            buckets.push(Bucket { phase: phase(entry), first: entry, images: Vec::new() });
+            let phase = phase(entry);
+            buckets.push(Bucket { phase, session, first: entry, images: Vec::new() });
             buckets.len() - 1
         });
         if let Some(bucket) = buckets.get_mut(bucket) {
             bucket.images.push((entry.before, entry.after));
         }
     }
-    buckets.sort_by_key(|bucket| bucket.phase);
+    buckets.sort_by_key(|bucket| (bucket.phase, bucket.session));
     for bucket in &buckets {
         writer.rows(&bucket.head(), &bucket.images);
     }
+}
+
+/// A session's number in the stage; 0 for none.
+fn place_of<'a>(session: Session<'a>, sessions: &mut Vec<Session<'a>>) -> usize {
+    if session.is_none() {
+        return 0;
+    }
+    let known = sessions.iter().position(|known| *known == session);
+    known.unwrap_or_else(|| {
+        sessions.push(session);
+        sessions.len() - 1
+    })
 }
 
 /// Whether a row's key may be touched in this way although others in the stage refer to it.
@@ -283,7 +312,8 @@ fn fold<'a>(entry: &Entry<'a>, row: &Row<'a>) -> Option<Entry<'a>> {
     let alike = std::sync::Arc::ptr_eq(&first.layout, &second.layout)
         && first.full
         && second.full
-        && first.server_id == second.server_id;
+        && first.server_id == second.server_id
+        && entry.session == row.session;
     if !alike || entry.moved || row.moved {
         return None;
     }
@@ -324,17 +354,19 @@ struct BucketKey<'a> {
     layout: usize,
     net: u8,
     server_id: u32,
+    session: usize,
     /// Column bitmaps, where they are not all of them.
     columns: &'a [u8],
 }
 
 impl<'a> BucketKey<'a> {
-    fn of(entry: &Entry<'a>) -> Self {
+    fn of(entry: &Entry<'a>, session: usize) -> Self {
         let block = entry.block;
         Self {
             layout: std::sync::Arc::as_ptr(&block.layout) as usize,
             net: entry.net as u8,
             server_id: block.server_id,
+            session,
             columns: if block.full { &[] } else { columns(block) },
         }
     }
@@ -348,6 +380,7 @@ fn columns(block: &RowsBlock) -> &[u8] {
 #[derive(Debug)]
 struct Bucket<'a> {
     phase: (u8, Reverse<u32>, u32),
+    session: usize,
     first: &'a Entry<'a>,
     images: Vec<(&'a [u8], &'a [u8])>,
 }
@@ -365,6 +398,7 @@ impl<'a> Bucket<'a> {
             flags: block.flags,
             server_id: block.server_id,
             timestamp: block.timestamp,
+            session: self.first.session,
             columns: (!block.full).then(|| columns(block)),
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use csa_provider::test_util::{
-    event, format_description, gtid_event, int_image, int_table_map, query_event, rows_event,
+    event, format_description, gtid_event, int_image, int_table_map, query_event_in, rows_event,
 };
 use csa_provider::{
     ChecksumAlgorithm, EventHeader, EventType, Gtid, RawEvent, RowsEvent, RowsKind, TableMap, Tag,
@@ -19,6 +19,7 @@ use csa_scheduler::{
 use proptest::prelude::*;
 
 use super::merge;
+use crate::row_image::RowImages;
 
 /// `parent (id PRIMARY KEY, u UNIQUE, v)` and `child (id PRIMARY KEY, p REFERENCES parent (id), v)`.
 type Row = [Option<i32>; 3];
@@ -112,6 +113,7 @@ impl KeySource for Definitions {
         };
         if table == b"parent" {
             keys.unique.push(UniqueKey { parts: vec![key(1)] });
+            keys.computes = true;
             return Ok((TableId(1), Some(Arc::new(keys))));
         }
         keys.foreign_key_rank = Some(1);
@@ -128,10 +130,16 @@ impl KeySource for Definitions {
 }
 
 fn transaction(gno: u64, changes: &[Change]) -> RelayedTransaction {
+    transaction_in(0, gno, changes)
+}
+
+/// Of a session in this time zone.
+fn transaction_in(zone: u64, gno: u64, changes: &[Change]) -> RelayedTransaction {
     let gtid = Gtid { uuid: Uuid::from_bytes([5; 16]), tag: Tag::untagged(), gno };
     let begin = gtid_event(&gtid, gno);
     let header = TransactionHeader::parse(&begin).expect("well-formed");
-    let mut events = vec![begin, query_event("", "BEGIN")];
+    let time_zone = [&[5, 6], format!("+0{zone}:00").as_bytes()].concat();
+    let mut events = vec![begin, query_event_in(&time_zone, "", "BEGIN")];
     for change in changes {
         let id = change.table as u64 + 70;
         let image = |row: Option<Row>| row.map(|row| int_image(&row)).unwrap_or_default();
@@ -217,6 +225,7 @@ proptest! {
         history in prop::collection::vec(prop::collection::vec(any::<[u8; 4]>(), 1..6), 1..20),
         limit in prop_oneof![Just(200_usize), Just(4 << 20)],
         late in prop_oneof![Just(0_u64), Just(10), Just(50), Just(100)],
+        zones in 1..4_u64,
     ) {
         let mut start = Model::default();
         for random in setup {
@@ -235,7 +244,8 @@ proptest! {
                     changes.push(change);
                 }
             }
-            admitted.push(admission.admit(transaction(gno, &changes), None, true).expect("known"));
+            let relayed = transaction_in(gno % zones, gno, &changes);
+            admitted.push(admission.admit(relayed, None, true).expect("known"));
         }
         prop_assert!(admitted.iter().all(AdmittedTransaction::is_keyed));
         let late: Vec<u64> = admitted
@@ -247,18 +257,42 @@ proptest! {
         let merged = merge(&admitted, limit, |key| late.contains(&key));
         let mut target = start;
         for statement in &merged.free {
-            for change in changes_of(statement) {
+            for change in changes_of(&statement.events) {
                 prop_assert!(!touches(&change, &late), "{change:?} is late");
                 target.apply(change).map_err(TestCaseError::fail)?;
             }
         }
         for statement in &merged.late {
-            for change in changes_of(statement) {
+            for change in changes_of(&statement.events) {
                 target.apply(change).map_err(TestCaseError::fail)?;
             }
         }
         prop_assert_eq!(target, end);
     }
+}
+
+#[test]
+fn rows_of_two_sessions_share_no_statement_where_that_matters() {
+    let row = |id, v| Some([Some(id), None, Some(v)]);
+    let merged = |table| {
+        let mut admission = Admission::new(Definitions);
+        let admitted: Vec<AdmittedTransaction> = (0..8)
+            .map(|id| Change { table, before: row(id, 1), after: row(id, 2) })
+            .zip(1..)
+            .map(|(change, gno)| {
+                let relayed = transaction_in(gno % 2, gno, &[change]);
+                admission.admit(relayed, None, true).expect("known")
+            })
+            .collect();
+        let statements = merge(&admitted, 4 << 20, |_| false).free.into_iter();
+        let zone = |images: &RowImages| images.session.as_ref()?.time_zone.clone();
+        statements.map(|images| (zone(&images), changes_of(&images.events).len())).collect()
+    };
+    let zone = |zone: &str| Some(zone.to_owned());
+    let parents: Vec<_> = merged(PARENT);
+    assert_eq!(parents, [(zone("+01:00"), 4), (zone("+00:00"), 4)]);
+    let children: Vec<_> = merged(CHILD);
+    assert_eq!(children, [(None, 8)]);
 }
 
 #[test]
@@ -274,7 +308,7 @@ fn repeated_updates_of_a_row_become_one() {
         .collect();
     let merged = merge(&admitted, 4 << 20, |_| false);
     assert_eq!((merged.free.len(), merged.late.len()), (1, 0));
-    let changes = changes_of(&merged.free[0]);
+    let changes = changes_of(&merged.free[0].events);
     assert_eq!(changes.len(), 1);
     assert_eq!((changes[0].before, changes[0].after), (row(0), row(100)));
 }

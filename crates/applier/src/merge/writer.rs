@@ -1,5 +1,9 @@
-use csa_provider::{EventHeader, EventType, RowsEvent, RowsKind, TableMap};
+use std::sync::Arc;
+
+use csa_provider::{EventHeader, EventType, RowsEvent, RowsKind, SessionContext, TableMap};
 use csa_scheduler::TableLayout;
+
+use crate::row_image::RowImages;
 
 /// Rows events are ended at this size: the server holds one in memory as a whole.
 const EVENT_BYTES: usize = 1 << 20;
@@ -12,6 +16,8 @@ pub(super) struct EventHead<'a> {
     pub(super) flags: u16,
     pub(super) server_id: u32,
     pub(super) timestamp: u32,
+    /// The session that wrote the rows, where that matters.
+    pub(super) session: Option<&'a Arc<SessionContext>>,
     /// Column count and bitmaps; `None` for all columns.
     pub(super) columns: Option<&'a [u8]>,
 }
@@ -22,12 +28,13 @@ pub(super) struct EventHead<'a> {
 pub(super) struct StatementWriter {
     limit: usize,
     event_bytes: usize,
-    statements: Vec<Vec<u8>>,
+    statements: Vec<RowImages>,
     maps: Vec<u8>,
     rows: Vec<u8>,
     /// Layouts that are mapped, by address; a table's id is its place here plus one.
     mapped: Vec<usize>,
     flags: u16,
+    session: Option<Arc<SessionContext>>,
     /// Where the last rows event begins in `rows`.
     last: usize,
 }
@@ -42,6 +49,7 @@ impl StatementWriter {
             rows: Vec::new(),
             mapped: Vec::new(),
             flags: 0,
+            session: None,
             last: 0,
         }
     }
@@ -50,8 +58,13 @@ impl StatementWriter {
     pub(super) fn rows(&mut self, head: &EventHead<'_>, images: &[(&[u8], &[u8])]) {
         let mut images = images.iter().peekable();
         while images.peek().is_some() {
-            if !self.rows.is_empty() && (self.flags != head.flags || self.is_full()) {
+            if !self.rows.is_empty()
+                && (self.flags != head.flags || self.is_full() || self.is_of_another(head))
+            {
                 self.end_statement();
+            }
+            if head.session.is_some() {
+                self.session = head.session.cloned();
             }
             self.flags = head.flags;
             let table_id = self.table_id(head);
@@ -73,13 +86,18 @@ impl StatementWriter {
         self.statements.is_empty() && self.rows.is_empty()
     }
 
+    /// The statement has rows of another session, and it matters to both.
+    fn is_of_another(&self, head: &EventHead<'_>) -> bool {
+        head.session.is_some() && self.session.is_some() && self.session.as_ref() != head.session
+    }
+
     /// Another event might not fit.
     fn is_full(&self) -> bool {
         self.maps.len() + self.rows.len() + self.event_bytes > self.limit
     }
 
     /// All statements.
-    pub(super) fn finish(mut self) -> Vec<Vec<u8>> {
+    pub(super) fn finish(mut self) -> Vec<RowImages> {
         self.end_statement();
         self.statements
     }
@@ -145,9 +163,9 @@ impl StatementWriter {
         if let Some(flags) = self.rows.get_mut(flags) {
             *flags |= RowsEvent::STATEMENT_END as u8;
         }
-        let mut statement = std::mem::take(&mut self.maps);
-        statement.append(&mut self.rows);
-        self.statements.push(statement);
+        let mut events = std::mem::take(&mut self.maps);
+        events.append(&mut self.rows);
+        self.statements.push(RowImages { events, session: self.session.take() });
         self.mapped.clear();
         self.last = 0;
     }

@@ -31,7 +31,9 @@ fn cut(events: &[RawEvent], limit: usize) -> Vec<Step> {
 
 /// Events of a step, as (type, first body byte, body length, statement end).
 fn contents(step: &Step) -> Vec<(EventType, u8, usize, bool)> {
-    let Step::RowImages(mut bytes) = step.clone() else { panic!("a statement") };
+    let Step::RowImages(RowImages { events: mut bytes, .. }) = step.clone() else {
+        panic!("a statement")
+    };
     let mut found = Vec::new();
     while !bytes.is_empty() {
         let header = EventHeader::parse(&bytes).expect("whole");

@@ -1,14 +1,14 @@
 //! Collations that a statement leaves to the server. Pure.
 
-use csa_provider::SessionContext;
+use csa_provider::{Dialect, SessionContext, Token, TokenKind};
 
-use super::lexer::{Lexer, Token, TokenKind};
+use super::Tokens;
 
 /// The number of a collation that a CREATE or ALTER of a database or table takes from the defaults of
 /// the source's session without naming it. That of the database a table is in does not count: it is the
 /// target's.
 pub(crate) fn implied_collation(text: &[u8], context: &SessionContext) -> Option<u16> {
-    let tokens: Vec<Token<'_>> = Lexer::new(text, context).collect();
+    let tokens = Tokens::of(text, Dialect::of(context)).tokens;
     let creates = tokens.first()?.is("CREATE");
     if !creates && !tokens.first()?.is("ALTER") {
         return None;
@@ -22,14 +22,12 @@ pub(crate) fn implied_collation(text: &[u8], context: &SessionContext) -> Option
         }
         let mut charsets = (0..tokens.len()).filter_map(|at| charset_at(&tokens, at));
         return match charsets.next_back() {
-            Some(at) if is_utf8mb4(text, tokens.get(at)) => of_utf8mb4,
+            Some(at) if is_utf8mb4(tokens.get(at)) => of_utf8mb4,
             Some(_) => None,
             None => context.charset.map(|charset| charset.server).filter(|_| creates),
         };
     }
-    (kind.is("TABLE") && leaves_utf8mb4_open(text, &tokens, creates))
-        .then_some(of_utf8mb4)
-        .flatten()
+    (kind.is("TABLE") && leaves_utf8mb4_open(&tokens, creates)).then_some(of_utf8mb4).flatten()
 }
 
 /// What one column, or one clause, says.
@@ -46,7 +44,7 @@ impl Said {
 }
 
 /// Whether CHARACTER SET utf8mb4 stands somewhere without a COLLATE that belongs to it.
-fn leaves_utf8mb4_open(text: &[u8], tokens: &[Token<'_>], creates: bool) -> bool {
+fn leaves_utf8mb4_open(tokens: &[Token<'_>], creates: bool) -> bool {
     let mut open = vec![Said::default()];
     let mut found = false;
     for (at, token) in tokens.iter().enumerate() {
@@ -68,7 +66,7 @@ fn leaves_utf8mb4_open(text: &[u8], tokens: &[Token<'_>], creates: bool) -> bool
             _ if token.is("COLLATE") => said.collation = true,
             _ => {
                 let charset = charset_at(tokens, at).and_then(|at| tokens.get(at));
-                said.utf8mb4 |= is_utf8mb4(text, charset);
+                said.utf8mb4 |= is_utf8mb4(charset);
             }
         }
     }
@@ -88,8 +86,8 @@ fn charset_at(tokens: &[Token<'_>], at: usize) -> Option<usize> {
     Some(next + usize::from(tokens.get(next)?.is_symbol(b'=')))
 }
 
-fn is_utf8mb4(text: &[u8], token: Option<&Token<'_>>) -> bool {
-    let name = token.and_then(|token| text.get(token.range.clone())).unwrap_or_default();
+fn is_utf8mb4(token: Option<&Token<'_>>) -> bool {
+    let name = token.map_or(&[][..], |token| token.text);
     let name: Vec<u8> = name.iter().copied().filter(|byte| !b"'\"`".contains(byte)).collect();
     name.eq_ignore_ascii_case(b"utf8mb4")
 }

@@ -51,6 +51,22 @@ fn events_are_left_in_place_but_not_carried_out() {
 }
 
 #[test]
+fn events_in_version_comments_are_left_in_place_too() {
+    let inside = String::from_utf8_lossy(DISABLED_INSIDE);
+    let before = "ALTER DEFINER=`o``wner`@`host`";
+    for (text, expected) in [
+        ("/*!50106 ALTER EVENT e ENABLE */", format!("/*!50106 {before} EVENT e {inside} */")),
+        ("/*!50106 ALTER EVENT e*/", format!("/*!50106 {before} EVENT e{inside}*/")),
+        (
+            "/*!50106 ALTER*/ EVENT e",
+            format!("/*!50106 {before}*/ EVENT e{}", String::from_utf8_lossy(DISABLED)),
+        ),
+    ] {
+        assert_eq!(changed(text), expected);
+    }
+}
+
+#[test]
 fn the_account_is_the_one_that_ran_it_on_the_source() {
     for (text, expected) in [
         ("DROP USER CURRENT_USER()", "DROP USER `o``wner`@`host`"),
@@ -74,12 +90,19 @@ fn other_statements_are_left_alone() {
         "GRANT SELECT ON `current_user`.* TO 'current_user'@'current_user'",
         "GRANT SELECT ON d.current_user TO a@current_user",
         "DROP EVENT e",
+        "GRANT SELECT ON d.current_user TO a@current_user -- CURRENT_USER()",
+        "GRANT SELECT ON d.t TO a /* CURRENT_USER() */",
         "ALTER TABLE event ENABLE KEYS",
         "ALTER",
         "",
         "'",
+        "CREATE TABLE t (a INT) COMMENT '",
     ] {
         assert_eq!(changed(text), "", "{text}");
+    }
+    // Where it ends matters to these.
+    for text in ["CREATE EVENT e ON SCHEDULE EVERY 1 DAY DO SELECT '", "DROP USER a /* "] {
+        assert!(on_replica(text.as_bytes(), &context()).is_err(), "{text}");
     }
 }
 

@@ -1,97 +1,163 @@
-//! Who may do what.
+//! Rights of those who send requests.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
-use axum::extract::{ConnectInfo, Request, State};
+use axum::body::{Body, to_bytes};
+use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use secrecy::{ExposeSecret as _, SecretString};
 
 use super::error::ApiError;
+use super::peer::Peer;
 use crate::config::Access;
 use crate::daemon::Daemon;
 
-/// What a request needs.
+/// The rights that a request needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Needs {
     Nothing,
     Read,
+    /// Values of rows.
+    Rows,
     Control,
 }
 
-/// Names the operator in the log and in `csa.audit`.
-pub(super) const BY: &str = "csa-by";
+/// The rights of its sender.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Permitted {
+    Nothing,
+    Look,
+    /// Commands and values of rows too.
+    All,
+}
+
+/// Browsers say with it what kind of page sends a request.
+const FETCH_SITE: &str = "sec-fetch-site";
+/// The largest body there is: a set of GTIDs, or a filter for the log.
+const BODY_MAX: usize = 1 << 20;
+/// As much is read of a body whose sender is refused.
+const REFUSED_MAX: usize = 64 << 10;
+/// How long a body may take; it is small.
+const BODY_TIME: Duration = Duration::from_secs(10);
 
 /// Lets a request pass, or answers it.
 pub(super) async fn guard(
     State((daemon, needs)): State<(Arc<Daemon>, Needs)>,
-    request: Request,
+    mut request: Request,
     next: Next,
 ) -> Response {
-    match check(&daemon.access(), needs, request.headers()) {
-        Ok(()) => next.run(request).await,
-        Err(error) => error.into_response(),
+    let access = daemon.access();
+    let is_local = request.extensions().get::<Peer>().is_some_and(Peer::is_local);
+    let permitted = permitted(&access, &daemon.own_token, is_local, request.headers());
+    if let Err(error) = check(&access, permitted, needs, request.headers()) {
+        if needs == Needs::Control {
+            // A client that is still sending would meet a closed connection instead of the answer.
+            let body = std::mem::take(request.body_mut());
+            let _ = tokio::time::timeout(BODY_TIME, to_bytes(body, REFUSED_MAX)).await;
+        }
+        return error.into_response();
+    }
+    request.extensions_mut().insert(permitted);
+    if needs == Needs::Control {
+        request = match whole(request).await {
+            Ok(request) => request,
+            Err(error) => return error.into_response(),
+        };
+    }
+    next.run(request).await
+}
+
+/// The rights of the sender of a request with these headers; on the socket all of them, for everybody who
+/// could open it.
+fn permitted(
+    access: &Access,
+    own_token: &SecretString,
+    is_local: bool,
+    headers: &HeaderMap,
+) -> Permitted {
+    let given = headers
+        .get(header::AUTHORIZATION)
+        .and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "))
+        .unwrap_or_default();
+    let is = |token: &SecretString| is_same(token.expose_secret().as_bytes(), given.as_bytes());
+    if is_local || is(own_token) || access.token.as_ref().is_some_and(is) {
+        Permitted::All
+    } else if access.token.is_none() || access.read_token.as_ref().is_some_and(is) {
+        // Without a token of its own the port is on loopback.
+        Permitted::Look
+    } else {
+        Permitted::Nothing
     }
 }
 
-/// Whether a request with these headers may do what `needs` says.
-pub(super) fn check(access: &Access, needs: Needs, headers: &HeaderMap) -> Result<(), ApiError> {
+/// Refuses a sender whose rights are less than the request needs.
+pub(super) fn check(
+    access: &Access,
+    permitted: Permitted,
+    needs: Needs,
+    headers: &HeaderMap,
+) -> Result<(), ApiError> {
     if needs == Needs::Nothing {
         return Ok(());
     }
-    let permitted = permitted(access, headers);
-    if permitted == Needs::Nothing {
-        return Err(ApiError::new(
-            StatusCode::UNAUTHORIZED,
-            "a token is needed",
-            "send Authorization: Bearer with the token of daemon.admin_token_file",
-        ));
+    if permitted == Permitted::Nothing {
+        return Err(unauthorized(access));
     }
     if needs == Needs::Read {
         return Ok(());
     }
-    if !access.control {
+    if needs == Needs::Control && !access.control {
         return Err(ApiError::new(
             StatusCode::FORBIDDEN,
             "this daemon takes no commands",
             "set daemon.admin_control = true and reload with SIGHUP",
         ));
     }
-    // Browsers name the page behind a request; no page has any business here, least of all one that
-    // found a way to 127.0.0.1.
-    if headers.contains_key(header::ORIGIN) {
-        return Err(ApiError::new(
-            StatusCode::FORBIDDEN,
-            "commands are not taken from web pages",
-            "use csa-daemon or another client that sends no Origin",
-        ));
-    }
-    if permitted == Needs::Read {
-        return Err(ApiError::new(
+    check_page(needs, headers)?;
+    match permitted {
+        Permitted::All => Ok(()),
+        _ if access.token.is_none() => Err(unauthorized(access)),
+        _ => Err(ApiError::new(
             StatusCode::FORBIDDEN,
             "this token permits to look only",
             "send the token of daemon.admin_token_file",
-        ));
+        )),
     }
-    Ok(())
 }
 
-fn permitted(access: &Access, headers: &HeaderMap) -> Needs {
-    let Some(token) = &access.token else { return Needs::Control };
-    let given = headers
-        .get(header::AUTHORIZATION)
-        .and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "))
-        .unwrap_or_default();
-    let is = |token: &SecretString| is_same(token.expose_secret().as_bytes(), given.as_bytes());
-    if is(token) {
-        Needs::Control
-    } else if access.read_token.as_ref().is_some_and(is) {
-        Needs::Read
-    } else {
-        Needs::Nothing
+/// Browsers name the page that sends a request. No page gives commands, and values are for our own.
+fn check_page(needs: Needs, headers: &HeaderMap) -> Result<(), ApiError> {
+    let site = headers.get(FETCH_SITE);
+    let is_refused = match needs {
+        Needs::Control => headers.contains_key(header::ORIGIN) || site.is_some(),
+        _ => site.is_some_and(|site| site != "same-origin" && site != "none"),
+    };
+    if !is_refused {
+        return Ok(());
     }
+    Err(ApiError::new(
+        StatusCode::FORBIDDEN,
+        "commands are not taken from web pages, nor row values shown to those of others",
+        "use csa-daemon or another client that sends no Origin and no Sec-Fetch-Site",
+    ))
+}
+
+fn unauthorized(access: &Access) -> ApiError {
+    let fix = match access.token {
+        Some(_) => {
+            "send Authorization: Bearer with the token of daemon.admin_token_file".to_owned()
+        }
+        None => format!(
+            "send Authorization: Bearer with the token in {}, or use csa-daemon, which finds {} by \
+             the configuration; daemon.admin_token_file names a token of your own",
+            access.files.token.display(),
+            access.files.socket.display(),
+        ),
+    };
+    ApiError::new(StatusCode::UNAUTHORIZED, "a token is needed", fix)
 }
 
 /// Takes as long for a good guess as for a bad one.
@@ -100,11 +166,21 @@ fn is_same(token: &[u8], given: &[u8]) -> bool {
     token.len() == given.len() && differing == 0
 }
 
-/// Who sent a command, for the log.
-pub(super) fn sender(headers: &HeaderMap, ConnectInfo(peer): ConnectInfo<SocketAddr>) -> String {
-    match headers.get(BY).and_then(|by| by.to_str().ok()) {
-        Some(by) => format!("{by} from {}", peer.ip()),
-        None => peer.ip().to_string(),
+/// The request with its body read, which may neither be large nor take long.
+async fn whole(request: Request) -> Result<Request, ApiError> {
+    let (parts, body) = request.into_parts();
+    match tokio::time::timeout(BODY_TIME, to_bytes(body, BODY_MAX)).await {
+        Ok(Ok(bytes)) => Ok(Request::from_parts(parts, Body::from(bytes))),
+        Ok(Err(error)) => Err(ApiError::new(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            format!("the body can't be read: {error}"),
+            format!("send at most {BODY_MAX} bytes"),
+        )),
+        Err(_) => Err(ApiError::new(
+            StatusCode::REQUEST_TIMEOUT,
+            "the body did not arrive in time",
+            format!("send it within {} s", BODY_TIME.as_secs()),
+        )),
     }
 }
 
@@ -112,12 +188,16 @@ pub(super) fn sender(headers: &HeaderMap, ConnectInfo(peer): ConnectInfo<SocketA
 mod tests {
     use super::*;
 
+    const OWN: &str = "own-token";
+
     fn status(access: &Access, needs: Needs, headers: &[(&'static str, &str)]) -> u16 {
         let mut map = HeaderMap::new();
         for (name, value) in headers {
             map.insert(*name, value.parse().expect("a value"));
         }
-        check(access, needs, &map).err().map_or(200, |e| e.into_response().status().as_u16())
+        let permitted = permitted(access, &OWN.into(), false, &map);
+        let checked = check(access, permitted, needs, &map);
+        checked.err().map_or(200, |e| e.into_response().status().as_u16())
     }
 
     #[test]
@@ -127,13 +207,26 @@ mod tests {
         let read_only = Access { control: false, ..open.clone() };
         let tokens = Access { token: token("all"), read_token: token("look"), ..open.clone() };
         let bearer = |text: &'static str| [("authorization", text)];
-        let page = [("origin", "http://127.0.0.1:9104")];
-        use Needs::{Control, Nothing, Read};
+        let page = [("origin", "http://127.0.0.1:9104"), ("authorization", "Bearer own-token")];
+        let site =
+            |site: &'static str| [("sec-fetch-site", site), ("authorization", "Bearer own-token")];
+        use Needs::{Control, Nothing, Read, Rows};
         for (access, needs, headers, wanted) in [
-            (&open, Control, &[][..], 200),
+            (&open, Control, &[][..], 401),
+            (&open, Rows, &[], 401),
+            (&open, Read, &[], 200),
+            (&open, Control, &bearer("Bearer own-token"), 200),
+            (&open, Rows, &bearer("Bearer own-token"), 200),
+            (&open, Control, &bearer("Bearer own-tokeN"), 401),
             (&open, Control, &page, 403),
+            (&open, Control, &site("same-origin"), 403),
+            (&open, Rows, &site("same-origin"), 200),
+            (&open, Rows, &site("none"), 200),
+            (&open, Rows, &site("same-site"), 403),
+            (&open, Rows, &site("cross-site"), 403),
             (&open, Read, &page, 200),
-            (&read_only, Control, &[], 403),
+            (&read_only, Control, &bearer("Bearer own-token"), 403),
+            (&read_only, Rows, &bearer("Bearer own-token"), 200),
             (&read_only, Read, &[], 200),
             (&tokens, Nothing, &[], 200),
             (&tokens, Read, &[], 401),
@@ -142,11 +235,27 @@ mod tests {
             (&tokens, Read, &bearer("Bearer all"), 200),
             (&tokens, Read, &bearer("Basic all"), 401),
             (&tokens, Control, &bearer("Bearer look"), 403),
+            (&tokens, Rows, &bearer("Bearer look"), 403),
             (&tokens, Control, &bearer("Bearer alL"), 401),
             (&tokens, Control, &bearer("Bearer all"), 200),
+            (&tokens, Control, &bearer("Bearer own-token"), 200),
             (&tokens, Control, &[], 401),
         ] {
             assert_eq!(status(access, needs, headers), wanted, "{needs:?} {headers:?}");
         }
+        let none = HeaderMap::new();
+        assert_eq!(permitted(&tokens, &OWN.into(), true, &none), Permitted::All, "the socket");
+    }
+
+    #[test]
+    fn a_refusal_names_the_file_with_the_token() {
+        let files = crate::config::AdminFiles {
+            socket: "/s/admin-1.sock".into(),
+            token: "/s/admin-1.token".into(),
+        };
+        let access = Access { control: true, files, ..Access::default() };
+        let refused = check(&access, Permitted::Look, Needs::Control, &HeaderMap::new());
+        let text = format!("{:?}", refused.expect_err("is refused"));
+        assert!(text.contains("/s/admin-1.token") && text.contains("/s/admin-1.sock"), "{text}");
     }
 }

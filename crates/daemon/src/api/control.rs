@@ -1,14 +1,13 @@
 //! Commands.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
 use axum::body::Bytes;
-use axum::extract::{ConnectInfo, Path, State};
-use axum::http::{HeaderMap, StatusCode};
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
 use csa_provider::Gtid;
 use csa_scheduler::Until;
 use serde::Deserialize;
@@ -16,20 +15,21 @@ use serde::de::DeserializeOwned;
 use tracing::info;
 
 use super::Shared;
-use super::auth::sender;
 use super::error::ApiError;
 use super::reports::channel;
+use crate::audit::Sender;
 use crate::channel::{Refusal, Supervisor};
 use crate::config::{DurationValue, Size, event_memory_limit, parse_until, throttle, worker_count};
 use crate::view::{ChangedView, CommandView, ReloadView};
 
 type Answer<T> = Result<Json<T>, ApiError>;
-type Peer = ConnectInfo<SocketAddr>;
 
 /// How a stop is to go.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct StopRequest {
+    /// End receiving too.
+    all: bool,
     /// Give up what runs.
     now: bool,
     /// How long what runs may take to finish; `stop_timeout` if not said.
@@ -45,12 +45,12 @@ struct SkipRequest {
 pub(super) async fn pause(
     State(daemon): State<Shared>,
     Path(name): Path<String>,
-    headers: HeaderMap,
-    peer: Peer,
+    sender: Sender,
 ) -> Answer<CommandView> {
     let channel = channel(&daemon, &name)?;
-    told(channel, "pause", &sender(&headers, peer));
+    log_command(channel, "pause", &sender);
     channel.set_paused(true).await?;
+    daemon.record(channel, &sender, "pause", String::new()).await;
     let drained = channel.wait_at_rest(daemon.stop_timeout()).await;
     Ok(Json(view(channel, drained)))
 }
@@ -58,27 +58,27 @@ pub(super) async fn pause(
 pub(super) async fn resume(
     State(daemon): State<Shared>,
     Path(name): Path<String>,
-    headers: HeaderMap,
-    peer: Peer,
+    sender: Sender,
 ) -> Answer<CommandView> {
     let channel = channel(&daemon, &name)?;
-    told(channel, "resume", &sender(&headers, peer));
+    log_command(channel, "resume", &sender);
     channel.set_paused(false).await?;
+    daemon.record(channel, &sender, "resume", String::new()).await;
     Ok(Json(view(channel, true)))
 }
 
 pub(super) async fn stop(
     State(daemon): State<Shared>,
     Path(name): Path<String>,
-    headers: HeaderMap,
-    peer: Peer,
+    sender: Sender,
     body: Bytes,
 ) -> Answer<CommandView> {
     let channel = Arc::clone(channel(&daemon, &name)?);
-    let patience = patience(&daemon, &body)?;
-    told(&channel, "stop", &sender(&headers, peer));
+    let (patience, all) = patience(&daemon, &body)?;
+    log_command(&channel, "stop", &sender);
     to_its_end(async move {
-        let drained = channel.stop(patience).await?;
+        let drained = channel.stop(patience, all).await?;
+        daemon.record(&channel, &sender, "stop", words(drained, all)).await;
         Ok(view(&channel, drained))
     })
     .await
@@ -87,15 +87,15 @@ pub(super) async fn stop(
 pub(super) async fn restart(
     State(daemon): State<Shared>,
     Path(name): Path<String>,
-    headers: HeaderMap,
-    peer: Peer,
+    sender: Sender,
     body: Bytes,
 ) -> Answer<CommandView> {
     let channel = Arc::clone(channel(&daemon, &name)?);
-    let patience = patience(&daemon, &body)?;
-    told(&channel, "restart", &sender(&headers, peer));
+    let (patience, all) = patience(&daemon, &body)?;
+    log_command(&channel, "restart", &sender);
     to_its_end(async move {
-        let drained = channel.restart(patience).await?;
+        let drained = channel.restart(patience, all).await?;
+        daemon.record(&channel, &sender, "restart", words(drained, all)).await;
         Ok(view(&channel, drained))
     })
     .await
@@ -104,8 +104,7 @@ pub(super) async fn restart(
 pub(super) async fn skip(
     State(daemon): State<Shared>,
     Path(name): Path<String>,
-    headers: HeaderMap,
-    peer: Peer,
+    sender: Sender,
     body: Bytes,
 ) -> Answer<CommandView> {
     let channel = Arc::clone(channel(&daemon, &name)?);
@@ -113,10 +112,9 @@ pub(super) async fn skip(
     let gtid: Gtid = gtid.parse().map_err(|error: csa_provider::ParseGtidError| {
         ApiError::bad(error.to_string(), "say the GTID of the transaction that stopped the channel")
     })?;
-    let by = sender(&headers, peer);
-    told(&channel, "skip", &by);
+    log_command(&channel, "skip", &sender);
     to_its_end(async move {
-        channel.skip(&gtid, &by).await?;
+        channel.skip(&gtid, &sender).await?;
         Ok(view(&channel, true))
     })
     .await
@@ -125,8 +123,7 @@ pub(super) async fn skip(
 pub(super) async fn set_worker_count(
     State(daemon): State<Shared>,
     Path(name): Path<String>,
-    headers: HeaderMap,
-    peer: Peer,
+    sender: Sender,
     body: String,
 ) -> Answer<ChangedView> {
     let channel = channel(&daemon, &name)?;
@@ -135,14 +132,13 @@ pub(super) async fn set_worker_count(
     let count = worker_count(count).map_err(|error| wrong(error.0))?;
     let before = channel.controls().tuning().worker_count;
     channel.controls().set_worker_count(count);
-    Ok(changed(Some(channel), "worker_count", before, count, &sender(&headers, peer)))
+    Ok(changed(&daemon, Some(channel), "worker_count", before, count, &sender).await)
 }
 
 pub(super) async fn set_event_memory(
     State(daemon): State<Shared>,
     Path(name): Path<String>,
-    headers: HeaderMap,
-    peer: Peer,
+    sender: Sender,
     body: String,
 ) -> Answer<ChangedView> {
     let channel = channel(&daemon, &name)?;
@@ -152,14 +148,13 @@ pub(super) async fn set_event_memory(
     let memory = channel.controls().memory();
     let before = memory.limit();
     memory.set_limit(limit);
-    Ok(changed(Some(channel), "event_memory_limit", before, limit, &sender(&headers, peer)))
+    Ok(changed(&daemon, Some(channel), "event_memory_limit", before, limit, &sender).await)
 }
 
 pub(super) async fn set_throttle(
     State(daemon): State<Shared>,
     Path(name): Path<String>,
-    headers: HeaderMap,
-    peer: Peer,
+    sender: Sender,
     body: String,
 ) -> Answer<ChangedView> {
     let channel = channel(&daemon, &name)?;
@@ -170,14 +165,13 @@ pub(super) async fn set_throttle(
     let rate: u32 = body.trim().parse().map_err(wrong)?;
     let before = channel.controls().tuning().throttle.map_or(0, |rate| rate.get());
     channel.controls().set_throttle(throttle(rate));
-    Ok(changed(Some(channel), "throttle", before, rate, &sender(&headers, peer)))
+    Ok(changed(&daemon, Some(channel), "throttle", before, rate, &sender).await)
 }
 
 pub(super) async fn set_source_delay(
     State(daemon): State<Shared>,
     Path(name): Path<String>,
-    headers: HeaderMap,
-    peer: Peer,
+    sender: Sender,
     body: String,
 ) -> Answer<ChangedView> {
     let channel = channel(&daemon, &name)?;
@@ -187,14 +181,13 @@ pub(super) async fn set_source_delay(
     let before = channel.controls().source_delay();
     channel.controls().set_source_delay(delay);
     let (before, delay) = (format!("{before:?}"), format!("{delay:?}"));
-    Ok(changed(Some(channel), "source_delay", before, delay, &sender(&headers, peer)))
+    Ok(changed(&daemon, Some(channel), "source_delay", before, delay, &sender).await)
 }
 
 pub(super) async fn set_until(
     State(daemon): State<Shared>,
     Path(name): Path<String>,
-    headers: HeaderMap,
-    peer: Peer,
+    sender: Sender,
     body: Bytes,
 ) -> Answer<ChangedView> {
     let channel = Arc::clone(channel(&daemon, &name)?);
@@ -202,33 +195,35 @@ pub(super) async fn set_until(
     let until = parse_until(&said).map_err(|error| {
         ApiError::bad(format!("until{error}"), "say one end, or none for no end")
     })?;
-    let by = sender(&headers, peer);
     // It may have to start the channel.
     to_its_end(async move {
         let shown =
             |until: Option<Until>| until.map_or("none".to_owned(), |until| until.to_string());
         let before = channel.set_until(until.clone()).await?;
-        Ok(changed(Some(&channel), "until", shown(before), shown(until), &by).0)
+        Ok(changed(&daemon, Some(&channel), "until", shown(before), shown(until), &sender).await.0)
     })
     .await
 }
 
 pub(super) async fn set_log_filter(
     State(daemon): State<Shared>,
-    headers: HeaderMap,
-    peer: Peer,
+    sender: Sender,
     body: String,
 ) -> Answer<ChangedView> {
     let text = body.trim();
     let before = daemon.log.set(text).map_err(|error| {
         ApiError::bad(error, "say a filter like info or csa_applier=debug,info")
     })?;
-    Ok(changed(None, "log_filter", before, text, &sender(&headers, peer)))
+    Ok(changed(&daemon, None, "log_filter", before, text, &sender).await)
 }
 
-pub(super) async fn reload(State(daemon): State<Shared>) -> Answer<ReloadView> {
-    let reloaded = tokio::task::spawn_blocking(move || daemon.reload()).await;
+pub(super) async fn reload(State(daemon): State<Shared>, sender: Sender) -> Answer<ReloadView> {
+    let reader = Arc::clone(&daemon);
+    let reloaded = tokio::task::spawn_blocking(move || reader.reload()).await;
     let reloaded = reloaded.map_err(ApiError::internal)?;
+    if let Ok(outcome) = &reloaded {
+        daemon.record_for_all(&sender, "reload", &outcome.to_string()).await;
+    }
     let wrong = |error: crate::config::ConfigError| {
         let fix = "correct the file; nothing was changed";
         ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, error.0, fix)
@@ -244,13 +239,15 @@ async fn to_its_end<T: Send + 'static>(
     Ok(Json(done?))
 }
 
-fn patience(daemon: &Shared, body: &[u8]) -> Result<Duration, ApiError> {
+/// Patience with the running groups, and whether receiving is to end too.
+fn patience(daemon: &Shared, body: &[u8]) -> Result<(Duration, bool), ApiError> {
     let request: StopRequest = if body.is_empty() { StopRequest::default() } else { read(body)? };
-    Ok(match request {
+    let patience = match request {
         StopRequest { now: true, .. } => Duration::ZERO,
         StopRequest { timeout_seconds: Some(seconds), .. } => Duration::from_secs(seconds.into()),
         StopRequest { timeout_seconds: None, .. } => daemon.stop_timeout(),
-    })
+    };
+    Ok((patience, request.all))
 }
 
 fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
@@ -269,19 +266,33 @@ fn view(channel: &Supervisor, drained: bool) -> CommandView {
     }
 }
 
-fn told(channel: &Supervisor, command: &str, by: &str) {
-    info!(channel = channel.name(), by, command, "command");
+fn log_command(channel: &Supervisor, command: &str, sender: &Sender) {
+    let Sender { peer, claimed } = sender;
+    info!(channel = channel.name(), by = claimed, peer, command, "command");
 }
 
-fn changed(
+/// The detail of a stop.
+fn words(drained: bool, all: bool) -> String {
+    let reception = all.then_some("reception too");
+    let given_up = (!drained).then_some("what ran was given up");
+    reception.into_iter().chain(given_up).collect::<Vec<_>>().join(", ")
+}
+
+async fn changed(
+    daemon: &Shared,
     channel: Option<&Arc<Supervisor>>,
     setting: &str,
     from: impl ToString,
     to: impl ToString,
-    by: &str,
+    sender: &Sender,
 ) -> Json<ChangedView> {
     let channel_name = channel.map(|channel| channel.name().to_owned());
     let (from, to) = (from.to_string(), to.to_string());
-    info!(channel = channel_name.as_deref(), by, setting, from, to, "setting changed");
+    let action = if setting == "until" { "until" } else { "set" };
+    let detail = format!("{setting}: {from} -> {to}");
+    match channel {
+        Some(channel) => daemon.record(channel, sender, action, detail).await,
+        None => daemon.record_for_all(sender, action, &detail).await,
+    }
     Json(ChangedView { channel_name, setting: setting.to_owned(), from, to })
 }

@@ -3,19 +3,26 @@
 mod auth;
 mod control;
 mod error;
+mod host;
+mod peer;
 mod relay;
 mod reports;
+mod serve;
+mod slots;
+mod socket;
+mod stalls;
 #[cfg(test)]
 mod tests;
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::Router;
+use axum::extract::{Request, State};
 use axum::http::StatusCode;
-use axum::middleware::from_fn_with_state;
+use axum::middleware::{Next, from_fn, from_fn_with_state};
+use axum::response::{IntoResponse as _, Response};
 use axum::routing::{MethodRouter, get, post, put};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, UnixListener};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -23,31 +30,53 @@ use crate::daemon::Daemon;
 use crate::{Failure, page};
 use auth::{Needs, guard};
 use error::ApiError;
+use peer::Peer;
 
 type Shared = Arc<Daemon>;
 
 /// What the port answers, and what it is served with.
 const OPENAPI: &str = include_str!("../../../../docs/openapi.json");
 
-/// Listens and serves until stopped.
+/// Listens and serves until stopped, on the port and on the socket.
 ///
 /// # Errors
-/// The address is wrong or taken.
+/// The address or the socket is wrong or taken, or `state_dir` can't be written.
 pub(crate) async fn start(daemon: Shared, stop: CancellationToken) -> Result<(), Failure> {
     let address = daemon.admin_listen.clone();
     let listener = TcpListener::bind(&address)
         .await
         .map_err(|error| Failure::Input(format!("daemon.admin_listen: {address}: {error}")))?;
-    info!(%address, "admin port open");
-    let app = router(daemon).into_make_service_with_connect_info::<SocketAddr>();
-    tokio::spawn(async move {
-        let served =
-            axum::serve(listener, app).with_graceful_shutdown(stop.cancelled_owned()).await;
-        if let Err(error) = served {
-            warn!(%error, "admin port closed");
-        }
-    });
+    let files = daemon.access().files.clone();
+    socket::write_token(&files.token, &daemon.own_token).map_err(|error| {
+        Failure::Input(format!("daemon.state_dir: {}: {error}", files.token.display()))
+    })?;
+    let app = router(Arc::clone(&daemon));
+    if let Some(listener) = open_socket(&daemon)? {
+        tokio::spawn(serve::local(listener, app.clone(), stop.clone()));
+    }
+    info!(%address, socket = %files.socket.display(), "admin port open");
+    tokio::spawn(serve::network(daemon, listener, app, stop));
     Ok(())
+}
+
+/// `None` where the folder can't hold one: commands then come through the port, with a token.
+fn open_socket(daemon: &Daemon) -> Result<Option<UnixListener>, Failure> {
+    let path = daemon.access().files.socket.clone();
+    let group = daemon.admin_socket_group.as_deref();
+    match socket::open(&path, group) {
+        Ok(listener) => Ok(Some(listener)),
+        Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {
+            Err(Failure::Input(format!("daemon.state_dir: {}: {error}", path.display())))
+        }
+        Err(error) if group.is_some() => {
+            Err(Failure::Input(format!("daemon.admin_socket_group: {}: {error}", path.display())))
+        }
+        Err(error) => {
+            let path = path.display();
+            warn!(%path, %error, "no admin socket; the command line uses the port and its token");
+            Ok(None)
+        }
+    }
 }
 
 /// Every method and path, who may use it, and what answers.
@@ -96,5 +125,18 @@ fn router(daemon: Shared) -> Router {
             let fix = "see /openapi.json for the methods of this path";
             ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "method not allowed here", fix)
         })
+        .layer(from_fn_with_state(Arc::clone(&daemon), named_host))
+        .layer(from_fn(serve::note))
         .with_state(daemon)
+}
+
+/// Refuses what is for another host; to the socket no browser finds its way.
+async fn named_host(State(daemon): State<Shared>, request: Request, next: Next) -> Response {
+    let is_local = request.extensions().get::<Peer>().is_some_and(Peer::is_local);
+    if !is_local
+        && let Err(error) = host::check(&daemon.access().hosts, request.uri(), request.headers())
+    {
+        return error.into_response();
+    }
+    next.run(request).await
 }

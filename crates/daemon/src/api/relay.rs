@@ -2,7 +2,7 @@
 
 use axum::Json;
 use axum::body::Body;
-use axum::extract::{Path, RawQuery, State};
+use axum::extract::{Extension, Path, RawQuery, State};
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
 use csa_relaystore::RelayInspector;
@@ -12,7 +12,7 @@ use tokio::task::spawn_blocking;
 use tokio_util::io::{ReaderStream, SyncIoBridge};
 
 use super::Shared;
-use super::auth::{Needs, check};
+use super::auth::{Needs, Permitted, check};
 use super::error::ApiError;
 use super::reports::{Parameters, channel};
 use crate::relay_dump::{Dump, Wanted};
@@ -46,6 +46,7 @@ pub(super) async fn transactions(
     State(daemon): State<Shared>,
     Path(name): Path<String>,
     RawQuery(query): RawQuery,
+    Extension(permitted): Extension<Permitted>,
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
     let channel = channel(&daemon, &name)?;
@@ -63,7 +64,7 @@ pub(super) async fn transactions(
     };
     if rows {
         // Values are more than the state of a channel.
-        check(&daemon.access(), Needs::Control, &headers)?;
+        check(&daemon.access(), permitted, Needs::Rows, &headers)?;
     }
     let wanted = Wanted {
         gtid_set: parameters.gtid_set()?,

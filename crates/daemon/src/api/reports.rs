@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
-use axum::extract::{Path, RawQuery, State};
+use axum::extract::{Extension, Path, RawQuery, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use csa_provider::GtidSet;
 
+use super::auth::Permitted;
 use super::error::ApiError;
 use super::{OPENAPI, Shared};
 use crate::channel::Supervisor;
@@ -52,15 +53,23 @@ pub(super) async fn openapi() -> Response {
     ([(header::CONTENT_TYPE, "application/json")], OPENAPI).into_response()
 }
 
-pub(super) async fn status(State(daemon): State<Shared>) -> Json<StatusView> {
+pub(super) async fn status(
+    State(daemon): State<Shared>,
+    Extension(permitted): Extension<Permitted>,
+) -> Json<StatusView> {
+    let mut channels = daemon.views();
+    if permitted == Permitted::All {
+        channels.iter_mut().for_each(ChannelView::reveal);
+    }
     Json(StatusView {
         daemon: DaemonView {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
             uptime_seconds: daemon.started.elapsed().as_secs(),
             log_filter: daemon.log.current(),
+            shows_values: permitted == Permitted::All,
         },
-        channels: daemon.views(),
+        channels,
     })
 }
 
@@ -77,8 +86,13 @@ pub(super) async fn history(
 pub(super) async fn channel_status(
     State(daemon): State<Shared>,
     Path(name): Path<String>,
+    Extension(permitted): Extension<Permitted>,
 ) -> Answer<Json<ChannelView>> {
-    Ok(Json(channel(&daemon, &name)?.view()))
+    let mut view = channel(&daemon, &name)?.view();
+    if permitted == Permitted::All {
+        view.reveal();
+    }
+    Ok(Json(view))
 }
 
 /// Answers once a GTID set is applied, or when the time is over.

@@ -1,13 +1,14 @@
 //! `source_delay`: transactions are held back until they are due.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use csa_provider::TransactionHeader;
+use csa_provider::{CommitTimes, TransactionHeader};
 use csa_scheduler::UntilGate;
 use tokio::runtime::Handle;
 use tokio::sync::watch as value;
 use tokio_util::sync::CancellationToken;
 
+use super::lag::Pending;
 use super::watch::Watch;
 use crate::clock::now_micros;
 
@@ -48,8 +49,9 @@ impl Delay {
 
     async fn wait_until_due(&mut self, header: &TransactionHeader) {
         let end = self.end.clone();
+        let pending = Pending { committed: header.commit_times(), since: Instant::now() };
         while let Some(left) = self.left(header) {
-            self.watch.held_back(Some((header.original_commit_timestamp, now_micros() + left)));
+            self.watch.held_back(Some((pending, now_micros() + left)));
             tokio::select! {
                 () = tokio::time::sleep(Duration::from_micros(left).min(LOOK_AGAIN)) => {}
                 Ok(()) = self.by.changed() => {}
@@ -63,8 +65,36 @@ impl Delay {
         if self.until.ends_before(header).is_some() {
             return None;
         }
-        let delay = u64::try_from(self.by.borrow_and_update().as_micros()).unwrap_or(u64::MAX);
-        let due = header.immediate_commit_timestamp.saturating_add(delay);
-        due.checked_sub(now_micros()).filter(|left| *left > 0)
+        let delay = i64::try_from(self.by.borrow_and_update().as_micros()).unwrap_or(i64::MAX);
+        if delay == 0 {
+            return None;
+        }
+        left(delay, header.commit_times(), now_micros(), self.watch.clock_ahead())
+    }
+}
+
+/// Microseconds until it was committed on the source as long ago as `delay` says; at most that long,
+/// should it come from the future.
+fn left(delay: i64, committed: CommitTimes, now: u64, clock_ahead: i64) -> Option<u64> {
+    // By the source's clock, as native replication has it, wherever the transaction was made.
+    let age = CommitTimes { original: 0, ..committed }.age(now, clock_ahead)?.max(0);
+    u64::try_from(delay.saturating_sub(age)).ok().filter(|left| *left > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_delay_is_measured_by_our_clock() {
+        let left = |delay, immediate, ahead| {
+            left(delay, CommitTimes { original: 1, immediate }, 1_000, ahead)
+        };
+        assert_eq!(left(300, 900, 0), Some(200));
+        assert_eq!(left(100, 900, 0), None);
+        assert_eq!(left(300, 1_900, 1_000), Some(200), "the source's clock is ahead");
+        assert_eq!(left(300, 400, -500), Some(200));
+        assert_eq!(left(300, 9_000, 0), Some(300), "not longer than the delay");
+        assert_eq!(left(300, 0, 0), None, "no time was logged");
     }
 }

@@ -3,24 +3,45 @@
 use csa_applier::{FailingColumn, FailingRow, PresentRow};
 
 use super::ChannelError;
-use crate::advice::{About, advice};
-use crate::view::{ErrorView, FailingColumnView, FailingRowView};
+use crate::advice::{Cause, advice};
+use crate::view::{ErrorValues, ErrorView, FailingColumnView, FailingRowView};
 
 /// Errors that `exec_mode = "idempotent"` passes over.
 const IDEMPOTENT: [u16; 2] = [1032, 1062];
 
-/// `timestamp`: when it happened.
-pub(super) fn shown(channel: &str, error: &ChannelError, timestamp: String) -> ErrorView {
-    let (number, transaction, row) = match error {
-        ChannelError::Applier(error) => (error.code().unwrap_or(0), error.gtid(), error.row()),
-        _ => (0, None, None),
+/// For readers, who are not shown the values.
+const VALUES_ELSEWHERE: &str = " The row's values, and a statement that repairs it where there is one, \
+     are shown by csa-daemon status, and here with the token that permits everything.";
+
+/// Safe for the log and for those who may only look. `timestamp`: when it happened; `is_retried`: the
+/// channel could not start, and the daemon tries again.
+pub(super) fn shown(
+    channel: &str,
+    error: &ChannelError,
+    timestamp: String,
+    is_retried: bool,
+) -> ErrorView {
+    let (number, row) = match error {
+        ChannelError::Applier(error) => (error.code().unwrap_or(0), error.row()),
+        _ => (0, None),
     };
+    let transaction = error.gtid();
     let message = error.to_string();
-    let mut first = advice(About::Channel, number, &message).to_owned();
-    if let Some(repair) = row.and_then(|row| row.repair.as_ref()) {
+    let mut first = advice(cause(error)).to_owned();
+    if is_retried {
         first.push_str(&format!(
+            " The daemon tries again within 5 minutes; at once with: csa-daemon restart --channel \
+             {channel}"
+        ));
+    }
+    let mut first_with_values = first.clone();
+    if let Some(repair) = row.and_then(|row| row.repair.as_ref()) {
+        first_with_values.push_str(&format!(
             " Run there: {repair}; then: csa-daemon restart --channel {channel}"
         ));
+    }
+    if row.is_some() {
+        first.push_str(VALUES_ELSEWHERE);
     }
     let mut ways_on = vec![first];
     if let Some(gtid) = &transaction {
@@ -36,7 +57,29 @@ pub(super) fn shown(channel: &str, error: &ChannelError, timestamp: String) -> E
             ));
         }
     }
-    ErrorView { number, message, timestamp, transaction, ways_on, row: row.map(row_view) }
+    let values = Box::new(ErrorValues {
+        message: match error {
+            ChannelError::Applier(error) => error.with_values(),
+            other => other.to_string(),
+        },
+        ways_on: [first_with_values].into_iter().chain(ways_on.iter().skip(1).cloned()).collect(),
+        columns: row.iter().flat_map(|row| &row.columns).map(column_view).collect(),
+    });
+    let row = row.map(row_view);
+    let transaction = transaction.map(|gtid| gtid.to_string());
+    ErrorView { number, message, timestamp, transaction, ways_on, row, values: Some(values) }
+}
+
+fn cause(error: &ChannelError) -> Cause {
+    match error {
+        ChannelError::Applier(error) => Cause::Target(error.code().unwrap_or(0)),
+        ChannelError::Reception(end) => Cause::Source(end.error.cause()),
+        ChannelError::Source(error) => Cause::Source(error.cause()),
+        ChannelError::Target(_)
+        | ChannelError::Relay(_)
+        | ChannelError::Refused(_)
+        | ChannelError::State(_) => Cause::Named,
+    }
 }
 
 fn row_view(row: &FailingRow) -> FailingRowView {
@@ -54,7 +97,7 @@ fn row_view(row: &FailingRow) -> FailingRowView {
         key: row.key.clone(),
         target_row: target_row.to_owned(),
         target_row_detail,
-        columns: row.columns.iter().map(column_view).collect(),
+        columns: Vec::new(),
     }
 }
 

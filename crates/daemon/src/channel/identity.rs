@@ -1,11 +1,56 @@
-//! A channel's replica UUID: made once, kept in its state directory.
+//! Who this daemon is for a channel: a UUID made once and kept in the channel's state directory.
 
+use std::fs::{File, TryLockError};
 use std::io::Write as _;
 use std::path::Path;
 
 use csa_provider::Uuid;
+use csa_relaystore::{create_private_file, create_private_folder, make_private};
 
 use super::ChannelError;
+
+/// What a channel's sessions on the target are known by, over restarts. No other process has it while
+/// this lives, so a session of this name is one that was left behind.
+#[derive(Debug)]
+pub(super) struct Identity {
+    name: String,
+    _lock: File,
+}
+
+impl Identity {
+    /// Waits for nothing: the state directory has one user.
+    pub(super) fn claim(directory: &Path) -> Result<Self, ChannelError> {
+        let uuid = replica_uuid(directory)?;
+        let path = directory.join("replica_uuid");
+        let wrong = |error: &dyn std::fmt::Display| {
+            ChannelError::State(format!("{}: {error}", path.display()))
+        };
+        let lock = File::open(&path).map_err(|error| wrong(&error))?;
+        match lock.try_lock() {
+            Ok(()) => Ok(Self { name: name(&uuid, &host()), _lock: lock }),
+            Err(TryLockError::WouldBlock) => {
+                Err(wrong(&"another process uses this state directory for the channel"))
+            }
+            Err(TryLockError::Error(error)) => Err(wrong(&error)),
+        }
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+/// A copy of the state directory on another host must not pass for this daemon.
+fn name(uuid: &Uuid, host: &str) -> String {
+    let digest = host
+        .bytes()
+        .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    format!("{uuid}@{digest:08x}")
+}
+
+fn host() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default()
+}
 
 /// Reads the UUID, or makes one that survives a crash right after.
 pub(super) fn replica_uuid(directory: &Path) -> Result<Uuid, ChannelError> {
@@ -13,15 +58,41 @@ pub(super) fn replica_uuid(directory: &Path) -> Result<Uuid, ChannelError> {
     let wrong =
         |error: &dyn std::fmt::Display| ChannelError::State(format!("{}: {error}", path.display()));
     if let Ok(text) = std::fs::read_to_string(&path) {
+        // The folder is ours by this file.
+        make_private(directory);
+        make_private(&path);
         return Uuid::parse_str(text.trim()).map_err(|error| wrong(&error));
     }
     let uuid = Uuid::new_v4();
     let fresh = directory.join("replica_uuid.new");
-    std::fs::create_dir_all(directory)
-        .and_then(|()| std::fs::File::create(&fresh))
+    create_private_folder(directory)
+        .and_then(|()| create_private_file(&fresh))
         .and_then(|mut file| writeln!(file, "{uuid}").and_then(|()| file.sync_all()))
         .and_then(|()| std::fs::rename(&fresh, &path))
         .and_then(|()| std::fs::File::open(directory)?.sync_all())
         .map_err(|error| wrong(&error))?;
     Ok(uuid)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_identity_stays_and_has_one_user_at_a_time() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let first = Identity::claim(directory.path()).expect("free");
+        let said = Identity::claim(directory.path()).expect_err("in use").to_string();
+        assert!(said.contains("another process uses"), "{said}");
+        let name = first.name().to_owned();
+        drop(first);
+        assert_eq!(Identity::claim(directory.path()).expect("free again").name(), name);
+    }
+
+    #[test]
+    fn a_copy_on_another_host_is_somebody_else() {
+        let uuid = Uuid::new_v4();
+        assert_ne!(name(&uuid, "db1"), name(&uuid, "db2"));
+        assert_eq!(name(&uuid, "db1").len(), 45);
+    }
 }

@@ -3,28 +3,38 @@
 mod bottleneck;
 mod controls;
 mod delay;
+mod error;
 mod failure;
 mod identity;
+mod lag;
+mod overlap;
 mod pipeline;
+mod reception;
 mod relay_thread;
 mod shown;
+mod start;
 mod supervisor;
 mod watch;
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use csa_applier::{ExecMode, Executor, StartFrom, TargetFacts, Vendor};
-use csa_provider::GtidSet;
+use csa_applier::{ExecMode, Executor, StartFrom, TargetFacts, TargetGtids, Vendor};
 use csa_scheduler::Until;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use crate::config::ChannelSettings;
+use csa_daemon::state_dir;
+use error::{Absent, Pauses};
+use identity::Identity;
 use pipeline::{End, Pipeline};
+use reception::Reception;
+use start::Standing;
 use watch::Watch;
 
 pub(crate) use controls::Controls;
+pub(crate) use error::ChannelError;
+pub(crate) use overlap::{overlap, read_rules};
 pub(crate) use supervisor::{Refusal, Supervisor};
 
 /// A channel from one start to its end, through as many pipelines as it takes.
@@ -33,6 +43,15 @@ struct Channel {
     settings: Arc<ChannelSettings>,
     watch: Watch,
     controls: Controls,
+    /// Outlives every pipeline.
+    reception: Arc<Reception>,
+}
+
+/// As whom the channel is taken, and where it begins without a checkpoint.
+#[derive(Debug)]
+struct Taking {
+    identity: Identity,
+    start: StartFrom,
 }
 
 /// What a preflight found on servers that will do.
@@ -43,19 +62,6 @@ pub(crate) struct Findings {
     pub(crate) unreachable: Option<String>,
 }
 
-/// Why a channel ended.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum ChannelError {
-    #[error("{0}")]
-    Refused(String),
-    #[error(transparent)]
-    Applier(#[from] csa_applier::Error),
-    #[error(transparent)]
-    Relay(#[from] csa_relaystore::Error),
-    #[error("{0}")]
-    State(String),
-}
-
 impl Channel {
     fn name(&self) -> &str {
         &self.settings.name
@@ -63,24 +69,46 @@ impl Channel {
 
     async fn preflight(&self) -> Result<Findings, String> {
         let mut findings = Findings::default();
-        let settings = &*self.settings;
+        let settings = &self.settings;
+        state_dir::check(&settings.relay.directory)?;
         let target = match csa_applier::preflight(&settings.target, &settings.name).await {
             Ok(facts) => Some(facts),
-            Err(csa_applier::PreflightError::Refused(why)) => return Err(why),
-            Err(error) => {
-                findings.unreachable = Some(error.to_string());
+            Err(csa_applier::PreflightError::Unreachable(why)) => {
+                findings.unreachable = Some(why);
                 None
             }
+            Err(refused) => return Err(refused.to_string()),
         };
         if let Some(facts) = &target {
             self.check_target(facts)?;
         }
-        let executed = target.as_ref().and_then(|facts| self.start_set(facts));
-        match csa_provider::preflight(&settings.source, executed.as_ref()).await {
-            Ok(facts) => findings.lines.extend(facts.warnings),
-            Err(csa_provider::PreflightError::Refused(why)) => return Err(why),
-            Err(error) => findings.unreachable = Some(error.to_string()),
+        let standing = match &target {
+            Some(facts) => {
+                Standing::of(settings, &settings.start_from, facts, &self.reception).await
+            }
+            None => Standing::default(),
+        };
+        let source = match csa_provider::preflight(&settings.source, standing.known.as_ref()).await
+        {
+            Ok(facts) => Some(facts),
+            Err(csa_provider::PreflightError::Unreachable(why)) => {
+                findings.unreachable = Some(why);
+                None
+            }
+            Err(refused) => return Err(refused.to_string()),
+        };
+        if let Some(facts) = &target
+            && (source.is_some() || facts.checkpoint.is_some())
+        {
+            findings.lines.extend(start::check(
+                settings,
+                &settings.start_from,
+                facts,
+                source.as_ref(),
+                &standing,
+            )?);
         }
+        findings.lines.extend(source.into_iter().flat_map(|facts| facts.warnings));
         findings.lines.extend(target.into_iter().flat_map(|facts| facts.warnings));
         Ok(findings)
     }
@@ -111,16 +139,6 @@ impl Channel {
         }
     }
 
-    /// What the target has executed of this channel; unknown when it is for the source to say.
-    fn start_set(&self, facts: &TargetFacts) -> Option<GtidSet> {
-        match (&facts.checkpoint, &self.settings.start_from) {
-            (Some(checkpoint), _) => Some(checkpoint.executed.clone()),
-            (None, StartFrom::Target) => Some(facts.gtid_executed.clone()),
-            (None, StartFrom::Executed(set)) => Some(set.clone()),
-            (None, StartFrom::Source) => None,
-        }
-    }
-
     /// Replicates until `stop` (what runs is finished) or `kill` (what runs is given up).
     ///
     /// # Errors
@@ -133,7 +151,12 @@ impl Channel {
         let outcome = self.run_pipelines(&stop, &kill).await;
         match &outcome {
             Ok(why) => self.watch.stopped(why),
-            Err(error) => self.watch.failed(error),
+            Err(error) => {
+                self.watch.failed(error);
+                if error.is_fenced() {
+                    self.reception.end().await;
+                }
+            }
         }
         outcome.map(drop)
     }
@@ -145,9 +168,13 @@ impl Channel {
         kill: &CancellationToken,
     ) -> Result<String, ChannelError> {
         const ON_REQUEST: &str = "stopped on request";
+        let Some(identity) = self.claimed(stop).await else { return Ok(ON_REQUEST.to_owned()) };
+        let mut taking = Taking { identity, start: self.settings.start_from.clone() };
         loop {
-            let Some(pipeline) = self.open(stop).await? else { return Ok(ON_REQUEST.to_owned()) };
-            match pipeline.run(stop, kill).await? {
+            let Some(pipeline) = self.opened(stop, &taking).await else {
+                return Ok(ON_REQUEST.to_owned());
+            };
+            match Box::pin(pipeline.run(stop, kill)).await? {
                 End::Stopped => return Ok(ON_REQUEST.to_owned()),
                 End::UntilMoved => info!(channel = self.name(), "until was moved, going on"),
                 End::UntilReached { until, already } => {
@@ -155,79 +182,142 @@ impl Channel {
                     info!(channel = self.name(), "{why}");
                     return Ok(why);
                 }
-                End::RelayDamaged(damage) => {
+                End::TargetOlder(error) => {
                     error!(
-                        channel = self.name(), error = %damage.text,
+                        channel = self.name(), %error,
+                        "starting again from what the target has; the rest is applied once more"
+                    );
+                    self.watch.came_back_older(&error);
+                    // There the target's own GTIDs are the checkpoint, with or without rows of ours.
+                    if self.settings.target.gtids == TargetGtids::Source {
+                        taking.start = StartFrom::Target;
+                    }
+                    // An address may lead here and there.
+                    tokio::select! {
+                        () = tokio::time::sleep(self.settings.applier.connect_retry) => {}
+                        () = stop.cancelled() => {}
+                    }
+                }
+                End::RelayDamaged { error, transaction } => {
+                    error!(
+                        channel = self.name(), %error,
                         "cutting the relay store there and fetching the rest from the source again"
                     );
-                    pipeline::discard(&self.settings, damage.transaction).await?;
+                    self.reception.discard(&self.settings, transaction).await?;
                 }
             }
         }
     }
 
-    /// Waits for both servers, checks them, and takes the channel.
-    async fn open(&self, stop: &CancellationToken) -> Result<Option<Pipeline<'_>>, ChannelError> {
-        let mut pause = self.settings.applier.connect_retry;
+    /// Takes the channel as this daemon, as often as it takes; `None` when stopped.
+    async fn claimed(&self, stop: &CancellationToken) -> Option<Identity> {
+        let mut pauses = Pauses::new(&self.settings);
         loop {
-            let why = tokio::select! {
-                opened = self.try_open() => match opened? {
-                    Ok(pipeline) => return Ok(Some(pipeline)),
-                    Err(why) => why,
-                },
-                () = stop.cancelled() => return Ok(None),
+            let error = match self.claim() {
+                Ok(identity) => return Some(identity),
+                Err(error) => error,
             };
-            warn!(channel = self.name(), "{why}; trying again");
-            tokio::select! {
-                () = tokio::time::sleep(pause) => {}
-                () = stop.cancelled() => return Ok(None),
+            if !self.is_worth_another_try(&error, &mut pauses, stop).await {
+                return None;
             }
-            pause = (pause * 2)
-                .min(self.settings.applier.connect_retry_max.max(Duration::from_millis(1)));
         }
     }
 
-    async fn try_open(&self) -> Result<Result<Pipeline<'_>, String>, ChannelError> {
-        let settings = &*self.settings;
-        let target = match csa_applier::preflight(&settings.target, &settings.name).await {
-            Ok(facts) => facts,
-            Err(csa_applier::PreflightError::Refused(why)) => {
-                return Err(ChannelError::Refused(why));
+    /// As [`Self::open`], as often as it takes; `None` when stopped.
+    async fn opened(&self, stop: &CancellationToken, taking: &Taking) -> Option<Pipeline<'_>> {
+        let mut pauses = Pauses::new(&self.settings);
+        loop {
+            let error = tokio::select! {
+                opened = self.open(taking) => match opened {
+                    Ok(pipeline) => return Some(pipeline),
+                    Err(error) => error,
+                },
+                () = stop.cancelled() => return None,
+            };
+            if !self.is_worth_another_try(&error, &mut pauses, stop).await {
+                return None;
             }
-            Err(error) => {
-                self.watch.waiting_for_target(&error.to_string());
-                return Ok(Err(error.to_string()));
-            }
-        };
+        }
+    }
+
+    /// Shows the error and waits: shortly for what is away, long for what somebody has to repair.
+    /// `false` when stopped.
+    async fn is_worth_another_try(
+        &self,
+        error: &ChannelError,
+        pauses: &mut Pauses,
+        stop: &CancellationToken,
+    ) -> bool {
+        let absent = error.absent();
+        let pause = pauses.next(absent.is_some());
+        let channel = self.name();
+        match absent {
+            Some(Absent::Source) => self.watch.waiting_for_source(&error.to_string()),
+            Some(Absent::Target) => self.watch.waiting_for_target(&error.to_string()),
+            None => self.watch.refused(error),
+        }
+        match absent {
+            Some(_) => warn!(channel, "{error}; trying again"),
+            None => error!(channel, %error, ?pause, "channel not started, trying again"),
+        }
+        tokio::select! {
+            () = self.receive_meanwhile(error) => {}
+            () = stop.cancelled() => return false,
+        }
+        tokio::select! {
+            () = tokio::time::sleep(pause) => true,
+            () = stop.cancelled() => false,
+        }
+    }
+
+    /// The state folder is looked at before any server.
+    fn claim(&self) -> Result<Identity, ChannelError> {
+        state_dir::check(&self.settings.relay.directory).map_err(ChannelError::State)?;
+        Identity::claim(self.settings.directory())
+    }
+
+    /// Checks both servers, and takes the channel.
+    async fn open(&self, taking: &Taking) -> Result<Pipeline<'_>, ChannelError> {
+        let settings = &self.settings;
+        state_dir::check(&settings.relay.directory).map_err(ChannelError::State)?;
+        let target = csa_applier::preflight(&settings.target, &settings.name)
+            .await
+            .map_err(ChannelError::Target)?;
         self.check_target(&target).map_err(ChannelError::Refused)?;
-        let known = self.start_set(&target);
-        let source = match csa_provider::preflight(&settings.source, known.as_ref()).await {
+        let standing = Standing::of(settings, &taking.start, &target, &self.reception).await;
+        let source = match csa_provider::preflight(&settings.source, standing.known.as_ref()).await
+        {
             Ok(facts) => Some(facts),
-            Err(csa_provider::PreflightError::Refused(why)) => {
-                return Err(ChannelError::Refused(why));
+            // A checkpoint does not need the source: what is in the relay store can be applied.
+            Err(csa_provider::PreflightError::Unreachable(_)) if target.checkpoint.is_some() => {
+                None
             }
-            // A known start does not need the source: what is in the relay store can be applied.
-            Err(_) if known.is_some() => None,
-            Err(error) => {
-                self.watch.waiting_for_source(&error.to_string());
-                return Ok(Err(error.to_string()));
-            }
+            Err(error) => return Err(ChannelError::Source(error)),
         };
-        let (watch, controls) = (&self.watch, &self.controls);
-        let pipeline = Pipeline::open(settings, watch, controls, source.as_ref(), &target).await;
-        match pipeline {
-            Ok(pipeline) => {
-                info!(
-                    channel = self.name(), target = %target.version,
-                    executor = target.executor.name(), "channel started"
-                );
-                Ok(Ok(pipeline))
-            }
-            Err(ChannelError::Applier(error)) if error.class() != csa_applier::ErrorClass::Stop => {
-                self.watch.waiting_for_target(&error.to_string());
-                Ok(Err(error.to_string()))
-            }
-            Err(error) => Err(error),
+        let warnings = start::check(settings, &taking.start, &target, source.as_ref(), &standing);
+        for warning in warnings.map_err(ChannelError::Refused)? {
+            warn!(channel = self.name(), "{warning}");
+        }
+        let (watch, controls, reception) = (&self.watch, &self.controls, &self.reception);
+        let source = source.as_ref();
+        let pipeline =
+            Pipeline::open(settings, watch, controls, reception, source, &target, taking).await?;
+        info!(
+            channel = self.name(), target = %target.version,
+            executor = target.executor.name(), "channel started"
+        );
+        Ok(pipeline)
+    }
+
+    /// Reception must not wait for the target: the source purges what nobody fetched.
+    async fn receive_meanwhile(&self, why: &ChannelError) {
+        if why.is_fenced() {
+            return self.reception.end().await;
+        }
+        if matches!(why, ChannelError::Target(_))
+            && let Err(error) = self.reception.resume(&self.settings).await
+        {
+            warn!(channel = self.name(), %error, "nothing is received meanwhile");
         }
     }
 }

@@ -1,25 +1,26 @@
-//! Source to target, once: every part of a channel put together, and taken apart in order.
+//! The applying part of a channel, once: from the relay store to the target, every part put together and
+//! taken apart in order. Reception is not part of it: see [`super::reception`].
 
 use std::sync::Arc;
 
 use csa_applier::{
-    Applier, ApplierOptions, ApplierStatus, CommitObserver, ControlSession, ExecMode,
+    Applier, ApplierOptions, ApplierStatus, Claim, CommitObserver, ControlSession, ExecMode,
     TargetCatalogue, TargetFacts,
 };
-use csa_provider::{Provider, SourceFacts};
-use csa_relaystore::{RelayInlet, RelayPosition, RelayStore};
+use csa_provider::SourceFacts;
+use csa_relaystore::{RelayPosition, RelayStore};
 use csa_scheduler::{Admission, Filters, LowWaterMark, StreamEnd, Until};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
-use tokio::task::{JoinHandle, spawn_blocking};
+use tokio::task::{JoinError, spawn_blocking};
 use tokio_util::sync::CancellationToken;
-use tracing::{error, info, warn};
 
 use super::delay::Delay;
-use super::identity::replica_uuid;
-use super::relay_thread::{Damage, Ended, Notes, RelayThread};
+use super::overlap::written_rules;
+use super::reception::{Received, Reception};
+use super::relay_thread::{IntakeEnd, RelayThread};
 use super::watch::Watch;
-use super::{ChannelError, Controls};
+use super::{ChannelError, Controls, Taking};
 use crate::config::ChannelSettings;
 
 /// Transactions read ahead of the applier: a few groups, so that the next is ready when one commits.
@@ -33,7 +34,7 @@ pub(super) struct Pipeline<'a> {
     filters: Filters,
     control: ControlSession,
     status: Arc<ApplierStatus>,
-    store: Arc<RelayStore>,
+    received: Received,
 }
 
 /// How a pipeline ended, short of an error.
@@ -44,56 +45,59 @@ pub(super) enum End {
         until: Until,
         already: bool,
     },
-    /// The end it was at was moved: the stream goes on.
+    /// The end it was at was moved: the stream continues.
     UntilMoved,
-    RelayDamaged(Damage),
+    /// Damage on disk, met while reading.
+    RelayDamaged {
+        error: csa_relaystore::Error,
+        transaction: RelayPosition,
+    },
+    /// The target lacks what was committed there.
+    TargetOlder(csa_applier::Error),
 }
 
 impl<'a> Pipeline<'a> {
-    /// Takes the channel on the target, then opens the relay store behind its checkpoint.
+    /// Takes the channel on the target, then attaches to what is received after its checkpoint.
     /// `folds_case`: how the target compares names.
     pub(super) async fn open(
-        settings: &'a ChannelSettings,
+        settings: &'a Arc<ChannelSettings>,
         watch: &'a Watch,
         controls: &'a Controls,
+        reception: &Reception,
         source: Option<&SourceFacts>,
         target: &TargetFacts,
+        taking: &Taking,
     ) -> Result<Self, ChannelError> {
         let workers = controls.tuning().worker_count;
         let control = ControlSession::open(
             &settings.target,
             &settings.name,
             workers,
-            &settings.start_from,
-            source.map(|facts| &facts.gtid_executed),
+            &Claim {
+                identity: taking.identity.name(),
+                start: target.checkpoint.is_none().then_some(&taking.start),
+                source_executed: source.map(|facts| &facts.gtid_executed),
+                filters: &written_rules(&settings.filters),
+            },
             target.statement_gtids,
         )
         .await?;
-        let executed = control.checkpoint().executed.clone();
-        let options = settings.relay.clone();
-        let opened =
-            spawn_blocking(move || unlocked(|| RelayStore::open(options.clone(), &executed))).await;
-        let (store, recovery) = opened
-            .map_err(|error| ChannelError::State(format!("opening the relay store: {error}")))??;
-        if recovery.cut_bytes > 0 {
-            let (bytes, transactions) = (recovery.cut_bytes, recovery.cut_transactions);
-            info!(bytes, %transactions, "relay store: cut an unfinished tail, it is fetched again");
-        }
-        if recovery.dropped_segments > 0 {
-            warn!(segments = recovery.dropped_segments, "relay store: dropped damaged segments");
-        }
-        if let Some(missing) = recovery.emptied_for {
-            warn!(%missing, "relay store emptied: it did not follow on from the target");
-        }
+        reception.set_foreign(control.foreign());
+        let received = match reception.attach(settings, &control.checkpoint().executed).await {
+            Ok(received) => received,
+            Err(error) => {
+                control.close().await;
+                return Err(error);
+            }
+        };
         let status = Arc::new(ApplierStatus::new(control.checkpoint(), target.executor));
-        let store = Arc::new(store);
         let applier = ApplierOptions {
             executor: target.executor,
             statement_gtids: target.statement_gtids,
             ..settings.applier.clone()
         };
         let filters = Filters::new(settings.filters.clone(), target.folds_case);
-        Ok(Self { settings, applier, watch, controls, filters, control, status, store })
+        Ok(Self { settings, applier, watch, controls, filters, control, status, received })
     }
 
     /// Runs until stopped, damaged, or failed.
@@ -102,10 +106,10 @@ impl<'a> Pipeline<'a> {
         stop: &CancellationToken,
         kill: &CancellationToken,
     ) -> Result<End, ChannelError> {
-        let notes = Arc::new(Notes::default());
         let memory = self.controls.memory().clone();
         let executed = self.control.checkpoint().executed.clone();
-        self.watch.attach(&self.status, &self.store, &memory, &executed);
+        let store = &self.received.store;
+        self.watch.attach(&self.status, &memory, &executed);
         let until = self.controls.until();
         if let Some(until) = until.begin(&executed) {
             self.control.close().await;
@@ -114,13 +118,15 @@ impl<'a> Pipeline<'a> {
         }
         let end = CancellationToken::new();
         let _end_on_drop = end.clone().drop_guard();
-        let reception = self.start_reception(stop, &end, &notes)?;
         let (sender, stream) = mpsc::channel(READ_AHEAD);
-        let reader = self.store.reader(executed);
         let target = self.settings.target.clone();
-        let catalogue = TargetCatalogue::new(Handle::current(), target, end.clone());
+        let catalogue = TargetCatalogue::new(Handle::current(), target, end.clone()).of_channel(
+            &self.applier,
+            self.control.generation(),
+            Arc::clone(&self.status),
+        );
         let thread = RelayThread {
-            reader,
+            reader: store.reader(executed),
             memory,
             inline_limit: 0,
             admission: Admission::new(catalogue)
@@ -136,11 +142,11 @@ impl<'a> Pipeline<'a> {
             until: until.clone(),
             status: Arc::clone(&self.status),
             sender,
-            notes: Arc::clone(&notes),
+            reception: Arc::clone(&self.received.end),
             watch: self.watch.clone(),
             end: end.clone(),
         };
-        let relay = spawn_blocking(move || thread.run());
+        let intake = spawn_blocking(move || thread.run());
         let applier = Applier::new(
             self.control,
             self.settings.target.clone(),
@@ -150,69 +156,50 @@ impl<'a> Pipeline<'a> {
             self.controls.subscribe(),
             Arc::clone(&self.status),
             stream,
-            Purge { store: Arc::clone(&self.store) },
+            Purge { store: Arc::clone(store) },
         );
         let outcome = applier.run(stop.clone(), kill.clone()).await;
         end.cancel();
-        for part in [reception, relay] {
-            if let Err(error) = part.await {
-                error!(%error, "a part of the channel broke");
-            }
-        }
+        let intake = intake.await.unwrap_or_else(|panic| Err(broken(&panic)));
         self.watch.detach();
         let executed = self.status.executed();
-        let by_itself = outcome.is_ok() && !stop.is_cancelled() && !kill.is_cancelled();
-        let end = match by_itself {
-            true => until.end(&executed, notes.until.get()),
-            false => until.rest(&executed),
-        };
-        match (outcome, notes.damage.get()) {
-            (Err(_), Some(damage)) => Ok(End::RelayDamaged(damage.clone())),
-            (Err(error), None) => Err(error.into()),
-            (Ok(()), _) => Ok(match end {
-                StreamEnd::Until(until) => End::UntilReached { until, already: false },
-                StreamEnd::Moved => End::UntilMoved,
-                StreamEnd::Elsewhere => End::Stopped,
-            }),
-        }
-    }
-
-    /// Reception goes on beside the applier; its failure ends the channel once all is applied.
-    fn start_reception(
-        &self,
-        stop: &CancellationToken,
-        end: &CancellationToken,
-        notes: &Arc<Notes>,
-    ) -> Result<JoinHandle<()>, ChannelError> {
-        let mut options = self.settings.source.clone();
-        let directory =
-            self.settings.relay.directory.parent().unwrap_or(&self.settings.relay.directory);
-        options.replica_uuid = replica_uuid(directory)?;
-        let source = self.watch.source();
-        let provider = Provider::new(options, Arc::clone(&source));
-        let inlet: RelayInlet = self.store.inlet();
-        let notes = Arc::clone(notes);
-        let halt = end.child_token();
-        let stop = stop.clone();
-        let name = self.settings.name.clone();
-        Ok(tokio::spawn(async move {
-            let run = provider.run(inlet, halt.clone());
-            let outcome = tokio::select! {
-                outcome = run => outcome,
-                () = stop.cancelled() => Ok(()),
+        if outcome.is_err() || stop.is_cancelled() || kill.is_cancelled() {
+            until.rest(&executed);
+            return match outcome {
+                Err(error @ csa_applier::Error::Older { .. }) => Ok(End::TargetOlder(error)),
+                outcome => Ok(outcome.map(|()| End::Stopped)?),
             };
-            if let Err(error) = outcome {
-                error!(channel = %name, %error, "reception ended; what was received is still applied");
-                // Set once: a provider ends once.
-                let gtid = source.view().stopped_in.map(|gtid| gtid.to_string());
-                let _ = notes.reception.set(Ended { why: error.to_string(), gtid });
-            }
-            source.disconnected();
-        }))
+        }
+        let read_to = match &intake {
+            Ok(IntakeEnd::Until(until)) => Some(until),
+            _ => None,
+        };
+        match (until.end(&executed, read_to), intake) {
+            (StreamEnd::Until(until), _) => Ok(End::UntilReached { until, already: false }),
+            (_, Err(error)) => error.into_end(),
+            (StreamEnd::Moved, Ok(_)) => Ok(End::UntilMoved),
+            (StreamEnd::Elsewhere, Ok(_)) => Ok(End::Stopped),
+        }
     }
 }
 
-/// Releases relay segments behind the low-water mark.
+impl ChannelError {
+    /// Damage of the relay store ends a pipeline without an error: it can be fetched again.
+    fn into_end(self) -> Result<End, Self> {
+        match self {
+            Self::Relay(error @ csa_relaystore::Error::Damaged { transaction, .. }) => {
+                Ok(End::RelayDamaged { error, transaction })
+            }
+            other => Err(other),
+        }
+    }
+}
+
+fn broken(panic: &JoinError) -> ChannelError {
+    ChannelError::State(format!("reading the relay store broke: {panic}"))
+}
+
+/// Releases relay segments up to the low-water mark.
 #[derive(Debug)]
 struct Purge {
     store: Arc<RelayStore>,
@@ -224,29 +211,4 @@ impl CommitObserver for Purge {
             self.store.release(position);
         }
     }
-}
-
-/// A store that was just closed may be locked a moment longer by those who still look at it.
-fn unlocked<T>(mut open: impl FnMut() -> csa_relaystore::Result<T>) -> csa_relaystore::Result<T> {
-    for _ in 0..100 {
-        match open() {
-            Err(csa_relaystore::Error::Locked { .. }) => {
-                std::thread::sleep(std::time::Duration::from_millis(20));
-            }
-            other => return other,
-        }
-    }
-    open()
-}
-
-/// Cuts a damaged store.
-pub(super) async fn discard(
-    settings: &ChannelSettings,
-    position: RelayPosition,
-) -> Result<(), ChannelError> {
-    let options = settings.relay.clone();
-    let cut = spawn_blocking(move || unlocked(|| RelayStore::discard_from(&options, position)));
-    cut.await
-        .map_err(|error| ChannelError::State(format!("cutting the relay store: {error}")))??;
-    Ok(())
 }

@@ -12,7 +12,7 @@ use crate::view::{
 /// Tables named in a view.
 const TABLES_SHOWN: usize = 10;
 
-/// `over`: the channel has stopped.
+/// `over`: nothing more is received.
 pub(super) fn connection(source: &SourceView, over: bool) -> ConnectionView {
     let queued = source.last_queued.as_ref();
     let service_state = match (over, source.connected) {
@@ -28,6 +28,7 @@ pub(super) fn connection(source: &SourceView, over: bool) -> ConnectionView {
         count_received_heartbeats: source.heartbeats_total,
         last_heartbeat_timestamp: source.last_heartbeat.map(rfc3339_of),
         last_error_message: source.last_error.clone(),
+        last_error_cause: source.last_cause,
         last_error_timestamp: source.last_error_at.map(rfc3339_of),
         last_queued_transaction: queued.map(|h| h.gtid.to_string()),
         last_queued_transaction_original_commit_timestamp: original(queued),
@@ -44,6 +45,7 @@ pub(super) fn connection(source: &SourceView, over: bool) -> ConnectionView {
         received_transactions_total: source.transactions_total,
         connects_total: source.connects_total,
         checksum_failures_total: source.checksum_failures_total,
+        passed_over_events_total: source.passed_over_events_total,
     }
 }
 
@@ -56,12 +58,14 @@ pub(super) fn applier(
     let last = applied.last_applied.as_ref();
     let header = last.map(|group| &group.last);
     let applying = applied.applying.as_ref();
-    // The delay is not the applier's.
+    // The delay and the rewinds are not the applier's.
     ApplierView {
         desired_delay: 0.0,
         remaining_delay: None,
         service_state: service_state.to_owned(),
         executor: applied.executor.map(|executor| executor.name().to_owned()),
+        own_left_out_total: earlier.own_left_out_total + applied.own_left_out_total,
+        accounts_left_out_total: earlier.accounts_left_out_total + applied.accounts_left_out_total,
         count_transactions_retries: earlier.retries_total + applied.retries_total,
         lock_inversions_total: earlier.lock_inversions_total + applied.lock_inversions_total,
         waiting_transactions: applied.waiting_transactions as u64,
@@ -78,6 +82,9 @@ pub(super) fn applier(
         last_applied_transaction_start_apply_timestamp: last.map(|g| rfc3339_of(g.started)),
         last_applied_transaction_end_apply_timestamp: last.and_then(|g| g.ended).map(rfc3339_of),
         target_error_message: applied.target_error.clone(),
+        target_rewinds_total: 0,
+        last_target_rewind_timestamp: None,
+        last_target_rewind_transaction_set: None,
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use csa_applier::ControlSession;
+use csa_applier::{AuditEntry, Claim, ControlSession};
 use csa_provider::{Gtid, GtidSet};
 use csa_scheduler::Until;
 use parking_lot::Mutex;
@@ -12,13 +12,20 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
+use super::identity::Identity;
+use super::overlap::written_rules;
+use super::reception::Reception;
 use super::watch::Watch;
 use super::{Channel, ChannelError, Controls, Findings};
+use crate::audit::Sender;
 use crate::config::ChannelSettings;
 use crate::view::ChannelView;
 
 /// How often a wait for the target's progress looks.
 const LOOK: Duration = Duration::from_millis(20);
+
+/// A life that waits for its next attempt hears of a stop at once.
+const END_OF_A_PAUSE: Duration = Duration::from_secs(10);
 
 /// A channel as an operator handles it.
 #[derive(Debug)]
@@ -30,6 +37,7 @@ pub(crate) struct Supervisor {
     settings: Mutex<Arc<ChannelSettings>>,
     started_with: Mutex<Arc<ChannelSettings>>,
     state: AsyncMutex<State>,
+    reception: Arc<Reception>,
     /// Of the process: finish what runs; give up what runs.
     stop: CancellationToken,
     kill: CancellationToken,
@@ -75,9 +83,11 @@ impl Supervisor {
     ) -> Self {
         let controls = Controls::new(&settings);
         let settings = Arc::new(settings);
+        let watch = Watch::new(&settings, controls.clone());
         Self {
             name: settings.name.clone(),
-            watch: Watch::new(&settings, controls.clone()),
+            reception: Arc::new(Reception::new(watch.clone(), stop.clone())),
+            watch,
             controls,
             started_with: Mutex::new(Arc::clone(&settings)),
             settings: Mutex::new(settings),
@@ -141,6 +151,7 @@ impl Supervisor {
             settings: self.settings(),
             watch: self.watch.clone(),
             controls: self.controls.clone(),
+            reception: Arc::clone(&self.reception),
         }
     }
 
@@ -168,6 +179,7 @@ impl Supervisor {
             let run = tokio::spawn(async move { channel.run(stopping, killing).await });
             let outcome = run.await.unwrap_or_else(|panic| {
                 let broke = ChannelError::State(format!("a part of it broke: {panic}"));
+                watch.detach();
                 watch.failed(&broke);
                 Err(broke)
             });
@@ -179,26 +191,36 @@ impl Supervisor {
         state.life = Some(Life { stop, kill, task });
     }
 
-    /// Finishes what runs, within `patience`; gives up the rest. Whether all was finished.
+    /// Finishes what runs, within `patience`; gives up the rest. Whether all was finished. Receiving
+    /// continues unless `all` is to stop.
     ///
     /// # Errors
     /// The channel does not run.
-    pub(crate) async fn stop(&self, patience: Duration) -> Done<bool> {
+    pub(crate) async fn stop(&self, patience: Duration, all: bool) -> Done<bool> {
         let mut state = self.state.lock().await;
-        if !state.is_alive() {
+        let alive = state.is_alive();
+        let receives = all && self.reception.is_alive().await;
+        if !alive && !receives {
             return Err(self.not_running("restart it when it is to go on"));
         }
-        Ok(self.end(&mut state, patience).await)
+        let drained = !alive || self.end(&mut state, patience).await;
+        if all {
+            self.reception.end().await;
+        }
+        Ok(drained)
     }
 
-    /// Stops the channel if it runs, and starts it.
+    /// Stops the channel if it runs, and starts it; with `all`, reception too.
     ///
     /// # Errors
     /// The daemon is stopping.
-    pub(crate) async fn restart(&self, patience: Duration) -> Done<bool> {
+    pub(crate) async fn restart(&self, patience: Duration, all: bool) -> Done<bool> {
         let mut state = self.state.lock().await;
         self.check_daemon()?;
         let drained = !state.is_alive() || self.end(&mut state, patience).await;
+        if all {
+            self.reception.end().await;
+        }
         self.begin(&mut state);
         Ok(drained)
     }
@@ -271,10 +293,10 @@ impl Supervisor {
     ///
     /// # Errors
     /// The channel runs, or stopped elsewhere, or the target refuses.
-    pub(crate) async fn skip(&self, gtid: &Gtid, by: &str) -> Done<()> {
+    pub(crate) async fn skip(&self, gtid: &Gtid, sender: &Sender) -> Done<()> {
         let mut state = self.state.lock().await;
         self.check_daemon()?;
-        if state.is_alive() {
+        if state.is_alive() && !self.watch.has_failed() {
             return Err(Refusal::state(
                 format!(
                     "channel {} runs; only a transaction that stopped it can be skipped",
@@ -294,34 +316,49 @@ impl Supervisor {
             };
             return Err(Refusal::state(format!("channel {} {at}", self.name), fix));
         }
+        // One whose start is tried again from time to time.
+        let is_retried = state.is_alive();
+        if is_retried {
+            self.end(&mut state, END_OF_A_PAUSE).await;
+        }
         let settings = self.settings();
-        self.record_skip(&settings, gtid, by).await.map_err(|error| Refusal {
+        let skipped = self.record_skip(&settings, gtid, sender).await.map_err(|error| Refusal {
             error: format!("channel {}: skipping {gtid}: {error}", self.name),
             fix: "nothing was skipped; try again when the target permits it".to_owned(),
             by_target: true,
-        })?;
-        self.begin(&mut state);
-        Ok(())
+        });
+        if skipped.is_ok() || is_retried {
+            self.begin(&mut state);
+        }
+        skipped
     }
 
     async fn record_skip(
         &self,
         settings: &ChannelSettings,
         gtid: &Gtid,
-        by: &str,
+        sender: &Sender,
     ) -> csa_applier::Result<()> {
         let workers = self.controls.tuning().worker_count;
+        let identity = Identity::claim(settings.directory())
+            .map_err(|error| csa_applier::Error::Relay(error.to_string()))?;
         let mut control = ControlSession::open(
             &settings.target,
             &settings.name,
             workers,
-            &settings.start_from,
-            None,
+            &Claim {
+                identity: identity.name(),
+                start: None,
+                source_executed: None,
+                filters: &written_rules(&settings.filters),
+            },
             // Nothing is executed here that would have to be announced.
             true,
         )
         .await?;
-        let skipped = control.skip(&settings.target, gtid, by).await;
+        let entry = sender.entry(&self.name, "skip", String::new());
+        let entry = AuditEntry { gtid: gtid.to_string(), ..entry };
+        let skipped = control.skip(&settings.target, gtid, &entry).await;
         control.close().await;
         if !skipped? {
             info!(channel = %self.name, %gtid, "was executed already");
@@ -352,10 +389,12 @@ impl Supervisor {
     /// Waits for the end of the channel, which the process's `stop` and `kill` bring about.
     pub(crate) async fn finish(&self) -> Result<(), String> {
         let mut state = self.state.lock().await;
-        match state.life.take() {
+        let outcome = match state.life.take() {
             Some(life) => life.task.await.unwrap_or_else(|panic| Err(panic.to_string())),
             None => std::mem::replace(&mut state.outcome, Ok(())),
-        }
+        };
+        self.reception.end().await;
+        outcome
     }
 
     fn check_daemon(&self) -> Done<()> {

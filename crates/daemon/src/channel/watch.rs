@@ -8,8 +8,10 @@ use csa_provider::{Gtid, GtidSet, SourceStatus, SourceView};
 use csa_relaystore::{RelayStore, RelayUsage, RelayedTransaction};
 use csa_scheduler::EventMemory;
 use parking_lot::Mutex;
+use tracing::debug;
 
 use super::bottleneck::{Meter, Snapshot};
+use super::lag::{Pending, Seen, Tail};
 use super::{ChannelError, Controls, failure, shown};
 use crate::clock::{now_micros, rfc3339_of};
 use crate::config::ChannelSettings;
@@ -38,16 +40,34 @@ struct Inner {
     meter: Meter,
     phase: Phase,
     detail: String,
+    /// The relay store while it is open, and whether something is received into it.
+    store: Option<Arc<RelayStore>>,
+    receiving: bool,
     parts: Option<Parts>,
     taken: bool,
     /// What was applied by pipelines before this one.
     earlier: Applied,
-    /// What they had received.
+    /// Received by relay stores before this one, and the last one's figures.
     received: GtidSet,
-    /// Relay number and bytes up to which everything was committed when reading began.
+    closed: RelayUsage,
+    /// Relay number and bytes up to which everything was committed when reading began, or when
+    /// applying ended.
     base: Option<(u64, u64)>,
+    /// Of the store while nothing is applied.
+    waiting: Waiting,
     last_error: Option<ErrorView>,
-    held_back: Option<(u64, u64)>,
+    /// The transaction that the last error is about.
+    stopped_at: Option<Gtid>,
+    held_back: Option<(Pending, u64)>,
+    rewinds: Rewinds,
+}
+
+/// How often the target came back without what was committed there, when it last did, and what it
+/// lacked.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Rewinds {
+    pub(super) total: u64,
+    pub(super) last: Option<(SystemTime, String)>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -65,8 +85,17 @@ enum Phase {
 #[derive(Debug, Clone)]
 struct Parts {
     status: Arc<ApplierStatus>,
-    store: Arc<RelayStore>,
     memory: EventMemory,
+}
+
+/// The first transaction in the relay store that is not applied, while nothing is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Waiting {
+    #[default]
+    Unknown,
+    Since(Pending),
+    /// Damaged: whoever applies will say so.
+    Unreadable,
 }
 
 impl Watch {
@@ -85,8 +114,33 @@ impl Watch {
     pub(super) fn starting(&self, settings: &ChannelSettings) {
         let mut inner = self.shared.inner.lock();
         inner.phase = Phase::Starting;
-        inner.fresh_within = settings.source.heartbeat_interval * 2 + Duration::from_secs(1);
+        inner.fresh_within = fresh_within(settings);
         inner.last_error = None;
+        inner.stopped_at = None;
+    }
+
+    /// A relay store is open, and something is received into it.
+    pub(super) fn receiving(&self, settings: &ChannelSettings, store: &Arc<RelayStore>) {
+        let mut inner = self.shared.inner.lock();
+        inner.fresh_within = fresh_within(settings);
+        inner.store = Some(Arc::clone(store));
+        inner.receiving = true;
+        inner.base = None;
+        inner.waiting = Waiting::Unknown;
+    }
+
+    /// Nothing more is received; the store is still there.
+    pub(super) fn reception_over(&self) {
+        self.shared.inner.lock().receiving = false;
+    }
+
+    /// The store is closed; its figures stay.
+    pub(super) fn store_closed(&self) {
+        let mut inner = self.shared.inner.lock();
+        if let Some(store) = inner.store.take() {
+            inner.received = store.received_so_far();
+            inner.closed = RelayUsage { waiting: None, ..store.usage() };
+        }
     }
 
     pub(super) fn source(&self) -> Arc<SourceStatus> {
@@ -96,7 +150,6 @@ impl Watch {
     pub(super) fn attach(
         &self,
         status: &Arc<ApplierStatus>,
-        store: &Arc<RelayStore>,
         memory: &EventMemory,
         executed: &GtidSet,
     ) {
@@ -106,11 +159,9 @@ impl Watch {
             format!("from {}", if executed.is_empty() { "the start" } else { "the checkpoint" });
         inner.base = None;
         inner.taken = true;
-        inner.parts = Some(Parts {
-            status: Arc::clone(status),
-            store: Arc::clone(store),
-            memory: memory.clone(),
-        });
+        inner.last_error = None;
+        inner.stopped_at = None;
+        inner.parts = Some(Parts { status: Arc::clone(status), memory: memory.clone() });
     }
 
     pub(super) fn is_taken(&self) -> bool {
@@ -122,11 +173,15 @@ impl Watch {
         let mut inner = self.shared.inner.lock();
         if let Some(parts) = inner.parts.take() {
             let ended = parts.status.view();
-            inner.received = parts.store.received_so_far();
+            let reached = (ended.committed_ordinal, ended.committed_bytes);
+            inner.base = inner.base.map(|base| (base.0.max(reached.0), base.1.max(reached.1)));
+            inner.waiting = Waiting::Unknown;
             let earlier = &mut inner.earlier;
             earlier.transactions_total += ended.transactions_total;
             earlier.groups_total += ended.groups_total;
             earlier.statements_total += ended.statements_total;
+            earlier.accounts_left_out_total += ended.accounts_left_out_total;
+            earlier.own_left_out_total += ended.own_left_out_total;
             earlier.retries_total += ended.retries_total;
             earlier.lock_inversions_total += ended.lock_inversions_total;
             earlier.executed = ended.executed;
@@ -146,16 +201,48 @@ impl Watch {
         self.phase(Phase::Stopped, why);
     }
 
-    /// A transaction waits until it is due: its original commit timestamp and when it is, both in
-    /// microseconds since the epoch.
-    pub(super) fn held_back(&self, transaction: Option<(u64, u64)>) {
+    /// By how many microseconds the source's clock is ahead of ours.
+    pub(super) fn clock_ahead(&self) -> i64 {
+        self.shared.source.clock_ahead()
+    }
+
+    /// A transaction waits until it is due, at this time in microseconds since the epoch.
+    pub(super) fn held_back(&self, transaction: Option<(Pending, u64)>) {
         self.shared.inner.lock().held_back = transaction;
     }
 
+    /// It stopped for good.
     pub(super) fn failed(&self, error: &ChannelError) {
+        self.fail(error, false);
+    }
+
+    /// It could not start, and is tried again.
+    pub(super) fn refused(&self, error: &ChannelError) {
+        self.fail(error, true);
+    }
+
+    fn fail(&self, error: &ChannelError, is_retried: bool) {
         self.phase(Phase::Failed, &error.to_string());
         let at = rfc3339_of(SystemTime::now());
-        self.shared.inner.lock().last_error = Some(failure::shown(&self.shared.name, error, at));
+        let shown = failure::shown(&self.shared.name, error, at, is_retried);
+        let mut inner = self.shared.inner.lock();
+        inner.last_error = Some(shown);
+        inner.stopped_at = error.gtid();
+    }
+
+    pub(super) fn has_failed(&self) -> bool {
+        self.shared.inner.lock().phase == Phase::Failed
+    }
+
+    /// The target lacks what was committed there.
+    pub(super) fn came_back_older(&self, error: &csa_applier::Error) {
+        let missing = match error {
+            csa_applier::Error::Older { missing, .. } => missing.clone(),
+            _ => String::new(),
+        };
+        let mut inner = self.shared.inner.lock();
+        inner.rewinds.total += 1;
+        inner.rewinds.last = Some((SystemTime::now(), missing));
     }
 
     fn phase(&self, phase: Phase, detail: &str) {
@@ -171,8 +258,7 @@ impl Watch {
 
     /// The first transaction that is not executed: everything before it is.
     pub(super) fn first_read(&self, relayed: &RelayedTransaction) {
-        let before = (relayed.ordinal - 1, relayed.cumulative_bytes - relayed.event_bytes);
-        self.shared.inner.lock().base.get_or_insert(before);
+        self.shared.inner.lock().base.get_or_insert(before(relayed));
     }
 
     /// Everything committed on the target, as far as this process knows.
@@ -203,8 +289,7 @@ impl Watch {
 
     /// The transaction that stopped the channel.
     pub(super) fn stopped_at(&self) -> Option<Gtid> {
-        let inner = self.shared.inner.lock();
-        inner.last_error.as_ref()?.transaction.as_ref()?.parse().ok()
+        self.shared.inner.lock().stopped_at.clone()
     }
 
     /// Looks at what keeps the channel busy.
@@ -221,13 +306,13 @@ impl Watch {
 
     fn snapshot(&self) -> Sampled {
         let source = self.shared.source.view();
-        let (parts, phase, base) = {
+        let (parts, store, phase, base) = {
             let inner = self.shared.inner.lock();
-            (inner.parts.clone(), inner.phase, inner.base)
+            (inner.parts.clone(), inner.store.clone(), inner.phase, inner.base)
         };
         let tuning = self.shared.controls.tuning();
-        let Some(parts) = parts else { return Sampled::default() };
-        let (applied, usage) = (parts.status.view(), parts.store.usage());
+        let (Some(parts), Some(store)) = (parts, store) else { return Sampled::default() };
+        let (applied, usage) = (parts.status.view(), store.usage());
         let now = Snapshot {
             running: phase == Phase::Running,
             paused: tuning.paused,
@@ -247,11 +332,49 @@ impl Watch {
         Sampled { now, applied: applied.transactions_total, received: usage.transactions_total }
     }
 
-    /// Looks at the relay store's disk; blocks.
+    /// Looks at the relay store and its disk; blocks.
     pub(super) fn measure_disk(&self) {
-        let store = self.shared.inner.lock().parts.as_ref().map(|parts| Arc::clone(&parts.store));
+        let store = self.shared.inner.lock().store.clone();
         if let Some(store) = store {
             store.measure_disk();
+            self.look_for_waiting(&store);
+        }
+    }
+
+    /// While something is applied the applier knows the first transaction that is not. Without one it is
+    /// looked for once: it stays the first.
+    fn look_for_waiting(&self, store: &Arc<RelayStore>) {
+        let executed = {
+            let inner = self.shared.inner.lock();
+            if inner.parts.is_some() || !inner.taken || inner.waiting != Waiting::Unknown {
+                return;
+            }
+            let total = store.usage().transactions_total;
+            if inner.base.is_some_and(|(committed, _)| committed >= total) {
+                return;
+            }
+            inner.earlier.executed.clone()
+        };
+        let mut reader = store.reader(executed);
+        // Its header is enough.
+        reader.set_inline_limit(0);
+        let found = reader.next(Duration::ZERO);
+        let mut inner = self.shared.inner.lock();
+        let is_same = inner.store.as_ref().is_some_and(|now| Arc::ptr_eq(now, store));
+        if inner.parts.is_some() || !is_same {
+            return;
+        }
+        match found {
+            Ok(Some(relayed)) => {
+                let committed = relayed.header.commit_times();
+                inner.waiting = Waiting::Since(Pending { committed, since: Instant::now() });
+                inner.base = Some(before(&relayed));
+            }
+            Ok(None) => inner.base = Some(reader.read_so_far()),
+            Err(error) => {
+                debug!(%error, "the first transaction that waits can't be read");
+                inner.waiting = Waiting::Unreadable;
+            }
         }
     }
 
@@ -260,6 +383,10 @@ impl Watch {
         let source = self.shared.source.view();
         let (
             parts,
+            store,
+            closed,
+            receiving,
+            waiting,
             phase,
             detail,
             earlier,
@@ -270,10 +397,15 @@ impl Watch {
             cause,
             rates,
             held_back,
+            rewinds,
         ) = {
             let inner = self.shared.inner.lock();
             (
                 inner.parts.clone(),
+                inner.store.clone(),
+                inner.closed.clone(),
+                inner.receiving,
+                inner.waiting,
                 inner.phase,
                 inner.detail.clone(),
                 inner.earlier.clone(),
@@ -284,33 +416,58 @@ impl Watch {
                 inner.meter.cause(),
                 inner.meter.rates(),
                 inner.held_back,
+                inner.rewinds.clone(),
             )
         };
-        let mut applied = parts.as_ref().map_or_else(
-            || Applied { executed: earlier.executed.clone(), ..Applied::default() },
+        let applied = parts.as_ref().map_or_else(
+            || Applied {
+                executed: earlier.executed.clone(),
+                last_applied: earlier.last_applied.clone(),
+                oldest_pending: match waiting {
+                    Waiting::Since(pending) => Some((pending.committed, pending.since)),
+                    Waiting::Unknown | Waiting::Unreadable => None,
+                },
+                ..Applied::default()
+            },
             |parts| parts.status.view(),
         );
         // Only what the applier does not have yet is held back.
-        let held_back = held_back.filter(|_| applied.oldest_pending_commit_timestamp.is_none());
-        if let Some((original_commit_timestamp, _)) = held_back {
-            applied.oldest_pending_commit_timestamp = Some(original_commit_timestamp);
-        }
+        let held_back = held_back.filter(|_| applied.oldest_pending.is_none());
+        let pending = applied.oldest_pending.map(|(committed, since)| Pending { committed, since });
+        let pending = pending.or(held_back.map(|(pending, _)| pending));
         let due_in = held_back.map(|(_, due)| due.saturating_sub(now_micros()) as f64 / 1e6);
-        let usage = parts.as_ref().map(|parts| parts.store.usage()).unwrap_or_default();
+        let usage = store.as_ref().map_or(closed, |store| store.usage());
         let memory = self.shared.controls.memory().usage();
         let fresh = source.connected
             && source.last_event.is_some_and(|last| last.elapsed() <= fresh_within);
-        let backlog =
-            parts.is_some().then(|| base.map(|base| backlog(&usage, &applied, base))).flatten();
-        let (state, state_detail) =
-            state(phase, detail, tuning.paused, &source, &applied, &usage, backlog, due_in);
-        let mut received = parts.as_ref().map_or(received, |parts| parts.store.received_so_far());
+        let backlog = base.map(|base| backlog(&usage, &applied, base));
+        let detail = match phase {
+            Phase::Stopped if receiving => format!("{detail}; still receiving"),
+            _ => detail,
+        };
+        let mut received = store.as_ref().map_or(received, |store| store.received_so_far());
         received.union(&applied.executed);
+        let stored = source.last_queued.as_ref().is_none_or(|last| received.contains(&last.gtid));
+        let tail = Tail::of(&source, stored);
+        let (state, state_detail) =
+            state(phase, detail, tuning.paused, &source, &applied, &usage, backlog, due_in, tail);
+        let lag_seconds = backlog.and_then(|(backlog, _)| {
+            let last = applied.last_applied.as_ref();
+            let seen = Seen {
+                backlog,
+                pending,
+                applied: last.map(|group| group.last.commit_times()),
+                tail,
+                fresh,
+                clock_ahead: source.clock_ahead,
+            };
+            seen.lag(now_micros(), Instant::now())
+        });
         ChannelView {
             channel_name: self.shared.name.clone(),
             state,
             state_detail,
-            lag_seconds: lag(phase, backlog, fresh, &applied),
+            lag_seconds,
             backlog_transactions: backlog.map(|b| b.0),
             backlog_bytes: backlog.map(|b| b.1),
             received_transaction_set: received.to_string(),
@@ -329,7 +486,7 @@ impl Watch {
                 throttle: tuning.throttle.map_or(0, |rate| rate.get()),
                 until: self.shared.controls.until().get().map(|until| until.to_string()),
             },
-            connection: shown::connection(&source, matches!(phase, Phase::Stopped | Phase::Failed)),
+            connection: shown::connection(&source, !receiving),
             relay: RelayView {
                 segments: usage.segments as u64,
                 bytes: usage.bytes,
@@ -342,6 +499,9 @@ impl Watch {
             applier: ApplierView {
                 desired_delay: self.shared.controls.source_delay().as_secs_f64(),
                 remaining_delay: due_in,
+                target_rewinds_total: rewinds.total,
+                last_target_rewind_timestamp: rewinds.last.as_ref().map(|last| rfc3339_of(last.0)),
+                last_target_rewind_transaction_set: rewinds.last.map(|last| last.1),
                 ..shown::applier(
                     &applied,
                     if phase == Phase::Running { "ON" } else { "OFF" },
@@ -359,30 +519,22 @@ impl Watch {
     }
 }
 
+/// A source that was heard of within this time is there.
+fn fresh_within(settings: &ChannelSettings) -> Duration {
+    settings.source.heartbeat_interval * 2 + Duration::from_secs(1)
+}
+
+/// Number and bytes of everything before a transaction.
+fn before(relayed: &RelayedTransaction) -> (u64, u64) {
+    (relayed.ordinal - 1, relayed.cumulative_bytes - relayed.event_bytes)
+}
+
 /// Transactions and bytes received and not committed on the target.
 fn backlog(usage: &RelayUsage, applied: &Applied, base: (u64, u64)) -> (u64, u64) {
     (
         usage.transactions_total.saturating_sub(base.0.max(applied.committed_ordinal)),
         usage.event_bytes_total.saturating_sub(base.1.max(applied.committed_bytes)),
     )
-}
-
-/// Zero only when nothing is pending and the source is heard; absent when it can't be known.
-fn lag(phase: Phase, backlog: Option<(u64, u64)>, fresh: bool, applied: &Applied) -> Option<f64> {
-    if phase != Phase::Running {
-        return None;
-    }
-    match backlog? {
-        (0, _) => fresh.then_some(0.0),
-        _ => {
-            let newest_applied = || {
-                let applied = applied.last_applied.as_ref()?;
-                Some(applied.last.original_commit_timestamp)
-            };
-            let oldest = applied.oldest_pending_commit_timestamp.or_else(newest_applied)?;
-            Some(now_micros().saturating_sub(oldest) as f64 / 1e6)
-        }
-    }
 }
 
 /// A snapshot with the totals at that moment.
@@ -403,6 +555,7 @@ fn state(
     usage: &RelayUsage,
     backlog: Option<(u64, u64)>,
     due_in: Option<f64>,
+    tail: Tail,
 ) -> (ChannelState, String) {
     match phase {
         Phase::Starting => (ChannelState::Starting, "looking at both servers".to_owned()),
@@ -436,9 +589,15 @@ fn state(
             }
             let text = match (&usage.waiting, backlog) {
                 (Some(waiting), _) => waiting.clone(),
-                (None, Some((0, _))) => {
-                    "has applied everything received, waiting for more".to_owned()
-                }
+                (None, Some((0, _))) => match (tail.is_caught_up(), source.queueing_bytes) {
+                    (true, _) => "has applied everything received, waiting for more".to_owned(),
+                    (false, bytes) if source.queueing.is_some() => format!(
+                        "has applied all whole transactions received; of the next, {bytes} bytes are here"
+                    ),
+                    _ => {
+                        "has applied everything received; the source may have sent more".to_owned()
+                    }
+                },
                 (None, Some((pending, _))) => format!("applying, {pending} transactions to go"),
                 (None, None) => "reading the relay store".to_owned(),
             };

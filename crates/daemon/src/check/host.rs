@@ -1,12 +1,13 @@
 //! This host: its disk and its clock.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::report::{Finding, Place};
 use super::server::Clock;
 use super::{CheckOptions, Side};
+use crate::state_dir::{self, existing};
 
-/// Clocks that differ by more make lag wrong by as much.
+/// Clocks that differ by more are worth a warning.
 const SKEW_MAX: i64 = 2_000_000;
 const MIB: u64 = 1 << 20;
 
@@ -24,6 +25,11 @@ struct Space {
 pub(super) fn disk(options: &CheckOptions) -> Finding {
     const CHECK: &str = "host.disk";
     let directory = existing(&options.relay_directory);
+    if let Err(why) = state_dir::check(&options.relay_directory) {
+        return Finding::error(CHECK, why)
+            .fix(Place::Operator, format!("make {} writable", directory.display()))
+            .fix(Place::Configuration, "[daemon] state_dir = another folder");
+    }
     let stat = match rustix::fs::statvfs(&directory) {
         Ok(stat) => stat,
         Err(error) => {
@@ -75,13 +81,6 @@ impl Space {
     }
 }
 
-/// The folder, or the nearest above it that is there.
-fn existing(path: &Path) -> PathBuf {
-    let found = path.ancestors().find(|path| path.exists());
-    let found = found.filter(|path| !path.as_os_str().is_empty());
-    found.unwrap_or_else(|| Path::new(".")).to_owned()
-}
-
 /// Sizes of the files in a folder; 0 where there is none.
 fn bytes_in(directory: &Path) -> u64 {
     let Ok(entries) = std::fs::read_dir(directory) else { return 0 };
@@ -108,7 +107,7 @@ pub(super) fn clock(side: Side, clock: Clock) -> Finding {
     }
     let way = if clock.ahead > 0 { "ahead of" } else { "behind" };
     let what = match side {
-        Side::Source => "lag is wrong by as much",
+        Side::Source => "commit times are shown, and compared with until, as it has them",
         Side::Target => "times in csa.checkpoint are off by as much",
     };
     let by = seconds(distance);
@@ -135,13 +134,6 @@ mod tests {
         assert!(tight.to_string().contains("space_limit = \"99MiB\""), "{tight}");
         assert_eq!(of(11, 0).level, Level::Warning);
         assert_eq!(of(10, 500).level, Level::Error);
-    }
-
-    #[test]
-    fn a_folder_to_be_made_is_looked_for_above() {
-        let directory = tempfile::tempdir().expect("a folder");
-        assert_eq!(existing(&directory.path().join("a/b")), directory.path());
-        assert_eq!(existing(Path::new("surely-not-there/relay")), Path::new("."));
     }
 
     #[test]

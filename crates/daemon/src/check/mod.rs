@@ -20,6 +20,7 @@ mod target;
 mod test_util;
 mod version;
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use csa_applier::{Executor, StartFrom, TargetGtids, TargetOptions, lock_name};
@@ -31,7 +32,7 @@ use catalogue::Catalogue;
 use position::Position;
 pub use report::{Finding, Fix, Level, Place, Report};
 use server::Server;
-use session::{Refusal, Session};
+use session::{Refusal, Session, Unusable};
 use tables::Context;
 
 /// The channel that is to be started.
@@ -47,6 +48,8 @@ pub struct CheckOptions {
     pub target: TargetOptions,
     pub start_from: StartFrom,
     pub worker_count: u16,
+    /// The source's account management is applied.
+    pub replicate_accounts: bool,
     pub relay_directory: PathBuf,
     /// Bytes.
     pub relay_space_limit: u64,
@@ -62,11 +65,11 @@ struct Answering {
 
 impl Answering {
     /// Logs in and asks; else why not.
-    async fn open(side: Side, options: &TargetOptions) -> Result<Self, String> {
+    async fn open(side: Side, options: &TargetOptions) -> Result<Self, Unusable> {
         let mut session = Session::connect(side, options).await?;
         match Server::read(&mut session).await {
             Ok(server) => Ok(Self { session, server }),
-            Err(refusal) => Err(format!("{side} {}", refusal.text)),
+            Err(refusal) => Err(Unusable::Login(format!("{side} {}", refusal.text))),
         }
     }
 
@@ -76,7 +79,7 @@ impl Answering {
         for options in servers {
             match Self::open(side, options).await {
                 Ok(answering) => return Ok(answering),
-                Err(why) => last = why,
+                Err(why) => last = why.text(),
             }
         }
         Err(last)
@@ -133,9 +136,9 @@ async fn connect(
     servers: &[TargetOptions],
     found: &mut Vec<Finding>,
 ) -> Option<Answering> {
-    let check = match side {
-        Side::Source => "source.login",
-        Side::Target => "target.login",
+    let (check, version) = match side {
+        Side::Source => ("source.login", "source.version"),
+        Side::Target => ("target.login", "target.version"),
     };
     let mut first = None;
     let mut refused = Vec::new();
@@ -147,8 +150,11 @@ async fn connect(
                     "" => "not encrypted".to_owned(),
                     cipher => format!("encrypted by {cipher}"),
                 };
-                let account = &privileges.account;
-                found.push(Finding::ok(check, format!("{address} takes {account}, {link}")));
+                let text = format!("{address} takes {}, {link}", privileges.account);
+                found.push(match options.tls.mode.verifies() || is_near(options) {
+                    true => Finding::ok(check, text),
+                    false => unverified(side, check, &text),
+                });
                 match first {
                     None => first = Some(answering),
                     Some(_) => answering.session.close().await,
@@ -160,13 +166,34 @@ async fn connect(
     // One that answers will do, the others may be down.
     let level = if first.is_some() { Level::Warning } else { Level::Error };
     for why in refused {
-        let finding = Finding::new(check, level, why);
-        found.push(finding.fix(
-            Place::Configuration,
-            format!("[channel.{side}] host, port, user, password and tls, if the server is up"),
-        ));
+        found.push(match why {
+            Unusable::Product(why) => Finding::new(version, level, why).fix(
+                Place::Configuration,
+                format!("[channel.{side}] host and port of a server of MySQL 8.0 or newer"),
+            ),
+            Unusable::Login(why) => Finding::new(check, level, why).fix(
+                Place::Configuration,
+                format!("[channel.{side}] host, port, user, password and tls, if the server is up"),
+            ),
+        });
     }
     first
+}
+
+/// Nobody sits between this host and itself.
+fn is_near(server: &TargetOptions) -> bool {
+    let is_loopback = server.host.parse::<IpAddr>().map(|address| address.is_loopback());
+    server.socket.is_some() || is_loopback.unwrap_or(server.host == "localhost")
+}
+
+fn unverified(side: Side, check: &'static str, text: &str) -> Finding {
+    let text = format!(
+        "{text}; the certificate is not verified, so whoever sits in between can have the password"
+    );
+    Finding::new(check, Level::Warning, text).fix(
+        Place::Configuration,
+        format!("[channel.{side}] tls = \"verify-ca\" and tls_ca, a copy of the server's ca.pem"),
+    )
 }
 
 fn on_target(
@@ -182,7 +209,13 @@ fn on_target(
             |source: &Server| source.gtid_executed.intervals().any(|(_, tag, _)| !tag.is_empty());
         let has_tags = source.is_some_and(tagged);
         let (account, version) = (&target.privileges, &target.version);
-        found.extend(privileges::target(account, &options.target, version, has_tags));
+        found.extend(privileges::target(
+            account,
+            &options.target,
+            version,
+            has_tags,
+            options.replicate_accounts,
+        ));
     }
     found.extend(target::settings(target, source, &options.target, options.worker_count));
     found.push(host::clock(Side::Target, target.clock));
@@ -278,6 +311,7 @@ async fn on_both(
     let pairs = listed.pairs(&Scope::default(), selection).unwrap_or_default();
     let position = Position {
         source_uuid: source.text("server_uuid"),
+        target_uuid: target.text("server_uuid"),
         executed: source.gtid_executed.clone(),
         purged: source.gtid_purged.clone(),
         target_executed: target.gtid_executed.clone(),

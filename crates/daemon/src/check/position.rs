@@ -1,7 +1,7 @@
 //! Where the channel begins, whether the source still has it, and how far behind that is.
 
 use csa_applier::StartFrom;
-use csa_provider::GtidSet;
+use csa_provider::{GtidSet, Known};
 
 use super::report::{Finding, Place};
 
@@ -12,6 +12,7 @@ const SHOWN: usize = 200;
 #[derive(Debug, Default)]
 pub(super) struct Position<'a> {
     pub(super) source_uuid: &'a str,
+    pub(super) target_uuid: &'a str,
     pub(super) executed: GtidSet,
     pub(super) purged: GtidSet,
     pub(super) target_executed: GtidSet,
@@ -71,7 +72,11 @@ impl Position<'_> {
     /// A source that was reset or restored gives GTIDs a second time.
     fn same_history(&self, start: &GtidSet) -> Finding {
         const CHECK: &str = "position.history";
-        let ahead = start.of_server(self.source_uuid).difference(&self.executed);
+        let known = Known { received: start.clone(), foreign: None };
+        let lacking = known.lacking(&self.executed);
+        // What the target committed itself, no source has to have.
+        let mut ahead = lacking.of_servers(|uuid| uuid.to_string() != self.target_uuid);
+        ahead.union(&start.of_server(self.source_uuid).difference(&self.executed));
         if ahead.is_empty() {
             return Finding::ok(
                 CHECK,
@@ -81,8 +86,8 @@ impl Position<'_> {
         Finding::error(
             CHECK,
             format!(
-                "the target has {} of this source that the source lacks (was it reset, \
-                 or restored from a backup?): {}",
+                "the target has {} of this source's history that the source lacks (was it reset, \
+                 or restored from a backup? is it a replica that is not level, or another server?): {}",
                 transactions(ahead.count()),
                 shown(&ahead)
             ),
@@ -185,6 +190,18 @@ mod tests {
     fn a_source_that_was_reset_is_another_one() {
         let position = position("", "A:1-101,B:1-7");
         assert_eq!(found(&position, &StartFrom::Target), [("position.history", Level::Error)]);
+    }
+
+    #[test]
+    fn a_source_must_have_all_of_its_history() {
+        let executed = set("A:1-100,B:1-5");
+        let source = |target| Position { executed: executed.clone(), ..position("", target) };
+        let from = StartFrom::Target;
+        assert_eq!(found(&source("A:1-100,B:1-6"), &from), [("position.history", Level::Error)]);
+        // The target's own, and what came from elsewhere.
+        assert_eq!(found(&Position { target_uuid: B, ..source("A:1-100,B:1-6") }, &from), []);
+        let other = "cccccccc-cccc-cccc-cccc-cccccccccccc:1-3";
+        assert_eq!(found(&source(&format!("A:1-100,{other}")), &from), []);
     }
 
     #[test]

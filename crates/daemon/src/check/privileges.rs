@@ -18,7 +18,15 @@ pub(super) struct Privileges {
     global: BTreeSet<String>,
     /// Some schema has grants of its own, so a missing global privilege proves nothing.
     by_schema: bool,
+    /// Privileges on the schema `mysql` that were granted there, and taken away there (`partial_revokes`).
+    on_mysql: BTreeSet<String>,
+    not_on_mysql: BTreeSet<String>,
 }
+
+/// With any of these on the schema `mysql` an account can change the server's accounts: the server takes
+/// INSERT, UPDATE and DELETE there in place of CREATE USER
+/// (<https://dev.mysql.com/doc/refman/en/create-user.html>).
+const ON_GRANT_TABLES: [&str; 3] = ["INSERT", "UPDATE", "DELETE"];
 
 impl Privileges {
     /// `account`: as `CURRENT_USER()`; `lines`: of `SHOW GRANTS`.
@@ -28,11 +36,21 @@ impl Privileges {
             None => account.to_owned(),
         };
         let mut found = Self { account, ..Self::default() };
+        let names = |privileges: &str| -> Vec<String> {
+            privileges.split(',').map(|name| name.trim().to_uppercase()).collect()
+        };
         for line in lines {
+            if let Some(rest) = line.strip_prefix("REVOKE ")
+                && let Some((privileges, _)) = rest.split_once(" ON `mysql`.* FROM ")
+            {
+                found.not_on_mysql.extend(names(privileges));
+            }
             let Some(rest) = line.strip_prefix("GRANT ") else { continue };
             if let Some((privileges, _)) = rest.split_once(" ON *.* TO ") {
-                let names = privileges.split(',').map(|name| name.trim().to_uppercase());
-                found.global.extend(names);
+                found.global.extend(names(privileges));
+            } else if let Some((privileges, _)) = rest.split_once(" ON `mysql`.* TO ") {
+                found.on_mysql.extend(names(privileges));
+                found.by_schema = true;
             } else if rest.contains(".* TO ") {
                 found.by_schema = true;
             }
@@ -52,6 +70,17 @@ impl Privileges {
 
     fn missing<'a>(&self, names: &[&'a str]) -> Vec<&'a str> {
         names.iter().copied().filter(|&name| !self.has_any(&[name])).collect()
+    }
+
+    /// By which privileges it can change the server's accounts.
+    fn over_accounts(&self) -> Vec<&'static str> {
+        let by_user = self.global.contains("ALL PRIVILEGES") || self.has_any(&["CREATE USER"]);
+        let on_tables = |name: &&&'static str| {
+            let here = ["ALL PRIVILEGES", **name].iter().any(|name| self.on_mysql.contains(*name));
+            here || self.has_any(&[**name]) && !self.not_on_mysql.contains(**name)
+        };
+        let on_tables = ON_GRANT_TABLES.iter().filter(on_tables).copied();
+        by_user.then_some("CREATE USER").into_iter().chain(on_tables).collect()
     }
 
     fn grant(&self, names: &[&str]) -> String {
@@ -83,12 +112,16 @@ pub(super) fn target(
     options: &TargetOptions,
     version: &Version,
     has_tags: bool,
+    replicate_accounts: bool,
 ) -> Vec<Finding> {
     vec![
         writing(privileges, options),
         by_row_images(privileges, options),
         definitions(privileges, version, has_tags),
-        accounts(privileges),
+        match replicate_accounts {
+            true => account_management(privileges),
+            false => grant_tables(privileges),
+        },
     ]
 }
 
@@ -161,21 +194,49 @@ fn definitions(privileges: &Privileges, version: &Version, has_tags: bool) -> Fi
     Finding::warning(CHECK, text).fix(Place::Target, privileges.grant(&missing))
 }
 
-/// Replicated account management, which most targets do without.
-fn accounts(privileges: &Privileges) -> Finding {
+/// What account management needs where it is replicated.
+fn account_management(privileges: &Privileges) -> Finding {
     const CHECK: &str = "target.account_privileges";
     let missing = privileges.missing(&["CREATE USER", "ROLE_ADMIN"]);
     if missing.is_empty() {
         return Finding::ok(CHECK, "replicated account management is permitted");
     }
     let text = format!(
-        "{} are missing: a CREATE USER or GRANT of the source would stop the channel (keep them out of \
-         its binary log by SET sql_log_bin=0, or skip them)",
+        "{} are missing: with replicate_accounts = true, a CREATE USER or GRANT of the source would \
+         stop the channel",
         missing.join(", ")
     );
     let grant = privileges.grant(&missing);
     let grant = format!("{} WITH GRANT OPTION;", grant.trim_end_matches(';'));
-    Finding::warning(CHECK, text).fix(Place::Target, grant)
+    Finding::warning(CHECK, text)
+        .fix(Place::Target, grant)
+        .fix(Place::Configuration, "[channel.applier] replicate_accounts = false")
+}
+
+/// What the account could do to the target's accounts though the channel never does it.
+fn grant_tables(privileges: &Privileges) -> Finding {
+    const CHECK: &str = "target.account_privileges";
+    let able = privileges.over_accounts();
+    if able.is_empty() {
+        return Finding::ok(CHECK, "the account can't change the target's accounts");
+    }
+    let account = &privileges.account;
+    let text = format!(
+        "{account} can change the target's accounts ({} on mysql.*), which the channel does not need: \
+         account statements are left out",
+        able.join(", ")
+    );
+    let mut fixes = Vec::new();
+    let (by_user, on_tables): (Vec<&str>, Vec<&str>) =
+        able.iter().partition(|&&name| name == "CREATE USER");
+    if !by_user.is_empty() {
+        fixes.push(format!("REVOKE CREATE USER ON *.* FROM {account};"));
+    }
+    if !on_tables.is_empty() {
+        fixes.push("SET PERSIST partial_revokes=ON;".to_owned());
+        fixes.push(format!("REVOKE {} ON mysql.* FROM {account};", on_tables.join(", ")));
+    }
+    Finding::warning(CHECK, text).fix(Place::Target, fixes.join(" "))
 }
 
 #[cfg(test)]
@@ -233,6 +294,26 @@ mod tests {
             "GRANT ALL PRIVILEGES ON `d`.* TO `c`@`%`",
         ]);
         assert_eq!(writing(&part, &target_options()).level, Level::Ok);
+    }
+
+    #[test]
+    fn the_grant_tables_are_reached_in_three_ways() {
+        let global = "GRANT SELECT, INSERT, UPDATE, DELETE, CREATE ON *.* TO `csa`@`%`";
+        let finding = grant_tables(&privileges(&[global]));
+        assert_eq!(finding.level, Level::Warning);
+        let fix = "SET PERSIST partial_revokes=ON; \
+                   REVOKE INSERT, UPDATE, DELETE ON mysql.* FROM 'csa'@'%';";
+        assert_eq!(run(&finding), fix);
+        let revoked = "REVOKE INSERT, UPDATE, DELETE ON `mysql`.* FROM `csa`@`%`";
+        assert_eq!(grant_tables(&privileges(&[global, revoked])).level, Level::Ok);
+        let partly = "REVOKE INSERT, UPDATE ON `mysql`.* FROM `csa`@`%`";
+        assert!(run(&grant_tables(&privileges(&[global, partly]))).contains("REVOKE DELETE ON"));
+        let by_schema = ["GRANT INSERT ON `shop`.* TO `csa`@`%`"];
+        assert_eq!(grant_tables(&privileges(&by_schema)).level, Level::Ok);
+        let there = ["GRANT UPDATE ON `mysql`.* TO `csa`@`%`"];
+        assert_eq!(grant_tables(&privileges(&there)).level, Level::Warning);
+        let all = grant_tables(&privileges(&["GRANT ALL PRIVILEGES ON *.* TO `csa`@`%`"]));
+        assert!(run(&all).starts_with("REVOKE CREATE USER ON *.* FROM 'csa'@'%'; SET"), "{all}");
     }
 
     #[test]

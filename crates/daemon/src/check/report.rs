@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use csa_provider::visible::one_line;
 use serde::Serialize;
 
 /// Tables named in a finding at most.
@@ -81,7 +82,8 @@ impl Finding {
         Self::new(check, Level::Error, text)
     }
 
-    pub(super) fn fix(mut self, on: Place, run: impl Into<String>) -> Self {
+    #[must_use]
+    pub fn fix(mut self, on: Place, run: impl Into<String>) -> Self {
         self.fixes.push(Fix { on, run: run.into() });
         self
     }
@@ -132,9 +134,9 @@ impl fmt::Display for Finding {
             Level::Warning => "warning",
             Level::Error => "error",
         };
-        write!(f, "  {level:<8} {}: {}", self.check, self.text)?;
+        write!(f, "  {level:<8} {}: {}", self.check, one_line(&self.text))?;
         if !self.names.is_empty() {
-            write!(f, ": {}", self.names.join(", "))?;
+            write!(f, ": {}", one_line(&self.names.join(", ")))?;
             let more = self.names_total.saturating_sub(self.names.len());
             if more > 0 {
                 write!(f, " and {more} more")?;
@@ -142,7 +144,7 @@ impl fmt::Display for Finding {
         }
         for (index, fix) in self.fixes.iter().enumerate() {
             let or = if index == 0 { "" } else { "or " };
-            write!(f, "\n             {or}{}{}", fix.on.preposition(), fix.run)?;
+            write!(f, "\n             {or}{}{}", fix.on.preposition(), one_line(&fix.run))?;
         }
         Ok(())
     }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use csa_applier::TargetOptions;
-use mysql_async::prelude::Queryable as _;
-use mysql_async::{Conn, Row, Value};
+use csa_provider::link::{Limits, Link, Row, Value};
+use csa_provider::{unsupported_source, unsupported_target};
 
 use crate::verify::connect_error;
 
@@ -26,8 +26,25 @@ const PATIENCE: Duration = Duration::from_secs(40);
 pub(super) type TextRow = Vec<Option<String>>;
 
 pub(super) struct Session {
-    conn: Conn,
+    link: Link,
     address: String,
+}
+
+/// Why a server can't be looked at, on one line.
+#[derive(Debug)]
+pub(super) enum Unusable {
+    /// It does not answer, or not us.
+    Login(String),
+    /// It is of a kind or version that can be neither source nor target.
+    Product(String),
+}
+
+impl Unusable {
+    pub(super) fn text(self) -> String {
+        match self {
+            Self::Login(text) | Self::Product(text) => text,
+        }
+    }
 }
 
 /// What a server had to say against a query, on one line.
@@ -39,17 +56,35 @@ pub(super) struct Refusal {
 
 impl Session {
     /// Logs in; else why not, on one line.
-    pub(super) async fn connect(side: Side, server: &TargetOptions) -> Result<Self, String> {
-        let conn = csa_applier::connect(server)
+    pub(super) async fn connect(side: Side, server: &TargetOptions) -> Result<Self, Unusable> {
+        let link = csa_applier::connect(server, side)
             .await
-            .map_err(|error| connect_error(side, server, error).to_string().replace('\n', " "))?;
-        let mut session = Self { conn, address: server.address() };
+            .map_err(|error| connect_error(side, server, error).to_string().replace('\n', " "))
+            .map_err(Unusable::Login)?;
+        let mut session = Self { link, address: server.address() };
+        session.check_product(side).await?;
         for statement in PRELUDE {
             if let Err(Refusal { code: None, text }) = session.rows(statement).await {
-                return Err(format!("{side} {text}"));
+                return Err(Unusable::Login(format!("{side} {text}")));
             }
         }
         Ok(session)
+    }
+
+    /// Before anything else is asked, which another product may not understand.
+    async fn check_product(&mut self, side: Side) -> Result<(), Unusable> {
+        let said = self.ask("SELECT @@version, @@version_comment", Limits::SETTING).await;
+        let said = said.map_err(|refusal| Unusable::Login(format!("{side} {}", refusal.text)))?;
+        let mut said = said.into_iter().flatten().map(Option::unwrap_or_default);
+        let (version, comment) = (said.next().unwrap_or_default(), said.next().unwrap_or_default());
+        let why = match side {
+            Side::Source => unsupported_source(&version, &comment),
+            Side::Target => unsupported_target(&version, &comment),
+        };
+        match why {
+            Some(why) => Err(Unusable::Product(format!("{side} {} {why}", self.address))),
+            None => Ok(()),
+        }
     }
 
     pub(super) fn address(&self) -> &str {
@@ -57,15 +92,16 @@ impl Session {
     }
 
     pub(super) async fn rows(&mut self, query: &str) -> Result<Vec<TextRow>, Refusal> {
-        match tokio::time::timeout(PATIENCE, self.conn.query(query)).await {
+        self.ask(query, Limits::LIST).await
+    }
+
+    async fn ask(&mut self, query: &str, limits: Limits) -> Result<Vec<TextRow>, Refusal> {
+        let asked = self.link.query(query, limits);
+        match tokio::time::timeout(PATIENCE, asked).await {
             Ok(Ok(rows)) => Ok(rows.into_iter().map(texts).collect()),
             Ok(Err(error)) => {
-                let code = match &error {
-                    mysql_async::Error::Server(error) => Some(error.code),
-                    _ => None,
-                };
                 let text = format!("{}: {error}", self.address).replace('\n', " ");
-                Err(Refusal { code, text })
+                Err(Refusal { code: error.code(), text })
             }
             Err(_) => {
                 let seconds = PATIENCE.as_secs();
@@ -82,7 +118,7 @@ impl Session {
     }
 
     pub(super) async fn close(self) {
-        let _ = tokio::time::timeout(Duration::from_secs(1), self.conn.disconnect()).await;
+        self.link.quit().await;
     }
 }
 

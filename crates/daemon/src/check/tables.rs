@@ -131,8 +131,8 @@ impl Context<'_> {
         Finding::warning(
             CHECK,
             format!(
-                "{count} on the target: a change can't be committed with the checkpoint, so it stops \
-                 the channel (1785)"
+                "{count} on the target: a change that can't be rolled back is applied alone, nothing beside \
+                 it, and one that is cut off stops the channel, for it may be half done"
             ),
         )
         .names(&names)

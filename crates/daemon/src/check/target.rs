@@ -16,8 +16,11 @@ pub(super) fn settings(
     options: &TargetOptions,
     worker_count: u16,
 ) -> Vec<Finding> {
-    let mut found =
-        vec![packet(target, source), connections(target, worker_count), durability(target)];
+    let mut found = vec![
+        packet(target, source),
+        connections(target, worker_count),
+        durability(target, options.gtids),
+    ];
     // What MariaDB has instead is for the start to look at.
     if !target.version.is_mariadb() {
         found.extend([
@@ -144,7 +147,7 @@ fn connections(target: &Server, worker_count: u16) -> Finding {
 }
 
 /// A note: both are right, one is quicker.
-fn durability(target: &Server) -> Finding {
+fn durability(target: &Server, gtids: TargetGtids) -> Finding {
     const CHECK: &str = "target.durability";
     let flush = target.text("innodb_flush_log_at_trx_commit");
     let sync = target.text("sync_binlog");
@@ -156,9 +159,19 @@ fn durability(target: &Server) -> Finding {
         }
         false => {
             "a crash of the target's host loses its last commits, checkpoint and data alike; the \
-             channel goes on from there as long as the source has the binary logs"
+             channel applies them again as long as the source has the binary logs"
         }
     };
+    if gtids == TargetGtids::Source && flush != "1" && target.is_on("log_bin") {
+        return Finding::warning(
+            CHECK,
+            format!(
+                "innodb_flush_log_at_trx_commit={flush}: after a crash gtid_executed, which is the \
+                 checkpoint with target_gtids = \"source\", can name transactions that the tables lost"
+            ),
+        )
+        .fix(Place::Target, "SET PERSIST innodb_flush_log_at_trx_commit=1;");
+    }
     Finding::ok(
         CHECK,
         format!("innodb_flush_log_at_trx_commit={flush}, sync_binlog={sync}: {what}"),
@@ -293,6 +306,19 @@ mod tests {
             assert_eq!((finding.check, finding.level), (check, level));
             assert!(finding.to_string().contains(fix), "{finding}");
         }
+    }
+
+    #[test]
+    fn durability_is_a_choice_unless_the_targets_gtids_are_the_checkpoint() {
+        let mut target = good();
+        target.variables.insert("innodb_flush_log_at_trx_commit".to_owned(), "2".to_owned());
+        assert_eq!(found(&target, &good()), []);
+        let options = TargetOptions { gtids: TargetGtids::Source, ..target_options() };
+        let found = settings(&target, Some(&good()), &options, 8);
+        let finding = found.iter().find(|finding| finding.check == "target.durability");
+        let finding = finding.expect("looked at");
+        assert_eq!(finding.level, Level::Warning, "{finding}");
+        assert!(finding.to_string().contains("innodb_flush_log_at_trx_commit=1;"), "{finding}");
     }
 
     #[test]

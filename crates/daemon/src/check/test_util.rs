@@ -22,6 +22,7 @@ pub(super) fn target_options() -> TargetOptions {
         password: String::new().into(),
         tls: TlsOptions::default(),
         connect_timeout: Duration::from_secs(1),
+        net_timeout: Duration::from_secs(30),
         gtids: TargetGtids::Own,
         executor: None,
     }

@@ -10,8 +10,7 @@ pub(super) struct Version {
     minor: u32,
 }
 
-/// The first and the last that it was tried with.
-const OLDEST: (u32, u32) = (8, 0);
+/// The last that it was tried with.
 const NEWEST: (u32, u32) = (9, 7);
 
 impl Version {
@@ -30,12 +29,9 @@ impl Version {
     }
 }
 
+/// Whether it can be one at all is asked when it is connected to.
 pub(super) fn source(version: &Version) -> Finding {
     const CHECK: &str = "source.version";
-    let text = &version.text;
-    if version.is_mariadb() || !version.is_at_least(OLDEST.0, OLDEST.1) {
-        return Finding::error(CHECK, format!("{text}: only MySQL 8.0 and newer can be a source"));
-    }
     known(CHECK, version)
 }
 
@@ -45,9 +41,6 @@ pub(super) fn target(version: &Version, source: Option<&Version>) -> Finding {
     let text = &version.text;
     if version.is_mariadb() {
         return Finding::ok(CHECK, text);
-    }
-    if !version.is_at_least(OLDEST.0, OLDEST.1) {
-        return Finding::error(CHECK, format!("{text} is older than MySQL 8.0"));
     }
     match source {
         Some(source) if (version.major, version.minor) < (source.major, source.minor) => {
@@ -82,16 +75,13 @@ mod tests {
     use crate::check::report::Level;
 
     #[test]
-    fn sources_are_mysql_from_8_0_on() {
+    fn what_is_newer_than_was_tried_is_said() {
         for (text, level) in [
             ("8.0.11", Level::Ok),
             ("8.4.6-6 Percona", Level::Ok),
             ("9.7.4-Debian", Level::Ok),
             ("9.8.0", Level::Warning),
             ("10.0.1", Level::Warning),
-            ("5.7.44-log", Level::Error),
-            ("11.8.2-MariaDB-log", Level::Error),
-            ("what", Level::Error),
         ] {
             assert_eq!(source(&Version::parse(text)).level, level, "{text}");
         }
@@ -105,6 +95,5 @@ mod tests {
         assert_eq!(of("8.4.6", "8.4.7"), Level::Ok);
         assert_eq!(of("9.0.1", "8.4.7"), Level::Ok);
         assert_eq!(of("8.4.6", "9.7.4"), Level::Warning);
-        assert_eq!(of("5.7.44", "5.7.44"), Level::Error);
     }
 }

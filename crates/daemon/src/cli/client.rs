@@ -1,16 +1,27 @@
 //! Talks to the admin port of the running daemon.
 
+use std::borrow::Cow;
+use std::fs::File;
 use std::io::{BufRead as _, BufReader};
-use std::path::Path;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use csa_provider::visible::one_line;
+use rustls::crypto::ring;
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, RootCertStore};
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use ureq::http::Response;
+use ureq::unversioned::resolver::DefaultResolver;
 use ureq::{Agent, Body};
 
+use super::transport::Route;
 use super::{Admin, Failure};
-use crate::config::{DaemonConfig, token};
+use crate::config::{AdminFiles, DaemonConfig, authorities, token};
 use crate::view::{ErrorAnswer, StatusView};
 
 /// The running daemon.
@@ -24,23 +35,14 @@ pub(super) struct Client {
 }
 
 impl Client {
-    /// `--admin` makes the configuration file unnecessary.
     pub(super) fn new(config: &Path, admin: &Admin) -> Result<Self, Failure> {
-        let (address, token_file) = match &admin.admin {
-            Some(address) => (address.clone(), None),
-            None => {
-                let daemon = DaemonConfig::load(config)?;
-                (daemon.admin_listen, daemon.admin_token_file)
-            }
-        };
+        let Door { base, agent, token_file } = door(config, admin)?;
         let token_file = admin.token_file.clone().or(token_file);
         let token =
             token_file.map(|path| token("--token-file", &path, &mut Vec::new())).transpose()?;
-        // Requests go to the daemon itself: a proxy for the web has no business with them.
-        let settings = Agent::config_builder().http_status_as_error(false).proxy(None).build();
         Ok(Self {
-            agent: settings.new_agent(),
-            base: format!("http://{address}"),
+            agent,
+            base,
             token,
             channel: admin.channel.clone(),
             by: std::env::var("USER").unwrap_or_else(|_| "unknown".to_owned()),
@@ -74,7 +76,7 @@ impl Client {
     }
 
     pub(super) fn get_text(&self, path: &str) -> Result<String, Failure> {
-        let request = self.agent.get(self.url(path));
+        let request = self.agent.get(self.uri(path));
         let answer =
             self.headers(request).call().map_err(|error| self.unreachable(path, &error))?;
         self.text(path, self.accepted(path, answer)?)
@@ -86,7 +88,7 @@ impl Client {
         path: &str,
         mut each: impl FnMut(&str) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
-        let request = self.agent.get(self.url(path));
+        let request = self.agent.get(self.uri(path));
         let answer =
             self.headers(request).call().map_err(|error| self.unreachable(path, &error))?;
         let body = self.accepted(path, answer)?.into_body();
@@ -104,12 +106,12 @@ impl Client {
     ) -> Result<T, Failure> {
         let body = serde_json::to_string(body)
             .map_err(|error| Failure::Runtime(format!("making a request: {error}")))?;
-        let request = self.agent.post(self.url(path)).header("content-type", "application/json");
+        let request = self.agent.post(self.uri(path)).header("content-type", "application/json");
         self.send(path, request, &body)
     }
 
     pub(super) fn put<T: DeserializeOwned>(&self, path: &str, body: &str) -> Result<T, Failure> {
-        self.send(path, self.agent.put(self.url(path)), body)
+        self.send(path, self.agent.put(self.uri(path)), body)
     }
 
     fn send<T: DeserializeOwned>(
@@ -140,7 +142,7 @@ impl Client {
             return Ok(answer);
         }
         let text = self.text(path, answer)?;
-        let why = match serde_json::from_str(&text) {
+        let why = match read(&text) {
             Ok(ErrorAnswer { error, fix }) => format!("{error}; {fix}"),
             Err(_) => format!("{}: HTTP {status}", self.url(path)),
         };
@@ -156,17 +158,108 @@ impl Client {
     }
 
     fn parse<T: DeserializeOwned>(&self, path: &str, text: &str) -> Result<T, Failure> {
-        serde_json::from_str(text).map_err(|error| {
+        read(text).map_err(|error| {
             Failure::Runtime(format!("{}: unexpected answer: {error}", self.url(path)))
         })
     }
 
+    /// As it is shown.
     fn url(&self, path: &str) -> String {
         format!("{}{path}", self.base)
+    }
+
+    /// As it is asked for: the way to a socket is the agent's affair.
+    fn uri(&self, path: &str) -> String {
+        let base = if self.base.starts_with("unix:") { "http://localhost" } else { &self.base };
+        format!("{base}{path}")
     }
 
     fn unreachable(&self, path: &str, error: &ureq::Error) -> Failure {
         let url = self.url(path);
         Failure::Runtime(format!("{url}: {error}; is csa-daemon running with this configuration?"))
     }
+}
+
+/// An answer for a terminal: what servers put into its strings is escaped.
+pub(super) fn read<T: DeserializeOwned>(text: &str) -> serde_json::Result<T> {
+    let mut value: Value = serde_json::from_str(text)?;
+    escape(&mut value);
+    serde_json::from_value(value)
+}
+
+fn escape(value: &mut Value) {
+    match value {
+        Value::String(text) => {
+            if let Cow::Owned(shown) = one_line(text) {
+                *text = shown;
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(escape),
+        Value::Object(fields) => fields.values_mut().for_each(escape),
+        _ => {}
+    }
+}
+
+/// The way to the daemon, and the token for it.
+struct Door {
+    base: String,
+    agent: Agent,
+    token_file: Option<PathBuf>,
+}
+
+/// `--admin` makes the configuration file unnecessary. That leads to the socket, and to the port where
+/// the socket can't be opened or a token is to be shown.
+fn door(config: &Path, admin: &Admin) -> Result<Door, Failure> {
+    let ca = admin.admin_ca.as_deref();
+    let by_socket = |path: PathBuf| {
+        let base = format!("unix:{}", path.display());
+        Door { base, agent: agent(Some(Route::Socket(path))), token_file: None }
+    };
+    if let Some(address) = &admin.admin {
+        return match address.starts_with('/') {
+            true => Ok(by_socket(address.into())),
+            false => by_port(address, ca, None),
+        };
+    }
+    let daemon = DaemonConfig::load(config)?;
+    let files = AdminFiles::of(&daemon);
+    // Not there, not for us, or left by a daemon that was killed: the port says what is so.
+    if admin.token_file.is_none() && UnixStream::connect(&files.socket).is_ok() {
+        return Ok(by_socket(files.socket));
+    }
+    // Where the daemon made the token itself, everybody may look without.
+    let own = Some(files.token).filter(|path| File::open(path).is_ok());
+    let scheme = if daemon.admin_tls_cert.is_some() { "https" } else { "http" };
+    let address = format!("{scheme}://{}", daemon.admin_listen);
+    by_port(&address, ca.or(daemon.admin_tls_cert.as_deref()), daemon.admin_token_file.or(own))
+}
+
+/// Requests go to the daemon itself: a proxy for the web has no business with them.
+fn agent(route: Option<Route>) -> Agent {
+    let settings = Agent::config_builder().http_status_as_error(false).proxy(None).build();
+    match route {
+        Some(route) => Agent::with_parts(settings, route, DefaultResolver::default()),
+        None => settings.new_agent(),
+    }
+}
+
+/// `ca`: who vouches for the daemon.
+fn by_port(address: &str, ca: Option<&Path>, token_file: Option<PathBuf>) -> Result<Door, Failure> {
+    let Some(host) = address.strip_prefix("https://") else {
+        let host = address.strip_prefix("http://").unwrap_or(address);
+        return Ok(Door { base: format!("http://{host}"), agent: agent(None), token_file });
+    };
+    let wrong = |why: &dyn std::fmt::Display| Failure::Input(format!("--admin {address}: {why}"));
+    let ca = ca.ok_or_else(|| wrong(&"name with --admin-ca who vouches for its certificate"))?;
+    let roots: RootCertStore = authorities("--admin-ca", ca)?;
+    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| wrong(&error))?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
+    let name = name.trim_start_matches('[').trim_end_matches(']').to_owned();
+    let name = ServerName::try_from(name).map_err(|error| wrong(&error))?;
+    let agent = agent(Some(Route::Tls { name, config: Arc::new(config) }));
+    Ok(Door { base: address.to_owned(), agent, token_file })
 }

@@ -48,8 +48,8 @@ pub(crate) fn execute(config: &Path, admin: &Admin, command: Control) -> Result<
     }
 }
 
-fn request(Stop { now, timeout }: Stop) -> serde_json::Value {
-    json!({ "now": now, "timeout_seconds": timeout })
+fn request(Stop { all, now, timeout }: Stop) -> serde_json::Value {
+    json!({ "all": all, "now": now, "timeout_seconds": timeout })
 }
 
 fn end(until: Until) -> serde_json::Value {

@@ -6,6 +6,7 @@ mod commands;
 mod failure;
 mod relay;
 mod status;
+mod transport;
 mod verify;
 
 use std::path::PathBuf;
@@ -39,10 +40,15 @@ pub(crate) struct Cli {
 /// Where the running daemon is.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Admin {
-    /// Admin address of the running daemon; the configuration's `admin_listen` without it.
+    /// The running daemon: HOST:PORT, https://HOST:PORT, or the path of its socket. Without it the
+    /// socket and the port that the configuration names.
     #[arg(long, global = true, value_name = "ADDRESS")]
     pub(crate) admin: Option<String>,
-    /// File with the token the daemon asks for; the configuration's `admin_token_file` without it.
+    /// Certificates of the authorities to believe for https; `admin_tls_cert` without it.
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) admin_ca: Option<PathBuf>,
+    /// File with the token the daemon asks for; the configuration's `admin_token_file`, or the one the
+    /// daemon made in `state_dir`, without it.
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
     /// Channel that is meant; may be left out when there is only one.
@@ -60,6 +66,13 @@ pub(crate) enum Command {
     /// Compare source and target while both are in use, one channel or all of them: exit code 0 equal,
     /// 1 different, 2 not everything could be compared.
     Verify(VerifyArguments),
+    /// Have a channel take the place of another on its target, such as after it was renamed: it gets the
+    /// other's checkpoint. Neither may run.
+    Adopt {
+        /// Channel whose place is taken; it is no longer in the configuration.
+        #[arg(long, value_name = "NAME")]
+        from: String,
+    },
     #[command(flatten)]
     Control(Control),
     /// Write manual pages and shell completions under a folder, for packages.
@@ -86,7 +99,8 @@ pub(crate) enum Control {
     Pause,
     /// Go on after a pause.
     Resume,
-    /// Stop a channel; its checkpoint is exact.
+    /// Stop applying; the checkpoint is exact. Receiving continues, as after STOP REPLICA SQL_THREAD,
+    /// unless --all is given.
     Stop(Stop),
     /// Stop a channel if it runs, and start it.
     Restart(Stop),
@@ -116,6 +130,9 @@ pub(crate) enum Control {
 
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct Stop {
+    /// Receiving too: the source's connection ends, as after STOP REPLICA.
+    #[arg(long)]
+    pub(crate) all: bool,
     /// Give up what runs; the target rolls it back.
     #[arg(long, conflicts_with = "timeout")]
     pub(crate) now: bool,

@@ -1,6 +1,6 @@
 //! `relay ls` and `relay dump`.
 
-use super::client::Client;
+use super::client::{Client, read};
 use super::{Failure, Relay};
 use crate::relay_dump::Line;
 use crate::table;
@@ -44,8 +44,8 @@ fn list(segments: &[SegmentView]) -> String {
 fn dump(client: &Client, path: &str) -> Result<(), Failure> {
     let mut ended = None;
     client.get_lines(path, |text| {
-        let line: Line = serde_json::from_str(text)
-            .map_err(|error| Failure::Runtime(format!("unexpected line: {error}")))?;
+        let line: Line =
+            read(text).map_err(|error| Failure::Runtime(format!("unexpected line: {error}")))?;
         if let Line::End { transactions, more, error } = line {
             ended = Some((transactions, more, error));
         } else {

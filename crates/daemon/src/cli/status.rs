@@ -3,10 +3,11 @@
 use std::io::{IsTerminal as _, Write as _};
 use std::time::Duration;
 
+use csa_provider::visible::one_line;
 use serde_json::Value;
 
 use super::Failure;
-use super::client::Client;
+use super::client::{Client, read};
 use super::failure::explanation;
 use crate::table;
 use crate::view::{ChannelView, StatusView};
@@ -25,7 +26,7 @@ const CLEAR: &str = "\x1b[H\x1b[2J";
 pub(super) fn show(client: &Client, form: &Form) -> Result<(), Failure> {
     loop {
         let text = client.get_text("/status")?;
-        let mut view: StatusView = serde_json::from_str(&text)
+        let mut view: StatusView = read(&text)
             .map_err(|error| Failure::Runtime(format!("/status: unexpected answer: {error}")))?;
         if let Some(name) = client.named_channel() {
             view.channels.retain(|channel| channel.channel_name == name);
@@ -34,7 +35,7 @@ pub(super) fn show(client: &Client, form: &Form) -> Result<(), Failure> {
             }
         }
         let shown = match form {
-            Form { json: true, .. } => format!("{text}\n"),
+            Form { json: true, .. } => format!("{}\n", one_line(&text)),
             Form { vertical: true, .. } => vertical(&view.channels),
             Form { .. } => overview(&view.channels),
         };

@@ -6,7 +6,7 @@ use std::path::Path;
 use secrecy::{ExposeSecret as _, SecretString};
 
 use super::settings::{is_world_readable, secret};
-use super::{ConfigError, DaemonConfig};
+use super::{AdminFiles, AdminTls, ConfigError, DaemonConfig, admin_tls};
 
 /// A shorter token could be guessed.
 const TOKEN_LEN_MIN: usize = 16;
@@ -16,10 +16,28 @@ const TOKEN_LEN_MIN: usize = 16;
 pub(crate) struct Access {
     /// Commands are taken.
     pub(crate) control: bool,
-    /// Permits everything; without one nobody is asked.
+    /// Permits everything; without one everybody who reaches the port may look.
     pub(crate) token: Option<SecretString>,
     /// Permits to look.
     pub(crate) read_token: Option<SecretString>,
+    /// Names that a request may be for, beside addresses; in lower case.
+    pub(crate) hosts: Vec<String>,
+    pub(crate) tls: Option<AdminTls>,
+    /// Named to those who are refused.
+    pub(crate) files: AdminFiles,
+}
+
+impl PartialEq for Access {
+    fn eq(&self, other: &Self) -> bool {
+        let text = |token: &Option<SecretString>| {
+            token.as_ref().map(|token| token.expose_secret().to_owned())
+        };
+        self.control == other.control
+            && text(&self.token) == text(&other.token)
+            && text(&self.read_token) == text(&other.read_token)
+            && self.hosts == other.hosts
+            && self.tls == other.tls
+    }
 }
 
 /// Reads the tokens. An address that others can reach needs one.
@@ -34,7 +52,7 @@ pub(super) fn resolve(
     let read_token = read("admin_read_token_file", daemon.admin_read_token_file.as_deref())?;
     if read_token.is_some() && token.is_none() {
         return Err(ConfigError(
-            "daemon.admin_read_token_file: needs admin_token_file too, or everybody may do all"
+            "daemon.admin_read_token_file: needs admin_token_file too, or everybody may look"
                 .to_owned(),
         ));
     }
@@ -45,7 +63,14 @@ pub(super) fn resolve(
              daemon.admin_token_file, or listen on 127.0.0.1"
         )));
     }
-    Ok(Access { control: daemon.admin_control, token, read_token })
+    Ok(Access {
+        control: daemon.admin_control,
+        token,
+        read_token,
+        hosts: hosts(daemon)?,
+        tls: admin_tls::resolve(daemon, warnings)?,
+        files: AdminFiles::of(daemon),
+    })
 }
 
 fn is_loopback(address: &str) -> Result<bool, ConfigError> {
@@ -53,6 +78,21 @@ fn is_loopback(address: &str) -> Result<bool, ConfigError> {
         .to_socket_addrs()
         .map_err(|error| ConfigError(format!("daemon.admin_listen: {address:?}: {error}")))?;
     Ok(addresses.all(|address| address.ip().is_loopback()))
+}
+
+fn hosts(daemon: &DaemonConfig) -> Result<Vec<String>, ConfigError> {
+    let is_name = |name: &str| {
+        let known = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
+        !name.is_empty() && name.bytes().all(known)
+    };
+    if let Some(wrong) = daemon.admin_hosts.iter().find(|name| !is_name(name)) {
+        return Err(ConfigError(format!(
+            "daemon.admin_hosts: {wrong:?} is not the name of a host; write it without scheme and port"
+        )));
+    }
+    let own = daemon.admin_listen.rsplit_once(':').map_or("", |(host, _)| host);
+    let named = [own].into_iter().filter(|name| is_name(name)).map(str::to_owned);
+    Ok(named.chain(daemon.admin_hosts.iter().cloned()).map(|n| n.to_ascii_lowercase()).collect())
 }
 
 /// Reads a token from a file.

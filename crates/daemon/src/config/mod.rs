@@ -1,6 +1,8 @@
 //! The configuration file: its keys, their defaults, and what is wrong with them.
 
 mod admin;
+mod admin_files;
+mod admin_tls;
 mod difference;
 mod keys;
 mod replication;
@@ -19,6 +21,8 @@ use secrecy::SecretString;
 use serde::Deserialize;
 
 pub(crate) use admin::{Access, token};
+pub(crate) use admin_files::AdminFiles;
+pub(crate) use admin_tls::{AdminTls, authorities};
 pub(crate) use difference::{channel_changes, daemon_changes};
 pub(crate) use keys::{Applies, applies, reference};
 pub(crate) use replication::parse_until;
@@ -62,6 +66,12 @@ pub(crate) struct DaemonConfig {
     pub(crate) admin_token_file: Option<PathBuf>,
     /// Holds one that permits to look.
     pub(crate) admin_read_token_file: Option<PathBuf>,
+    /// Names under which the admin port may be asked, beside `localhost` and the one it listens on.
+    pub(crate) admin_hosts: Vec<String>,
+    /// Group that may use the admin socket; without it the daemon's own.
+    pub(crate) admin_socket_group: Option<String>,
+    pub(crate) admin_tls_cert: Option<PathBuf>,
+    pub(crate) admin_tls_key: Option<PathBuf>,
     pub(crate) log_format: LogFormat,
     pub(crate) log_filter: String,
     /// How long a stop may take to finish what is running.
@@ -76,6 +86,10 @@ impl Default for DaemonConfig {
             admin_control: true,
             admin_token_file: None,
             admin_read_token_file: None,
+            admin_hosts: Vec::new(),
+            admin_socket_group: None,
+            admin_tls_cert: None,
+            admin_tls_key: None,
             log_format: LogFormat::Text,
             log_filter: "info".to_owned(),
             stop_timeout: DurationValue(Duration::from_secs(10)),
@@ -137,6 +151,9 @@ pub(super) struct SourceConfig {
     pub(super) tls_ca: Option<PathBuf>,
     pub(super) tls_cert: Option<PathBuf>,
     pub(super) tls_key: Option<PathBuf>,
+    pub(super) public_key_file: Option<PathBuf>,
+    #[serde(default)]
+    pub(super) get_public_key: bool,
     #[serde(default = "seconds::<5>")]
     pub(super) heartbeat_interval: DurationValue,
     #[serde(default = "seconds::<10>")]
@@ -186,12 +203,17 @@ pub(super) struct TargetConfig {
     pub(super) tls_ca: Option<PathBuf>,
     pub(super) tls_cert: Option<PathBuf>,
     pub(super) tls_key: Option<PathBuf>,
+    pub(super) public_key_file: Option<PathBuf>,
+    #[serde(default)]
+    pub(super) get_public_key: bool,
     #[serde(default = "seconds::<10>")]
     pub(super) connect_timeout: DurationValue,
     #[serde(default = "seconds::<1>")]
     pub(super) connect_retry: DurationValue,
     #[serde(default = "seconds::<30>")]
     pub(super) connect_retry_max: DurationValue,
+    #[serde(default = "seconds::<30>")]
+    pub(super) net_timeout: DurationValue,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -212,6 +234,7 @@ pub(super) struct ApplierConfig {
     pub(super) until: Option<toml::Table>,
     pub(super) replicate_do_db: Vec<String>,
     pub(super) replicate_ignore_db: Vec<String>,
+    pub(super) replicate_accounts: bool,
     pub(super) replicate_do_table: Vec<String>,
     pub(super) replicate_ignore_table: Vec<String>,
     pub(super) replicate_wild_do_table: Vec<String>,
@@ -236,6 +259,7 @@ impl Default for ApplierConfig {
             until: None,
             replicate_do_db: Vec::new(),
             replicate_ignore_db: Vec::new(),
+            replicate_accounts: false,
             replicate_do_table: Vec::new(),
             replicate_ignore_table: Vec::new(),
             replicate_wild_do_table: Vec::new(),

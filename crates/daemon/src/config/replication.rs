@@ -27,6 +27,7 @@ pub(super) fn filters(applier: &ApplierConfig) -> Result<FilterRules> {
         wild_do_table: applier.replicate_wild_do_table.clone(),
         wild_ignore_table: applier.replicate_wild_ignore_table.clone(),
         rewrite_db: rewrite_db.collect::<Result<_>>()?,
+        accounts: applier.replicate_accounts,
     };
     rules.check().map_err(|error| ConfigError(format!("applier.{error}")))?;
     Ok(rules)

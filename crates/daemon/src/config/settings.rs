@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use csa_applier::{
-    ApplierOptions, ExecMode, Executor, StartFrom, TargetGtids, TargetOptions, TlsOptions,
+    ApplierOptions, ExecMode, Executor, PublicKey, StartFrom, TargetGtids, TargetOptions,
+    TlsOptions,
 };
 use csa_provider::{SourceOptions, TlsMode, Uuid};
 use csa_relaystore::{RelayStoreOptions, SyncPolicy};
@@ -42,6 +43,13 @@ pub(crate) struct ChannelSettings {
     pub(crate) written: Written,
 }
 
+impl ChannelSettings {
+    /// The channel's part of the state directory.
+    pub(crate) fn directory(&self) -> &Path {
+        self.relay.directory.parent().unwrap_or(&self.relay.directory)
+    }
+}
+
 /// A section as it stands in the file; not shown, it may hold passwords.
 #[derive(Clone, Default)]
 pub(crate) struct Written(pub(crate) toml::Table);
@@ -64,7 +72,7 @@ pub(super) fn resolve(
     daemon: &DaemonConfig,
     warnings: &mut Vec<String>,
 ) -> Result<ChannelSettings> {
-    let name = channel.name;
+    let name = channel.name.clone();
     let named_well =
         name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"_-".contains(&b));
     if name.is_empty() || name.len() > NAME_LEN_MAX || !named_well {
@@ -75,6 +83,8 @@ pub(super) fn resolve(
         .map_err(|error| ConfigError(format!("applier.{}", error.0)))?;
     let (event_memory_limit, raised) = event_memory_limit(channel.applier.event_memory_limit);
     warnings.extend(raised.map(|raised| format!("channel {name:?}: {raised}")));
+    warnings
+        .extend(readable_secrets(&channel).map(|warning| format!("channel {name:?}: {warning}")));
     let filters = replication::filters(&channel.applier)?;
     warnings
         .extend(replication::without_effect(&filters).map(|w| format!("channel {name:?}: {w}")));
@@ -144,14 +154,14 @@ fn source(config: SourceConfig) -> Result<SourceOptions> {
     if config.heartbeat_interval.0 < Duration::from_millis(1) {
         return wrong("source.heartbeat_interval: at least 1ms");
     }
-    let mode = tls_mode(config.tls);
-    check_tls(
-        "source",
-        mode,
-        config.tls_ca.as_ref(),
-        config.tls_cert.as_ref(),
-        config.tls_key.as_ref(),
-    )?;
+    let tls = TlsOptions {
+        mode: tls_mode(config.tls),
+        ca: config.tls_ca,
+        cert: config.tls_cert,
+        key: config.tls_key,
+        public_key: public_key("source", config.public_key_file, config.get_public_key)?,
+    };
+    check_tls("source", &tls)?;
     Ok(SourceOptions {
         password: password("source", config.password, config.password_file, config.password_env)?,
         host: config.host,
@@ -160,10 +170,7 @@ fn source(config: SourceConfig) -> Result<SourceOptions> {
         server_id: config.server_id,
         // Replaced by the one in the state directory once there is one.
         replica_uuid: Uuid::nil(),
-        tls: mode,
-        tls_ca: config.tls_ca,
-        tls_cert: config.tls_cert,
-        tls_key: config.tls_key,
+        tls,
         heartbeat_interval: config.heartbeat_interval.0,
         connect_timeout: config.connect_timeout.0,
         connect_retry: config.connect_retry.0,
@@ -201,22 +208,23 @@ fn relay(config: &RelayConfig, directory: PathBuf) -> Result<RelayStoreOptions> 
 
 fn target(config: TargetConfig, applier: &ApplierConfig) -> Result<TargetOptions> {
     check_port("target", config.port)?;
-    let mode = tls_mode(config.tls);
-    check_tls(
-        "target",
-        mode,
-        config.tls_ca.as_ref(),
-        config.tls_cert.as_ref(),
-        config.tls_key.as_ref(),
-    )?;
+    let tls = TlsOptions {
+        mode: tls_mode(config.tls),
+        ca: config.tls_ca,
+        cert: config.tls_cert,
+        key: config.tls_key,
+        public_key: public_key("target", config.public_key_file, config.get_public_key)?,
+    };
+    check_tls("target", &tls)?;
     Ok(TargetOptions {
         password: password("target", config.password, config.password_file, config.password_env)?,
         host: config.host,
         port: config.port,
         socket: config.socket,
         user: config.user,
-        tls: TlsOptions { mode, ca: config.tls_ca, cert: config.tls_cert, key: config.tls_key },
+        tls,
         connect_timeout: config.connect_timeout.0,
+        net_timeout: config.net_timeout.0,
         gtids: target_gtids(applier),
         executor: match applier.executor.as_str() {
             "row-image" => Some(Executor::RowImage),
@@ -257,20 +265,24 @@ fn tls_mode(tls: Tls) -> TlsMode {
     }
 }
 
-fn check_tls(
-    side: &str,
-    mode: TlsMode,
-    ca: Option<&PathBuf>,
-    cert: Option<&PathBuf>,
-    key: Option<&PathBuf>,
-) -> Result<()> {
-    if matches!(mode, TlsMode::VerifyCa | TlsMode::VerifyIdentity) && ca.is_none() {
+fn check_tls(side: &str, tls: &TlsOptions) -> Result<()> {
+    if tls.mode.verifies() && tls.ca.is_none() {
         return wrong(format!("{side}.tls: a mode that verifies needs tls_ca"));
     }
-    if cert.is_some() != key.is_some() {
+    if tls.cert.is_some() != tls.key.is_some() {
         return wrong(format!("{side}: tls_cert and tls_key go together"));
     }
     Ok(())
+}
+
+/// As native replication has it: off, unless it is asked for.
+fn public_key(side: &str, file: Option<PathBuf>, get: bool) -> Result<PublicKey> {
+    match (file, get) {
+        (Some(_), true) => wrong(format!("{side}: public_key_file or get_public_key, not both")),
+        (Some(file), false) => Ok(PublicKey::Pinned(file)),
+        (None, true) => Ok(PublicKey::Asked),
+        (None, false) => Ok(PublicKey::None),
+    }
 }
 
 fn password(
@@ -306,6 +318,20 @@ pub(super) fn holds_password(text: &str) -> bool {
             .strip_prefix("password")
             .is_some_and(|rest| rest.trim_start().starts_with('='))
     })
+}
+
+/// Files of a channel that nobody else should be able to read, and everybody can.
+fn readable_secrets(channel: &ChannelConfig) -> impl Iterator<Item = String> + use<> {
+    let files = [
+        ("source.password_file", channel.source.password_file.clone()),
+        ("source.tls_key", channel.source.tls_key.clone()),
+        ("target.password_file", channel.target.password_file.clone()),
+        ("target.tls_key", channel.target.tls_key.clone()),
+    ];
+    let files = files.into_iter().filter_map(|(key, path)| Some((key, path?)));
+    files
+        .filter(|(_, path)| is_world_readable(path))
+        .map(|(key, path)| format!("{key}: everybody can read {}; chmod 600", path.display()))
 }
 
 pub(super) fn is_world_readable(path: &Path) -> bool {

@@ -2,9 +2,10 @@
 
 use std::collections::VecDeque;
 
+use csa_provider::SourceCause;
 use serde::Serialize;
 
-use crate::advice::{About, advice};
+use crate::advice::{About, Cause, advice};
 use crate::view::{ChannelState, ChannelView, ErrorView};
 
 const ENTRIES: usize = 10;
@@ -56,9 +57,12 @@ impl ErrorLog {
             .target_error_message
             .as_deref()
             .or_else(|| waits(ChannelState::WaitingForTarget));
-        for (about, message) in [(About::Source, source), (About::Target, target)] {
+        let link = view.connection.last_error_cause.unwrap_or(SourceCause::Unreachable);
+        for (about, cause, message) in
+            [(About::Source, Cause::Link(link), source), (About::Target, Cause::TargetAway, target)]
+        {
             if let Some(message) = message {
-                let ways_on = vec![advice(about, 0, message).to_owned()];
+                let ways_on = vec![advice(cause).to_owned()];
                 let message = message.to_owned();
                 self.note(second, about, ErrorView { message, ways_on, ..ErrorView::default() });
             }

@@ -98,7 +98,9 @@ class ChannelSection {
     const current = newest.filter((error) => error.current);
     const earlier = newest.filter((error) => !error.current);
     this.errors.hidden = current.length === 0;
-    this.errors.replaceChildren(...current.map((error) => errorItem(error, error.about === "channel" && last ? last.row : null)));
+    // The status has the values of rows where they are shown; the history never has.
+    const shown = (error) => (error.about === "channel" && last ? { ...error, message: last.message, ways_on: last.ways_on } : error);
+    this.errors.replaceChildren(...current.map((error) => errorItem(shown(error), error.about === "channel" && last ? last.row : null)));
     this.earlierPart.hidden = earlier.length === 0;
     this.earlier.replaceChildren(...earlier.map((error) => errorItem(error, null)));
   }
@@ -118,6 +120,8 @@ class ChannelSection {
       ["Events in memory", `${bytes(memory.held_bytes)} of ${bytes(memory.limit_bytes)}, at most ${bytes(memory.peak_bytes)}`],
       ["Heartbeats", `${count(connection.count_received_heartbeats)}, connected ${plural(connection.connects_total, "time")}`],
       ["Retries", `${count(applier.count_transactions_retries)}, lock inversions ${count(applier.lock_inversions_total)}`],
+      ["Account management", plural(applier.accounts_left_out_total, "transaction") + " left out"],
+      ...(applier.target_rewinds_total > 0 ? [["Target came back older", `${plural(applier.target_rewinds_total, "time")}, last ${applier.last_target_rewind_timestamp} without ${applier.last_target_rewind_transaction_set || "anything missing"}; applied again`]] : []),
       ["Rows held back", held.length > 0 ? held.join(", ") : "none"],
     ];
     this.facts.replaceChildren(...rows.flatMap(([name, value, isNumber]) =>
@@ -154,9 +158,9 @@ function failingRow(row) {
   const cells = (tag, values) => element("tr", {}, ...values.map((value) => element(tag, {}, value === null ? NONE : value)));
   return element("div", { class: "row" },
     element("p", {}, `${row.table}: the target's row${by} is ${found}`),
-    element("table", {},
+    ...(row.columns.length === 0 ? [] : [element("table", {},
       cells("th", ["column", "source before", "source after", "target now"]),
-      ...row.columns.map((column) => cells("td", [column.name, column.source_before, column.source_after, column.target]))));
+      ...row.columns.map((column) => cells("td", [column.name, column.source_before, column.source_after, column.target])))]));
 }
 
 function delayed({ desired_delay: delay }) {

@@ -48,6 +48,14 @@ function clock(second) {
   return [time.getHours(), time.getMinutes(), time.getSeconds()].map((n) => String(n).padStart(2, "0")).join(":");
 }
 
+// Controls, and what turns the direction of text, as csa-daemon status shows them.
+const ACTS = /[\u0000-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/g;
+const SHORT = { "\n": "\\n", "\r": "\\r", "\t": "\\t" };
+
+function readable(text) {
+  return text.replace(ACTS, (c) => SHORT[c] || `\\u${c.charCodeAt(0).toString(16).padStart(4, "0")}`);
+}
+
 function words(name) {
   return name.replaceAll("_", " ");
 }

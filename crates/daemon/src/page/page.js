@@ -6,18 +6,27 @@ const PATIENCE_MS = 8000;
 
 const sections = new Map();
 let answered = null;
+let isRefused = false;
 let last = null;
 
-// A token stays in this tab and goes with it.
+// A token stays in this tab and goes with it. It may come after the address, as #token=…, a part that
+// is sent to nobody.
 const TOKEN = "csa-daemon token";
+const given = new URLSearchParams(location.hash.slice(1)).get("token");
+if (given) {
+  sessionStorage.setItem(TOKEN, given);
+  window.history.replaceState(null, "", location.pathname);
+}
 
 async function ask(path) {
   const token = sessionStorage.getItem(TOKEN);
   const headers = token ? { authorization: `Bearer ${token}` } : {};
   const answer = await fetch(path, { cache: "no-store", headers, signal: AbortSignal.timeout(PATIENCE_MS) });
-  document.getElementById("login").hidden = answer.status !== 401;
-  if (!answer.ok) throw new Error(`${path}: ${answer.status} ${(await answer.text()).trim()}`);
-  return answer.json();
+  isRefused = answer.status === 401;
+  if (isRefused) document.getElementById("login").hidden = false;
+  const text = await answer.text();
+  if (!answer.ok) throw new Error(`${path}: ${answer.status} ${readable(text.trim())}`);
+  return JSON.parse(text, (key, value) => (typeof value === "string" ? readable(value) : value));
 }
 
 function verdict(channels) {
@@ -38,6 +47,9 @@ function render() {
   const { version, uptime_seconds: uptime } = status.daemon;
   say(document.getElementById("daemon"), `${version}, up ${duration(uptime)}`);
   verdict(status.channels);
+  // Values of rows are shown with a token only.
+  const hasRow = status.channels.some((view) => view.state === "failed" && view.last_error?.row);
+  document.getElementById("login").hidden = status.daemon.shows_values || !hasRow;
   const main = document.getElementById("channels");
   for (const view of status.channels) {
     const past = history.channels.find((one) => one.channel_name === view.channel_name);
@@ -58,8 +70,7 @@ function freshness(problem) {
   stale.hidden = !problem;
   if (problem) {
     const since = answered ? `What is shown is from ${clock(answered)}.` : "Nothing is known yet.";
-    const isOurs = !document.getElementById("login").hidden;
-    say(stale, isOurs ? `The daemon asks for a token. ${since}` : `The daemon does not answer: ${problem}. ${since}`);
+    say(stale, isRefused ? `The daemon asks for a token. ${since}` : `The daemon does not answer: ${problem}. ${since}`);
     if (answered) document.title = "? no answer · csa-daemon";
   }
 }

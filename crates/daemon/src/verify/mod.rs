@@ -26,11 +26,12 @@ mod session;
 mod suspects;
 mod table;
 
-use std::fmt;
 use std::time::Duration;
 
-use csa_applier::{TargetGtids, TargetOptions, TlsOptions};
+use csa_applier::{TargetGtids, TargetOptions};
 use csa_provider::SourceOptions;
+use csa_provider::link::LinkError;
+pub(crate) use csa_provider::link::Side;
 
 pub(crate) use catalogue::{Column, Definition, Estimate, LEFT_OUT, Tables, UniqueKey};
 pub(crate) use definition::common;
@@ -88,22 +89,6 @@ impl VerifyOptions {
     }
 }
 
-/// One of the two servers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Side {
-    Source,
-    Target,
-}
-
-impl fmt::Display for Side {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
-            Self::Source => "source",
-            Self::Target => "target",
-        })
-    }
-}
-
 /// Why nothing can be said, or nothing more; one line that names the way on.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -114,7 +99,7 @@ pub enum VerifyError {
     Server {
         server: String,
         #[source]
-        source: mysql_async::Error,
+        source: LinkError,
     },
     #[error(
         "target {target} has come no nearer to the source for {seconds} s, it lacks {lacking} \
@@ -134,7 +119,7 @@ type Result<T> = std::result::Result<T, VerifyError>;
 impl VerifyError {
     fn code(&self) -> Option<u16> {
         match self {
-            Self::Server { source: mysql_async::Error::Server(error), .. } => Some(error.code),
+            Self::Server { source, .. } => source.code(),
             _ => None,
         }
     }
@@ -187,13 +172,9 @@ pub fn source_servers(source: &SourceOptions) -> Vec<TargetOptions> {
         socket: None,
         user: source.user.clone(),
         password: source.password.clone(),
-        tls: TlsOptions {
-            mode: source.tls,
-            ca: source.tls_ca.clone(),
-            cert: source.tls_cert.clone(),
-            key: source.tls_key.clone(),
-        },
+        tls: source.tls.clone(),
         connect_timeout: source.connect_timeout,
+        net_timeout: Duration::from_secs(30),
         gtids: TargetGtids::Own,
         executor: None,
     };

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use csa_provider::visible::one_line;
 use serde::Serialize;
 
 use super::scope::{Pair, TableName};
@@ -107,9 +108,10 @@ impl TableReport {
 
 impl fmt::Display for TableReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.table)?;
+        let shown = |text: &dyn fmt::Display| one_line(&text.to_string()).into_owned();
+        write!(f, "{}", shown(&self.table))?;
         if self.table != self.target {
-            write!(f, " ({} on the target)", self.target)?;
+            write!(f, " ({} on the target)", shown(&self.target))?;
         }
         let outcome = match self.outcome {
             Outcome::Equal => "equal",
@@ -118,16 +120,17 @@ impl fmt::Display for TableReport {
         };
         write!(f, ": {outcome}, {} rows compared", self.rows)?;
         for difference in &self.definition {
-            write!(f, "\n  {difference}")?;
+            write!(f, "\n  {}", shown(difference))?;
         }
         for difference in &self.differences {
-            write!(f, "\n  {difference}")?;
+            write!(f, "\n  {}", shown(difference))?;
         }
         for what in &self.unstable {
+            let what = shown(what);
             write!(f, "\n  {what}: kept changing, not compared")?;
         }
         if let Some(why) = &self.left_out {
-            write!(f, "\n  {why}")?;
+            write!(f, "\n  {}", shown(why))?;
         }
         Ok(())
     }

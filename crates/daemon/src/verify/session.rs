@@ -1,8 +1,7 @@
 //! One session on either server: reads only, every statement a transaction of its own.
 
 use csa_applier::TargetOptions;
-use mysql_async::prelude::{FromRow, Queryable as _};
-use mysql_async::{Conn, Row, Value};
+use csa_provider::link::{FromRow, Limits, Link, LinkError, Row, Value};
 
 use super::grants::Grants;
 use super::{Result, Side, VerifyError};
@@ -28,7 +27,7 @@ pub(super) struct Session {
     address: String,
     /// As GRANT wants it.
     account: String,
-    conn: Conn,
+    link: Link,
 }
 
 impl Session {
@@ -36,16 +35,16 @@ impl Session {
     pub(super) async fn connect(side: Side, servers: &[TargetOptions]) -> Result<Self> {
         let mut last = VerifyError::Refused(format!("no address of the {side} is known"));
         for server in servers {
-            match csa_applier::connect(server).await {
-                Ok(conn) => return Self::new(side, server.address(), conn).await,
+            match csa_applier::connect(server, side).await {
+                Ok(link) => return Self::new(side, server.address(), link).await,
                 Err(error) => last = connect_error(side, server, error),
             }
         }
         Err(last)
     }
 
-    async fn new(side: Side, address: String, conn: Conn) -> Result<Self> {
-        let mut session = Self { side, address, account: String::new(), conn };
+    async fn new(side: Side, address: String, link: Link) -> Result<Self> {
+        let mut session = Self { side, address, account: String::new(), link };
         let version: Vec<String> = session.rows("SELECT @@version").await?;
         if version.iter().any(|version| version.contains("MariaDB")) {
             return Err(session.refused("it is MariaDB; only MySQL servers are compared"));
@@ -54,7 +53,7 @@ impl Session {
             session.run(statement).await?;
         }
         match session.run(SHOW_HIDDEN_KEYS).await {
-            Err(VerifyError::Server { source: mysql_async::Error::Server(_), .. }) | Ok(()) => {}
+            Err(VerifyError::Server { source: LinkError::Server { .. }, .. }) | Ok(()) => {}
             Err(error) => return Err(error),
         }
         let facts: Vec<(String, String, u64)> = session
@@ -112,16 +111,16 @@ impl Session {
     }
 
     async fn run(&mut self, statement: &str) -> Result<()> {
-        let done = self.conn.query_drop(statement).await;
-        done.map_err(|error| self.error(error))
+        self.rows_within::<Row>(statement, Limits::SETTING).await.map(drop)
     }
 
     /// Rows of one query.
-    pub(super) async fn rows<R>(&mut self, query: &str) -> Result<Vec<R>>
-    where
-        R: FromRow + Send + 'static,
-    {
-        let rows = self.conn.query(query).await;
+    pub(super) async fn rows<R: FromRow>(&mut self, query: &str) -> Result<Vec<R>> {
+        self.rows_within(query, Limits::LIST).await
+    }
+
+    async fn rows_within<R: FromRow>(&mut self, query: &str, limits: Limits) -> Result<Vec<R>> {
+        let rows = self.link.query(query, limits).await;
         rows.map_err(|error| self.error(error))
     }
 
@@ -147,19 +146,16 @@ impl Session {
         )
     }
 
-    fn error(&self, source: mysql_async::Error) -> VerifyError {
+    fn error(&self, source: LinkError) -> VerifyError {
         const DENIED: [u16; 3] = [1044, 1142, 1143];
-        match source {
-            mysql_async::Error::Server(error) if DENIED.contains(&error.code) => {
-                self.may_not_read("*.*")
-            }
-            source => VerifyError::Server { server: self.name(), source },
+        match source.code() {
+            Some(code) if DENIED.contains(&code) => self.may_not_read("*.*"),
+            _ => VerifyError::Server { server: self.name(), source },
         }
     }
 
     pub(super) async fn close(self) {
-        let goodbye = self.conn.disconnect();
-        let _ = tokio::time::timeout(std::time::Duration::from_secs(1), goodbye).await;
+        self.link.quit().await;
     }
 }
 
@@ -171,28 +167,22 @@ fn text(value: Option<Value>) -> Option<String> {
     }
 }
 
-/// Account unknown, locked or expired, password wrong, plugin not supported.
-const LOGIN_REFUSED: [u16; 6] = [1044, 1045, 1251, 1698, 3118, 3955];
-
 pub(crate) fn connect_error(
     side: Side,
     server: &TargetOptions,
     error: csa_applier::Error,
 ) -> VerifyError {
-    let name = format!("{side} {}", server.address());
+    let address = server.address();
     match error {
-        csa_applier::Error::Target { source: mysql_async::Error::Server(refusal), .. }
-            if LOGIN_REFUSED.contains(&refusal.code) =>
-        {
-            VerifyError::Refused(format!(
-                "{name} refused user '{}': {} (check [channel.{side}] user and password)",
-                server.user, refusal.message
-            ))
+        csa_applier::Error::Target { source, .. } => {
+            match source.refusal(side, &address, &server.user) {
+                Some(why) => VerifyError::Refused(why),
+                None => VerifyError::Server { server: format!("{side} {address}"), source },
+            }
         }
-        csa_applier::Error::Target { source, .. } => VerifyError::Server { server: name, source },
         csa_applier::Error::Timeout { seconds, .. } => {
-            VerifyError::Refused(format!("{name}: no answer within {seconds} s"))
+            VerifyError::Refused(format!("{side} {address}: no answer within {seconds} s"))
         }
-        other => VerifyError::Refused(format!("{name}: {other}")),
+        other => VerifyError::Refused(format!("{side} {address}: {other}")),
     }
 }

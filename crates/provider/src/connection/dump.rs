@@ -3,12 +3,17 @@
 use super::{ConnectionError, SourceConnection};
 use crate::event::{ChecksumAlgorithm, EventType, FormatDescription, RawEvent};
 use crate::gtid::GtidSet;
+use crate::link::{Limits, LinkError};
 use crate::options::SourceOptions;
 
 const COM_REGISTER_REPLICA: u8 = 0x15;
 const COM_BINLOG_DUMP_GTID: u8 = 0x1e;
 /// Position of the first event in a binary log file.
 const FIRST_POSITION: u64 = 4;
+/// The protocol's own limit; an event may be as large as that, behind the packet's own header byte.
+const PACKET_BYTES_MAX: usize = (1 << 30) + 1;
+/// Many small events come with one system call.
+const READ_AHEAD: usize = 256 << 10;
 
 impl SourceConnection {
     /// Asks for everything the source has and `received` does not hold.
@@ -29,7 +34,10 @@ impl SourceConnection {
             .map_err(|_| ConnectionError::Protocol("GTID set of over 4 GiB".to_owned()))?;
         body.extend_from_slice(&len.to_le_bytes());
         body.extend_from_slice(&set);
-        self.command(COM_BINLOG_DUMP_GTID, &body).await
+        self.link.command(COM_BINLOG_DUMP_GTID, &body).await?;
+        self.link.packets().allow(PACKET_BYTES_MAX);
+        self.link.packets().read_ahead(READ_AHEAD);
+        Ok(())
     }
 
     /// Session variables the source reads when a dump begins. Both the old and the new name of each:
@@ -37,14 +45,14 @@ impl SourceConnection {
     async fn announce(&mut self, options: &SourceOptions) -> Result<(), ConnectionError> {
         let period = options.heartbeat_interval.as_nanos();
         let uuid = options.replica_uuid;
-        self.query(&format!(
+        let set = format!(
             "SET @master_heartbeat_period={period}, @source_heartbeat_period={period}, \
              @slave_uuid='{uuid}', @replica_uuid='{uuid}', net_write_timeout=3600, \
              @master_binlog_checksum=@@GLOBAL.binlog_checksum, \
              @source_binlog_checksum=@@GLOBAL.binlog_checksum"
-        ))
-        .await?;
-        let checksum = self.value("SELECT @source_binlog_checksum").await?;
+        );
+        self.query(&set, Limits::SETTING).await?;
+        let checksum = self.setting("SELECT @source_binlog_checksum").await?;
         self.checksum = match checksum.as_str() {
             "NONE" => ChecksumAlgorithm::Off,
             "CRC32" => ChecksumAlgorithm::Crc32,
@@ -67,8 +75,10 @@ impl SourceConnection {
         body.extend_from_slice(name);
         body.extend_from_slice(&[0, 0]);
         body.extend_from_slice(&[0; 2 + 4 + 4]);
-        self.command(COM_REGISTER_REPLICA, &body).await?;
-        self.packets.receive_ok(Some(self.dead_after)).await.map(drop)
+        self.link.command(COM_REGISTER_REPLICA, &body).await?;
+        self.link.packets().receive_ok(Some(self.dead_after)).await?;
+        self.link.answered();
+        Ok(())
     }
 
     /// The next event, verified.
@@ -76,11 +86,11 @@ impl SourceConnection {
     /// # Errors
     /// A link that is silent, closed or in error; bytes that are not the event they claim to be.
     pub(crate) async fn next_event(&mut self) -> Result<RawEvent, ConnectionError> {
-        let packet = self.packets.receive_ok(Some(self.dead_after)).await?;
+        let packet = self.link.packets().receive_ok(Some(self.dead_after)).await?;
         match packet.first() {
             Some(0x00) => {}
             // The source has no more and was asked not to wait, or is shutting down.
-            Some(0xfe) => return Err(ConnectionError::Closed),
+            Some(0xfe) => return Err(LinkError::Closed.into()),
             _ => return Err(ConnectionError::Protocol("not an event packet".to_owned())),
         }
         let bytes = packet.slice(1..);

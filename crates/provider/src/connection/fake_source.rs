@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use super::Transport;
 use crate::gtid::Uuid;
-use crate::options::{SourceOptions, TlsMode};
+use crate::link::{TlsMode, TlsOptions, Transport};
+use crate::options::SourceOptions;
 
 /// The longest a packet can be before it is continued in another.
 pub(crate) const PACKET_BYTES_FULL: usize = 0xff_ffff;
@@ -36,16 +36,17 @@ pub(crate) fn options() -> SourceOptions {
         password: "repl_pw".into(),
         server_id: 0x0102_0304,
         replica_uuid: Uuid::from_bytes([3; 16]),
-        tls: TlsMode::Disabled,
-        tls_ca: None,
-        tls_cert: None,
-        tls_key: None,
+        tls: tls(TlsMode::Disabled),
         heartbeat_interval: Duration::from_secs(2),
         connect_timeout: Duration::from_secs(30),
         connect_retry: Duration::from_millis(10),
         connect_retry_max: Duration::from_millis(40),
         failover: Vec::new(),
     }
+}
+
+pub(crate) fn tls(mode: TlsMode) -> TlsOptions {
+    TlsOptions { mode, ..TlsOptions::default() }
 }
 
 /// What a client answers to the greeting.
@@ -59,11 +60,14 @@ pub(crate) struct LoginPacket {
 pub(crate) struct FakeSource {
     stream: Box<dyn Transport>,
     sequence: u8,
+    /// Microseconds by which its clock is ahead.
+    pub(crate) clock_ahead: i64,
+    pub(crate) executed: String,
 }
 
 impl FakeSource {
     pub(crate) fn new(stream: impl Transport + 'static) -> Self {
-        Self { stream: Box::new(stream), sequence: 0 }
+        Self { stream: Box::new(stream), sequence: 0, clock_ahead: 0, executed: String::new() }
     }
 
     /// One packet, split where it is too long.
@@ -182,12 +186,37 @@ impl FakeSource {
 
     /// A result of one row and column.
     pub(crate) async fn value(&mut self, text: &str) {
-        self.send(&[1]).await;
-        self.send(b"\x03def\0\0\0\x01v\0\x0c\x2d\0\x10\0\0\0\xfd\0\0\0\0\0").await;
+        self.columns(1).await;
         let mut row = vec![u8::try_from(text.len()).expect("short")];
         row.extend_from_slice(text.as_bytes());
         self.send(&row).await;
         self.send(&[0xfe, 0, 0, 2, 0, 0, 0]).await;
+    }
+
+    /// The head of a result.
+    pub(crate) async fn columns(&mut self, count: u8) {
+        self.send(&[count]).await;
+        for _ in 0..count {
+            self.send(b"\x03def\0\0\0\x01v\0\x0c\x2d\0\x10\0\0\0\xfd\0\0\0\0\0").await;
+        }
+    }
+
+    /// The same row until the client has gone.
+    pub(crate) async fn rows_without_end(&mut self, row: &[u8]) {
+        loop {
+            let frame = self.frame(row);
+            if self.stream.write_all(&frame).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Bytes until the client has gone.
+    pub(crate) async fn flood(&mut self, mut bytes: usize) {
+        let chunk = [b'x'; 4096];
+        while bytes > 0 && self.stream.write_all(&chunk).await.is_ok() {
+            bytes = bytes.saturating_sub(chunk.len());
+        }
     }
 
     /// Lets the client in by what it is remembered for.
@@ -198,6 +227,24 @@ impl FakeSource {
         self.ok().await;
     }
 
+    /// Answers what is asked ahead of a dump, up to what it has executed.
+    pub(crate) async fn accept_questions(&mut self) {
+        loop {
+            let command = self.command().await;
+            match command.get(1..).unwrap_or_default() {
+                b"SELECT @@server_uuid" => self.value(SERVER_UUID).await,
+                b"SELECT @@GLOBAL.gtid_executed" => {
+                    let executed = self.executed.clone();
+                    return self.value(&executed).await;
+                }
+                text if text.starts_with(b"SELECT TIMESTAMPDIFF") => {
+                    self.value(&crate::clock::now().to_string()).await;
+                }
+                other => panic!("{}", String::from_utf8_lossy(other)),
+            }
+        }
+    }
+
     /// Answers commands up to and including the request of the dump, and returns them all.
     pub(crate) async fn accept_dump(&mut self, checksum: &str) -> Vec<Vec<u8>> {
         let mut commands = Vec::new();
@@ -206,9 +253,13 @@ impl FakeSource {
             match (command[0], &command[1..]) {
                 (COM_QUERY, b"SELECT @@server_uuid") => self.value(SERVER_UUID).await,
                 (COM_QUERY, b"SELECT @source_binlog_checksum") => self.value(checksum).await,
-                // An alternative source, which lacks nothing.
-                (COM_QUERY, text) if text.starts_with(b"SELECT GTID_SUBTRACT") => {
-                    self.value("").await;
+                (COM_QUERY, text) if text.starts_with(b"SELECT TIMESTAMPDIFF") => {
+                    let theirs = crate::clock::now() + self.clock_ahead;
+                    self.value(&theirs.to_string()).await;
+                }
+                (COM_QUERY, b"SELECT @@GLOBAL.gtid_executed") => {
+                    let executed = self.executed.clone();
+                    self.value(&executed).await;
                 }
                 (COM_QUERY, text) if text.starts_with(b"SET ") => self.ok().await,
                 (COM_REGISTER_REPLICA, _) => self.ok().await,

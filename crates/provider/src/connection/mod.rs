@@ -1,48 +1,25 @@
-//! A connection to the source: packets, login, queries, and the dump of its binary log.
+//! A connection to the source: questions ahead of the dump, and the dump of its binary log.
 
 mod dump;
 #[cfg(test)]
 pub(crate) mod fake_source;
-mod login;
-mod packets;
-mod query;
-mod rsa;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use rustls::ClientConfig;
-use socket2::{SockRef, TcpKeepalive};
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
-
 use crate::event::{ChecksumAlgorithm, EventError};
+use crate::link::{Limits, Link, LinkError, Row, Value};
 use crate::options::SourceOptions;
-use crate::tls;
-use packets::Packets;
 
 /// Why a connection failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectionError {
-    #[error("{0}")]
-    Io(#[from] std::io::Error),
-    #[error("no answer within {0:?}")]
-    Timeout(Duration),
-    #[error("nothing received for {0:?}, heartbeats included: the link is dead")]
-    Silent(Duration),
-    #[error("error {code}: {message}")]
-    Server { code: u16, message: String },
-    #[error("TLS: {0}")]
-    Tls(String),
-    #[error("login: {0}")]
-    Login(String),
+    #[error(transparent)]
+    Link(#[from] LinkError),
     #[error("protocol: {0}")]
     Protocol(String),
-    #[error("the source closed the connection")]
-    Closed,
     #[error(transparent)]
     Event(#[from] EventError),
 }
@@ -52,34 +29,23 @@ impl ConnectionError {
     #[must_use]
     pub fn code(&self) -> Option<u16> {
         match self {
-            Self::Server { code, .. } => Some(*code),
+            Self::Link(error) => error.code(),
             _ => None,
         }
     }
 }
 
-/// Bytes both ways, encrypted or not, or a script in a test.
-pub(crate) trait Transport: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Transport for T {}
+/// A row of a text result; `None` for NULL.
+pub(crate) type TextRow = Vec<Option<String>>;
 
 /// One connection to the source.
+#[derive(Debug)]
 pub struct SourceConnection {
-    packets: Packets,
-    connection_id: u32,
-    server_version: String,
+    link: Link,
     /// How the events of the dump are protected.
     checksum: ChecksumAlgorithm,
     /// A source that is silent for longer is gone.
     dead_after: Duration,
-}
-
-impl std::fmt::Debug for SourceConnection {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SourceConnection")
-            .field("connection_id", &self.connection_id)
-            .field("server_version", &self.server_version)
-            .finish_non_exhaustive()
-    }
 }
 
 impl SourceConnection {
@@ -92,52 +58,61 @@ impl SourceConnection {
         host: &str,
         port: u16,
     ) -> Result<Self, ConnectionError> {
-        let tls = tls::client_config(options)?;
-        let attempt = async {
-            let stream = TcpStream::connect((host, port)).await?;
-            tune(&stream)?;
-            Self::login(Box::new(stream), options, host, tls).await
-        };
-        tokio::time::timeout(options.connect_timeout, attempt)
-            .await
-            .map_err(|_| ConnectionError::Timeout(options.connect_timeout))?
+        let link = Link::connect(&options.link(host, port)).await?;
+        Ok(Self::over(link, options))
     }
 
-    /// Logs in over a transport that is connected already.
-    pub(crate) async fn login(
-        transport: Box<dyn Transport>,
-        options: &SourceOptions,
-        host: &str,
-        tls: Option<Arc<ClientConfig>>,
-    ) -> Result<Self, ConnectionError> {
-        let (packets, greeting) = login::login(transport, options, host, tls).await?;
-        Ok(Self {
-            packets,
-            connection_id: greeting.connection_id,
-            server_version: greeting.server_version,
-            checksum: ChecksumAlgorithm::Off,
-            dead_after: options.dead_after(),
-        })
+    fn over(link: Link, options: &SourceOptions) -> Self {
+        Self { link, checksum: ChecksumAlgorithm::Off, dead_after: options.dead_after() }
     }
 
     /// The source's number of this connection.
     #[must_use]
     pub const fn connection_id(&self) -> u32 {
-        self.connection_id
+        self.link.connection_id()
     }
 
     /// The source's version text.
     #[must_use]
     pub fn server_version(&self) -> &str {
-        &self.server_version
+        self.link.server_version()
+    }
+
+    /// Runs one statement; its rows, if it has any.
+    pub(crate) async fn query(
+        &mut self,
+        sql: &str,
+        limits: Limits,
+    ) -> Result<Vec<TextRow>, ConnectionError> {
+        let rows: Vec<Row> = self.link.query(sql, limits).await?;
+        Ok(rows.into_iter().map(|row| row.unwrap_raw().into_iter().map(text).collect()).collect())
+    }
+
+    /// A short setting: first column of the first row.
+    pub(crate) async fn setting(&mut self, sql: &str) -> Result<String, ConnectionError> {
+        self.first(sql, Limits::SETTING).await
+    }
+
+    /// A GTID set: first column of the first row.
+    pub(crate) async fn gtids(&mut self, sql: &str) -> Result<String, ConnectionError> {
+        self.first(sql, Limits::GTIDS).await
+    }
+
+    async fn first(&mut self, sql: &str, limits: Limits) -> Result<String, ConnectionError> {
+        let rows = self.query(sql, limits).await?;
+        let first = rows.into_iter().next().and_then(|row| row.into_iter().next());
+        Ok(first.flatten().unwrap_or_default())
+    }
+
+    /// Says goodbye; an error no longer matters.
+    pub(crate) async fn quit(self) {
+        self.link.quit().await;
     }
 }
 
-/// A peer that vanished without a word is noticed by keepalive even between heartbeats.
-fn tune(stream: &TcpStream) -> std::io::Result<()> {
-    stream.set_nodelay(true)?;
-    let keepalive = TcpKeepalive::new()
-        .with_time(Duration::from_secs(30))
-        .with_interval(Duration::from_secs(10));
-    SockRef::from(stream).set_tcp_keepalive(&keepalive)
+fn text(value: Option<Value>) -> Option<String> {
+    match value? {
+        Value::Bytes(bytes) => Some(String::from_utf8_lossy(&bytes).into_owned()),
+        _ => None,
+    }
 }

@@ -15,6 +15,12 @@ macro_rules! event_types {
                     _ => "unknown",
                 }
             }
+
+            /// Whether the type is in the list above.
+            #[must_use]
+            pub const fn is_known(self) -> bool {
+                matches!(self.0, $($code)|*)
+            }
         }
     };
 }

@@ -26,6 +26,8 @@ impl EventHeader {
     pub const FLAGS_OFFSET: usize = 17;
     /// Flag of a format description in a file that is being written; not covered by its checksum.
     pub const FLAG_IN_USE: u16 = 1;
+    /// Flag of an event that a replica may pass over if it does not know its type.
+    pub const FLAG_IGNORABLE: u16 = 0x80;
     /// Flag of an event that was made up for this dump and stands in no file.
     pub const FLAG_ARTIFICIAL: u16 = 0x20;
 

@@ -63,4 +63,6 @@ pub enum EventError {
     Decompress(std::io::Error),
     #[error("transaction payload holds more than the {0} bytes it declares")]
     PayloadTooLong(u64),
+    #[error("transaction payload holds an event of {0} bytes; no event has more than 1 GiB")]
+    EmbeddedTooLong(u64),
 }

@@ -4,7 +4,7 @@
 use std::fmt;
 use std::io::Read;
 
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Buf, Bytes};
 
 use super::{ChecksumAlgorithm, EventError, EventHeader, EventType, RawEvent};
 use crate::bytes_reader::{Malformed, Reader};
@@ -13,6 +13,10 @@ const FIELD_END: u64 = 0;
 const FIELD_SIZE: u64 = 1;
 const FIELD_COMPRESSION: u64 = 2;
 const FIELD_UNCOMPRESSED_SIZE: u64 = 3;
+/// The protocol's own limit of an event.
+const EVENT_BYTES_MAX: u64 = 1 << 30;
+/// Memory set aside for an event before any of it has arrived.
+const BYTES_AT_ONCE: usize = 1 << 20;
 const ZSTD: u64 = 0;
 const NONE: u64 = 255;
 
@@ -80,6 +84,25 @@ impl TransactionPayload {
         self.uncompressed_size
     }
 
+    /// Bytes of the largest event inside, which is what opening it piece by piece takes. Decompresses
+    /// all of it, and keeps nothing.
+    ///
+    /// # Errors
+    /// Those of reading the events.
+    pub fn largest_event(&self) -> Result<u64, EventError> {
+        let mut events = self.clone().into_events();
+        let mut largest = 0;
+        while let Some((_, size)) = events.next_header()? {
+            let body = &mut (&mut events.source).take(size - EventHeader::LEN as u64);
+            let skipped = std::io::copy(body, &mut std::io::sink());
+            if skipped.map_err(EventError::Decompress)? + (EventHeader::LEN as u64) < size {
+                return Err(cut_short());
+            }
+            largest = largest.max(size);
+        }
+        Ok(largest)
+    }
+
     /// The events inside, decompressed as they are asked for. They carry no checksum: the outer
     /// event's covers them.
     #[must_use]
@@ -123,7 +146,8 @@ impl fmt::Debug for PayloadEvents {
 }
 
 impl PayloadEvents {
-    fn next_event(&mut self) -> Result<Option<RawEvent>, EventError> {
+    /// The next event's header and length, which counts as read.
+    fn next_header(&mut self) -> Result<Option<([u8; EventHeader::LEN], u64)>, EventError> {
         if self.read == self.declared {
             let mut beyond = [0];
             let more = self.source.read(&mut beyond).map_err(EventError::Decompress)?;
@@ -142,13 +166,34 @@ impl PayloadEvents {
         if size < EventHeader::LEN as u64 || self.read + size > self.declared {
             return Err(EventError::PayloadTooLong(self.declared));
         }
-        let mut bytes = BytesMut::zeroed(parsed.event_size as usize);
+        if size > EVENT_BYTES_MAX {
+            return Err(EventError::EmbeddedTooLong(size));
+        }
+        self.read += size;
+        Ok(Some((header, size)))
+    }
+
+    fn next_event(&mut self) -> Result<Option<RawEvent>, EventError> {
+        let Some((header, size)) = self.next_header()? else { return Ok(None) };
+        let size = usize::try_from(size).unwrap_or(usize::MAX);
+        // A length is only a claim: beyond a bound memory grows with what really comes.
+        let mut bytes = vec![0; size.min(BYTES_AT_ONCE)];
         let (head, body) = bytes.split_at_mut(EventHeader::LEN);
         head.copy_from_slice(&header);
         self.source.read_exact(body).map_err(EventError::Decompress)?;
-        self.read += size;
-        RawEvent::trusted(bytes.freeze(), ChecksumAlgorithm::Off).map(Some)
+        if bytes.len() < size {
+            let rest = (size - bytes.len()) as u64;
+            let read = (&mut self.source).take(rest).read_to_end(&mut bytes);
+            if (read.map_err(EventError::Decompress)? as u64) < rest {
+                return Err(cut_short());
+            }
+        }
+        RawEvent::trusted(bytes.into(), ChecksumAlgorithm::Off).map(Some)
     }
+}
+
+fn cut_short() -> EventError {
+    EventError::Decompress(std::io::ErrorKind::UnexpectedEof.into())
 }
 
 impl Iterator for PayloadEvents {

@@ -41,12 +41,25 @@ impl<'a> QueryEvent<'a> {
         Ok(Self { thread_id, exec_time, error_code, database, status_vars, statement })
     }
 
+    /// The session settings as they were logged: equal bytes are equal settings.
+    #[must_use]
+    pub const fn status_vars(&self) -> &'a [u8] {
+        self.status_vars
+    }
+
     /// The session settings the statement ran under.
     ///
     /// # Errors
     /// [`EventError::UnknownStatusVariable`], or malformed bytes.
     pub fn context(&self) -> Result<SessionContext, EventError> {
         SessionContext::parse(self.status_vars)
+    }
+
+    /// The same up to a variable that this version does not know. They stand in the order in which
+    /// servers came to know them.
+    #[must_use]
+    pub fn known_context(&self) -> SessionContext {
+        SessionContext::read_all(self.status_vars).0
     }
 }
 
@@ -92,15 +105,39 @@ impl SessionContext {
     /// [`EventError::UnknownStatusVariable`], or malformed bytes: variables have no length of their
     /// own, so nothing behind an unknown one can be read.
     pub fn parse(bytes: &[u8]) -> Result<Self, EventError> {
+        let (context, outcome) = Self::read_all(bytes);
+        outcome.map(|()| context)
+    }
+
+    fn read_all(bytes: &[u8]) -> (Self, Result<(), EventError>) {
         let mut context = Self::default();
         let mut reader = Reader::new(bytes);
-        while !reader.is_empty() {
-            let code = reader.u8("status variable").map_err(malformed)?;
-            if !context.read(code, &mut reader).map_err(malformed)? {
-                return Err(EventError::UnknownStatusVariable(code));
+        let mut read = || {
+            while !reader.is_empty() {
+                let code = reader.u8("status variable").map_err(malformed)?;
+                if !context.read(code, &mut reader).map_err(malformed)? {
+                    return Err(EventError::UnknownStatusVariable(code));
+                }
             }
+            Ok(())
+        };
+        let outcome = read();
+        (context, outcome)
+    }
+
+    /// The part that counts for rows that were logged as images: what a server computes from them (checks,
+    /// generated columns, partitions, defaults of columns that only it has) depends on nothing else.
+    /// `foreign_key_checks` and `unique_checks` stand in the rows events, the time in their headers.
+    #[must_use]
+    pub fn for_rows(self) -> Self {
+        Self {
+            sql_mode: self.sql_mode,
+            charset: self.charset,
+            time_zone: self.time_zone,
+            lc_time_names: self.lc_time_names,
+            default_collation_for_utf8mb4: self.default_collation_for_utf8mb4,
+            ..Self::default()
         }
-        Ok(context)
     }
 
     /// Reads one variable; `false` for an unknown code.

@@ -109,6 +109,23 @@ impl RawEvent {
         self.header.event_type
     }
 
+    /// Whether a replica passes it over: a type it does not know, marked by the source as one that may
+    /// be, or what Group Replication says to its own members (sql/rpl_trx_boundary_parser.cc). It says
+    /// nothing about rows.
+    #[must_use]
+    pub const fn is_passed_over(&self) -> bool {
+        match self.header.event_type {
+            EventType::TRANSACTION_CONTEXT | EventType::VIEW_CHANGE => true,
+            EventType::IGNORABLE => self.is_ignorable(),
+            known if known.is_known() => false,
+            _ => self.is_ignorable(),
+        }
+    }
+
+    const fn is_ignorable(&self) -> bool {
+        self.header.flags & EventHeader::FLAG_IGNORABLE != 0
+    }
+
     /// Without header and checksum.
     #[must_use]
     pub fn body(&self) -> &[u8] {

@@ -100,6 +100,43 @@ fn payload_is_opened_event_by_event_and_never_beyond_its_size() {
     assert!(parse(inner.len() as u64 + 29).is_err(), "less inside than declared");
 }
 
+#[test]
+fn the_largest_event_of_a_payload_is_found() {
+    let bodies = [10, 3 << 20, 100];
+    let inner: Vec<u8> = bodies
+        .iter()
+        .flat_map(|&len| {
+            event_bytes(EventType::ROWS_QUERY, &vec![1; len], ChecksumAlgorithm::Off).to_vec()
+        })
+        .collect();
+    let parse = |declared| TransactionPayload::parse(&payload_event(&inner, declared)).unwrap();
+    let payload = parse(inner.len() as u64);
+    assert_eq!(payload.largest_event().unwrap(), (3 << 20) + EventHeader::LEN as u64);
+    let lengths = payload.into_events().map(|event| event.unwrap().body().len());
+    assert_eq!(lengths.collect::<Vec<_>>(), bodies);
+    assert!(parse(inner.len() as u64 - 29).largest_event().is_err());
+    assert!(parse(inner.len() as u64 + 29).largest_event().is_err());
+}
+
+/// A few bytes on the wire that claim what would take all memory.
+#[test]
+fn an_embedded_event_has_at_most_1_gib_and_takes_what_really_comes() {
+    let claiming = |size: u32| {
+        let mut inner =
+            event_bytes(EventType::ROWS_QUERY, &[1; 10], ChecksumAlgorithm::Off).to_vec();
+        inner[9..13].copy_from_slice(&size.to_le_bytes());
+        TransactionPayload::parse(&payload_event(&inner, 8 << 30)).unwrap()
+    };
+    for size in [u32::MAX, (1 << 30) + 1] {
+        let error = claiming(size).into_events().next().unwrap().expect_err("too long");
+        assert!(matches!(error, EventError::EmbeddedTooLong(_)), "{error}");
+        assert!(matches!(claiming(size).largest_event(), Err(EventError::EmbeddedTooLong(_))));
+    }
+    let error = claiming(1 << 30).into_events().next().unwrap().expect_err("nothing comes");
+    assert!(matches!(error, EventError::Decompress(_)), "{error}");
+    assert!(claiming(1 << 30).largest_event().is_err());
+}
+
 /// Every parser, over every single damaged byte: an error or a value, never a panic.
 #[test]
 fn one_flipped_byte_is_an_error_on_the_wire_and_never_a_panic_behind_it() {

@@ -113,6 +113,43 @@ impl GtidSet {
         self.sids.retain(|(known, _), _| known != uuid);
     }
 
+    /// The servers that gave them, each once.
+    pub fn uuids(&self) -> impl Iterator<Item = Uuid> {
+        let mut last = None;
+        self.sids
+            .keys()
+            .map(|(uuid, _)| *uuid)
+            .filter(move |uuid| last.replace(*uuid) != Some(*uuid))
+    }
+
+    /// Those that servers have given of which `keep` holds.
+    #[must_use]
+    pub fn of_servers(&self, keep: impl Fn(&Uuid) -> bool) -> Self {
+        let sids = self.sids.iter().filter(|((uuid, _), _)| keep(uuid));
+        Self { sids: sids.map(|(key, list)| (key.clone(), list.clone())).collect() }
+    }
+
+    /// Those that are not above the highest number that `other` has of the same server and tag.
+    #[must_use]
+    pub fn below_ends_of(&self, other: &Self) -> Self {
+        let mut result = Self::new();
+        for (key, ours) in &self.sids {
+            let end =
+                other.sids.get(key).and_then(|theirs| theirs.last()).map_or(0, |last| last.end);
+            for interval in ours.iter().filter(|interval| interval.start <= end) {
+                let end = interval.end.min(end);
+                result.add_interval(key.0, &key.1, Interval { start: interval.start, end });
+            }
+        }
+        result
+    }
+
+    /// What is in both.
+    #[must_use]
+    pub fn intersection(&self, other: &Self) -> Self {
+        self.difference(&self.difference(other))
+    }
+
     /// What is in this set and not in `other`.
     #[must_use]
     pub fn difference(&self, other: &Self) -> Self {

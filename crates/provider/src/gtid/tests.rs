@@ -41,6 +41,16 @@ proptest! {
         let mut union = set_a.clone();
         union.union(&set_b);
         prop_assert_eq!(members(&union), model_a.union(&model_b).cloned().collect());
+        let intersection = set_a.intersection(&set_b);
+        prop_assert_eq!(members(&intersection), model_a.intersection(&model_b).cloned().collect());
+        let below: BTreeSet<Gtid> = model_a
+            .iter()
+            .filter(|a| model_b.iter().any(|b| b.uuid == a.uuid && b.tag == a.tag && b.gno >= a.gno))
+            .cloned()
+            .collect();
+        prop_assert_eq!(members(&set_a.below_ends_of(&set_b)), below);
+        let uuids: BTreeSet<Uuid> = model_a.iter().map(|gtid| gtid.uuid).collect();
+        prop_assert_eq!(set_a.uuids().collect::<Vec<_>>(), Vec::from_iter(uuids));
         let difference = set_a.difference(&set_b);
         prop_assert_eq!(members(&difference), model_a.difference(&model_b).cloned().collect());
         prop_assert_eq!(set_a.is_subset_of(&set_b), model_a.is_subset(&model_b));

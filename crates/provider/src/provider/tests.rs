@@ -6,7 +6,7 @@ use tokio::task::JoinHandle;
 
 use super::*;
 use crate::connection::fake_source::{FakeSource, SERVER_UUID, options};
-use crate::event::{ChecksumAlgorithm, RawEvent};
+use crate::event::{ChecksumAlgorithm, EventHeader, RawEvent};
 use crate::gtid::{Gtid, Tag, Uuid};
 use crate::status::SourceView;
 use crate::test_util::{event, event_bytes, format_description, gtid_event, query_event};
@@ -25,13 +25,15 @@ struct Record {
     open: Option<Gtid>,
     /// Transactions that were dropped unfinished.
     abandoned: Vec<Gtid>,
+    /// Those that neither begin nor end one.
+    events: Vec<EventType>,
 }
 
 #[derive(Clone, Default)]
 struct Recorder(Arc<Mutex<Record>>);
 
 impl TransactionSink for Recorder {
-    async fn append(&mut self, _: RawEvent, placement: Placement) -> Result<(), SinkError> {
+    async fn append(&mut self, event: RawEvent, placement: Placement) -> Result<(), SinkError> {
         let mut record = self.0.lock();
         match placement {
             Placement::Begin(header) => record.open = Some(header.gtid),
@@ -39,7 +41,8 @@ impl TransactionSink for Recorder {
                 let whole = record.open.take().expect("an open transaction");
                 record.received.add(&whole);
             }
-            Placement::Body | Placement::Outside => {}
+            Placement::PassedOver => panic!("handed over: {event:?}"),
+            Placement::Body | Placement::Outside => record.events.push(event.event_type()),
         }
         Ok(())
     }
@@ -71,12 +74,16 @@ struct Bench {
 
 impl Bench {
     async fn start(options: SourceOptions) -> Self {
+        Self::start_with(options, |provider| provider).await
+    }
+
+    async fn start_with(options: SourceOptions, change: impl FnOnce(Provider) -> Provider) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let (status, sink) = (Arc::<SourceStatus>::default(), Recorder::default());
         let stop = CancellationToken::new();
         let provider = Provider::new(SourceOptions { port, ..options }, Arc::clone(&status));
-        let running = tokio::spawn(provider.run(sink.clone(), stop.clone()));
+        let running = tokio::spawn(change(provider).run(sink.clone(), stop.clone()));
         Self { listener, status, sink, stop, running }
     }
 
@@ -89,6 +96,8 @@ impl Bench {
     /// The provider's next dump, and the set it asked with.
     async fn dump(&self) -> (FakeSource, GtidSet) {
         let mut source = self.connection().await;
+        // It has what it sent.
+        source.executed = self.sink.received().to_string();
         source.accept_login().await;
         let request = source.accept_dump("CRC32").await.pop().expect("a request");
         // Command, flags, server id, name length, position and set length are ahead of the set.
@@ -288,6 +297,101 @@ async fn heartbeats_are_counted_and_not_stored() {
     bench.stop().await;
 }
 
+/// Heartbeats come while a source passes over what was received, too.
+#[tokio::test]
+async fn a_source_is_idle_when_it_has_sent_what_it_had_and_says_so() {
+    const HOUR: i64 = 3_600_000_000;
+    for clock_ahead in [0, HOUR, -HOUR] {
+        let bench = Bench::start(options()).await;
+        let mut source = bench.connection().await;
+        source.clock_ahead = clock_ahead;
+        source.executed = format!("{}-2", gtid(1));
+        source.accept_login().await;
+        source.accept_dump("CRC32").await;
+        let heartbeat = event_bytes(EventType::HEARTBEAT, &[b'b'; 13], ChecksumAlgorithm::Crc32);
+        source.event(&heartbeat).await;
+        bench.eventually("a heartbeat", |view| view.heartbeats_total == 1).await;
+        let view = bench.status.view();
+        assert!(!view.idle, "there is more to come");
+        assert!((view.clock_ahead - clock_ahead).abs() < 1_000_000, "{}", view.clock_ahead);
+        for gno in 1..=2 {
+            send_transaction(&mut source, gno).await;
+            bench.eventually("a transaction", |view| view.transactions_total == gno).await;
+            assert!(!bench.status.view().idle, "nothing was said of that");
+        }
+        source.event(&heartbeat).await;
+        bench.eventually("it has nothing more", |view| view.idle).await;
+        send_begin(&mut source, 3).await;
+        bench.eventually("a transaction arrives", |view| view.queueing.is_some()).await;
+        let view = bench.status.view();
+        assert!(!view.idle && view.queueing_since.is_some());
+        bench.stop().await;
+    }
+    // One that has nothing else is idle from the start.
+    let bench = Bench::start(options()).await;
+    let _source = bench.dump().await;
+    bench.eventually("a link", |view| view.connected && view.idle).await;
+    bench.stop().await;
+}
+
+/// An event with a flag set and the checksum that goes with it.
+fn flagged(event_type: EventType, flags: u16) -> Vec<u8> {
+    let mut bytes = event(event_type, b"whatever").bytes().to_vec();
+    let at = EventHeader::FLAGS_OFFSET;
+    bytes[at..at + 2].copy_from_slice(&flags.to_le_bytes());
+    let covered = bytes.len() - 4;
+    let checksum = crc32fast::hash(&bytes[..covered]);
+    bytes[covered..].copy_from_slice(&checksum.to_le_bytes());
+    bytes
+}
+
+#[tokio::test]
+async fn events_that_mean_nothing_to_a_replica_are_passed_over_wherever_they_stand() {
+    let bench = Bench::start(options()).await;
+    let (mut source, _) = bench.dump().await;
+    let ignorable = EventHeader::FLAG_IGNORABLE;
+    let passed_over = [
+        flagged(EventType(99), ignorable),
+        flagged(EventType(43), ignorable | EventHeader::FLAG_ARTIFICIAL),
+        flagged(EventType::IGNORABLE, ignorable),
+        flagged(EventType::TRANSACTION_CONTEXT, 0),
+        flagged(EventType::VIEW_CHANGE, ignorable),
+    ];
+    for gno in 1..=2 {
+        for bytes in &passed_over {
+            source.event(bytes).await;
+        }
+        source.event(gtid_event(&gtid(gno), 1).bytes()).await;
+        for bytes in &passed_over {
+            source.event(bytes).await;
+        }
+        source.event(query_event("db", "BEGIN").bytes()).await;
+        for bytes in &passed_over {
+            source.event(bytes).await;
+        }
+        source.event(event(EventType::XID, &[0; 8]).bytes()).await;
+    }
+    bench.eventually("both transactions", |view| view.transactions_total == 2).await;
+    assert_eq!(bench.status.view().passed_over_events_total, 30);
+    assert_eq!(bench.sink.received(), GtidSet::from_iter([gtid(1), gtid(2)]));
+    let stored = [EventType::FORMAT_DESCRIPTION, EventType::QUERY, EventType::QUERY];
+    assert_eq!(bench.sink.0.lock().events, stored);
+    // The flag alone decides about the unknown, and about nothing else.
+    source.event(&flagged(EventType(99), EventHeader::FLAG_ARTIFICIAL)).await;
+    let text = bench.failure().await.to_string();
+    assert!(text.contains("event type 99") && text.contains("090909:2"), "{text}");
+}
+
+#[tokio::test]
+async fn known_events_count_whatever_their_flags_say() {
+    for event_type in [EventType::INCIDENT, EventType::INTVAR, EventType::WRITE_ROWS] {
+        let bench = Bench::start(options()).await;
+        let (mut source, _) = bench.dump().await;
+        source.event(&flagged(event_type, EventHeader::FLAG_IGNORABLE)).await;
+        bench.failure().await;
+    }
+}
+
 #[tokio::test]
 async fn a_silent_source_is_left_and_asked_again() {
     let heartbeat_interval = Duration::from_millis(50);
@@ -315,20 +419,79 @@ async fn an_alternative_is_followed_only_if_it_has_what_we_have() {
     drop(bench.connection().await);
     let mut lacking = FakeSource::new(alternative.accept().await.unwrap().0);
     lacking.accept_login().await;
-    let question = String::from_utf8(lacking.command().await).unwrap();
-    assert!(question.contains(&format!("GTID_SUBTRACT('{}'", gtid(1))), "{question}");
-    lacking.value(&gtid(1).to_string()).await;
+    lacking.accept_questions().await;
     lacking.assert_nothing_more().await;
 
     drop(bench.connection().await);
     let error = bench.status.view().last_error.expect("a reason");
     assert!(error.contains(&format!("lacks transactions we already have: {}", gtid(1))), "{error}");
     let mut source = FakeSource::new(alternative.accept().await.unwrap().0);
+    source.executed = gtid(1).to_string();
     source.accept_login().await;
     source.accept_dump("CRC32").await;
     send_transaction(&mut source, 2).await;
     bench.eventually("the stream goes on", |view| view.transactions_total == 2).await;
     assert_eq!(bench.status.view().address, alternative.local_addr().unwrap().to_string());
+    bench.stop().await;
+}
+
+#[tokio::test]
+async fn a_source_that_lacks_what_was_received_is_waited_for() {
+    let bench = Bench::start(options()).await;
+    let (mut source, _) = bench.dump().await;
+    send_transaction(&mut source, 1).await;
+    bench.eventually("a transaction", |view| view.transactions_total == 1).await;
+    drop(source);
+    // The address leads to another server, or to a replica that is not level.
+    for executed in ["", "07070707-0707-0707-0707-070707070707:1-5"] {
+        let mut source = bench.connection().await;
+        source.executed = executed.to_owned();
+        source.accept_login().await;
+        source.accept_questions().await;
+        source.assert_nothing_more().await;
+    }
+    bench
+        .eventually("the reason is shown", |view| {
+            let error = view.last_error.as_deref().unwrap_or_default();
+            error.contains(&format!("lacks transactions we already have: {}", gtid(1)))
+        })
+        .await;
+    let (mut source, asked) = bench.dump().await;
+    assert_eq!(asked, GtidSet::from_iter([gtid(1)]));
+    send_transaction(&mut source, 2).await;
+    bench.eventually("the stream resumes", |view| view.transactions_total == 2).await;
+    bench.stop().await;
+}
+
+/// The server ends such a dump for good, and knows of commits that are under way.
+#[tokio::test]
+async fn of_its_own_transactions_the_server_judges_itself() {
+    let bench = Bench::start(options()).await;
+    let (mut source, _) = bench.dump().await;
+    let own: Gtid = format!("{SERVER_UUID}:7").parse().unwrap();
+    source.event(gtid_event(&own, 1).bytes()).await;
+    source.event(query_event("db", "BEGIN").bytes()).await;
+    source.event(event(EventType::XID, &[0; 8]).bytes()).await;
+    bench.eventually("a transaction", |view| view.transactions_total == 1).await;
+    drop(source);
+    let mut source = bench.connection().await;
+    source.accept_login().await;
+    source.accept_dump("CRC32").await;
+    source.error(1236, "Replica has more GTIDs than the source has").await;
+    assert!(bench.failure().await.to_string().contains("provision the target again"));
+}
+
+#[tokio::test]
+async fn what_came_from_elsewhere_no_source_must_have() {
+    let foreign = Arc::new(Mutex::new(Some([gtid(1).uuid].into())));
+    let bench = Bench::start_with(options(), |provider| provider.with_foreign(foreign)).await;
+    let (mut source, _) = bench.dump().await;
+    send_transaction(&mut source, 1).await;
+    bench.eventually("a transaction", |view| view.transactions_total == 1).await;
+    drop(source);
+    let mut source = bench.connection().await;
+    source.accept_login().await;
+    source.accept_dump("CRC32").await;
     bench.stop().await;
 }
 

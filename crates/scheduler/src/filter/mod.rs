@@ -5,8 +5,10 @@
 //! schema, of statements at the default database; table rules look at the tables a statement names.
 //! What can't be decided from a statement is refused, never guessed.
 
+mod accounts;
 mod events;
 mod objects;
+mod own;
 mod rules;
 mod statement;
 mod tokens;
@@ -40,7 +42,7 @@ impl Filters {
     /// The schema in which rows of this table are written on the target; `None`: they are left out.
     #[must_use]
     pub fn table<'a>(&'a self, schema: &'a str, table: &str) -> Option<Cow<'a, str>> {
-        if crate::is_own(schema.as_bytes(), table.as_bytes()) {
+        if self.is_own_table(schema, table) || self.leaves_out_accounts_of(schema, table) {
             return None;
         }
         if self.rules.is_empty() {
@@ -49,6 +51,15 @@ impl Filters {
         let target = self.schema(schema);
         let (folded, table) = (self.names.fold(&target), self.names.fold(table));
         (self.rules.db_ok(&folded) && self.rules.table_ok(&folded, &table)).then_some(target)
+    }
+
+    /// Whether some table of a source is written to this one of the target.
+    #[must_use]
+    pub fn writes(&self, schema: &str, table: &str) -> bool {
+        let renamed = self.rules.rewrite_db.iter();
+        let renamed = renamed.filter(|(_, to)| to == schema).map(|(from, _)| from.as_str());
+        let mut sources = renamed.chain(std::iter::once(schema));
+        sources.any(|source| self.table(source, table).is_some_and(|target| target == schema))
     }
 
     /// What a schema is called on the target.

@@ -1,6 +1,6 @@
 //! What a statement that commits by itself is about, told from its words.
 
-use super::tokens::{Lexing, Token};
+use csa_provider::{Dialect, Token, TokenKind};
 
 /// What the table rules look at.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,24 +65,40 @@ const MODIFIERS: [&str; 21] = [
 ];
 
 /// What the statement with these words is about.
-pub(super) fn object(tokens: &[Token<'_>], lexing: Lexing) -> Object {
-    let mut words = Words { tokens, lexing };
+pub(super) fn object(tokens: &[Token<'_>], dialect: Dialect) -> Object {
+    let mut words = Words { tokens, dialect };
     words.object().unwrap_or(Object::Unknown)
 }
 
-/// Names in front of a dot, anywhere in the statement.
-pub(super) fn qualifiers<'t>(tokens: &'t [Token<'_>]) -> impl Iterator<Item = &'t [u8]> {
+/// Whether a statement that begins with these words is about accounts, roles or privileges.
+pub(super) fn is_about_accounts(leading: &[Token<'_>], dialect: Dialect) -> bool {
+    let mut words = Words { tokens: leading, dialect };
+    let Some(verb) = words.word() else { return false };
+    match verb.to_ascii_uppercase().as_slice() {
+        b"GRANT" | b"REVOKE" => true,
+        b"RENAME" => words.is("USER"),
+        b"SET" => words.is("PASSWORD") || words.take("DEFAULT").is_some() && words.is("ROLE"),
+        b"CREATE" | b"ALTER" | b"DROP" => words.kind().is_some_and(|kind| kind == "USER"),
+        _ => false,
+    }
+}
+
+/// Names before a dot, anywhere in the statement.
+pub(super) fn qualifiers<'t, 'a>(tokens: &'t [Token<'a>]) -> impl Iterator<Item = &'t Token<'a>> {
     tokens.windows(2).filter_map(|pair| match pair {
-        [Token::Word(name), Token::Symbol(b'.')] => Some(*name),
-        [Token::Quoted(name), Token::Symbol(b'.')] => Some(name.as_ref()),
+        [name, dot] if is_name(name) && dot.is_symbol(b'.') => Some(name),
         _ => None,
     })
+}
+
+fn is_name(token: &Token<'_>) -> bool {
+    matches!(token.kind, TokenKind::Word | TokenKind::Member | TokenKind::QuotedName)
 }
 
 /// What is left of a statement. Methods return `None` where it is not as expected.
 struct Words<'t, 'a> {
     tokens: &'t [Token<'a>],
-    lexing: Lexing,
+    dialect: Dialect,
 }
 
 impl<'t, 'a> Words<'t, 'a> {
@@ -167,11 +183,11 @@ impl<'t, 'a> Words<'t, 'a> {
     fn others_of_alter_table(&mut self, tables: &mut Vec<Name>) -> Option<()> {
         let mut depth = 0_usize;
         while let Some(token) = self.next() {
-            match token {
-                Token::Symbol(b'(') => depth += 1,
-                Token::Symbol(b')') => depth = depth.saturating_sub(1),
-                Token::Word(word) if depth == 0 => {
-                    if word.eq_ignore_ascii_case(b"RENAME") {
+            match token.kind {
+                TokenKind::Symbol(b'(') => depth += 1,
+                TokenKind::Symbol(b')') => depth = depth.saturating_sub(1),
+                TokenKind::Word if depth == 0 => {
+                    if token.is("RENAME") {
                         if ["COLUMN", "INDEX", "KEY"].iter().any(|part| self.is(part)) {
                             continue;
                         }
@@ -179,7 +195,7 @@ impl<'t, 'a> Words<'t, 'a> {
                             self.symbol(b'=');
                         }
                         tables.push(self.name()?);
-                    } else if word.eq_ignore_ascii_case(b"EXCHANGE") && self.is("PARTITION") {
+                    } else if token.is("EXCHANGE") && self.is("PARTITION") {
                         self.skip_to("WITH")?;
                         self.take("TABLE")?;
                         tables.push(self.name()?);
@@ -235,15 +251,15 @@ impl<'t, 'a> Words<'t, 'a> {
         }
         let mut depth = 0_usize;
         loop {
-            match self.next()? {
-                Token::Symbol(b'(') => depth += 1,
-                Token::Symbol(b')') => depth = depth.saturating_sub(1),
-                Token::Word(word) if depth == 0 => {
-                    if [b"TO".as_slice(), b"FROM"].iter().any(|end| word.eq_ignore_ascii_case(end))
-                    {
+            let token = self.next()?;
+            match token.kind {
+                TokenKind::Symbol(b'(') => depth += 1,
+                TokenKind::Symbol(b')') => depth = depth.saturating_sub(1),
+                TokenKind::Word if depth == 0 => {
+                    if token.is("TO") || token.is("FROM") {
                         return Some(Object::Accounts);
                     }
-                    if word.eq_ignore_ascii_case(b"ON") {
+                    if token.is("ON") {
                         return self.granted();
                     }
                 }
@@ -257,7 +273,7 @@ impl<'t, 'a> Words<'t, 'a> {
         if self.symbol(b'*') {
             return Some(Object::Accounts);
         }
-        if !matches!(self.tokens.get(1), Some(Token::Symbol(b'.')) | None) {
+        if self.tokens.get(1).is_some_and(|token| !token.is_symbol(b'.')) {
             self.take_any(&["TABLE", "FUNCTION", "PROCEDURE", "LIBRARY"]);
         }
         let first = self.part()?;
@@ -274,12 +290,13 @@ impl<'t, 'a> Words<'t, 'a> {
     fn kind(&mut self) -> Option<String> {
         let mut temporary = false;
         loop {
-            match self.next()? {
+            let token = self.next()?;
+            match token.kind {
                 // The value of ALGORITHM or DEFINER.
-                Token::Symbol(b'=') => drop(self.next()?),
-                Token::Symbol(b'@' | b'(' | b')') => {}
-                Token::Word(word) => {
-                    let word = String::from_utf8(word.to_ascii_uppercase()).ok()?;
+                TokenKind::Symbol(b'=') => drop(self.next()?),
+                TokenKind::Symbol(b'@' | b'(' | b')') => {}
+                TokenKind::Word => {
+                    let word = String::from_utf8(token.text.to_ascii_uppercase()).ok()?;
                     if word == "TEMPORARY" {
                         temporary = true;
                     } else if !MODIFIERS.contains(&word.as_str()) {
@@ -293,7 +310,7 @@ impl<'t, 'a> Words<'t, 'a> {
                         });
                     }
                 }
-                Token::Quoted(_) | Token::Text | Token::Symbol(_) => return None,
+                _ => return None,
             }
         }
     }
@@ -327,11 +344,8 @@ impl<'t, 'a> Words<'t, 'a> {
     }
 
     fn part(&mut self) -> Option<String> {
-        match self.next()? {
-            Token::Word(name) => self.lexing.name(name),
-            Token::Quoted(name) => self.lexing.name(name),
-            Token::Text | Token::Symbol(_) => None,
-        }
+        let token = self.next()?;
+        self.dialect.name(token)
     }
 
     fn skip_to(&mut self, word: &str) -> Option<()> {
@@ -350,15 +364,13 @@ impl<'t, 'a> Words<'t, 'a> {
     }
 
     fn word(&mut self) -> Option<&'a [u8]> {
-        match self.next()? {
-            Token::Word(word) => Some(word),
-            _ => None,
-        }
+        let token = self.next()?;
+        (token.kind == TokenKind::Word).then_some(token.text)
     }
 
     /// Whether the next is this word.
     fn is(&self, word: &str) -> bool {
-        matches!(self.tokens.first(), Some(Token::Word(next)) if next.eq_ignore_ascii_case(word.as_bytes()))
+        self.tokens.first().is_some_and(|token| token.is(word))
     }
 
     fn take(&mut self, word: &str) -> Option<()> {
@@ -373,7 +385,7 @@ impl<'t, 'a> Words<'t, 'a> {
     }
 
     fn symbol(&mut self, symbol: u8) -> bool {
-        if self.tokens.first() != Some(&Token::Symbol(symbol)) {
+        if !self.tokens.first().is_some_and(|token| token.is_symbol(symbol)) {
             return false;
         }
         self.next();

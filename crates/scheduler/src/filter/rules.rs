@@ -13,6 +13,9 @@ pub struct FilterRules {
     pub wild_ignore_table: Vec<String>,
     /// From, to.
     pub rewrite_db: Vec<(String, String)>,
+    /// Account statements and changes of the grant tables are applied, as far as the other rules let them
+    /// pass. They are left out without it: a source must not decide who may log in to the target.
+    pub accounts: bool,
 }
 
 /// A rule that can't be meant.
@@ -27,13 +30,13 @@ pub struct InvalidRule {
 /// The most characters a name may have in MySQL.
 const NAME_LEN_MAX: usize = 64;
 /// The schema that holds the checkpoints.
-const OWN_SCHEMA: &str = "csa";
+pub(super) const OWN_SCHEMA: &str = "csa";
 
 impl FilterRules {
-    /// There are none.
+    /// No schema or table is left out or renamed.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        *self == Self::default()
+        *self == Self { accounts: self.accounts, ..Self::default() }
     }
 
     /// Checks every rule by itself and against the others.
@@ -93,6 +96,7 @@ impl FilterRules {
             wild_ignore_table: all(self.wild_ignore_table),
             // What a schema is renamed to is sent as it was written.
             rewrite_db: self.rewrite_db.into_iter().map(|(from, to)| (change(&from), to)).collect(),
+            accounts: self.accounts,
         }
     }
 

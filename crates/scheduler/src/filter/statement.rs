@@ -1,8 +1,9 @@
-use csa_provider::{QueryEvent, SessionContext};
+use csa_provider::{Dialect, QueryEvent, Token};
 
 use super::Filters;
+use super::accounts::GRANT_TABLES;
 use super::objects::{Name, Object, object, qualifiers};
-use super::tokens::{Lexing, Token};
+use super::tokens::tokens;
 use crate::KeySourceError;
 
 /// What becomes of a statement that commits by itself.
@@ -10,6 +11,10 @@ use crate::KeySourceError;
 pub(crate) enum StatementVerdict {
     Apply,
     Skip,
+    /// Account management, which `replicate_accounts` has left out.
+    LeaveOutAccounts,
+    /// It is about the schema in which the target keeps the channels' progress.
+    LeaveOutOwn,
     /// Neither would be right, for this reason.
     Refuse(String),
 }
@@ -17,20 +22,6 @@ pub(crate) enum StatementVerdict {
 /// Tells the table of a trigger on the target from its schema and name; `None` if there is none.
 pub(crate) type TriggerTable<'a> =
     dyn FnMut(&str, &str) -> Result<Option<String>, KeySourceError> + 'a;
-
-/// Account management counts as a change of these tables of schema `mysql`, in this order.
-const GRANT_TABLES: [&str; 10] = [
-    "user",
-    "db",
-    "tables_priv",
-    "columns_priv",
-    "procs_priv",
-    "proxies_priv",
-    "role_edges",
-    "default_roles",
-    "global_grants",
-    "password_history",
-];
 
 impl Filters {
     /// Whether a statement is executed: what the server's applier decides, unless that would lose or
@@ -41,9 +32,15 @@ impl Filters {
     pub(crate) fn statement(
         &self,
         query: &QueryEvent<'_>,
-        context: &SessionContext,
+        dialect: Dialect,
         trigger_table: &mut TriggerTable<'_>,
     ) -> Result<StatementVerdict, KeySourceError> {
+        if let Some(verdict) = self.own_statement(query, dialect) {
+            return Ok(verdict);
+        }
+        if self.leaves_out_account_statement(query, dialect) {
+            return Ok(StatementVerdict::LeaveOutAccounts);
+        }
         let rules = &self.rules;
         if rules.is_empty() {
             return Ok(StatementVerdict::Apply);
@@ -57,12 +54,11 @@ impl Filters {
         if !rules.has_table_rules() && rules.rewrite_db.is_empty() {
             return Ok(StatementVerdict::Apply);
         }
-        let lexing = Lexing::of(context);
-        let Some(tokens) = lexing.tokens(query.statement) else {
+        let Some(tokens) = tokens(query.statement, dialect) else {
             return Ok(refuse("the names in the statement can't be read"));
         };
-        let object = object(&tokens, lexing);
-        if let Some(name) = self.renamed_name(&tokens, &object, lexing) {
+        let object = object(&tokens, dialect);
+        if let Some(name) = self.renamed_name(&tokens, &object, dialect) {
             return Ok(StatementVerdict::Refuse(format!(
                 "the statement names schema {name}, which replicate_rewrite_db renames; names \
                  inside statements are not renamed"
@@ -101,7 +97,7 @@ impl Filters {
         &self,
         tokens: &[Token<'_>],
         object: &Object,
-        lexing: Lexing,
+        dialect: Dialect,
     ) -> Option<String> {
         let renamed = |name: &str| {
             // In a GRANT they may be escaped.
@@ -117,7 +113,7 @@ impl Filters {
         {
             return Some(name);
         }
-        qualifiers(tokens).find_map(|bytes| match lexing.name(bytes) {
+        qualifiers(tokens).find_map(|token| match dialect.name(token) {
             Some(name) => renamed(&name),
             // It might be any that is not ASCII.
             None => {
@@ -163,6 +159,6 @@ fn verdict(applies: bool) -> StatementVerdict {
     if applies { StatementVerdict::Apply } else { StatementVerdict::Skip }
 }
 
-fn refuse(why: &str) -> StatementVerdict {
+pub(super) fn refuse(why: &str) -> StatementVerdict {
     StatementVerdict::Refuse(why.to_owned())
 }

@@ -1,7 +1,7 @@
 use csa_provider::test_util::{event, int_image, int_table_map, query_event, rows_event};
 use csa_provider::{
-    EventType, Gtid, QueryCharset, QueryEvent, RawEvent, RowsEvent, SessionContext, TableMap, Tag,
-    Uuid,
+    Dialect, EventType, Gtid, QueryCharset, QueryEvent, RawEvent, RowsEvent, SessionContext,
+    TableMap, Tag, Uuid,
 };
 use proptest::prelude::*;
 
@@ -14,7 +14,7 @@ fn names(list: &[&str]) -> Vec<String> {
 
 /// Rules from `key=name,name`, with the keys of the configuration without `replicate_`.
 fn rules(text: &[&str]) -> FilterRules {
-    let mut rules = FilterRules::default();
+    let mut rules = FilterRules { accounts: true, ..FilterRules::default() };
     for rule in text {
         let (key, list) = rule.split_once('=').expect("key=names");
         let list: Vec<&str> = list.split(',').collect();
@@ -210,7 +210,7 @@ fn verdict_in(
     let query = QueryEvent::parse(&body).expect("well-formed");
     let mut trigger_table =
         |_: &str, name: &str| Ok(name.strip_prefix("on_").map(ToOwned::to_owned));
-    filters.statement(&query, context, &mut trigger_table).expect("answers")
+    filters.statement(&query, Dialect::of(context), &mut trigger_table).expect("answers")
 }
 
 fn verdict(filters: &Filters, database: &str, statement: &str) -> StatementVerdict {
@@ -223,7 +223,70 @@ fn sign(verdict: &StatementVerdict) -> char {
     match verdict {
         StatementVerdict::Apply => '+',
         StatementVerdict::Skip => '-',
+        StatementVerdict::LeaveOutAccounts => 'a',
+        StatementVerdict::LeaveOutOwn => 'c',
         StatementVerdict::Refuse(_) => '!',
+    }
+}
+
+/// A source must not decide who may log in to the target.
+#[test]
+fn account_management_is_left_out_unless_asked_for() {
+    let cautious = Filters::default();
+    let open = filters(&[]);
+    for statement in [
+        "CREATE USER u IDENTIFIED BY 'x'",
+        "create /* who */ user if not exists u",
+        "ALTER USER root@localhost IDENTIFIED BY 'x'",
+        "DROP USER IF EXISTS a, b",
+        "RENAME USER a TO b",
+        "CREATE ROLE r",
+        "DROP ROLE r",
+        "GRANT ALL ON *.* TO u",
+        "GRANT r TO u",
+        "GRANT SELECT (a) ON d.t TO u",
+        "REVOKE ALL PRIVILEGES, GRANT OPTION FROM u",
+        "SET PASSWORD FOR u = 'x'",
+        "SET DEFAULT ROLE r TO u",
+        "ALTER TABLE mysql.user COMMENT 'x'",
+        "TRUNCATE TABLE `mysql`.`db`",
+        "RENAME TABLE mysql.user TO d.t, d.u TO mysql.user",
+        "/*!50003 DROP USER u */",
+    ] {
+        assert_eq!(sign(&verdict(&cautious, "d", statement)), 'a', "{statement}");
+        assert_eq!(sign(&verdict(&open, "d", statement)), '+', "{statement}");
+    }
+    assert_eq!(sign(&verdict(&cautious, "mysql", "TRUNCATE user")), 'a');
+    for statement in [
+        "CREATE TABLE user (id INT)",
+        "CREATE TABLE mysql.mine (id INT)",
+        "CREATE VIEW role AS SELECT 1",
+        "CREATE DEFINER=`u`@`%` PROCEDURE p() GRANT r TO u",
+        "ALTER TABLE t COMMENT 'GRANT ALL ON *.* TO u'",
+        "SET @a = 1",
+        "CREATE SERVER s FOREIGN DATA WRAPPER mysql OPTIONS (USER 'u')",
+        "FROBNICATE",
+    ] {
+        assert_eq!(sign(&verdict(&cautious, "d", statement)), '+', "{statement}");
+    }
+    // The rules decide as before what is about neither.
+    let named = FilterRules { accounts: false, ..rules(&["do_db=d"]) };
+    let named = Filters::new(named, false);
+    assert_eq!(sign(&verdict(&named, "other", "CREATE TABLE t (a INT)")), '-');
+    assert_eq!(sign(&verdict(&named, "other", "DROP USER u")), 'a');
+    // In a character set of which only the ASCII part can be read.
+    let gbk = QueryCharset { client: 28, connection: 28, server: 255 };
+    let context = SessionContext { charset: Some(gbk), ..SessionContext::default() };
+    let name = b"CREATE USER '\xc3\xfb\\'@'%'";
+    assert_eq!(sign(&verdict_in(&cautious, &context, "d", name)), 'a');
+    let name = b"CREATE DEFINER=`\xc3\xfb`@`%` PROCEDURE p() SELECT 1";
+    assert_eq!(sign(&verdict_in(&cautious, &context, "d", name)), '+');
+    // Rows.
+    assert_eq!(cautious.table("mysql", "user"), None);
+    assert_eq!(cautious.table("mysql", "global_grants"), None);
+    assert!(open.table("mysql", "user").is_some());
+    for (schema, table) in [("mysql", "time_zone"), ("d", "user")] {
+        assert!(cautious.table(schema, table).is_some(), "{schema}.{table}");
     }
 }
 
@@ -406,7 +469,9 @@ fn quotes_are_read_by_sql_mode_and_character_set() {
         (context(0, 8), b"DROP TABLE \xdf", '!'),
         (context(0, 8), b"DROP TABLE t /* \xdf */", '-'),
         // sjis: the second byte of a character may be a backquote or a backslash.
-        (context(0, 13), b"DROP TABLE u COMMENT '\x83\\'", '!'),
+        (context(0, 13), b"ALTER TABLE u COMMENT '\x83\\'", '+'),
+        (context(0, 13), b"DROP TABLE `\x83`, t`", '!'),
+        (context(0, 8), b"ALTER TABLE u COMMENT '\x83\\'", '!'),
         (context(0, 13), b"DROP TABLE t", '-'),
     ] {
         let verdict = verdict_in(&rules, &context, "a", statement);
@@ -541,4 +606,59 @@ proptest! {
         }
         prop_assert!(mapped.is_empty(), "maps without rows are left: {:?}", mapped);
     }
+}
+
+#[test]
+fn a_table_of_the_target_is_written_under_whichever_name_the_source_has_it() {
+    for (rules, table, expected) in [
+        (&[][..], "a.t", true),
+        (&["do_db=a"], "a.t", true),
+        (&["do_db=a"], "b.t", false),
+        (&["ignore_table=a.t"], "a.t", false),
+        (&["rewrite_db=a>b"], "b.t", true),
+        // Nothing is written where it was renamed from.
+        (&["rewrite_db=a>b"], "a.t", false),
+        (&["rewrite_db=a>b", "do_table=b.t"], "b.t", true),
+        (&["rewrite_db=a>b", "do_table=b.t"], "b.u", false),
+    ] {
+        let (schema, name) = parts(table);
+        assert_eq!(filters(rules).writes(schema, name), expected, "{rules:?} {table}");
+    }
+}
+
+#[test]
+fn the_source_does_not_touch_the_targets_bookkeeping() {
+    let every = [filters(&[]), filters(&["do_db=d,csa"]), filters(&["wild_do_table=csa.%"])];
+    for (database, statement, expected) in [
+        ("", "DROP SCHEMA csa", 'c'),
+        ("csa", "drop database if exists `csa`", 'c'),
+        ("csa", "CREATE DATABASE IF NOT EXISTS csa DEFAULT CHARACTER SET utf8mb4", 'c'),
+        ("csa", "ALTER DATABASE READ ONLY = 1", 'c'),
+        ("", "CREATE TABLE IF NOT EXISTS csa.checkpoint (channel INT)", 'c'),
+        ("csa", "CREATE TABLE channel (channel INT)", 'c'),
+        ("d", "ALTER TABLE csa . `checkpoint` ADD c INT", 'c'),
+        ("d", "TRUNCATE csa.audit", 'c'),
+        ("d", "DROP TABLE csa.checkpoint, csa.audit, csa.statement", 'c'),
+        ("d", "CREATE INDEX i ON csa.audit (at)", 'c'),
+        ("d", "CREATE TRIGGER d.t BEFORE INSERT ON csa.audit FOR EACH ROW SET @a=1", 'c'),
+        ("d", "DROP TABLE d.t, csa.audit", '!'),
+        ("d", "RENAME TABLE csa.audit TO d.audit", '!'),
+        ("csa", "WHO KNOWS what", '!'),
+        // Tables of others in it, and what only reads.
+        ("csa", "CREATE TABLE csa.other (id INT)", '+'),
+        ("csa", "CREATE VIEW csa.v AS SELECT * FROM csa.audit", '+'),
+        ("csa", "CREATE TABLE other (c INT COMMENT 'as in csa.checkpoint')", '+'),
+        ("csa", "CREATE PROCEDURE p() SELECT 1", '+'),
+    ] {
+        for filters in &every {
+            let found = sign(&verdict(filters, database, statement));
+            assert_eq!(found, expected, "{filters:?} {database} {statement}");
+        }
+    }
+    let folding = Filters::new(rules(&[]), true);
+    assert_eq!(sign(&verdict(&folding, "", "DROP SCHEMA CSA")), 'c');
+    assert_eq!(folding.table("CSA", "Checkpoint"), None);
+    // Another one where names are told apart by case.
+    assert_eq!(sign(&verdict(&filters(&[]), "", "DROP SCHEMA CSA")), '+');
+    assert_eq!(sign(&verdict(&filters(&[]), "d", "DROP TABLE csant.t")), '+');
 }

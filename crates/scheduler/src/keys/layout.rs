@@ -24,12 +24,17 @@ pub struct TableLayout {
     /// Body of the source's table map, without the table id.
     pub table_map: Box<[u8]>,
     pub columns: Vec<Column>,
+    /// The target's row depends on the session: the target computes something from it, or fills
+    /// columns that images lack.
+    pub by_session: bool,
     /// Every row change counts as one of the whole table: its keys can't be told from images.
     whole: bool,
     /// Key columns in ascending order, the ones scanned for.
     wanted: Vec<usize>,
     unique: Vec<Vec<Part>>,
     foreign: Vec<Foreign>,
+    /// Places in `wanted` of the columns whose changes cascade.
+    cascading: Vec<usize>,
 }
 
 #[derive(Debug)]
@@ -89,6 +94,7 @@ impl TableLayout {
         let keys = keys.unwrap_or_default();
         let mut layout = Self {
             id,
+            by_session: known && (keys.computes || keys.columns != columns.len()),
             whole: !known || keys.columns != columns.len() || keys.opaque_unique_key,
             keys: Arc::clone(&keys),
             table_map: body.get(TableMap::ID_LEN..).unwrap_or_default().into(),
@@ -96,6 +102,7 @@ impl TableLayout {
             wanted: Vec::new(),
             unique: Vec::new(),
             foreign: Vec::new(),
+            cascading: Vec::new(),
         };
         layout.resolve(&keys);
         Ok(layout)
@@ -105,9 +112,11 @@ impl TableLayout {
         let foreign = |key: &super::ForeignKey| key.parent_key.clone().map(|key| key.1);
         let referring = keys.foreign_keys.iter().filter_map(foreign).flatten();
         let parts = keys.unique.iter().flat_map(|key| key.parts.iter().cloned()).chain(referring);
-        self.wanted = parts.map(|part| part.column).collect();
+        let cascading = keys.cascading_columns.iter().copied();
+        self.wanted = parts.map(|part| part.column).chain(cascading.clone()).collect();
         self.wanted.sort_unstable();
         self.wanted.dedup();
+        self.cascading = cascading.filter_map(|c| self.wanted.binary_search(&c).ok()).collect();
         for key in &keys.unique {
             match self.parts(&key.parts) {
                 Some(parts) => self.unique.push(parts),
@@ -203,6 +212,8 @@ impl TableLayout {
             }
             // A row without any key has nothing to be known by.
             whole |= keys.len() == first;
+            moved |= images.kind == RowsKind::Update
+                && self.cascading.iter().any(|&place| images.changes(place));
         }
         if whole {
             keys.truncate(first);
@@ -307,6 +318,18 @@ impl Images<'_> {
             (true, true) => Found::Unknown,
             (true, false) => Found::Absent,
             (false, _) => Found::Key,
+        }
+    }
+
+    /// Whether an update may change the bytes of the column at this place.
+    fn changes(&self, place: usize) -> bool {
+        let bytes = |range: &std::ops::Range<usize>| self.bytes.get(range.clone());
+        match (self.before.get(place), self.after.get(place)) {
+            // A partial image leaves out what did not change.
+            (_, None | Some(Value::Absent)) => false,
+            (Some(Value::At(before)), Some(Value::At(after))) => bytes(before) != bytes(after),
+            (Some(Value::Null), Some(Value::Null)) => false,
+            _ => true,
         }
     }
 

@@ -23,10 +23,18 @@ pub struct TableKeys {
     pub foreign_keys: Vec<ForeignKey>,
     /// Tables that deleting a row, or changing its key, may reach through CASCADE and SET NULL.
     pub cascades_to: Vec<TableId>,
+    /// Columns, as in [`KeyPart::column`], that they refer to. InnoDB cascades any change of their
+    /// bytes, also to a value that the collation calls equal, and of columns without a unique key.
+    pub cascading_columns: Vec<usize>,
     /// Parents have a smaller one than their children; `None` in a cycle.
     pub foreign_key_rank: Option<u32>,
     /// Whether any foreign key begins or ends here.
     pub has_relations: bool,
+    /// The server computes something from a row, here or where a change cascades to: checks, generated
+    /// columns, indexes of expressions, partitions. It depends on the session that writes the row.
+    pub computes: bool,
+    /// Changes of the table can't be rolled back.
+    pub not_transactional: bool,
 }
 
 /// Columns whose values, if none is NULL, no two rows share.

@@ -133,3 +133,72 @@ fn trailing_spaces_count_where_the_collation_says_so() {
     assert_eq!(counted(&binary(true), "a  ", None), counted(&binary(true), "a", None));
     assert_ne!(counted(&binary(false), "a  ", None), counted(&binary(false), "a", None));
 }
+
+/// `p (id PRIMARY KEY, code, u UNIQUE)`: a child refers to `code`, with ON UPDATE CASCADE, and `code` is
+/// compared without case.
+fn cascading_layout() -> TableLayout {
+    let learnt = weights(&[('d', b"D"), ('D', b"D"), ('e', b"E"), ('E', b"E"), ('x', b"X")]);
+    let collation = Arc::new(Collation::new("utf8mb4", false, learnt, false, vec![255]));
+    let code = KeyPart { column: 1, class: KeyClass::String { collation, prefix: None } };
+    let id = KeyPart { column: 0, class: KeyClass::Integer };
+    let keys = TableKeys {
+        columns: 3,
+        unique: vec![UniqueKey { parts: vec![id] }, UniqueKey { parts: vec![code] }],
+        cascades_to: vec![TableId(2)],
+        cascading_columns: vec![1, 2],
+        foreign_key_rank: Some(0),
+        has_relations: true,
+        ..TableKeys::default()
+    };
+    // INT, VARCHAR(9) of utf8mb4_0900_ai_ci, INT: name, types, metadata, nullable, charsets.
+    let mut body = vec![7, 0, 0, 0, 0, 0, 1, 0, 1, b'd', 0, 1, b'p', 0, 3, 3, 15, 3];
+    body.extend([2, 36, 0, 0b110, 1, 1, 0, 3, 3, 0xfc, 255, 0]);
+    let map = TableMap::parse(&body).expect("well-formed");
+    TableLayout::new(TableId(1), Some(Arc::new(keys)), &map, &body).expect("well-formed")
+}
+
+#[test]
+fn any_change_of_bytes_that_others_refer_to_moves_the_row_they_cascade_from() {
+    let image = |code: Option<&str>, other: Option<i32>| {
+        let nulls = u8::from(code.is_none()) << 1 | u8::from(other.is_none()) << 2;
+        let mut image = vec![nulls, 1, 0, 0, 0];
+        if let Some(code) = code {
+            image.push(code.len() as u8);
+            image.extend_from_slice(code.as_bytes());
+        }
+        image.extend(other.iter().flat_map(|other| other.to_le_bytes()));
+        image
+    };
+    let (rows, whole) = (TableUse::Rows(TableId(1)), TableUse::Whole(TableId(2)));
+    let (de, same) = (Some("de"), Some(1));
+    for (before, after, moves) in [
+        ((de, same), (de, same), false),
+        ((de, same), (Some("DE"), same), true),
+        ((de, same), (Some("x"), same), true),
+        ((de, same), (de, Some(2)), true),
+        ((de, same), (de, None), true),
+        ((None, None), (None, None), false),
+        ((None, same), (de, same), true),
+    ] {
+        let images = [image(before.0, before.1), image(after.0, after.1)].concat();
+        let event = rows_event(EventType::UPDATE_ROWS, 7, 3, &images);
+        let parsed = RowsEvent::parse(event.event_type(), event.body()).expect("rows");
+        let parsed = parsed.expect("plain");
+        let (mut keys, mut tables) = (Vec::new(), Vec::new());
+        let ends = cascading_layout()
+            .read_row(&parsed, parsed.images, &mut Scratch::default(), &mut keys, &mut tables)
+            .expect("whole");
+        let expected = if moves { vec![whole, rows] } else { vec![rows] };
+        assert_eq!((tables, ends.keyed), (expected, !moves), "{before:?} -> {after:?}");
+    }
+    // MINIMAL: the column is in the second image only.
+    let images = [int_image(&[Some(1)]), int_image(&[Some(5)])].concat();
+    let event = partial(EventType::UPDATE_ROWS, &[0b001, 0b100], &images);
+    let parsed = RowsEvent::parse(event.event_type(), event.body()).expect("rows").expect("plain");
+    let (mut keys, mut tables) = (Vec::new(), Vec::new());
+    let mut scratch = Scratch::default();
+    let read =
+        cascading_layout().read_row(&parsed, parsed.images, &mut scratch, &mut keys, &mut tables);
+    assert!(!read.expect("whole").keyed);
+    assert_eq!(tables, [whole, rows]);
+}

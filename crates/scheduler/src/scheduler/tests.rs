@@ -2,7 +2,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use csa_provider::test_util::{
-    event, format_description, format_description_of, gtid_event, query_event, xa_prepare_event,
+    event, format_description, format_description_of, gtid_event, int_image, int_table_map,
+    query_event, rows_event, xa_prepare_event,
 };
 use csa_provider::{EventType, FormatDescription, Gtid, RawEvent, Tag, TransactionHeader, Uuid};
 use csa_relaystore::{RelayPosition, RelayedTransaction, TransactionBody};
@@ -10,8 +11,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    Admission, Error, FilterRules, Filters, KeySource, TableId, TableKeys, TransactionKind, Until,
-    UntilGate,
+    Admission, Error, EventMemory, FilterRules, Filters, KeyClass, KeyPart, KeySource, TableId,
+    TableKeys, TransactionKind, UniqueKey, Until, UntilGate,
 };
 
 /// A target without tables: every row change counts as one of its whole table.
@@ -118,6 +119,31 @@ fn transactions_are_what_their_events_say() {
     }
 }
 
+/// As a source with Group Replication writes a change of members, and stores of older versions hold it.
+#[test]
+fn what_means_nothing_to_a_replica_is_not_looked_at() {
+    let change_of_members = [
+        query_event("", "BEGIN"),
+        event(EventType::VIEW_CHANGE, &[1; 80]),
+        query_event("", "COMMIT"),
+    ];
+    assert_eq!(classify(&change_of_members).expect("known"), TransactionKind::Empty);
+    let mut events = rows(10);
+    events.insert(1, event(EventType::TRANSACTION_CONTEXT, &[1; 80]));
+    let admitted = admit(relayed(1, &Arc::new(format_description()), &events)).expect("known");
+    assert_eq!(admitted.kind, TransactionKind::Rows);
+    let types: Vec<EventType> =
+        admitted.events().map(|event| event.expect("readable").event_type()).collect();
+    let expected = [
+        EventType::GTID,
+        EventType::QUERY,
+        EventType::TABLE_MAP,
+        EventType::WRITE_ROWS,
+        EventType::XID,
+    ];
+    assert_eq!(types, expected);
+}
+
 #[test]
 fn what_is_left_out_counts_as_empty_and_renamed_tables_by_their_new_name() {
     let admit = |rules: FilterRules, events: &[RawEvent], whole| {
@@ -176,7 +202,7 @@ fn a_transaction_that_is_alone_leaves_at_once() {
     scheduler.admit(admit(relayed(1, &format, &rows(5))).expect("known"));
     let group = scheduler.next_group().expect("a group of one");
     assert_eq!((group.sequence, group.transactions.len()), (Sequence::new(8), 1));
-    assert_eq!(scheduler.oldest_commit_timestamp(), Some(1));
+    assert_eq!(scheduler.oldest_commit().map(|times| times.original), Some(1));
     assert!(scheduler.committed(&group).is_some());
     assert!(scheduler.is_idle());
 }
@@ -237,6 +263,91 @@ fn an_end_holds_for_what_is_in_no_group_yet() {
     assert_eq!(until.set(None), Ok(false));
     assert_eq!(lengths(&mut scheduler), [4, 4]);
     assert!(scheduler.is_idle() && !scheduler.is_at_end());
+}
+
+/// `keyed (id PRIMARY KEY)`, and other tables without a key.
+struct OneKeyless;
+
+impl KeySource for OneKeyless {
+    fn table(
+        &mut self,
+        _schema: &[u8],
+        table: &[u8],
+    ) -> Result<(TableId, Option<Arc<TableKeys>>), crate::KeySourceError> {
+        let id = KeyPart { column: 0, class: KeyClass::Integer };
+        let unique = if table == b"keyed" { vec![UniqueKey { parts: vec![id] }] } else { vec![] };
+        let keys =
+            TableKeys { columns: 1, unique, foreign_key_rank: Some(0), ..TableKeys::default() };
+        Ok((TableId(u32::from(table == b"keyed")), Some(Arc::new(keys))))
+    }
+
+    fn trigger_table(&mut self, _: &str, _: &str) -> Result<Option<String>, crate::KeySourceError> {
+        Ok(None)
+    }
+
+    fn forget(&mut self) {}
+}
+
+#[test]
+fn a_transaction_of_too_many_rows_is_not_looked_at_as_a_whole() {
+    let format = Arc::new(format_description());
+    let images: Vec<u8> = (0..100).flat_map(|id| int_image(&[Some(id)])).collect();
+    let events = [
+        query_event("", "BEGIN"),
+        int_table_map(1, "d", "keyed", 1),
+        rows_event(EventType::WRITE_ROWS, 1, 1, &images),
+        event(EventType::XID, &[0; 8]),
+    ];
+    let mut admission = Admission::new(OneKeyless);
+    let admit = |admission: &mut Admission<OneKeyless>, gno| {
+        let memory = EventMemory::new(1 << 20);
+        let permit = memory.request(10).wait(std::time::Duration::ZERO);
+        let admitted = admission.admit(relayed(gno, &format, &events), permit, true);
+        (admitted.expect("known"), memory.usage().0)
+    };
+    let (whole, held) = admit(&mut admission, 1);
+    assert_eq!((whole.kind, whole.rows()), (TransactionKind::Rows, 100));
+    let known = whole.changes.as_ref().expect("looked at").held_bytes();
+    assert!(known > 100 * 100, "much more than 5 bytes a row: {known}");
+    assert_eq!(held, 10 + known, "it counts as event memory");
+    admission.limit_rows(known - 1);
+    let (streamed, held) = admit(&mut admission, 2);
+    assert_eq!((streamed.kind, streamed.rows(), held), (TransactionKind::Rows, 0, 10));
+    assert!(streamed.changes.is_none() && !streamed.is_keyed());
+    admission.limit_rows(known);
+    assert!(admit(&mut admission, 3).0.is_keyed(), "nothing is left of the one before");
+}
+
+#[test]
+fn with_fewer_workers_the_group_whose_turn_it_is_still_gets_one() {
+    let limits = GroupLimits { transactions: 1, ..GroupLimits::default() };
+    let mut scheduler = Scheduler::new(limits, 4, Sequence::default(), GtidSet::new());
+    let format = Arc::new(format_description());
+    let mut admission = Admission::new(OneKeyless);
+    for (gno, table) in (1..).zip(["heap", "heap", "heap", "keyed", "keyed"]) {
+        let events = [
+            query_event("", "BEGIN"),
+            int_table_map(1, "d", table, 1),
+            rows_event(EventType::WRITE_ROWS, 1, 1, &int_image(&[Some(gno)])),
+            event(EventType::XID, &[0; 8]),
+        ];
+        let relayed = relayed(gno as u64, &format, &events);
+        scheduler.admit(admission.admit(relayed, None, true).expect("known"));
+    }
+    let mut running: Vec<Group> = std::iter::from_fn(|| scheduler.next_group()).collect();
+    let numbers = |groups: &[Group]| groups.iter().map(|g| g.sequence.get()).collect::<Vec<_>>();
+    // The third waits for a worker, the two after it don't wait for anything but their turn.
+    assert_eq!(numbers(&running), [1, 4, 5, 2]);
+    scheduler.set_workers(1);
+    assert!(scheduler.next_group().is_none());
+    for _ in 0..2 {
+        let first = running.iter().position(|g| g.sequence == scheduler.low_water.next());
+        scheduler.committed(&running.remove(first.expect("it runs")));
+    }
+    assert_eq!(numbers(&running), [4, 5]);
+    let third = scheduler.next_group().expect("more run than should, but they wait for this one");
+    assert_eq!(third.sequence.get(), 3);
+    assert!(scheduler.next_group().is_none());
 }
 
 proptest! {

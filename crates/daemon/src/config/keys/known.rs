@@ -38,11 +38,30 @@ const PORT: Key = key("port", "1 to 65535", Some("3306"), Channel, "TCP port");
 const PASSWORD_FILE: Key = key("password_file", FILE, UNSET, Channel, "file with the password");
 const PASSWORD_ENV: Key =
     key("password_env", TEXT, UNSET, Channel, "environment variable with the password");
-const TLS_MODE: Key =
-    key("tls", TLS, Some("\"preferred\""), Channel, "as the server's `--ssl-mode`");
+const TLS_MODE: Key = key(
+    "tls",
+    TLS,
+    Some("\"preferred\""),
+    Channel,
+    "as the server's `--ssl-mode`; only the two that verify keep the password from who sits in between",
+);
 const TLS_CA: Key =
     key("tls_ca", FILE, UNSET, Channel, "certificates of the authorities to believe");
 const TLS_KEY: Key = key("tls_key", FILE, UNSET, Channel, "its key");
+const PUBLIC_KEY_FILE: Key = key(
+    "public_key_file",
+    FILE,
+    UNSET,
+    Channel,
+    "copy of the server's `public_key.pem`: without TLS the password goes under this key and no other",
+);
+const GET_PUBLIC_KEY: Key = key(
+    "get_public_key",
+    "boolean",
+    Some("false"),
+    Channel,
+    "true: without TLS the password goes under whatever key the server sends, which may be another's",
+);
 const CONNECT_TIMEOUT: Key =
     key("connect_timeout", DURATION, Some("\"10s\""), Channel, "for one attempt to connect");
 const CONNECT_RETRY_MAX: Key =
@@ -65,13 +84,35 @@ pub(super) const DAEMON: Section = Section {
             Daemon,
             "status page, API and metrics; other than loopback needs `admin_token_file`",
         ),
-        key("admin_control", "boolean", Some("true"), AtOnce, "false: it can only be looked at"),
+        key(
+            "admin_hosts",
+            "list of names",
+            Some("[]"),
+            AtOnce,
+            "names under which the port is asked, beside `localhost`, addresses and the name in `admin_listen`",
+        ),
+        key(
+            "admin_socket_group",
+            "group",
+            UNSET,
+            Daemon,
+            "may use `admin-PORT.sock` in `state_dir`, which permits everything; without it the daemon's own group",
+        ),
+        key(
+            "admin_tls_cert",
+            FILE,
+            UNSET,
+            AtOnce,
+            "certificate of the admin port, which then takes HTTPS only",
+        ),
+        key("admin_tls_key", FILE, UNSET, AtOnce, "its key"),
+        key("admin_control", "boolean", Some("true"), AtOnce, "false: no commands are taken"),
         key(
             "admin_token_file",
             FILE,
             UNSET,
             AtOnce,
-            "holds the bearer token that permits everything, 16 characters or more",
+            "holds a bearer token that permits everything, 16 characters or more; without it everybody on this host may look, and `admin-PORT.token` in `state_dir` permits the rest",
         ),
         key("admin_read_token_file", FILE, UNSET, AtOnce, "holds one that permits to look"),
         key(
@@ -123,6 +164,8 @@ pub(super) const SOURCE: Section = Section {
         TLS_CA,
         key("tls_cert", FILE, UNSET, Channel, "certificate of this replica"),
         TLS_KEY,
+        PUBLIC_KEY_FILE,
+        GET_PUBLIC_KEY,
         key(
             "heartbeat_interval",
             DURATION,
@@ -197,9 +240,18 @@ pub(super) const TARGET: Section = Section {
         TLS_CA,
         key("tls_cert", FILE, UNSET, Channel, "certificate of this daemon"),
         TLS_KEY,
+        PUBLIC_KEY_FILE,
+        GET_PUBLIC_KEY,
         CONNECT_TIMEOUT,
         key("connect_retry", DURATION, Some("\"1s\""), Channel, "before the next attempt; grows"),
         CONNECT_RETRY_MAX,
+        key(
+            "net_timeout",
+            DURATION,
+            Some("\"30s\""),
+            Channel,
+            "after so long without an answer the target is asked whether it is still at it",
+        ),
     ],
 };
 
@@ -211,7 +263,7 @@ pub(super) const APPLIER: Section = Section {
             "`target` `source` or a GTID set",
             Some("\"target\""),
             Channel,
-            "where a channel without a checkpoint begins: behind the target's `gtid_executed`, at what the source does next, or behind a set",
+            "where a channel without a checkpoint begins: after the target's `gtid_executed`, at what the source does next, or after a set",
         ),
         key(
             "worker_count",
@@ -225,7 +277,7 @@ pub(super) const APPLIER: Section = Section {
             SIZE,
             Some("\"256MiB\""),
             AtOnce,
-            "events held in memory; larger transactions are streamed from the relay store",
+            "memory for events in flight, decompressed, and what is made of them; larger transactions are streamed from the relay store",
         ),
         key(
             "commit",
@@ -308,6 +360,14 @@ pub(super) const APPLIER: Section = Section {
             Some("{}"),
             Channel,
             "schemas that have another name on the target; comes before the other rules",
+        ),
+        key(
+            "replicate_accounts",
+            "boolean",
+            Some("false"),
+            Channel,
+            "apply account statements (CREATE USER, GRANT and the like) and changes of the grant tables; \
+             left out and counted otherwise",
         ),
     ],
 };

@@ -154,7 +154,7 @@ async fn the_end_of_the_stream_closes_the_link() {
     })
     .await;
     next(&mut connection).await.unwrap();
-    assert!(matches!(next(&mut connection).await, Err(ConnectionError::Closed)));
+    assert!(matches!(next(&mut connection).await, Err(ConnectionError::Link(LinkError::Closed))));
     script.await.unwrap();
 }
 
@@ -169,7 +169,7 @@ async fn anything_but_an_event_is_an_error() {
     .await;
     for _ in 0..2 {
         let error = next(&mut connection).await.expect_err("no event");
-        assert!(matches!(error, ConnectionError::Protocol(_)), "{error}");
+        assert!(error.to_string().starts_with("protocol: "), "{error}");
     }
     script.await.unwrap();
 }

@@ -35,7 +35,7 @@ async fn a_link_that_is_silent_for_three_heartbeats_is_dead() {
     next(&mut connection).await.expect("alive");
     let silent = Instant::now();
     let error = next(&mut connection).await.expect_err("dead");
-    assert!(matches!(error, ConnectionError::Silent(_)), "{error}");
+    assert!(matches!(error, ConnectionError::Link(LinkError::Silent(_))), "{error}");
     let waited = silent.elapsed();
     let limit = options().heartbeat_interval * 3;
     assert!(waited >= limit && waited < limit + Duration::from_millis(10), "{waited:?}");
@@ -74,7 +74,7 @@ async fn a_source_that_answers_no_command_is_dead() {
     let mut connection = login_over(client, &options(), None).await.expect("logs in");
     let asked = Instant::now();
     let error = connection.start_dump(&options(), &GtidSet::new()).await.expect_err("dead");
-    assert!(matches!(error, ConnectionError::Silent(_)), "{error}");
+    assert!(matches!(error, ConnectionError::Link(LinkError::Silent(_))), "{error}");
     assert!(asked.elapsed() < options().dead_after() * 2);
     script.abort();
 }
@@ -86,6 +86,6 @@ async fn a_link_cut_inside_a_packet_is_closed() {
         source.send_bytes(&frame[..50]).await;
     })
     .await;
-    assert!(matches!(next(&mut connection).await, Err(ConnectionError::Closed)));
+    assert!(matches!(next(&mut connection).await, Err(ConnectionError::Link(LinkError::Closed))));
     script.await.unwrap();
 }

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::connection::fake_source::{CAPABILITY_TLS, CONNECTION_ID, LoginPacket, VERSION};
-use crate::options::TlsMode;
+use crate::link::{TlsMode, client_config};
 
 const SHA2: &str = "caching_sha2_password";
 const NATIVE: &str = "mysql_native_password";
@@ -26,7 +26,7 @@ fn assert_login(packet: &LoginPacket, plugin: &str, proof: &str) {
     assert_eq!(hex(&packet.proof), proof);
 }
 
-fn text(outcome: Result<SourceConnection, ConnectionError>) -> String {
+fn text(outcome: Result<SourceConnection, LinkError>) -> String {
     outcome.expect_err("a refusal").to_string()
 }
 
@@ -153,34 +153,36 @@ async fn a_greeting_cut_short_is_an_error() {
 
 #[tokio::test]
 async fn a_source_without_tls_gets_no_login_where_tls_is_required() {
-    for tls in [TlsMode::Required, TlsMode::VerifyCa, TlsMode::VerifyIdentity] {
-        let options = SourceOptions { tls, ..options() };
+    for mode in [TlsMode::Required, TlsMode::VerifyCa, TlsMode::VerifyIdentity] {
+        let options = SourceOptions { tls: tls(mode), ..options() };
         let refused = login(options.clone(), None, async |mut source| {
             source.greet(SHA2, 0).await;
             source.assert_nothing_more().await;
         });
-        assert_eq!(text(refused.await), "TLS: the source offers no TLS");
+        let text = text(refused.await);
+        assert!(text.starts_with("TLS: the source offers no TLS"), "{text}");
+        assert!(text.contains("[channel.source] tls"), "{text}");
     }
 }
 
 /// It may only be going down: that is no word on its certificate.
 #[tokio::test]
 async fn a_source_that_goes_in_the_middle_of_tls_is_just_gone() {
-    let options = SourceOptions { tls: TlsMode::Required, ..options() };
-    let tls = tls::client_config(&options).expect("a configuration");
+    let options = SourceOptions { tls: tls(TlsMode::Required), ..options() };
+    let tls = client_config(&options.link("source", 0)).expect("a configuration");
     let cut = login(options.clone(), tls.clone(), async |mut source| {
         source.greet(SHA2, CAPABILITY_TLS).await;
         source.receive().await;
     });
     let error = cut.await.expect_err("no connection");
-    assert!(matches!(error, ConnectionError::Io(_)), "{error:?}");
+    assert!(matches!(error, LinkError::Io(_)), "{error:?}");
     let nonsense = login(options.clone(), tls, async |mut source| {
         source.greet(SHA2, CAPABILITY_TLS).await;
         source.receive().await;
         source.send_bytes(&[b'?'; 100]).await;
     });
     let error = nonsense.await.expect_err("no TLS");
-    assert!(matches!(error, ConnectionError::Tls(_)), "{error:?}");
+    assert!(matches!(error, LinkError::Tls(_)), "{error:?}");
 }
 
 #[tokio::test]
@@ -202,5 +204,7 @@ async fn a_source_that_does_not_answer_is_given_up() {
     let connect_timeout = Duration::from_millis(50);
     let options = SourceOptions { connect_timeout, ..options() };
     let error = SourceConnection::connect(&options, "127.0.0.1", port).await.expect_err("silence");
-    assert!(matches!(error, ConnectionError::Timeout(after) if after == connect_timeout));
+    assert!(
+        matches!(error, ConnectionError::Link(LinkError::Timeout(after)) if after == connect_timeout)
+    );
 }

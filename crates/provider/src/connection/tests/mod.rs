@@ -1,19 +1,23 @@
 //! The link against a scripted source.
 
 mod dump;
+mod limits;
 mod liveness;
 mod login;
 mod packets;
+mod results;
 mod rsa;
 
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use rustls::ClientConfig;
 use tokio::io::DuplexStream;
 use tokio::task::JoinHandle;
 
-use super::fake_source::{FakeSource, options};
+use super::fake_source::{FakeSource, options, tls};
 use super::*;
 use crate::event::{EventType, RawEvent};
 use crate::gtid::GtidSet;
@@ -29,7 +33,7 @@ async fn login<S>(
     options: SourceOptions,
     tls: Option<Arc<ClientConfig>>,
     script: impl FnOnce(FakeSource) -> S,
-) -> Result<SourceConnection, ConnectionError>
+) -> Result<SourceConnection, LinkError>
 where
     S: Future<Output = ()> + Send + 'static,
 {
@@ -44,9 +48,11 @@ async fn login_over(
     client: DuplexStream,
     options: &SourceOptions,
     tls: Option<Arc<ClientConfig>>,
-) -> Result<SourceConnection, ConnectionError> {
-    let attempt = SourceConnection::login(Box::new(client), options, "source", tls);
-    tokio::time::timeout(PATIENCE, attempt).await.expect("the login ends")
+) -> Result<SourceConnection, LinkError> {
+    let link = options.link("source", 0);
+    let attempt = Link::login(Box::new(client), &link, tls);
+    let link = tokio::time::timeout(PATIENCE, attempt).await.expect("the login ends")?;
+    Ok(SourceConnection::over(link, options))
 }
 
 /// A dump whose events come from a script; what it was asked for comes first.

@@ -46,6 +46,9 @@ async fn a_lost_packet_is_noticed() {
         source.send_bytes(&third).await;
     })
     .await;
-    assert!(matches!(next(&mut connection).await, Err(ConnectionError::Protocol(_))));
+    assert!(matches!(
+        next(&mut connection).await,
+        Err(ConnectionError::Link(LinkError::Protocol(_)))
+    ));
     script.await.unwrap();
 }

@@ -1,6 +1,7 @@
-//! The password under the source's RSA key, which stands here with its private half.
+//! The password over a link that is not encrypted: nobody gets it by default, else the holder of the
+//! private half of an RSA key, which stands here.
 
-use mysql_common::crypto::rsa::PublicKey;
+use mysql_common::crypto::rsa;
 use num_bigint::BigUint;
 use rustls::pki_types::SubjectPublicKeyInfoDer;
 use rustls::pki_types::pem::PemObject as _;
@@ -8,7 +9,8 @@ use sha1::{Digest as _, Sha1};
 
 use super::*;
 use crate::connection::fake_source::NONCE;
-use crate::connection::rsa::{encrypt, parse};
+use crate::link::rsa::{encrypt, parse};
+use crate::link::{PublicKey, TlsMode, TlsOptions};
 
 const PUBLIC_KEY: &str = "-----BEGIN PUBLIC KEY-----
 MIIBIjANBgkqhkiG9w0BAQEFAAOCAQ8AMIIBCgKCAQEAuDRhHR3ICaN5brS6wq4n
@@ -30,14 +32,14 @@ const PRIVATE_EXPONENT: &[u8] = b"9ac2bc7f79f0ac286c73013a3d2b94a7bf8ea11dcac823
       8cee594e3aa1e9b9f503f8f3809911419bc90ec2e7016b01cf08b459bc4e6d";
 const KEY_BYTES: usize = 256;
 const HASH_BYTES: usize = 20;
-/// Longer than the nonce, so that the mask has to begin anew.
+/// Longer than the nonce, so that the mask has to begin again.
 const PASSWORD: &str = "a password of over twenty bytes";
 
 fn public_key_der() -> SubjectPublicKeyInfoDer<'static> {
     SubjectPublicKeyInfoDer::from_pem_slice(PUBLIC_KEY.as_bytes()).expect("a key")
 }
 
-fn public_key() -> PublicKey {
+fn public_key() -> rsa::PublicKey {
     parse(&public_key_der()).expect("an RSA key")
 }
 
@@ -80,6 +82,12 @@ async fn ask_for_password(source: &mut FakeSource, key: &[u8]) {
     source.send(&packet).await;
 }
 
+/// Believes whatever key the source sends.
+fn asking() -> SourceOptions {
+    let public_key = PublicKey::Asked;
+    SourceOptions { tls: TlsOptions { public_key, ..tls(TlsMode::Preferred) }, ..options() }
+}
+
 async fn receive_password(source: &mut FakeSource, nonce: &[u8]) -> String {
     ask_for_password(source, PUBLIC_KEY.as_bytes()).await;
     let masked = decrypt(&source.receive().await);
@@ -89,7 +97,7 @@ async fn receive_password(source: &mut FakeSource, nonce: &[u8]) -> String {
 
 #[tokio::test]
 async fn a_user_that_the_source_does_not_remember() {
-    let options = SourceOptions { password: PASSWORD.into(), ..options() };
+    let options = SourceOptions { password: PASSWORD.into(), ..asking() };
     let outcome = login(options.clone(), None, async |mut source| {
         source.greet("caching_sha2_password", 0).await;
         source.login_packet().await;
@@ -102,7 +110,7 @@ async fn a_user_that_the_source_does_not_remember() {
 #[tokio::test]
 async fn after_a_switch_the_mask_is_the_switchs_nonce() {
     let nonce = [0x33; 20];
-    let outcome = login(options(), None, async move |mut source| {
+    let outcome = login(asking(), None, async move |mut source| {
         source.greet("mysql_native_password", 0).await;
         source.login_packet().await;
         source.switch("caching_sha2_password", &nonce).await;
@@ -113,7 +121,7 @@ async fn after_a_switch_the_mask_is_the_switchs_nonce() {
 
 #[tokio::test]
 async fn a_wrong_password_is_refused_after_it_was_sent() {
-    let refused = login(options(), None, async |mut source| {
+    let refused = login(asking(), None, async |mut source| {
         source.greet("caching_sha2_password", 0).await;
         source.login_packet().await;
         ask_for_password(&mut source, PUBLIC_KEY.as_bytes()).await;
@@ -123,6 +131,80 @@ async fn a_wrong_password_is_refused_after_it_was_sent() {
     assert_eq!(refused.await.expect_err("a refusal").code(), Some(1045));
 }
 
+/// Neither the password nor the request of a key.
+#[tokio::test]
+async fn without_an_approved_key_the_password_stays_here() {
+    for mode in [TlsMode::Disabled, TlsMode::Preferred] {
+        let options = SourceOptions { tls: tls(mode), ..options() };
+        for switched in [false, true] {
+            let refused = login(options.clone(), None, async move |mut source| {
+                source.greet("caching_sha2_password", 0).await;
+                source.login_packet().await;
+                if switched {
+                    source.switch("caching_sha2_password", &[0x33; 20]).await;
+                }
+                source.send(&[0x01, 0x04]).await;
+                source.assert_nothing_more().await;
+            });
+            let text = refused.await.expect_err("a refusal").to_string();
+            for key in ["[channel.source] tls", "public_key_file", "get_public_key"] {
+                assert!(text.contains(key), "{key} is missing in {text}");
+            }
+        }
+    }
+}
+
+fn pinned(file: &std::path::Path) -> SourceOptions {
+    let public_key = PublicKey::Pinned(file.to_owned());
+    SourceOptions { tls: TlsOptions { public_key, ..tls(TlsMode::Preferred) }, ..options() }
+}
+
+fn key_file(text: &str) -> tempfile::NamedTempFile {
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(file.path(), text).expect("writable");
+    file
+}
+
+#[tokio::test]
+async fn a_pinned_key_is_used_and_no_other_asked_for() {
+    let file = key_file(PUBLIC_KEY);
+    let outcome = login(pinned(file.path()), None, async |mut source| {
+        source.greet("caching_sha2_password", 0).await;
+        source.login_packet().await;
+        source.send(&[0x01, 0x04]).await;
+        let masked = decrypt(&source.receive().await);
+        assert_eq!(xor(&masked, &NONCE), b"repl_pw\0");
+        source.ok().await;
+    });
+    outcome.await.expect("logs in");
+}
+
+#[tokio::test]
+async fn a_pinned_key_that_can_t_be_read_is_named() {
+    let no_key = key_file("nonsense");
+    for file in [no_key.path(), std::path::Path::new("/nonexistent/key.pem")] {
+        let refused = login(pinned(file), None, async |mut source| {
+            source.greet("caching_sha2_password", 0).await;
+            source.login_packet().await;
+            source.send(&[0x01, 0x04]).await;
+            source.assert_nothing_more().await;
+        });
+        let text = refused.await.expect_err("a refusal").to_string();
+        assert!(text.contains("public") && text.contains("key"), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn a_switch_with_a_short_nonce_is_refused() {
+    let refused = login(options(), None, async |mut source| {
+        source.greet("caching_sha2_password", 0).await;
+        source.login_packet().await;
+        source.send(b"\xfemysql_native_password\0short\0").await;
+        source.assert_nothing_more().await;
+    });
+    assert!(matches!(refused.await, Err(LinkError::Login(_))));
+}
+
 #[tokio::test]
 async fn what_is_no_key_gets_no_password() {
     let not_base64 = PUBLIC_KEY.replace("MIIB", "M!IB");
@@ -130,14 +212,14 @@ async fn what_is_no_key_gets_no_password() {
     let certificate = PUBLIC_KEY.replace("PUBLIC KEY", "CERTIFICATE");
     for key in ["", "?", &PUBLIC_KEY[..60], &not_base64, &cut, &certificate] {
         let key = key.to_owned();
-        let refused = login(options(), None, async move |mut source| {
+        let refused = login(asking(), None, async move |mut source| {
             source.greet("caching_sha2_password", 0).await;
             source.login_packet().await;
             ask_for_password(&mut source, key.as_bytes()).await;
             source.assert_nothing_more().await;
         });
         let error = refused.await.expect_err("a refusal");
-        assert!(matches!(error, ConnectionError::Login(_)), "{error:?}");
+        assert!(matches!(error, LinkError::Login(_)), "{error:?}");
         assert!(error.to_string().contains("key"), "{error}");
     }
 }
@@ -163,5 +245,5 @@ fn a_password_that_does_not_fit_the_key_is_refused() {
     let pem = PUBLIC_KEY.as_bytes();
     assert_eq!(decrypt(&encrypt(&vec![b'p'; longest], pem).expect("fits")).len(), longest);
     let error = encrypt(&vec![b'p'; longest + 1], pem).expect_err("does not fit");
-    assert!(error.to_string().contains("too long"), "{error}");
+    assert!(error.contains("too long"), "{error}");
 }

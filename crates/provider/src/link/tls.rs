@@ -1,4 +1,4 @@
-//! TLS to the source, in the modes of MySQL's `--ssl-mode`.
+//! TLS to a server, in the modes of MySQL's `--ssl-mode`.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,28 +13,25 @@ use rustls::{
     SignatureScheme,
 };
 
-use crate::connection::ConnectionError;
-use crate::options::{SourceOptions, TlsMode};
+use super::{LinkError, LinkOptions, Side, TlsMode};
 
 /// Builds the client side; `None` when TLS is off.
-pub(crate) fn client_config(
-    options: &SourceOptions,
-) -> Result<Option<Arc<ClientConfig>>, ConnectionError> {
-    if options.tls == TlsMode::Disabled {
+pub(crate) fn client_config(options: &LinkOptions) -> Result<Option<Arc<ClientConfig>>, LinkError> {
+    if options.tls.mode == TlsMode::Disabled {
         return Ok(None);
     }
     let provider = Arc::new(ring::default_provider());
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
-        .map_err(|error| ConnectionError::Tls(error.to_string()))?
+        .map_err(|error| LinkError::Tls(error.to_string()))?
         .dangerous()
         .with_custom_certificate_verifier(verifier(options, &provider)?);
-    let config = match (&options.tls_cert, &options.tls_key) {
+    let config = match (&options.tls.cert, &options.tls.key) {
         (Some(cert), Some(key)) => {
             let key = PrivateKeyDer::from_pem_file(key).map_err(|error| file_error(key, &error))?;
             builder
                 .with_client_auth_cert(certificates(cert)?, key)
-                .map_err(|error| ConnectionError::Tls(error.to_string()))?
+                .map_err(|error| LinkError::Tls(error.to_string()))?
         }
         _ => builder.with_no_client_auth(),
     };
@@ -42,48 +39,81 @@ pub(crate) fn client_config(
 }
 
 fn verifier(
-    options: &SourceOptions,
+    options: &LinkOptions,
     provider: &Arc<CryptoProvider>,
-) -> Result<Arc<dyn ServerCertVerifier>, ConnectionError> {
-    let check = match options.tls {
+) -> Result<Arc<dyn ServerCertVerifier>, LinkError> {
+    let check = match options.tls.mode {
         TlsMode::VerifyCa | TlsMode::VerifyIdentity => {
-            let Some(ca) = &options.tls_ca else {
-                return Err(ConnectionError::Tls("tls_ca is needed to verify the source".into()));
+            let Some(ca) = &options.tls.ca else {
+                return Err(LinkError::Tls(format!(
+                    "[channel.{}] tls_ca is needed to verify the server",
+                    options.side
+                )));
             };
             let mut roots = RootCertStore::empty();
             for certificate in certificates(ca)? {
                 roots
                     .add(certificate)
-                    .map_err(|error| ConnectionError::Tls(format!("{}: {error}", ca.display())))?;
+                    .map_err(|error| LinkError::Tls(format!("{}: {error}", ca.display())))?;
             }
             let inner =
                 WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider))
                     .build()
-                    .map_err(|error| ConnectionError::Tls(error.to_string()))?;
+                    .map_err(|error| LinkError::Tls(error.to_string()))?;
             Some(inner)
         }
         _ => None,
     };
-    let any_name = options.tls != TlsMode::VerifyIdentity;
+    let any_name = options.tls.mode != TlsMode::VerifyIdentity;
     Ok(Arc::new(Verifier { check, any_name, provider: Arc::clone(provider) }))
 }
 
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, ConnectionError> {
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, LinkError> {
     CertificateDer::pem_file_iter(path)
         .and_then(Iterator::collect)
         .map_err(|error| file_error(path, &error))
 }
 
-fn file_error(path: &Path, error: &dyn std::fmt::Display) -> ConnectionError {
-    ConnectionError::Tls(format!("{}: {error}", path.display()))
+fn file_error(path: &Path, error: &dyn std::fmt::Display) -> LinkError {
+    LinkError::Tls(format!("{}: {error}", path.display()))
 }
 
-/// What a failed handshake means to who set it up.
-pub(crate) fn explain(error: &TlsError) -> String {
+/// A failed handshake in the words of the person who set it up.
+pub(crate) fn explain(error: &TlsError, side: Side) -> String {
+    use rustls::AlertDescription as Alert;
     match error {
         TlsError::InvalidCertificate(
             CertificateError::UnknownIssuer | CertificateError::BadSignature,
-        ) => format!("the source's certificate is from no authority in tls_ca ({error})"),
+        ) => format!(
+            "the {side}'s certificate is from no authority in [channel.{side}] tls_ca ({error})"
+        ),
+        TlsError::InvalidCertificate(
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+        ) => format!(
+            "{error}; connect by a name that the {side}'s certificate has, or set [channel.{side}] \
+             tls to \"verify-ca\""
+        ),
+        TlsError::InvalidCertificate(_) => format!("the {side}'s certificate: {error}"),
+        TlsError::PeerIncompatible(_)
+        | TlsError::AlertReceived(
+            Alert::HandshakeFailure | Alert::ProtocolVersion | Alert::InsufficientSecurity,
+        ) => format!(
+            "the {side} shares no TLS version or cipher suite with this daemon, which has TLS 1.2 and \
+             1.3 with ECDHE and AES-GCM or ChaCha20 ({error}); look at tls_version and ssl_cipher \
+             there. Where it can have no other, set [channel.{side}] tls to \"disabled\" and \
+             public_key_file, on a network that nobody can read"
+        ),
+        TlsError::AlertReceived(
+            Alert::CertificateRequired
+            | Alert::BadCertificate
+            | Alert::UnsupportedCertificate
+            | Alert::CertificateExpired
+            | Alert::CertificateUnknown
+            | Alert::UnknownCA,
+        ) => format!(
+            "the {side} does not take our certificate ({error}); see [channel.{side}] tls_cert and \
+             tls_key"
+        ),
         other => other.to_string(),
     }
 }

@@ -1,4 +1,4 @@
-//! The password under the source's RSA key. The key comes off the wire, and mysql_common panics on
+//! The password under a server's RSA key. The key may come off the wire, and mysql_common panics on
 //! one that is malformed or too short, so it is read and measured here.
 
 use mysql_common::crypto::rsa::{GetRandom, Pkcs1OaepPadding, PublicKey};
@@ -6,10 +6,9 @@ use num_bigint::BigUint;
 use rustls::pki_types::SubjectPublicKeyInfoDer;
 use rustls::pki_types::pem::PemObject as _;
 
-use super::ConnectionError;
 use crate::bytes_reader::{Malformed, Reader};
 
-/// What the padding (OAEP with SHA-1) adds to a text.
+/// Bytes that the padding (OAEP with SHA-1) adds to a text.
 const PADDING_BYTES: usize = 42;
 /// 16384 bits; a larger one would only keep us busy.
 const MODULUS_BYTES_MAX: usize = 2048;
@@ -20,25 +19,19 @@ const INTEGER: u8 = 0x02;
 const BIT_STRING: u8 = 0x03;
 const WHAT: &str = "RSA public key";
 
-/// Encrypts under a public key in PEM.
-pub(super) fn encrypt(text: &[u8], pem: &[u8]) -> Result<Vec<u8>, ConnectionError> {
-    let der = SubjectPublicKeyInfoDer::from_pem_slice(pem).map_err(|error| {
-        ConnectionError::Login(format!("the source sent no RSA public key: {error}"))
-    })?;
-    let key = parse(&der).map_err(|error| {
-        ConnectionError::Login(format!("the source's public key is no RSA key: {error}"))
-    })?;
+/// Encrypts under a public key in PEM; else why not.
+pub(crate) fn encrypt(text: &[u8], pem: &[u8]) -> Result<Vec<u8>, String> {
+    let der = SubjectPublicKeyInfoDer::from_pem_slice(pem)
+        .map_err(|error| format!("no public key in PEM: {error}"))?;
+    let key = parse(&der).map_err(|error| format!("no RSA key: {error}"))?;
     if text.len() + PADDING_BYTES > key.num_octets() {
-        return Err(ConnectionError::Login(
-            "the password is too long for the source's RSA key; use TLS or a shorter one"
-                .to_owned(),
-        ));
+        return Err("the password is too long for it; use TLS or a shorter password".to_owned());
     }
     Ok(key.encrypt_block(text, Pkcs1OaepPadding::new(GetRandom)))
 }
 
 /// An algorithm, which is not looked at, and a bit string that holds modulus and exponent.
-pub(super) fn parse(der: &[u8]) -> Result<PublicKey, Malformed> {
+pub(crate) fn parse(der: &[u8]) -> Result<PublicKey, Malformed> {
     let mut info = Reader::new(element(&mut Reader::new(der), SEQUENCE)?);
     element(&mut info, SEQUENCE)?;
     let mut bits = Reader::new(element(&mut info, BIT_STRING)?);

@@ -1,0 +1,84 @@
+//! One channel takes the place of another: its checkpoint moves to the other name.
+
+use tracing::info;
+
+use crate::audit::{self, AuditEntry};
+use crate::channel_record::has_table;
+use crate::checkpoint::{self, Checkpoint};
+use crate::control::connect;
+use crate::options::TargetOptions;
+use crate::ownership;
+use crate::session::Session;
+use crate::sql::quote;
+use crate::{Error, Result};
+
+/// No daemon's: a session that has a channel is left alone, whoever's it is.
+const NOBODY: &str = "csa-daemon adopt";
+
+/// Moves all that the target knows of channel `from` to the entry's channel, in one transaction with the
+/// entry, and with a new epoch. A daemon that still runs `from` finds no row to write, and one that
+/// starts it later no checkpoint.
+///
+/// # Errors
+/// A daemon has one of them, `from` has no checkpoint, the other has one, or the target refuses; nothing is
+/// then changed.
+pub async fn adopt(target: &TargetOptions, from: &str, entry: &AuditEntry) -> Result<Checkpoint> {
+    let to = entry.channel.as_str();
+    let mut session = connect(target).await?;
+    // Both end with the session.
+    for channel in [from, to] {
+        ownership::take(&mut session, channel, NOBODY).await?;
+    }
+    if !has_table(&mut session, "checkpoint").await? {
+        return Err(none(from));
+    }
+    audit::ensure(&mut session).await?;
+    session.run("BEGIN").await?;
+    let moved = move_rows(&mut session, from, to).await;
+    match moved {
+        Ok(_) => {
+            session.run(entry.insert()).await?;
+            session.run("COMMIT").await.map(drop)?;
+        }
+        Err(_) => session.run("ROLLBACK").await.map(drop)?,
+    }
+    session.close().await;
+    let checkpoint = moved?;
+    info!(channel = to, from, executed = %checkpoint.executed, "checkpoint adopted");
+    Ok(checkpoint)
+}
+
+async fn move_rows(session: &mut Session, from: &str, to: &str) -> Result<Checkpoint> {
+    let mut checkpoint = checkpoint::read(session, from, true).await?.ok_or_else(|| none(from))?;
+    if let Some(there) = checkpoint::read(session, to, true).await? {
+        return Err(Error::Checkpoint {
+            channel: to.to_owned(),
+            what: format!(
+                "there is one already, at {}; nothing was adopted from channel {from:?}",
+                there.executed
+            ),
+        });
+    }
+    checkpoint.epoch += 1;
+    let (epoch, old, new) = (checkpoint.epoch, quote(from), quote(to));
+    session
+        .run(format!("UPDATE csa.checkpoint SET channel={new}, epoch={epoch} WHERE channel={old}"))
+        .await?;
+    // What was begun and is in doubt stays in doubt; whose transactions it follows stays known.
+    for table in ["statement", "channel"] {
+        if has_table(session, table).await? {
+            session.run(format!("DELETE FROM csa.{table} WHERE channel={new}")).await?;
+            session
+                .run(format!("UPDATE csa.{table} SET channel={new} WHERE channel={old}"))
+                .await?;
+        }
+    }
+    Ok(checkpoint)
+}
+
+fn none(channel: &str) -> Error {
+    Error::Checkpoint {
+        channel: channel.to_owned(),
+        what: "the target has none of it, so there is nothing to adopt".to_owned(),
+    }
+}

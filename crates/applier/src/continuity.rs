@@ -1,0 +1,71 @@
+//! Whether a target that was away is still the one that was left. Pure.
+
+use csa_provider::GtidSet;
+
+/// What the target's rows of the channel say.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Said {
+    /// The highest of the rows; `None` without rows.
+    pub(crate) epoch: Option<u64>,
+    /// Everything executed there.
+    pub(crate) executed: GtidSet,
+}
+
+/// What that means for a daemon that was there before.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Same,
+    /// Another daemon has raised the epoch to this.
+    TakenOver(u64),
+    /// It is older than it was: this is known to be committed, and is not there.
+    Older(GtidSet),
+    /// It has nothing of the channel any more.
+    Gone,
+}
+
+/// `epoch` is this daemon's, `committed` everything known to be committed. That the target has more is
+/// the answer to a COMMIT that was lost.
+pub(crate) fn judge(epoch: u64, committed: &GtidSet, said: &Said) -> Verdict {
+    let missing = committed.difference(&said.executed);
+    match said.epoch {
+        None => Verdict::Gone,
+        Some(found) if found > epoch => Verdict::TakenOver(found),
+        Some(found) if found < epoch || !missing.is_empty() => Verdict::Older(missing),
+        Some(_) => Verdict::Same,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const UUID: &str = "3e11fa47-71ca-11e1-9e33-c80aa9429562";
+
+    fn set(intervals: &str) -> GtidSet {
+        match intervals {
+            "" => GtidSet::new(),
+            _ => format!("{UUID}:{intervals}").parse().expect("a GTID set"),
+        }
+    }
+
+    #[test]
+    fn a_target_that_comes_back_is_compared_with_what_is_known() {
+        for (epoch, executed, verdict) in [
+            (Some(5), "1-20", Verdict::Same),
+            // A COMMIT whose answer was lost.
+            (Some(5), "1-21", Verdict::Same),
+            (Some(5), "1-17", Verdict::Older(set("18-20"))),
+            (Some(5), "1-3:7-20", Verdict::Older(set("4-6"))),
+            // From before this daemon took the channel, with nothing applied since.
+            (Some(4), "1-20", Verdict::Older(set(""))),
+            (Some(4), "1-10", Verdict::Older(set("11-20"))),
+            (Some(6), "1-20", Verdict::TakenOver(6)),
+            (Some(6), "1-10", Verdict::TakenOver(6)),
+            (None, "1-20", Verdict::Gone),
+            (None, "", Verdict::Gone),
+        ] {
+            let said = Said { epoch, executed: set(executed) };
+            assert_eq!(judge(5, &set("1-20"), &said), verdict, "{said:?}");
+        }
+    }
+}

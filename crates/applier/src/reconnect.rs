@@ -1,0 +1,162 @@
+//! The control session after it was lost: first it makes sure that the target is still the one that was
+//! left, then the others may follow.
+
+use std::collections::BTreeSet;
+
+use csa_provider::GtidSet;
+use tracing::warn;
+
+use crate::checkpoint;
+use crate::continuity::{Said, Verdict, judge};
+use crate::control::{self, ControlSession, add_rows, fenced, target_executed};
+use crate::generation::Place;
+use crate::options::{TargetGtids, TargetOptions};
+use crate::ownership;
+use crate::session::Session;
+use crate::{Error, Result};
+
+/// No such schema, no such table.
+const NO_TABLE: [u16; 2] = [1049, 1146];
+
+impl ControlSession {
+    /// Connects again after the session was lost, and begins a generation where the channel is still
+    /// ours and everything `committed` is there. Asked for once no COMMIT is under way.
+    ///
+    /// # Errors
+    /// [`Error::Older`] when the target lacks some of it, [`Error::Fenced`] when another daemon took the
+    /// channel over; those that a wait cures otherwise.
+    pub(crate) async fn reopen(
+        &mut self,
+        target: &TargetOptions,
+        committed: impl Fn() -> GtidSet,
+    ) -> Result<()> {
+        self.is_held = false;
+        let session = control::connect(target).await?;
+        // The lock is asked for once the session that had it is gone, should it still live.
+        std::mem::replace(&mut self.session, session).close().await;
+        // Whoever took the channel over may hold the lock for long.
+        let said = self.said(target.gtids).await?;
+        if let Verdict::TakenOver(epoch) = judge(self.checkpoint.epoch, &GtidSet::new(), &said) {
+            return Err(self.taken_over(epoch));
+        }
+        ownership::take(&mut self.session, &self.channel, &self.identity).await?;
+        let generation = self.generation.clone();
+        let renewal = generation.renew().await;
+        let said = self.said(target.gtids).await?;
+        let committed = committed();
+        match judge(self.checkpoint.epoch, &committed, &said) {
+            Verdict::Same => {}
+            Verdict::TakenOver(epoch) => return Err(self.taken_over(epoch)),
+            Verdict::Older(missing) => {
+                return Err(Error::Older {
+                    channel: self.channel.clone(),
+                    address: target.address(),
+                    missing: missing.to_string(),
+                });
+            }
+            Verdict::Gone => return Err(self.gone(target, &committed)),
+        }
+        let place = Place::of(&mut self.session, &self.channel).await?;
+        if target.gtids == TargetGtids::Source && place.server == self.server {
+            self.check_engine(target).await?;
+        }
+        self.probe().await?;
+        self.restore_rows(target.gtids, &said.executed).await?;
+        self.server.clone_from(&place.server);
+        renewal.begin(place);
+        self.is_held = true;
+        Ok(())
+    }
+
+    async fn said(&mut self, gtids: TargetGtids) -> Result<Said> {
+        let session = &mut self.session;
+        let found = match checkpoint::read(session, &self.channel, false).await {
+            Err(error) if error.code().is_some_and(|code| NO_TABLE.contains(&code)) => None,
+            found => found?,
+        };
+        let epoch = found.as_ref().map(|found| found.epoch);
+        let executed = match gtids {
+            TargetGtids::Source => target_executed(session).await?,
+            _ => found.unwrap_or_default().executed,
+        };
+        Ok(Said { epoch, executed })
+    }
+
+    /// Rows that were added without anything committed in them can be lost without any GTID missing.
+    async fn restore_rows(&mut self, gtids: TargetGtids, executed: &GtidSet) -> Result<()> {
+        let Self { session, channel, checkpoint: taken, workers, .. } = self;
+        let found = checkpoint::workers(session, channel).await?;
+        let found: BTreeSet<u16> = found.into_iter().collect();
+        let missing: Vec<u16> = (0..*workers).filter(|worker| !found.contains(worker)).collect();
+        if !missing.is_empty() {
+            warn!(
+                channel,
+                ?missing,
+                "rows of workers are gone from csa.checkpoint, adding them again"
+            );
+            add_rows(session, channel, missing.into_iter(), taken).await?;
+        }
+        if gtids == TargetGtids::Source && !found.contains(&checkpoint::PROGRESS) {
+            let now = crate::Checkpoint { executed: executed.clone(), ..taken.clone() };
+            checkpoint::keep_progress(session, channel, &now).await?;
+        }
+        Ok(())
+    }
+
+    /// After a crash of a server that does not flush at each commit its binary log can name transactions
+    /// that its tables lost: `gtid_executed` comes from both. The row for readers is in a table, and was
+    /// written after everything it names.
+    async fn check_engine(&mut self, target: &TargetOptions) -> Result<()> {
+        let row = checkpoint::progress(&mut self.session, &self.channel).await?;
+        let missing = self.noted.difference(&row.unwrap_or_default());
+        if missing.is_empty() {
+            return Ok(());
+        }
+        Err(Error::Checkpoint {
+            channel: self.channel.clone(),
+            what: format!(
+                "target {} lost transactions in a crash that its binary log and gtid_executed still \
+                 name, {missing} and perhaps later ones; provision it again, and set \
+                 innodb_flush_log_at_trx_commit=1 there: with target_gtids = \"source\" nothing else \
+                 tells what it has",
+                target.address()
+            ),
+        })
+    }
+
+    fn taken_over(&self, epoch: u64) -> Error {
+        fenced(&self.channel, format!("another daemon took it over (epoch {epoch})"))
+    }
+
+    /// Starting as if for the first time would apply history again.
+    fn gone(&self, target: &TargetOptions, committed: &GtidSet) -> Error {
+        let address = target.address();
+        // There the rows are no more than a fence, and a replica of the target has none.
+        if target.gtids == TargetGtids::Source {
+            let missing = committed.to_string();
+            return Error::Older { channel: self.channel.clone(), address, missing };
+        }
+        Error::Checkpoint {
+            channel: self.channel.clone(),
+            what: format!(
+                "its rows in csa.checkpoint are gone from target {address}, which had {committed}; put \
+                 the schema csa back as it was, or set applier.start_from to the GTID set that the \
+                 target holds, then restart the channel"
+            ),
+        }
+    }
+}
+
+/// A session for a worker, on the server and in the life in which the channel is held, and its
+/// generation. What an earlier session of the worker had open there is over.
+pub(crate) async fn worker_session(
+    target: &TargetOptions,
+    generation: &crate::Generation,
+    channel: &str,
+    worker: u16,
+) -> Result<(Session, u64)> {
+    let mut session = Session::connect(target).await?;
+    let number = generation.admit(&mut session, channel).await?;
+    ownership::take_worker(&mut session, channel, worker).await?;
+    Ok((session, number))
+}

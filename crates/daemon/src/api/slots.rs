@@ -1,0 +1,106 @@
+//! Places for connections, and a choice when there are too many. Pure.
+//!
+//! Clients that connect and ask nothing must not keep out those that ask: when all places are taken, the
+//! connection that has been silent longest gives up its own.
+
+use std::collections::BTreeMap;
+
+/// Connections in the order of their arrival.
+#[derive(Debug)]
+pub(super) struct Slots<A> {
+    total: usize,
+    of_one: usize,
+    next: u64,
+    taken: BTreeMap<u64, Slot<A>>,
+}
+
+#[derive(Debug)]
+struct Slot<A> {
+    address: A,
+    /// It has sent a whole request.
+    has_asked: bool,
+}
+
+/// The place of a new connection.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    Free(u64),
+    /// In place of another, which is to be closed.
+    Of(u64, u64),
+    /// Every other has asked for something.
+    None,
+}
+
+impl<A: PartialEq> Slots<A> {
+    /// So many in all, and so many of one address.
+    pub(super) fn new(total: usize, of_one: usize) -> Self {
+        Self { total, of_one, next: 0, taken: BTreeMap::new() }
+    }
+
+    pub(super) fn take(&mut self, address: A) -> Place {
+        let alike = self.taken.values().filter(|slot| slot.address == address).count();
+        let silent = |only_alike: bool| {
+            let mut slots = self.taken.iter();
+            let found = slots.find(|(_, s)| !s.has_asked && (!only_alike || s.address == address));
+            found.map(|(id, _)| *id)
+        };
+        let out = match (alike >= self.of_one, self.taken.len() >= self.total) {
+            (false, false) => None,
+            (is_alike, _) => match silent(is_alike) {
+                Some(out) => Some(out),
+                None => return Place::None,
+            },
+        };
+        if let Some(out) = out {
+            self.taken.remove(&out);
+        }
+        let id = self.next;
+        self.next += 1;
+        self.taken.insert(id, Slot { address, has_asked: false });
+        out.map_or(Place::Free(id), |out| Place::Of(id, out))
+    }
+
+    pub(super) fn asked(&mut self, id: u64) {
+        if let Some(slot) = self.taken.get_mut(&id) {
+            slot.has_asked = true;
+        }
+    }
+
+    pub(super) fn leave(&mut self, id: u64) {
+        self.taken.remove(&id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_one_silent_longest_makes_room() {
+        let mut slots = Slots::new(3, 3);
+        assert_eq!(slots.take("a"), Place::Free(0));
+        assert_eq!(slots.take("b"), Place::Free(1));
+        assert_eq!(slots.take("c"), Place::Free(2));
+        slots.asked(0);
+        assert_eq!(slots.take("d"), Place::Of(3, 1));
+        assert_eq!(slots.take("d"), Place::Of(4, 2));
+        slots.asked(3);
+        slots.asked(4);
+        assert_eq!(slots.take("e"), Place::None);
+        slots.leave(0);
+        assert_eq!(slots.take("e"), Place::Free(5));
+    }
+
+    #[test]
+    fn one_address_has_its_own_limit() {
+        let mut slots = Slots::new(10, 2);
+        slots.take("other");
+        assert_eq!(slots.take("a"), Place::Free(1));
+        assert_eq!(slots.take("a"), Place::Free(2));
+        assert_eq!(slots.take("a"), Place::Of(3, 1), "its own, not another's");
+        slots.asked(2);
+        slots.asked(3);
+        assert_eq!(slots.take("a"), Place::None);
+        assert_eq!(slots.take("b"), Place::Free(4));
+    }
+}

@@ -1,0 +1,101 @@
+//! Two files in `state_dir` for the command line: a socket that permits everything, and a token for clients
+//! of HTTP.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _, chown};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+use secrecy::{ExposeSecret as _, SecretString};
+use tokio::net::UnixListener;
+
+/// Those of the socket's group may use it.
+const SOCKET_MODE: u32 = 0o660;
+const TOKEN_MODE: u32 = 0o600;
+
+/// Writes the token to a file that nobody else can read, however far another start has come.
+pub(super) fn write_token(path: &Path, token: &SecretString) -> io::Result<()> {
+    if let Some(directory) = path.parent() {
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+    }
+    let new = path.with_extension("token.new");
+    remove(&new)?;
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(TOKEN_MODE).open(&new)?;
+    // Whatever the umask.
+    file.set_permissions(fs::Permissions::from_mode(TOKEN_MODE))?;
+    writeln!(file, "{}", token.expose_secret())?;
+    fs::rename(&new, path)
+}
+
+/// Opens the socket; `group` by name or number. It has its mode and group before it has its name.
+pub(super) fn open(path: &Path, group: Option<&str>) -> io::Result<UnixListener> {
+    if UnixStream::connect(path).is_ok() {
+        let text = "another daemon has it; give this one a state_dir of its own";
+        return Err(io::Error::new(io::ErrorKind::AddrInUse, text));
+    }
+    let new = path.with_extension("new");
+    remove(&new)?;
+    let listener = UnixListener::bind(&new)?;
+    if let Some(group) = group {
+        chown(&new, None, Some(group_id(group)?))?;
+    }
+    fs::set_permissions(&new, fs::Permissions::from_mode(SOCKET_MODE))?;
+    fs::rename(&new, path)?;
+    Ok(listener)
+}
+
+fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+fn group_id(group: &str) -> io::Result<u32> {
+    let groups = fs::read_to_string("/etc/group").unwrap_or_default();
+    let named = groups.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        (fields.next() == Some(group)).then(|| fields.nth(1)?.parse().ok())?
+    });
+    named.or_else(|| group.parse().ok()).ok_or_else(|| {
+        let text = format!("/etc/group has no group {group:?}; take its number");
+        io::Error::new(io::ErrorKind::NotFound, text)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).expect("is there").permissions().mode() & 0o777
+    }
+
+    #[tokio::test]
+    async fn files_are_for_those_they_are_for() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let token = directory.path().join("state/admin-1.token");
+        write_token(&token, &"first".into()).expect("written");
+        write_token(&token, &"second".into()).expect("written again");
+        assert_eq!(
+            (mode(&token), fs::read_to_string(&token).expect("read")),
+            (0o600, "second\n".into())
+        );
+        assert_eq!(mode(token.parent().expect("a folder")), 0o700);
+
+        let path = directory.path().join("admin-1.sock");
+        let first = open(&path, None).expect("opens");
+        assert_eq!(mode(&path), 0o660);
+        let taken = open(&path, None).expect_err("is taken").to_string();
+        assert!(taken.contains("state_dir of its own"), "{taken}");
+        drop(first);
+        // A daemon that was killed leaves its socket.
+        open(&path, Some("0")).map(drop).unwrap_or_else(|error| {
+            assert_eq!(error.kind(), io::ErrorKind::PermissionDenied, "unless we may not: {error}");
+        });
+        let unknown =
+            open(&directory.path().join("b"), Some("no-such-group")).expect_err("unknown");
+        assert!(unknown.to_string().contains("no-such-group"), "{unknown}");
+    }
+}

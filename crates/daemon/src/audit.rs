@@ -1,0 +1,128 @@
+//! Commands of operators: in the log at once, and in `csa.audit` on the target of each channel they are
+//! about.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use csa_applier::{AuditEntry, ErrorClass, TargetOptions};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use crate::channel::Supervisor;
+use crate::clock::now_micros;
+use crate::daemon::Daemon;
+
+/// How long a command waits for its row before it answers; the row follows when it can.
+const WAIT: Duration = Duration::from_secs(2);
+/// Between two attempts.
+const RETRY: Duration = Duration::from_secs(5);
+/// Rows that wait for a target; further commands are in the log only.
+pub(crate) const PENDING_MAX: usize = 256;
+
+/// The sender of a command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Sender {
+    /// As the kernel knows it.
+    pub(crate) peer: String,
+    /// As it names itself; nothing proves it.
+    pub(crate) claimed: Option<String>,
+}
+
+impl Sender {
+    pub(crate) fn entry(&self, channel: &str, action: &str, detail: String) -> AuditEntry {
+        AuditEntry {
+            channel: channel.to_owned(),
+            at: now_micros(),
+            action: action.to_owned(),
+            by: self.claimed.clone().unwrap_or_default(),
+            peer: self.peer.clone(),
+            detail,
+            ..AuditEntry::default()
+        }
+    }
+}
+
+impl Daemon {
+    /// Records a command that was carried out for one channel.
+    pub(crate) async fn record(
+        &self,
+        channel: &Supervisor,
+        sender: &Sender,
+        action: &str,
+        detail: String,
+    ) {
+        let written = self.write_later(channel, sender.entry(channel.name(), action, detail));
+        let _ = tokio::time::timeout(WAIT, written).await;
+    }
+
+    /// The same for a command that concerns them all.
+    pub(crate) async fn record_for_all(&self, sender: &Sender, action: &str, detail: &str) {
+        let entry = |channel: &Arc<Supervisor>| sender.entry(channel.name(), action, detail.into());
+        let written: Vec<_> =
+            self.channels.iter().map(|channel| self.write_later(channel, entry(channel))).collect();
+        let all = async {
+            for row in written {
+                row.await;
+            }
+        };
+        let _ = tokio::time::timeout(WAIT, all).await;
+    }
+
+    /// Ends when the row is written or given up; it is written even if nobody waits for that.
+    fn write_later(
+        &self,
+        channel: &Supervisor,
+        entry: AuditEntry,
+    ) -> impl Future<Output = ()> + use<> {
+        let AuditEntry { channel: name, action, by, peer, detail, .. } = &entry;
+        info!(channel = name, action, by, peer, detail, "command carried out");
+        let task = match Arc::clone(&self.audit_room).try_acquire_owned() {
+            Ok(room) => {
+                let target = channel.settings().target.clone();
+                Some(tokio::spawn(write(target, entry, room, self.stop.clone())))
+            }
+            Err(_) => {
+                lost(&entry, "too many rows wait for their targets");
+                None
+            }
+        };
+        async move {
+            if let Some(task) = task {
+                let _ = task.await;
+            }
+        }
+    }
+}
+
+async fn write(
+    target: TargetOptions,
+    entry: AuditEntry,
+    _room: OwnedSemaphorePermit,
+    stop: CancellationToken,
+) {
+    let mut was_said = false;
+    loop {
+        let Err(error) = csa_applier::record(&target, &entry).await else { return };
+        if error.class() == ErrorClass::Stop || stop.is_cancelled() {
+            return lost(&entry, &error.to_string());
+        }
+        if !was_said {
+            let AuditEntry { channel, action, .. } = &entry;
+            warn!(channel, action, %error, "not in csa.audit yet: it is written when the target permits it");
+            was_said = true;
+        }
+        tokio::select! {
+            () = tokio::time::sleep(RETRY) => {}
+            () = stop.cancelled() => {}
+        }
+    }
+}
+
+fn lost(entry: &AuditEntry, error: &str) {
+    let AuditEntry { channel, action, by, peer, detail, .. } = entry;
+    warn!(
+        channel,
+        action, by, peer, detail, error, "not in csa.audit: this line is all there is of it"
+    );
+}

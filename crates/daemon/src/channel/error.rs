@@ -1,0 +1,122 @@
+//! Why a channel ended or could not start, and how soon it is worth trying again.
+
+use std::time::Duration;
+
+use csa_applier::ErrorClass;
+use csa_provider::Gtid;
+
+use super::reception::ReceptionEnd;
+use crate::config::ChannelSettings;
+
+/// Why a channel ended, or did not start.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ChannelError {
+    /// The settings ask for something that this target does not do.
+    #[error("{0}")]
+    Refused(String),
+    #[error(transparent)]
+    Source(csa_provider::PreflightError),
+    #[error(transparent)]
+    Target(csa_applier::PreflightError),
+    #[error(transparent)]
+    Applier(#[from] csa_applier::Error),
+    #[error(transparent)]
+    Relay(#[from] csa_relaystore::Error),
+    /// Nothing more will come from the source; everything that came is committed.
+    #[error(transparent)]
+    Reception(#[from] ReceptionEnd),
+    #[error("{0}")]
+    State(String),
+}
+
+/// A server that is away, rather than one that refuses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Absent {
+    Source,
+    Target,
+}
+
+impl ChannelError {
+    /// A server that comes back on its own; everything else is for an operator to repair.
+    pub(super) fn absent(&self) -> Option<Absent> {
+        match self {
+            Self::Source(csa_provider::PreflightError::Unreachable(_)) => Some(Absent::Source),
+            Self::Target(csa_applier::PreflightError::Unreachable(_)) => Some(Absent::Target),
+            Self::Applier(error) if error.class() != ErrorClass::Stop => Some(Absent::Target),
+            _ => None,
+        }
+    }
+
+    /// The transaction that it is about.
+    pub(super) fn gtid(&self) -> Option<Gtid> {
+        match self {
+            Self::Applier(error) => error.gtid(),
+            Self::Reception(end) => end.gtid.clone(),
+            _ => None,
+        }
+    }
+
+    /// Another daemon has the channel: nothing of it is for us to receive.
+    pub(super) fn is_fenced(&self) -> bool {
+        matches!(self, Self::Applier(csa_applier::Error::Fenced { .. }))
+    }
+}
+
+/// First and longest pause after a refusal: an operator has to act, and wrong passwords must not be
+/// tried often.
+const REFUSED: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(300));
+
+/// Pauses between the attempts to start a channel.
+#[derive(Debug)]
+pub(super) struct Pauses {
+    absent: (Duration, Duration),
+    last: Option<(bool, Duration)>,
+}
+
+impl Pauses {
+    pub(super) fn new(settings: &ChannelSettings) -> Self {
+        let options = &settings.applier;
+        let longest = options.connect_retry_max.max(Duration::from_millis(1));
+        Self { absent: (options.connect_retry, longest), last: None }
+    }
+
+    /// Each twice as long as the one before, from the shortest again when it fails otherwise.
+    pub(super) fn next(&mut self, is_absent: bool) -> Duration {
+        let (first, longest) = if is_absent { self.absent } else { REFUSED };
+        let pause = match self.last {
+            Some((before, pause)) if before == is_absent => pause * 2,
+            _ => first,
+        };
+        let pause = pause.min(longest);
+        self.last = Some((is_absent, pause));
+        pause
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_are_retried_slowly_and_absence_quickly() {
+        let second = Duration::from_secs(1);
+        let mut pauses = Pauses { absent: (second, second * 3), last: None };
+        let mut seconds = |is_absent: bool| pauses.next(is_absent).as_secs();
+        let said: Vec<u64> =
+            [true, true, true, false, false, false, false, false, false, true, false]
+                .map(&mut seconds)
+                .to_vec();
+        assert_eq!(said, [1, 2, 3, 30, 60, 120, 240, 300, 300, 1, 30]);
+    }
+
+    #[test]
+    fn what_comes_back_by_itself_is_told_from_what_does_not() {
+        let source = csa_provider::PreflightError::Unreachable("away".to_owned());
+        assert_eq!(ChannelError::Source(source).absent(), Some(Absent::Source));
+        let target = csa_applier::PreflightError::Refused("super_read_only".to_owned());
+        assert_eq!(ChannelError::Target(target).absent(), None);
+        let timeout = csa_applier::Error::Timeout { address: "t:1".to_owned(), seconds: 1 };
+        assert_eq!(ChannelError::from(timeout).absent(), Some(Absent::Target));
+        assert_eq!(ChannelError::State("full".to_owned()).absent(), None);
+    }
+}

@@ -1,0 +1,239 @@
+//! How far the target lags, from what is known of both sides. Pure.
+//!
+//! Never lower than the truth: what the source has committed and nobody has sent yet counts too.
+//! Absent where it is not known, and 0 only where nothing is left.
+
+use std::time::{Duration, Instant};
+
+use csa_provider::{CommitTimes, SourceView};
+
+/// A transaction that arrives so soon after its commit leaves nothing on the way that matters.
+const SOON: Duration = Duration::from_secs(1);
+
+/// A transaction that is not committed on the target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Pending {
+    pub(super) committed: CommitTimes,
+    /// Since when it has been known here.
+    pub(super) since: Instant,
+}
+
+/// The end of what the source has sent on this link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Tail {
+    /// Nothing of it is known.
+    Unknown,
+    /// The source had nothing else to send.
+    Idle,
+    /// A transaction, and how old it was when it was whole.
+    Transaction(CommitTimes, Option<Duration>),
+    /// A transaction that is arriving, or is here and not in the relay store yet.
+    Arriving(Pending),
+}
+
+impl Tail {
+    /// `stored`: whether the last whole transaction is in the relay store.
+    pub(super) fn of(source: &SourceView, stored: bool) -> Self {
+        let arriving = source.queueing.as_ref().or(source.last_queued.as_ref().filter(|_| !stored));
+        match (arriving, &source.last_queued) {
+            _ if !source.connected => Self::Unknown,
+            (Some(header), _) => Self::Arriving(Pending {
+                committed: header.commit_times(),
+                since: source.queueing_since.unwrap_or_else(Instant::now),
+            }),
+            _ if source.idle => Self::Idle,
+            // Of this link; a delay is measured again on each.
+            (None, Some(header)) if source.queueing_since.is_some() => {
+                Self::Transaction(header.commit_times(), source.arrival_delay)
+            }
+            _ => Self::Unknown,
+        }
+    }
+
+    /// Everything the source has committed is here, but for the last moment.
+    pub(super) fn is_caught_up(self) -> bool {
+        match self {
+            Self::Idle => true,
+            Self::Transaction(_, delay) => delay.is_some_and(|delay| delay <= SOON),
+            Self::Unknown | Self::Arriving(_) => false,
+        }
+    }
+}
+
+/// Everything that lag is told from.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Seen {
+    /// Transactions received and not committed on the target.
+    pub(super) backlog: u64,
+    /// The oldest of them.
+    pub(super) pending: Option<Pending>,
+    /// The last that was committed on the target.
+    pub(super) applied: Option<CommitTimes>,
+    pub(super) tail: Tail,
+    /// The source was heard of lately.
+    pub(super) fresh: bool,
+    /// Microseconds by which the source's clock is ahead of ours.
+    pub(super) clock_ahead: i64,
+}
+
+impl Seen {
+    /// Seconds since the source's commit of the oldest transaction that is not committed on the
+    /// target. `now` by our clock in microseconds since the epoch, and by the one that is never set.
+    pub(super) fn lag(&self, now: u64, instant: Instant) -> Option<f64> {
+        if self.backlog > 0 {
+            return match self.pending {
+                Some(pending) => Some(self.of(pending, now, instant)),
+                // Not read yet, but younger than what was applied before it.
+                None => self.positive(self.applied?, now),
+            };
+        }
+        match self.tail {
+            Tail::Arriving(pending) => Some(self.of(pending, now, instant)),
+            _ if !self.fresh => None,
+            tail if tail.is_caught_up() => Some(0.0),
+            // What is on the way was committed later.
+            Tail::Transaction(committed, _) => self.positive(committed, now),
+            Tail::Unknown | Tail::Idle => None,
+        }
+    }
+
+    /// By clocks that differ it may be to come, but not since less than we know of it.
+    fn of(&self, pending: Pending, now: u64, instant: Instant) -> f64 {
+        let known = instant.saturating_duration_since(pending.since).as_secs_f64();
+        self.positive(pending.committed, now).map_or(known, |age| age.max(known)).max(1e-6)
+    }
+
+    fn positive(&self, committed: CommitTimes, now: u64) -> Option<f64> {
+        committed.age(now, self.clock_ahead).filter(|age| *age > 0).map(|age| age as f64 / 1e6)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use csa_provider::TransactionHeader;
+
+    use super::*;
+
+    const SECOND: u64 = 1_000_000;
+    const NOW: u64 = 1_000_000 * SECOND;
+
+    fn committed(seconds_ago: i64) -> CommitTimes {
+        let at = NOW.saturating_add_signed(-seconds_ago * SECOND as i64);
+        CommitTimes { original: at, immediate: at }
+    }
+
+    fn lag(seen: Seen, instant: Instant) -> Option<f64> {
+        seen.lag(NOW, instant).map(|lag| (lag * 10.0).round() / 10.0)
+    }
+
+    #[test]
+    fn lag_is_what_is_known_and_never_less() {
+        let start = Instant::now();
+        let instant = start + Duration::from_secs(100);
+        let pending = |ago: i64, known: u64| Pending {
+            committed: committed(ago),
+            since: instant - Duration::from_secs(known),
+        };
+        let idle = Seen {
+            backlog: 0,
+            pending: None,
+            applied: Some(committed(50)),
+            tail: Tail::Idle,
+            fresh: true,
+            clock_ahead: 0,
+        };
+        let soon = Tail::Transaction(committed(3), Some(Duration::from_millis(300)));
+        let late = Tail::Transaction(committed(30), Some(Duration::from_secs(28)));
+        let unknown = Tail::Transaction(committed(-9), None);
+        let hour = 3_600 * SECOND as i64;
+        let one = Seen { backlog: 1, ..idle };
+        for (what, seen, expected) in [
+            ("nothing is left", idle, Some(0.0)),
+            ("the source is not heard", Seen { fresh: false, ..idle }, None),
+            ("just connected", Seen { tail: Tail::Unknown, ..idle }, None),
+            ("the last came soon", Seen { tail: soon, ..idle }, Some(0.0)),
+            ("the last came late, so does the next", Seen { tail: late, ..idle }, Some(30.0)),
+            ("it came from the future", Seen { tail: unknown, ..idle }, None),
+            ("late, and not heard since", Seen { tail: late, fresh: false, ..idle }, None),
+            ("one arrives", Seen { tail: Tail::Arriving(pending(7, 2)), ..idle }, Some(7.0)),
+            (
+                "one arrives, and the link stands still",
+                Seen { tail: Tail::Arriving(pending(7, 2)), fresh: false, ..idle },
+                Some(7.0),
+            ),
+            (
+                "one arrives from the future",
+                Seen { tail: Tail::Arriving(pending(-7, 2)), ..idle },
+                Some(2.0),
+            ),
+            ("one waits", Seen { pending: Some(pending(12, 1)), ..one }, Some(12.0)),
+            (
+                "one waits, and the source is gone",
+                Seen { pending: Some(pending(12, 1)), fresh: false, tail: Tail::Unknown, ..one },
+                Some(12.0),
+            ),
+            ("one waits, not read yet", one, Some(50.0)),
+            ("nothing was applied before it", Seen { applied: None, ..one }, None),
+            ("one waits from the future", Seen { pending: Some(pending(-5, 4)), ..one }, Some(4.0)),
+            (
+                "the source's clock is ahead",
+                Seen { pending: Some(pending(-3_580, 4)), clock_ahead: hour, ..one },
+                Some(20.0),
+            ),
+            (
+                "the source's clock is slow",
+                Seen { pending: Some(pending(3_620, 4)), clock_ahead: -hour, ..one },
+                Some(20.0),
+            ),
+            (
+                "no time was logged",
+                Seen {
+                    pending: Some(Pending { committed: CommitTimes::default(), ..pending(0, 6) }),
+                    ..one
+                },
+                Some(6.0),
+            ),
+        ] {
+            assert_eq!(lag(seen, instant), expected, "{what}");
+        }
+        let seen = Seen { pending: Some(pending(-5, 0)), ..one };
+        assert!(seen.lag(NOW, instant).is_some_and(|lag| lag > 0.0), "never 0 with a backlog");
+    }
+
+    #[test]
+    fn the_tail_is_that_of_this_link() {
+        let header = |micros: u64| TransactionHeader {
+            gtid: "05050505-0505-0505-0505-050505050505:1".parse().expect("a GTID"),
+            original_commit_timestamp: micros,
+            immediate_commit_timestamp: micros,
+            transaction_length: 0,
+            last_committed: 0,
+            sequence_number: 0,
+            original_server_version: 0,
+            immediate_server_version: 0,
+        };
+        let now = Instant::now();
+        let delay = Some(Duration::from_secs(9));
+        let queued = SourceView {
+            connected: true,
+            last_queued: Some(header(1)),
+            queueing_since: Some(now),
+            arrival_delay: delay,
+            ..SourceView::default()
+        };
+        let times = header(1).commit_times();
+        let arriving = Tail::Arriving(Pending { committed: times, since: now });
+        assert_eq!(Tail::of(&queued, true), Tail::Transaction(times, delay));
+        assert_eq!(Tail::of(&queued, false), arriving);
+        assert_eq!(Tail::of(&SourceView { idle: true, ..queued.clone() }, true), Tail::Idle);
+        assert_eq!(
+            Tail::of(&SourceView { connected: false, ..queued.clone() }, true),
+            Tail::Unknown
+        );
+        let fresh = SourceView { queueing_since: None, arrival_delay: None, ..queued.clone() };
+        assert_eq!(Tail::of(&fresh, true), Tail::Unknown);
+        let next = SourceView { queueing: Some(header(1)), ..queued };
+        assert_eq!(Tail::of(&next, true), arriving);
+        assert!(Tail::Idle.is_caught_up() && !arriving.is_caught_up());
+    }
+}

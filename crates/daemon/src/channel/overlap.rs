@@ -1,0 +1,138 @@
+//! Which tables channels write, as far as their `replicate_*` tell: two that write the same ones of a
+//! target undo each other's changes. The rules are written down on the target for the next to start.
+
+use csa_scheduler::{FilterRules, Filters};
+use serde_json::{Map, Value, json};
+
+/// What two channels of a target both write, in words; `tables` are those that are there.
+pub(crate) fn overlap(
+    ours: &FilterRules,
+    theirs: &FilterRules,
+    folds_case: bool,
+    tables: &[(String, String)],
+) -> Option<String> {
+    if ours == theirs {
+        return Some("the same tables (their replicate_* are the same)".to_owned());
+    }
+    // Tables that are not there yet count as well, as far as the rules name them.
+    let named: Vec<_> = named_tables(ours).chain(named_tables(theirs)).collect();
+    let filters = |rules: &FilterRules| Filters::new(rules.clone(), folds_case);
+    let (ours, theirs) = (filters(ours), filters(theirs));
+    let both = |(schema, table): &&(String, String)| {
+        ours.writes(schema, table) && theirs.writes(schema, table)
+    };
+    let (schema, table) = tables.iter().chain(&named).find(both)?;
+    Some(format!("{schema}.{table}"))
+}
+
+/// Tables that the rules name, and for each schema that they name any table.
+fn named_tables(rules: &FilterRules) -> impl Iterator<Item = (String, String)> {
+    let any = |schema: &String| (schema.clone(), "\u{2026}".to_owned());
+    let schemas = rules.do_db.iter().map(any);
+    let renamed = rules.rewrite_db.iter().map(move |(_, to)| any(to));
+    let tables = rules.do_table.iter().filter_map(|name| {
+        name.split_once('.').map(|(schema, table)| (schema.to_owned(), table.to_owned()))
+    });
+    tables.chain(schemas).chain(renamed)
+}
+
+/// `replicate_*` as it is written down on the target, by the names of its keys.
+pub(crate) fn written_rules(rules: &FilterRules) -> String {
+    let mut all = Map::new();
+    for (key, list) in lists(rules) {
+        if !list.is_empty() {
+            all.insert(key.to_owned(), json!(list));
+        }
+    }
+    if rules.accounts {
+        all.insert(ACCOUNTS.to_owned(), json!(true));
+    }
+    if !rules.rewrite_db.is_empty() {
+        all.insert(REWRITE.to_owned(), json!(rules.rewrite_db));
+    }
+    Value::Object(all).to_string()
+}
+
+/// The rules that were written down; `None` for what a later version may have written.
+pub(crate) fn read_rules(text: &str) -> Option<FilterRules> {
+    let Value::Object(mut all) = serde_json::from_str(text).ok()? else { return None };
+    let mut list = |key: &str| match all.remove(key) {
+        None => Some(Vec::new()),
+        Some(value) => serde_json::from_value(value).ok(),
+    };
+    let rules = FilterRules {
+        do_db: list("replicate_do_db")?,
+        ignore_db: list("replicate_ignore_db")?,
+        do_table: list("replicate_do_table")?,
+        ignore_table: list("replicate_ignore_table")?,
+        wild_do_table: list("replicate_wild_do_table")?,
+        wild_ignore_table: list("replicate_wild_ignore_table")?,
+        rewrite_db: match all.remove(REWRITE) {
+            None => Vec::new(),
+            Some(value) => serde_json::from_value(value).ok()?,
+        },
+        accounts: match all.remove(ACCOUNTS) {
+            None => false,
+            Some(value) => value.as_bool()?,
+        },
+    };
+    all.is_empty().then_some(rules)
+}
+
+const REWRITE: &str = "replicate_rewrite_db";
+const ACCOUNTS: &str = "replicate_accounts";
+
+fn lists(rules: &FilterRules) -> [(&'static str, &Vec<String>); 6] {
+    [
+        ("replicate_do_db", &rules.do_db),
+        ("replicate_ignore_db", &rules.ignore_db),
+        ("replicate_do_table", &rules.do_table),
+        ("replicate_ignore_table", &rules.ignore_table),
+        ("replicate_wild_do_table", &rules.wild_do_table),
+        ("replicate_wild_ignore_table", &rules.wild_ignore_table),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_both_write_is_named() {
+        let of = |schemas: &[&str]| FilterRules {
+            do_db: schemas.iter().map(|&schema| schema.to_owned()).collect(),
+            ..FilterRules::default()
+        };
+        let tables = [("a", "t"), ("b", "u")].map(|(s, t)| (s.to_owned(), t.to_owned()));
+        let both = |one: &[&str], other: &[&str]| overlap(&of(one), &of(other), false, &tables);
+        assert!(both(&[], &[]).is_some_and(|what| what.contains("the same")));
+        assert_eq!(both(&[], &["b"]).as_deref(), Some("b.u"));
+        assert_eq!(both(&["a"], &["b"]), None);
+        assert_eq!(both(&["a", "b"], &["c", "b"]).as_deref(), Some("b.u"));
+        // Not there yet.
+        assert_eq!(both(&["new", "a"], &["new"]).as_deref(), Some("new.\u{2026}"));
+        assert_eq!(both(&[], &["new"]).as_deref(), Some("new.\u{2026}"));
+    }
+
+    #[test]
+    fn rules_are_read_back_as_they_were_written() {
+        let some = |text: &str| vec![text.to_owned()];
+        let rules = FilterRules {
+            do_db: some("a"),
+            ignore_db: some("b"),
+            do_table: some("a.\"t\u{e9}"),
+            ignore_table: some("a.u"),
+            wild_do_table: some("a\\_%.%"),
+            wild_ignore_table: some("x.%"),
+            rewrite_db: vec![("a".to_owned(), "b".to_owned())],
+            accounts: true,
+        };
+        assert_eq!(read_rules(&written_rules(&rules)), Some(rules));
+        let none = FilterRules::default();
+        assert_eq!(written_rules(&none), "{}");
+        assert_eq!(read_rules("{}"), Some(none));
+        for unknown in ["", "[]", "{\"replicate_more\": []}", "{\"replicate_do_db\": 7}"] {
+            assert_eq!(read_rules(unknown), None, "{unknown}");
+        }
+    }
+}

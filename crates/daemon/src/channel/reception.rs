@@ -1,0 +1,237 @@
+//! Reception: the source's stream into the relay store. It has a life of its own. It continues while
+//! nothing is applied, because the source's purge does not wait for an applier; pipelines attach to it.
+
+use std::sync::{Arc, OnceLock};
+
+use csa_provider::{Foreign, Gtid, GtidSet, Provider, SharedForeign, no_foreign};
+use csa_relaystore::{Recovery, RelayPosition, RelayStore, RelayStoreOptions};
+use tokio::sync::Mutex;
+use tokio::task::{JoinHandle, spawn_blocking};
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info, warn};
+
+use super::ChannelError;
+use super::identity::replica_uuid;
+use super::watch::Watch;
+use crate::config::ChannelSettings;
+
+/// A channel's reception through all its lives.
+#[derive(Debug)]
+pub(super) struct Reception {
+    watch: Watch,
+    /// Of the process.
+    stop: CancellationToken,
+    /// What the target last said of it. Until then a source must have all that was received.
+    foreign: SharedForeign,
+    current: Mutex<Option<Receiving>>,
+}
+
+/// A relay store, and what receives into it.
+#[derive(Debug)]
+struct Receiving {
+    settings: Arc<ChannelSettings>,
+    received: Received,
+    halt: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+/// The applier's end of it.
+#[derive(Debug, Clone)]
+pub(super) struct Received {
+    pub(super) store: Arc<RelayStore>,
+    /// Set when nothing more will come.
+    pub(super) end: Arc<OnceLock<ReceptionEnd>>,
+}
+
+/// Why reception ended for good, and in which transaction.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("reception: {error}")]
+pub(crate) struct ReceptionEnd {
+    pub(crate) error: Arc<csa_provider::Error>,
+    pub(crate) gtid: Option<Gtid>,
+}
+
+impl Reception {
+    pub(super) fn new(watch: Watch, stop: CancellationToken) -> Self {
+        Self { watch, stop, foreign: no_foreign(), current: Mutex::new(None) }
+    }
+
+    /// Servers whose transactions a source need not have, though the target has them.
+    pub(super) fn set_foreign(&self, foreign: Foreign) {
+        *self.foreign.lock() = foreign;
+    }
+
+    /// For an applier that begins after `executed`. What is being received continues if it follows on
+    /// from there and the settings are the same; otherwise the store is opened again.
+    pub(super) async fn attach(
+        &self,
+        settings: &Arc<ChannelSettings>,
+        executed: &GtidSet,
+    ) -> Result<Received, ChannelError> {
+        let mut current = self.current.lock().await;
+        if let Some(receiving) = current.as_ref()
+            && receiving.continues(settings)
+            && receiving.received.store.restart_after(executed)
+        {
+            return Ok(receiving.received.clone());
+        }
+        self.close(&mut current).await;
+        let executed = executed.clone();
+        let open = move |options| RelayStore::open(options, &executed).map(Some);
+        let opened = opened(settings, open).await?;
+        let receiving = opened.map(|store| self.begin(settings, store)).transpose()?;
+        let receiving =
+            receiving.ok_or_else(|| ChannelError::State("no relay store".to_owned()))?;
+        Ok(current.insert(receiving).received.clone())
+    }
+
+    /// Receives after what the store holds, although it is not known what the target has; an empty store
+    /// has no place to begin. Whether anything is received.
+    pub(super) async fn resume(
+        &self,
+        settings: &Arc<ChannelSettings>,
+    ) -> Result<bool, ChannelError> {
+        let mut current = self.current.lock().await;
+        if current.is_none()
+            && let Some(store) = opened(settings, RelayStore::resume).await?
+        {
+            *current = Some(self.begin(settings, store)?);
+        }
+        Ok(current.as_ref().is_some_and(|receiving| receiving.continues(settings)))
+    }
+
+    /// `executed` and everything that an applier beginning after it will find in the store: the
+    /// source is asked for the rest.
+    pub(super) async fn received(
+        &self,
+        settings: &Arc<ChannelSettings>,
+        executed: &GtidSet,
+    ) -> Option<GtidSet> {
+        let current = self.current.lock().await;
+        let receiving = current.as_ref().filter(|receiving| receiving.continues(settings))?;
+        let store = &receiving.received.store;
+        store.follows(executed).then(|| store.received_so_far())
+    }
+
+    /// Something is received, or would be if the link were up.
+    pub(super) async fn is_alive(&self) -> bool {
+        self.current.lock().await.as_ref().is_some_and(Receiving::is_alive)
+    }
+
+    /// Ends it and closes the store; what was received is in it.
+    pub(super) async fn end(&self) {
+        self.close(&mut *self.current.lock().await).await;
+    }
+
+    /// Ends it and cuts a damaged store; what was cut is fetched again.
+    pub(super) async fn discard(
+        &self,
+        settings: &ChannelSettings,
+        position: RelayPosition,
+    ) -> Result<(), ChannelError> {
+        let mut current = self.current.lock().await;
+        self.close(&mut current).await;
+        let options = settings.relay.clone();
+        let cut = spawn_blocking(move || unlocked(|| RelayStore::discard_from(&options, position)));
+        let cut = cut.await;
+        cut.map_err(|error| ChannelError::State(format!("cutting the relay store: {error}")))??;
+        Ok(())
+    }
+
+    fn begin(
+        &self,
+        settings: &Arc<ChannelSettings>,
+        store: RelayStore,
+    ) -> Result<Receiving, ChannelError> {
+        let mut options = settings.source.clone();
+        options.replica_uuid = replica_uuid(settings.directory())?;
+        let source = self.watch.source();
+        let provider =
+            Provider::new(options, Arc::clone(&source)).with_foreign(Arc::clone(&self.foreign));
+        let inlet = store.inlet();
+        let received = Received { store: Arc::new(store), end: Arc::default() };
+        self.watch.receiving(settings, &received.store);
+        let halt = self.stop.child_token();
+        let (halted, end, watch) = (halt.clone(), Arc::clone(&received.end), self.watch.clone());
+        let name = settings.name.clone();
+        let task = tokio::spawn(async move {
+            // Dropped where it is: one that waits for room in the store would not hear of a stop.
+            let outcome = tokio::select! {
+                outcome = provider.run(inlet, halted.clone()) => outcome,
+                () = halted.cancelled() => Ok(()),
+            };
+            if let Err(error) = outcome {
+                error!(channel = %name, %error, "reception ended; what was received is still applied");
+                let gtid = source.view().stopped_in;
+                // Set once: a provider ends once.
+                let _ = end.set(ReceptionEnd { error: Arc::new(error), gtid });
+            }
+            source.disconnected();
+            watch.reception_over();
+        });
+        Ok(Receiving { settings: Arc::clone(settings), received, halt, task })
+    }
+
+    /// Given up in the middle it is carried out by the next call: the store stays locked until then.
+    async fn close(&self, current: &mut Option<Receiving>) {
+        let Some(receiving) = current.as_mut() else { return };
+        receiving.halt.cancel();
+        if let Err(error) = (&mut receiving.task).await {
+            error!(%error, "reception broke");
+            self.watch.reception_over();
+        }
+        *current = None;
+        self.watch.store_closed();
+    }
+}
+
+impl Receiving {
+    fn is_alive(&self) -> bool {
+        !self.task.is_finished() && self.received.end.get().is_none()
+    }
+
+    /// It may stay as it is for a channel that starts with these settings.
+    fn continues(&self, settings: &Arc<ChannelSettings>) -> bool {
+        self.is_alive() && Arc::ptr_eq(&self.settings, settings)
+    }
+}
+
+type Opened = csa_relaystore::Result<Option<(RelayStore, Recovery)>>;
+
+/// Opens a store and logs what was found.
+async fn opened(
+    settings: &ChannelSettings,
+    open: impl Fn(RelayStoreOptions) -> Opened + Send + 'static,
+) -> Result<Option<RelayStore>, ChannelError> {
+    let options = settings.relay.clone();
+    let opened = spawn_blocking(move || unlocked(|| open(options.clone()))).await;
+    let opened = opened
+        .map_err(|error| ChannelError::State(format!("opening the relay store: {error}")))??;
+    let Some((store, recovery)) = opened else { return Ok(None) };
+    let channel = &settings.name;
+    if recovery.cut_bytes > 0 {
+        let (bytes, transactions) = (recovery.cut_bytes, recovery.cut_transactions);
+        info!(%channel, bytes, %transactions, "relay store: cut an unfinished tail, it is fetched again");
+    }
+    if recovery.dropped_segments > 0 {
+        let segments = recovery.dropped_segments;
+        warn!(%channel, segments, "relay store: dropped damaged segments");
+    }
+    if let Some(missing) = recovery.emptied_for {
+        warn!(%channel, %missing, "relay store emptied: it did not follow on from the target");
+    }
+    Ok(Some(store))
+}
+
+/// A store that was just closed may be locked a moment longer by those who still look at it.
+fn unlocked<T>(mut open: impl FnMut() -> csa_relaystore::Result<T>) -> csa_relaystore::Result<T> {
+    for _ in 0..100 {
+        match open() {
+            Err(csa_relaystore::Error::Locked { .. }) => {
+                std::thread::sleep(std::time::Duration::from_millis(20));
+            }
+            other => return other,
+        }
+    }
+    open()
+}

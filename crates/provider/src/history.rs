@@ -1,0 +1,101 @@
+//! Whether a source has what was received before: only then is its history the one that was followed.
+//!
+//! A server compares its own transactions alone (by its `server_uuid`), so native replication follows a
+//! source that lacks those of others without a word. Here all of them count, but for those that never
+//! came from the source.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::gtid::{GtidSet, Uuid};
+
+/// Servers whose transactions the target has and the channel's source need not have: the target's own,
+/// those of other channels. `None` until a source was seen: then they are those it has nothing of.
+pub type Foreign = Option<BTreeSet<Uuid>>;
+
+/// The same for a provider that runs: the target may be reached later than the source.
+pub type SharedForeign = Arc<Mutex<Foreign>>;
+
+/// Nobody's: a source must have all that was received.
+#[must_use]
+pub fn no_foreign() -> SharedForeign {
+    Arc::new(Mutex::new(Some(BTreeSet::new())))
+}
+
+/// What a channel has of its source's history.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Known {
+    /// Applied, or received and not applied yet.
+    pub received: GtidSet,
+    pub foreign: Foreign,
+}
+
+impl Known {
+    /// What a source must have.
+    #[must_use]
+    pub fn required(&self) -> GtidSet {
+        let foreign = self.foreign.as_ref();
+        self.received.of_servers(|uuid| foreign.is_none_or(|foreign| !foreign.contains(uuid)))
+    }
+
+    /// What a source that has executed `executed` lacks.
+    #[must_use]
+    pub fn lacking(&self, executed: &GtidSet) -> GtidSet {
+        let missing = self.required().difference(executed);
+        match self.foreign {
+            Some(_) => missing,
+            None => missing.of_servers(|uuid| executed.has_uuid(uuid)),
+        }
+    }
+}
+
+/// Servers of which `received` has transactions and `executed` has none.
+#[must_use]
+pub fn foreign_to(received: &GtidSet, executed: &GtidSet) -> BTreeSet<Uuid> {
+    received.uuids().filter(|uuid| !executed.has_uuid(uuid)).collect()
+}
+
+/// In words that follow the source's name.
+pub(crate) fn lacks(missing: &GtidSet) -> String {
+    format!(
+        "lacks transactions we already have: {missing}; it is another server, was set back, or is a \
+         replica that is not level yet: nothing is received from it until it has them"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: &str = "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa";
+    const B: &str = "bbbbbbbb-bbbb-bbbb-bbbb-bbbbbbbbbbbb";
+
+    fn set(text: &str) -> GtidSet {
+        text.replace("A:", &format!("{A}:")).replace("B:", &format!("{B}:")).parse().unwrap()
+    }
+
+    #[test]
+    fn a_source_has_what_was_received_but_for_what_came_from_elsewhere() {
+        let none: Foreign = Some(BTreeSet::new());
+        let b: Foreign = Some([Uuid::parse_str(B).unwrap()].into());
+        for (received, foreign, executed, lacking) in [
+            ("A:1-5", &none, "A:1-9", ""),
+            ("A:1-5", &none, "A:1-3,B:1", "A:4-5"),
+            // Nothing of what was received: another server altogether.
+            ("A:1-5", &none, "B:1-7", "A:1-5"),
+            ("A:1-5", &none, "", "A:1-5"),
+            ("A:1-5,B:1-2", &none, "A:1-5", "B:1-2"),
+            ("A:1-5,B:1-2", &b, "A:1-5", ""),
+            ("A:1-5,B:1-2", &b, "A:1-4", "A:5"),
+            // Not known yet: what it has nothing of is not asked for.
+            ("A:1-5,B:1-2", &None, "A:1-5", ""),
+            ("A:1-5,B:1-2", &None, "A:1-4", "A:5"),
+        ] {
+            let known = Known { received: set(received), foreign: foreign.clone() };
+            assert_eq!(known.lacking(&set(executed)), set(lacking), "{received} {executed}");
+        }
+        assert_eq!(Some(foreign_to(&set("A:1,B:2"), &set("A:7"))), b);
+    }
+}

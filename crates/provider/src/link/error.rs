@@ -1,0 +1,136 @@
+//! Why a link failed, and whether waiting would cure it.
+
+use std::time::Duration;
+
+use super::Side;
+
+/// Why a connection to a server failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LinkError {
+    #[error("{0}")]
+    Io(#[from] std::io::Error),
+    #[error("no answer within {0:?}")]
+    Timeout(Duration),
+    #[error("nothing received for {0:?}, heartbeats included: the link is dead")]
+    Silent(Duration),
+    #[error("error {code}: {message}")]
+    Server { code: u16, message: String },
+    #[error("TLS: {0}")]
+    Tls(String),
+    #[error("login: {0}")]
+    Login(String),
+    #[error("protocol: {0}")]
+    Protocol(String),
+    /// More than any server has to say; nothing of it is kept.
+    #[error("too long: {0}")]
+    TooLong(String),
+    #[error("the server closed the connection")]
+    Closed,
+    /// A future that was dropped, or a limit that was met, left an answer on the link.
+    #[error("the rest of an earlier answer is still on the link; it can't be used any more")]
+    OutOfStep,
+}
+
+/// Access denied, unknown database, host not allowed, plugin of the account not there or not ours,
+/// password expired, account locked, privilege for the session's settings missing
+/// (<https://dev.mysql.com/doc/mysql-errors/en/server-error-reference.html>; 4151 is MariaDB's).
+const LOGIN_CODES: [u16; 13] =
+    [1044, 1045, 1049, 1130, 1227, 1251, 1524, 1698, 1820, 1862, 3118, 3955, 4151];
+/// The server takes encrypted connections only.
+const TLS_CODE: u16 = 3159;
+
+impl LinkError {
+    /// The server's error number, where one was given.
+    #[must_use]
+    pub fn code(&self) -> Option<u16> {
+        match self {
+            Self::Server { code, .. } => Some(*code),
+            _ => None,
+        }
+    }
+
+    /// The server refuses the account.
+    pub(crate) fn is_account(&self) -> bool {
+        matches!(self, Self::Server { code, .. } if LOGIN_CODES.contains(code))
+    }
+
+    /// The two do not agree on how the link is protected.
+    pub(crate) fn is_protection(&self) -> bool {
+        matches!(self, Self::Tls(_) | Self::Login(_) | Self::Server { code: TLS_CODE, .. })
+    }
+
+    /// Why a login is refused, on one line that names what to change; `None` for what may pass by
+    /// itself, such as a server that is away, full or going down.
+    #[must_use]
+    pub fn refusal(&self, side: Side, address: &str, user: &str) -> Option<String> {
+        match self {
+            Self::Server { code: TLS_CODE, .. } => Some(format!(
+                "{side} {address}: {self} (set [channel.{side}] tls to \"required\", or to \
+                 \"verify-ca\" with tls_ca)"
+            )),
+            _ if self.is_protection() => Some(format!("{side} {address}: {self}")),
+            Self::Server { code, .. } if self.is_account() => Some(format!(
+                "{side} {address} refused user '{user}': {self} ({}check [channel.{side}] user and \
+                 password)",
+                there(*code)
+            )),
+            _ => None,
+        }
+    }
+}
+
+/// The change that the server may need.
+fn there(code: u16) -> &'static str {
+    match code {
+        1130 => "create the account for this host there, or ",
+        1251 | 1524 => "give the account caching_sha2_password there, or ",
+        1820 | 1862 => "give the account a new password there, or ",
+        3118 | 3955 | 4151 => "unlock the account there, or ",
+        _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(error: &LinkError) -> Option<String> {
+        error.refusal(Side::Target, "db:3306", "csa")
+    }
+
+    #[test]
+    fn what_only_a_change_can_cure_is_refused() {
+        for (code, message) in [
+            (1045, "Access denied for user"),
+            (1524, "Plugin 'mysql_native_password' is not loaded"),
+            (1862, "Your password has expired"),
+            (3118, "Access denied: Account is locked"),
+            (3159, "Connections using insecure transport are prohibited"),
+        ] {
+            let error = LinkError::Server { code, message: message.to_owned() };
+            let text = refusal(&error).expect("refused");
+            for word in ["target db:3306", &code.to_string(), message, "[channel.target]"] {
+                assert!(text.contains(word), "{word:?} is missing in {text}");
+            }
+        }
+        assert!(refusal(&LinkError::Tls("no".to_owned())).is_some());
+        assert!(refusal(&LinkError::Login("no".to_owned())).is_some());
+    }
+
+    #[test]
+    fn what_passes_by_itself_is_waited_for() {
+        for code in [1040, 1053, 1129, 1203, 1226, 3032] {
+            let error = LinkError::Server { code, message: String::new() };
+            assert_eq!(refusal(&error), None);
+        }
+        for error in [
+            LinkError::Io(std::io::ErrorKind::ConnectionRefused.into()),
+            LinkError::Io(std::io::ErrorKind::UnexpectedEof.into()),
+            LinkError::Timeout(Duration::from_secs(1)),
+            LinkError::Closed,
+        ] {
+            assert_eq!(refusal(&error), None, "{error}");
+        }
+    }
+}

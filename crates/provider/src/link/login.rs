@@ -1,0 +1,247 @@
+//! Greeting, TLS, and the authentication plugins
+//! (<https://dev.mysql.com/doc/dev/mysql-server/latest/page_protocol_connection_phase.html>).
+//!
+//! Two plugins are supported, caching_sha2_password and mysql_native_password. Both prove that the
+//! password is known without sending it; the first may ask for it all the same, which is granted over
+//! a link that nobody else can read, or under an RSA key that the operator has approved.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use mysql_common::constants::CapabilityFlags;
+use mysql_common::io::ParseBuf;
+use mysql_common::packets::{AuthPlugin, AuthSwitchRequest, HandshakeResponse, SslRequest};
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use secrecy::ExposeSecret;
+use tokio_rustls::TlsConnector;
+
+use super::greeting::{Greeting, NONCE_LEN};
+use super::{
+    Link, LinkError, LinkOptions, Packets, PublicKey, Purpose, Side, State, TlsMode, Transport,
+    rsa, tls,
+};
+
+const MAX_PACKET: u32 = 1 << 30;
+const UTF8MB4_GENERAL_CI: u8 = 45;
+
+struct Auth<'a> {
+    plugin: AuthPlugin<'static>,
+    nonce: Vec<u8>,
+    options: &'a LinkOptions,
+    encrypted: bool,
+}
+
+pub(super) async fn login(
+    transport: Box<dyn Transport>,
+    options: &LinkOptions,
+    tls: Option<Arc<ClientConfig>>,
+) -> Result<Link, LinkError> {
+    let mut packets = Packets::new(transport);
+    let greeting = Greeting::parse(&packets.receive_ok(None).await?)?;
+    let offered = greeting.capabilities;
+    // As the server's own clients: on this machine only where it was asked for.
+    let wanted =
+        tls.filter(|_| options.tls.mode != TlsMode::Preferred || !options.endpoint.is_local());
+    let encrypt = wanted.filter(|_| offered.contains(CapabilityFlags::CLIENT_SSL));
+    if encrypt.is_none() && !matches!(options.tls.mode, TlsMode::Disabled | TlsMode::Preferred) {
+        let side = options.side;
+        return Err(LinkError::Tls(format!(
+            "the {side} offers no TLS; set it up there, or set [channel.{side}] tls to \"preferred\""
+        )));
+    }
+    let attributes = offered.contains(CapabilityFlags::CLIENT_CONNECT_ATTRS).then(attributes);
+    let mut capabilities = capabilities(options.purpose) & offered;
+    let encrypted = encrypt.is_some();
+    if let Some(config) = encrypt {
+        capabilities |= CapabilityFlags::CLIENT_SSL;
+        let request = SslRequest::new(capabilities, MAX_PACKET, UTF8MB4_GENERAL_CI);
+        packets.send_struct(&request).await?;
+        packets = encrypt_transport(packets, config, options).await?;
+    }
+    let plugin = AuthPlugin::from_bytes(&greeting.plugin).into_owned();
+    let plugin = Some(plugin).filter(is_supported).unwrap_or(AuthPlugin::CachingSha2Password);
+    let mut auth = Auth { plugin, nonce: greeting.nonce, options, encrypted };
+    let proof = auth.proof();
+    let response = HandshakeResponse::new(
+        Some(proof),
+        (8, 0, 0),
+        Some(options.user.as_bytes()),
+        None::<&[u8]>,
+        Some(auth.plugin.borrow()),
+        capabilities,
+        attributes,
+        MAX_PACKET,
+    );
+    packets.send_struct(&response).await?;
+    finish(&mut packets, &mut auth).await?;
+    Ok(Link {
+        packets,
+        state: State::Idle,
+        silence: options.silence,
+        deprecate_eof: capabilities.contains(CapabilityFlags::CLIENT_DEPRECATE_EOF),
+        connection_id: greeting.connection_id,
+        server_version: greeting.server_version,
+    })
+}
+
+/// Never LOCAL_FILES: no server gets a file from us.
+fn capabilities(purpose: Purpose) -> CapabilityFlags {
+    let base = CapabilityFlags::CLIENT_PROTOCOL_41
+        | CapabilityFlags::CLIENT_LONG_PASSWORD
+        | CapabilityFlags::CLIENT_LONG_FLAG
+        | CapabilityFlags::CLIENT_TRANSACTIONS
+        | CapabilityFlags::CLIENT_SECURE_CONNECTION
+        | CapabilityFlags::CLIENT_PLUGIN_AUTH
+        | CapabilityFlags::CLIENT_PLUGIN_AUTH_LENENC_CLIENT_DATA
+        | CapabilityFlags::CLIENT_CONNECT_ATTRS
+        | CapabilityFlags::CLIENT_DEPRECATE_EOF;
+    match purpose {
+        Purpose::Replication => base,
+        Purpose::Statements => {
+            base | CapabilityFlags::CLIENT_MULTI_STATEMENTS
+                | CapabilityFlags::CLIENT_MULTI_RESULTS
+                | CapabilityFlags::CLIENT_FOUND_ROWS
+        }
+    }
+}
+
+/// Our entries in `performance_schema.session_connect_attrs`.
+fn attributes() -> HashMap<String, String> {
+    let pid = std::process::id().to_string();
+    [("program_name", "csa-daemon"), ("_client_version", env!("CARGO_PKG_VERSION")), ("_pid", &pid)]
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .into()
+}
+
+async fn encrypt_transport(
+    packets: Packets,
+    config: Arc<ClientConfig>,
+    options: &LinkOptions,
+) -> Result<Packets, LinkError> {
+    let (transport, sequence) = packets.into_transport()?;
+    let host = options.endpoint.host();
+    let name = ServerName::try_from(host.to_owned())
+        .map_err(|error| LinkError::Tls(format!("{host:?}: {error}")))?;
+    let stream = TlsConnector::from(config)
+        .connect(name, transport)
+        .await
+        .map_err(|error| tls_error(error, options.side))?;
+    Ok(Packets::resume(Box::new(stream), sequence))
+}
+
+/// An error of TLS concerns the two sides; any other, an end included, is the network's.
+fn tls_error(error: std::io::Error, side: Side) -> LinkError {
+    match error.get_ref().and_then(|cause| cause.downcast_ref()) {
+        Some(cause) => LinkError::Tls(tls::explain(cause, side)),
+        None => LinkError::Io(error),
+    }
+}
+
+/// Never one that sends the password as it is, and no other server's: those a server can offer, but
+/// it has to switch to what we start with.
+fn is_supported(plugin: &AuthPlugin<'_>) -> bool {
+    matches!(plugin, AuthPlugin::CachingSha2Password | AuthPlugin::MysqlNativePassword)
+}
+
+impl Auth<'_> {
+    /// Proves that the password is known, for this nonce; nothing where there is no password.
+    fn proof(&self) -> Vec<u8> {
+        let password = self.options.password.expose_secret();
+        let proof = self.plugin.gen_data(Some(password), &self.nonce);
+        proof.map(|proof| proof.to_vec()).unwrap_or_default()
+    }
+}
+
+/// Answers what the server asks until it says OK. Bounded: a login has few steps.
+async fn finish(packets: &mut Packets, auth: &mut Auth<'_>) -> Result<(), LinkError> {
+    const STEPS_MAX: usize = 8;
+    for _ in 0..STEPS_MAX {
+        let packet = packets.receive_ok(None).await?;
+        match packet.as_ref() {
+            [0x00, ..] => return Ok(()),
+            [0xfe, ..] => switch_plugin(packets, auth, &packet).await?,
+            // caching_sha2_password: the server remembers us.
+            [0x01, 0x03] => {}
+            // caching_sha2_password: it does not, and wants the password itself.
+            [0x01, 0x04] => send_password(packets, auth).await?,
+            _ => return Err(LinkError::Login("unexpected packet".to_owned())),
+        }
+    }
+    Err(LinkError::Login("no end after many steps".to_owned()))
+}
+
+async fn switch_plugin(
+    packets: &mut Packets,
+    auth: &mut Auth<'_>,
+    packet: &[u8],
+) -> Result<(), LinkError> {
+    let request: AuthSwitchRequest<'_> = ParseBuf(packet)
+        .parse(())
+        .map_err(|error| LinkError::Login(format!("plugin switch: {error}")))?;
+    let plugin = request.auth_plugin().into_owned();
+    if !is_supported(&plugin) {
+        return Err(LinkError::Login(format!(
+            "authentication plugin {} is not supported; give '{}' caching_sha2_password or \
+             mysql_native_password there, or set another [channel.{}] user",
+            String::from_utf8_lossy(plugin.as_bytes()),
+            auth.options.user,
+            auth.options.side,
+        )));
+    }
+    let nonce = request.plugin_data();
+    auth.nonce = nonce.get(..NONCE_LEN).unwrap_or(nonce).to_vec();
+    // A server chooses 20 random bytes; a shorter one is somebody's who has tables for it.
+    if auth.nonce.len() < NONCE_LEN {
+        return Err(LinkError::Login("plugin switch with a short nonce".to_owned()));
+    }
+    auth.plugin = plugin;
+    packets.send(&[], &auth.proof()).await
+}
+
+/// In the clear where nobody else can read it; else masked by the nonce under an approved RSA key.
+async fn send_password(packets: &mut Packets, auth: &Auth<'_>) -> Result<(), LinkError> {
+    let LinkOptions { side, tls, endpoint, .. } = auth.options;
+    let mut password = auth.options.password.expose_secret().as_bytes().to_vec();
+    password.push(0);
+    match &tls.public_key {
+        // Whoever is in between can offer TLS of its own, and would get what the key is to protect.
+        PublicKey::Pinned(_) if auth.encrypted && !tls.mode.verifies() => {
+            return Err(LinkError::Login(format!(
+                "the {side} asks for the password, which public_key_file can't protect inside TLS \
+                 that is not verified; set [channel.{side}] tls to \"verify-ca\" with tls_ca, or to \
+                 \"disabled\""
+            )));
+        }
+        _ if auth.encrypted || endpoint.is_local() => return packets.send(&[], &password).await,
+        PublicKey::None => {
+            return Err(LinkError::Login(format!(
+                "the {side} asks for the password over a link that is not encrypted; set \
+                 [channel.{side}] tls to \"verify-ca\" with tls_ca, or public_key_file to a copy of \
+                 the server's public_key.pem, or get_public_key to true to believe whoever answers"
+            )));
+        }
+        PublicKey::Asked | PublicKey::Pinned(_) => {}
+    }
+    for (byte, mask) in password.iter_mut().zip(auth.nonce.iter().cycle()) {
+        *byte ^= mask;
+    }
+    let encrypted = match &tls.public_key {
+        PublicKey::Pinned(path) => rsa::encrypt(&password, &pinned(path, *side)?),
+        _ => {
+            packets.send(&[], &[0x02]).await?;
+            let packet = packets.receive_ok(None).await?;
+            rsa::encrypt(&password, packet.get(1..).unwrap_or_default())
+        }
+    };
+    let encrypted =
+        encrypted.map_err(|why| LinkError::Login(format!("the {side}'s public key: {why}")))?;
+    packets.send(&[], &encrypted).await
+}
+
+fn pinned(path: &Path, side: Side) -> Result<Vec<u8>, LinkError> {
+    std::fs::read(path).map_err(|error| {
+        LinkError::Login(format!("[channel.{side}] public_key_file {}: {error}", path.display()))
+    })
+}

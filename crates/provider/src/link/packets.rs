@@ -1,0 +1,236 @@
+//! Packets of the client protocol over any transport
+//! (<https://dev.mysql.com/doc/dev/mysql-server/latest/page_protocol_basic_packets.html>).
+
+use std::io::IoSlice;
+use std::time::Duration;
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use mysql_common::proto::MySerialize;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use super::{LinkError, Transport};
+use crate::bytes_reader::Reader;
+
+/// Nobody who is not logged in has more to say.
+const LOGIN_BYTES_MAX: usize = 16 << 10;
+/// Read ahead from the socket: many small packets come with one system call.
+const READ_AHEAD: usize = 32 << 10;
+/// A packet of this length or more is continued in another.
+const PART_BYTES: usize = 0xff_ffff;
+const HEADER_BYTES: usize = 4;
+
+pub(crate) struct Packets {
+    transport: Box<dyn Transport>,
+    sequence: u8,
+    incoming: BytesMut,
+    packet: BytesMut,
+    /// The packet is whole; the next replaces it.
+    whole: bool,
+    /// The rest of the part that is being read.
+    part: Option<Part>,
+    /// The longest packet to receive.
+    limit: usize,
+    read_ahead: usize,
+}
+
+#[derive(Clone, Copy)]
+struct Part {
+    missing: usize,
+    last: bool,
+}
+
+impl Packets {
+    pub(super) fn new(transport: Box<dyn Transport>) -> Self {
+        Self {
+            transport,
+            sequence: 0,
+            incoming: BytesMut::new(),
+            packet: BytesMut::new(),
+            whole: false,
+            part: None,
+            limit: LOGIN_BYTES_MAX,
+            read_ahead: READ_AHEAD,
+        }
+    }
+
+    /// Takes the transport away to encrypt it; nothing may have been read ahead.
+    pub(super) fn into_transport(self) -> Result<(Box<dyn Transport>, u8), LinkError> {
+        if self.incoming.has_remaining() {
+            return Err(LinkError::Protocol("bytes ahead of the TLS handshake".to_owned()));
+        }
+        Ok((self.transport, self.sequence))
+    }
+
+    /// Continues over an encrypted transport, with the packet numbering where it was.
+    pub(super) fn resume(transport: Box<dyn Transport>, sequence: u8) -> Self {
+        Self { sequence, ..Self::new(transport) }
+    }
+
+    /// Longer packets are an error from here on.
+    pub(crate) fn allow(&mut self, bytes: usize) {
+        self.limit = bytes;
+    }
+
+    pub(crate) fn read_ahead(&mut self, bytes: usize) {
+        self.read_ahead = bytes;
+    }
+
+    /// A new command begins packet numbering again.
+    pub(super) fn begin_command(&mut self) {
+        self.sequence = 0;
+    }
+
+    /// Sends `head` and `body` as one packet, neither copied.
+    pub(super) async fn send(&mut self, head: &[u8], body: &[u8]) -> Result<(), LinkError> {
+        let mut head = head;
+        let mut body = body;
+        loop {
+            let len = (head.len() + body.len()).min(PART_BYTES);
+            let (now, later) = body.split_at_checked(len - head.len()).unwrap_or((body, &[]));
+            let mut frame = Vec::with_capacity(HEADER_BYTES + head.len());
+            frame.put_uint_le(len as u64, 3);
+            frame.put_u8(self.sequence);
+            frame.extend_from_slice(head);
+            self.sequence = self.sequence.wrapping_add(1);
+            self.write(&frame, now).await?;
+            (head, body) = (&[], later);
+            // The end of a full part is one that is not full.
+            if len < PART_BYTES {
+                break;
+            }
+        }
+        self.transport.flush().await?;
+        Ok(())
+    }
+
+    async fn write(&mut self, mut first: &[u8], mut second: &[u8]) -> Result<(), LinkError> {
+        while !first.is_empty() || !second.is_empty() {
+            let slices = [IoSlice::new(first), IoSlice::new(second)];
+            let count = self.transport.write_vectored(&slices).await?;
+            if count == 0 {
+                return Err(LinkError::Closed);
+            }
+            let of_first = count.min(first.len());
+            first = first.get(of_first..).unwrap_or_default();
+            second = second.get(count - of_first..).unwrap_or_default();
+        }
+        Ok(())
+    }
+
+    pub(super) async fn send_struct(
+        &mut self,
+        message: &impl MySerialize,
+    ) -> Result<(), LinkError> {
+        let mut payload = Vec::new();
+        message.serialize(&mut payload);
+        self.send(&[], &payload).await
+    }
+
+    /// Sends a goodbye and closes our side.
+    pub(super) async fn shutdown(&mut self, goodbye: u8) -> Result<(), LinkError> {
+        self.begin_command();
+        self.send(&[goodbye], &[]).await?;
+        self.transport.shutdown().await?;
+        Ok(())
+    }
+
+    /// Moves what has arrived into the packet; whether that is whole.
+    fn assemble(&mut self) -> Result<bool, LinkError> {
+        loop {
+            let part = match self.part {
+                Some(part) => part,
+                None => {
+                    let Some(&[a, b, c, sequence]) = self.incoming.first_chunk() else {
+                        return Ok(false);
+                    };
+                    if sequence != self.sequence {
+                        return Err(LinkError::Protocol(format!(
+                            "packet {sequence} where {} is due",
+                            self.sequence
+                        )));
+                    }
+                    let len = u32::from_le_bytes([a, b, c, 0]) as usize;
+                    if self.packet.len() + len > self.limit {
+                        return Err(LinkError::TooLong(format!(
+                            "a packet of more than {} bytes",
+                            self.limit
+                        )));
+                    }
+                    self.sequence = sequence.wrapping_add(1);
+                    self.incoming.advance(HEADER_BYTES);
+                    self.packet.reserve(len);
+                    Part { missing: len, last: len < PART_BYTES }
+                }
+            };
+            let count = part.missing.min(self.incoming.len());
+            self.packet.put((&mut self.incoming).take(count));
+            let missing = part.missing - count;
+            if missing > 0 {
+                self.part = Some(Part { missing, ..part });
+                return Ok(false);
+            }
+            self.part = None;
+            if part.last {
+                return Ok(true);
+            }
+        }
+    }
+
+    /// `silence` bounds the time without a single byte: a large packet that arrives slowly is alive.
+    async fn fill(&mut self, silence: Option<Duration>) -> Result<(), LinkError> {
+        if self.whole {
+            self.packet.clear();
+            self.whole = false;
+        }
+        while !self.assemble()? {
+            self.incoming.reserve(self.read_ahead);
+            let read = self.transport.read_buf(&mut self.incoming);
+            let count = match silence {
+                None => read.await?,
+                Some(limit) => tokio::time::timeout(limit, read)
+                    .await
+                    .map_err(|_| LinkError::Silent(limit))??,
+            };
+            if count == 0 {
+                return Err(LinkError::Closed);
+            }
+        }
+        self.whole = true;
+        Ok(())
+    }
+
+    /// The next packet, to be kept; an ERR packet is an error.
+    pub(crate) async fn receive_ok(
+        &mut self,
+        silence: Option<Duration>,
+    ) -> Result<Bytes, LinkError> {
+        self.fill(silence).await?;
+        let packet = self.packet.split().freeze();
+        checked(&packet)?;
+        Ok(packet)
+    }
+
+    /// The next packet, to be looked at; an ERR packet is an error.
+    pub(super) async fn look(&mut self, silence: Option<Duration>) -> Result<&[u8], LinkError> {
+        self.fill(silence).await?;
+        checked(&self.packet)?;
+        Ok(&self.packet)
+    }
+}
+
+fn checked(packet: &[u8]) -> Result<(), LinkError> {
+    match packet.first() {
+        Some(0xff) => Err(server_error(packet)),
+        Some(_) => Ok(()),
+        None => Err(LinkError::Protocol("empty packet".to_owned())),
+    }
+}
+
+/// 0xff, number, and since 4.1 '#' with a state of five characters, then the text.
+fn server_error(packet: &[u8]) -> LinkError {
+    let mut reader = Reader::new(packet.get(1..).unwrap_or_default());
+    let code = reader.u16("error number").unwrap_or_default();
+    let rest = reader.rest();
+    let text = if rest.first() == Some(&b'#') { rest.get(6..).unwrap_or_default() } else { rest };
+    LinkError::Server { code, message: String::from_utf8_lossy(text).into_owned() }
+}

@@ -1,0 +1,124 @@
+//! The text of statements, cut into words as the server's own lexer does it (sql/sql_lex.cc). Pure.
+//!
+//! Everything that looks into a statement goes through here: two readers that disagree about where a
+//! comment or a string ends would take a statement for two different ones.
+
+mod charset;
+mod lexer;
+mod statement;
+
+#[cfg(test)]
+mod tests;
+
+use std::borrow::Cow;
+
+use charset::ClientCharset;
+pub use lexer::{Lexer, SpecialComment, Token, TokenKind, Unclosed};
+pub use statement::{Statement, XaVerb};
+
+use crate::event::SessionContext;
+
+/// `sql_mode` bits (sql/system_variables.h).
+const ANSI_QUOTES: u64 = 1 << 2;
+const NO_BACKSLASH_ESCAPES: u64 = 1 << 20;
+/// Words that say what a statement does, without names and values.
+const FIRST_WORDS: usize = 2;
+
+/// The part of a session that decides how the text of its statements is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Dialect {
+    ansi_quotes: bool,
+    backslash_escapes: bool,
+    charset: ClientCharset,
+}
+
+impl Default for Dialect {
+    /// That of a session with no settings of its own, in UTF-8.
+    fn default() -> Self {
+        Self { ansi_quotes: false, backslash_escapes: true, charset: ClientCharset::Utf8 }
+    }
+}
+
+impl Dialect {
+    #[must_use]
+    pub fn of(context: &SessionContext) -> Self {
+        let sql_mode = context.sql_mode.unwrap_or(0);
+        Self {
+            ansi_quotes: sql_mode & ANSI_QUOTES != 0,
+            backslash_escapes: sql_mode & NO_BACKSLASH_ESCAPES == 0,
+            charset: ClientCharset::of(context.charset.map(|charset| charset.client)),
+        }
+    }
+
+    /// For text in UTF-8 with names and without strings: quotes of either kind enclose a name.
+    #[must_use]
+    pub fn of_names() -> Self {
+        Self { ansi_quotes: true, ..Self::default() }
+    }
+
+    fn in_utf8(self) -> Self {
+        Self { charset: ClientCharset::Utf8, ..self }
+    }
+
+    /// Text of the session is UTF-8.
+    #[must_use]
+    pub fn is_utf8(&self) -> bool {
+        self.charset == ClientCharset::Utf8
+    }
+
+    /// The name that a token is; `None` where it is none, or none that can be told: its character set
+    /// is not decoded here.
+    #[must_use]
+    pub fn name(&self, token: &Token<'_>) -> Option<String> {
+        let name = self.name_bytes(token)?;
+        match self.charset.is_ascii(&name) || self.is_utf8() {
+            true => String::from_utf8(name.into_owned()).ok(),
+            false => None,
+        }
+    }
+
+    fn name_bytes<'a>(&self, token: &Token<'a>) -> Option<Cow<'a, [u8]>> {
+        match token.kind {
+            TokenKind::Word | TokenKind::Member => Some(token.text.into()),
+            TokenKind::QuotedName => Some(self.without_quotes(token.text)),
+            TokenKind::Text | TokenKind::Host | TokenKind::Symbol(_) => None,
+        }
+    }
+
+    /// A doubled quote stands for itself, unless its byte is half of another character.
+    fn without_quotes<'a>(&self, quoted: &'a [u8]) -> Cow<'a, [u8]> {
+        let Some((&quote, rest)) = quoted.split_first() else { return quoted.into() };
+        let inside = rest.split_last().map_or(rest, |(_, inside)| inside);
+        if !inside.contains(&quote) {
+            return inside.into();
+        }
+        let mut name = Vec::with_capacity(inside.len());
+        let mut rest = inside;
+        while let Some(&first) = rest.first() {
+            let len = self.charset.character(rest);
+            let (character, after) = rest.split_at_checked(len).unwrap_or((rest, &[]));
+            name.extend_from_slice(character);
+            rest = after;
+            if first == quote {
+                rest = rest.strip_prefix(&[quote]).unwrap_or(rest);
+            }
+        }
+        name.into()
+    }
+}
+
+/// The first words of a statement in upper case: what it does, without names and values.
+#[must_use]
+pub fn first_words(text: &[u8], dialect: Dialect) -> String {
+    let is_word = |token: &Token<'_>| {
+        token.kind == TokenKind::Word
+            && token.text.iter().all(|b| b.is_ascii_alphabetic() || *b == b'_')
+    };
+    let words = Lexer::new(text, dialect)
+        .map_while(Result::ok)
+        .skip_while(|token| token.is_symbol(b'('))
+        .take(FIRST_WORDS)
+        .take_while(is_word)
+        .map(|token| String::from_utf8_lossy(token.text).to_uppercase());
+    words.collect::<Vec<_>>().join(" ")
+}

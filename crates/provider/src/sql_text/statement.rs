@@ -1,0 +1,268 @@
+//! The kind of a logged statement, by its words.
+
+use super::{Dialect, Lexer, Token, TokenKind};
+use crate::event::QueryEvent;
+
+/// The kinds that matter to transaction boundaries and to how a statement is executed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Statement {
+    Begin,
+    Commit,
+    Rollback,
+    /// SAVEPOINT, RELEASE SAVEPOINT: nothing comes of them without a [`Self::RollbackTo`].
+    Savepoint,
+    /// ROLLBACK TO: only logged where what is rolled back could not be left out.
+    RollbackTo,
+    /// First half of an atomic CREATE TABLE … SELECT.
+    CreateTableStartTransaction,
+    Xa(XaVerb),
+    /// Commits by itself: definitions, accounts, maintenance.
+    Ddl,
+    /// Changes rows: only seen in statement format.
+    Dml,
+    /// None of the above; never skipped, always an error.
+    Unknown,
+}
+
+/// The parts of a distributed transaction that are logged as statements.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum XaVerb {
+    Start,
+    End,
+    Commit,
+    Rollback,
+    Other,
+}
+
+/// First words of statements that commit by themselves and are logged as text.
+const DDL: [&str; 20] = [
+    "ALTER",
+    "ANALYZE",
+    "CACHE",
+    "CHANGE",
+    "CHECK",
+    "CREATE",
+    "DROP",
+    "FLUSH",
+    "GRANT",
+    "IMPORT",
+    "INSTALL",
+    "LOCK",
+    "OPTIMIZE",
+    "RENAME",
+    "REPAIR",
+    "RESET",
+    "REVOKE",
+    "SET",
+    "TRUNCATE",
+    "UNINSTALL",
+];
+const DML: [&str; 10] =
+    ["INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "CALL", "DO", "SELECT", "WITH", "TABLE"];
+/// With these the query of a CREATE TABLE … SELECT begins; none can be part of an option.
+const QUERY: [&str; 5] = ["AS", "SELECT", "WITH", "TABLE", "VALUES"];
+
+impl Statement {
+    /// The kind of a logged statement.
+    #[must_use]
+    pub fn of(query: &QueryEvent<'_>) -> Self {
+        Self::read(query).0
+    }
+
+    /// The kind of a logged statement, and how its text is read.
+    #[must_use]
+    pub fn read(query: &QueryEvent<'_>) -> (Self, Dialect) {
+        let text = query.statement;
+        match text {
+            // Nearly all there are.
+            b"BEGIN" => return (Self::Begin, Dialect::default()),
+            b"COMMIT" => return (Self::Commit, Dialect::default()),
+            _ => {}
+        }
+        let dialect = Dialect::of(&query.known_context());
+        let kind = Self::classify(text, dialect);
+        let is_server_made = matches!(kind, Self::Ddl | Self::CreateTableStartTransaction)
+            && !dialect.is_utf8()
+            && !text.is_ascii()
+            && std::str::from_utf8(text).is_ok()
+            // A table that comes with its rows is logged in UTF-8, whatever character set the event
+            // states (`store_create_info` in sql/sql_show.cc).
+            && Self::classify(text, dialect.in_utf8()) == Self::CreateTableStartTransaction;
+        match is_server_made {
+            true => (Self::CreateTableStartTransaction, dialect.in_utf8()),
+            false => (kind, dialect),
+        }
+    }
+
+    /// Classifies by leading words; opening parentheses before them are passed over.
+    #[must_use]
+    pub fn classify(statement: &[u8], dialect: Dialect) -> Self {
+        let mut tokens = Lexer::new(statement, dialect)
+            .map_while(Result::ok)
+            .skip_while(|token| token.is_symbol(b'('));
+        let Some(first) = tokens.next() else { return Self::Unknown };
+        let is = |word: &str| first.is(word);
+        let second = tokens.next();
+        let second_is = |word: &str| second.is_some_and(|token| token.is(word));
+        if is("BEGIN") || is("START") && second_is("TRANSACTION") {
+            Self::Begin
+        } else if is("COMMIT") {
+            Self::Commit
+        } else if is("SAVEPOINT") || is("RELEASE") && second_is("SAVEPOINT") {
+            Self::Savepoint
+        } else if is("ROLLBACK") && second_is("TO") {
+            Self::RollbackTo
+        } else if is("ROLLBACK") {
+            Self::Rollback
+        } else if is("XA") {
+            Self::Xa(second.map_or(XaVerb::Other, XaVerb::of))
+        } else if is("CREATE") && second_is("TABLE") && starts_transaction(tokens) {
+            Self::CreateTableStartTransaction
+        } else if DDL.iter().any(|word| is(word)) {
+            Self::Ddl
+        } else if DML.iter().any(|word| is(word)) {
+            Self::Dml
+        } else {
+            Self::Unknown
+        }
+    }
+}
+
+impl XaVerb {
+    fn of(word: Token<'_>) -> Self {
+        match () {
+            () if word.is("START") || word.is("BEGIN") => Self::Start,
+            () if word.is("END") => Self::End,
+            () if word.is("COMMIT") => Self::Commit,
+            () if word.is("ROLLBACK") => Self::Rollback,
+            () => Self::Other,
+        }
+    }
+}
+
+/// Looks for START TRANSACTION among the options of the table whose name and columns these tokens
+/// begin with. The server puts it before the options it writes itself (`store_create_info` in
+/// sql/sql_show.cc); elsewhere it stands where a client wrote it.
+fn starts_transaction<'a>(tokens: impl Iterator<Item = Token<'a>>) -> bool {
+    let mut depth = 0_usize;
+    let mut columns = false;
+    let mut after_start = false;
+    for token in tokens {
+        if depth == 0 && columns {
+            if after_start && token.is("TRANSACTION") {
+                return true;
+            }
+            // A query begins: its words are no options.
+            if QUERY.iter().any(|word| token.is(word)) {
+                return false;
+            }
+        }
+        after_start = token.is("START");
+        match token.kind {
+            TokenKind::Symbol(b'(') => {
+                depth += 1;
+                columns = true;
+            }
+            TokenKind::Symbol(b')') => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn first_words_decide() {
+        for (text, expected) in [
+            ("BEGIN", Statement::Begin),
+            ("start transaction", Statement::Begin),
+            ("COMMIT", Statement::Commit),
+            ("ROLLBACK", Statement::Rollback),
+            ("rollback to `a`", Statement::RollbackTo),
+            ("RELEASE SAVEPOINT `a`", Statement::Savepoint),
+            ("SAVEPOINT `a`", Statement::Savepoint),
+            ("XA START X'61',X'',1", Statement::Xa(XaVerb::Start)),
+            ("XA COMMIT X'61',X'',1", Statement::Xa(XaVerb::Commit)),
+            ("CREATE TABLE `t` (a INT) START TRANSACTION", Statement::CreateTableStartTransaction),
+            ("create table t (a int)", Statement::Ddl),
+            ("CREATE DEFINER=`a`@`b` PROCEDURE `p`()\nSTART TRANSACTION", Statement::Ddl),
+            ("/* hint */ -- line\n # another\n DROP TABLE t", Statement::Ddl),
+            ("/*!80000 ALTER TABLE t ADD b INT */", Statement::Ddl),
+            ("SET PASSWORD FOR 'a'@'b'='x'", Statement::Ddl),
+            ("insert into t values (1)", Statement::Dml),
+            ("(SELECT 1)", Statement::Dml),
+            ("/* only a comment", Statement::Unknown),
+            ("FROBNICATE", Statement::Unknown),
+            ("", Statement::Unknown),
+        ] {
+            assert_eq!(
+                Statement::classify(text.as_bytes(), Dialect::default()),
+                expected,
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn start_transaction_counts_among_the_options_of_a_table_only() {
+        let rows = "CREATE TABLE `t` (\n  `a` int NOT NULL\n)";
+        for options in [
+            " START TRANSACTION",
+            " START TRANSACTION ENGINE=InnoDB COMMENT='x'",
+            " START TRANSACTION /*!50100 TABLESPACE `innodb_system` */",
+            " START TRANSACTION ENGINE=InnoDB\n/*!50100 PARTITION BY HASH (`a`)\nPARTITIONS 2 */",
+            " ENGINE=InnoDB, START/* x */TRANSACTION , COMMENT 'x'",
+            " ENGINE=InnoDB /*!80021 START TRANSACTION */",
+            " UNION=(x,y) start -- x\n transaction",
+            " TABLESPACE start START TRANSACTION;",
+        ] {
+            let found =
+                Statement::classify(format!("{rows}{options}").as_bytes(), Dialect::default());
+            assert_eq!(found, Statement::CreateTableStartTransaction, "{options}");
+        }
+        for text in [
+            &format!("{rows} COMMENT='START TRANSACTION'"),
+            &format!("{rows} COMMENT=\"(START TRANSACTION\" ENGINE=InnoDB"),
+            &format!("{rows} -- START TRANSACTION"),
+            &format!("{rows} # START TRANSACTION"),
+            &format!("{rows} --\tSTART TRANSACTION\nENGINE=InnoDB"),
+            &format!("{rows} /* 99999 START TRANSACTION */"),
+            &format!("{rows} SELECT start transaction FROM x"),
+            &format!("{rows} TABLESPACE `START` /* */ `TRANSACTION`"),
+            "CREATE TABLE t (start transaction, b int DEFAULT (START TRANSACTION))",
+            "CREATE TABLE start.transaction (a int)",
+            "CREATE TABLE t (a int COMMENT ') START TRANSACTION')",
+            "CREATE TABLE t (a int COMMENT 'it''s \\') START TRANSACTION')",
+            "CREATE TABLE t (`)` int) PARTITION BY LIST (a) (PARTITION start VALUES IN (1))",
+            "CREATE TABLE t LIKE start",
+        ] {
+            let found = Statement::classify(text.as_bytes(), Dialect::default());
+            assert_eq!(found, Statement::Ddl, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_a_client_writes_before_a_statement_is_passed_over() {
+        for before in [
+            "--\n-- Table structure for table `t`\n--\n\n",
+            "--\t\n",
+            "--\u{1}\n",
+            "#\n",
+            "/**/",
+            "/* it's */",
+            "/*!40000 */",
+            "\u{b}\u{c}\r\n",
+        ] {
+            let text = format!("{before}DROP TABLE t");
+            let found = Statement::classify(text.as_bytes(), Dialect::default());
+            assert_eq!(found, Statement::Ddl, "{text:?}");
+        }
+        for text in ["--DROP TABLE t", "-- DROP TABLE t", "--", "/*/DROP TABLE t"] {
+            let found = Statement::classify(text.as_bytes(), Dialect::default());
+            assert_eq!(found, Statement::Unknown, "{text:?}");
+        }
+    }
+}

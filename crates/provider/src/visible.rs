@@ -1,0 +1,55 @@
+//! Text of servers and clients for terminals, logs and pages: what would act there instead of being read
+//! is written as an escape.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+
+/// One line: also its ends of lines are escapes. Inside a JSON string they are valid.
+#[must_use]
+pub fn one_line(text: &str) -> Cow<'_, str> {
+    if !text.contains(acts) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        match c {
+            '\n' => shown.push_str("\\n"),
+            '\r' => shown.push_str("\\r"),
+            '\t' => shown.push_str("\\t"),
+            c if acts(c) => {
+                // Writing to a String can't fail.
+                let _ = write!(shown, "\\u{:04x}", u32::from(c));
+            }
+            c => shown.push(c),
+        }
+    }
+    Cow::Owned(shown)
+}
+
+/// C0 and C1 controls, ends of lines and paragraphs, and what turns the direction of text.
+#[must_use]
+pub fn acts(c: char) -> bool {
+    c.is_control()
+        || matches!(
+            c,
+            '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
+        )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_acts_is_shown_instead() {
+        for (text, shown) in [
+            ("plain, Ünïcode 日本 🙂 \"quoted\" \\", "plain, Ünïcode 日本 🙂 \"quoted\" \\"),
+            ("\x1b[31mred\x1b]0;title\x07", "\\u001b[31mred\\u001b]0;title\\u0007"),
+            ("one\r\n2026-01-01 ERROR two\t", "one\\r\\n2026-01-01 ERROR two\\t"),
+            ("\u{9b}31m\u{7f}\u{0}", "\\u009b31m\\u007f\\u0000"),
+            ("a\u{202e}b\u{2028}c\u{2066}d\u{200f}", "a\\u202eb\\u2028c\\u2066d\\u200f"),
+        ] {
+            assert_eq!(one_line(text), shown);
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! Files and folders for their owner alone, whatever the umask: segments hold row values.
+
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::path::Path;
+
+use tracing::warn;
+
+const FOLDER: u32 = 0o700;
+const FILE: u32 = 0o600;
+
+/// Makes the folder, and those above it that are missing.
+///
+/// # Errors
+/// The file system's.
+pub fn create_private_folder(path: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(FOLDER).create(path)
+}
+
+/// Creates or empties a file, to be written.
+///
+/// # Errors
+/// The file system's.
+pub fn create_private_file(path: &Path) -> io::Result<File> {
+    private().truncate(true).open(path)
+}
+
+/// To write a file that is created if it is missing.
+pub(crate) fn private() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.create(true).write(true).mode(FILE);
+    options
+}
+
+/// Takes from group and others what an earlier version, another umask or a copy left them. What can't be
+/// changed is logged: it may be somebody else's on purpose.
+pub fn make_private(path: &Path) {
+    if let Err(error) = narrow(path) {
+        warn!(path = %path.display(), %error, "others may read it, and that can't be changed");
+    }
+}
+
+fn narrow(path: &Path) -> io::Result<()> {
+    let metadata = fs::symlink_metadata(path)?;
+    let wanted = if metadata.is_dir() { FOLDER } else { FILE };
+    let mode = metadata.permissions().mode() & 0o7777;
+    if metadata.is_symlink() || mode & 0o077 == 0 {
+        return Ok(());
+    }
+    fs::set_permissions(path, Permissions::from_mode(mode & wanted))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mode(path: &Path) -> u32 {
+        fs::symlink_metadata(path).expect("there").permissions().mode() & 0o777
+    }
+
+    #[test]
+    fn what_is_made_is_private_and_what_was_wider_is_narrowed() {
+        let directory = tempfile::tempdir().expect("temp dir");
+        let folder = directory.path().join("a/b");
+        create_private_folder(&folder).expect("created");
+        let file = folder.join("file");
+        create_private_file(&file).expect("created");
+        let above = directory.path().join("a");
+        assert_eq!((mode(&above), mode(&folder), mode(&file)), (0o700, 0o700, 0o600));
+        fs::set_permissions(&folder, Permissions::from_mode(0o755)).expect("ours");
+        fs::set_permissions(&file, Permissions::from_mode(0o444)).expect("ours");
+        make_private(&folder);
+        make_private(&file);
+        // Nothing is added.
+        assert_eq!((mode(&folder), mode(&file)), (0o700, 0o400));
+        make_private(&folder.join("missing"));
+    }
+}

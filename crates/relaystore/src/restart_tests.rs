@@ -1,0 +1,110 @@
+//! One store, several appliers one after the other, and a store that is filled before the target is known.
+
+use csa_provider::GtidSet;
+
+use crate::tests::{NOW, SOON, gtid, options, read, reopen, write};
+use crate::*;
+
+/// Transactions up to `last`.
+fn up_to(last: u64) -> GtidSet {
+    (1..=last).map(gtid).fold(GtidSet::new(), |mut set, gtid| {
+        set.add(&gtid);
+        set
+    })
+}
+
+fn body() -> Vec<usize> {
+    vec![100, 600]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_applier_that_begins_earlier_finds_everything_or_is_refused() {
+    let directory = tempfile::tempdir().expect("temp dir");
+    let (store, _) = RelayStore::open(options(directory.path()), &GtidSet::new()).expect("opens");
+    let mut inlet = store.inlet();
+    write(&mut inlet, (1..=12).map(|gno| (gno, body()))).await;
+    let mut reader = store.reader(GtidSet::new());
+    let mut ends = Vec::new();
+    for _ in 1..=12 {
+        ends.push(reader.next(SOON).expect("undamaged").expect("there").end);
+    }
+    let segments = store.usage().segments;
+    assert!(segments > 4, "{segments}");
+    // Applied up to 3, and what that takes with it is purged.
+    store.release(ends[2]);
+    assert!(store.usage().segments < segments);
+    assert!(!store.restart_after(&GtidSet::new()), "what was purged is not there any more");
+    assert!(!store.follows(&up_to(13)), "13 was never received");
+    // Released up to 11, in segments that can't all go; then the target comes back at 5.
+    let older = up_to(5);
+    store.release(RelayPosition { segment: ends[4].segment, offset: ends[4].offset });
+    assert!(store.restart_after(&older));
+    // A new segment purges by what the new applier has committed, and by nothing else.
+    write(&mut inlet, (13..=16).map(|gno| (gno, body()))).await;
+    let mut reader = store.reader(older);
+    for gno in 6..=16 {
+        assert_eq!(read(&mut reader, SOON).map(|found| found.0), Some(gno));
+    }
+    assert!(read(&mut reader, NOW).is_none());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_an_earlier_applier_released_stays_for_one_that_begins_before_it() {
+    let directory = tempfile::tempdir().expect("temp dir");
+    let one_segment = RelayStoreOptions { segment_size: 1 << 20, ..options(directory.path()) };
+    let (store, _) = RelayStore::open(one_segment, &GtidSet::new()).expect("opens");
+    let mut inlet = store.inlet();
+    write(&mut inlet, (1..=3).map(|gno| (gno, body()))).await;
+    let mut reader = store.reader(GtidSet::new());
+    let mut last = None;
+    for _ in 1..=3 {
+        last = reader.next(SOON).expect("undamaged");
+    }
+    store.release(last.expect("there").end);
+    assert!(store.restart_after(&up_to(1)));
+    // Enough for several segments: the first would go if it still counted as released.
+    write(&mut inlet, (4..=6).map(|gno| (gno, vec![900 << 10]))).await;
+    drop(inlet);
+    let mut reader = store.reader(up_to(1));
+    for gno in 2..=6 {
+        assert_eq!(read(&mut reader, SOON).map(|found| found.0), Some(gno));
+    }
+    assert!(store.usage().segments > 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn reception_resumes_without_knowing_the_target() {
+    let directory = tempfile::tempdir().expect("temp dir");
+    let empty = directory.path().join("empty");
+    assert!(RelayStore::resume(options(&empty)).expect("nothing to open").is_none());
+    assert!(!empty.exists(), "nothing is created");
+    let path = directory.path().join("relay");
+    let (store, _) = RelayStore::open(options(&path), &up_to(2)).expect("opens");
+    let mut inlet = store.inlet();
+    write(&mut inlet, (3..=9).map(|gno| (gno, body()))).await;
+    drop(inlet);
+    drop(store);
+
+    let (store, recovery) = RelayStore::resume(options(&path)).expect("opens").expect("has some");
+    assert_eq!(recovery, Recovery::default());
+    assert_eq!(store.received(), &up_to(9));
+    let mut inlet = store.inlet();
+    write(&mut inlet, (10..=15).map(|gno| (gno, body()))).await;
+    let mut reader = store.reader(up_to(2));
+    for gno in 3..=15 {
+        assert_eq!(read(&mut reader, SOON).map(|found| found.0), Some(gno), "nothing is purged");
+    }
+    drop(reader);
+    // The target has one transaction less than the store begins with.
+    assert!(!store.restart_after(&up_to(1)));
+    let segments = store.usage().segments;
+    assert!(store.restart_after(&up_to(8)));
+    assert!(store.usage().segments < segments, "what it has is purged");
+    let mut reader = store.reader(up_to(8));
+    for gno in 9..=15 {
+        assert_eq!(read(&mut reader, SOON).map(|found| found.0), Some(gno));
+    }
+    drop((inlet, reader, store));
+    let (_, recovery) = reopen(&path, &up_to(1));
+    assert!(recovery.emptied_for.is_some(), "{recovery:?}");
+}

@@ -1,0 +1,80 @@
+use bytes::Bytes;
+use csa_provider::test_util::{
+    event, format_description, gtid_event, int_image, int_table_map, query_event, rows_event,
+};
+use csa_provider::{Tag, TransactionHeader, Uuid};
+use csa_relaystore::RelayPosition;
+
+use super::*;
+
+/// Of the tables `a` and `my` the second is not transactional.
+struct Definitions;
+
+impl KeySource for Definitions {
+    fn table(
+        &mut self,
+        _: &[u8],
+        table: &[u8],
+    ) -> std::result::Result<(TableId, Option<Arc<TableKeys>>), KeySourceError> {
+        let not_transactional = table == b"my";
+        let keys = TableKeys { columns: 1, not_transactional, ..TableKeys::default() };
+        Ok((TableId(1 + u32::from(not_transactional)), Some(Arc::new(keys))))
+    }
+
+    fn trigger_table(
+        &mut self,
+        _: &str,
+        _: &str,
+    ) -> std::result::Result<Option<String>, KeySourceError> {
+        Ok(None)
+    }
+
+    fn has_not_transactional(&mut self) -> std::result::Result<bool, KeySourceError> {
+        Ok(true)
+    }
+
+    fn forget(&mut self) {}
+}
+
+/// A row in each of the tables.
+fn transaction(tables: &[&str]) -> RelayedTransaction {
+    let gtid = Gtid { uuid: Uuid::from_bytes([5; 16]), tag: Tag::untagged(), gno: 1 };
+    let begin = gtid_event(&gtid, 1);
+    let header = TransactionHeader::parse(&begin).expect("well-formed");
+    let mut events = vec![begin, query_event("", "BEGIN")];
+    for (id, table) in (70..).zip(tables) {
+        events.push(int_table_map(id, "d", table, 1));
+        events.push(rows_event(EventType::WRITE_ROWS, id, 1, &int_image(&[Some(1)])));
+    }
+    events.push(event(EventType::XID, &[0; 8]));
+    let bytes: Vec<u8> = events.iter().flat_map(|event| event.bytes().to_vec()).collect();
+    RelayedTransaction {
+        header,
+        format: Arc::new(format_description()),
+        start: RelayPosition { segment: 1, offset: 1 },
+        end: RelayPosition { segment: 1, offset: 2 },
+        ordinal: 1,
+        event_bytes: bytes.len() as u64,
+        cumulative_bytes: 1,
+        body: TransactionBody::Whole(vec![Bytes::from(bytes)]),
+    }
+}
+
+#[test]
+fn a_table_that_is_not_transactional_counts_wherever_it_stands() {
+    // Looked at as a whole, not so, and no longer so once its rows take too much.
+    for (whole, rows_limit) in [(true, u64::MAX), (false, u64::MAX), (true, 1)] {
+        let kind_of = |tables: &[&str]| {
+            let mut admission = Admission::new(Definitions);
+            admission.limit_rows(rows_limit);
+            let admitted = admission.admit(transaction(tables), None, whole).expect("known");
+            assert_eq!(admitted.changes.is_some(), tables == ["a", "a"] && rows_limit > 1 && whole);
+            admitted.kind
+        };
+        for tables in [["my", "a"], ["a", "my"], ["my", "my"]] {
+            let kind = kind_of(&tables);
+            assert_eq!(kind, TransactionKind::NotTransactional, "{tables:?} {whole} {rows_limit}");
+        }
+        assert_eq!(kind_of(&["a", "a"]), TransactionKind::Rows, "{whole} {rows_limit}");
+    }
+}

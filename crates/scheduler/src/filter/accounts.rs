@@ -1,0 +1,61 @@
+//! Account management: statements about accounts, roles and privileges, and changes of the tables that hold
+//! them. A source must not decide who may log in to the target, so they are left out unless
+//! `replicate_accounts` is on.
+
+use csa_provider::{Dialect, QueryEvent};
+
+use super::Filters;
+use super::objects::{Object, is_about_accounts, object};
+use super::tokens::{leading, tokens};
+
+/// Account management counts as a change of these tables of schema `mysql`, in this order
+/// (<https://dev.mysql.com/doc/refman/en/grant-tables.html>).
+pub(super) const GRANT_TABLES: [&str; 10] = [
+    "user",
+    "db",
+    "tables_priv",
+    "columns_priv",
+    "procs_priv",
+    "proxies_priv",
+    "role_edges",
+    "default_roles",
+    "global_grants",
+    "password_history",
+];
+/// What servers before 8.0, and MariaDB, have besides.
+const OLDER_GRANT_TABLES: [&str; 4] = ["global_priv", "roles_mapping", "host", "proxy_priv"];
+
+/// Whether a table says who may log in and what they may do.
+pub(super) fn is_grant_table(schema: &str, table: &str) -> bool {
+    schema.eq_ignore_ascii_case("mysql")
+        && (GRANT_TABLES.iter().chain(&OLDER_GRANT_TABLES))
+            .any(|name| table.eq_ignore_ascii_case(name))
+}
+
+impl Filters {
+    /// Whether rows of this table are account management that is left out.
+    pub(crate) fn leaves_out_accounts_of(&self, schema: &str, table: &str) -> bool {
+        !self.rules.accounts && is_grant_table(schema, table)
+    }
+
+    /// Whether a statement is account management that is left out.
+    pub(super) fn leaves_out_account_statement(
+        &self,
+        query: &QueryEvent<'_>,
+        dialect: Dialect,
+    ) -> bool {
+        if self.rules.accounts {
+            return false;
+        }
+        if is_about_accounts(&leading(query.statement, dialect), dialect) {
+            return true;
+        }
+        // As `ALTER TABLE mysql.user` and `TRUNCATE TABLE mysql.db`.
+        let Some(tokens) = tokens(query.statement, dialect) else { return false };
+        let Object::Tables(tables) = object(&tokens, dialect) else { return false };
+        let database = String::from_utf8_lossy(query.database);
+        tables
+            .iter()
+            .any(|table| is_grant_table(table.schema.as_deref().unwrap_or(&database), &table.name))
+    }
+}

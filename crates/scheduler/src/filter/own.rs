@@ -1,0 +1,74 @@
+//! The daemon's own bookkeeping on the target: the schema `csa` and its tables in it. A source that is
+//! itself the target of a daemon has them too, where they speak of other channels, and one that was such
+//! a target may drop them. A source must not touch the target's.
+
+use csa_provider::{Dialect, QueryEvent};
+
+use super::Filters;
+use super::objects::{Object, object, qualifiers};
+use super::rules::OWN_SCHEMA;
+use super::statement::{StatementVerdict, refuse};
+use super::tokens::tokens;
+use crate::is_own;
+
+impl Filters {
+    /// Whether the target calls a schema its own bookkeeping's.
+    fn is_own_schema(&self, schema: &str) -> bool {
+        self.names.fold(schema) == OWN_SCHEMA
+    }
+
+    /// Whether a table is the daemon's own on the target.
+    pub(super) fn is_own_table(&self, schema: &str, table: &str) -> bool {
+        is_own(self.names.fold(schema).as_bytes(), self.names.fold(table).as_bytes())
+    }
+
+    /// What becomes of a statement that changes them; `None` of one that does not.
+    pub(super) fn own_statement(
+        &self,
+        query: &QueryEvent<'_>,
+        dialect: Dialect,
+    ) -> Option<StatementVerdict> {
+        let database = String::from_utf8_lossy(query.database);
+        let is_default = self.is_own_schema(&database);
+        let name = OWN_SCHEMA.as_bytes();
+        let mut places = query.statement.windows(name.len());
+        if !is_default && !places.any(|place| place.eq_ignore_ascii_case(name)) {
+            return None;
+        }
+        let Some(tokens) = tokens(query.statement, dialect) else {
+            return Some(refuse("its names can't be read, and it may be about schema csa"));
+        };
+        let left_out = match object(&tokens, dialect) {
+            Object::Schema(schema) => {
+                schema.map_or(is_default, |schema| self.is_own_schema(&schema))
+            }
+            Object::Tables(tables) => {
+                let own = tables.iter().filter(|table| {
+                    self.is_own_table(table.schema.as_deref().unwrap_or(&database), &table.name)
+                });
+                let count = own.count();
+                if count > 0 && count < tables.len() {
+                    return Some(refuse(
+                        "the statement changes tables in which the target keeps the channels' \
+                         progress, and others",
+                    ));
+                }
+                count > 0
+            }
+            Object::TriggerOf(_) | Object::Unfiltered | Object::Accounts | Object::Grant(_) => {
+                false
+            }
+            Object::Unknown => {
+                let mut names = qualifiers(&tokens).filter_map(|token| dialect.name(token));
+                if is_default || names.any(|name| self.is_own_schema(&name)) {
+                    return Some(refuse(
+                        "it can't be told whether the statement changes schema csa, where the target \
+                         keeps the channels' progress",
+                    ));
+                }
+                false
+            }
+        };
+        left_out.then_some(StatementVerdict::LeaveOutOwn)
+    }
+}

@@ -1,0 +1,68 @@
+//! Parents whose key is changed to one that the collation calls equal. InnoDB compares bytes: it
+//! cascades all the same (before 9.6, and with `innodb_native_foreign_keys`), and logs nothing of it.
+
+use csa_tests::{Daemon, Server, compare};
+
+use crate::DRAIN;
+
+const NATIVE: [&str; 2] =
+    ["--innodb-native-foreign-keys=ON", "--restrict-fk-on-non-standard-key=OFF"];
+
+/// Statements of one group each: their order matters, and no key tells.
+const GROUPS: [&[&str]; 4] = [
+    &[
+        "INSERT INTO f.child VALUES (3,'de')",
+        "UPDATE f.parent SET id='DE' WHERE id='de'",
+        "INSERT INTO f.child VALUES (4,'de')",
+    ],
+    &["INSERT INTO f.lost VALUES (3,'a')", "UPDATE f.coded SET code='a ' WHERE code='a'"],
+    &["INSERT INTO f.loose VALUES (3,1)", "UPDATE f.parent SET n=2 WHERE n=1"],
+    &["INSERT INTO f.halved VALUES (3,-0e0)", "UPDATE f.numbers SET d=0e0 WHERE id=1"],
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_changed_to_an_equal_one_cascades_in_the_order_of_the_source() {
+    let (source, images) = Server::pair(&NATIVE, &NATIVE);
+    let statements = Server::start("target", &NATIVE);
+    source.exec("CREATE DATABASE f").await;
+    for table in [
+        "parent (id VARCHAR(9) COLLATE utf8mb4_0900_ai_ci PRIMARY KEY, n INT, KEY (n))",
+        "coded (id INT PRIMARY KEY, code VARCHAR(9) COLLATE utf8mb4_general_ci UNIQUE)",
+        "numbers (id INT PRIMARY KEY, d DOUBLE UNIQUE)",
+        "child (id INT PRIMARY KEY, p VARCHAR(9) COLLATE utf8mb4_0900_ai_ci, \
+         FOREIGN KEY (p) REFERENCES parent (id) ON UPDATE CASCADE)",
+        "lost (id INT PRIMARY KEY, p VARCHAR(9) COLLATE utf8mb4_general_ci, \
+         FOREIGN KEY (p) REFERENCES coded (code) ON UPDATE SET NULL)",
+        // Not a unique key, so no key tells of it.
+        "loose (id INT PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES parent (n) ON UPDATE CASCADE)",
+        "halved (id INT PRIMARY KEY, p DOUBLE, \
+         FOREIGN KEY (p) REFERENCES numbers (d) ON UPDATE CASCADE)",
+    ] {
+        source.exec(&format!("USE f; CREATE TABLE {table}")).await;
+    }
+    source.exec("INSERT INTO f.parent VALUES ('de',1), ('fr',7)").await;
+    source.exec("INSERT INTO f.coded VALUES (1,'a'); INSERT INTO f.numbers VALUES (1,-0e0)").await;
+    let daemon = Daemon::builder(&source, &images)
+        .channel("statements", &source, &statements)
+        .set("applier.executor", "sql")
+        .start();
+    let both = [("test", &images), ("statements", &statements)];
+    for (channel, target) in both {
+        daemon.wait_channel_drained(channel, &source, target, DRAIN).await;
+        daemon.commanded(&["pause", "--channel", channel]);
+    }
+    for statement in GROUPS.into_iter().flatten() {
+        source.exec(statement).await;
+    }
+    let cascaded = "SELECT CONCAT_WS(' ', (SELECT GROUP_CONCAT(HEX(p) ORDER BY id) FROM f.child), \
+         (SELECT COUNT(*) FROM f.lost WHERE p IS NULL), (SELECT p FROM f.loose), \
+         (SELECT p FROM f.halved))";
+    let expected: String = source.value(cascaded).await;
+    assert_eq!(expected, "4445,6465 1 2 0", "the server cascades changes of bytes");
+    for (channel, target) in both {
+        daemon.commanded(&["resume", "--channel", channel]);
+        daemon.wait_channel_drained(channel, &source, target, DRAIN).await;
+        assert_eq!(target.value::<String>(cascaded).await, expected, "{channel}");
+        compare(&source, target).await;
+    }
+}

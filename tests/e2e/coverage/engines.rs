@@ -1,0 +1,283 @@
+//! Tables that no ROLLBACK restores: MyISAM, MEMORY, CSV, ARCHIVE and MERGE.
+
+use std::time::Duration;
+
+use csa_tests::{Compare, Compared, Daemon, Server, compare, eventually};
+use mysql_async::prelude::Queryable as _;
+
+use super::{Pair, run};
+use crate::{DRAIN, wait_state};
+
+const TABLES: [&str; 12] = [
+    "CREATE TABLE my (id INT PRIMARY KEY, v INT, t TEXT) ENGINE=MyISAM",
+    "CREATE TABLE keyless (id INT, v INT) ENGINE=MyISAM",
+    "CREATE TABLE in_memory (id INT PRIMARY KEY, v INT) ENGINE=MEMORY",
+    "CREATE TABLE csv (id INT NOT NULL, v VARCHAR(20) NOT NULL) ENGINE=CSV",
+    "CREATE TABLE archived (id INT, v VARCHAR(20)) ENGINE=ARCHIVE",
+    "CREATE TABLE m1 (id INT, KEY (id)) ENGINE=MyISAM",
+    "CREATE TABLE m2 (id INT, KEY (id)) ENGINE=MyISAM",
+    "CREATE TABLE merged (id INT, KEY (id)) ENGINE=MERGE UNION=(m1, m2) INSERT_METHOD=LAST",
+    "CREATE TABLE hole (id INT) ENGINE=BLACKHOLE",
+    "CREATE TABLE checked (id INT PRIMARY KEY, c TIMESTAMP, CHECK (c > '2007-01-01 00:00:01')) \
+     ENGINE=MyISAM",
+    "CREATE TABLE inno (id INT PRIMARY KEY, v INT)",
+    // Of another engine on targets.
+    "CREATE TABLE other (id INT PRIMARY KEY, v INT)",
+];
+
+const ROWS: [&str; 26] = [
+    "INSERT INTO my VALUES (1,1,'a'),(2,2,REPEAT('b', 20000)),(3,3,NULL)",
+    "INSERT INTO inno VALUES (1,1),(2,2)",
+    "INSERT INTO keyless VALUES (1,1),(1,1),(2,2)",
+    "INSERT INTO in_memory VALUES (1,1),(2,2),(3,3)",
+    "INSERT INTO csv VALUES (1,'a\"b'),(2,''),(3,'c')",
+    "INSERT INTO archived VALUES (1,'a'),(1,'a'),(NULL,NULL)",
+    "INSERT INTO m1 VALUES (1),(2)",
+    "INSERT INTO merged VALUES (3),(4)",
+    "INSERT INTO hole VALUES (1)",
+    "UPDATE my SET v=v+1",
+    "DELETE FROM keyless WHERE id=1 LIMIT 1",
+    "UPDATE in_memory SET v=9 WHERE id=2",
+    "DELETE FROM csv WHERE id=2",
+    "UPDATE merged SET id=id+10 WHERE id IN (1,4)",
+    "UPDATE my, keyless SET my.v=7, keyless.v=8 WHERE my.id=keyless.id",
+    "REPLACE INTO my VALUES (1,5,'e'),(6,6,'f')",
+    "INSERT INTO my SELECT id + 100, v, t FROM my",
+    "SET time_zone='+03:00'",
+    "INSERT INTO checked VALUES (1,'2007-01-01 00:00:02')",
+    "SET time_zone='+00:00'",
+    "INSERT INTO checked VALUES (2,'2007-01-01 00:00:02')",
+    "UPDATE inno SET v=v*2",
+    "ALTER TABLE keyless ADD COLUMN w INT DEFAULT 4",
+    "INSERT INTO keyless VALUES (5,5,5)",
+    "ALTER TABLE m1 COMMENT 'same'",
+    "DELETE FROM in_memory WHERE id=3",
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tables_of_every_engine() {
+    let modes = [
+        ("grouped", "own", "row-image"),
+        ("one-to-one", "source", "row-image"),
+        ("grouped", "mirror", "row-image"),
+        ("grouped", "own", "sql"),
+    ];
+    let (source, targets) = std::thread::scope(|scope| {
+        let source = scope.spawn(|| Server::start("source", &[]));
+        let started = modes.map(|_| scope.spawn(|| Server::start("target", &[])));
+        let targets = started.map(|target| target.join().expect("starts"));
+        (source.join().expect("starts"), targets)
+    });
+    let mut builder = Daemon::builder(&source, &targets[0]);
+    let names = ["test", "second", "third", "fourth"];
+    for ((target, name), (commit, gtids, executor)) in targets.iter().zip(names).zip(modes) {
+        if name != "test" {
+            builder = builder.channel(name, &source, target);
+        }
+        builder = builder
+            .set("applier.commit", commit)
+            .set("applier.target_gtids", gtids)
+            .set("applier.executor", executor);
+    }
+    let daemon = builder.start();
+    let drained = async || {
+        for (target, name) in targets.iter().zip(names) {
+            daemon.wait_channel_drained(name, &source, target, DRAIN).await;
+        }
+    };
+    source.exec("CREATE DATABASE c").await;
+    run(&source, TABLES).await;
+    drained().await;
+    for (target, (_, gtids, _)) in targets.iter().zip(modes) {
+        let keeps_gtids = gtids == "source";
+        let quietly = if keeps_gtids { "SET sql_log_bin=0;" } else { "" };
+        target.exec(&format!("{quietly}ALTER TABLE c.other ENGINE=MyISAM")).await;
+    }
+    daemon.kill9();
+    daemon.start_again();
+    run(&source, ROWS).await;
+    // Several statements of one GTID.
+    run(
+        &source,
+        [
+            "BEGIN",
+            "INSERT INTO other VALUES (1,1),(2,2),(3,3)",
+            "SAVEPOINT a",
+            "UPDATE other SET v=v+1 WHERE id < 3",
+            "DELETE FROM other WHERE id=2",
+            "COMMIT",
+        ],
+    )
+    .await;
+    drained().await;
+    let equal = async |target: &Server, what: &str| -> Compared {
+        let compared = Compare::contents().run(&source, target).await;
+        compared.unwrap_or_else(|difference| panic!("{what}: {difference}"))
+    };
+    for (target, name) in targets.iter().zip(names) {
+        let compared = equal(target, name).await;
+        assert!(compared.rows > 25, "{name}: {compared:?}");
+        let left: u64 = target.value("SELECT COUNT(*) FROM csa.statement").await;
+        assert_eq!(left, 0, "{name}");
+    }
+    let same = "SELECT @@GLOBAL.gtid_executed";
+    assert_eq!(targets[1].value::<String>(same).await, source.value::<String>(same).await);
+
+    // Both kinds in one transaction, which the server takes only apart.
+    run(
+        &source,
+        [
+            "BEGIN",
+            "INSERT INTO inno VALUES (10,1)",
+            "INSERT INTO other VALUES (10,1),(11,1)",
+            "UPDATE inno SET v=2 WHERE id=10",
+            "UPDATE other SET v=2 WHERE id=10",
+            "COMMIT",
+        ],
+    )
+    .await;
+    for place in [0, 2, 3] {
+        daemon.wait_channel_drained(names[place], &source, &targets[place], DRAIN).await;
+        equal(&targets[place], names[place]).await;
+    }
+    // Under the source's GTID there is no way to.
+    wait_state(&daemon, 1, "failed").await;
+    let why = daemon.status()["channels"][1]["last_error"]["message"].to_string();
+    assert!(why.contains("1785") && why.contains("ENGINE=InnoDB"), "{why}");
+    targets[1].exec("SET sql_log_bin=0; ALTER TABLE c.other ENGINE=InnoDB").await;
+    daemon.commanded(&["restart", "--channel", "second"]);
+    drained().await;
+    equal(&targets[1], names[1]).await;
+
+    // A source that has lost what was in memory says so.
+    source.restart();
+    run(&source, ["INSERT INTO in_memory VALUES (7,7)", "UPDATE in_memory SET v=8"]).await;
+    drained().await;
+    for (target, name) in targets.iter().zip(names) {
+        equal(target, name).await;
+    }
+    // The target writes of its loss before it writes the next rows.
+    source.exec("DELETE FROM c.in_memory").await;
+    drained().await;
+    targets[1].restart();
+    source.exec("INSERT INTO c.in_memory VALUES (8,8)").await;
+    drained().await;
+    equal(&targets[1], names[1]).await;
+
+    // The GTID that went with the rows says that they are there.
+    let mut reader = targets[1].conn().await;
+    reader.query_drop("LOCK TABLES c.my READ").await.expect("locks");
+    source.exec("INSERT INTO c.my VALUES (50,5,''),(51,5,'')").await;
+    eventually("the rows wait", DRAIN, async || waits(&targets[1]).await).await;
+    daemon.kill9();
+    reader.query_drop("UNLOCK TABLES").await.expect("unlocks");
+    let written = "SELECT COUNT(*) FROM c.my WHERE id=51";
+    eventually("they are written", DRAIN, async || targets[1].value::<u64>(written).await == 1)
+        .await;
+    daemon.start_again();
+    daemon.wait_channel_drained(names[1], &source, &targets[1], DRAIN).await;
+    equal(&targets[1], names[1]).await;
+}
+
+/// True if row images wait for a table.
+async fn waits(target: &Server) -> bool {
+    let waiting = "SELECT COUNT(*) FROM information_schema.processlist \
+        WHERE user='csa' AND state LIKE 'Waiting for table%'";
+    target.value::<u64>(waiting).await > 0
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_that_may_be_half_written_are_for_the_operator_to_decide() {
+    let pair = Pair::start(&[], &[]).await;
+    let Pair { source, target, daemon } = &pair;
+    pair.run(["CREATE TABLE t (id INT PRIMARY KEY, v INT) ENGINE=MyISAM"]).await;
+    pair.run(["INSERT INTO t VALUES (1,1),(2,2)"]).await;
+    pair.equal().await;
+    let failed = async || {
+        wait_state(daemon, 0, "failed").await;
+        daemon.status()["channels"][0]["last_error"]["message"].to_string()
+    };
+    let entries = "SELECT COUNT(*) FROM csa.statement";
+    for (id, dies, written) in [(10, "daemon", true), (20, "daemon", false), (30, "target", false)]
+    {
+        let mut reader = target.conn().await;
+        reader.query_drop("LOCK TABLES c.t READ").await.expect("locks");
+        let before = source.gtid_executed().await;
+        pair.run([format!("INSERT INTO t VALUES ({id},1),({},1)", id + 1)]).await;
+        let gtid = format!("SELECT GTID_SUBTRACT(@@GLOBAL.gtid_executed, '{before}')");
+        let gtid: String = source.value(&gtid).await;
+        eventually("the rows wait", DRAIN, async || waits(target).await).await;
+        if dies == "target" {
+            target.kill9();
+            target.restart();
+        } else {
+            daemon.kill9();
+            if !written {
+                let kill = "SELECT id FROM information_schema.processlist WHERE user='csa' \
+                    AND state LIKE 'Waiting for table%'";
+                let connection: u64 = target.value(kill).await;
+                target.exec(&format!("KILL {connection}")).await;
+            }
+            eventually("nothing waits", DRAIN, async || written || !waits(target).await).await;
+            reader.query_drop("UNLOCK TABLES").await.expect("unlocks");
+            let count = format!("SELECT COUNT(*) FROM c.t WHERE id={}", id + 1);
+            let expected = u64::from(written);
+            eventually("as it was left", DRAIN, async || {
+                target.value::<u64>(&count).await == expected
+            })
+            .await;
+            daemon.start_again();
+        }
+        let why = failed().await;
+        for words in [&gtid, "some or all of them", "csa.statement SET executed=1"] {
+            assert!(why.contains(words), "{words} is missing in {why}");
+        }
+        if id == 20 {
+            // Whatever the table is by now.
+            target.exec("ALTER TABLE c.t ENGINE=InnoDB").await;
+            daemon.commanded(&["restart"]);
+            let why = failed().await;
+            assert!(why.contains("some or all of them"), "{why}");
+            target.exec("ALTER TABLE c.t ENGINE=MyISAM").await;
+        }
+        target
+            .exec(match written {
+                true => "UPDATE csa.statement SET executed=1 WHERE channel='test'",
+                false => "DELETE FROM csa.statement WHERE channel='test'",
+            })
+            .await;
+        daemon.commanded(&["restart"]);
+        daemon.wait_drained(source, target, DRAIN).await;
+        compare(source, target).await;
+        assert_eq!(target.value::<u64>(entries).await, 0);
+    }
+
+    // One row is there or not; of several, those before the one that fails are.
+    run(target, ["INSERT INTO t VALUES (41,9)"]).await;
+    pair.run(["INSERT INTO t VALUES (41,1)"]).await;
+    let why = failed().await;
+    assert!(why.contains("1062") && !why.contains("csa.statement"), "{why}");
+    assert_eq!(target.value::<u64>(entries).await, 0);
+    run(target, ["DELETE FROM t WHERE id=41"]).await;
+    daemon.commanded(&["restart"]);
+    daemon.wait_drained(source, target, DRAIN).await;
+    run(target, ["INSERT INTO t VALUES (51,9)"]).await;
+    pair.run(["INSERT INTO t VALUES (50,1),(51,1),(52,1)"]).await;
+    let why = failed().await;
+    assert!(why.contains("1062") && why.contains("DELETE FROM csa.statement"), "{why}");
+    run(target, ["DELETE FROM t WHERE id IN (50,51)"]).await;
+    target.exec("DELETE FROM csa.statement WHERE channel='test'").await;
+    daemon.commanded(&["restart"]);
+    daemon.wait_drained(source, target, DRAIN).await;
+    compare(source, target).await;
+
+    // A lock on the table is waited for, and nothing is in doubt.
+    let mut reader = target.conn().await;
+    reader.query_drop("LOCK TABLES c.t READ").await.expect("locks");
+    pair.run(["INSERT INTO t VALUES (60,1),(61,1)"]).await;
+    eventually("the rows wait", DRAIN, async || waits(target).await).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    reader.query_drop("UNLOCK TABLES").await.expect("unlocks");
+    daemon.wait_drained(source, target, DRAIN).await;
+    compare(source, target).await;
+}

@@ -1,0 +1,66 @@
+//! The most memory that the process takes, under loads that are much larger once decompressed.
+
+use csa_tests::{Daemon, Server, compare};
+use mysql_async::prelude::Queryable as _;
+
+use crate::replicate::peak_rss_bytes;
+use crate::{DRAIN, EXECUTORS};
+
+const MIB: u64 = 1 << 20;
+/// The least that can be set.
+const LIMIT: u64 = 64 * MIB;
+/// Code, threads, sessions, and freed memory that the allocator keeps.
+const APART: u64 = 48 * MIB;
+
+/// 160 MiB in some 200 KiB on the way: rows that are large, and rows that are small and many.
+#[tokio::test(flavor = "multi_thread")]
+async fn compressed_transactions_take_what_the_limit_says() {
+    let (source, target) = Server::pair(
+        &["--binlog-transaction-compression=ON"],
+        &["--innodb-flush-log-at-trx-commit=0", "--sync-binlog=0"],
+    );
+    source.exec("CREATE DATABASE m; CREATE TABLE m.large (id INT PRIMARY KEY, v LONGTEXT)").await;
+    source.exec("CREATE TABLE m.small (id INT PRIMARY KEY AUTO_INCREMENT, v INT)").await;
+    for executor in EXECUTORS {
+        let daemon = Daemon::builder(&source, &target)
+            .set("applier.event_memory_limit", "64MiB")
+            .set("applier.executor", executor)
+            .start();
+        daemon.wait_drained(&source, &target, DRAIN).await;
+        daemon.commanded(&["pause"]);
+        let mut conn = source.conn().await;
+        for sql in load() {
+            conn.query_drop(&sql).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
+        }
+        daemon.commanded(&["resume"]);
+        daemon.wait_drained(&source, &target, DRAIN).await;
+        let peak = peak_rss_bytes(daemon.pid().expect("running"));
+        let held = daemon.status()["channels"][0]["event_memory"]["peak_bytes"].as_u64();
+        println!("{executor}: peak RSS {} MiB, held {:?} MiB", peak / MIB, held.map(|h| h / MIB));
+        assert!(peak <= LIMIT + APART, "{executor}: peak RSS {} MiB", peak / MIB);
+        assert!(daemon.terminate().success());
+        compare(&source, &target).await;
+    }
+}
+
+fn load() -> Vec<String> {
+    let mut load = vec![
+        "SET cte_max_recursion_depth=1000000".to_owned(),
+        "DELETE FROM m.large".to_owned(),
+        "DELETE FROM m.small".to_owned(),
+    ];
+    for number in 0..80 {
+        load.push(format!(
+            "INSERT INTO m.large WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n WHERE i<10) \
+             SELECT {number}*10+i, REPEAT(CHAR(65+i), 100000) FROM n"
+        ));
+    }
+    for _ in 0..4 {
+        load.push(
+            "INSERT INTO m.small (v) WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n \
+             WHERE i<100000) SELECT i FROM n"
+                .to_owned(),
+        );
+    }
+    load
+}

@@ -1,0 +1,202 @@
+//! Receiving has a life of its own: whatever becomes of the applier, the source may purge.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use csa_tests::{Daemon, Server, compare, eventually};
+use serde_json::Value;
+
+use crate::{DRAIN, wait_state};
+
+fn view(daemon: &Daemon) -> Value {
+    daemon.status()["channels"][0].clone()
+}
+
+async fn dumps(source: &Server) -> u64 {
+    let query = "SELECT COUNT(*) FROM performance_schema.processlist \
+                 WHERE command LIKE 'Binlog Dump%'";
+    source.value(query).await
+}
+
+/// Everything that was written is received, and the source throws it away.
+async fn purge(daemon: &Daemon, source: &Server) {
+    let executed = source.gtid_executed().await;
+    eventually("all is received", DRAIN, async || {
+        view(daemon)["received_transaction_set"] == executed.as_str()
+    })
+    .await;
+    source.exec("FLUSH BINARY LOGS").await;
+    let file = newest_log(source).await;
+    source.exec(&format!("PURGE BINARY LOGS TO '{file}'")).await;
+    let purged: String = source.value("SELECT @@GLOBAL.gtid_purged").await;
+    assert_eq!(
+        purged.replace('\n', ""),
+        executed.replace('\n', ""),
+        "nothing is left on the source"
+    );
+}
+
+async fn newest_log(source: &Server) -> String {
+    use mysql_async::prelude::Queryable as _;
+    let mut conn = source.conn().await;
+    let row: Option<mysql_async::Row> =
+        conn.query_first("SHOW BINARY LOG STATUS").await.expect("a status");
+    row.and_then(|row| row.get(0)).expect("a file name")
+}
+
+async fn insert(source: &Server, ids: std::ops::Range<u32>) {
+    for id in ids {
+        source.exec(&format!("INSERT INTO d.t VALUES ({id}, {id})")).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_channel_that_failed_or_is_stopped_continues_to_receive() {
+    let (source, target) = Server::pair(&[], &[]);
+    source.exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, v INT)").await;
+    insert(&source, 1..3).await;
+    let daemon = Daemon::builder(&source, &target).set("target.connect_retry", "100ms").start();
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    let connects = view(&daemon)["connection"]["connects_total"].clone();
+
+    // Failed: the figures stay, and the source may purge.
+    target.exec("DELETE FROM d.t WHERE id = 1").await;
+    source.exec("UPDATE d.t SET v = 10 WHERE id = 1").await;
+    wait_state(&daemon, 0, "failed").await;
+    insert(&source, 3..23).await;
+    eventually("the backlog of a failed channel", DRAIN, async || {
+        let view = view(&daemon);
+        view["state"] == "failed"
+            && view["backlog_transactions"] == 21
+            && view["lag_seconds"].as_f64().is_some_and(|lag| lag > 0.5)
+    })
+    .await;
+    let failed = view(&daemon);
+    assert_eq!(failed["connection"]["service_state"], "ON", "{failed:#}");
+    assert!(failed["relay"]["bytes"].as_u64() > Some(2000), "{failed:#}");
+    let metrics = daemon.metrics();
+    for line in [
+        "csa_backlog_transactions{channel=\"test\"} 21\n",
+        "csa_channel_state{channel=\"test\",state=\"failed\"} 1\n",
+        "csa_provider_connected{channel=\"test\"} 1\n",
+        "csa_lag_seconds{channel=\"test\"} ",
+    ] {
+        assert!(metrics.contains(line), "{line:?} is missing in\n{metrics}");
+    }
+    purge(&daemon, &source).await;
+    target.exec("INSERT INTO d.t VALUES (1, 1)").await;
+    daemon.commanded(&["restart"]);
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    compare(&source, &target).await;
+    let now = view(&daemon);
+    assert!(now["last_error"].is_null(), "{now:#}");
+    assert_eq!(now["connection"]["connects_total"], connects, "the link was never down");
+
+    // Stopped: the same; ended with --all.
+    let said = daemon.commanded(&["stop"]);
+    assert!(said.contains("stopped on request; still receiving"), "{said}");
+    insert(&source, 23..28).await;
+    eventually("the backlog of a stopped channel", DRAIN, async || {
+        let view = view(&daemon);
+        view["backlog_transactions"] == 5 && view["lag_seconds"].as_f64().is_some()
+    })
+    .await;
+    assert_eq!(dumps(&source).await, 1);
+    daemon.command(&["stop"]).refused(1, &["channel test is stopped", "restart"]);
+    purge(&daemon, &source).await;
+    daemon.commanded(&["stop", "--all"]);
+    daemon.command(&["stop", "--all"]).refused(1, &["channel test is stopped", "restart"]);
+    let ended = view(&daemon);
+    assert_eq!(ended["connection"]["service_state"], "OFF", "{ended:#}");
+    assert_eq!(ended["backlog_transactions"], 5, "{ended:#}");
+    eventually("the dump ends", DRAIN, async || dumps(&source).await == 0).await;
+    daemon.commanded(&["restart"]);
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    compare(&source, &target).await;
+
+    // Advice comes from the cause: a number in a GTID is none, although 1236 is the source's number for
+    // binary logs that are gone.
+    let gtid = "3e11fa47-71ca-11e1-9e33-c80aa9429562:1236";
+    source
+        .exec(&format!(
+            "SET SESSION binlog_format=STATEMENT; SET gtid_next='{gtid}'; \
+             INSERT INTO d.t VALUES (100, 100); SET gtid_next=AUTOMATIC"
+        ))
+        .await;
+    wait_state(&daemon, 0, "failed").await;
+    let error = view(&daemon)["last_error"].clone();
+    assert_eq!(error["transaction"], gtid, "{error:#}");
+    assert!(error["message"].to_string().contains(":1236"), "{error:#}");
+    let advice = error["ways_on"][0].as_str().expect("a text");
+    assert!(advice.contains("what the message names"), "{error:#}");
+    daemon.commanded(&["skip", gtid]);
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    // Recorded before the channel starts, which is when it receives again.
+    wait_state(&daemon, 0, "running").await;
+    target.exec("INSERT INTO d.t VALUES (100, 100)").await;
+    compare(&source, &target).await;
+
+    // A process that begins while the target is away receives after what it has.
+    target.stop();
+    wait_state(&daemon, 0, "waiting_for_target").await;
+    insert(&source, 28..31).await;
+    purge(&daemon, &source).await;
+    daemon.kill9();
+    insert(&source, 31..36).await;
+    daemon.start_again();
+    wait_state(&daemon, 0, "waiting_for_target").await;
+    purge(&daemon, &source).await;
+    target.restart();
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    compare(&source, &target).await;
+    assert!(daemon.terminate().success(), "{}", daemon.log_tail());
+    eventually("the dump ends", Duration::from_secs(10), async || dumps(&source).await == 0).await;
+}
+
+/// Modes of everything under a folder that anybody but the owner could use.
+fn open_to_others(directory: &Path) -> Vec<String> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(directory).expect("readable") {
+        let path = entry.expect("an entry").path();
+        let metadata = std::fs::metadata(&path).expect("there");
+        let mode = metadata.permissions().mode() & 0o777;
+        let wanted = if metadata.is_dir() { 0o700 } else { 0o600 };
+        if mode != wanted {
+            found.push(format!("{} {mode:o}", path.display()));
+        }
+        if metadata.is_dir() {
+            found.extend(open_to_others(&path));
+        }
+    }
+    found
+}
+
+fn chmod(modes: &str, path: &Path) {
+    let done = Command::new("chmod").args(["-R", modes]).arg(path).status().expect("runs");
+    assert!(done.success(), "chmod -R {modes} {}", path.display());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn state_is_for_its_owner_alone_whatever_the_umask() {
+    let (source, target) = Server::pair(&[], &[]);
+    source.exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, v INT)").await;
+    let daemon = Daemon::builder(&source, &target).umask(0).start();
+    insert(&source, 1..3).await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    let channel = daemon.state_dir().join("test");
+    let own = std::fs::metadata(&channel).expect("a folder").permissions().mode() & 0o777;
+    assert_eq!(own, 0o700);
+    assert!(channel.join("relay").read_dir().expect("a folder").count() > 1);
+    assert_eq!(open_to_others(&channel), Vec::<String>::new());
+    // What an earlier version left.
+    assert!(daemon.terminate().success(), "{}", daemon.log_tail());
+    chmod("a+rX", &channel);
+    assert_ne!(open_to_others(&channel), Vec::<String>::new());
+    daemon.start_again();
+    insert(&source, 3..5).await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    assert_eq!(open_to_others(&channel), Vec::<String>::new());
+    compare(&source, &target).await;
+}

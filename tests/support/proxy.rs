@@ -1,0 +1,123 @@
+//! A TCP proxy on loopback whose link can be made slow and long.
+
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::{Duration, Instant};
+
+const CHUNK: usize = 4 << 10;
+/// Chunks that a link of long latency holds.
+const CHUNKS: usize = 256;
+
+/// Passes connections on to a server until it is dropped; both ways alike, unless said otherwise.
+#[derive(Debug)]
+pub struct Proxy {
+    /// On 127.0.0.1.
+    pub port: u16,
+    link: Arc<Link>,
+}
+
+#[derive(Debug)]
+struct Link {
+    /// Bytes per second from the server to each client.
+    rate: AtomicU64,
+    latency_millis: AtomicU64,
+    closed: AtomicBool,
+}
+
+impl Proxy {
+    /// To a port on 127.0.0.1, at first as fast as it goes.
+    ///
+    /// # Panics
+    /// If it can't listen.
+    #[must_use]
+    pub fn to(server: u16) -> Self {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
+        let port = listener.local_addr().expect("the address bound").port();
+        let link = Arc::new(Link {
+            rate: AtomicU64::new(u64::MAX),
+            latency_millis: AtomicU64::new(0),
+            closed: AtomicBool::new(false),
+        });
+        let shared = Arc::clone(&link);
+        std::thread::spawn(move || {
+            for client in listener.incoming() {
+                if shared.closed.load(Ordering::Relaxed) {
+                    return;
+                }
+                // A server that is away closes the client's connection, as it would itself.
+                let (Ok(client), Ok(server)) = (client, TcpStream::connect(("127.0.0.1", server)))
+                else {
+                    continue;
+                };
+                let _ = client.set_nodelay(true);
+                let _ = server.set_nodelay(true);
+                let (Ok(from), Ok(to)) = (client.try_clone(), server.try_clone()) else { continue };
+                pump(from, to, Arc::clone(&shared), false);
+                pump(server, client, Arc::clone(&shared), true);
+            }
+        });
+        Self { port, link }
+    }
+
+    /// Bytes per second from the server to each client; `None` for as fast as it goes.
+    pub fn set_rate(&self, rate: Option<u64>) {
+        self.link.rate.store(rate.unwrap_or(u64::MAX).max(1), Ordering::Relaxed);
+    }
+
+    /// The time that every byte takes, each way.
+    pub fn set_latency(&self, latency: Duration) {
+        self.link.latency_millis.store(latency.as_millis() as u64, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.link.closed.store(true, Ordering::Relaxed);
+        // Wakes the listener.
+        let _ = TcpStream::connect(("127.0.0.1", self.port));
+    }
+}
+
+fn pump(mut from: TcpStream, to: TcpStream, link: Arc<Link>, limited: bool) {
+    let (sender, chunks) = sync_channel(CHUNKS);
+    let writing = Arc::clone(&link);
+    std::thread::spawn(move || write(to, &chunks, &writing, limited));
+    std::thread::spawn(move || {
+        let _ = read(&mut from, &sender, &link);
+        let _ = from.shutdown(Shutdown::Read);
+    });
+}
+
+/// Ends with the connection, the other way's end, or the proxy.
+fn read(
+    from: &mut TcpStream,
+    sender: &SyncSender<(Instant, Vec<u8>)>,
+    link: &Link,
+) -> std::io::Result<()> {
+    let mut chunk = vec![0; CHUNK];
+    while !link.closed.load(Ordering::Relaxed) {
+        let len = from.read(&mut chunk)?;
+        if len == 0 || sender.send((Instant::now(), chunk[..len].to_vec())).is_err() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn write(mut to: TcpStream, chunks: &Receiver<(Instant, Vec<u8>)>, link: &Link, limited: bool) {
+    for (read, chunk) in chunks {
+        let latency = Duration::from_millis(link.latency_millis.load(Ordering::Relaxed));
+        std::thread::sleep((read + latency).saturating_duration_since(Instant::now()));
+        let rate = link.rate.load(Ordering::Relaxed);
+        if limited && rate != u64::MAX {
+            std::thread::sleep(Duration::from_secs_f64(chunk.len() as f64 / rate as f64));
+        }
+        if link.closed.load(Ordering::Relaxed) || to.write_all(&chunk).is_err() {
+            break;
+        }
+    }
+    let _ = to.shutdown(Shutdown::Both);
+}
