@@ -12,8 +12,9 @@ BENCH_IDLE ?= --quick
 # What builds the Debian package, kept beside the downloads.
 CACHE := $(or $(CSA_SANDBOX_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/csa-daemon)
 CARGO_DEB := $(CACHE)/tools/bin/cargo-deb
+CARGO_DENY := $(CACHE)/tools/bin/cargo-deny
 
-.PHONY: build test lint demo bench bench-full sandbox tools deb clean
+.PHONY: build test lint deny demo bench bench-full sandbox tools deb clean
 
 build:
 	cargo build --workspace
@@ -27,6 +28,9 @@ tools: $(CARGO_DEB)
 $(CARGO_DEB):
 	cargo install --locked --root $(CACHE)/tools cargo-deb@3.8.0
 
+$(CARGO_DENY):
+	cargo install --locked --debug --root $(CACHE)/tools cargo-deny@0.20.2
+
 # target/debian/csa-daemon_*.deb
 deb: tools
 	cargo build --release -p csa-daemon
@@ -39,6 +43,16 @@ test: sandbox tools
 lint:
 	cargo fmt --all -- --check
 	cargo clippy --workspace --all-targets -- -D warnings
+
+# Licences, sources and known weaknesses of every dependency, by deny.toml. The list of weaknesses is
+# downloaded; where it can't be, that one check is left out, and said to be.
+deny: $(CARGO_DENY)
+	$(CARGO_DENY) check --hide-inclusion-graph bans licenses sources
+	@if $(CARGO_DENY) fetch db >/dev/null 2>&1; then \
+		$(CARGO_DENY) check --hide-inclusion-graph advisories; \
+	else \
+		echo 'NOT CHECKED: the list of known weaknesses (advisories) can not be downloaded on this machine' >&2; \
+	fi
 
 demo: sandbox
 	cargo build --release -p csa-daemon -p csa-bench

@@ -11,5 +11,8 @@ GRANT SET_ANY_DEFINER, ALLOW_NONEXISTENT_DEFINER ON *.* TO 'csa'@'%';
 GRANT SYSTEM_USER ON *.* TO 'csa'@'%';
 -- Replicated DDL under tagged GTIDs; leave it out for a target older than 8.3:
 GRANT TRANSACTION_GTID_TAG ON *.* TO 'csa'@'%';
--- Replicated account management, only if the source's accounts are to be the target's:
--- GRANT CREATE USER, ROLE_ADMIN ON *.* TO 'csa'@'%' WITH GRANT OPTION;
+-- Not the target's accounts: with INSERT, UPDATE and DELETE on the schema mysql a server takes account statements
+-- without CREATE USER. Global privileges cover that schema unless they are taken away there:
+SET PERSIST partial_revokes = ON;
+REVOKE INSERT, UPDATE, DELETE, CREATE, DROP, ALTER, INDEX, REFERENCES, CREATE VIEW, CREATE ROUTINE, ALTER ROUTINE, TRIGGER,
+       EVENT ON mysql.* FROM 'csa'@'%';
