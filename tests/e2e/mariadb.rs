@@ -274,7 +274,7 @@ async fn what_mariadb_would_do_otherwise_stops_the_channel() {
     let steps: [(&[&str], &str, &str); 9] = [
         (
             &["CREATE DATABASE e"],
-            "it leaves the collation to the source's default, utf8mb4_0900_ai_ci, which MariaDB has not",
+            "it leaves the collation to the source's default, utf8mb4_0900_ai_ci, which MariaDB lacks",
             "CREATE DATABASE e COLLATE utf8mb4_general_ci",
         ),
         (
@@ -284,12 +284,12 @@ async fn what_mariadb_would_do_otherwise_stops_the_channel() {
         ),
         (
             &["CREATE TABLE e.open (id INT PRIMARY KEY, s TEXT) CHARSET=utf8mb4"],
-            "utf8mb4_0900_ai_ci, which MariaDB has not",
+            "utf8mb4_0900_ai_ci, which MariaDB lacks",
             "CREATE TABLE e.open (id INT PRIMARY KEY, s TEXT) CHARSET=utf8mb4",
         ),
         (
             &["CREATE TABLE e.more (id INT PRIMARY KEY /*!80023 DEFAULT (1) */)"],
-            "passes over what it has in a comment for MySQL 80023",
+            "MariaDB ignores its version comment for MySQL 80023",
             "CREATE TABLE e.more (id INT PRIMARY KEY DEFAULT 1)",
         ),
         (
@@ -350,7 +350,7 @@ async fn what_mariadb_would_do_otherwise_stops_the_channel() {
     target.exec("DROP TRIGGER d.g").await;
     daemon.commanded(&["restart"]);
     let why = failed(&daemon).await;
-    assert!(why.contains("a change of a part of a JSON document"), "{why}");
+    assert!(why.contains("a partial update of a JSON document"), "{why}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -361,7 +361,7 @@ async fn settings_that_mariadb_can_not_have_are_refused() {
     let cases: [(DaemonBuilder, &[&str]); 4] = [
         (
             with("applier.target_gtids", "mirror"),
-            &["applier.target_gtids: \"mirror\"", "is MariaDB; take \"own\""],
+            &["applier.target_gtids: \"mirror\"", "is MariaDB; set \"own\""],
         ),
         (
             with("applier.target_gtids", "source").set("applier.commit", "one-to-one"),

@@ -196,7 +196,7 @@ async fn what_statements_would_not_do_as_the_source_did_stops_the_channel() {
         (
             "ALTER TABLE d.t MODIFY v SMALLINT",
             insert(),
-            "column 2 of d.t (v): an integer of 32 bits signed of the source does not go into",
+            "column 2 of d.t (v): an integer of 32 bits signed of the source does not fit into",
             "ALTER TABLE d.t MODIFY v BIGINT",
         ),
         (

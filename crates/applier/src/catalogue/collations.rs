@@ -10,8 +10,8 @@ use crate::session::Session;
 use crate::{Result, Vendor};
 
 /// Collations without tailoring: outside contractions a string's weights are those of its
-/// characters, one behind the other. Combining characters are left out, so canonical equivalents
-/// are never looked at.
+/// characters, one after the other. Combining characters are left out, so canonical equivalents
+/// never come up.
 const UNTAILORED: [&str; 5] = [
     "utf8mb4_0900_ai_ci",
     "utf8mb4_0900_as_ci",
@@ -31,17 +31,17 @@ const SCRIPTS: [(u32, u32); 9] = [
     (0x4e00, 0x9fff),
     (0xac00, 0xd7a3),
 ];
-/// With tailoring only what no contraction can make equal to something else in the range.
+/// The range for tailored collations: no contraction makes two of its strings equal.
 const ASCII: [(u32, u32); 1] = [(0x20, 0x7e)];
-/// Parts of names of collations that call ASCII strings of different letters equal ("cscs" and
-/// "ccs" in Hungarian, "ch" and "c" in Lithuanian), or whose single-byte strings are not compared
+/// Parts of the names of collations that treat ASCII strings of different letters as equal ("cscs" and
+/// "ccs" in Hungarian, "ch" and "c" in Lithuanian), or compare single-byte strings otherwise than
 /// byte by byte.
 const UNKNOWN: [&str; 3] = ["czech", "_hu_", "lithuanian"];
 
 /// No collation of MySQL has a higher number.
 const MYSQL_LAST: u16 = 400;
 
-/// What is known of the server's collations; it does not change while the server runs.
+/// The server's collations as far as they were read; they do not change while the server runs.
 #[derive(Debug, Default)]
 pub(super) struct Collations {
     facts: HashMap<String, Facts>,
@@ -78,7 +78,7 @@ impl Collations {
                             self.facts.values().filter(|other| other.charset == facts.charset);
                         alike.map(|other| other.id).collect()
                     }
-                    // The source has some that the target has not.
+                    // The source has some that the target lacks.
                     Vendor::MariaDb => source_numbers(&facts.charset),
                 };
                 let Facts { charset, single_byte, pad_space, .. } = facts;
@@ -109,15 +109,15 @@ async fn read_facts(session: &mut Session) -> Result<HashMap<String, Facts>> {
         )
         .await?;
     let facts = rows.into_iter().map(|(name, charset, id, max_len, pad)| {
-        // The server says PAD SPACE of `binary` too, where it means nothing.
+        // The server reports PAD SPACE for `binary` too, where it means nothing.
         let pad_space = pad.as_deref() != Some("NO PAD") && charset != "binary";
         (name, Facts { charset, single_byte: max_len == 1, pad_space, id })
     });
     Ok(facts.collect())
 }
 
-/// There the columns of tables have names of collations that go with several character sets, and
-/// padding shows in the name
+/// On MariaDB a column's collation may have a name that several character sets share, and padding
+/// shows in the name
 /// (<https://mariadb.com/docs/server/reference/data-types/string-data-types/character-sets/supported-character-sets-and-collations>).
 async fn read_mariadb_facts(session: &mut Session) -> Result<HashMap<String, Facts>> {
     let rows: Vec<(String, String, u16, u8)> = session
@@ -138,7 +138,7 @@ fn pads_on_mariadb(name: &str, charset: &str) -> bool {
     !name.contains("nopad") && charset != "binary"
 }
 
-/// Collations of MariaDB for one language, whose contractions are not known here.
+/// MariaDB's collations for one language: their contractions are not known here.
 fn is_tailored_uca1400(name: &str) -> bool {
     const ROOT: [&str; 4] = ["ai_ci", "ai_cs", "as_ci", "as_cs"];
     name.split_once("_uca1400_")

@@ -1,4 +1,4 @@
-//! The target's definitions as far as they decide what may run beside what.
+//! The target's definitions, as far as they decide which groups may run at the same time.
 
 mod collations;
 mod definitions;
@@ -37,7 +37,7 @@ const NO_SUCH_TRIGGER: u16 = 1360;
 
 /// Reads keys from the target, for the thread that admits transactions. Its methods block.
 ///
-/// What is read holds until a statement is executed; [`KeySource::forget`] must then be called.
+/// Definitions stay valid until a statement is executed; [`KeySource::forget`] must then be called.
 #[derive(Debug)]
 pub struct TargetCatalogue {
     runtime: Handle,
@@ -66,8 +66,8 @@ struct OfChannel {
 }
 
 impl TargetCatalogue {
-    /// Nothing is read before the first table is asked for. `end` gives up waiting for a target that
-    /// is away.
+    /// Reads nothing before the first table is asked for. Cancelling `end` ends the wait for a target
+    /// that is away.
     #[must_use]
     pub fn new(runtime: Handle, target: TargetOptions, end: CancellationToken) -> Self {
         Self {
@@ -86,8 +86,8 @@ impl TargetCatalogue {
         }
     }
 
-    /// Reads only where the channel is held: another server may have other keys, or older ones. What
-    /// becomes of that shows in `status`.
+    /// Reads only where the channel is held: another server may have other keys, or older ones. A lost
+    /// target shows in `status`.
     #[must_use]
     pub fn of_channel(
         mut self,
@@ -171,6 +171,7 @@ impl TargetCatalogue {
     }
 
     async fn load(&mut self, name: &TableName) -> Result<(TableId, Option<Arc<TableKeys>>)> {
+        // Connects first: `folds_case` is read with the session.
         self.session().await?;
         let name = match self.folds_case {
             true => (name.0.to_lowercase(), name.1.to_lowercase()),
@@ -179,6 +180,7 @@ impl TargetCatalogue {
         let id = self.id(&name);
         self.read(&name).await?;
         let references = self.read_references().await?;
+        // A parent's keys number this table's references, and cascades change rows that no event names.
         let cascades_to = references.cascades_from(&name);
         for other in references.parents_of(&name).iter().chain(&cascades_to) {
             self.read(other).await?;
@@ -260,7 +262,8 @@ impl TargetCatalogue {
     }
 }
 
-/// All columns where one of them is not found by its name.
+/// Places of the columns that cascading references are to; all columns where one of them can't be found
+/// by name, so that no cascade is missed.
 fn cascading_columns(
     definition: &Definition,
     references: &References,
@@ -323,7 +326,8 @@ impl KeySource for TargetCatalogue {
             if let Some(table) = rows.into_iter().next() {
                 return Ok(Some(table));
             }
-            // The schema tables also leave out what this account may not see.
+            // information_schema also leaves out triggers that this account may not see, so an empty
+            // result does not prove that there is none.
             match session.run(&show).await {
                 Err(error) if matches!(error.code(), Some(NO_SUCH_TRIGGER | UNKNOWN_DATABASE)) => {
                     Ok(None)

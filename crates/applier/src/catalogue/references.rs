@@ -90,14 +90,14 @@ impl References {
         if self.has_relations(table) { self.ranks.get(table).copied() } else { Some(0) }
     }
 
-    /// Columns of this table that such references are to.
+    /// Columns of this table that cascading references are to.
     pub(super) fn cascading_columns(&self, table: &TableName) -> BTreeSet<&str> {
         let references = self.by_child.values().flatten();
         let cascading = references.filter(|r| r.cascades && r.parent == *table);
         cascading.flat_map(|r| r.columns.iter().map(|(_, theirs)| theirs.as_str())).collect()
     }
 
-    /// Tables that a change of this one's rows may reach by CASCADE and its kin.
+    /// Tables whose rows a change of this one's may change too, by CASCADE, SET NULL or SET DEFAULT.
     pub(super) fn cascades_from(&self, table: &TableName) -> BTreeSet<TableName> {
         let mut reached = BTreeSet::new();
         let mut open = vec![table.clone()];

@@ -1,7 +1,7 @@
-//! Whether every value of a source column is a value of the target's, and the same one.
+//! Checks that a target column holds every value of the source's, unchanged.
 //!
-//! What a strict session refuses by itself needs no look here; what it would round or cut with no
-//! more than a note does.
+//! Values that a strict session refuses on its own need no check here; those that it would round or cut
+//! with no more than a note do.
 
 use csa_provider::{ValueColumn, ValueType, charset_of};
 
@@ -9,18 +9,18 @@ use super::table::{TargetColumn, TargetType};
 
 /// Number of the collation `binary`.
 const BINARY: u16 = 63;
-/// Character sets in which ASCII bytes are ASCII, all of whose kin have them too.
+/// Character sets in which ASCII bytes are ASCII.
 const ASCII_KIN: [&str; 5] = ["utf8mb4", "utf8mb3", "utf8", "ascii", "latin1"];
 
 /// A source column's strings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Strings {
     Binary,
-    /// Character set, and the most bytes of a character where the source told.
+    /// Character set, and the most bytes of a character if the table map has its collation.
     Text(String, Option<u8>),
 }
 
-/// What the source's strings are in; without its word the same as the target's.
+/// The character set of the source's strings; the target's where the table map has none.
 pub(super) fn strings_of(source: &ValueColumn, target: &TargetType) -> Result<Strings, String> {
     match (source.collation, target) {
         (Some(BINARY), _) => Ok(Strings::Binary),
@@ -79,7 +79,7 @@ pub(super) fn check(
             S::Char { .. } | S::Varchar { .. } | S::Blob { .. },
             &TargetType::Binary { max_bytes, fixed },
         ) => *strings == Strings::Binary && binary_fits(source.value_type, max_bytes, fixed),
-        // JSON of MariaDB is LONGTEXT; what has no text is refused value by value.
+        // MariaDB's JSON is LONGTEXT; values without a text are refused one by one.
         (S::Json, TargetType::Text { charset, max_bytes, .. }) => {
             charset == "utf8mb4" && *max_bytes >= u64::from(u32::MAX)
         }
@@ -88,7 +88,7 @@ pub(super) fn check(
     match fits {
         true => Ok(()),
         false => Err(format!(
-            "{} of the source does not go into {} without loss",
+            "{} of the source does not fit into {} without loss",
             describe(source, strings),
             describe_target(&target.target_type)
         )),
@@ -111,7 +111,7 @@ fn text_fits(source: ValueType, charset: &str, max_len: Option<u8>, target: &Tar
     }
     let max_len = u64::from(max_len.unwrap_or(1).max(1));
     match source {
-        // Characters may grow; a strict session refuses what then is too long.
+        // Characters may grow; a strict session refuses a value that becomes too long.
         ValueType::Blob { .. } => byte_capacity(source) <= *max_bytes,
         _ => byte_capacity(source) / max_len <= *max_chars,
     }
@@ -127,7 +127,7 @@ pub(super) fn is_same(one: &str, other: &str) -> bool {
 
 fn binary_fits(source: ValueType, max_bytes: u64, fixed: bool) -> bool {
     match source {
-        // BINARY is filled up with zeros, which count.
+        // BINARY is padded with zeros, which are part of the value.
         ValueType::Char { max_bytes: bytes } if fixed => u64::from(bytes) == max_bytes,
         _ => !fixed && byte_capacity(source) <= max_bytes,
     }
@@ -248,7 +248,7 @@ mod tests {
         let decimal = |precision, scale| TargetType::Decimal { precision, scale };
         let source = S::Decimal { precision: 10, scale: 2 };
         assert!(fits(source, None, decimal(11, 3)));
-        assert!(!fits(source, None, decimal(20, 1)), "a digit behind the point is lost");
+        assert!(!fits(source, None, decimal(20, 1)), "a digit after the point is lost");
         assert!(!fits(source, None, decimal(10, 3)), "a digit before the point is lost");
         let fraction = S::Time { fraction: 3 };
         assert!(fits(fraction, None, TargetType::Time { fraction: 6 }));

@@ -1,5 +1,5 @@
-//! JSON documents as SQL: as text where text says it all, else built by functions, so that decimals,
-//! dates and the like stay what they are. Pure.
+//! JSON documents as SQL: as text where text keeps every type, else built by functions, so that
+//! decimals, dates and the like stay what they are. Pure.
 
 use std::io::Write as _;
 
@@ -7,14 +7,14 @@ use csa_provider::{JsonDiff, JsonOperation, JsonValue};
 
 use super::literal::{push_binary, push_double, push_quoted};
 
-/// Code of the column type that a binary literal has inside JSON, if it is no longer than that.
+/// Column type code of a binary literal inside JSON, up to `VARCHAR_MAX` bytes.
 const VARCHAR: u8 = 15;
 const VARCHAR_MAX: usize = 0xffff;
 const BIT: u8 = 16;
 const STRING: u8 = 254;
 
-/// Appends an expression for a whole document; `compared`: not in a place where the server would read
-/// text as JSON by itself.
+/// Appends an expression for a whole document; `compared`: in a place where the server does not read
+/// text as JSON on its own.
 ///
 /// # Errors
 /// A value that no expression makes.
@@ -38,15 +38,15 @@ pub(super) fn push_document(
     if matches!(value, JsonValue::Array(_) | JsonValue::Object(_)) {
         return push_expression(value, out);
     }
-    // A scalar alone would be taken for the SQL value it looks like.
+    // The server would take a scalar alone for the SQL value it looks like.
     out.extend_from_slice(b"JSON_EXTRACT(JSON_ARRAY(");
     push_expression(value, out)?;
     out.extend_from_slice(b"),'$[0]')");
     Ok(())
 }
 
-/// Appends the document as text, for columns that hold text: what the source shows it as, but for the
-/// digits of very large and very small floating-point numbers.
+/// Appends the document as text, for columns that hold text: as the source shows it, but for the digits
+/// of very large and very small floating-point numbers.
 ///
 /// # Errors
 /// A value that JSON has no text for.
@@ -57,7 +57,7 @@ pub(super) fn push_text_document(value: &JsonValue<'_>, out: &mut Vec<u8>) -> Re
     Ok(())
 }
 
-/// Whether the server reads the value's text back as the same value.
+/// True if the server reads the value's text back as the same value.
 fn is_text(value: &JsonValue<'_>) -> bool {
     match value {
         JsonValue::Null | JsonValue::Bool(_) | JsonValue::Int(_) | JsonValue::String(_) => true,
@@ -162,7 +162,7 @@ fn push_json_string(text: &[u8], form: Form, out: &mut Vec<u8>) {
     out.push(b'"');
 }
 
-/// Appends an argument of JSON_ARRAY and its kin.
+/// Appends an argument of JSON_ARRAY or JSON_OBJECT.
 fn push_expression(value: &JsonValue<'_>, out: &mut Vec<u8>) -> Result<(), String> {
     let _ = match value {
         JsonValue::Array(_) | JsonValue::Object(_) if is_text(value) => {
@@ -240,8 +240,7 @@ fn push_expression(value: &JsonValue<'_>, out: &mut Vec<u8>) -> Result<(), Strin
     Ok(())
 }
 
-/// Appends the value of an array's one element as a column of this type has it: of the types of
-/// literals there are too few.
+/// Appends the array's one element as a value of this column type, which no literal has.
 fn push_typed(column_type: &str, push_array: impl FnOnce(&mut Vec<u8>), out: &mut Vec<u8>) {
     out.extend_from_slice(b"(SELECT v FROM JSON_TABLE(");
     push_array(out);
@@ -260,7 +259,7 @@ fn unknown(value: &JsonValue<'_>) -> String {
     format!("a JSON document with {what} in it has no SQL text")
 }
 
-/// Appends the document that changes make of the one in `column`.
+/// Appends the document that results from applying `diffs` to the one in `column`.
 ///
 /// # Errors
 /// A value that no expression makes.
@@ -294,8 +293,8 @@ pub(super) fn push_diffs(
     Ok(())
 }
 
-/// Appends conditions under which every change finds what it changes, each with AND before it: the
-/// functions pass over what is not there.
+/// Appends conditions, each with AND before it, that hold only if every change finds its place: the
+/// functions silently do nothing where a path does not exist.
 ///
 /// # Errors
 /// As [`push_diffs`].
@@ -308,7 +307,7 @@ pub(super) fn push_diff_conditions(
         let before = diffs.get(..index).unwrap_or_default();
         let after = diffs.get(..=index).unwrap_or_default();
         match array_of(diff) {
-            // Behind its end any index will do.
+            // JSON_ARRAY_INSERT appends for any index after the end.
             Some(array) => {
                 out.extend_from_slice(b" AND JSON_TYPE(JSON_EXTRACT(");
                 push_diffs(column, before, out)?;
@@ -341,7 +340,7 @@ fn push_is_there(
     Ok(())
 }
 
-/// Path of the array that an element is put into; `None` where it is not one.
+/// Path of the array that the change inserts an element into; `None` for other changes.
 fn array_of<'a>(diff: &JsonDiff<'a>) -> Option<&'a [u8]> {
     let is_element = diff.operation == JsonOperation::Insert && diff.path.ends_with(b"]");
     let bracket = diff.path.iter().rposition(|&byte| byte == b'[');

@@ -1,6 +1,6 @@
-//! SQL text of values, such that the server reads back the value it was made from. Pure.
+//! SQL text of values, which the server reads back as the same values. Pure.
 //!
-//! Needs a session with `character_set_client=utf8mb4`, the time zone that is given (UTC for none) and without
+//! Needs a session with `character_set_client=utf8mb4`, in the given time zone (else UTC) and without
 //! `NO_BACKSLASH_ESCAPES`.
 
 use std::io::Write as _;
@@ -15,13 +15,13 @@ const HEX_MAX: usize = 32;
 /// Appends a value that is neither JSON nor a string.
 ///
 /// # Errors
-/// A number that is none: no column can hold it.
+/// Infinity or NaN, which no column can hold.
 pub(super) fn push_plain(value: &ColumnValue<'_>, out: &mut Vec<u8>) -> Result<(), String> {
     // Writing to a Vec can't fail.
     let _ = match value {
         ColumnValue::Signed(number) => write!(out, "{number}"),
         ColumnValue::Unsigned(number) | ColumnValue::Number(number) => write!(out, "{number}"),
-        // As DOUBLE it has all digits of a FLOAT, and is the number a FLOAT is compared as.
+        // The server compares a FLOAT as the DOUBLE of the same value, which needs all these digits.
         ColumnValue::Float(number) => return push_double(f64::from(*number), out),
         ColumnValue::Double(number) => return push_double(*number, out),
         ColumnValue::Decimal(digits) => write!(out, "{digits}"),
@@ -36,8 +36,8 @@ pub(super) fn push_plain(value: &ColumnValue<'_>, out: &mut Vec<u8>) -> Result<(
     Ok(())
 }
 
-/// Appends a TIMESTAMP, given in UTC, for a session in `zone`, which is an offset: a local time of others
-/// may be two. A zero stands for itself.
+/// Appends a TIMESTAMP, given in UTC, for a session in `zone`, an offset: in a zone with daylight saving
+/// one local time may be two points in time. The zero date is written as it is.
 pub(super) fn push_timestamp(utc: &str, zone: Option<&str>, out: &mut Vec<u8>) {
     // Writing to a Vec can't fail.
     let _ = match zone.filter(|_| !utc.starts_with("0000-00-00")) {
@@ -100,7 +100,7 @@ pub(super) fn push_quoted(value: &[u8], out: &mut Vec<u8>) {
         match byte {
             b'\'' | b'\\' => out.extend_from_slice(&[b'\\', byte]),
             0 => out.extend_from_slice(b"\\0"),
-            // The client libraries of Windows take it for the end of a file.
+            // Clients on Windows may take it for the end of a file.
             0x1a => out.extend_from_slice(b"\\Z"),
             _ => out.push(byte),
         }
@@ -129,7 +129,7 @@ mod tests {
         assert_eq!(literal("latin1", b"\xfc"), "_latin1 x'fc'");
         assert_eq!(literal("utf16", b"\0a"), "_utf16 x'0061'");
         assert_eq!(literal("cp932", b"a"), "_cp932 x'61'");
-        // What is no UTF-8 is left to the server to refuse.
+        // The server is left to refuse bytes that are not UTF-8.
         assert_eq!(literal("utf8mb4", b"\xff"), "_utf8mb4 x'ff'");
         assert_eq!(text(|out| push_binary(b"\0\x1a", out)), "x'001a'");
         let long = [b'\'', 0].repeat(20);

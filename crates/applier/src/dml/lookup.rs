@@ -1,5 +1,4 @@
-//! One row change as an operator wants to see it: its values, and how to ask the target for the row it
-//! meets there. Pure.
+//! One row change as an operator wants to see it: its values, and the query for the target's row. Pure.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,20 +20,20 @@ use crate::sql::identifier;
 const DUPLICATE: u16 = 1062;
 /// Bytes of a value that are shown.
 const SHOWN_MAX: usize = 256;
-/// Bytes of a statement that anybody would paste.
+/// Bytes of the longest statement that anybody would paste.
 const REPAIR_MAX: usize = 8192;
 
-/// A row change and the way to the row it meets.
+/// A row change, and how to find the target's row that it concerns.
 pub(crate) struct RowFacts {
     pub(crate) columns: Vec<FailingColumn>,
-    /// The index, and its columns.
+    /// The index and its columns.
     pub(crate) key: Option<String>,
     /// Asks for the target's row by that key: one text for each of `columns`.
     pub(crate) query: Option<String>,
     pub(crate) repair: Repair,
 }
 
-/// Statements that bring back what is missing, or take away what is in the way.
+/// Statements that insert the row that is missing, or delete the one in the way.
 #[derive(Default)]
 pub(crate) struct Repair {
     if_missing: Option<String>,
@@ -47,7 +46,7 @@ impl Repair {
     }
 }
 
-/// `images`: table maps and a rows event of one row; `code` and `message`: what the target said to it.
+/// `images`: table maps and a rows event of one row; `code` and `message`: the target's error.
 ///
 /// # Errors
 /// The row does not fit the target's table, so there are no names for its values.
@@ -63,7 +62,7 @@ pub(crate) fn describe(
     let (mut before, mut after) = (Vec::new(), Vec::new());
     rows.read_row(&plan.layout, rows.images, &mut before, &mut after).map_err(unreadable)?;
 
-    // What another row has is in the way of what this one is to become.
+    // For a duplicate the row to look at is the one in the way: it has the key that this change adds.
     let is_duplicate = code == DUPLICATE;
     let image = match is_duplicate || rows.kind == RowsKind::Write {
         true => joined(&before, &after),
@@ -107,7 +106,7 @@ pub(crate) fn shown(text: &str) -> String {
     }
 }
 
-/// The row after the change; what the images leave out was not changed.
+/// The row after the change; columns that the image leaves out did not change.
 fn joined<'a>(before: &[Field<'a>], after: &[Field<'a>]) -> Vec<Field<'a>> {
     let old = |place: usize| before.get(place).copied().unwrap_or(Field::Absent);
     let new = after.iter().enumerate();
@@ -118,7 +117,7 @@ fn is_value(field: Option<&Field<'_>>) -> bool {
     matches!(field, Some(Field::Bytes(_)))
 }
 
-/// Whether the server's words are about this key: it says `for key 'table.index'`.
+/// True if the server's message is about this key: it has `for key 'table.index'`.
 fn names(message: &str, plan: &TablePlan<'_>, key: &PlannedKey) -> bool {
     const BEFORE: &str = "for key '";
     let Some(at) = message.rfind(BEFORE) else { return false };
@@ -149,7 +148,7 @@ fn columns(plan: &TablePlan<'_>, before: &[Field<'_>], after: &[Field<'_>]) -> V
         .collect()
 }
 
-/// As [`query`] has the server write it, as far as that is known here.
+/// The value in the form in which [`query`] makes the server return it, as far as that is known here.
 fn value(column: &PlannedColumn<'_>, bytes: &[u8]) -> String {
     let value = match ColumnValue::read(column.value_type, column.unsigned, bytes) {
         Ok(value) => value,
@@ -226,13 +225,13 @@ fn insert(plan: &TablePlan<'_>, rows: &RowsEvent<'_>, before: &[Field<'_>]) -> O
     let (packets, _) = writer.finish();
     let [packet] = packets.as_slice() else { return None };
     let text = String::from_utf8(packet.text.clone()).ok()?;
-    // More than one statement: the row has values that only a lenient session takes.
+    // A SET before it means that the row has values that only a lenient session takes.
     let alone = text.strip_suffix(SHOW_WARNINGS).unwrap_or(&text);
     text.starts_with("INSERT").then(|| alone.to_owned())
 }
 
-/// For a session whose time zone is anybody's; `None` for what is too long, and for characters that are
-/// shown as escapes SQL does not read.
+/// Makes the statement independent of the session's time zone; `None` if it is too long, or has
+/// characters that are shown as escapes which SQL does not read.
 fn to_paste(plan: &TablePlan<'_>, statement: String) -> Option<String> {
     let is_timestamp =
         |column: &PlannedColumn<'_>| matches!(column.value_type, ValueType::Timestamp { .. });

@@ -1,7 +1,7 @@
 //! Row changes as INSERT, UPDATE and DELETE, for targets that don't take row images. Pure.
 //!
-//! What the row-image executor would send as one BINLOG statement becomes packets of statements that
-//! do the same: the values of the images, into the columns of the target's tables, strictly.
+//! The events that the row-image executor would send as one BINLOG statement become packets of
+//! statements that write the images' values into the columns of the target's tables, strictly.
 
 mod conversion;
 mod json;
@@ -32,7 +32,7 @@ pub(crate) use packets::{Answer, Packet, SESSION};
 pub(crate) use table::{ColumnRow, TargetTable, UniqueIndex};
 pub(crate) use warnings::Warning;
 
-/// Numbers of the server's errors that say the same.
+/// The server's error numbers for the same conditions.
 pub(crate) mod codes {
     /// Can't find record.
     pub(crate) const KEY_NOT_FOUND: u16 = 1032;
@@ -53,7 +53,7 @@ pub(crate) mod codes {
 /// Why row changes are not applied.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Refusal {
-    /// After the server's error of the same meaning.
+    /// Number of the server's error with the same meaning.
     pub(crate) code: u16,
     /// One line without row values.
     pub(crate) message: String,
@@ -68,7 +68,7 @@ impl Refusal {
 /// Schema and name of a table.
 pub(crate) type TableName = (String, String);
 
-/// What statements find a session with, as far as it is known.
+/// A session's settings before the next statements, as far as they are known.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct SessionSettings(Option<Settings>);
 
@@ -98,11 +98,11 @@ pub(crate) fn tables_in(images: &Bytes) -> Result<Vec<TableName>, Refusal> {
 }
 
 /// Makes statements of row events, in their order: packets of about `limit` bytes, and the settings
-/// that the session has behind them.
+/// that the session has after them.
 /// `zone` is the session's, where it is not UTC.
 ///
 /// # Errors
-/// What can't be written faithfully; nothing of it must be sent then.
+/// Changes that can't be written faithfully; none of the packets must be sent then.
 pub(crate) fn statements(
     images: &Bytes,
     tables: &HashMap<TableName, Option<Arc<TargetTable>>>,
@@ -161,7 +161,7 @@ fn table_of<'t>(
     }
 }
 
-/// What the last of the events changes: its rows, and the map of their table.
+/// The rows of the last event, and the map of their table.
 ///
 /// # Errors
 /// Malformed events.
@@ -181,7 +181,7 @@ pub(crate) fn name_of(map: &TableMap<'_>) -> TableName {
     (text(map.schema), text(map.table))
 }
 
-/// Splits events that stand one behind the other.
+/// Splits a run of events.
 pub(crate) fn events(images: &Bytes) -> impl Iterator<Item = Result<RawEvent, Refusal>> + use<> {
     let mut rest = images.clone();
     std::iter::from_fn(move || {

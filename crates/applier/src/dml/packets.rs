@@ -1,4 +1,4 @@
-//! Statements collected into packets, with what each must answer. Pure.
+//! Statements collected into packets, with the answer that each must give. Pure.
 
 use std::sync::Arc;
 
@@ -13,18 +13,18 @@ pub(crate) struct Packet {
     expected: Vec<Expected>,
 }
 
-/// What a statement must answer.
+/// The answer that a statement must give.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Expected {
     /// Rows matched; `None` for a statement without rows.
     pub(super) rows: Option<u64>,
-    /// The answer tells the warnings of the statement before, which may be these.
+    /// The answer lists the warnings of the statement before, which may be these.
     pub(super) tolerated: Option<Arc<Tolerated>>,
-    /// What it does to which table, found by which key.
+    /// Operation, table and key, for error messages.
     pub(super) what: Arc<str>,
 }
 
-/// What a statement answered.
+/// A statement's answer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Answer {
     pub(crate) rows: u64,
@@ -34,10 +34,10 @@ pub(crate) struct Answer {
 }
 
 impl Packet {
-    /// Whether every statement did what it was to do.
+    /// Checks that every statement matched its rows and gave no warning but tolerated ones.
     ///
     /// # Errors
-    /// The first that did not.
+    /// The first statement that did not.
     pub(crate) fn check(&self, answers: &[Answer]) -> Result<(), Refusal> {
         if answers.len() != self.expected.len() {
             return Err(Refusal::new(
@@ -71,7 +71,7 @@ impl Packet {
 }
 
 /// # Errors
-/// The first that tells of a value which is not stored as it is, or that there were more.
+/// The first warning about a value that is not stored as it is, or warnings that were not shown.
 fn check_warnings(
     tolerated: &Tolerated,
     count: u16,
@@ -102,7 +102,7 @@ pub(super) struct Settings {
     pub(super) strict: bool,
 }
 
-/// What counts in every mode: values are stored as they are, be they zero, invalid or not
+/// Part of every `sql_mode`: zero and invalid values are stored as they are
 /// (<https://dev.mysql.com/doc/refman/en/sql-mode.html>).
 const STORED_AS_THEY_ARE: &str = "ALLOW_INVALID_DATES,NO_AUTO_VALUE_ON_ZERO";
 
@@ -117,7 +117,7 @@ impl Settings {
     }
 }
 
-/// What sessions are set up with once: nothing an administrator's global settings may change.
+/// Settings made once for each session, so that the server's global settings have no influence.
 pub(crate) const SESSION: [&str; 2] = [
     "SET NAMES utf8mb4",
     "SET SESSION sql_safe_updates=0, sql_auto_is_null=0, time_zone='+00:00', lc_messages='en_US', \
@@ -131,7 +131,7 @@ pub(super) struct PacketWriter {
     limit: usize,
     packets: Vec<Packet>,
     packet: Packet,
-    /// Of the session, once statements were sent; not known before.
+    /// The session's after the statements so far; `None` before the first.
     settings: Option<Settings>,
     list: Option<List>,
 }
@@ -147,14 +147,14 @@ struct List {
     tolerated: Option<Arc<Tolerated>>,
 }
 
-/// Behind a statement that is not strict.
+/// Follows a statement that is not strict.
 pub(super) const SHOW_WARNINGS: &str = ";SHOW WARNINGS";
 
 /// Rows and bytes of a statement with several rows: more make the server no faster.
 const LIST_ROWS: u64 = 1000;
 const LIST_BYTES: usize = 256 << 10;
-/// Rows of a statement whose warnings are looked at: of 1024 the server shows all unless it is told
-/// otherwise (`max_error_count`), and a row may have several.
+/// Rows of a statement whose warnings are checked: by default the server keeps no more than 1024 of them
+/// (`max_error_count`), and a row may have several.
 const LIST_ROWS_SHOWN: u64 = 64;
 
 impl PacketWriter {
@@ -162,8 +162,8 @@ impl PacketWriter {
         Self { limit, packets: Vec::new(), packet: Packet::default(), settings, list: None }
     }
 
-    /// Adds a row to a statement of rows that begins with `head` and ends with `tail`. What the
-    /// statement may be warned of goes with settings that are not strict.
+    /// Adds a row to a statement of rows that begins with `head` and ends with `tail`. `tolerated`
+    /// goes with settings that are not strict.
     pub(super) fn list_row(
         &mut self,
         settings: Settings,
@@ -198,7 +198,7 @@ impl PacketWriter {
         list.count += 1;
     }
 
-    /// Adds a statement that is about one row.
+    /// Adds a statement for one row.
     pub(super) fn statement(
         &mut self,
         settings: Settings,
@@ -211,7 +211,7 @@ impl PacketWriter {
         self.change(text, 1, what, tolerated);
     }
 
-    /// All packets, and the settings that the session has behind them.
+    /// All packets, and the settings that the session has after them.
     pub(super) fn finish(mut self) -> (Vec<Packet>, Option<Settings>) {
         self.end_list();
         if !self.packet.text.is_empty() {
@@ -248,7 +248,7 @@ impl PacketWriter {
         self.push(&text, [changed, expected(None, Some(tolerated))]);
     }
 
-    /// Statements that stay in one packet.
+    /// Appends statements that must stay in one packet, as SHOW WARNINGS must with its statement.
     fn push<const N: usize>(&mut self, text: &[&[u8]], expected: [Expected; N]) {
         let len: usize = text.iter().map(|part| part.len()).sum();
         if !self.packet.text.is_empty() && self.packet.text.len() + len >= self.limit {

@@ -24,8 +24,8 @@ pub(super) struct TablePlan<'t> {
     pub(super) columns: Vec<PlannedColumn<'t>>,
     /// The primary key first.
     pub(super) keys: Vec<PlannedKey>,
-    /// What the target computes may not fit, and did not on a source that was not strict: statements
-    /// can't be strict then.
+    /// Set if the target computes values: on a source that was not strict they may not have fitted, so
+    /// statements can't be strict here either.
     pub(super) computed: Option<Arc<Tolerated>>,
     /// The session's time zone, where it is not UTC.
     pub(super) zone: Option<String>,
@@ -49,13 +49,13 @@ pub(super) struct PlannedKey {
     pub(super) columns: Vec<usize>,
     /// Its values may stand in a list.
     pub(super) listable: bool,
-    /// Index and columns, as an operator would name them.
+    /// Index and columns, for error messages.
     pub(super) label: String,
 }
 
 impl<'t> TablePlan<'t> {
     /// # Errors
-    /// Why rows of this layout can't be written faithfully into the table.
+    /// Rows of this layout can't be written faithfully into the table.
     pub(super) fn new(map: &TableMap<'_>, table: &'t TargetTable) -> Result<Self, Refusal> {
         if let Some(engine) = &table.not_transactional {
             let what = format!("{} is {engine} on the target.", table.label());
@@ -65,7 +65,7 @@ impl<'t> TablePlan<'t> {
             |error| Refusal::new(codes::CONVERSION, format!("{}: {error}", table.label()));
         let layout = map.columns().map_err(unreadable)?;
         let source = map.value_columns().map_err(unreadable)?;
-        // A key that only the target made up is a column more.
+        // A generated invisible primary key that only the target has is one more column.
         let hidden = table.columns.first().is_some_and(|column| column.hidden_key);
         let skipped = usize::from(hidden && !map.has_generated_primary_key());
         let target = table.columns.get(skipped..).unwrap_or_default();
@@ -73,7 +73,8 @@ impl<'t> TablePlan<'t> {
             return Err(Refusal::new(
                 codes::CONVERSION,
                 format!(
-                    "{} has {} columns on the source and {} on the target: add what is missing there",
+                    "{} has {} columns on the source and {} on the target: add the missing \
+                     columns there",
                     table.label(),
                     source.len(),
                     target.len()
@@ -89,7 +90,7 @@ impl<'t> TablePlan<'t> {
                 return Err(Refusal::new(
                     codes::NO_DEFAULT,
                     format!(
-                        "{}: the source has no column {}, which needs a DEFAULT on the target then",
+                        "{}: the source has no column {}; give it a DEFAULT on the target",
                         table.label(),
                         extra.name
                     ),
@@ -115,7 +116,7 @@ impl<'t> TablePlan<'t> {
             let columns: Vec<usize> = places.collect::<Option<_>>()?;
             let planned = columns.iter().map(|&column| self.columns.get(column));
             let planned: Vec<_> = planned.collect::<Option<_>>()?;
-            // The images of an UPDATE are not to be trusted with the old value of virtual columns.
+            // The before image of an UPDATE can't be trusted for virtual columns.
             let usable = planned.iter().all(|column| {
                 column.target.generated != Generated::Virtual && is_comparable(column.value_type)
             });
@@ -133,14 +134,14 @@ impl<'t> TablePlan<'t> {
         self.table.unique.iter().filter_map(key).collect()
     }
 
-    /// The first key that an image has all of, NULL not among it.
+    /// The first key whose columns are all in the image, and none of them NULL.
     pub(super) fn key_for(&self, image: &[Field<'_>]) -> Option<&PlannedKey> {
         let has = |&column: &usize| matches!(image.get(column), Some(Field::Bytes(_)));
         self.keys.iter().find(|key| key.columns.iter().all(has))
     }
 
     /// # Errors
-    /// A trigger of the target would change more than the source says.
+    /// A trigger of the target would change more than the source changed.
     pub(super) fn check_triggers(&self, kind: RowsKind) -> Result<(), Refusal> {
         let operation = match kind {
             RowsKind::Write => "INSERT",
@@ -155,8 +156,8 @@ impl<'t> TablePlan<'t> {
         Err(Refusal::new(
             codes::UNSUPPORTED,
             format!(
-                "trigger {trigger} of {} on the target would fire a second time for what the source's \
-                 already did; run there: DROP TRIGGER {}.{}{or_images}",
+                "trigger {trigger} of {} on the target would fire a second time for changes that \
+                 the source's already made; run there: DROP TRIGGER {}.{}{or_images}",
                 self.table.label(),
                 identifier(&self.table.schema),
                 identifier(trigger)
@@ -186,7 +187,7 @@ fn plan_column<'t>(
         && name.to_lowercase() != target.name.to_lowercase()
     {
         return Err(refused(format!(
-            "the source has {name} in this place; columns must have one order on both"
+            "the source has {name} in this place; columns must have the same order on both"
         )));
     }
     let strings = conversion::strings_of(source, &target.target_type).map_err(refused)?;
@@ -200,7 +201,7 @@ fn plan_column<'t>(
     })
 }
 
-/// Whether an equal value finds the row.
+/// True if comparing with an equal value finds the row.
 const fn is_comparable(value_type: ValueType) -> bool {
     !matches!(
         value_type,
@@ -208,7 +209,7 @@ const fn is_comparable(value_type: ValueType) -> bool {
     )
 }
 
-/// Whether values of the type mean the same in a list as alone.
+/// True if values of the type mean the same in an IN list as alone.
 const fn is_listable(value_type: ValueType) -> bool {
     matches!(
         value_type,

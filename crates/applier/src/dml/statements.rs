@@ -23,7 +23,7 @@ pub(super) struct RowStatements<'p> {
     /// Beginning of the INSERT, and the values of columns that the images leave out.
     insert: Arc<[u8]>,
     implicit: Vec<u8>,
-    /// Beginning of a DELETE by a list of keys, and what it is called, by key.
+    /// Beginning of a DELETE by a list of keys, and its description for errors; by key.
     lists: Vec<(Arc<[u8]>, Arc<str>)>,
     by_all: Arc<str>,
 }
@@ -34,7 +34,8 @@ impl<'p> RowStatements<'p> {
         Self::to_look_at(plan, rows)
     }
 
-    /// As [`Self::new`], for statements that nobody executes unseen.
+    /// As [`Self::new`], for statements that an operator reads before they are executed: triggers are
+    /// no obstacle.
     pub(super) fn to_look_at(
         plan: &'p TablePlan<'p>,
         rows: &RowsEvent<'_>,
@@ -79,7 +80,7 @@ impl<'p> RowStatements<'p> {
     ) -> Result<(), Refusal> {
         let (mut before, mut after) = (Vec::new(), Vec::new());
         let mut rest = rows.images;
-        // No bytes are one row, of which no column is in the image: INSERT INTO t () VALUES () with
+        // An empty image is one row without columns: INSERT INTO t () VALUES () with
         // binlog_row_image=MINIMAL.
         let mut empty = rest.is_empty();
         while !rest.is_empty() || empty {
@@ -98,8 +99,8 @@ impl<'p> RowStatements<'p> {
         Ok(())
     }
 
-    /// Columns that the images leave out get their defaults, or where they have none what the
-    /// source's session, which was not strict, gave them.
+    /// Columns that the images leave out get their defaults, or the implicit default of their type, as
+    /// in the source's session: without a default it can't have been strict.
     fn begin_insert(&mut self, present: &[u8]) -> Result<(), Refusal> {
         let mut names: Vec<&str> = Vec::new();
         let mut implicit = Vec::new();
@@ -187,7 +188,7 @@ impl<'p> RowStatements<'p> {
         let mut conditions = Vec::new();
         let mut zeros = Vec::new();
         for (column, field) in self.plan.columns.iter().zip(after) {
-            // Left out, it would be set to the time of now.
+            // Not assigned, it would be set to the current time.
             let keep = *field == Field::Absent && column.target.on_update;
             if column.target.generated != Generated::No || *field == Field::Absent && !keep {
                 continue;
@@ -196,7 +197,7 @@ impl<'p> RowStatements<'p> {
             match field {
                 Field::Absent => text.extend_from_slice(column.quoted.as_bytes()),
                 Field::JsonDiff(_) if self.plan.table.vendor == Vendor::MariaDb => {
-                    let what = "a change of a part of a JSON document, which MariaDB has as text; \
+                    let what = "a partial update of a JSON document, which MariaDB stores as text; \
                         SET GLOBAL binlog_row_value_options='' on the source";
                     return Err(self.refusal(column, codes::UNSUPPORTED, what.to_owned()));
                 }
@@ -214,7 +215,7 @@ impl<'p> RowStatements<'p> {
         if text.len() == start
             && let Some(column) = self.plan.columns.first()
         {
-            // Nothing to write: the row has to be there all the same.
+            // Nothing to assign, but the statement still has to check that the row is there.
             push_assignment(column, start, &mut text);
             text.extend_from_slice(column.quoted.as_bytes());
         }
@@ -235,7 +236,8 @@ impl<'p> RowStatements<'p> {
         Ok(())
     }
 
-    /// For a row whose enumerations have no member: that is stored with a warning only.
+    /// Settings for a row with the ENUM value 0 (no member): only a lenient session stores it, with a
+    /// warning.
     fn tolerating(&self, zeros: &[&PlannedColumn<'_>]) -> Option<(Settings, Arc<Tolerated>)> {
         if zeros.is_empty() {
             return None;
@@ -247,8 +249,8 @@ impl<'p> RowStatements<'p> {
 
     fn delete(&self, before: &[Field<'_>], writer: &mut PacketWriter) -> Result<(), Refusal> {
         let key = self.plan.key_for(before);
-        // Rows of a statement go in the order of the index, which may not be the order of parents
-        // and children in one table.
+        // One DELETE goes through its rows in the order of the index, which may not be the order of
+        // parents and children in one table.
         if let Some(key) = key.filter(|key| key.listable && !self.plan.table.refers_to_itself) {
             let mut row = Vec::new();
             let several = key.columns.len() > 1;
@@ -280,7 +282,7 @@ impl<'p> RowStatements<'p> {
         self.lists.get(place)
     }
 
-    /// Appends what the row is found by: its key, or everything that the image has.
+    /// Appends the condition that finds the row: its key, or all columns of the image.
     pub(super) fn push_condition(
         &self,
         key: Option<&PlannedKey>,
@@ -298,7 +300,7 @@ impl<'p> RowStatements<'p> {
             if out.len() == start {
                 let label = self.plan.table.label();
                 return Err(unreadable(format!(
-                    "a row image of {label} has no column to find it by"
+                    "a row image of {label} has no column to find the row by"
                 )));
             }
             return Ok(Arc::clone(&self.by_all));
@@ -326,8 +328,8 @@ impl<'p> RowStatements<'p> {
         }
     }
 
-    /// Appends a condition that only the very same value meets: comparing knows no letter case, no
-    /// spaces at the end and no sign of zero.
+    /// Appends a condition that only the very same value meets: plain comparison may ignore letter case,
+    /// trailing spaces and the sign of zero.
     fn push_same(
         &self,
         column: &PlannedColumn<'_>,
@@ -365,7 +367,7 @@ impl<'p> RowStatements<'p> {
                 let exact = self.exact_bytes(column, bytes, &literal);
                 push(&[b"CAST(", name, b" AS BINARY)=", &exact]);
             }
-            // MariaDB shows no sign of a zero.
+            // MariaDB shows zero without its sign.
             ValueType::Float | ValueType::Double
                 if is_zero(bytes) && self.plan.table.vendor == Vendor::MySql =>
             {
@@ -439,7 +441,7 @@ impl<'p> RowStatements<'p> {
             }
         };
         self.push_value(column, bytes, out)?;
-        // 0 stands for a member that is none.
+        // ENUM value 0 is no member.
         let is_enum = matches!(column.value_type, ValueType::Enum { .. });
         Ok(is_enum && bytes.iter().all(|&byte| byte == 0))
     }
@@ -461,7 +463,7 @@ impl<'p> RowStatements<'p> {
                     _ => push_text_document(&document, out),
                 }
             }
-            // Zeros at the end are not in the image, but they count.
+            // The image leaves out trailing zeros, which are part of the value.
             (ColumnValue::Bytes(bytes), ValueType::Char { max_bytes })
                 if column.strings == Strings::Binary =>
             {
@@ -493,7 +495,7 @@ impl<'p> RowStatements<'p> {
     }
 }
 
-/// Whether a floating-point number is zero, of either sign.
+/// True for a floating-point zero of either sign.
 fn is_zero(bytes: &[u8]) -> bool {
     bytes.split_last().is_some_and(|(last, rest)| last & 0x7f == 0 && rest.iter().all(|&b| b == 0))
 }

@@ -1,8 +1,8 @@
-//! A table as the target has it, as far as statements for its rows need to know.
+//! The target's definition of a table, as far as statements for its rows depend on it.
 
 use crate::Vendor;
 
-/// Columns, keys, and what else rows of the table set off.
+/// Columns, keys, triggers and other properties that decide how rows are written.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct TargetTable {
     pub(crate) vendor: Vendor,
@@ -11,7 +11,7 @@ pub(crate) struct TargetTable {
     pub(crate) columns: Vec<TargetColumn>,
     /// The primary key first; only keys that are made of columns.
     pub(crate) unique: Vec<UniqueIndex>,
-    /// What fires, and on which operation: `INSERT`, `UPDATE` or `DELETE`.
+    /// Name and operation of each: `INSERT`, `UPDATE` or `DELETE`.
     pub(crate) triggers: Vec<(String, String)>,
     pub(crate) refers_to_itself: bool,
     /// The engine, if what it writes can't be rolled back.
@@ -36,9 +36,9 @@ pub(crate) struct TargetColumn {
     pub(crate) has_default: bool,
     /// An UPDATE that does not name the column sets it.
     pub(crate) on_update: bool,
-    /// It leads an index.
+    /// It is the first column of an index.
     pub(crate) indexed: bool,
-    /// The server made it up and hides it.
+    /// The server generated it as an invisible primary key (`my_row_id`).
     pub(crate) hidden_key: bool,
 }
 
@@ -161,7 +161,7 @@ impl TargetType {
 }
 
 impl TargetTable {
-    /// As an operator would name it.
+    /// The name for messages.
     pub(crate) fn label(&self) -> String {
         format!("{}.{}", self.schema, self.name)
     }

@@ -60,7 +60,7 @@ fn rows_are_deleted_one_by_one_on_mariadb() {
     assert_eq!(statements, ["DELETE FROM `d`.`t` WHERE `a`=1", "DELETE FROM `d`.`t` WHERE `a`=2"]);
 }
 
-/// The statements without the settings in front of them.
+/// The statements without the settings before them.
 fn sql(images: &Bytes, table: TargetTable) -> Result<Vec<String>, Refusal> {
     let names = tables_in(images).expect("well-formed");
     assert_eq!(names, [("d".to_owned(), "t".to_owned())]);
@@ -172,7 +172,7 @@ fn what_the_target_would_do_otherwise_is_refused() {
     assert_eq!(error.expect_err("no table").code, codes::NO_SUCH_TABLE);
 }
 
-/// A key that only the target made up is no column of the source's.
+/// A hidden key that only the target has is no column of the source's.
 #[test]
 fn a_hidden_key_of_the_target_shifts_the_columns() {
     let mut target = table(&["my_row_id", "a", "b"], vec![index("PRIMARY", &[0])]);
@@ -201,7 +201,7 @@ fn an_image_without_columns_is_one_row() {
     );
 }
 
-/// The source need not have been strict, and what it computed then is cut on the target as well.
+/// The source need not have been strict; values that it cut are cut on the target as well.
 #[test]
 fn rows_with_something_computed_say_what_was_cut() {
     let mut target = table(&["a", "b"], vec![index("PRIMARY", &[0])]);

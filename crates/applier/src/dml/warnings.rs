@@ -1,4 +1,4 @@
-//! Warnings of statements that a strict session would refuse although they store what the source has.
+//! Warnings of statements that a strict session would refuse although they store the source's values.
 //! Pure.
 
 /// A line of `SHOW WARNINGS`, in English.
@@ -8,20 +8,20 @@ pub(crate) struct Warning {
     pub(crate) message: String,
 }
 
-/// What a statement that is not strict may be warned of.
+/// Warnings that a statement which is not strict may give.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Tolerated {
-    /// Columns that the target computes, and enumerations that are given the number of no member.
+    /// Columns that the target computes, and ENUM columns that get the value 0 (no member).
     pub(super) columns: Vec<String>,
-    /// Something is computed when rows are written, be it only for an index.
+    /// The target computes something when rows are written, if only for an index.
     pub(super) computes: bool,
 }
 
-/// Syntax or a character set that is to go one day.
+/// Deprecated syntax or character set.
 const DEPRECATED: [u16; 4] = [1287, 1681, 3719, 3778];
-/// JSON and casts in expressions, and what functional indexes make of them: no stored column's value.
+/// JSON and casts in expressions, and functional indexes on them: no stored column's value.
 const COMPUTED: [u16; 4] = [3156, 3751, 3752, 3907];
-/// In expressions "Truncated incorrect … value", else with the name of a column.
+/// "Truncated incorrect … value" in an expression, otherwise with the name of a column.
 const WRONG_VALUE: u16 = 1292;
 
 impl Tolerated {
@@ -38,7 +38,7 @@ impl Tolerated {
     }
 }
 
-/// The column that a message is about. Values stand before it.
+/// The column that a message names. A value before it may have any text, so the last match counts.
 pub(super) fn column_of(message: &str) -> Option<&str> {
     let (_, rest) = message.rsplit_once("olumn '")?;
     rest.rsplit_once('\'').map(|(column, _)| column)

@@ -1,7 +1,7 @@
-//! At which row a transaction fails, for the operator who has to decide about it.
+//! Finds the row at which a transaction fails, for the operator who has to decide about it.
 //!
-//! The server names neither the row nor, for merged events, the event. So the transaction is carried
-//! out once more, event by event and the failing one row by row, and rolled back.
+//! The server names neither the row nor, for merged events, the event. So the transaction is executed
+//! once more, event by event and the failing event row by row, and rolled back.
 
 mod row;
 mod split;
@@ -37,25 +37,25 @@ pub(crate) fn rows_in(images: &[u8]) -> Result<usize> {
 
 pub use row::{FailingColumn, FailingRow, PresentRow};
 
-/// Longer looking would only keep the operator waiting.
+/// The channel has failed already: a longer search would only keep the operator waiting.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// One transaction of a group, and with what it was tried.
+/// One transaction of a group, and how it was attempted.
 pub(crate) struct Failed<'a> {
     pub(crate) group: &'a Arc<Group>,
-    /// Of one transaction.
+    /// The one transaction's place in the group.
     pub(crate) range: (usize, usize),
     pub(crate) options: &'a ApplierOptions,
     pub(crate) tables: &'a Arc<TargetTables>,
-    /// The attempt's own, and which of its statements has to match the checkpoint row: with a
-    /// transactional table changed first the server refuses to write tables that no ROLLBACK would
-    /// restore.
+    /// Opening of the failed attempt, and which of its statements has to match the checkpoint row: once
+    /// a transactional table is changed, the server refuses (1785) to write tables that no ROLLBACK
+    /// would restore.
     pub(crate) opening: (String, usize),
 }
 
 impl Failed<'_> {
-    /// Looks for the row on a session without a transaction, and leaves it so or unusable: an `Err` is
-    /// reason to drop it. `None`: this time nothing failed.
+    /// Looks for the row on a session without a transaction, and leaves the session without one. After
+    /// an `Err` the session is in an unknown state: drop it. `None`: nothing failed this time.
     pub(crate) async fn find(&self, session: &mut Session) -> Result<Option<FailingRow>> {
         let found = tokio::time::timeout(PATIENCE, self.look(session)).await;
         let found = found.map_err(|_| Error::Relay("looking for the row took too long".to_owned()));
@@ -67,12 +67,13 @@ impl Failed<'_> {
 
     async fn look(&self, session: &mut Session) -> Result<Option<FailingRow>> {
         if self.options.statement_gtids {
-            // The GTID of the attempt that failed.
+            // The failed attempt may have left the source's GTID in gtid_next.
             session.run(as_source::AUTOMATIC).await?;
         }
         let mut rows = self.executor();
         rows.prepare(session, self.group.format()).await?;
         let (opening, fence) = &self.opening;
+        // Another daemon has taken the channel over: nothing may be tried here any more.
         if session.run(opening).await?.get(*fence) != Some(&1) {
             return Ok(None);
         }
@@ -114,7 +115,8 @@ impl Failed<'_> {
             present: PresentRow::Unknown("each row of the event can be applied alone".to_owned()),
             repair: None,
         };
-        // What is known of the session's settings may have been rolled back half-way.
+        // A new executor knows nothing of the session's settings: the failed packet may have set only
+        // some of them.
         let mut rows = self.executor();
         for (place, single) in split.rows.iter().enumerate() {
             let single_row = RowImages { events: single.clone(), session: written_in.clone() };
@@ -134,7 +136,7 @@ impl Failed<'_> {
         error: &Error,
         row: &mut FailingRow,
     ) -> Result<()> {
-        // Our own questions are not read in the settings of the row's session.
+        // Our own queries need our own settings, not those of the row's session.
         session.leave_now().await?;
         let names = dml::tables_in(&single)?;
         let tables: HashMap<_, _> = self.tables.of(session, names).await?;
@@ -164,7 +166,7 @@ impl Failed<'_> {
     }
 }
 
-/// Applies events; the error of what can't be applied, with the session as it was before.
+/// Applies events. Returns the error if they can't be applied, with the transaction as it was before.
 async fn attempt(
     rows: &mut RowExecutor,
     session: &mut Session,

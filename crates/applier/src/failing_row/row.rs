@@ -1,4 +1,4 @@
-//! What is told of a row that could not be applied.
+//! Facts about a row that could not be applied.
 
 use std::fmt;
 
@@ -6,19 +6,19 @@ use std::fmt;
 #[derive(Clone, PartialEq, Eq)]
 pub struct FailingRow {
     pub table: String,
-    /// `Write_rows` and its kin.
+    /// `Write_rows`, `Update_rows` or `Delete_rows`.
     pub event_type: &'static str,
-    /// Which of the transaction's rows events it is, from 1.
+    /// Number of the event among the transaction's rows events, from 1.
     pub event_number: u64,
-    /// Where the event ends in the source's binary log; 0 inside a compressed transaction.
+    /// End position of the event in the source's binary log; 0 inside a compressed transaction.
     pub end_log_pos: u32,
-    /// Which row of the event it is, from 1; `None` where each of them can be applied alone.
+    /// Number of the row in the event, from 1; `None` if each of them can be applied alone.
     pub row_number: Option<u64>,
-    /// Index and columns by which the target was asked for its row.
+    /// Index and columns by which the target's row was looked up.
     pub key: Option<String>,
     pub columns: Vec<FailingColumn>,
     pub present: PresentRow,
-    /// A statement that brings the target's row to where the transaction can be applied.
+    /// A statement for the target, after which the transaction can be applied.
     pub repair: Option<String>,
 }
 
@@ -33,12 +33,12 @@ pub struct FailingColumn {
     pub target: Option<String>,
 }
 
-/// What the target has by that key.
+/// The target's row with that key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PresentRow {
     Present,
     Missing,
-    /// Not asked for: why.
+    /// It was not looked up, for this reason.
     Unknown(String),
 }
 

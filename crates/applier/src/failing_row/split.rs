@@ -1,4 +1,4 @@
-//! One rows event as many, each of one row. Pure.
+//! Splits a rows event into events of one row each. Pure.
 
 use bytes::Bytes;
 use csa_provider::{EventType, Field, RowsEvent, TableMap};
@@ -7,7 +7,7 @@ use crate::dml;
 use crate::row_image::set_statement_end;
 use crate::{Error, Result};
 
-/// The rows of an event, each behind the table maps that stood before it.
+/// The rows of an event, each after the table maps that stood before the event.
 #[derive(Debug)]
 pub(super) struct Split {
     pub(super) table: String,
@@ -50,11 +50,11 @@ fn split<'a>(map: &TableMap<'_>, rows: &RowsEvent<'a>) -> Result<Vec<&'a [u8]>> 
     let (mut found, mut rest) = (Vec::new(), rows.images);
     while !rest.is_empty() {
         let len = rows.read_row(&layout, rest, &mut before, &mut after).map_err(unreadable)?;
-        let Some((row, behind)) = rest.split_at_checked(len).filter(|_| len > 0) else {
+        let Some((row, remaining)) = rest.split_at_checked(len).filter(|_| len > 0) else {
             return Err(Error::Relay("a row image is cut short".to_owned()));
         };
         found.push(row);
-        rest = behind;
+        rest = remaining;
     }
     Ok(found)
 }

@@ -1,7 +1,7 @@
 //! The session settings of a statement of a MySQL source, for MariaDB. Pure.
 //!
-//! As `statement_context`, but by names: numbers of collations and of SQL modes mean something else
-//! there, and some settings do not exist.
+//! As `statement_context`, but by name: numbers of collations and SQL modes mean something else on
+//! MariaDB, and some settings do not exist there.
 
 use std::fmt::Write as _;
 
@@ -13,19 +13,19 @@ use crate::statement_context::{AUTO_IS_NULL, NO_FOREIGN_KEY_CHECKS, RELAXED_UNIQ
 /// SQL modes that have the same number and meaning on both servers (sql/system_variables.h of MySQL,
 /// sql/sql_class.h of MariaDB).
 const SHARED_MODES: u64 = 0xffff_ffff & !(0x3ff00 | 0x10);
-/// MySQL: fractions of seconds are cut. MariaDB cuts them unless told to round.
+/// MySQL: fractions of seconds are cut. MariaDB cuts them unless `TIME_ROUND_FRACTIONAL` is set.
 const TIME_TRUNCATE_FRACTIONAL: u64 = 1 << 32;
 const TIME_ROUND_FRACTIONAL: u64 = 1 << 34;
 /// MariaDB: a GRANT does not create the account it names, as in MySQL since 8.0.
 const NO_AUTO_CREATE_USER: u64 = 1 << 28;
-/// Names of months and days; later numbers differ.
+/// The last `lc_time_names` number that is the same on both servers.
 const LC_TIME_NAMES_MAX: u16 = 109;
 
-/// `utf8` is utf8mb3, whatever the operator set.
+/// Makes `utf8` mean utf8mb3, as on the source, whatever the server's default is.
 const FIXED: &str = "old_mode='UTF8_IS_UTF8MB3'";
 
-/// Whether MariaDB has a MySQL collation under its name: all but utf8mb3_tolower_ci, those of gb18030
-/// and those of Unicode 9.0.
+/// True if MariaDB has a MySQL collation under the same name: all but utf8mb3_tolower_ci, those of
+/// gb18030 and those of Unicode 9.0.
 pub(crate) fn has_collation(number: u16) -> bool {
     number < 248 && number != 76
 }
@@ -50,7 +50,7 @@ pub(crate) fn assignments(context: &SessionContext, timestamp: u32) -> Result<St
     if let Some(charset) = context.charset {
         push("character_set_client", &charset_name(charset.client)?);
         push("collation_connection", &nearest(charset.connection)?);
-        // It counts for CREATE DATABASE only, which must name its own where there is no such one.
+        // It matters to CREATE DATABASE only, which must name a collation where MariaDB lacks this one.
         push("collation_server", &or_default(charset.server));
     }
     match &context.time_zone {
@@ -59,7 +59,7 @@ pub(crate) fn assignments(context: &SessionContext, timestamp: u32) -> Result<St
     }
     match context.lc_time_names.unwrap_or(0) {
         locale @ 0..=LC_TIME_NAMES_MAX => push("lc_time_names", &locale),
-        locale => return Err(format!("lc_time_names number {locale} is not known there")),
+        locale => return Err(format!("lc_time_names number {locale} is not known to MariaDB")),
     }
     push("collation_database", &context.charset_database.map_or("DEFAULT", or_default));
     let (increment, offset) = context.auto_increment.unwrap_or((1, 1));
@@ -69,7 +69,7 @@ pub(crate) fn assignments(context: &SessionContext, timestamp: u32) -> Result<St
         push("explicit_defaults_for_timestamp", &u8::from(explicit));
     }
     if context.default_table_encryption == Some(true) {
-        return Err("default_table_encryption=ON has no counterpart there".to_owned());
+        return Err("default_table_encryption=ON has no counterpart on MariaDB".to_owned());
     }
     Ok(set)
 }
@@ -77,7 +77,7 @@ pub(crate) fn assignments(context: &SessionContext, timestamp: u32) -> Result<St
 fn sql_mode(mode: u64) -> Result<u64, String> {
     let unknown = mode & !(SHARED_MODES | TIME_TRUNCATE_FRACTIONAL);
     if unknown != 0 {
-        return Err(format!("sql_mode has bits that are not known there ({unknown:#x})"));
+        return Err(format!("sql_mode has bits that MariaDB does not know ({unknown:#x})"));
     }
     let rounds = if mode & TIME_TRUNCATE_FRACTIONAL == 0 { TIME_ROUND_FRACTIONAL } else { 0 };
     Ok(mode & SHARED_MODES | rounds | NO_AUTO_CREATE_USER)
@@ -88,7 +88,8 @@ fn charset_name(collation: u16) -> Result<&'static str, String> {
     charset.ok_or_else(|| format!("collation number {collation} is not known to this version"))
 }
 
-/// Two literals compared with each other are all that this decides.
+/// `collation_connection` decides only how two literals compare, so another collation of the same
+/// character set will do.
 fn nearest(collation: u16) -> Result<String, String> {
     match collation_name(collation) {
         Some(name) if has_collation(collation) => Ok(name.to_owned()),
@@ -127,7 +128,7 @@ mod tests {
         ] {
             assert!(set.contains(part), "{part} in {set}");
         }
-        // What MySQL cuts, MariaDB cuts by itself.
+        // MySQL needs a mode bit to cut fractions; MariaDB cuts them by default.
         assert_eq!(sql_mode(1 << 32), Ok(1 << 28));
     }
 

@@ -1,8 +1,8 @@
-//! What is different on a MariaDB target
+//! Differences of a MariaDB target
 //! (<https://mariadb.com/docs/release-notes/compatibility-and-differences/replication-compatibility-between-mariadb-and-mysql>).
 //!
-//! It takes no row images of MySQL 8 and has GTIDs of another kind, so rows go by SQL, statements by an
-//! entry in `csa.statement`, and `csa.checkpoint` alone says what of the source is there.
+//! MariaDB takes no row images of MySQL 8 and has GTIDs of another kind. So rows go as SQL, statements
+//! are recorded in `csa.statement`, and `csa.checkpoint` alone states which transactions were applied.
 
 pub(crate) mod context;
 pub(crate) mod preflight;
@@ -11,8 +11,8 @@ pub(crate) mod statement;
 /// The oldest release that is supported: major, minor.
 const OLDEST: (u32, u32) = (10, 11);
 
-/// As [`crate::session::PRELUDE`], with what may end or change statements here only: time limits, and
-/// the depth at which a recursive query is cut without an error.
+/// As [`crate::session::PRELUDE`], with settings by which MariaDB alone may end or change statements:
+/// time limits, and the depth at which it cuts a recursive query without an error.
 pub(crate) const PRELUDE: &str = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE; \
      SET SESSION autocommit=1, completion_type='NO_CHAIN', sql_safe_updates=0, \
      sql_select_limit=18446744073709551615, sql_mode='', time_zone='+00:00', wait_timeout=2147483, \
@@ -27,7 +27,7 @@ fn release(version: &str) -> Option<(u32, u32)> {
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 
-/// Whether a server of this `@@version` will do.
+/// True if a server of this `@@version` is supported.
 fn is_supported(version: &str) -> bool {
     release(version).is_some_and(|release| release >= OLDEST)
 }

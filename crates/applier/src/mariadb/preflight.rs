@@ -1,4 +1,4 @@
-//! What must be true of a MariaDB target before anything is written to it.
+//! Requirements that a MariaDB target must meet before anything is written to it.
 
 use csa_provider::GtidSet;
 
@@ -10,11 +10,11 @@ use crate::preflight::{
 use crate::session::Session;
 use crate::{Error, Executor, TargetGtids, Vendor};
 
-/// Privileges that rows, their checkpoint, and looking at triggers and locks need.
+/// Privileges for writing rows and their checkpoint, and for reading triggers and locks.
 const PRIVILEGES: [&str; 7] =
     ["SELECT", "INSERT", "UPDATE", "DELETE", "CREATE", "TRIGGER", "PROCESS"];
 
-/// Whether it holds tables of its own that something may have been copied into.
+/// Counts the target's user tables: a copy of the source may be in them.
 const HOLDS_TABLES: &str = "SELECT COUNT(*) FROM information_schema.TABLES WHERE TABLE_SCHEMA NOT IN \
      ('csa', 'mysql', 'sys', 'information_schema', 'performance_schema')";
 
@@ -67,8 +67,8 @@ pub(crate) async fn inspect(
     let mut warnings =
         warnings(session, target, &grants, log_bin, packet).await.map_err(unreachable)?;
     warnings.push(format!(
-        "target {address} is MariaDB {version}: rows are written by executor \"sql\", and should a crash \
-         hit the middle of a statement (DDL), the channel stops and asks whether it took effect"
+        "target {address} is MariaDB {version}: rows are written by executor \"sql\", and after a \
+         crash in the middle of a statement (DDL) the channel stops and asks whether it took effect"
     ));
     Ok(TargetFacts {
         version,
@@ -86,7 +86,7 @@ pub(crate) async fn inspect(
     })
 }
 
-/// Whether what is asked for can be done there at all.
+/// Refuses releases and options that don't work on MariaDB.
 fn fits(address: &str, target: &TargetOptions, version: &str) -> Result<()> {
     let why = match () {
         () if !is_supported(version) => {
@@ -94,12 +94,12 @@ fn fits(address: &str, target: &TargetOptions, version: &str) -> Result<()> {
         }
         () if target.gtids != TargetGtids::Own => format!(
             "applier.target_gtids: \"{}\" needs the GTIDs of MySQL, and target {address} is MariaDB; \
-             take \"own\"",
+             set \"own\"",
             target.gtids.name()
         ),
         () if target.executor == Some(Executor::RowImage) => format!(
             "applier.executor: \"row-image\" needs the BINLOG statement of MySQL, and target {address} \
-             is MariaDB; take \"sql\" or \"auto\""
+             is MariaDB; set \"sql\" or \"auto\""
         ),
         () => return Ok(()),
     };

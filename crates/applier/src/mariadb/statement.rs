@@ -1,17 +1,17 @@
-//! Statements that MariaDB would execute, but not as MySQL meant them. Pure.
+//! Finds statements that MariaDB would execute without an error, but differently from MySQL. Pure.
 
 use csa_provider::{Dialect, Lexer, SessionContext, collation_name};
 
 use super::context::has_collation;
 use crate::statement_text::implied_collation;
 
-/// Version comments that MySQL executes and MariaDB passes over
+/// Version comments that MySQL executes and MariaDB ignores
 /// (<https://mariadb.com/docs/server/reference/sql-structure/sql-language-structure/comment-syntax>).
 const PASSED_OVER: std::ops::Range<u32> = 50_700..100_000;
-/// What may be passed over: it changes no content.
+/// Version comments that MariaDB may ignore: they change no content.
 const HARMLESS: [&str; 2] = ["DEFAULT ENCRYPTION='N'", "INVISIBLE"];
 
-/// Why the statement must not be given to MariaDB as it is.
+/// The reason why the statement must not be sent to MariaDB as it is.
 pub(crate) fn objection(text: &[u8], context: &SessionContext) -> Option<String> {
     let mut lexer = Lexer::new(text, Dialect::of(context));
     if let Some(unclosed) = lexer.by_ref().find_map(Result::err) {
@@ -22,20 +22,18 @@ pub(crate) fn objection(text: &[u8], context: &SessionContext) -> Option<String>
             return Some("it has a comment that only MariaDB would execute".to_owned());
         }
         if let Some(version) = passed_over(text.get(comment.inside.clone()).unwrap_or_default()) {
-            return Some(format!(
-                "MariaDB passes over what it has in a comment for MySQL {version}"
-            ));
+            return Some(format!("MariaDB ignores its version comment for MySQL {version}"));
         }
     }
     let implied = implied_collation(text, context).filter(|&number| !has_collation(number))?;
     let name = collation_name(implied).unwrap_or("unknown");
     Some(format!(
-        "it leaves the collation to the source's default, {name}, which MariaDB has not; name one \
+        "it leaves the collation to the source's default, {name}, which MariaDB lacks; name one \
          that both have (such as COLLATE utf8mb4_general_ci) on the source"
     ))
 }
 
-/// The version of a comment with this inside, if MariaDB passes over it and that is not harmless.
+/// The version of a comment with this content, if MariaDB ignores it and that is not harmless.
 fn passed_over(inside: &[u8]) -> Option<String> {
     let digits = inside.iter().take(6).take_while(|byte| byte.is_ascii_digit()).count();
     let (version, contents) = inside.split_at_checked(digits)?;

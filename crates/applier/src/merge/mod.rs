@@ -1,4 +1,4 @@
-//! A group's row changes as few, large row events: what it changes in all, not how. Pure.
+//! Merges a group's row changes into few, large row events with its net changes. Pure.
 //!
 //! Changes are taken in source order into a *stage*: as long as different rows touch no common key,
 //! their order does not matter, and they are collected by table and operation. Repeated changes of
@@ -21,12 +21,12 @@ use writer::StatementWriter;
 #[derive(Debug, Default)]
 pub(crate) struct Merged {
     pub(crate) free: Vec<RowImages>,
-    /// To be sent behind the others, once the groups in the way are committed.
+    /// To be sent after the others, once the groups in the way are committed.
     pub(crate) late: Vec<RowImages>,
 }
 
 /// Merges a group's changes into statements of at most about `limit` bytes of row images. Rows that
-/// touch a key of which `is_late` come last, and with them all whose order to them matters.
+/// touch a key for which `is_late` holds come last, with all rows whose order relative to them matters.
 pub(crate) fn merge(
     transactions: &[AdmittedTransaction],
     limit: usize,

@@ -14,7 +14,7 @@ pub(super) struct Stage<'a> {
     keys: KeyMap<Holder>,
 }
 
-/// A row's change, where it stands in its transaction.
+/// A row's change, by its place in its transaction.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ChangedRow<'a> {
     pub(super) changes: &'a RowChanges,
@@ -23,10 +23,10 @@ pub(super) struct ChangedRow<'a> {
     pub(super) session: Session<'a>,
 }
 
-/// The session that wrote a row, where what the target makes of the row depends on it.
+/// The session that wrote a row, if what the target computes from the row depends on it.
 type Session<'a> = Option<&'a Arc<SessionContext>>;
 
-/// What becomes of one row.
+/// The net change of one row.
 #[derive(Debug, Clone, Copy)]
 struct Entry<'a> {
     block: &'a RowsBlock,
@@ -47,7 +47,7 @@ enum Net {
     Nothing,
 }
 
-/// Who touches a key in the stage.
+/// The rows that touch a key in the stage.
 #[derive(Debug, Clone, Copy, Default)]
 struct Holder {
     /// Its entry's number plus one.
@@ -108,7 +108,7 @@ impl<'a> Row<'a> {
 
 /// How a row fits into a stage.
 enum Fit {
-    /// Nobody else has its keys.
+    /// No other row of the stage changes its keys.
     New,
     /// It changes the row of this entry again.
     Same(usize),
@@ -128,11 +128,11 @@ impl<'a> Stage<'a> {
         self.keys.clear();
     }
 
-    /// Takes a row's change; `false`, with nothing taken, when it conflicts with what is here.
+    /// Takes a row's change; returns `false` and takes nothing if it conflicts with the stage.
     pub(super) fn take(&mut self, changed: &ChangedRow<'a>) -> bool {
         let Some(row) = Row::of(changed) else { return true };
         let block = row.block;
-        // Such flags hold for a whole statement.
+        // The flags (foreign_key_checks, unique_checks) hold for a whole statement.
         if self.entries.first().is_some_and(|first| first.block.flags != block.flags) {
             return false;
         }
@@ -195,9 +195,8 @@ impl<'a> Stage<'a> {
         same.map_or(Fit::New, Fit::Same)
     }
 
-    /// Whether a row may refer to a key that the entry touches, whichever of the two is written
-    /// first: deletes come before updates before writes; among deletes children, among writes parents
-    /// come first.
+    /// True if a row may refer to a key that the entry touches in the order that the stage is written:
+    /// deletes before updates before writes; children first among deletes, parents first among writes.
     fn may_refer(&self, row: &Row<'_>, entry: usize) -> bool {
         let Some(entry) = self.entries.get(entry) else { return false };
         match entry.net {
@@ -210,7 +209,7 @@ impl<'a> Stage<'a> {
     /// Writes the events of the stage: deletes, updates, writes, each table's together.
     ///
     /// In a stage rows have no order but that of their phases, so late ones can be held back. Once
-    /// any is, everything behind the stage is late; and where tables refer to each other the phases
+    /// one is, everything after the stage is late; and where tables refer to each other, the phases
     /// must not be torn apart.
     pub(super) fn write(
         &self,
@@ -293,7 +292,7 @@ fn place_of<'a>(session: Session<'a>, sessions: &mut Vec<Session<'a>>) -> usize 
     })
 }
 
-/// Whether a row's key may be touched in this way although others in the stage refer to it.
+/// True if a row may touch its key in this way although others in the stage refer to it.
 fn may_touch(role: KeyRole, row: &Row<'_>, readers: u8) -> bool {
     match role {
         _ if readers == 0 => true,
@@ -303,10 +302,10 @@ fn may_touch(role: KeyRole, row: &Row<'_>, readers: u8) -> bool {
     }
 }
 
-/// One change instead of two, where that is the same.
+/// One change instead of two, where the effect is the same.
 ///
-/// That the second begins with the image the first ended with is checked byte by byte: keys with the
-/// same number need not be the same key.
+/// The second must begin with the image that the first ended with, compared byte by byte: two keys may
+/// have the same hash.
 fn fold<'a>(entry: &Entry<'a>, row: &Row<'a>) -> Option<Entry<'a>> {
     let (first, second) = (entry.block, row.block);
     let alike = std::sync::Arc::ptr_eq(&first.layout, &second.layout)
@@ -327,7 +326,7 @@ fn fold<'a>(entry: &Entry<'a>, row: &Row<'a>) -> Option<Entry<'a>> {
         (Net::Delete, RowsKind::Write) if same_keys(entry.keys, row.keys) => Net::Update,
         _ => return None,
     };
-    // Who refers to whom was judged by what the entry was.
+    // References were judged by the entry's old kind of change, so a new kind might break them.
     if first.layout.keys.has_relations {
         return None;
     }
@@ -338,7 +337,7 @@ fn same_keys(removed: &[KeyUse], added: &[KeyUse]) -> bool {
     removed.len() == added.len() && removed.iter().zip(added).all(|(a, b)| a.key() == b.key())
 }
 
-/// Where an entry's events stand in the stage.
+/// The place of an entry's events in the stage.
 fn phase(entry: &Entry<'_>) -> (u8, Reverse<u32>, u32) {
     let rank = entry.block.layout.keys.foreign_key_rank.unwrap_or_default();
     match entry.net {
@@ -355,7 +354,7 @@ struct BucketKey<'a> {
     net: u8,
     server_id: u32,
     session: usize,
-    /// Column bitmaps, where they are not all of them.
+    /// Column bitmaps; empty if the images have all columns.
     columns: &'a [u8],
 }
 

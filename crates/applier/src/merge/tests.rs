@@ -1,4 +1,4 @@
-//! Random histories of two tables, merged, must do to a strict model what they did one by one.
+//! Random histories of two tables, merged, must change a strict model as they did one by one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -73,7 +73,7 @@ impl Model {
         lost.map_or(Ok(()), |row| Err(format!("1452: child {row:?}")))
     }
 
-    /// A change that some bytes of randomness ask for, if it is possible now.
+    /// The change that some random bytes select, if it is possible now.
     fn change(&self, [what, id, other, value]: [u8; 4]) -> Option<Change> {
         let table = usize::from(what & 1);
         let id = i32::from(id % 6);
@@ -208,7 +208,7 @@ fn changes_of(statement: &[u8]) -> Vec<Change> {
     changes
 }
 
-/// Whether a change uses one of these keys, as admission sees it.
+/// True if a change uses one of these keys, as admission sees it.
 fn touches(change: &Change, keys: &[u64]) -> bool {
     let admitted = Admission::new(Definitions).admit(transaction(1, &[*change]), None, true);
     let changes = admitted.expect("known").changes.expect("looked at");

@@ -5,10 +5,10 @@ use csa_scheduler::TableLayout;
 
 use crate::row_image::RowImages;
 
-/// Rows events are ended at this size: the server holds one in memory as a whole.
+/// Rows events end at this size: the server holds each in memory as a whole.
 const EVENT_BYTES: usize = 1 << 20;
 
-/// What all rows of an event have in common.
+/// Properties that all rows of an event share.
 #[derive(Debug)]
 pub(super) struct EventHead<'a> {
     pub(super) layout: &'a TableLayout,
@@ -22,8 +22,8 @@ pub(super) struct EventHead<'a> {
     pub(super) columns: Option<&'a [u8]>,
 }
 
-/// Builds events without checksums into statements for BINLOG: table maps first, then rows, the last
-/// of them with the end of the statement.
+/// Builds events without checksums into statements for BINLOG: table maps first, then rows events, the
+/// last of which has the statement end flag.
 #[derive(Debug)]
 pub(super) struct StatementWriter {
     limit: usize,
@@ -35,7 +35,7 @@ pub(super) struct StatementWriter {
     mapped: Vec<usize>,
     flags: u16,
     session: Option<Arc<SessionContext>>,
-    /// Where the last rows event begins in `rows`.
+    /// Start of the last rows event in `rows`.
     last: usize,
 }
 
@@ -81,17 +81,17 @@ impl StatementWriter {
         }
     }
 
-    /// Nothing was written.
+    /// True if nothing was written.
     pub(super) fn is_empty(&self) -> bool {
         self.statements.is_empty() && self.rows.is_empty()
     }
 
-    /// The statement has rows of another session, and it matters to both.
+    /// True if the statement has rows of another session, and the session matters to both.
     fn is_of_another(&self, head: &EventHead<'_>) -> bool {
         head.session.is_some() && self.session.is_some() && self.session.as_ref() != head.session
     }
 
-    /// Another event might not fit.
+    /// True if another event might not fit.
     fn is_full(&self) -> bool {
         self.maps.len() + self.rows.len() + self.event_bytes > self.limit
     }

@@ -12,7 +12,7 @@ fn table_map(table: u8) -> RawEvent {
     event(EventType::TABLE_MAP, &[table; 20])
 }
 
-/// A rows event of `len` body bytes; its flags stand behind a table id of six bytes.
+/// A rows event of `len` body bytes; its flags follow a table id of six bytes.
 fn rows(table: u8, len: usize, ends: bool) -> RawEvent {
     let mut body = vec![table; 8 + len];
     body[6..8].copy_from_slice(&u16::from(ends).to_le_bytes());
@@ -85,14 +85,14 @@ fn a_statement_that_is_cut_ends_in_each_part_and_repeats_its_maps() {
 
 #[test]
 fn checkpoints_of_another_daemon_are_left_out() {
-    // Table ids are told by all of their bytes.
+    // All bytes of a table id count.
     let own = int_table_map(u64::from_le_bytes([9, 9, 9, 9, 9, 9, 0, 0]), "csa", "checkpoint", 7);
     let alone = [own.clone(), rows(9, 10, true), table_map(1), rows(1, 10, true)];
     let kept = [(EventType::TABLE_MAP, 1, 20, false), (EventType::WRITE_ROWS, 1, 18, true)];
     let steps = cut(&alone, 10_000);
     assert_eq!(steps.len(), 1);
     assert_eq!(contents(&steps[0]), kept);
-    // What they end is ended all the same, and the number may be another table's later.
+    // A statement that they end must still end, and a later table may have the same id.
     let together = [table_map(1), own, rows(1, 10, false), rows(9, 10, true)];
     assert_eq!(contents(&cut(&together, 10_000)[0]), kept);
     let later = [together.as_slice(), &[table_map(9), rows(9, 5, true)]].concat();
@@ -156,7 +156,7 @@ fn a_transaction_of_its_own_keeps_its_beginning_and_end() {
 }
 
 proptest! {
-    /// Whatever the limit: the rows come out whole, once, in order, each behind its map, and every
+    /// Whatever the limit: the rows come out whole, once, in order, each after its map, and every
     /// step ends its statement.
     #[test]
     fn cutting_loses_and_moves_nothing(
