@@ -1,11 +1,11 @@
-//! Why a channel is not faster. Pure.
+//! The reason why a channel is not faster. Pure.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use csa_applier::SessionState;
 
-/// What holds a channel up.
+/// The part that limits a channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Cause {
     /// It does not run.
@@ -14,13 +14,13 @@ pub(super) enum Cause {
     Throttle,
     /// There is nothing more to apply.
     Source,
-    /// What the source has committed arrives late, or the link is down.
+    /// Commits of the source arrive late, or the link is down.
     Network,
-    /// Reading and decoding what was received, or room for it.
+    /// Reading and decoding the relay store, or room in it.
     Relay,
     /// Groups that touch the same rows.
     Dependency,
-    /// Groups that are done wait for an earlier one.
+    /// Finished groups wait for an earlier one.
     CommitTurn,
     /// Row locks of others on the target.
     Locks,
@@ -57,7 +57,7 @@ pub(super) struct Snapshot {
     pub(super) throttled: bool,
     pub(super) source_connected: bool,
     pub(super) target_connected: bool,
-    /// Transactions received and not committed; unknown while the relay store is looked through.
+    /// Transactions received and not committed; unknown while the relay store is being searched.
     pub(super) backlog: Option<u64>,
     /// Reception waits for room.
     pub(super) relay_full: bool,
@@ -68,17 +68,19 @@ pub(super) struct Snapshot {
     pub(super) locked: bool,
     /// A statement is being executed.
     pub(super) statement: bool,
-    /// Workers there may be.
+    /// The limit of workers.
     pub(super) workers: usize,
     pub(super) busy: Vec<SessionState>,
     /// Transactions that are in no group yet.
     pub(super) waiting_transactions: usize,
 }
 
-/// Later than this a transaction was held up on its way.
+/// A transaction that arrives later than this was held up on its way.
 const LATE: Duration = Duration::from_secs(1);
 
 impl Snapshot {
+    /// The first that holds: pause and a lost target before anything measured, and last what at
+    /// least half of the busy workers wait for.
     pub(super) fn cause(&self) -> Cause {
         if !self.running {
             return Cause::None;
@@ -145,7 +147,7 @@ struct Sample {
     received: u64,
 }
 
-/// Rates and causes are those of so long.
+/// Rates and causes cover this time.
 const WINDOW: Duration = Duration::from_secs(5);
 
 impl Meter {
@@ -169,7 +171,7 @@ impl Meter {
         Some((cause, count as f64 / self.samples.len() as f64))
     }
 
-    /// Transactions per second, applied and received; `None` until there is something to compare.
+    /// Transactions per second, applied and received; `None` until samples are far enough apart.
     pub(super) fn rates(&self) -> Option<(f64, f64)> {
         let (first, last) = (self.samples.front()?, self.samples.back()?);
         let seconds = last.at.saturating_duration_since(first.at).as_secs_f64();

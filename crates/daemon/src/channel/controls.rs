@@ -7,8 +7,8 @@ use tokio::sync::watch;
 
 use crate::config::ChannelSettings;
 
-/// What can be changed while a channel runs. Holds until it is changed again or the daemon ends,
-/// whatever becomes of the channel in between.
+/// Settings that can change while a channel runs. A value lasts until the next change or the
+/// daemon's exit, over restarts of the channel.
 #[derive(Debug, Clone)]
 pub(crate) struct Controls {
     tuning: watch::Sender<Tuning>,
@@ -48,7 +48,7 @@ impl Controls {
         self.source_delay.subscribe()
     }
 
-    /// A transaction that is held back goes by it at once.
+    /// Applies at once to a transaction that is held back.
     pub(crate) fn set_source_delay(&self, delay: Duration) {
         self.source_delay.send_replace(delay);
     }
@@ -61,7 +61,8 @@ impl Controls {
         &self.until
     }
 
-    /// As [`UntilGate::set`]; a transaction that is held back goes by it at once.
+    /// Like [`UntilGate::set`]; applies at once to a transaction that is held back, which the
+    /// change of the delay wakes.
     pub(super) fn set_until(&self, until: Option<Until>) -> Result<bool, UntilPast> {
         let had_stopped = self.until.set(until)?;
         self.source_delay.send_modify(|_| ());

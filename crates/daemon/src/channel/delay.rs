@@ -12,23 +12,24 @@ use super::lag::Pending;
 use super::watch::Watch;
 use crate::clock::now_micros;
 
-/// The clock may be set while a transaction is held back.
+/// The clock may be adjusted while a transaction is held back.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
 
-/// Holds one transaction at a time; whatever comes behind it stays in the relay store.
+/// Holds one transaction at a time; everything after it stays in the relay store.
 pub(super) struct Delay {
     pub(super) runtime: Handle,
-    /// Can change while a transaction is held back.
+    /// May change while a transaction is held back.
     pub(super) by: value::Receiver<Duration>,
-    /// What lies behind the end need not be due; whoever moves it wakes `by`.
+    /// Transactions after the end need not become due; a change of the end wakes `by`.
     pub(super) until: UntilGate,
     pub(super) watch: Watch,
     pub(super) end: CancellationToken,
 }
 
 impl Delay {
-    /// Blocks until the transaction was committed on the source as long ago as the delay says, or lies
-    /// behind `until`; `false` when the channel ends first, or nobody is left to take it.
+    /// Blocks until the transaction's commit on the source is as old as the delay, or the
+    /// transaction is past `until`; `false` when the channel ends first or nobody is left to take
+    /// it.
     pub(super) fn wait(
         &mut self,
         header: &TransactionHeader,
@@ -73,10 +74,11 @@ impl Delay {
     }
 }
 
-/// Microseconds until it was committed on the source as long ago as `delay` says; at most that long,
-/// should it come from the future.
+/// Microseconds until the commit on the source is as old as `delay`; never more than `delay`, even
+/// for a commit time in the future.
 fn left(delay: i64, committed: CommitTimes, now: u64, clock_ahead: i64) -> Option<u64> {
-    // By the source's clock, as native replication has it, wherever the transaction was made.
+    // By the immediate source's commit time, like native replication (`sql_delay_event` in the
+    // server's sql/rpl_replica.cc), wherever the transaction was made.
     let age = CommitTimes { original: 0, ..committed }.age(now, clock_ahead)?.max(0);
     u64::try_from(delay.saturating_sub(age)).ok().filter(|left| *left > 0)
 }

@@ -1,4 +1,4 @@
-//! Why a channel ended or could not start, and how soon it is worth trying again.
+//! Reasons why a channel ended or could not start, and how soon to try again.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ pub(crate) enum ChannelError {
     State(String),
 }
 
-/// A server that is away, rather than one that refuses.
+/// A server that does not answer, as opposed to one that refuses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Absent {
     Source,
@@ -37,7 +37,7 @@ pub(super) enum Absent {
 }
 
 impl ChannelError {
-    /// A server that comes back on its own; everything else is for an operator to repair.
+    /// A server that may come back on its own; everything else needs an operator.
     pub(super) fn absent(&self) -> Option<Absent> {
         match self {
             Self::Source(csa_provider::PreflightError::Unreachable(_)) => Some(Absent::Source),
@@ -47,7 +47,7 @@ impl ChannelError {
         }
     }
 
-    /// The transaction that it is about.
+    /// The transaction in which it arose.
     pub(super) fn gtid(&self) -> Option<Gtid> {
         match self {
             Self::Applier(error) => error.gtid(),
@@ -56,14 +56,14 @@ impl ChannelError {
         }
     }
 
-    /// Another daemon has the channel: nothing of it is for us to receive.
+    /// Another daemon has the channel, so this one must not receive for it.
     pub(super) fn is_fenced(&self) -> bool {
         matches!(self, Self::Applier(csa_applier::Error::Fenced { .. }))
     }
 }
 
-/// First and longest pause after a refusal: an operator has to act, and wrong passwords must not be
-/// tried often.
+/// First and longest pause after a refusal: an operator has to act, and a wrong password must not
+/// be tried often.
 const REFUSED: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(300));
 
 /// Pauses between the attempts to start a channel.
@@ -80,7 +80,7 @@ impl Pauses {
         Self { absent: (options.connect_retry, longest), last: None }
     }
 
-    /// Each twice as long as the one before, from the shortest again when it fails otherwise.
+    /// Doubles with each attempt; begins again with the shortest when the kind of failure changes.
     pub(super) fn next(&mut self, is_absent: bool) -> Duration {
         let (first, longest) = if is_absent { self.absent } else { REFUSED };
         let pause = match self.last {

@@ -1,4 +1,4 @@
-//! What stopped a channel, as an operator needs to see it.
+//! The error that stopped a channel, as an operator needs to see it.
 
 use csa_applier::{FailingColumn, FailingRow, PresentRow};
 
@@ -6,15 +6,16 @@ use super::ChannelError;
 use crate::advice::{Cause, advice};
 use crate::view::{ErrorValues, ErrorView, FailingColumnView, FailingRowView};
 
-/// Errors that `exec_mode = "idempotent"` passes over.
+/// Errors that `exec_mode = "idempotent"` passes over: ER_KEY_NOT_FOUND and ER_DUP_ENTRY, the same
+/// as the server's `replica_exec_mode`.
 const IDEMPOTENT: [u16; 2] = [1032, 1062];
 
-/// For readers, who are not shown the values.
+/// For readers who are not shown the values.
 const VALUES_ELSEWHERE: &str = " The row's values, and a statement that repairs it where there is one, \
      are shown by csa-daemon status, and here with the token that permits everything.";
 
-/// Safe for the log and for those who may only look. `timestamp`: when it happened; `is_retried`: the
-/// channel could not start, and the daemon tries again.
+/// Safe for the log and for those who have only the right to look. `timestamp`: when it happened;
+/// `is_retried`: the channel could not start, and the daemon tries again.
 pub(super) fn shown(
     channel: &str,
     error: &ChannelError,
@@ -30,8 +31,8 @@ pub(super) fn shown(
     let mut first = advice(cause(error)).to_owned();
     if is_retried {
         first.push_str(&format!(
-            " The daemon tries again within 5 minutes; at once with: csa-daemon restart --channel \
-             {channel}"
+            " The daemon tries again within 5 minutes; to retry at once: \
+             csa-daemon restart --channel {channel}"
         ));
     }
     let mut first_with_values = first.clone();

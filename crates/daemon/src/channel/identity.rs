@@ -1,4 +1,4 @@
-//! Who this daemon is for a channel: a UUID made once and kept in the channel's state directory.
+//! The daemon's identity for a channel: a UUID made once and kept in the channel's state directory.
 
 use std::fs::{File, TryLockError};
 use std::io::Write as _;
@@ -9,8 +9,8 @@ use csa_relaystore::{create_private_file, create_private_folder, make_private};
 
 use super::ChannelError;
 
-/// What a channel's sessions on the target are known by, over restarts. No other process has it while
-/// this lives, so a session of this name is one that was left behind.
+/// Names a channel's sessions on the target, over restarts. No other process has it while
+/// this value exists, so a session of this name is one that was left behind.
 #[derive(Debug)]
 pub(super) struct Identity {
     name: String,
@@ -18,7 +18,7 @@ pub(super) struct Identity {
 }
 
 impl Identity {
-    /// Waits for nothing: the state directory has one user.
+    /// Fails at once if the lock is taken: the state directory has one user.
     pub(super) fn claim(directory: &Path) -> Result<Self, ChannelError> {
         let uuid = replica_uuid(directory)?;
         let path = directory.join("replica_uuid");
@@ -40,7 +40,7 @@ impl Identity {
     }
 }
 
-/// A copy of the state directory on another host must not pass for this daemon.
+/// Includes the host: a copy of the state directory elsewhere must not pass for this daemon.
 fn name(uuid: &Uuid, host: &str) -> String {
     let digest = host
         .bytes()
@@ -52,13 +52,14 @@ fn host() -> String {
     std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default()
 }
 
-/// Reads the UUID, or makes one that survives a crash right after.
+/// Reads the UUID, or makes a new one. File and folder are synced before it is used: a crash
+/// leaves none or a whole one, and never loses one that a server has seen.
 pub(super) fn replica_uuid(directory: &Path) -> Result<Uuid, ChannelError> {
     let path = directory.join("replica_uuid");
     let wrong =
         |error: &dyn std::fmt::Display| ChannelError::State(format!("{}: {error}", path.display()));
     if let Ok(text) = std::fs::read_to_string(&path) {
-        // The folder is ours by this file.
+        // This file proves that the folder is ours.
         make_private(directory);
         make_private(&path);
         return Uuid::parse_str(text.trim()).map_err(|error| wrong(&error));

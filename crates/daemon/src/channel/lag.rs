@@ -1,20 +1,20 @@
 //! How far the target lags, from what is known of both sides. Pure.
 //!
-//! Never lower than the truth: what the source has committed and nobody has sent yet counts too.
-//! Absent where it is not known, and 0 only where nothing is left.
+//! Never lower than the truth: commits that the source has not sent yet count too. Absent where it
+//! is not known, and 0 only where nothing is left.
 
 use std::time::{Duration, Instant};
 
 use csa_provider::{CommitTimes, SourceView};
 
-/// A transaction that arrives so soon after its commit leaves nothing on the way that matters.
+/// A transaction that arrives this soon after its commit: nothing that matters is still on its way.
 const SOON: Duration = Duration::from_secs(1);
 
-/// A transaction that is not committed on the target.
+/// A transaction that is not yet committed on the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Pending {
     pub(super) committed: CommitTimes,
-    /// Since when it has been known here.
+    /// Since when this process has known it.
     pub(super) since: Instant,
 }
 
@@ -25,9 +25,9 @@ pub(super) enum Tail {
     Unknown,
     /// The source had nothing else to send.
     Idle,
-    /// A transaction, and how old it was when it was whole.
+    /// A whole transaction, and its age when its last byte arrived.
     Transaction(CommitTimes, Option<Duration>),
-    /// A transaction that is arriving, or is here and not in the relay store yet.
+    /// A transaction that is arriving, or has arrived but is not in the relay store yet.
     Arriving(Pending),
 }
 
@@ -42,7 +42,7 @@ impl Tail {
                 since: source.queueing_since.unwrap_or_else(Instant::now),
             }),
             _ if source.idle => Self::Idle,
-            // Of this link; a delay is measured again on each.
+            // Only if it came over this link: each new link measures the delay again.
             (None, Some(header)) if source.queueing_since.is_some() => {
                 Self::Transaction(header.commit_times(), source.arrival_delay)
             }
@@ -50,7 +50,7 @@ impl Tail {
         }
     }
 
-    /// Everything the source has committed is here, but for the last moment.
+    /// Everything the source has committed is here, except for the last moment.
     pub(super) fn is_caught_up(self) -> bool {
         match self {
             Self::Idle => true,
@@ -60,7 +60,7 @@ impl Tail {
     }
 }
 
-/// Everything that lag is told from.
+/// Everything that lag is computed from.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Seen {
     /// Transactions received and not committed on the target.
@@ -70,7 +70,7 @@ pub(super) struct Seen {
     /// The last that was committed on the target.
     pub(super) applied: Option<CommitTimes>,
     pub(super) tail: Tail,
-    /// The source was heard of lately.
+    /// The source was heard from recently.
     pub(super) fresh: bool,
     /// Microseconds by which the source's clock is ahead of ours.
     pub(super) clock_ahead: i64,
@@ -78,12 +78,12 @@ pub(super) struct Seen {
 
 impl Seen {
     /// Seconds since the source's commit of the oldest transaction that is not committed on the
-    /// target. `now` by our clock in microseconds since the epoch, and by the one that is never set.
+    /// target. `now` is our clock, in microseconds since the epoch; `instant` is the monotonic one.
     pub(super) fn lag(&self, now: u64, instant: Instant) -> Option<f64> {
         if self.backlog > 0 {
             return match self.pending {
                 Some(pending) => Some(self.of(pending, now, instant)),
-                // Not read yet, but younger than what was applied before it.
+                // Not read yet, but committed later than what was applied before it.
                 None => self.positive(self.applied?, now),
             };
         }
@@ -91,13 +91,14 @@ impl Seen {
             Tail::Arriving(pending) => Some(self.of(pending, now, instant)),
             _ if !self.fresh => None,
             tail if tail.is_caught_up() => Some(0.0),
-            // What is on the way was committed later.
+            // Anything still on its way was committed later.
             Tail::Transaction(committed, _) => self.positive(committed, now),
             Tail::Unknown | Tail::Idle => None,
         }
     }
 
-    /// By clocks that differ it may be to come, but not since less than we know of it.
+    /// With clocks that differ, the commit may appear to be in the future; the time we have known
+    /// of the transaction is the lower bound. Never 0: that means that nothing is left.
     fn of(&self, pending: Pending, now: u64, instant: Instant) -> f64 {
         let known = instant.saturating_duration_since(pending.since).as_secs_f64();
         self.positive(pending.committed, now).map_or(known, |age| age.max(known)).max(1e-6)

@@ -1,4 +1,4 @@
-//! One channel: its preflight, its life, and what it shows of itself.
+//! One channel: its preflight, its runs and its status.
 
 mod bottleneck;
 mod controls;
@@ -47,14 +47,14 @@ struct Channel {
     reception: Arc<Reception>,
 }
 
-/// As whom the channel is taken, and where it begins without a checkpoint.
+/// The identity that takes the channel, and where it begins without a checkpoint.
 #[derive(Debug)]
 struct Taking {
     identity: Identity,
     start: StartFrom,
 }
 
-/// What a preflight found on servers that will do.
+/// Findings of a preflight that refused neither server.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
     pub(crate) lines: Vec<String>,
@@ -113,7 +113,7 @@ impl Channel {
         Ok(findings)
     }
 
-    /// Whether what the target permits does what is asked for.
+    /// Refuses settings that this target can't fulfil.
     fn check_target(&self, facts: &TargetFacts) -> Result<(), String> {
         let idempotent = self.settings.applier.exec_mode == ExecMode::Idempotent;
         let address = self.settings.target.address();
@@ -122,27 +122,28 @@ impl Channel {
             return Err(format!(
                 "applier.start_from: target {address} is MariaDB and holds tables, and can't tell which \
                  of the source's transactions are in them; set start_from to the GTID set that was \
-                 copied (gtid_purged of a dump), or \"source\""
+                 copied (gtid_purged of a dump), or to \"source\""
             ));
         }
         match facts.executor {
             Executor::Sql if idempotent && facts.vendor == Vendor::MariaDb => Err(format!(
                 "applier.exec_mode: \"idempotent\" needs row images, and target {address} is MariaDB; \
-                 take \"strict\""
+                 use \"strict\""
             )),
             Executor::Sql if idempotent => Err(format!(
-                "applier.exec_mode: \"idempotent\" needs row images, and rows go to target {} by \
-                 executor \"sql\"; GRANT REPLICATION_APPLIER ON *.* there and executor = \"row-image\"",
+                "applier.exec_mode: \"idempotent\" needs row images, and rows go to target {} \
+                 through executor \"sql\"; GRANT REPLICATION_APPLIER ON *.* there and set \
+                 executor = \"row-image\"",
                 address
             )),
             _ => Ok(()),
         }
     }
 
-    /// Replicates until `stop` (what runs is finished) or `kill` (what runs is given up).
+    /// Replicates until `stop` (running groups finish) or `kill` (they are given up).
     ///
     /// # Errors
-    /// What stopped the channel; everything before it is committed.
+    /// The cause of the stop; everything before it is committed.
     async fn run(
         &self,
         stop: CancellationToken,
@@ -161,7 +162,7 @@ impl Channel {
         outcome.map(drop)
     }
 
-    /// Why it stopped.
+    /// Runs one pipeline after the other; returns why the channel stopped.
     async fn run_pipelines(
         &self,
         stop: &CancellationToken,
@@ -176,7 +177,7 @@ impl Channel {
             };
             match Box::pin(pipeline.run(stop, kill)).await? {
                 End::Stopped => return Ok(ON_REQUEST.to_owned()),
-                End::UntilMoved => info!(channel = self.name(), "until was moved, going on"),
+                End::UntilMoved => info!(channel = self.name(), "until was moved; continuing"),
                 End::UntilReached { until, already } => {
                     let why = until_reached(&until, already);
                     info!(channel = self.name(), "{why}");
@@ -192,7 +193,7 @@ impl Channel {
                     if self.settings.target.gtids == TargetGtids::Source {
                         taking.start = StartFrom::Target;
                     }
-                    // An address may lead here and there.
+                    // An address may lead to another server at each attempt (a proxy, a failover).
                     tokio::select! {
                         () = tokio::time::sleep(self.settings.applier.connect_retry) => {}
                         () = stop.cancelled() => {}
@@ -209,7 +210,7 @@ impl Channel {
         }
     }
 
-    /// Takes the channel as this daemon, as often as it takes; `None` when stopped.
+    /// Claims the identity, trying until it is free; `None` when stopped.
     async fn claimed(&self, stop: &CancellationToken) -> Option<Identity> {
         let mut pauses = Pauses::new(&self.settings);
         loop {
@@ -223,7 +224,7 @@ impl Channel {
         }
     }
 
-    /// As [`Self::open`], as often as it takes; `None` when stopped.
+    /// Repeats [`Self::open`] until it succeeds; `None` when stopped.
     async fn opened(&self, stop: &CancellationToken, taking: &Taking) -> Option<Pipeline<'_>> {
         let mut pauses = Pauses::new(&self.settings);
         loop {
@@ -240,7 +241,7 @@ impl Channel {
         }
     }
 
-    /// Shows the error and waits: shortly for what is away, long for what somebody has to repair.
+    /// Shows the error and waits: briefly for an absent server, longer where somebody has to act.
     /// `false` when stopped.
     async fn is_worth_another_try(
         &self,
@@ -258,7 +259,7 @@ impl Channel {
         }
         match absent {
             Some(_) => warn!(channel, "{error}; trying again"),
-            None => error!(channel, %error, ?pause, "channel not started, trying again"),
+            None => error!(channel, %error, ?pause, "channel not started; trying again"),
         }
         tokio::select! {
             () = self.receive_meanwhile(error) => {}
@@ -270,7 +271,7 @@ impl Channel {
         }
     }
 
-    /// The state folder is looked at before any server.
+    /// Checks the state folder before any server is asked.
     fn claim(&self) -> Result<Identity, ChannelError> {
         state_dir::check(&self.settings.relay.directory).map_err(ChannelError::State)?;
         Identity::claim(self.settings.directory())
@@ -288,7 +289,7 @@ impl Channel {
         let source = match csa_provider::preflight(&settings.source, standing.known.as_ref()).await
         {
             Ok(facts) => Some(facts),
-            // A checkpoint does not need the source: what is in the relay store can be applied.
+            // With a checkpoint, the relay store can be applied while the source is away.
             Err(csa_provider::PreflightError::Unreachable(_)) if target.checkpoint.is_some() => {
                 None
             }

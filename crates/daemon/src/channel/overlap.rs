@@ -1,10 +1,10 @@
-//! Which tables channels write, as far as their `replicate_*` tell: two that write the same ones of a
-//! target undo each other's changes. The rules are written down on the target for the next to start.
+//! Tables that channels write, as far as `replicate_*` tell: two channels that write the same
+//! table of a target undo each other's changes. The target keeps the rules for the next to start.
 
 use csa_scheduler::{FilterRules, Filters};
 use serde_json::{Map, Value, json};
 
-/// What two channels of a target both write, in words; `tables` are those that are there.
+/// Names a table that two channels of a target both write; `tables` are those that exist.
 pub(crate) fn overlap(
     ours: &FilterRules,
     theirs: &FilterRules,
@@ -14,7 +14,7 @@ pub(crate) fn overlap(
     if ours == theirs {
         return Some("the same tables (their replicate_* are the same)".to_owned());
     }
-    // Tables that are not there yet count as well, as far as the rules name them.
+    // Tables that do not exist yet count too, as far as the rules name them.
     let named: Vec<_> = named_tables(ours).chain(named_tables(theirs)).collect();
     let filters = |rules: &FilterRules| Filters::new(rules.clone(), folds_case);
     let (ours, theirs) = (filters(ours), filters(theirs));
@@ -25,7 +25,7 @@ pub(crate) fn overlap(
     Some(format!("{schema}.{table}"))
 }
 
-/// Tables that the rules name, and for each schema that they name any table.
+/// Tables that the rules name, and "any table" of each schema that they name.
 fn named_tables(rules: &FilterRules) -> impl Iterator<Item = (String, String)> {
     let any = |schema: &String| (schema.clone(), "\u{2026}".to_owned());
     let schemas = rules.do_db.iter().map(any);
@@ -36,7 +36,7 @@ fn named_tables(rules: &FilterRules) -> impl Iterator<Item = (String, String)> {
     tables.chain(schemas).chain(renamed)
 }
 
-/// `replicate_*` as it is written down on the target, by the names of its keys.
+/// `replicate_*` as stored on the target, under the names of its keys.
 pub(crate) fn written_rules(rules: &FilterRules) -> String {
     let mut all = Map::new();
     for (key, list) in lists(rules) {
@@ -53,7 +53,7 @@ pub(crate) fn written_rules(rules: &FilterRules) -> String {
     Value::Object(all).to_string()
 }
 
-/// The rules that were written down; `None` for what a later version may have written.
+/// Stored rules; `None` for rules that a later version may have stored.
 pub(crate) fn read_rules(text: &str) -> Option<FilterRules> {
     let Value::Object(mut all) = serde_json::from_str(text).ok()? else { return None };
     let mut list = |key: &str| match all.remove(key) {

@@ -1,5 +1,5 @@
-//! The applying part of a channel, once: from the relay store to the target, every part put together and
-//! taken apart in order. Reception is not part of it: see [`super::reception`].
+//! One run of a channel's applying part, from the relay store to the target: its parts are built and
+//! taken apart in order. Reception is separate: see [`super::reception`].
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use super::watch::Watch;
 use super::{ChannelError, Controls, Taking};
 use crate::config::ChannelSettings;
 
-/// Transactions read ahead of the applier: a few groups, so that the next is ready when one commits.
+/// Transactions read ahead of the applier: a few groups, so that one is ready after each commit.
 const READ_AHEAD: usize = 1024;
 
 pub(super) struct Pipeline<'a> {
@@ -37,17 +37,17 @@ pub(super) struct Pipeline<'a> {
     received: Received,
 }
 
-/// How a pipeline ended, short of an error.
+/// The end of a pipeline, unless by an error.
 pub(super) enum End {
     Stopped,
-    /// Everything up to `until` is applied; whether it already was at the start.
+    /// Everything up to `until` is applied; `already`: it was before the start.
     UntilReached {
         until: Until,
         already: bool,
     },
-    /// The end it was at was moved: the stream continues.
+    /// It reached an end that was moved meanwhile: the stream continues.
     UntilMoved,
-    /// Damage on disk, met while reading.
+    /// Damage on disk, found while reading.
     RelayDamaged {
         error: csa_relaystore::Error,
         transaction: RelayPosition,
@@ -57,8 +57,8 @@ pub(super) enum End {
 }
 
 impl<'a> Pipeline<'a> {
-    /// Takes the channel on the target, then attaches to what is received after its checkpoint.
-    /// `folds_case`: how the target compares names.
+    /// Takes the channel on the target, then attaches to reception after its checkpoint: nobody
+    /// else moves a checkpoint whose channel lock is held.
     pub(super) async fn open(
         settings: &'a Arc<ChannelSettings>,
         watch: &'a Watch,
@@ -117,6 +117,7 @@ impl<'a> Pipeline<'a> {
             return Ok(End::UntilReached { until, already: true });
         }
         let end = CancellationToken::new();
+        // Dropping this future does not end a blocking thread; the guard does.
         let _end_on_drop = end.clone().drop_guard();
         let (sender, stream) = mpsc::channel(READ_AHEAD);
         let target = self.settings.target.clone();
@@ -160,6 +161,7 @@ impl<'a> Pipeline<'a> {
         );
         let outcome = applier.run(stop.clone(), kill.clone()).await;
         end.cancel();
+        // The thread is waited for even after an error: it still writes to `watch`.
         let intake = intake.await.unwrap_or_else(|panic| Err(broken(&panic)));
         self.watch.detach();
         let executed = self.status.executed();
@@ -184,7 +186,7 @@ impl<'a> Pipeline<'a> {
 }
 
 impl ChannelError {
-    /// Damage of the relay store ends a pipeline without an error: it can be fetched again.
+    /// Damage of the relay store is no error here: the source can send it again.
     fn into_end(self) -> Result<End, Self> {
         match self {
             Self::Relay(error @ csa_relaystore::Error::Damaged { transaction, .. }) => {
@@ -196,7 +198,7 @@ impl ChannelError {
 }
 
 fn broken(panic: &JoinError) -> ChannelError {
-    ChannelError::State(format!("reading the relay store broke: {panic}"))
+    ChannelError::State(format!("the relay reader failed: {panic}"))
 }
 
 /// Releases relay segments up to the low-water mark.

@@ -1,5 +1,6 @@
-//! Reception: the source's stream into the relay store. It has a life of its own. It continues while
-//! nothing is applied, because the source's purge does not wait for an applier; pipelines attach to it.
+//! Reception: the source's stream into the relay store. It is independent of pipelines, which
+//! attach to it, and continues while nothing is applied, because the source purges without waiting
+//! for an applier.
 
 use std::sync::{Arc, OnceLock};
 
@@ -15,18 +16,19 @@ use super::identity::replica_uuid;
 use super::watch::Watch;
 use crate::config::ChannelSettings;
 
-/// A channel's reception through all its lives.
+/// A channel's reception over all its restarts.
 #[derive(Debug)]
 pub(super) struct Reception {
     watch: Watch,
-    /// Of the process.
+    /// The process's.
     stop: CancellationToken,
-    /// What the target last said of it. Until then a source must have all that was received.
+    /// The target's last answer about it. Until the first one, a source must have all that was
+    /// received.
     foreign: SharedForeign,
     current: Mutex<Option<Receiving>>,
 }
 
-/// A relay store, and what receives into it.
+/// A relay store, and the task that receives into it.
 #[derive(Debug)]
 struct Receiving {
     settings: Arc<ChannelSettings>,
@@ -35,7 +37,7 @@ struct Receiving {
     task: JoinHandle<()>,
 }
 
-/// The applier's end of it.
+/// The part of it that an applier reads.
 #[derive(Debug, Clone)]
 pub(super) struct Received {
     pub(super) store: Arc<RelayStore>,
@@ -61,8 +63,9 @@ impl Reception {
         *self.foreign.lock() = foreign;
     }
 
-    /// For an applier that begins after `executed`. What is being received continues if it follows on
-    /// from there and the settings are the same; otherwise the store is opened again.
+    /// For an applier that begins after `executed`. Reception continues undisturbed if the store
+    /// holds all that follows `executed` and the settings are the same; otherwise the store is
+    /// opened again.
     pub(super) async fn attach(
         &self,
         settings: &Arc<ChannelSettings>,
@@ -85,8 +88,8 @@ impl Reception {
         Ok(current.insert(receiving).received.clone())
     }
 
-    /// Receives after what the store holds, although it is not known what the target has; an empty store
-    /// has no place to begin. Whether anything is received.
+    /// Receives after what the store holds, although the target's progress is not known; an empty
+    /// store has no place to begin. Returns whether anything is received.
     pub(super) async fn resume(
         &self,
         settings: &Arc<ChannelSettings>,
@@ -100,7 +103,7 @@ impl Reception {
         Ok(current.as_ref().is_some_and(|receiving| receiving.continues(settings)))
     }
 
-    /// `executed` and everything that an applier beginning after it will find in the store: the
+    /// `executed` and everything that an applier that begins after it will find in the store; the
     /// source is asked for the rest.
     pub(super) async fn received(
         &self,
@@ -113,17 +116,17 @@ impl Reception {
         store.follows(executed).then(|| store.received_so_far())
     }
 
-    /// Something is received, or would be if the link were up.
+    /// A reception is running, even if its link is down at the moment.
     pub(super) async fn is_alive(&self) -> bool {
         self.current.lock().await.as_ref().is_some_and(Receiving::is_alive)
     }
 
-    /// Ends it and closes the store; what was received is in it.
+    /// Ends reception and closes the store, which keeps what was received.
     pub(super) async fn end(&self) {
         self.close(&mut *self.current.lock().await).await;
     }
 
-    /// Ends it and cuts a damaged store; what was cut is fetched again.
+    /// Ends reception and cuts a damaged store; the source sends the rest again.
     pub(super) async fn discard(
         &self,
         settings: &ChannelSettings,
@@ -155,7 +158,8 @@ impl Reception {
         let (halted, end, watch) = (halt.clone(), Arc::clone(&received.end), self.watch.clone());
         let name = settings.name.clone();
         let task = tokio::spawn(async move {
-            // Dropped where it is: one that waits for room in the store would not hear of a stop.
+            // Cancelled by dropping it: a provider that waits for room in the store would not
+            // notice a stop.
             let outcome = tokio::select! {
                 outcome = provider.run(inlet, halted.clone()) => outcome,
                 () = halted.cancelled() => Ok(()),
@@ -163,7 +167,7 @@ impl Reception {
             if let Err(error) = outcome {
                 error!(channel = %name, %error, "reception ended; what was received is still applied");
                 let gtid = source.view().stopped_in;
-                // Set once: a provider ends once.
+                // A provider ends only once, so it is not set yet.
                 let _ = end.set(ReceptionEnd { error: Arc::new(error), gtid });
             }
             source.disconnected();
@@ -172,12 +176,12 @@ impl Reception {
         Ok(Receiving { settings: Arc::clone(settings), received, halt, task })
     }
 
-    /// Given up in the middle it is carried out by the next call: the store stays locked until then.
+    /// Cancel-safe: the next call carries it out, and the store stays locked until then.
     async fn close(&self, current: &mut Option<Receiving>) {
         let Some(receiving) = current.as_mut() else { return };
         receiving.halt.cancel();
         if let Err(error) = (&mut receiving.task).await {
-            error!(%error, "reception broke");
+            error!(%error, "the reception task failed");
             self.watch.reception_over();
         }
         *current = None;
@@ -190,7 +194,7 @@ impl Receiving {
         !self.task.is_finished() && self.received.end.get().is_none()
     }
 
-    /// It may stay as it is for a channel that starts with these settings.
+    /// It can stay as it is for a channel that starts with these settings.
     fn continues(&self, settings: &Arc<ChannelSettings>) -> bool {
         self.is_alive() && Arc::ptr_eq(&self.settings, settings)
     }
@@ -211,19 +215,19 @@ async fn opened(
     let channel = &settings.name;
     if recovery.cut_bytes > 0 {
         let (bytes, transactions) = (recovery.cut_bytes, recovery.cut_transactions);
-        info!(%channel, bytes, %transactions, "relay store: cut an unfinished tail, it is fetched again");
+        info!(%channel, bytes, %transactions, "relay store: cut an unfinished tail; it is fetched again");
     }
     if recovery.dropped_segments > 0 {
         let segments = recovery.dropped_segments;
         warn!(%channel, segments, "relay store: dropped damaged segments");
     }
     if let Some(missing) = recovery.emptied_for {
-        warn!(%channel, %missing, "relay store emptied: it did not follow on from the target");
+        warn!(%channel, %missing, "relay store emptied: it did not follow the checkpoint");
     }
     Ok(Some(store))
 }
 
-/// A store that was just closed may be locked a moment longer by those who still look at it.
+/// Retries for about two seconds: readers may hold a store that was just closed a moment longer.
 fn unlocked<T>(mut open: impl FnMut() -> csa_relaystore::Result<T>) -> csa_relaystore::Result<T> {
     for _ in 0..100 {
         match open() {

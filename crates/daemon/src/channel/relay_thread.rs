@@ -18,40 +18,40 @@ use super::delay::Delay;
 use super::reception::ReceptionEnd;
 use super::watch::Watch;
 
-/// How long a wait goes on before the thread looks whether it should end.
+/// The longest wait between two checks whether the thread should end.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Why reading ahead ended, short of an error.
+/// The end of reading ahead, unless by an error.
 #[derive(Debug)]
 pub(super) enum IntakeEnd {
-    /// The pipeline ends, or nobody takes more.
+    /// The pipeline ends, or nobody takes more transactions.
     Stopped,
-    /// Nothing after this end was read.
+    /// Nothing past this end was handed over.
     Until(Until),
 }
 
 pub(super) struct RelayThread {
     pub(super) reader: RelayReader,
     pub(super) memory: EventMemory,
-    /// A larger transaction is not looked at as a whole; follows the memory's limit.
+    /// Larger transactions are streamed; follows the memory's limit.
     pub(super) inline_limit: u64,
     pub(super) admission: Admission<TargetCatalogue>,
     pub(super) delay: Delay,
     pub(super) until: UntilGate,
     pub(super) status: Arc<ApplierStatus>,
     pub(super) sender: mpsc::Sender<AdmittedTransaction>,
-    /// Set when reception has ended for good: once all is read, the channel stops with it.
+    /// Set when reception has ended for good: once everything is read, the channel stops with it.
     pub(super) reception: Arc<OnceLock<ReceptionEnd>>,
     pub(super) watch: Watch,
     pub(super) end: CancellationToken,
 }
 
 impl RelayThread {
-    /// Reads until the pipeline ends or something is wrong. What was handed over before an error is
-    /// applied: the stream ends when the thread does.
+    /// Reads until the pipeline ends or an error occurs. What was handed over before an error is
+    /// applied: the stream ends with the thread.
     pub(super) fn run(mut self) -> Result<IntakeEnd, ChannelError> {
         while !self.end.is_cancelled() && !self.sender.is_closed() {
-            // Looked at before reading, so that nothing received before the end is left behind.
+            // Checked before reading, so that nothing received before the end is missed.
             let ended = self.reception.get().cloned();
             self.look_at_limit();
             let Some(relayed) = self.reader.next(TICK)? else {
@@ -66,12 +66,13 @@ impl RelayThread {
             if !self.delay.wait(&relayed.header, self.sender.closed()) {
                 break;
             }
-            // Groups end there by themselves; reading on would only hold memory.
+            // Groups end there anyway; reading further would only hold memory.
             if let Some(until) = self.until.ends_before(&relayed.header) {
                 return Ok(IntakeEnd::Until(until));
             }
             let Some(admitted) = self.admit(relayed)? else { break };
             let kind = admitted.kind;
+            // Counted before it is sent: the applier may execute it at once.
             let statements = self.status.statements_total();
             if self.sender.blocking_send(admitted).is_err() {
                 break;
@@ -87,7 +88,7 @@ impl RelayThread {
         Ok(IntakeEnd::Stopped)
     }
 
-    /// A larger transaction is streamed: a quarter leaves room for others beside it.
+    /// Larger transactions are streamed; a quarter leaves room for others at the same time.
     fn look_at_limit(&mut self) {
         let limit = self.memory.limit() / 4;
         if limit != self.inline_limit {
@@ -97,7 +98,7 @@ impl RelayThread {
         }
     }
 
-    /// What comes behind a statement is looked at with the definitions it leaves. `false` when the
+    /// Transactions after a statement are admitted with the definitions it leaves. `false` when the
     /// channel ends first.
     fn wait_for_statement(&mut self, before: u64) -> bool {
         while !self.status.wait_for_statement(before, TICK) {
@@ -120,13 +121,13 @@ impl RelayThread {
                 (kept, events) if kept.saturating_add(events) <= self.inline_limit => {
                     (true, Footprint::whole(kept, events, STATEMENT))
                 }
-                // Too large once decompressed: it stays as it is and is opened piece by piece.
+                // Too large once decompressed: it stays compressed and is opened piece by piece.
                 (kept, _) => {
                     let largest = bytes_at_a_time(&relayed)?.saturating_sub(kept);
                     (false, Footprint::streamed(kept, STATEMENT.max(largest)))
                 }
             },
-            // A piece is one event, which may have a gigabyte.
+            // A piece is one event, of up to a gigabyte.
             TransactionBody::Streamed(_) => {
                 (true, Footprint::streamed(0, STATEMENT.max(bytes_at_a_time(&relayed)?)))
             }

@@ -12,7 +12,7 @@ use crate::view::{
 /// Tables named in a view.
 const TABLES_SHOWN: usize = 10;
 
-/// `over`: nothing more is received.
+/// `over`: reception has ended.
 pub(super) fn connection(source: &SourceView, over: bool) -> ConnectionView {
     let queued = source.last_queued.as_ref();
     let service_state = match (over, source.connected) {
@@ -58,7 +58,7 @@ pub(super) fn applier(
     let last = applied.last_applied.as_ref();
     let header = last.map(|group| &group.last);
     let applying = applied.applying.as_ref();
-    // The delay and the rewinds are not the applier's.
+    // The delay and the rewinds do not come from the applier.
     ApplierView {
         desired_delay: 0.0,
         remaining_delay: None,
@@ -117,7 +117,7 @@ fn statement(statement: &csa_applier::StatementView) -> StatementView {
     }
 }
 
-/// In words, with what is known about it now.
+/// In words, with the figures known now.
 pub(super) fn bottleneck(cause: Option<(Cause, f64)>, applied: &Applied) -> BottleneckView {
     let (cause, share) = cause.unwrap_or((Cause::None, 1.0));
     let tables = || {
@@ -128,7 +128,7 @@ pub(super) fn bottleneck(cause: Option<(Cause, f64)>, applied: &Applied) -> Bott
     let detail = match cause {
         Cause::None => "not running".to_owned(),
         Cause::Paused => "paused on request".to_owned(),
-        Cause::Throttle => "held to the throttle".to_owned(),
+        Cause::Throttle => "limited by the throttle".to_owned(),
         Cause::Source => "nothing more has come from the source".to_owned(),
         Cause::Network => "transactions arrive late, or the source can't be reached".to_owned(),
         Cause::Relay => "reading the relay store, or waiting for room in it".to_owned(),

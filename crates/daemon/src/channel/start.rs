@@ -1,4 +1,4 @@
-//! What a channel has, and whether it may begin where it is about to.
+//! A channel's position before it starts, and the check that it may begin there.
 
 use std::sync::Arc;
 
@@ -11,17 +11,17 @@ use super::overlap::{overlap, read_rules};
 use super::reception::Reception;
 use crate::config::ChannelSettings;
 
-/// Where a channel stands, before anything of it is opened.
+/// A channel's progress, before any part of it is opened.
 #[derive(Debug, Default)]
 pub(super) struct Standing {
-    /// `None` where it is for the source to say.
+    /// `None` where the source decides.
     pub(super) known: Option<Known>,
-    /// All that is in the relay store, and was before.
+    /// Everything received into the relay store, including what has been purged from it.
     relayed: GtidSet,
 }
 
 impl Standing {
-    /// The relay store is looked at too: what it holds the source need not have any more.
+    /// Includes the relay store: what it holds, the source may have purged.
     pub(super) async fn of(
         settings: &Arc<ChannelSettings>,
         start: &StartFrom,
@@ -33,7 +33,7 @@ impl Standing {
         let from = executed.clone().unwrap_or_default();
         let found = match reception.received(settings, &from).await {
             Some(received) => RelaySurvey { received, follows: true },
-            // What can't be read, opening it will say.
+            // A store that can't be read is reported when it is opened.
             None => {
                 let looked = spawn_blocking(move || survey(&directory, &from)).await;
                 looked.ok().and_then(Result::ok).flatten().unwrap_or_default()
@@ -49,7 +49,7 @@ impl Standing {
     }
 }
 
-/// What the target has executed of this channel; unknown when it is for the source to say.
+/// Everything the target has executed of this channel; `None` where the source decides.
 fn start_set(
     settings: &ChannelSettings,
     start: &StartFrom,
@@ -58,7 +58,7 @@ fn start_set(
     match (&facts.checkpoint, start) {
         (Some(checkpoint), _) => {
             let mut executed = checkpoint.executed.clone();
-            // There the target's own is the truth, and the row a little before it.
+            // Under the source's GTIDs, `gtid_executed` is the truth; the row may be older.
             if settings.target.gtids == TargetGtids::Source {
                 executed.union(&facts.gtid_executed);
             }
@@ -70,10 +70,10 @@ fn start_set(
     }
 }
 
-/// Whether the channel may start. Things worth a warning.
+/// Checks that the channel may start; returns warnings.
 ///
 /// # Errors
-/// Why not, and how to proceed.
+/// The reason why not, and how to proceed.
 pub(super) fn check(
     settings: &ChannelSettings,
     start: &StartFrom,

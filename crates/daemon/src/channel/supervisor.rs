@@ -1,4 +1,4 @@
-//! Starts, stops and starts again: a channel's lives, one after the other.
+//! Starts, stops and restarts a channel: its runs ("lives"), one after the other.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,10 +21,10 @@ use crate::audit::Sender;
 use crate::config::ChannelSettings;
 use crate::view::ChannelView;
 
-/// How often a wait for the target's progress looks.
+/// How often a wait checks the target's progress.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// A life that waits for its next attempt hears of a stop at once.
+/// More than enough: a run that pauses between attempts notices a stop at once.
 const END_OF_A_PAUSE: Duration = Duration::from_secs(10);
 
 /// A channel as an operator handles it.
@@ -33,12 +33,12 @@ pub(crate) struct Supervisor {
     name: String,
     watch: Watch,
     controls: Controls,
-    /// What the next start takes, and what the last took.
+    /// For the next start, and from the last one.
     settings: Mutex<Arc<ChannelSettings>>,
     started_with: Mutex<Arc<ChannelSettings>>,
     state: AsyncMutex<State>,
     reception: Arc<Reception>,
-    /// Of the process: finish what runs; give up what runs.
+    /// The process's: `stop` lets running groups finish, `kill` gives them up.
     stop: CancellationToken,
     kill: CancellationToken,
 }
@@ -46,11 +46,11 @@ pub(crate) struct Supervisor {
 #[derive(Debug)]
 struct State {
     life: Option<Life>,
-    /// How the last life ended.
+    /// Result of the last run.
     outcome: Result<(), String>,
 }
 
-/// A channel that was started.
+/// A run of the channel.
 #[derive(Debug)]
 struct Life {
     stop: CancellationToken,
@@ -58,12 +58,12 @@ struct Life {
     task: JoinHandle<Result<(), String>>,
 }
 
-/// Why a command was not carried out; nothing was changed.
+/// The refusal of a command; nothing was changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Refusal {
     pub(crate) error: String,
     pub(crate) fix: String,
-    /// The target, not the channel's state, is in the way.
+    /// Because of the target, not of the channel's state.
     pub(crate) by_target: bool,
 }
 
@@ -105,17 +105,17 @@ impl Supervisor {
         self.watch.view()
     }
 
-    /// Whether it was ours at least once: lock, checkpoint and relay store.
+    /// It was ours at least once: lock, checkpoint and relay store.
     pub(crate) fn is_taken(&self) -> bool {
         self.watch.is_taken()
     }
 
-    /// Looks at the relay store's disk, for the next view; blocks.
+    /// Measures the relay store's disk for the next view; blocks.
     pub(crate) fn measure_disk(&self) {
         self.watch.measure_disk();
     }
 
-    /// Looks at what keeps the channel busy; to be called a few times a second.
+    /// Takes a sample of what keeps the channel busy; call it a few times a second.
     pub(crate) fn sample(&self) {
         self.watch.sample();
     }
@@ -124,12 +124,12 @@ impl Supervisor {
         &self.controls
     }
 
-    /// What the next start takes.
+    /// Settings for the next start.
     pub(crate) fn settings(&self) -> Arc<ChannelSettings> {
         Arc::clone(&self.settings.lock())
     }
 
-    /// What the channel runs with.
+    /// Settings of the current run, or of the last.
     pub(crate) fn started_with(&self) -> Arc<ChannelSettings> {
         Arc::clone(&self.started_with.lock())
     }
@@ -141,7 +141,7 @@ impl Supervisor {
     /// Checks both servers; writes nothing.
     ///
     /// # Errors
-    /// One line that names what has to be changed.
+    /// One line that names the necessary change.
     pub(crate) async fn preflight(&self) -> Result<Findings, String> {
         self.channel().preflight().await
     }
@@ -167,18 +167,19 @@ impl Supervisor {
         let channel = self.channel();
         let before =
             std::mem::replace(&mut *self.started_with.lock(), Arc::clone(&channel.settings));
-        // What was set by hand holds, unless the file has changed since.
+        // A value set by hand remains, unless the file has changed since.
         let until = &channel.settings.until;
         self.controls.until().start((*until != before.until).then(|| until.clone()));
         let (stop, kill) = (self.stop.child_token(), self.kill.child_token());
         let watch = self.watch.clone();
         watch.starting(&channel.settings);
+        // A task inside a task: a panic fails this channel alone.
         let name = self.name.clone();
         let (stopping, killing) = (stop.clone(), kill.clone());
         let task = tokio::spawn(async move {
             let run = tokio::spawn(async move { channel.run(stopping, killing).await });
             let outcome = run.await.unwrap_or_else(|panic| {
-                let broke = ChannelError::State(format!("a part of it broke: {panic}"));
+                let broke = ChannelError::State(format!("a task of the channel failed: {panic}"));
                 watch.detach();
                 watch.failed(&broke);
                 Err(broke)
@@ -191,8 +192,8 @@ impl Supervisor {
         state.life = Some(Life { stop, kill, task });
     }
 
-    /// Finishes what runs, within `patience`; gives up the rest. Whether all was finished. Receiving
-    /// continues unless `all` is to stop.
+    /// Lets running groups finish for at most `patience`, then gives up the rest. Returns whether
+    /// all finished. Reception continues unless `all` is set.
     ///
     /// # Errors
     /// The channel does not run.
@@ -201,7 +202,7 @@ impl Supervisor {
         let alive = state.is_alive();
         let receives = all && self.reception.is_alive().await;
         if !alive && !receives {
-            return Err(self.not_running("restart it when it is to go on"));
+            return Err(self.not_running("restart it to resume"));
         }
         let drained = !alive || self.end(&mut state, patience).await;
         if all {
@@ -210,7 +211,7 @@ impl Supervisor {
         Ok(drained)
     }
 
-    /// Stops the channel if it runs, and starts it; with `all`, reception too.
+    /// Stops the channel if it runs, and starts it; with `all`, reception restarts too.
     ///
     /// # Errors
     /// The daemon is stopping.
@@ -242,7 +243,7 @@ impl Supervisor {
         drained
     }
 
-    /// Has the applier begin nothing new, or go on.
+    /// Pauses or resumes the applier: while paused it begins nothing new.
     ///
     /// # Errors
     /// The channel does not run.
@@ -252,14 +253,15 @@ impl Supervisor {
             return Err(self.not_running("restart it first"));
         }
         self.controls.set_paused(paused);
-        info!(channel = %self.name, paused, "pause changes");
+        info!(channel = %self.name, paused, "pause changed");
         Ok(())
     }
 
-    /// Changes where the channel stops by itself; one that has stopped there goes on. The end before.
+    /// Changes where the channel stops on its own, and resumes a channel that has stopped there.
+    /// Returns the end before the change.
     ///
     /// # Errors
-    /// It is past; nothing was changed.
+    /// The new end is already past; nothing was changed.
     pub(crate) async fn set_until(&self, until: Option<Until>) -> Done<Option<Until>> {
         let mut state = self.state.lock().await;
         self.check_daemon()?;
@@ -267,11 +269,12 @@ impl Supervisor {
         let had_stopped = self.controls.set_until(until).map_err(|past| {
             Refusal::state(
                 format!("channel {}: {past}", self.name),
-                "name a later end; stop ends the channel where it is",
+                "name a later end, or use stop to end the channel where it is",
             )
         })?;
         if had_stopped {
             if let Some(life) = state.life.take() {
+                // The run is at its end, so the wait is short.
                 state.outcome = life.task.await.unwrap_or_else(|panic| Err(panic.to_string()));
             }
             self.begin(&mut state);
@@ -279,7 +282,7 @@ impl Supervisor {
         Ok(before)
     }
 
-    /// Waits until no group runs, or `patience` is over; whether none does.
+    /// Waits until no group runs, at most `patience`; returns whether none does.
     pub(crate) async fn wait_at_rest(&self, patience: Duration) -> bool {
         let rest = async {
             while !self.watch.is_at_rest() {
@@ -289,10 +292,10 @@ impl Supervisor {
         tokio::time::timeout(patience, rest).await.is_ok()
     }
 
-    /// Records the transaction at which the channel stopped as executed, and starts the channel.
+    /// Records the transaction that stopped the channel as executed, and starts the channel.
     ///
     /// # Errors
-    /// The channel runs, or stopped elsewhere, or the target refuses.
+    /// The channel runs, it stopped elsewhere, or the target refuses.
     pub(crate) async fn skip(&self, gtid: &Gtid, sender: &Sender) -> Done<()> {
         let mut state = self.state.lock().await;
         self.check_daemon()?;
@@ -311,12 +314,12 @@ impl Supervisor {
                 Some(at) => (format!("stopped at {at}, not at {gtid}"), format!("skip {at}")),
                 None => (
                     "did not stop at a transaction".to_owned(),
-                    "see last_error in its status for what has to be changed".to_owned(),
+                    "last_error in its status names what has to be changed".to_owned(),
                 ),
             };
             return Err(Refusal::state(format!("channel {} {at}", self.name), fix));
         }
-        // One whose start is tried again from time to time.
+        // A run whose start is retried may hold the identity's lock, which the skip needs.
         let is_retried = state.is_alive();
         if is_retried {
             self.end(&mut state, END_OF_A_PAUSE).await;
@@ -327,6 +330,7 @@ impl Supervisor {
             fix: "nothing was skipped; try again when the target permits it".to_owned(),
             by_target: true,
         });
+        // Dying here is harmless: the checkpoint has the GTID, the next start resumes after it.
         if skipped.is_ok() || is_retried {
             self.begin(&mut state);
         }
@@ -352,7 +356,7 @@ impl Supervisor {
                 source_executed: None,
                 filters: &written_rules(&settings.filters),
             },
-            // Nothing is executed here that would have to be announced.
+            // The skip executes no statement, so nothing has to be announced.
             true,
         )
         .await?;
@@ -361,14 +365,14 @@ impl Supervisor {
         let skipped = control.skip(&settings.target, gtid, &entry).await;
         control.close().await;
         if !skipped? {
-            info!(channel = %self.name, %gtid, "was executed already");
+            info!(channel = %self.name, %gtid, "was already executed");
         }
         Ok(())
     }
 
-    /// Waits until everything in `set` is committed on the target; what is missing when `timeout` is
-    /// over. Goes on waiting while the channel is stopped, as the server's
-    /// `WAIT_FOR_EXECUTED_GTID_SET` does.
+    /// Waits until everything in `set` is committed on the target; returns what is missing after
+    /// `timeout`. The wait continues while the channel is stopped, like the server's
+    /// `WAIT_FOR_EXECUTED_GTID_SET`.
     pub(crate) async fn wait_for(&self, set: &GtidSet, timeout: Option<Duration>) -> GtidSet {
         let executed = async {
             while !self.watch.has_executed(set) {
@@ -386,7 +390,7 @@ impl Supervisor {
         GtidSet::new()
     }
 
-    /// Waits for the end of the channel, which the process's `stop` and `kill` bring about.
+    /// Waits for the end of the channel, which the process's `stop` or `kill` causes.
     pub(crate) async fn finish(&self) -> Result<(), String> {
         let mut state = self.state.lock().await;
         let outcome = match state.life.take() {
@@ -399,7 +403,7 @@ impl Supervisor {
 
     fn check_daemon(&self) -> Done<()> {
         match self.stop.is_cancelled() {
-            true => Err(Refusal::state("the daemon is stopping", "start it again")),
+            true => Err(Refusal::state("the daemon is stopping", "start the daemon again")),
             false => Ok(()),
         }
     }

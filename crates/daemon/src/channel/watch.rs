@@ -1,4 +1,4 @@
-//! What a channel shows of itself: state, lag, backlog.
+//! Status of a channel: state, lag, backlog.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -35,7 +35,7 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// A source that was heard of within this time is there.
+    /// A source heard from within this time counts as present.
     fresh_within: Duration,
     meter: Meter,
     phase: Phase,
@@ -45,9 +45,9 @@ struct Inner {
     receiving: bool,
     parts: Option<Parts>,
     taken: bool,
-    /// What was applied by pipelines before this one.
+    /// Applied by earlier pipelines.
     earlier: Applied,
-    /// Received by relay stores before this one, and the last one's figures.
+    /// Received by earlier relay stores, and the figures of the last one.
     received: GtidSet,
     closed: RelayUsage,
     /// Relay number and bytes up to which everything was committed when reading began, or when
@@ -62,7 +62,7 @@ struct Inner {
     rewinds: Rewinds,
 }
 
-/// How often the target came back without what was committed there, when it last did, and what it
+/// How often the target came back without what was committed there; when it last did, and what it
 /// lacked.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Rewinds {
@@ -81,7 +81,7 @@ enum Phase {
     Failed,
 }
 
-/// The pipeline that runs.
+/// The running pipeline.
 #[derive(Debug, Clone)]
 struct Parts {
     status: Arc<ApplierStatus>,
@@ -94,7 +94,7 @@ enum Waiting {
     #[default]
     Unknown,
     Since(Pending),
-    /// Damaged: whoever applies will say so.
+    /// Damaged; the next pipeline to read it reports that.
     Unreadable,
 }
 
@@ -110,7 +110,7 @@ impl Watch {
         }
     }
 
-    /// The channel is started, or started again.
+    /// The channel starts, or starts again.
     pub(super) fn starting(&self, settings: &ChannelSettings) {
         let mut inner = self.shared.inner.lock();
         inner.phase = Phase::Starting;
@@ -119,7 +119,7 @@ impl Watch {
         inner.stopped_at = None;
     }
 
-    /// A relay store is open, and something is received into it.
+    /// A relay store is open and being received into.
     pub(super) fn receiving(&self, settings: &ChannelSettings, store: &Arc<RelayStore>) {
         let mut inner = self.shared.inner.lock();
         inner.fresh_within = fresh_within(settings);
@@ -201,7 +201,7 @@ impl Watch {
         self.phase(Phase::Stopped, why);
     }
 
-    /// By how many microseconds the source's clock is ahead of ours.
+    /// Microseconds by which the source's clock is ahead of ours.
     pub(super) fn clock_ahead(&self) -> i64 {
         self.shared.source.clock_ahead()
     }
@@ -211,12 +211,12 @@ impl Watch {
         self.shared.inner.lock().held_back = transaction;
     }
 
-    /// It stopped for good.
+    /// The channel stopped for good.
     pub(super) fn failed(&self, error: &ChannelError) {
         self.fail(error, false);
     }
 
-    /// It could not start, and is tried again.
+    /// The channel could not start; the daemon tries again.
     pub(super) fn refused(&self, error: &ChannelError) {
         self.fail(error, true);
     }
@@ -234,7 +234,7 @@ impl Watch {
         self.shared.inner.lock().phase == Phase::Failed
     }
 
-    /// The target lacks what was committed there.
+    /// The target lacks something that was committed there.
     pub(super) fn came_back_older(&self, error: &csa_applier::Error) {
         let missing = match error {
             csa_applier::Error::Older { missing, .. } => missing.clone(),
@@ -251,12 +251,13 @@ impl Watch {
         detail.clone_into(&mut inner.detail);
     }
 
-    /// Everything in the store has been read: without a first transaction, all of it was executed.
+    /// The whole store has been read without finding a transaction to apply: all of it was
+    /// executed.
     pub(super) fn read_to_end(&self, ordinal: u64, bytes: u64) {
         self.shared.inner.lock().base.get_or_insert((ordinal, bytes));
     }
 
-    /// The first transaction that is not executed: everything before it is.
+    /// The first transaction that is not executed; everything before it is.
     pub(super) fn first_read(&self, relayed: &RelayedTransaction) {
         self.shared.inner.lock().base.get_or_insert(before(relayed));
     }
@@ -278,7 +279,7 @@ impl Watch {
         }
     }
 
-    /// Whether nothing is being applied.
+    /// No group and no statement is running.
     pub(super) fn is_at_rest(&self) -> bool {
         let parts = self.shared.inner.lock().parts.clone();
         parts.is_none_or(|parts| {
@@ -292,7 +293,7 @@ impl Watch {
         self.shared.inner.lock().stopped_at.clone()
     }
 
-    /// Looks at what keeps the channel busy.
+    /// Takes a sample of what keeps the channel busy.
     pub(super) fn sample(&self) {
         let snapshot = self.snapshot();
         let mut inner = self.shared.inner.lock();
@@ -332,7 +333,7 @@ impl Watch {
         Sampled { now, applied: applied.transactions_total, received: usage.transactions_total }
     }
 
-    /// Looks at the relay store and its disk; blocks.
+    /// Measures the relay store and its disk; blocks.
     pub(super) fn measure_disk(&self) {
         let store = self.shared.inner.lock().store.clone();
         if let Some(store) = store {
@@ -341,8 +342,8 @@ impl Watch {
         }
     }
 
-    /// While something is applied the applier knows the first transaction that is not. Without one it is
-    /// looked for once: it stays the first.
+    /// While a pipeline runs, the applier knows the first transaction that is not applied. Without
+    /// a pipeline one search is enough: the first stays the first.
     fn look_for_waiting(&self, store: &Arc<RelayStore>) {
         let executed = {
             let inner = self.shared.inner.lock();
@@ -356,7 +357,7 @@ impl Watch {
             inner.earlier.executed.clone()
         };
         let mut reader = store.reader(executed);
-        // Its header is enough.
+        // The header is enough.
         reader.set_inline_limit(0);
         let found = reader.next(Duration::ZERO);
         let mut inner = self.shared.inner.lock();
@@ -431,7 +432,7 @@ impl Watch {
             },
             |parts| parts.status.view(),
         );
-        // Only what the applier does not have yet is held back.
+        // Held back is only what the applier does not have yet.
         let held_back = held_back.filter(|_| applied.oldest_pending.is_none());
         let pending = applied.oldest_pending.map(|(committed, since)| Pending { committed, since });
         let pending = pending.or(held_back.map(|(pending, _)| pending));
@@ -519,7 +520,7 @@ impl Watch {
     }
 }
 
-/// A source that was heard of within this time is there.
+/// A source heard from within this time counts as present.
 fn fresh_within(settings: &ChannelSettings) -> Duration {
     settings.source.heartbeat_interval * 2 + Duration::from_secs(1)
 }
@@ -558,7 +559,7 @@ fn state(
     tail: Tail,
 ) -> (ChannelState, String) {
     match phase {
-        Phase::Starting => (ChannelState::Starting, "looking at both servers".to_owned()),
+        Phase::Starting => (ChannelState::Starting, "checking both servers".to_owned()),
         Phase::WaitingForSource => (ChannelState::WaitingForSource, detail),
         Phase::WaitingForTarget => (ChannelState::WaitingForTarget, detail),
         Phase::Stopped => (ChannelState::Stopped, detail),
@@ -582,7 +583,7 @@ fn state(
             }
             if let (Some(seconds), Some((pending, _))) = (due_in, backlog) {
                 let text = format!(
-                    "waiting for delay, the next transaction is due in {seconds:.0} s, {pending} \
+                    "waiting for delay; the next transaction is due in {seconds:.0} s, {pending} \
                      transactions to go"
                 );
                 return (ChannelState::WaitingForDelay, text);
