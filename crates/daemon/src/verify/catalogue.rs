@@ -1,4 +1,4 @@
-//! What tables a server has, and their definitions, read from `information_schema`.
+//! The tables of a server and their definitions, read from `information_schema`.
 
 use std::collections::BTreeMap;
 
@@ -6,19 +6,19 @@ use super::expression::literal;
 use super::session::Session;
 use super::{Result, TableName};
 
-/// A column as far as its values and their order depend on it.
+/// A column, as far as its values and their order depend on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Column {
     pub(super) name: String,
     /// The type's first word, in lower case.
     pub(super) data_type: String,
     pub(super) charset: Option<String>,
-    /// The most bytes a value of a string type has.
+    /// The length limit of a string type, in bytes.
     pub(super) octets: Option<u64>,
     full_type: String,
 }
 
-/// An index that tells every row from every other: unique, NOT NULL, of whole columns, visible.
+/// An index that tells every row from every other: unique, NOT NULL, visible, on whole columns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct UniqueKey {
     pub(crate) index: String,
@@ -54,7 +54,7 @@ impl Column {
         let data_type = column_type.split([' ', '(']).next().unwrap_or_default().to_lowercase();
         let mut full_type = without_width(column_type, &data_type);
         if let Some(collation) = collation {
-            // Until 8.0.30 utf8mb3 was called utf8.
+            // utf8mb3 was called utf8 before 8.0.30.
             let collation = match collation.strip_prefix("utf8_") {
                 Some(rest) => format!("utf8mb3_{rest}"),
                 None => collation.to_owned(),
@@ -65,7 +65,7 @@ impl Column {
         Self { name: name.to_owned(), data_type, charset, octets, full_type }
     }
 
-    /// Type and collation, as all versions would write them.
+    /// Type and collation as the newest version would write them.
     pub(super) fn full_type(&self) -> &str {
         &self.full_type
     }
@@ -75,7 +75,8 @@ impl Column {
     }
 }
 
-/// Without the display width that 8.0.19 stopped to show; with ZEROFILL it is part of the value.
+/// Without the display width, which servers since 8.0.19 no longer show; with ZEROFILL it is part
+/// of the value.
 fn without_width(column_type: &str, data_type: &str) -> String {
     let has_width =
         matches!(data_type, "tinyint" | "smallint" | "mediumint" | "int" | "bigint" | "year");
@@ -106,13 +107,14 @@ pub(super) async fn tables(session: &mut Session) -> Result<Tables> {
     Ok(tables.collect())
 }
 
-/// Whether names of tables differ by case alone on no server of this setting.
+/// True where names of tables that differ only in case are the same table
+/// (`lower_case_table_names`).
 pub(super) async fn folds_case(session: &mut Session) -> Result<bool> {
     let rows: Vec<u8> = session.rows("SELECT @@GLOBAL.lower_case_table_names").await?;
     Ok(rows.first().is_some_and(|&mode| mode != 0))
 }
 
-/// A table's definition; `None` when there is no such table.
+/// A table's definition; `None` where the table does not exist.
 pub(super) async fn definition(
     session: &mut Session,
     name: &TableName,

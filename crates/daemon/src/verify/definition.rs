@@ -3,10 +3,10 @@
 use super::catalogue::{Column, Definition, UniqueKey};
 use super::expression::{KeyColumn, KeyKind};
 
-/// What two definitions of a table have in common.
+/// The parts that two definitions of a table have in common.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Common {
-    /// What is not the same, one phrase each.
+    /// Differences, one phrase each.
     pub(crate) differences: Vec<String>,
     /// Columns of the same name, type and collation, in the source's order.
     pub(super) columns: Vec<Column>,
@@ -17,13 +17,13 @@ pub(crate) struct Common {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct CommonKey {
     pub(super) columns: Vec<KeyColumn>,
-    /// Names of the indexes.
+    /// Each side's name for the index.
     pub(super) source_index: String,
     pub(super) target_index: String,
 }
 
-/// Compares what decides about rows: columns, their order, types and collations. Indexes, defaults
-/// and comments may differ; a target often has its own.
+/// Compares what row images depend on: columns, their order, types and collations. Indexes,
+/// defaults and comments may differ; a target often has its own.
 pub(crate) fn common(source: &Definition, target: &Definition) -> Common {
     let mut found = Common::default();
     for column in &source.columns {
@@ -45,7 +45,7 @@ pub(crate) fn common(source: &Definition, target: &Definition) -> Common {
             found.differences.push(format!("column {} is only on the target", column.name));
         }
     }
-    // Row images go by place, not by name.
+    // Row images identify columns by place, not by name.
     let places = source.columns.iter().zip(&target.columns);
     if found.differences.is_empty() && !places.into_iter().all(|(a, b)| a.is_named(&b.name)) {
         found.differences.push("the columns are in another order".to_owned());
@@ -54,7 +54,7 @@ pub(crate) fn common(source: &Definition, target: &Definition) -> Common {
     found
 }
 
-/// The primary key if it will do, else the key with the fewest columns.
+/// The primary key if it qualifies, else the key with the fewest columns.
 fn key(source: &Definition, target: &Definition, columns: &[Column]) -> Option<CommonKey> {
     let usable = source.keys.iter().filter_map(|key| {
         let other = target.keys.iter().find(|other| is_same(key, other))?;

@@ -1,15 +1,15 @@
-//! The SQL of one table on one side: digests that differ whenever a value does, and key ranges.
-//! Answers name the digest or count first, then the key.
+//! The SQL for one table on one side: digests that differ whenever a value does, and key ranges.
+//! Answers have the digest or count first, then the key.
 
 use super::TableName;
 use super::catalogue::Column;
 use super::ranges::{Key, KeyRange, LIST_ROWS};
 
-/// Longer strings go into the row's digest as their own digest, so that no row comes near
+/// Longer strings enter the row's digest as a digest of their own, so that no row comes near
 /// `max_allowed_packet`.
 const PLAIN_OCTETS: u64 = 1024;
 
-/// A key column, and how its values get out of the server and back in exactly.
+/// A key column, and how its values leave the server and return to it exactly.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct KeyColumn {
     pub(super) name: String,
@@ -22,7 +22,7 @@ pub(super) enum KeyKind {
     Number,
     /// FLOAT as the DOUBLE it equals.
     Float,
-    /// ENUM and BIT by number: it is their order.
+    /// ENUM and BIT by number, which is their order.
     Choice,
     Temporal,
     /// Bytes in the column's own character set.
@@ -33,7 +33,7 @@ pub(super) enum KeyKind {
 }
 
 impl KeyKind {
-    /// `None` for types that are not ordered by anything that can be written exactly.
+    /// `None` for types whose order depends on nothing that can be written exactly.
     pub(super) fn of(column: &Column) -> Option<Self> {
         Some(match column.data_type.as_str() {
             "tinyint" | "smallint" | "mediumint" | "int" | "bigint" | "decimal" | "year" => {
@@ -64,13 +64,13 @@ impl KeyKind {
             Self::Float if value.contains('e') => value.to_owned(),
             Self::Float => format!("{value}e0"),
             Self::Temporal => literal(value),
-            // The column's own collation decides, as against any literal.
+            // The column's own collation decides, as in a comparison with any literal.
             Self::Text { charset } => format!("_{charset} x'{value}'"),
             Self::Bytes => format!("x'{value}'"),
         }
     }
 
-    /// The value behind [`Self::readable`], quoted if it is a string.
+    /// The value that [`Self::readable`] gives, quoted if it is a string.
     pub(super) fn quoted(&self, value: &str) -> String {
         match self {
             Self::Text { .. } | Self::Temporal => format!("'{}'", value.escape_debug()),
@@ -78,7 +78,7 @@ impl KeyKind {
         }
     }
 
-    /// An expression for the value as a reader wants it.
+    /// An expression that gives the value in readable form.
     pub(super) fn readable(&self, value: &str) -> String {
         match self {
             Self::Text { .. } => format!("CONVERT({} USING utf8mb4)", self.literal(value)),
@@ -109,7 +109,7 @@ impl TableSql {
         let values: Vec<String> = columns.iter().map(marked).collect();
         Self {
             table: format!("{}.{}", identifier(&table.schema), identifier(&table.table)),
-            // Left alone the optimizer may read the whole table for a range.
+            // Without the hint, the optimizer may read the whole table for a range.
             index: index
                 .map_or(String::new(), |name| format!(" FORCE INDEX ({})", identifier(name))),
             key: key.to_vec(),
@@ -118,13 +118,13 @@ impl TableSql {
         }
     }
 
-    /// Key of the row number `rows` behind `after`, if there are so many.
+    /// Key of the row `rows` rows after `after`, if there are that many.
     pub(super) fn boundary(&self, after: Option<&Key>, rows: u64) -> String {
         let range = KeyRange { after: after.cloned(), through: None };
         self.middle(&range, rows.saturating_sub(1))
     }
 
-    /// Key of the row number `place`, from 0.
+    /// Key of row number `place` in the range, from 0.
     pub(super) fn middle(&self, range: &KeyRange, place: u64) -> String {
         format!(
             "SELECT {} FROM {}{}{} ORDER BY {} LIMIT 1 OFFSET {place}",
@@ -136,9 +136,9 @@ impl TableSql {
         )
     }
 
-    /// Rows, rows that have a digest, and the digest of all.
+    /// Number of rows, number of rows that have a digest, and the digest of all.
     pub(super) fn digest(&self, range: &KeyRange) -> String {
-        // Merged into the outer query, the row's digest would be computed twice.
+        // Merged into the outer query, the derived table would compute each row's digest twice.
         format!(
             "SELECT /*+ NO_MERGE(d) */ COUNT(*), COUNT(h), HEX(BIT_XOR(UNHEX(h))) FROM \
              (SELECT {} AS h FROM {}{}{}) d",
@@ -188,9 +188,10 @@ impl TableSql {
         )
     }
 
-    /// Rows by the first `digits` of their digests: their number with two sums, and the digits.
+    /// Rows grouped by the first `digits` of their digests: their number with two sums, and the
+    /// digits.
     ///
-    /// The exclusive or alone would not see a row that is there twice.
+    /// BIT_XOR alone would not notice a row that occurs twice.
     pub(super) fn buckets(&self, digits: u32) -> String {
         format!(
             "SELECT /*+ NO_MERGE(d) */ CONCAT(COUNT(*),'/',HEX(BIT_XOR(UNHEX(h))),'/',\
@@ -200,7 +201,7 @@ impl TableSql {
         )
     }
 
-    /// How often each digest in these buckets occurs, up to a limit.
+    /// The number of occurrences of each digest in these buckets, up to a limit.
     pub(super) fn bucket_rows(&self, buckets: &[String], limit: usize) -> String {
         let digits = buckets.first().map_or(0, String::len);
         let list = list(buckets);
@@ -211,7 +212,7 @@ impl TableSql {
         )
     }
 
-    /// How often each of these digests occurs.
+    /// The number of occurrences of each of these digests.
     pub(super) fn digest_counts(&self, digests: &[String]) -> String {
         format!(
             "SELECT /*+ NO_MERGE(d) */ COUNT(*), h FROM (SELECT {} AS h FROM {}) d \
@@ -256,7 +257,7 @@ impl TableSql {
     }
 
     /// Keys on one side of `key`; `last` compares the last column. Spelt out, because the optimizer
-    /// finds no range in a comparison of row constructors, and with the first column's bound apart,
+    /// finds no range in a comparison of row constructors; the first column's bound stands apart,
     /// because it gives up on large disjunctions.
     fn bound(&self, key: &Key, strict: char, last: &str) -> String {
         let mut parts = self.key.iter().zip(key).rev();
@@ -291,15 +292,15 @@ impl TableSql {
     }
 }
 
-/// Bytes that differ whenever the value does, with its length in front so that neighbours can't run
-/// into each other.
+/// Bytes that differ whenever the value does, preceded by their length so that neighbouring values
+/// can't run into each other.
 fn marked(column: &Column) -> String {
     let name = identifier(&column.name);
     let value = match column.data_type.as_str() {
-        // All digits, which the text of a FLOAT has not; a sum would lose the sign of -0.
+        // All digits: the text of a FLOAT lacks some. A sum would lose the sign of -0.
         "float" | "double" => format!("CAST({name}*1e0 AS BINARY)"),
         "bit" => format!("CAST(CAST({name} AS UNSIGNED) AS BINARY)"),
-        // The number tells the empty string of an invalid value from a member ''.
+        // The number tells an invalid value, which reads as '', from a member ''.
         "enum" | "set" => {
             format!("CONCAT(CAST({name} AS UNSIGNED),'/',CAST({name} AS BINARY))")
         }
@@ -323,7 +324,7 @@ pub(super) fn identifier(name: &str) -> String {
     format!("`{}`", name.replace('`', "``"))
 }
 
-/// A string literal for sessions without `NO_BACKSLASH_ESCAPES`, which ours are.
+/// A string literal for sessions without `NO_BACKSLASH_ESCAPES`, like ours.
 pub(crate) fn literal(text: &str) -> String {
     format!("'{}'", text.replace('\\', "\\\\").replace('\'', "''"))
 }

@@ -1,18 +1,18 @@
-//! Whether an account sees everything that is to be compared: tables it has no privilege on are
-//! missing from `information_schema` without a word.
+//! A check that an account sees everything that is compared: `information_schema` silently lacks
+//! tables on which it has no privilege.
 
 use std::collections::BTreeSet;
 
 use super::TableName;
 use super::scope::Scope;
 
-/// SELECT privileges in `SHOW GRANTS`, which counts active roles in.
+/// SELECT privileges from `SHOW GRANTS`, which includes active roles.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Grants {
     everywhere: bool,
     schemas: BTreeSet<String>,
     tables: BTreeSet<TableName>,
-    /// Schemas taken out of `everywhere` (`partial_revokes`).
+    /// Schemas excluded from `everywhere` (`partial_revokes`).
     revoked: BTreeSet<String>,
 }
 
@@ -46,7 +46,7 @@ impl Grants {
         }
         let Some((schema, rest)) = name(level) else { return };
         let Some(rest) = rest.strip_prefix('.') else { return };
-        // In the name of a schema, and only there, a backslash takes a wildcard its meaning.
+        // In the name of a schema, and only there, a backslash makes a wildcard literal.
         let schema = schema.replace("\\_", "_").replace("\\%", "%");
         if rest.starts_with('*') {
             let set = if is_grant { &mut self.schemas } else { &mut self.revoked };
@@ -56,8 +56,8 @@ impl Grants {
         }
     }
 
-    /// The first level on which SELECT is missing, as GRANT wants it; names that a wildcard covers
-    /// count as missing.
+    /// The first level at which SELECT is missing, in GRANT's syntax; names that only a wildcard
+    /// covers count as missing.
     pub(crate) fn missing(&self, scope: &Scope) -> Option<String> {
         let schema_is_read = |schema: &String| match self.everywhere {
             true => !self.revoked.contains(schema),
@@ -84,7 +84,7 @@ impl Grants {
     }
 }
 
-/// A name in backticks, and what follows.
+/// A name in backticks, and the text after it.
 fn name(text: &str) -> Option<(String, &str)> {
     let mut name = String::new();
     let mut rest = text.strip_prefix('`')?;

@@ -1,4 +1,4 @@
-//! Rows of a table with a key: chunk by chunk, then the differing ones by key.
+//! Comparison of a table with a key: chunk by chunk, then the differing rows by key.
 
 use std::time::Instant;
 
@@ -11,10 +11,10 @@ use super::session::Session;
 use super::suspects::{Both, Different, Lookup, settle, split};
 use super::{Activity, Result, Side};
 
-/// Suspects are settled when there are so many, which bounds what is held.
+/// Suspects are settled at this number, which bounds the memory they take.
 const SUSPECTS: usize = 500;
 
-/// Compares all rows; what differs goes into the report.
+/// Compares all rows; differences go into the report.
 pub(super) async fn compare(
     servers: &mut Servers<'_>,
     sql: &Both,
@@ -70,7 +70,7 @@ pub(super) async fn compare(
     Ok(())
 }
 
-/// Settles the suspects so far; `false` once as many rows differ as are to be reported.
+/// Settles the suspects so far; `false` once the limit of reported rows is reached.
 async fn judge(
     servers: &mut Servers<'_>,
     sql: &Both,
@@ -112,7 +112,7 @@ async fn difference(
     Ok(RowDifference { key, kind })
 }
 
-/// The columns that differ at this moment; none if the row has gone.
+/// The columns that differ at this moment; none if the row no longer exists.
 async fn columns(servers: &mut Servers<'_>, sql: &Both, key: &Key) -> Result<Vec<String>> {
     let (source, target) =
         servers.values(&sql.source.columns(key), &sql.target.columns(key)).await?;
@@ -139,7 +139,7 @@ fn digest(session: &Session, rows: Vec<Vec<String>>) -> Result<RangeDigest> {
         let [rows, with_digest, digest] = <[String; 3]>::try_from(row).ok()?;
         let is_whole = rows == with_digest;
         let rows = rows.parse().ok()?;
-        // How long the digest of no rows is depends on the version.
+        // The length of an empty digest depends on the server's version.
         let digest = if rows == 0 { String::new() } else { digest };
         is_whole.then_some(RangeDigest { rows, digest })
     });
@@ -166,7 +166,7 @@ async fn readable(session: &mut Session, sql: &Both, key: &Key) -> Result<String
 
 async fn described(servers: &mut Servers<'_>, sql: &Both, range: &KeyRange) -> Result<String> {
     let mut text = "rows".to_owned();
-    for (word, key) in [(" behind", &range.after), (" up to", &range.through)] {
+    for (word, key) in [(" after", &range.after), (" up to", &range.through)] {
         if let Some(key) = key {
             let key = readable(&mut servers.source, sql, key).await?;
             text.push_str(&format!("{word} {key}"));

@@ -1,5 +1,5 @@
-//! Rows of a table without a key: as a multiset of digests. Each look reads the whole table, so it is
-//! first parted into buckets by the digests' first digits.
+//! Comparison of a table without a key: as a multiset of digests. Each look reads the whole table,
+//! so rows are first divided into buckets by the first digits of their digests.
 
 use std::collections::BTreeSet;
 
@@ -10,18 +10,18 @@ use super::servers::Servers;
 use super::suspects::{Both, Lookup, settle};
 use super::{Activity, Result};
 
-/// Rows in a bucket, roughly.
+/// Rows in a bucket, approximately.
 const BUCKET_ROWS: u64 = 500;
-/// 16 times as many buckets each.
+/// Each digit multiplies the number of buckets by 16.
 const DIGITS_MAX: u32 = 4;
-/// Differing buckets that are looked into at a time.
+/// Differing buckets that are examined at a time.
 const BUCKETS: usize = 16;
 /// Distinct digests read from them.
 const DIGESTS: usize = 20_000;
 /// Digits of a digest shown.
 const SHOWN: usize = 16;
 
-/// Compares all rows; what differs goes into the report.
+/// Compares all rows; differences go into the report.
 pub(super) async fn compare(
     servers: &mut Servers<'_>,
     sql: &Both,
@@ -36,7 +36,7 @@ pub(super) async fn compare(
     servers.tell(Activity::Comparing);
     let mut buckets = differing(&source, &target);
     if !buckets.is_empty() {
-        // What was merely late is passed over before digests are listed.
+        // Waiting once spares listing the digests of rows that are merely late.
         servers.catch_up().await?;
         let (source, target) = servers.values(&on_source, &on_target).await?;
         let still = differing(&source, &target);
@@ -51,7 +51,7 @@ pub(super) async fn compare(
     Ok(())
 }
 
-/// Names the digests that occur in different numbers; `false` once enough differ.
+/// Names the digests whose numbers differ; `false` once enough differ.
 async fn look_into(
     servers: &mut Servers<'_>,
     sql: &Both,
@@ -89,20 +89,20 @@ async fn look_into(
     Ok(true)
 }
 
-/// Keys whose values are not the same in both answers.
+/// Keys whose values differ between the answers.
 fn differing(source: &[Vec<String>], target: &[Vec<String>]) -> BTreeSet<Key> {
     let rows = |rows: &[Vec<String>]| -> BTreeSet<Vec<String>> { rows.iter().cloned().collect() };
     let (source, target) = (rows(source), rows(target));
     source.symmetric_difference(&target).filter_map(|row| Some(row.get(1..)?.to_vec())).collect()
 }
 
-/// So that a bucket has about [`BUCKET_ROWS`] rows.
+/// The digits that make buckets of about [`BUCKET_ROWS`] rows.
 fn digits(rows: u64) -> u32 {
     let buckets = rows / BUCKET_ROWS;
     (0..DIGITS_MAX).find(|digits| 16u64.pow(*digits) >= buckets).unwrap_or(DIGITS_MAX)
 }
 
-/// The number that a bucket's value begins with.
+/// The number at the beginning of a bucket's value.
 fn rows_in(value: &str) -> Option<u64> {
     value.split('/').next()?.parse().ok()
 }

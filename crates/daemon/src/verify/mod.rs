@@ -1,9 +1,10 @@
 //! Compares a channel's source and target while both are in use, and tells lag from difference.
 //!
-//! Every server computes digests of key ranges; ranges that differ are cut down to rows, and rows that
-//! differ are read again, the target only after it has passed the source's `gtid_executed` of the
-//! moment before (<https://dev.mysql.com/doc/refman/en/replication-gtids-concepts.html>). Nothing
-//! is locked and nothing is written.
+//! Each server computes digests of key ranges; ranges that differ are divided down to rows. Rows
+//! that differ are read again, the target only after it has passed the `gtid_executed` that the
+//! source had at its own reading
+//! (<https://dev.mysql.com/doc/refman/en/replication-gtids-concepts.html>). Nothing is locked and
+//! nothing is written.
 
 #![deny(clippy::unwrap_used, clippy::indexing_slicing)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::indexing_slicing))]
@@ -43,26 +44,26 @@ pub(crate) use scope::{Listed, Pair};
 use servers::Servers;
 pub(crate) use session::connect_error;
 
-/// What to compare, and how hard.
+/// The scope of a comparison, and its limits.
 #[derive(Debug, Clone)]
 pub struct VerifyOptions {
-    /// Whose checkpoint says how far the target is.
+    /// The channel whose checkpoint tells the target's progress.
     pub channel: String,
-    /// The first that answers is used; see [`source_servers`].
+    /// The first one that answers is used; see [`source_servers`].
     pub source: Vec<TargetOptions>,
     pub target: TargetOptions,
     pub scope: Scope,
-    /// Rows of a chunk at most.
+    /// The most rows in a chunk.
     pub chunk_rows: u64,
-    /// Rows per second read at most.
+    /// The most rows read per second.
     pub max_rate: Option<u64>,
-    /// Nothing is read while the target lags behind further than this.
+    /// Reading pauses while the target lags by more than this.
     pub max_lag: Option<Duration>,
-    /// Compare rows of tables whose definitions differ, by what both sides have in common.
+    /// Compare rows of tables whose definitions differ, by the columns that both sides have.
     pub common_columns: bool,
-    /// Differing rows reported for a table, at least 1; then its rest is left out.
+    /// Differing rows reported for a table, at least 1; after that the rest of it is left out.
     pub max_differences: usize,
-    /// How long the target may get no nearer to a position that is waited for.
+    /// How long the target may make no progress towards a position that is waited for.
     pub catch_up_timeout: Duration,
 }
 
@@ -89,7 +90,7 @@ impl VerifyOptions {
     }
 }
 
-/// Why nothing can be said, or nothing more; one line that names the way on.
+/// The reason why there is no result, or no complete one; one line that names what to do.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum VerifyError {
@@ -102,7 +103,7 @@ pub enum VerifyError {
         source: LinkError,
     },
     #[error(
-        "target {target} has come no nearer to the source for {seconds} s, it lacks {lacking} \
+        "target {target} has made no progress for {seconds} s; it lacks {lacking} \
          transactions from {first} on: is channel {channel} running (csa-daemon status)?"
     )]
     Stalled { target: String, channel: String, seconds: u64, lacking: u64, first: String },
@@ -130,18 +131,18 @@ impl VerifyError {
     }
 }
 
-/// What is being done.
+/// The current activity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Activity {
     #[default]
     Comparing,
-    /// Rows that differed are read again.
+    /// Rows that differed are being read again.
     Rechecking { rows: u64 },
-    /// The target lags behind by more than `max_lag`.
+    /// The target lags by more than `max_lag`.
     WaitingForLag,
 }
 
-/// How far a run is.
+/// The progress of a run.
 #[derive(Debug, Clone, Default)]
 pub struct Progress {
     pub tables: usize,
@@ -154,14 +155,14 @@ pub struct Progress {
     pub activity: Activity,
 }
 
-/// What a run tells on its way.
+/// A message from a run in progress.
 #[derive(Debug)]
 pub enum Event<'a> {
     Progress(&'a Progress),
     Table(&'a TableReport),
 }
 
-/// The source's servers in the order they are tried, as this module connects to them.
+/// The source's servers in the order in which they are tried, as this module connects to them.
 #[must_use]
 pub fn source_servers(source: &SourceOptions) -> Vec<TargetOptions> {
     let first = std::iter::once((source.host.clone(), source.port));
@@ -181,11 +182,11 @@ pub fn source_servers(source: &SourceOptions) -> Vec<TargetOptions> {
     servers.map(server).collect()
 }
 
-/// Compares all tables in scope that `selection` replicates; `observe` hears of every finished table,
-/// also when the run then fails.
+/// Compares all tables in scope that `selection` replicates; `observe` receives every finished
+/// table, even if the run fails later.
 ///
 /// # Errors
-/// A server went away, lacks a privilege, or the target does not catch up.
+/// A server goes away or refuses for want of a privilege, or the target does not catch up.
 pub async fn verify(
     options: &VerifyOptions,
     selection: &dyn TableSelection,

@@ -1,18 +1,18 @@
-//! How fast to go: rows per second, rows per chunk, and what the target lags behind.
+//! The pace: rows per second, rows per chunk, and the target's lag.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use csa_provider::GtidSet;
 
-/// A chunk that takes longer is followed by a smaller one: statements stay short.
+/// A chunk that takes longer is followed by a smaller one, so that statements stay short.
 const CHUNK_TIME: Duration = Duration::from_millis(500);
-/// The least a chunk is cut down to.
+/// The smallest chunk.
 const CHUNK_ROWS_MIN: u64 = 16;
-/// Bytes of the first chunk, by the table's average row.
+/// Size of the first chunk, by the table's average row length.
 const FIRST_CHUNK_BYTES: u64 = 4 << 20;
 
-/// Keeps the rows read at or below a rate, without making up for pauses.
+/// Keeps the rate of rows read at or below a limit; pauses are not made up for.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
     rows_per_second: Option<u64>,
@@ -24,7 +24,7 @@ impl Pace {
         Self { rows_per_second, due: None }
     }
 
-    /// How long to wait after reading so many rows, begun at `started`.
+    /// The pause after reading `rows` rows since `started`.
     pub(super) fn pause(&mut self, rows: u64, started: Instant, now: Instant) -> Duration {
         let Some(rate) = self.rows_per_second else { return Duration::ZERO };
         let takes = Duration::from_secs_f64(rows as f64 / rate.max(1) as f64);
@@ -42,7 +42,7 @@ pub(super) struct ChunkRows {
 }
 
 impl ChunkRows {
-    /// `average_row`: bytes; 0 if not known.
+    /// `average_row`: bytes; 0 if unknown.
     pub(super) fn new(max: u64, average_row: u64) -> Self {
         let max = max.max(1);
         let first = FIRST_CHUNK_BYTES / average_row.max(1);
@@ -53,7 +53,7 @@ impl ChunkRows {
         self.rows
     }
 
-    /// A chunk of `rows` took so long.
+    /// A chunk of `rows` took this long.
     pub(super) fn took(&mut self, rows: u64, time: Duration) {
         if time > CHUNK_TIME {
             self.rows = (self.rows / 2).max(CHUNK_ROWS_MIN.min(self.max));
@@ -63,7 +63,7 @@ impl ChunkRows {
     }
 }
 
-/// The age of the oldest position of the source that the target has not passed.
+/// Age of the oldest position of the source that the target has not passed.
 #[derive(Debug, Default)]
 pub(super) struct Lag {
     open: VecDeque<(Instant, GtidSet)>,
@@ -71,14 +71,14 @@ pub(super) struct Lag {
 }
 
 impl Lag {
-    /// The source had executed this at that time.
+    /// The source had executed this set at that time.
     pub(super) fn source_at(&mut self, time: Instant, executed: GtidSet) {
         if self.open.back().is_none_or(|(_, last)| *last != executed) {
             self.open.push_back((time, executed));
         }
     }
 
-    /// The target has executed this.
+    /// The target has executed this set.
     pub(super) fn target_at(&mut self, executed: &GtidSet) {
         while self.open.front().is_some_and(|(_, oldest)| oldest.is_subset_of(executed)) {
             self.open.pop_front();
@@ -87,7 +87,7 @@ impl Lag {
             self.open.front().map_or_else(GtidSet::new, |(_, oldest)| oldest.difference(executed));
     }
 
-    /// What is left to the oldest position that the target has not passed.
+    /// The set that separates the target from the oldest position that it has not passed.
     pub(super) fn lacking(&self) -> &GtidSet {
         &self.lacking
     }

@@ -1,4 +1,4 @@
-//! Which key range to look at next: chunks of the source's keys, and halves of those that differ.
+//! The next key range to compare: chunks of the source's keys, and halves of those that differ.
 //!
 //! Keys are never compared here: their order is the collation's, which only a server knows.
 
@@ -11,48 +11,48 @@ pub(super) type Key = Vec<String>;
 /// A row's digest.
 pub(super) type Digest = String;
 
-/// Keys behind `after` up to and including `through`; `None` is the end of the table.
+/// Keys after `after` up to and including `through`; `None` is the end of the table.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct KeyRange {
     pub(super) after: Option<Key>,
     pub(super) through: Option<Key>,
 }
 
-/// What a server makes of all rows in a range.
+/// A server's digest of all rows in a range.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct RangeDigest {
     pub(super) rows: u64,
     pub(super) digest: Digest,
 }
 
-/// What to ask the servers next; the answer goes to the method of the same name.
+/// The next question to the servers; the answer goes to the method of the same name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Step {
-    /// The key of the source's row number `rows` behind `after`; `None` when there are fewer.
+    /// The key of the row `rows` rows after `after` on the source; `None` when there are fewer.
     Boundary { after: Option<Key>, rows: u64 },
     /// The digests of a range on both sides.
     Digests(KeyRange),
     /// The key of row number `place`, from 0, of the range on one side.
     Middle { range: KeyRange, side: Side, place: u64 },
-    /// Key and digest of every row of the range on both sides, one more than [`LIST_ROWS`] at most.
+    /// Key and digest of every row of the range on both sides, at most one more than [`LIST_ROWS`].
     Rows(KeyRange),
-    /// Every range has been looked at.
+    /// Every range has been compared.
     Done,
 }
 
-/// A differing range of at most so many rows on either side is listed, not cut.
+/// A differing range of at most this many rows on either side is listed, not divided.
 const LEAF_ROWS: u64 = 500;
-/// Rows listed at most: a leaf may have grown since it was counted.
+/// The most rows listed: a leaf may have grown since it was counted.
 pub(super) const LIST_ROWS: u64 = 4 * LEAF_ROWS;
-/// Cuts of a range; more than a quiet table of any size needs.
+/// Divisions of a range; more than a quiet table of any size needs.
 const DEPTH_MAX: u32 = 80;
 
-/// Walks a table: every key is in exactly one chunk, every differing row ends up a suspect.
+/// Walks a table: every key is in exactly one chunk, and every differing row becomes a suspect.
 #[derive(Debug, Default)]
 pub(super) struct Ranges {
     planned_through: Option<Key>,
     is_planned: bool,
-    /// The next one last.
+    /// The next one is the last.
     open: Vec<Open>,
     suspects: Vec<Key>,
     unstable: Vec<KeyRange>,
@@ -74,7 +74,7 @@ enum Task {
 }
 
 impl Ranges {
-    /// What to ask; `chunk_rows` is how many rows the next chunk shall have.
+    /// The next question; `chunk_rows` is the size of the next chunk.
     pub(super) fn step(&self, chunk_rows: u64) -> Step {
         let Some(open) = self.open.last() else {
             return match self.is_planned {
@@ -91,6 +91,7 @@ impl Ranges {
     }
 
     pub(super) fn boundary(&mut self, key: Option<Key>) {
+        // The last range has no end, so rows added meanwhile are in it.
         self.is_planned = key.is_none();
         let range = KeyRange { after: self.planned_through.take(), through: key.clone() };
         self.planned_through = key;
@@ -119,7 +120,7 @@ impl Ranges {
     pub(super) fn middle(&mut self, key: Option<Key>) {
         let Some(mut open) = self.open.pop() else { return };
         if key.is_none() || key == open.range.through {
-            // Rows went since they were counted: what is left is small, or will be counted again.
+            // Rows were deleted since the count: the rest is small, or will be counted again.
             open.task = Task::List;
             self.open.push(open);
             return;
@@ -153,7 +154,7 @@ impl Ranges {
         self.suspects.extend(theirs.into_keys());
     }
 
-    /// A range that keeps changing while it is cut is given up.
+    /// A range that keeps changing while it is divided is given up.
     fn reopen(&mut self, open: Open) {
         match open.depth > DEPTH_MAX {
             true => self.unstable.push(open.range),
@@ -161,7 +162,7 @@ impl Ranges {
         }
     }
 
-    /// Keys found to differ since the last call, at one moment or because of one.
+    /// Keys that differed since the last call, at one moment or because of one range.
     pub(super) fn take_suspects(&mut self) -> Vec<Key> {
         std::mem::take(&mut self.suspects)
     }
@@ -175,7 +176,7 @@ impl Ranges {
         std::mem::take(&mut self.unstable)
     }
 
-    /// The source's rows in the chunks looked at.
+    /// Rows of the source in the chunks compared so far.
     pub(super) fn rows_seen(&self) -> u64 {
         self.rows
     }

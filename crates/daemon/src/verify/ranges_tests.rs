@@ -98,7 +98,7 @@ fn equal_tables_cost_two_steps_a_chunk() {
     let rows = table(0..10_000);
     let walk = walk(rows.clone(), rows, 1000, 1000, quiet);
     assert!(walk.suspects.is_empty());
-    // The last boundary is the end of the table, whose range is looked at too.
+    // The last boundary is the end of the table; its range is compared too.
     assert_eq!(walk.steps, 2 * 11 + 1);
     assert_eq!(walk.rows_listed, 0);
 }
@@ -138,7 +138,7 @@ fn a_range_that_never_holds_still_is_given_up() {
     let many: Vec<(Key, Digest)> =
         (0..=LIST_ROWS as u32).map(|number| (key(number), String::new())).collect();
     let mut steps = 0;
-    // Few rows when they are counted, many when they are listed, and always another middle.
+    // Few rows when counted, many when listed, and always another middle.
     loop {
         steps += 1;
         assert!(steps < 10_000, "no end in sight");
@@ -189,7 +189,7 @@ proptest! {
         seed in any::<u32>(),
         odd in prop::collection::btree_set(0u32..5_000, 1..5),
     ) {
-        // Even numbers come and go on both sides; the odd ones stay, and some differ.
+        // Even numbers appear and vanish on both sides; the odd ones stay, and some differ.
         let odd: BTreeSet<u32> = odd.into_iter().map(|number| number * 2 + 1).collect();
         let source = table((0..10_000).filter(|number| number % 2 == 1));
         let mut target = source.clone();

@@ -1,22 +1,22 @@
-//! Whether a row that differed is different, late, or changing all the time.
+//! The verdict on a row that differed: different, late, or changing all the time.
 //!
-//! The target is always read after it has passed what the source had executed when the first of the
-//! source's values was read. So whatever it holds then is at least as new as that value, and in order
-//! a value the source had: late rows turn out equal, however far behind the target was.
+//! The target is read only after it has passed what the source had executed when the first of the
+//! source's values was read. So its value is at least as new as that one, and, in commit order, a
+//! value the source had: late rows turn out equal, however large the lag.
 
 use std::collections::HashSet;
 
-/// What a side holds for a key; `None`: no row.
+/// A side's value for a key; `None`: no row.
 pub(super) type Value = Option<String>;
 
-/// Agreeing rounds that prove a difference while the source executes nothing: a commit can be seen
-/// a moment before its GTID is in `gtid_executed`.
+/// Agreeing rounds that prove a difference while the source executes nothing: a commit is visible a
+/// moment before its GTID is in `gtid_executed`.
 const ROUNDS_QUIET: u32 = 3;
-/// While it executes something, but the row keeps its value.
+/// The same while the source executes something, but the row keeps its value.
 const ROUNDS_CALM: u32 = 4;
-/// While the row changes on the source and not on the target.
+/// The same while the row changes on the source and not on the target.
 const ROUNDS_RESTLESS: u32 = 8;
-/// Then the row is called unstable.
+/// After this many rounds, the row is called unstable.
 const ROUNDS_MAX: u32 = 24;
 /// Distinct values kept of one row in one round.
 const VALUES_MAX: usize = 4096;
@@ -51,7 +51,7 @@ impl Seen {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Suspect {
     rounds: u32,
-    /// Rounds in a row that found the target the same, and not what the source had.
+    /// Consecutive rounds that found the same value on the target, and not a value of the source.
     agreeing: u32,
     /// The source's row changed in one of them.
     is_restless: bool,
@@ -59,8 +59,8 @@ pub(super) struct Suspect {
 }
 
 impl Suspect {
-    /// Takes in a round: the source's values from before the mark that the target passed to after the
-    /// target was read; `is_quiet`: the source executed nothing in between.
+    /// Counts a round: the source's values from before the mark that the target passed until after
+    /// the target was read; `is_quiet`: the source executed nothing in between.
     pub(super) fn round(&mut self, source: &Seen, target: Value, is_quiet: bool) -> Verdict {
         self.rounds += 1;
         if source.values.contains(&target) {
@@ -89,7 +89,7 @@ impl Suspect {
         }
     }
 
-    /// What source and target held last.
+    /// The last values of source and target.
     pub(super) fn values(&self) -> (Option<&str>, Option<&str>) {
         match &self.before {
             Some((source, target)) => (source.as_deref(), target.as_deref()),
@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn one_odd_round_proves_nothing() {
-        // A commit that was seen before its GTID was.
+        // A commit that was visible before its GTID.
         let mut rounds: Vec<(&[&str], &str, bool)> = vec![(&["a"], "b", true)];
         rounds.push((&["a"], "a", true));
         assert_eq!(verdicts(&rounds), [Verdict::Open, Verdict::Equal]);

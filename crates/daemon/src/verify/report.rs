@@ -1,4 +1,4 @@
-//! What was found, for readers and for programs.
+//! Results of a comparison, for readers and for programs.
 
 use std::fmt;
 
@@ -14,12 +14,12 @@ pub struct Report {
     pub tables: Vec<TableReport>,
 }
 
-/// What can be said of a table, or of all.
+/// The result for a table, or for all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
     Equal,
-    /// Nothing differs for sure, but something kept changing or was left out.
+    /// Nothing differs for certain, but something kept changing or was left out.
     Unstable,
     Different,
 }
@@ -36,13 +36,13 @@ pub struct TableReport {
     pub outcome: Outcome,
     /// The source's rows that were compared.
     pub rows: u64,
-    /// What differs in the definitions.
+    /// Differences between the definitions.
     pub definition: Vec<String>,
-    /// Rows that differ, and go on to.
+    /// Rows that differ, and stayed so.
     pub differences: Vec<RowDifference>,
     /// Rows, ranges or definitions that kept changing.
     pub unstable: Vec<String>,
-    /// Why not all rows were compared.
+    /// The reason why not all rows were compared.
     pub left_out: Option<String>,
 }
 
@@ -72,7 +72,7 @@ pub enum DifferenceKind {
 }
 
 impl Report {
-    /// The worst of all tables.
+    /// The worst result of all tables.
     #[must_use]
     pub fn outcome(&self) -> Outcome {
         self.tables.iter().map(|table| table.outcome).max().unwrap_or(Outcome::Equal)
@@ -93,7 +93,7 @@ impl TableReport {
         }
     }
 
-    /// To be called when all is in.
+    /// Computes the result; to be called when everything is in.
     pub(super) fn conclude(mut self) -> Self {
         self.outcome = if !self.definition.is_empty() || !self.differences.is_empty() {
             Outcome::Different

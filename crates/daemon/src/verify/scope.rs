@@ -1,4 +1,4 @@
-//! Which tables are compared with which.
+//! Pairs of tables that are compared.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -33,9 +33,9 @@ impl FromStr for TableName {
     }
 }
 
-/// What the channel does with a table.
+/// The channel's treatment of a table.
 pub trait TableSelection: Sync {
-    /// The table on the target that a table of the source is replicated to, if it is.
+    /// The table on the target to which a table of the source is replicated, if it is.
     /// `folds_case`: the target's `lower_case_table_names` is not 0.
     fn target_of(&self, source: &TableName, folds_case: bool) -> Option<TableName>;
 }
@@ -59,7 +59,7 @@ impl TableSelection for EveryTable {
     }
 }
 
-/// The part that was asked for, by names on the source; empty: everything.
+/// The requested part, by names on the source; empty: everything.
 #[derive(Debug, Clone, Default)]
 pub struct Scope {
     pub schemas: Vec<String>,
@@ -84,7 +84,7 @@ impl Scope {
     }
 }
 
-/// A table of the source and where it is on the target. It need not be there on both.
+/// A table of the source and its place on the target. It need not exist on both.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Pair {
     pub(crate) source: TableName,
@@ -93,7 +93,7 @@ pub(crate) struct Pair {
     pub(crate) is_shared: bool,
 }
 
-/// Both servers' tables, and whether they keep names of tables in lower case.
+/// Both servers' tables, and whether each keeps names of tables in lower case.
 pub(crate) struct Listed<'a> {
     pub(crate) source: &'a Tables,
     pub(crate) target: &'a Tables,
@@ -106,7 +106,7 @@ impl Listed<'_> {
     /// table of the source would be replicated to.
     ///
     /// # Errors
-    /// A name in the scope that stands for nothing.
+    /// A name in the scope that matches nothing.
     pub(crate) fn pairs(
         &self,
         scope: &Scope,
@@ -134,7 +134,7 @@ impl Listed<'_> {
         }
         let schemas: BTreeSet<&String> = self.source.keys().map(|table| &table.schema).collect();
         for target in self.target.keys().filter(|target| !by_target.contains_key(*target)) {
-            // Renames change the schema: its own name first, then those the source has.
+            // Renames concern the schema: its own name first, then the schemas of the source.
             let source = std::iter::once(&target.schema)
                 .chain(schemas.iter().copied())
                 .map(|schema| TableName { schema: schema.clone(), table: target.table.clone() })

@@ -1,4 +1,4 @@
-//! Both sessions, and what ties them together: GTID positions, throttling, progress.
+//! Both sessions, and what connects them: GTID positions, throttling, progress.
 
 use std::time::{Duration, Instant};
 
@@ -9,10 +9,10 @@ use super::pace::{Lag, Pace};
 use super::session::Session;
 use super::{Activity, Event, Progress, Result, Side, VerifyError, VerifyOptions};
 
-/// Between looks at the target's position.
+/// Between two looks at the target's position.
 const POLL: Duration = Duration::from_millis(20);
 const POLL_MAX: Duration = Duration::from_millis(200);
-/// Between looks at the lag.
+/// Between two looks at the lag.
 const LAG_PROBE: Duration = Duration::from_millis(500);
 /// No such table, no such schema: the channel has no checkpoint yet.
 const NO_TABLE: [u16; 2] = [1146, 1049];
@@ -49,7 +49,8 @@ impl<'a> Servers<'a> {
         })
     }
 
-    /// The first value of both answers. Neither query is left half read if the other fails.
+    /// Rows of one query on each side, asked at the same time. Both run to their end even if one
+    /// fails: a link with an unread answer is unusable.
     pub(super) async fn values(
         &mut self,
         on_source: &str,
@@ -60,14 +61,14 @@ impl<'a> Servers<'a> {
         Ok((source?, target?))
     }
 
-    /// Waits until the target has everything that the source has executed by now.
+    /// Waits until the target has everything that the source has executed at this moment.
     pub(super) async fn catch_up(&mut self) -> Result<()> {
         let wanted = source_executed(&mut self.source).await?;
         pass(&mut self.target, self.options, &wanted).await
     }
 
-    /// After reading `rows` rows, begun at `started`: keeps to the rate, and lets the target catch up
-    /// while it lags too far behind.
+    /// To be called after reading `rows` rows since `started`: keeps to the rate, and lets the
+    /// target catch up while it lags too much.
     pub(super) async fn throttle(&mut self, rows: u64, started: Instant) -> Result<()> {
         let pause = self.pace.pause(rows, started, Instant::now());
         if !pause.is_zero() {
@@ -75,7 +76,7 @@ impl<'a> Servers<'a> {
         }
         let Some(max) = self.options.max_lag else { return Ok(()) };
         let Some(probed) = self.probed else {
-            // How old what the target lacks is can only be told once it has been seen to arrive.
+            // The age of what the target lacks is known only after it was seen to arrive.
             self.tell(Activity::WaitingForLag);
             self.catch_up().await?;
             self.probed = Some(Instant::now());
@@ -113,14 +114,14 @@ impl<'a> Servers<'a> {
     }
 }
 
-/// What the source has executed.
+/// The source's `gtid_executed`.
 pub(super) async fn source_executed(source: &mut Session) -> Result<GtidSet> {
     let texts: Vec<String> = source.rows("SELECT @@GLOBAL.gtid_executed").await?;
     set(source, &texts)
 }
 
-/// What of it the target has: the channel's checkpoint, and its own `gtid_executed`, which holds what
-/// was there before the channel and what commits under the source's GTIDs.
+/// The target's part of it: the channel's checkpoint, and the target's own `gtid_executed`, which
+/// has what was there before the channel and what commits under the source's GTIDs.
 async fn target_executed(target: &mut Session, channel: &str) -> Result<GtidSet> {
     let mut texts: Vec<String> = target.rows("SELECT @@GLOBAL.gtid_executed").await?;
     let query =
@@ -146,7 +147,7 @@ fn set(session: &Session, texts: &[String]) -> Result<GtidSet> {
 /// Waits until the target has executed everything in `wanted`.
 ///
 /// # Errors
-/// [`VerifyError::Stalled`] when it makes no progress towards it for `catch_up_timeout`.
+/// [`VerifyError::Stalled`] when it makes no progress for `catch_up_timeout`.
 pub(super) async fn pass(
     target: &mut Session,
     options: &VerifyOptions,
@@ -166,7 +167,7 @@ pub(super) async fn pass(
     }
 }
 
-/// Notices a target that gets no nearer.
+/// Notices a target that makes no progress.
 struct Stall<'a> {
     options: &'a VerifyOptions,
     lacking: GtidSet,

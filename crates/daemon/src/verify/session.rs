@@ -6,8 +6,8 @@ use csa_provider::link::{FromRow, Limits, Link, LinkError, Row, Value};
 use super::grants::Grants;
 use super::{Result, Side, VerifyError};
 
-/// Values read alike on every server, whatever its operator set: no limit on rows or time, UTC, no
-/// mode that changes how a value is written or refuses a stored date.
+/// Makes every server show values alike, whatever its operator set: no limit on rows or time, UTC,
+/// no mode that changes how a value is written or that refuses a stored date.
 const PRELUDE: [&str; 2] = [
     "SET NAMES utf8mb4",
     "SET SESSION transaction_isolation='READ-COMMITTED', transaction_read_only=1, autocommit=1, \
@@ -18,20 +18,20 @@ const PRELUDE: [&str; 2] = [
 /// Shows generated invisible primary keys; unknown before 8.0.30.
 const SHOW_HIDDEN_KEYS: &str = "SET SESSION show_gipk_in_create_table_and_information_schema=ON";
 
-/// A row's digest is made of less than this, however many columns there are.
+/// A row's digest is computed from less than this, however many columns there are.
 const PACKET_MIN: u64 = 1 << 20;
 
 #[derive(Debug)]
 pub(super) struct Session {
     side: Side,
     address: String,
-    /// As GRANT wants it.
+    /// In GRANT's syntax.
     account: String,
     link: Link,
 }
 
 impl Session {
-    /// Connects to the first server that answers, and sets the session up.
+    /// Connects to the first server that answers, and prepares the session.
     pub(super) async fn connect(side: Side, servers: &[TargetOptions]) -> Result<Self> {
         let mut last = VerifyError::Refused(format!("no address of the {side} is known"));
         for server in servers {
@@ -68,7 +68,7 @@ impl Session {
         };
         if side == Side::Source && gtid_mode != "ON" {
             return Err(session.refused(&format!(
-                "gtid_mode={gtid_mode}, so rows that are late can't be told from rows that differ; \
+                "gtid_mode={gtid_mode}, so rows that are late look like rows that differ; \
                  set gtid_mode=ON and enforce_gtid_consistency=ON there"
             )));
         }
@@ -81,12 +81,12 @@ impl Session {
         Ok(session)
     }
 
-    /// The side and the server, as an operator would name them.
+    /// The side and the server, as an operator would call them.
     pub(super) fn name(&self) -> String {
         format!("{} {}", self.side, self.address)
     }
 
-    /// What the account may read.
+    /// The tables that the account may read.
     pub(super) async fn grants(&mut self) -> Result<Grants> {
         let lines: Vec<String> = self.rows("SHOW GRANTS").await?;
         Ok(Grants::parse(&lines))
@@ -97,14 +97,14 @@ impl Session {
         VerifyError::Refused(format!("{}: {why}", self.name()))
     }
 
-    /// Says which privilege is missing.
+    /// An error that names the missing privilege.
     pub(super) fn may_not_read(&self, what: &str) -> VerifyError {
         let other = match self.side {
             Side::Source => ", or name another account: --source-user, --source-password-file",
             Side::Target => "",
         };
         self.refused(&format!(
-            "{} may not read all that is to be compared; run there: GRANT SELECT ON {what} TO \
+            "{} may not read everything that is compared; run there: GRANT SELECT ON {what} TO \
              {}{other}",
             self.account, self.account
         ))
@@ -138,10 +138,10 @@ impl Session {
         values.ok_or_else(|| self.no_digest())
     }
 
-    /// The server could not compute a digest and said NULL instead.
+    /// The error for a digest that the server could not compute, so that it returned NULL.
     pub(super) fn no_digest(&self) -> VerifyError {
         self.refused(
-            "it has no digest for a row that is larger than max_allowed_packet; run there: \
+            "it can't compute the digest of a row that is larger than max_allowed_packet; run there: \
              SET PERSIST max_allowed_packet=1073741824",
         )
     }

@@ -1,5 +1,5 @@
-//! Settles what was found to differ at one moment: reads it again and again, the target always
-//! behind a position of the source, until every row is known to be equal, different or unstable.
+//! Settles differences found at one moment: reads both sides again and again, the target always
+//! after a position of the source, until every row is known to be equal, different or unstable.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,12 +12,12 @@ use super::servers::{Servers, pass, source_executed};
 use super::session::Session;
 use super::{Activity, Result};
 
-/// Rows in one statement: what the optimizer still finds ranges for.
+/// Rows in one statement: as many as the optimizer still finds ranges for.
 const LOOKUP_ROWS: usize = 200;
-/// So few rows are read all the time while the target catches up: one that changes often can then be
-/// found equal to a value that the source had in the meantime.
+/// Up to this many rows are read continually while the target catches up: a row that changes often
+/// can then match a value that the source had in the meantime.
 const WATCHED_ROWS: usize = 32;
-/// Between these readings, at first and after [`WATCH_CLOSELY`].
+/// Between these readings, first and after [`WATCH_CLOSELY`].
 const WATCH: Duration = Duration::from_millis(1);
 const WATCH_LATER: Duration = Duration::from_millis(20);
 const WATCH_CLOSELY: Duration = Duration::from_secs(2);
@@ -32,16 +32,16 @@ pub(super) struct Both {
     pub(super) target: TableSql,
 }
 
-/// What a key stands for.
+/// The meaning of a key.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Lookup {
     /// A row by its key; its value is its digest.
     Row,
-    /// The digest of rows without a key; its value is how often it occurs.
+    /// The digest of rows without a key; its value is the number of those rows.
     Digest,
 }
 
-/// A difference that lasted, with what both sides hold.
+/// A difference that lasted, with the values of both sides.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Different {
     pub(super) key: Key,
@@ -49,7 +49,7 @@ pub(super) struct Different {
     pub(super) target: Value,
 }
 
-/// What became of suspects that are not equal.
+/// Suspects that turned out not to be equal.
 #[derive(Debug, Default)]
 pub(super) struct Settled {
     pub(super) different: Vec<Different>,
@@ -59,7 +59,7 @@ pub(super) struct Settled {
 type Values = HashMap<Key, String>;
 
 impl Lookup {
-    /// Reads what there is; keys without a value are missing.
+    /// Reads the values; keys without one are missing.
     async fn read(self, session: &mut Session, sql: &TableSql, keys: &[Key]) -> Result<Values> {
         let mut values = Values::new();
         for some in keys.chunks(LOOKUP_ROWS) {
@@ -73,7 +73,7 @@ impl Lookup {
         Ok(values)
     }
 
-    /// A reading goes through the whole table.
+    /// A reading scans the whole table.
     fn is_costly(self) -> bool {
         matches!(self, Self::Digest)
     }
@@ -102,7 +102,7 @@ pub(super) async fn settle(
         return Ok(settled);
     }
     servers.tell(Activity::Rechecking { rows: open.len() as u64 });
-    // Rows that are merely late need one wait.
+    // One wait settles all rows that are merely late.
     servers.catch_up().await?;
     let mut pause = PAUSE;
     while !open.is_empty() {
@@ -160,6 +160,7 @@ async fn read_round(
     let (source, target) = (&mut servers.source, &mut servers.target);
     let before = source_executed(source).await?;
     round.add(lookup.read(source, &sql.source, keys).await?);
+    // After the values: a target that has passed the mark holds nothing older than they are.
     let mark = source_executed(source).await?;
 
     let is_read = AtomicBool::new(false);
@@ -174,6 +175,7 @@ async fn read_round(
     let watch_source = async {
         let started = Instant::now();
         loop {
+            // Asked before the reading: the last one must begin after the target was read.
             let is_last = is_read.load(Ordering::Acquire);
             if is_last || (keys.len() <= WATCHED_ROWS && !lookup.is_costly()) {
                 round.add(lookup.read(source, &sql.source, keys).await?);
@@ -185,7 +187,7 @@ async fn read_round(
             tokio::time::sleep(if is_early { WATCH } else { WATCH_LATER }).await;
         }
     };
-    // Both to their ends: a query given up halfway would leave its session useless.
+    // Both run to their end: a query given up halfway would leave its session unusable.
     let (target, after) = tokio::join!(read_target, watch_source);
     round.target = target?;
     round.is_quiet = before == after?;

@@ -1,4 +1,4 @@
-//! One table from its definitions to its rows.
+//! Comparison of one table, from its definitions to its rows.
 
 use std::time::Duration;
 
@@ -15,10 +15,10 @@ use super::{Activity, Result, keyed, keyless};
 const AGREEING: u32 = 2;
 const ROUNDS_MAX: u32 = 10;
 const PAUSE: Duration = Duration::from_millis(100);
-/// A definition that changes under the comparison is begun anew so many times.
+/// How often to begin again when a definition changes during the comparison.
 const ATTEMPTS: u32 = 4;
 
-/// What both sides say about a table.
+/// Both sides' definitions of a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Definitions {
     /// Dropped on both.
@@ -28,7 +28,7 @@ enum Definitions {
     Both(Box<Common>),
 }
 
-/// Compares a table; `None` when neither side has it any more.
+/// Compares a table; `None` when neither side has it any longer.
 pub(super) async fn compare(
     servers: &mut Servers<'_>,
     pair: &Pair,
@@ -101,8 +101,8 @@ async fn attempt(
     Ok(true)
 }
 
-/// Reads the definitions until they are the same or the difference has been seen to last; `None` when
-/// they keep changing.
+/// Reads the definitions until they are the same or the difference has lasted; `None` when they
+/// keep changing.
 async fn definitions(servers: &mut Servers<'_>, pair: &Pair) -> Result<Option<Definitions>> {
     let (source, target) = tokio::join!(
         catalogue::definition(&mut servers.source, &pair.source),
@@ -123,6 +123,7 @@ async fn definitions(servers: &mut Servers<'_>, pair: &Pair) -> Result<Option<De
         if now.is_same() {
             return Ok(Some(now));
         }
+        // A definition that changed on the source in between proves nothing.
         agreeing = if before == after && now == found { agreeing + 1 } else { 0 };
         if agreeing == AGREEING {
             return Ok(Some(now));
