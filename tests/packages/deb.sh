@@ -115,7 +115,7 @@ sleep 2
 stop_load
 wait_level
 compare
-guide operating.md 'Looking at it'
+guide operating.md 'Monitoring'
 grep -q '"channel_name":"shop"' "$WORK/status.json" || die "no status: $(cat "$WORK/status.json")"
 grep -q '^csa_' "$WORK/metrics.txt" || die 'no metrics'
 guide operating.md Tuning
