@@ -1,4 +1,4 @@
-//! What a transaction is and what it touches, found out by one pass over its events.
+//! Finds a transaction's kind and the rows and keys it touches, in one pass over its events.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,13 +15,13 @@ use crate::keys::{TableId, TableKeys, TableLayout};
 use crate::row_sessions::RowSessions;
 use crate::{Error, EventPermit, Result};
 
-/// What keeps the definitions from being read.
+/// The reason the definitions can't be read.
 pub type KeySourceError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Where the keys of tables come from: the target's definitions, as they are once everything before
-/// the transaction at hand is committed.
+/// The source of the tables' keys: the target's definitions, as they are once everything before the
+/// current transaction is committed.
 pub trait KeySource {
-    /// The table's number and keys; without keys it does not exist.
+    /// The table's number and keys; no keys mean that it does not exist.
     ///
     /// # Errors
     /// The target could not be asked.
@@ -31,7 +31,7 @@ pub trait KeySource {
         table: &[u8],
     ) -> std::result::Result<(TableId, Option<Arc<TableKeys>>), KeySourceError>;
 
-    /// The table of a trigger; `None` where there is no such trigger.
+    /// The table of a trigger; `None` if there is no such trigger.
     ///
     /// # Errors
     /// The target could not be asked.
@@ -49,7 +49,7 @@ pub trait KeySource {
         Ok(false)
     }
 
-    /// Definitions may have changed.
+    /// Forgets what was read: definitions may have changed.
     fn forget(&mut self);
 }
 
@@ -60,13 +60,13 @@ pub enum TransactionKind {
     Rows,
     /// Changes nothing; only its GTID counts.
     Empty,
-    /// A statement that commits by itself and may change definitions (DDL, account management): a
-    /// barrier. CREATE TABLE … SELECT has rows behind it.
+    /// A statement that commits implicitly and may change definitions (DDL, account management): a
+    /// barrier. CREATE TABLE … SELECT is followed by rows.
     Statement,
-    /// A step of a distributed transaction, committed by itself: a barrier.
+    /// A step of a distributed transaction, with a GTID of its own: a barrier.
     Xa,
-    /// Row changes of which some can't be rolled back on the target, so that nothing is written beside
-    /// them: a barrier.
+    /// Row changes of which some can't be rolled back on the target, so that nothing else may be
+    /// written with them: a barrier.
     NotTransactional,
 }
 
@@ -75,40 +75,39 @@ pub enum TransactionKind {
 pub struct AdmittedTransaction {
     pub relayed: RelayedTransaction,
     pub kind: TransactionKind,
-    /// `None`: not looked at (streamed, or a statement), so it is in the way of everything.
+    /// `None`: not looked at (streamed, or a statement), so it conflicts with everything.
     pub changes: Option<RowChanges>,
-    /// The session that wrote the rows, where what the target makes of them depends on it, or where
-    /// that is not known.
+    /// The session that wrote the rows, if the rows on the target depend on it or may depend on it.
     pub session: Option<Arc<SessionContext>>,
-    /// Why it must not be executed, and not be left out either.
+    /// The reason it must be neither executed nor left out.
     pub refusal: Option<String>,
-    /// Account management in it is not applied.
+    /// It holds account management, which is not applied.
     pub leaves_out_accounts: bool,
-    /// It is a statement about the schema in which the target keeps the channels' progress, and is not
-    /// applied.
+    /// It is a statement about the schema in which the target keeps the channels' progress; it is
+    /// not applied.
     pub leaves_out_own: bool,
-    /// The rules it was admitted by.
+    /// The filter rules in force when it was admitted.
     pub filters: Arc<Filters>,
-    /// Given back when the transaction is dropped after its commit.
+    /// Returned when the transaction is dropped after its commit.
     pub permit: Option<EventPermit>,
-    /// Bytes of its events, decompressed as far as it was looked at as a whole.
+    /// Bytes of its events, decompressed as far as they were read.
     pub bytes: u64,
 }
 
 impl AdmittedTransaction {
-    /// Whether everything it changes is known by its keys.
+    /// True if its keys identify everything it changes.
     #[must_use]
     pub fn is_keyed(&self) -> bool {
         self.changes.as_ref().is_some_and(|changes| !changes.opaque)
     }
 
-    /// Its events as the target is to have them, with compressed payloads opened, one at a time.
+    /// Its events as the target receives them, compressed payloads unpacked, one at a time.
     pub fn events(&self) -> impl Iterator<Item = Result<RawEvent>> + use<> {
         let gtid = self.relayed.header.gtid.clone();
         KeptEvents::new(gtid, Arc::clone(&self.filters), flattened_events(&self.relayed))
     }
 
-    /// Rows it changes, as far as they were counted.
+    /// The number of rows it changes, as far as they were counted.
     #[must_use]
     pub fn rows(&self) -> usize {
         self.changes.as_ref().map_or(0, |changes| changes.rows.len())
@@ -120,21 +119,22 @@ impl AdmittedTransaction {
 pub struct Admission<K> {
     source: K,
     filters: Arc<Filters>,
-    /// By the body of the table map behind its table id: the same bytes mean the same layout.
+    /// By the body of the table map after its table id: the same bytes mean the same layout, until
+    /// definitions change.
     layouts: HashMap<Box<[u8]>, Layout>,
     reader: ChangesReader,
-    /// Bytes that looking at a transaction's rows may take.
+    /// Bytes that a transaction's parsed rows may take.
     rows_limit: u64,
     sessions: RowSessions,
-    /// A table of the transaction that is read is not transactional.
+    /// A table of the current transaction is not transactional.
     not_transactional: bool,
     as_logged: bool,
-    /// The transaction at hand has account management that is left out.
+    /// The current transaction has account management that is left out.
     leaves_out_accounts: bool,
     leaves_out_own: bool,
 }
 
-/// What is known of a table map.
+/// The decision about a table map.
 #[derive(Debug, Clone)]
 enum Layout {
     Kept(Arc<TableLayout>),
@@ -160,41 +160,41 @@ impl<K: KeySource> Admission<K> {
         }
     }
 
-    /// Row changes are to be sent as they were logged: their net effect may be another one where rows
-    /// are missing or there already.
+    /// Sends row changes as they were logged: their net effect may differ where rows are missing or
+    /// already exist.
     #[must_use]
     pub fn as_logged(self, as_logged: bool) -> Self {
         Self { as_logged, ..self }
     }
 
-    /// A transaction of so many rows that knowing them takes more bytes is not looked at as a whole:
-    /// where rows are small that is more than the events take.
+    /// Limits the bytes of a transaction's parsed rows; beyond them it is not looked at as a whole.
+    /// Small rows take more bytes parsed than their events do.
     pub fn limit_rows(&mut self, bytes: u64) {
         self.rows_limit = bytes;
     }
 
-    /// Everything is admitted by these rules.
+    /// Admits everything by these rules.
     #[must_use]
     pub fn with_filters(self, filters: Filters) -> Self {
         Self { filters: filters.into(), ..self }
     }
 
-    /// A statement was executed: definitions may have changed.
+    /// Forgets tables after a statement was executed: definitions may have changed.
     pub fn definitions_changed(&mut self) {
         self.layouts.clear();
         self.source.forget();
     }
 
-    /// Classifies a transaction and finds its keys. `whole` is false for one that is too large to be
-    /// looked at as a whole.
+    /// Classifies a transaction and finds its keys. `whole` is false for one that is too large to
+    /// be looked at as a whole.
     ///
-    /// Such a transaction, and a streamed one, is judged by its opening events only (by all of its tables where the
-    /// target has some that are not transactional); its executor meets the rest one by one and refuses
-    /// what it does not know.
+    /// Such a transaction, and a streamed one, is judged by its opening events only (by all of its
+    /// tables if the target has some that are not transactional). Its executor reads the rest event
+    /// by event and refuses unknown ones.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for contents this version does not apply, [`Error::Unreadable`] when
-    /// the bytes can't be read back, [`Error::Keys`] when the definitions can't.
+    /// [`Error::Unsupported`] for contents this version does not apply, [`Error::Unreadable`] if
+    /// the bytes can't be read back, [`Error::Keys`] if the definitions can't be read.
     pub fn admit(
         &mut self,
         relayed: RelayedTransaction,
@@ -208,9 +208,11 @@ impl<K: KeySource> Admission<K> {
         self.not_transactional = false;
         let mut bytes = 0;
         let kind = self.read(&relayed, whole, &mut refusal, &mut bytes);
+        // Beyond the limit `read` has stopped early, so these may not be all rows.
         whole &= self.reader.held_bytes() <= self.rows_limit;
         let mut changes = self.reader.finish();
         changes.opaque |= self.as_logged && !changes.rows.is_empty();
+        // Only now may it fail: the reader has been emptied for the next transaction.
         let mut kind = kind?;
         if whole && kind == TransactionKind::Rows && is_nothing(&changes) {
             kind = TransactionKind::Empty;
@@ -225,7 +227,7 @@ impl<K: KeySource> Admission<K> {
             | TransactionKind::Xa
             | TransactionKind::NotTransactional => false,
         };
-        // One that is executed as a statement has its session set all the same.
+        // A transaction executed as a statement has its session set in any case.
         let session = match kind {
             TransactionKind::Rows | TransactionKind::NotTransactional => {
                 let session = self.sessions.session(!whole);
@@ -281,11 +283,12 @@ impl<K: KeySource> Admission<K> {
                     }
                     Statement::Commit | Statement::Rollback if begun => return Ok(kind),
                     Statement::Savepoint if begun => {}
+                    // It undoes rows before it: images alone do not show the net effect.
                     Statement::RollbackTo if begun => self.reader.opaque(),
                     statement @ (Statement::Ddl | Statement::CreateTableStartTransaction)
                         if !begun || statement != Statement::Ddl =>
                     {
-                        // A table that is left out is so with the rows it was created with.
+                        // Rows that CREATE TABLE … SELECT logs are left out with the table.
                         return Ok(match self.statement(gtid, &event)? {
                             StatementVerdict::Apply => TransactionKind::Statement,
                             StatementVerdict::Skip => TransactionKind::Empty,
@@ -325,7 +328,7 @@ impl<K: KeySource> Admission<K> {
                         return Ok(kind);
                     }
                 }
-                // Only its tables are looked at.
+                // Too large: only its tables matter here.
                 other if begun && !whole && other.is_rows() => {}
                 other if begun && other.is_rows() => {
                     kind = TransactionKind::Rows;
@@ -416,8 +419,8 @@ impl<K: KeySource> Admission<K> {
     }
 }
 
-/// Whether a table is this daemon's own bookkeeping: a source that is itself such a target has it in
-/// its stream, and it speaks of other channels.
+/// True for the daemon's own bookkeeping. A source that is itself the target of a daemon has such
+/// tables in its stream, and they describe other channels.
 #[must_use]
 pub fn is_own(schema: &[u8], table: &[u8]) -> bool {
     schema == b"csa" && matches!(table, b"checkpoint" | b"channel" | b"statement" | b"audit")
@@ -447,18 +450,18 @@ fn unreadable(gtid: &Gtid, source: impl std::error::Error + Send + Sync + 'stati
     Error::Unreadable { gtid: gtid.clone(), source: Box::new(source) }
 }
 
-/// Bytes of a transaction's events as they came and are kept, and what they become decompressed beside
-/// that: nothing where they are not compressed.
+/// Bytes of a transaction's events as they were received, and the additional bytes of their
+/// decompressed form: 0 if they are not compressed.
 ///
 /// # Errors
-/// [`Error::Unreadable`] when the bytes can't be read back.
+/// [`Error::Unreadable`] if the bytes can't be read back.
 pub fn decompressed_bytes(relayed: &RelayedTransaction) -> Result<(u64, u64)> {
     let size = payload(relayed)?.map_or(0, |payload| payload.uncompressed_size());
     Ok((relayed.event_bytes, size))
 }
 
-/// Bytes that a transaction takes while it is opened piece by piece: what is held of it as it was
-/// received, and its largest event once that is decompressed.
+/// Bytes that a transaction takes while it is read piece by piece: those held of it as received,
+/// and its largest event once decompressed.
 ///
 /// # Errors
 /// [`Error::Unreadable`] when the bytes can't be read back.
@@ -472,7 +475,7 @@ pub fn bytes_at_a_time(relayed: &RelayedTransaction) -> Result<u64> {
     Ok(held.saturating_add(largest))
 }
 
-/// A compressed transaction is its GTID and one payload.
+/// The payload of a compressed transaction, which consists of its GTID and one payload.
 fn payload(relayed: &RelayedTransaction) -> Result<Option<TransactionPayload>> {
     let gtid = &relayed.header.gtid;
     let Some(second) = relayed.events().nth(1) else { return Ok(None) };
@@ -483,7 +486,7 @@ fn payload(relayed: &RelayedTransaction) -> Result<Option<TransactionPayload>> {
     TransactionPayload::parse(&second).map(Some).map_err(|error| unreadable(gtid, error))
 }
 
-/// The transaction's events with compressed payloads opened, one at a time, without those that mean
+/// The transaction's events, compressed payloads unpacked, one at a time, without those that mean
 /// nothing to a replica.
 pub fn flattened_events(
     relayed: &RelayedTransaction,

@@ -7,7 +7,7 @@ use csa_relaystore::RelayPosition;
 
 use super::*;
 
-/// Of the tables `a` and `my` the second is not transactional.
+/// Two tables: `a`, and `my`, which is not transactional.
 struct Definitions;
 
 impl KeySource for Definitions {
@@ -62,7 +62,7 @@ fn transaction(tables: &[&str]) -> RelayedTransaction {
 
 #[test]
 fn a_table_that_is_not_transactional_counts_wherever_it_stands() {
-    // Looked at as a whole, not so, and no longer so once its rows take too much.
+    // As a whole, not as a whole, and no longer as a whole once its rows take too much.
     for (whole, rows_limit) in [(true, u64::MAX), (false, u64::MAX), (true, 1)] {
         let kind_of = |tables: &[&str]| {
             let mut admission = Admission::new(Definitions);

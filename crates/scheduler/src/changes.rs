@@ -14,11 +14,11 @@ use crate::keys::{KeyUse, RowEnds, Scratch, TableLayout, TableUse};
 pub struct RowChanges {
     pub blocks: Vec<RowsBlock>,
     pub rows: Vec<RowChange>,
-    /// Keys of all rows, one row's behind the other's.
+    /// Keys of all rows, row by row.
     pub keys: Vec<KeyUse>,
-    /// Tables touched, each once and its widest use last.
+    /// Tables touched: each use once, the widest use of a table last.
     pub tables: Vec<TableUse>,
-    /// Something in the transaction is known only as an event: it must be sent as it came.
+    /// Some of its events can't be taken apart into rows: everything must be sent as it was logged.
     pub opaque: bool,
 }
 
@@ -27,14 +27,14 @@ pub struct RowChanges {
 pub struct RowsBlock {
     pub layout: Arc<TableLayout>,
     pub kind: RowsKind,
-    /// Of the session that wrote it, without the end of the statement.
+    /// Flags of the session that wrote it, without the end of the statement.
     pub flags: u16,
     /// The server that made the change, and when (seconds since the epoch).
     pub server_id: u32,
     pub timestamp: u32,
     /// Every column is in every image.
     pub full: bool,
-    /// The event's body: what [`RowChange`] points into.
+    /// The event's body, into which [`RowChange`] points.
     pub body: Bytes,
     /// Column count and bitmaps, as they stand in the body.
     pub columns: (u32, u32),
@@ -68,7 +68,7 @@ impl ChangesReader {
         self.maps.push((table_id, layout));
     }
 
-    /// Something has to be sent as it came.
+    /// Something has to be sent as it was logged.
     pub(crate) fn opaque(&mut self) {
         self.changes.opaque = true;
     }
@@ -85,8 +85,8 @@ impl ChangesReader {
         };
         let Some(layout) = layout else { return Ok(()) };
         let changes = &mut self.changes;
-        // An image without columns has no bytes, and is a row all the same: INSERT INTO t () VALUES ()
-        // with binlog_row_image=MINIMAL.
+        // An image without columns has no bytes, yet it is a row: INSERT INTO t () VALUES () with
+        // binlog_row_image=MINIMAL.
         let plain = RowsEvent::parse(event.event_type(), body)?;
         let Some(rows) = plain.filter(|rows| !rows.images.is_empty()) else {
             changes.opaque = true;
@@ -142,12 +142,12 @@ impl ChangesReader {
         Ok(())
     }
 
-    /// As [`RowChanges::held_bytes`] of what was read so far.
+    /// [`RowChanges::held_bytes`] of the rows read so far.
     pub(crate) fn held_bytes(&self) -> u64 {
         self.changes.held_bytes()
     }
 
-    /// The transaction is read: what it changes.
+    /// Ends the transaction and returns its changes.
     pub(crate) fn finish(&mut self) -> RowChanges {
         self.maps.clear();
         let mut changes = std::mem::take(&mut self.changes);
@@ -158,7 +158,7 @@ impl ChangesReader {
 }
 
 impl RowChanges {
-    /// Bytes that this takes beside the events themselves, and that sorting it into stages and finding
+    /// Bytes that this takes in addition to the events, and that sorting it into stages and finding
     /// conflicts will take.
     #[must_use]
     pub fn held_bytes(&self) -> u64 {
@@ -171,7 +171,7 @@ impl RowChanges {
         (rows + keys + self.blocks.len() * size_of::<RowsBlock>()) as u64
     }
 
-    /// Keys of the row with this number.
+    /// The keys of the row with this number.
     #[must_use]
     pub fn keys_of(&self, row: usize) -> &[KeyUse] {
         let start = match row.checked_sub(1) {

@@ -5,11 +5,11 @@ use csa_relaystore::RelayPosition;
 
 use crate::{Group, Sequence};
 
-/// The last group with nothing uncommitted below it, and what may be forgotten behind it.
+/// The last group with nothing uncommitted below it, and everything that may be released up to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LowWaterMark {
     pub sequence: Sequence,
-    /// Relay store: everything below is committed on the target.
+    /// Everything below this position of the relay store is committed on the target.
     pub released: Option<RelayPosition>,
     /// Relay ordinal and cumulative event bytes of the last committed transaction.
     pub ordinal: u64,
@@ -54,6 +54,7 @@ impl CommitOrder {
         if let Some(group) = self.running.iter_mut().find(|g| g.mark.sequence == sequence) {
             group.committed = true;
         }
+        // Without `preserve_commit_order` groups commit in any order: the oldest holds the mark.
         let mut mark = None;
         while self.running.front().is_some_and(|g| g.committed) {
             mark = self.running.pop_front().map(|g| g.mark);
@@ -66,7 +67,7 @@ impl CommitOrder {
         self.running.is_empty()
     }
 
-    /// When the source committed the oldest transaction that was handed out and is not committed.
+    /// The source's commit time of the oldest transaction that is handed out and not yet committed.
     #[must_use]
     pub fn oldest_commit(&self) -> Option<CommitTimes> {
         self.running.front().map(|g| g.first_committed)

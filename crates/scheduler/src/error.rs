@@ -1,6 +1,6 @@
 use csa_provider::Gtid;
 
-/// Why a transaction could not be admitted.
+/// The reason a transaction could not be admitted.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -14,7 +14,7 @@ pub enum Error {
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// The target's definitions, which tell what may run beside what, could not be read.
+    /// The target's definitions, from which conflicts are found, could not be read.
     #[error("transaction {gtid}: reading the keys of its tables on the target: {source}")]
     Keys {
         gtid: Gtid,

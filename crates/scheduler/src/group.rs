@@ -10,27 +10,28 @@ use crate::{AdmittedTransaction, KeyMap, Sequence, TransactionKind};
 pub struct GroupLimits {
     /// Source transactions in one target transaction.
     pub transactions: usize,
-    /// Rows they change together.
+    /// Rows that they change in total.
     pub rows: usize,
-    /// Bytes of source events, decompressed, in one target transaction; a larger transaction is a group
-    /// of its own.
+    /// Bytes of source events, decompressed, in one target transaction; a larger transaction is a
+    /// group of its own.
     pub bytes: u64,
 }
 
 impl Default for GroupLimits {
-    /// Large enough that a commit's fsync is shared by thousands of rows and repeated changes of a row
-    /// meet, small enough that a group's locks and its statement (4/3 of the bytes) stay modest.
+    /// Large enough that thousands of rows share a commit's fsync and repeated changes of a row
+    /// merge, small enough that a group's locks and its statement (BASE64: 4/3 of the bytes) stay
+    /// modest.
     fn default() -> Self {
         Self { transactions: 4096, rows: 4096, bytes: 4 << 20 }
     }
 }
 
-/// What a group asks of the target.
+/// The way in which the target executes a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GroupKind {
     /// Row changes of one or more transactions, in one target transaction.
     Rows,
-    /// One transaction that commits by itself, under its source GTID.
+    /// One transaction that commits implicitly, under its source GTID.
     Statement,
     /// Row changes of one transaction, of which some can't be rolled back.
     NotTransactional,
@@ -42,14 +43,15 @@ pub struct Group {
     pub sequence: Sequence,
     pub kind: GroupKind,
     pub transactions: Vec<AdmittedTransaction>,
-    /// Rows they change, as far as they were counted.
+    /// Rows that they change, as far as they were counted.
     pub rows: usize,
     /// The group may begin once everything up to this one is committed.
     pub dependency: Sequence,
-    /// Keys that an uncommitted group touches too, with that group: rows with these keys come last,
-    /// once everything up to it is committed. The group's other rows need not wait.
+    /// Keys that an uncommitted group touches too, with that group: rows with these keys are sent
+    /// last, once everything up to that group is committed. The group's other rows need not wait.
     pub late: KeyMap<u64>,
-    /// Everything executed on the target once this group is committed: the checkpoint's set.
+    /// Everything executed on the target once this group is committed: the GTID set of the
+    /// checkpoint.
     pub executed_after: GtidSet,
 }
 
@@ -60,7 +62,7 @@ impl Group {
         self.transactions.iter().map(|t| t.relayed.event_bytes).sum()
     }
 
-    /// Whether all of its changes are known by their keys, so that only late ones need to wait.
+    /// True if keys identify all of its changes, so that only late rows need to wait.
     #[must_use]
     pub fn is_keyed(&self) -> bool {
         self.transactions.iter().all(AdmittedTransaction::is_keyed)
@@ -86,7 +88,7 @@ impl Group {
         &self.transactions.first().expect("a group is never empty").relayed.format
     }
 
-    /// End of the group in the relay store: below it nothing of the group is needed again.
+    /// End of the group in the relay store: once it is committed, nothing below is needed again.
     #[must_use]
     pub fn end(&self) -> Option<RelayPosition> {
         self.transactions.last().map(|t| t.relayed.end)

@@ -3,11 +3,12 @@ use std::collections::HashMap;
 use crate::changes::RowChanges;
 use crate::keys::{KeyMap, KeyRole, TableId, TableUse};
 
-/// Groups that share something: they don't wait for each other, but who wants it alone waits for all.
+/// Groups that share something: they don't wait for each other, but a group that needs it
+/// exclusively waits for all of them.
 #[derive(Debug, Clone, Copy, Default)]
 struct Shared {
     last: u64,
-    /// The one before the last: the last may be the asker's own group.
+    /// The one before the last, because the last may be the asking group itself.
     before: u64,
 }
 
@@ -25,8 +26,8 @@ impl Shared {
     }
 }
 
-/// The last groups that used a key, 0 for none. Who writes has waited for all before, so a group's
-/// own write hides nothing.
+/// The last groups that used a key, 0 for none. A writer has waited for every use before it, so a
+/// group's own write hides no other.
 #[derive(Debug, Clone, Copy, Default)]
 struct Uses {
     write: u64,
@@ -39,28 +40,28 @@ struct TableUses {
     whole: u64,
 }
 
-/// Which group last touched a key, for groups that are not committed.
+/// The last group that touched each key, for groups that are not committed.
 ///
-/// Two generations of keys: when everything in the older one is committed it is dropped whole. Memory
-/// follows what is in flight, and nothing is ever searched for to be forgotten.
+/// Keys are kept in two generations: once everything in the older one is committed, it is dropped
+/// as a whole. So memory follows the groups in flight, and no search for committed keys is needed.
 #[derive(Debug, Default)]
 pub(crate) struct KeyHistory {
     young: KeyMap<Uses>,
     old: KeyMap<Uses>,
-    /// The last group in `old`, and in anything.
+    /// The last group in `old`, and the last group of all.
     old_last: u64,
     last: u64,
     tables: HashMap<TableId, TableUses>,
-    /// The last group that is in the way of everything.
+    /// The last group that conflicts with everything.
     barrier: u64,
     /// Everything up to it is committed.
     low_water: u64,
 }
 
 impl KeyHistory {
-    /// What `changes` would have to wait for in group `own`: the highest uncommitted group that is in
-    /// the way as a whole, 0 for none. Keys of which an uncommitted group is in the way go to `late`
-    /// with that group.
+    /// The highest uncommitted group that group `own` as a whole has to wait for if it takes
+    /// `changes`, 0 for none. Keys that conflict with an uncommitted group go to `late` with that
+    /// group.
     pub(crate) fn dependency(
         &self,
         changes: Option<&RowChanges>,
@@ -74,7 +75,7 @@ impl KeyHistory {
             }
         };
         let Some(changes) = changes else {
-            // In the way of everything: of all groups but its own.
+            // It conflicts with every group except its own.
             let before = if self.last == own { own.saturating_sub(1) } else { self.last };
             take(before);
             return self.uncommitted(highest);
@@ -166,7 +167,8 @@ mod tests {
         }
     }
 
-    /// Adds both to group 6, after `earlier` in group 5; what the second waits for.
+    /// Adds both to group 6, after `earlier` in group 5, and returns the group the second waits
+    /// for.
     fn dependency(earlier: &RowChanges, first: &RowChanges, second: &RowChanges) -> u64 {
         let mut history = KeyHistory::default();
         history.add(Some(earlier), 5);

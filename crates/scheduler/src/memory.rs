@@ -3,14 +3,14 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-/// Bytes of events in flight between the relay store and the target and of what is made of them,
-/// bounded and first come first served.
+/// A limit for the bytes of events in flight between the relay store and the target, and of
+/// everything built from them; first come, first served.
 ///
-/// A transaction asks ahead for all that its way may take: nobody waits for memory while it holds some,
-/// so nothing can stand still for want of it.
+/// A transaction asks once, in advance, for all that it may need: nothing waits for memory while it
+/// holds some, so there can be no deadlock.
 ///
-/// One request larger than the limit is admitted when nothing else is held, so that no transaction
-/// is too large to pass; such transactions are streamed and ask for little.
+/// A request larger than the limit is granted while nothing else is held, so that no transaction is
+/// too large to pass. Large transactions are streamed, and ask for little.
 #[derive(Debug, Clone)]
 pub struct EventMemory {
     shared: Arc<Shared>,
@@ -39,7 +39,7 @@ impl EventMemory {
         Self { shared: Arc::new(Shared { state: Mutex::new(state), released: Condvar::new() }) }
     }
 
-    /// Takes a place in the queue for `bytes`; the caller asks the ticket until it is granted.
+    /// Takes a place in the queue for `bytes`; [`Ticket::wait`] is called until they are granted.
     #[must_use]
     pub fn request(&self, bytes: u64) -> Ticket {
         let mut state = self.shared.state.lock();
@@ -48,7 +48,7 @@ impl EventMemory {
         Ticket { memory: self.clone(), number, bytes, granted: false }
     }
 
-    /// Changes the limit; what is held above it is given back as transactions commit.
+    /// Changes the limit. Memory held beyond it is returned as transactions commit.
     pub fn set_limit(&self, bytes: u64) {
         self.shared.state.lock().limit = bytes;
         self.shared.released.notify_all();
@@ -59,14 +59,14 @@ impl EventMemory {
         self.shared.state.lock().limit
     }
 
-    /// Whether a request waits.
+    /// True if a request waits.
     #[must_use]
     pub fn is_short(&self) -> bool {
         let state = self.shared.state.lock();
         state.next_ticket > state.serving
     }
 
-    /// Bytes held now, the most ever held, and the limit.
+    /// The bytes held now, the most ever held, and the limit.
     #[must_use]
     pub fn usage(&self) -> (u64, u64, u64) {
         let state = self.shared.state.lock();
@@ -74,18 +74,19 @@ impl EventMemory {
     }
 }
 
-/// What a transaction may take on its way to the target.
+/// The bytes that a transaction may take until it is committed on the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Footprint(u64);
 
 impl Footprint {
-    /// Text of a statement, BASE64 or values, and the driver's copy of it.
+    /// A statement's text (BASE64 or values) and the link's copy, as a multiple of the events.
     const TEXTS: u64 = 3;
-    /// However small it is: header, events' places, the group's bookkeeping.
+    /// The minimum for any transaction: header, places of events, the group's bookkeeping.
     const LEAST: u64 = 1 << 10;
 
-    /// Looked at as a whole: `compressed` bytes that are kept, `events` decompressed, the same once
-    /// more merged with others, and at most a statement of `statement_bytes` of them as text.
+    /// For a transaction looked at as a whole: `compressed` bytes that are kept, `events` bytes
+    /// decompressed, the same again once merged with others, and the text of at most
+    /// `statement_bytes` of them.
     #[must_use]
     pub const fn whole(compressed: u64, events: u64, statement_bytes: u64) -> Self {
         let in_statement = if events < statement_bytes { events } else { statement_bytes };
@@ -93,7 +94,7 @@ impl Footprint {
         Self(compressed.saturating_add(events).saturating_add(Self::LEAST))
     }
 
-    /// Cut as it is sent: `kept` bytes, a step that is sent, and one ahead of it.
+    /// For a transaction cut while it is sent: `kept` bytes, one part being sent and the next one.
     #[must_use]
     pub const fn streamed(kept: u64, statement_bytes: u64) -> Self {
         let steps = statement_bytes.saturating_mul(2 + Self::TEXTS);
@@ -106,8 +107,8 @@ impl Footprint {
     }
 }
 
-/// A place in the queue for memory. Dropping it gives the place up, only in its turn: tickets are
-/// held by the one relay reader of a channel, which drops at most the last.
+/// A place in the queue for memory. Dropping it gives up the place only while it is first in the
+/// queue: a channel's one relay reader holds the tickets, and drops at most the last.
 #[derive(Debug)]
 pub struct Ticket {
     memory: EventMemory,
@@ -117,7 +118,7 @@ pub struct Ticket {
 }
 
 impl Ticket {
-    /// Waits up to `wait`; `None` when memory is still short.
+    /// Waits up to `wait`; `None` if memory is still short.
     pub fn wait(&mut self, wait: Duration) -> Option<EventPermit> {
         let shared = Arc::clone(&self.memory.shared);
         let mut state = shared.state.lock();
@@ -150,7 +151,7 @@ impl Drop for Ticket {
     }
 }
 
-/// Bytes of event memory, given back when dropped.
+/// Bytes of event memory, returned when dropped.
 #[derive(Debug)]
 pub struct EventPermit {
     memory: EventMemory,
@@ -158,7 +159,8 @@ pub struct EventPermit {
 }
 
 impl EventPermit {
-    /// Adds what was found out about a transaction that is in memory already; others wait for it.
+    /// Adds bytes of a transaction that is already in memory. This may exceed the limit: it must
+    /// not wait while it holds memory, so later requests wait instead.
     pub fn extend(&mut self, bytes: u64) {
         let mut state = self.memory.shared.state.lock();
         self.bytes = self.bytes.saturating_add(bytes);

@@ -5,17 +5,17 @@ use std::sync::Arc;
 
 use csa_provider::{EventError, QueryEvent, RawEvent, SessionContext};
 
-/// Sessions differ in few settings, but what is logged of them may hold a time: beyond so many the
-/// memory of them begins again.
+/// The most sessions remembered. They differ in few settings, but their logged form may hold a
+/// time: beyond this number all are forgotten.
 const KNOWN_MAX: usize = 256;
 
-/// Follows the transaction that is read. BEGIN carries its session, which is looked at only once a
-/// table turns out to depend on it; settings that were met before are not read again.
+/// Follows the current transaction. BEGIN carries its session, which is parsed only if a table
+/// depends on it; settings seen before are not parsed again.
 #[derive(Debug, Default)]
 pub(crate) struct RowSessions {
     begin: Option<RawEvent>,
     matters: bool,
-    /// By what was logged; equal sessions are one.
+    /// By the logged status variables; equal sessions are shared.
     known: HashMap<Box<[u8]>, Arc<SessionContext>>,
 }
 
@@ -25,7 +25,7 @@ impl RowSessions {
         self.matters = false;
     }
 
-    /// Takes the statement that begins the transaction.
+    /// Takes the event that begins the transaction.
     pub(crate) fn begin(&mut self, event: &RawEvent) {
         self.begin = Some(event.clone());
     }
@@ -35,7 +35,7 @@ impl RowSessions {
         self.matters = true;
     }
 
-    /// The transaction's session, where it matters or `always`.
+    /// The transaction's session, if it matters or `always` is set.
     ///
     /// # Errors
     /// It holds something that this version does not know.
@@ -54,6 +54,7 @@ impl RowSessions {
         if self.known.len() >= KNOWN_MAX {
             self.known.clear();
         }
+        // Different status variables may mean the same session, which is then kept once.
         let same = self.known.values().find(|known| ***known == session).cloned();
         let session = same.unwrap_or_else(|| Arc::new(session));
         self.known.insert(query.status_vars().into(), Arc::clone(&session));
@@ -83,7 +84,7 @@ mod tests {
     fn equal_settings_are_one_session_whatever_else_was_logged() {
         let mut sessions = RowSessions::default();
         let plain = session_of(&mut sessions, b"\x05\x06+03:00").expect("a session");
-        // With the fraction of the time.
+        // The second one also logs the fraction of a time.
         let other =
             session_of(&mut sessions, b"\x05\x06+03:00\x0d\x01\x02\x03").expect("a session");
         let again = session_of(&mut sessions, b"\x05\x06+03:00").expect("a session");

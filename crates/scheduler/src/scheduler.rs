@@ -6,36 +6,37 @@ use crate::commit_order::{CommitOrder, LowWaterMark};
 use crate::history::KeyHistory;
 use crate::{AdmittedTransaction, Group, GroupKind, GroupLimits, KeyMap, Sequence, UntilGate};
 
-/// Turns admitted transactions into groups, tells which may run beside each other, and keeps their
-/// commit order.
+/// Turns admitted transactions into groups, decides which may run beside each other, and keeps
+/// their commit order.
 ///
-/// Pure: the caller admits, asks for groups, and reports commits. Rows that conflict with a group in
-/// flight are named in [`Group::late`] and hold up only themselves. Where that can't be told by keys,
-/// a group is closed rather than made to wait.
+/// Pure: the caller admits, asks for groups, and reports commits. Rows that conflict with a group
+/// in flight are named in [`Group::late`], and only they wait. If keys can't identify them, a group
+/// is closed rather than made to wait.
 #[derive(Debug)]
 pub struct Scheduler {
     limits: GroupLimits,
     workers: usize,
     waiting: VecDeque<AdmittedTransaction>,
     waiting_rows: usize,
-    /// Formed and not handed out, in sequence order.
+    /// Formed and not yet handed out, in sequence order.
     formed: VecDeque<Group>,
     history: KeyHistory,
     order: CommitOrder,
-    /// Groups handed out and not committed.
+    /// The number of groups handed out and not committed.
     running: usize,
     next: Sequence,
     low_water: Sequence,
+    /// Executed once every formed group is committed.
     planned: GtidSet,
     /// Transactions that may still join groups.
     allowance: usize,
     until: UntilGate,
 }
 
-/// Small groups beside each other only add commits: another one waits until it is full.
+/// Small groups beside each other only add commits: beyond this many, a group waits until full.
 const SMALL_GROUPS_IN_FLIGHT: usize = 2;
 
-/// Full groups that wait here at most.
+/// The most full groups that wait here.
 const FULL_GROUPS_AHEAD: usize = 4;
 
 impl Scheduler {
@@ -57,30 +58,32 @@ impl Scheduler {
             allowance: usize::MAX,
             until: UntilGate::default(),
         };
+        // Everything up to the checkpoint's sequence is committed.
         scheduler.history.forget(last.get());
         scheduler.set_workers(workers);
         scheduler
     }
 
-    /// Where groups end.
+    /// Sets the end of the stream.
     #[must_use]
     pub fn with_until(mut self, until: UntilGate) -> Self {
         self.until = until;
         self
     }
 
-    /// How many groups may run; takes effect with the next group, but for the one whose turn it is.
+    /// Sets how many groups may run, from the next group on; the group whose commit turn it is
+    /// always may.
     pub fn set_workers(&mut self, workers: usize) {
         self.workers = workers.max(1);
     }
 
-    /// So many transactions may join groups until this is said again; none and the channel comes to
-    /// rest. Groups that are formed are handed out all the same: what runs may wait for them.
+    /// Sets how many transactions may still join groups, until the next call; at 0 the channel
+    /// comes to rest. Formed groups are handed out even then: running ones may wait for them.
     pub fn allow(&mut self, transactions: usize) {
         self.allowance = transactions;
     }
 
-    /// What is left of it.
+    /// The number of transactions that may still join groups.
     #[must_use]
     pub fn allowance(&self) -> usize {
         self.allowance
@@ -92,7 +95,7 @@ impl Scheduler {
         self.waiting.push_back(transaction);
     }
 
-    /// Whether enough is waiting to fill every worker's next group; more would only hold memory.
+    /// True if enough is waiting to fill every worker's next group; more would only hold memory.
     #[must_use]
     pub fn is_full(&self) -> bool {
         let groups = self.workers.min(FULL_GROUPS_AHEAD) + 1;
@@ -105,13 +108,13 @@ impl Scheduler {
         self.waiting.is_empty() && self.formed.is_empty() && self.order.is_idle()
     }
 
-    /// Whether everything in front of the end is committed; what waits here lies behind it.
+    /// True if everything before the end is committed; transactions that still wait come after it.
     #[must_use]
     pub fn is_at_end(&self) -> bool {
         self.until.is_reached() && self.formed.is_empty() && self.order.is_idle()
     }
 
-    /// Transactions that wait here, and groups that are formed and wait for another's commit.
+    /// The numbers of waiting transactions and of formed groups that are not handed out.
     #[must_use]
     pub fn waiting(&self) -> (usize, usize) {
         (self.waiting.len(), self.formed.len())
@@ -119,12 +122,12 @@ impl Scheduler {
 
     /// The next group for an idle worker, if there is one.
     ///
-    /// Its [`Group::dependency`] may not be committed yet: it is then to be prepared and held back
-    /// until it is. A later group that need not wait is handed out first, as long as a worker is left
-    /// for the earliest: whatever waits for its turn waits for that one.
+    /// If its [`Group::dependency`] is not committed yet, the worker prepares the group and waits.
+    /// A later group that need not wait is handed out first, as long as a worker is left for the
+    /// earliest: everything that waits for its commit turn waits for that one.
     ///
-    /// The group whose commit turn it is gets a worker in any case. After the number was lowered, all
-    /// that is left may be taken by later groups, which wait for that one.
+    /// The group whose commit turn it is gets a worker in any case: after the number of workers was
+    /// lowered, later groups may hold all of them and wait for that group.
     pub fn next_group(&mut self) -> Option<Group> {
         if self.running >= self.workers {
             let is_next = |group: &Group| group.sequence == self.low_water.next();
@@ -148,6 +151,7 @@ impl Scheduler {
                 return self.hand_out(index);
             }
         }
+        // A barrier is not handed out early: nothing of it can be done before its turn.
         if self.formed.front()?.kind != GroupKind::Rows {
             return None;
         }
@@ -164,7 +168,7 @@ impl Scheduler {
         Some(group)
     }
 
-    /// Forms a group from what waits; `false` when nothing does, or when it had better wait.
+    /// Forms a group of waiting transactions; `false` if there are none or more should join first.
     fn form(&mut self) -> bool {
         if self.allowance == 0 {
             return false;
@@ -174,6 +178,7 @@ impl Scheduler {
         if small && self.running + self.formed.len() >= SMALL_GROUPS_IN_FLIGHT {
             return false;
         }
+        // `pass` counts the transaction as applied, so no check may follow it.
         if !self.waiting.front().is_some_and(|first| self.until.pass(&first.relayed.header)) {
             return false;
         }
@@ -199,7 +204,7 @@ impl Scheduler {
         {
             let dependency = Sequence::new(self.dependency(next, &mut late));
             if dependency > group.dependency && group.dependency <= self.low_water {
-                // It would make all of the group wait.
+                // It would make the whole group wait.
                 break;
             }
             if !self.until.pass(&next.relayed.header) {
@@ -217,7 +222,7 @@ impl Scheduler {
         true
     }
 
-    /// Whether the front of the queue may join as far as limits and kinds go.
+    /// True if limits and kinds let the front of the queue join.
     fn fits(&self, group: &Group, bytes: u64) -> bool {
         let Some(next) = self.waiting.front() else { return false };
         let Some(first) = group.transactions.first() else { return false };
@@ -231,14 +236,15 @@ impl Scheduler {
             && next.relayed.format.raw() == first.relayed.format.raw()
     }
 
-    /// The group that a transaction has to wait for as a whole; keys it has to wait for go to `late`.
+    /// The group that a transaction as a whole waits for; single keys that have to wait go to
+    /// `late`.
     fn dependency(&self, transaction: &AdmittedTransaction, late: &mut KeyMap<u64>) -> u64 {
         let changes = transaction.changes.as_ref();
         let own = self.next.get();
         if transaction.is_keyed() {
             return self.history.dependency(changes, own, late);
         }
-        // What is sent as it came can't be sent in another order.
+        // Events sent as logged keep their order, so no row of them can be late.
         let mut all = KeyMap::default();
         let dependency = self.history.dependency(changes, own, &mut all);
         all.into_values().fold(dependency, u64::max)
@@ -254,7 +260,7 @@ impl Scheduler {
         group.transactions.push(next);
     }
 
-    /// Records that a group is committed on the target; the low-water mark if it moved.
+    /// Records that a group is committed on the target; returns the low-water mark if it moved.
     pub fn committed(&mut self, group: &Group) -> Option<LowWaterMark> {
         self.running = self.running.saturating_sub(1);
         let mark = self.order.committed(group.sequence)?;
@@ -263,7 +269,7 @@ impl Scheduler {
         Some(mark)
     }
 
-    /// When the source committed the oldest transaction known here and not committed on the target.
+    /// The source's commit time of the oldest transaction known here and uncommitted on the target.
     #[must_use]
     pub fn oldest_commit(&self) -> Option<CommitTimes> {
         self.order

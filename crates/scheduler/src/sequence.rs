@@ -1,6 +1,6 @@
 use std::fmt;
 
-/// A group's place in commit order: dense, starting above the checkpoint's, never reused.
+/// A group's place in commit order: without gaps, starting after the checkpoint's, never reused.
 ///
 /// Not to be confused with the source's `sequence_number`, which restarts at each binary log file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]

@@ -4,23 +4,23 @@ use std::sync::Arc;
 use csa_provider::{Gtid, GtidSet, TransactionHeader, rfc3339};
 use parking_lot::Mutex;
 
-/// Where a channel stops by itself, as `START REPLICA UNTIL`
-/// (<https://dev.mysql.com/doc/refman/en/start-replica.html>); by time as `mysqlbinlog
+/// The point at which a channel stops on its own, like `START REPLICA UNTIL`
+/// (<https://dev.mysql.com/doc/refman/en/start-replica.html>); by time like `mysqlbinlog
 /// --stop-datetime` (<https://dev.mysql.com/doc/refman/en/mysqlbinlog.html>).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Until {
-    /// In front of the first transaction of the set.
+    /// Before the first transaction of the set.
     BeforeGtids(GtidSet),
-    /// Behind the last transaction of the set.
+    /// After the last transaction of the set.
     AfterGtids(GtidSet),
-    /// In front of the first transaction that was committed on the source then or later, or whose
-    /// commit time is not known; microseconds since the epoch.
+    /// Before the first transaction committed on the source at this time or later, or with an
+    /// unknown commit time; microseconds since the epoch.
     BeforeTime(u64),
 }
 
 impl Until {
-    /// Whether nothing is left to be applied where `executed` is. A time can't tell: what is
-    /// executed has none.
+    /// True if nothing is left to apply once `executed` is. A time is never reached here: GTID sets
+    /// have no times.
     #[must_use]
     pub fn is_reached(&self, executed: &GtidSet) -> bool {
         match self {
@@ -49,28 +49,28 @@ impl fmt::Display for Until {
     }
 }
 
-/// An end that lies behind what is applied or in a group already.
+/// An end that the channel has already passed: transactions after it are applied or in a group.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("until {until} is past: {passed}")]
 pub struct UntilPast {
     pub until: Until,
-    /// What is there already.
+    /// The transactions that have passed it.
     pub passed: String,
 }
 
-/// How a stream ended that nobody stopped.
+/// The way in which a stream ended without being stopped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StreamEnd {
-    /// There, where the channel is now stopped.
+    /// At this end, where the channel is now stopped.
     Until(Until),
-    /// At an end that was moved meanwhile: the channel is to go on.
+    /// At an end that was changed meanwhile: the channel has to continue.
     Moved,
     Elsewhere,
 }
 
-/// The end of a channel's stream, which can be changed while it runs: a change holds for every
-/// transaction that is in no group yet. Shared by those who read ahead, who form groups and who
-/// change it.
+/// The end of a channel's stream, which can be changed while it runs: a change applies to every
+/// transaction that is in no group yet. Shared by the relay reader, the scheduler and the commands
+/// that change it.
 #[derive(Debug, Clone, Default)]
 pub struct UntilGate {
     state: Arc<Mutex<State>>,
@@ -81,14 +81,14 @@ struct State {
     until: Option<Until>,
     /// Executed, or in a group.
     passed: GtidSet,
-    /// The latest commit on the source among them, as far as it was seen; microseconds since the
-    /// epoch.
+    /// The latest commit time on the source among them, as far as it was seen; microseconds since
+    /// the epoch.
     latest: u64,
     /// No further group is formed.
     reached: bool,
-    /// The end is another one than at the beginning of the stream.
+    /// The end has been changed since the stream began.
     moved: bool,
-    /// The channel has stopped there.
+    /// The channel has stopped at the end.
     stopped: bool,
 }
 
@@ -104,11 +104,11 @@ impl UntilGate {
         self.state.lock().until.clone()
     }
 
-    /// Takes another end, or none; whether the channel had stopped at the one before, which is then
-    /// for the caller to start.
+    /// Sets another end, or none. Returns true if the channel had stopped at the previous one: the
+    /// caller then has to start it.
     ///
     /// # Errors
-    /// It is past; nothing was changed.
+    /// The new end is past; nothing was changed.
     pub fn set(&self, until: Option<Until>) -> Result<bool, UntilPast> {
         let mut state = self.state.lock();
         if let Some(until) = &until
@@ -125,7 +125,7 @@ impl UntilGate {
         Ok(std::mem::take(&mut state.stopped))
     }
 
-    /// The channel is started, with an end of its own unless that is as before.
+    /// The channel is started; `replaced` is its new end (or none), if that changes.
     pub fn start(&self, replaced: Option<Option<Until>>) {
         let mut state = self.state.lock();
         if let Some(until) = replaced {
@@ -134,8 +134,8 @@ impl UntilGate {
         state.stopped = false;
     }
 
-    /// The stream begins behind `executed`; the end if it lies there already, where the channel is
-    /// then stopped.
+    /// The stream begins after `executed`. Returns the end if it is already reached: the channel is
+    /// then stopped there.
     pub fn begin(&self, executed: &GtidSet) -> Option<Until> {
         let mut state = self.state.lock();
         state.settle(executed);
@@ -145,7 +145,7 @@ impl UntilGate {
         reached
     }
 
-    /// The stream has ended by itself behind `executed`. `read_to` is the end that reading ahead
+    /// The stream has ended on its own after `executed`. `read_to` is the end that reading ahead
     /// met.
     pub fn end(&self, executed: &GtidSet, read_to: Option<&Until>) -> StreamEnd {
         let mut state = self.state.lock();
@@ -160,13 +160,13 @@ impl UntilGate {
         }
     }
 
-    /// The stream was stopped behind `executed`.
+    /// The stream was stopped after `executed`.
     pub fn rest(&self, executed: &GtidSet) -> StreamEnd {
         self.state.lock().settle(executed);
         StreamEnd::Elsewhere
     }
 
-    /// The end, if it lies in front of this transaction.
+    /// The end, if it lies before this transaction.
     #[must_use]
     pub fn ends_before(&self, header: &TransactionHeader) -> Option<Until> {
         let state = self.state.lock();
@@ -174,12 +174,13 @@ impl UntilGate {
         state.until.as_ref().filter(|until| until.ends_before(gtid, committed)).cloned()
     }
 
-    /// Whether the next transaction may join a group; if it may, it counts as passed.
+    /// True if the next transaction may join a group; it then counts as passed.
     pub(crate) fn pass(&self, header: &TransactionHeader) -> bool {
         let mut state = self.state.lock();
         let state = &mut *state;
         let (gtid, committed) = (&header.gtid, header.immediate_commit_timestamp);
         let ends = |until: &Until| until.ends_before(gtid, committed);
+        // It stays reached until it is changed: later transactions may have earlier commit times.
         state.reached |= state.until.as_ref().is_some_and(ends);
         if state.reached {
             return false;
@@ -192,7 +193,7 @@ impl UntilGate {
         true
     }
 
-    /// Whether no further group is to be formed.
+    /// True if no further group may be formed.
     #[must_use]
     pub fn is_reached(&self) -> bool {
         self.state.lock().reached
@@ -200,9 +201,9 @@ impl UntilGate {
 }
 
 impl State {
-    /// Nothing is in a group.
+    /// Starts over from `executed`, with no transaction in a group.
     fn settle(&mut self, executed: &GtidSet) {
-        // Times are known of what has passed and of nothing else.
+        // If a passed transaction was given up, `latest` may be its time.
         if !self.passed.is_subset_of(executed) {
             self.latest = 0;
         }
@@ -210,7 +211,7 @@ impl State {
         self.reached = false;
     }
 
-    /// What of it lies behind already.
+    /// The reason the end is past, if it is.
     fn past(&self, until: &Until) -> Option<String> {
         match until {
             Until::BeforeGtids(set) => {
@@ -267,7 +268,7 @@ mod tests {
             assert_eq!(gate.ends_before(&header).is_some(), ends);
             assert_eq!(gate.pass(&header), !ends);
         }
-        assert!(!gate.pass(&header(gtid(3, 2))), "nothing behind the end");
+        assert!(!gate.pass(&header(gtid(3, 2))), "nothing after the end");
         assert_eq!(gate.end(&set(&[gtid(1, 3), gtid(3, 1)]), None), StreamEnd::Until(until));
     }
 
@@ -296,7 +297,7 @@ mod tests {
             let gate = gate(Some(until.clone()), &[]);
             assert!(gate.pass(&header(gtid(1, 4))) && gate.pass(&header(gtid(1, 3))));
             assert!(!gate.pass(&header(gtid(2, last))), "{last}");
-            // One that is earlier does not open it again.
+            // An earlier one does not open it again.
             assert!(!gate.pass(&header(gtid(1, 4))));
         }
         let unknown = TransactionHeader { immediate_commit_timestamp: 0, ..header(gtid(1, 1)) };
@@ -322,7 +323,7 @@ mod tests {
         assert_eq!(gate.get(), Some(kept));
         assert!(gate.set(Some(Until::BeforeTime(4))).is_ok());
         assert!(gate.set(Some(Until::BeforeGtids(set(&[gtid(1, 4)])))).is_ok());
-        // Given up, they are no longer past, and of what is executed no time is known.
+        // Given up, they are no longer past, and no time is known for the executed ones.
         gate.rest(&set(&[gtid(1, 1), gtid(1, 2)]));
         assert!(gate.set(Some(Until::BeforeGtids(set(&[gtid(1, 3)])))).is_ok());
         assert!(gate.set(Some(Until::BeforeTime(1))).is_ok());
@@ -339,7 +340,7 @@ mod tests {
         };
         let gate = at_two();
         assert_eq!(gate.set(None), Ok(false));
-        assert!(gate.pass(&header(gtid(1, 2))), "it goes on as it is");
+        assert!(gate.pass(&header(gtid(1, 2))), "it continues unchanged");
         let gate = at_two();
         assert_eq!(gate.set(Some(before(3))), Ok(false));
         assert_eq!(gate.end(&executed, Some(&before(2))), StreamEnd::Moved, "read up to it");
@@ -348,7 +349,7 @@ mod tests {
         assert_eq!(gate.set(Some(before(2))), Ok(false), "the same again");
         assert_eq!(gate.set(Some(before(3))), Ok(true));
         assert_eq!(gate.set(None), Ok(false), "started once");
-        // Met by reading ahead, with nothing behind it in any group.
+        // Met by reading ahead, with nothing after it in any group.
         let gate = UntilGate::new(Some(before(2)));
         assert_eq!(gate.begin(&executed), None);
         assert_eq!(gate.end(&executed, Some(&before(2))), StreamEnd::Until(before(2)));

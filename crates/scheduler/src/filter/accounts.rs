@@ -1,6 +1,6 @@
-//! Account management: statements about accounts, roles and privileges, and changes of the tables that hold
-//! them. A source must not decide who may log in to the target, so they are left out unless
-//! `replicate_accounts` is on.
+//! Account management: statements about accounts, roles and privileges, and changes of the tables
+//! that hold them. A source must not decide who may log in to the target, so they are left out
+//! unless `replicate_accounts` is on.
 
 use csa_provider::{Dialect, QueryEvent};
 
@@ -22,10 +22,10 @@ pub(super) const GRANT_TABLES: [&str; 10] = [
     "global_grants",
     "password_history",
 ];
-/// What servers before 8.0, and MariaDB, have besides.
+/// Further grant tables of servers before 8.0 and of MariaDB.
 const OLDER_GRANT_TABLES: [&str; 4] = ["global_priv", "roles_mapping", "host", "proxy_priv"];
 
-/// Whether a table says who may log in and what they may do.
+/// True for tables that hold accounts or privileges.
 pub(super) fn is_grant_table(schema: &str, table: &str) -> bool {
     schema.eq_ignore_ascii_case("mysql")
         && (GRANT_TABLES.iter().chain(&OLDER_GRANT_TABLES))
@@ -33,12 +33,12 @@ pub(super) fn is_grant_table(schema: &str, table: &str) -> bool {
 }
 
 impl Filters {
-    /// Whether rows of this table are account management that is left out.
+    /// True if rows of this table are account management that is left out.
     pub(crate) fn leaves_out_accounts_of(&self, schema: &str, table: &str) -> bool {
         !self.rules.accounts && is_grant_table(schema, table)
     }
 
-    /// Whether a statement is account management that is left out.
+    /// True if a statement is account management that is left out.
     pub(super) fn leaves_out_account_statement(
         &self,
         query: &QueryEvent<'_>,
@@ -50,7 +50,7 @@ impl Filters {
         if is_about_accounts(&leading(query.statement, dialect), dialect) {
             return true;
         }
-        // As `ALTER TABLE mysql.user` and `TRUNCATE TABLE mysql.db`.
+        // Such as `ALTER TABLE mysql.user` and `TRUNCATE TABLE mysql.db`.
         let Some(tokens) = tokens(query.statement, dialect) else { return false };
         let Object::Tables(tables) = object(&tokens, dialect) else { return false };
         let database = String::from_utf8_lossy(query.database);

@@ -7,26 +7,26 @@ use super::Filters;
 use crate::changes::table_id;
 use crate::{Error, Result};
 
-/// A transaction's events as the target is to have them: without the tables that are left out, and
+/// A transaction's events as the target receives them: without the tables that are left out, and
 /// with renamed schemas.
 ///
-/// The last rows event that is kept of a source statement ends it, whichever did before, and table
-/// maps come with the first rows that follow.
+/// The last kept rows event of a source statement ends it, even if another one did on the source.
+/// Table maps are held until rows follow.
 #[derive(Debug)]
 pub(crate) struct KeptEvents<I> {
     events: I,
     gtid: Gtid,
     filters: Arc<Filters>,
-    /// Whether the source's tables are kept.
+    /// The source's table numbers, and true for tables that are kept.
     tables: Vec<(u64, bool)>,
-    /// Maps without rows so far.
+    /// Maps not yet followed by rows.
     maps: Vec<RawEvent>,
-    /// It may have to end its statement.
+    /// Held back because it may have to end its statement.
     last_rows: Option<RawEvent>,
     ready: VecDeque<RawEvent>,
 }
 
-/// Where the low byte of the flags stands in the body of a rows event.
+/// The place of the flags' low byte in the body of a rows event.
 const FLAGS: usize = TableMap::ID_LEN;
 
 impl<I: Iterator<Item = Result<RawEvent>>> KeptEvents<I> {
@@ -113,10 +113,10 @@ impl<I: Iterator<Item = Result<RawEvent>>> Iterator for KeptEvents<I> {
     }
 }
 
-/// What becomes of a table map.
+/// The decision of the filters about a table map.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Mapped {
-    /// The rows behind it are not applied.
+    /// The rows after it are not applied.
     LeftOut,
     Kept,
     /// Its body with the schema's name on the target.
@@ -124,7 +124,7 @@ pub(crate) enum Mapped {
 }
 
 impl Filters {
-    /// What becomes of the table map with this body.
+    /// Decides about the table map with this body.
     ///
     /// # Errors
     /// Malformed bytes.

@@ -1,9 +1,10 @@
-//! Which of the source's changes are applied, and in which schema: `replicate_*`, with MySQL's
-//! meaning (<https://dev.mysql.com/doc/refman/en/replication-rules.html>).
+//! Decides which of the source's changes are applied, and in which schema, by the rules
+//! `replicate_*` as MySQL has them
+//! (<https://dev.mysql.com/doc/refman/en/replication-rules.html>).
 //!
-//! Schemas are renamed first, then the rules look at the new names. Of rows they look at the table's
-//! schema, of statements at the default database; table rules look at the tables a statement names.
-//! What can't be decided from a statement is refused, never guessed.
+//! Schemas are renamed first, then the rules look at the new names. Database rules compare the
+//! table's schema for rows, and the default database for statements; table rules compare the tables
+//! a statement names. A statement that leaves the decision open is refused, never guessed.
 
 mod accounts;
 mod events;
@@ -24,7 +25,7 @@ pub(crate) use statement::StatementVerdict;
 
 use rules::Names;
 
-/// The rules of a channel, ready to be asked.
+/// The filter rules of a channel, prepared for matching.
 #[derive(Debug, Clone, Default)]
 pub struct Filters {
     rules: FilterRules,
@@ -39,7 +40,7 @@ impl Filters {
         Self { rules: rules.map(|text| names.fold(text).into_owned()), names }
     }
 
-    /// The schema in which rows of this table are written on the target; `None`: they are left out.
+    /// The schema of the target to which rows of this table are written; `None` if left out.
     #[must_use]
     pub fn table<'a>(&'a self, schema: &'a str, table: &str) -> Option<Cow<'a, str>> {
         if self.is_own_table(schema, table) || self.leaves_out_accounts_of(schema, table) {
@@ -53,16 +54,17 @@ impl Filters {
         (self.rules.db_ok(&folded) && self.rules.table_ok(&folded, &table)).then_some(target)
     }
 
-    /// Whether some table of a source is written to this one of the target.
+    /// True if rows of some source table are written to this table of the target.
     #[must_use]
     pub fn writes(&self, schema: &str, table: &str) -> bool {
         let renamed = self.rules.rewrite_db.iter();
         let renamed = renamed.filter(|(_, to)| to == schema).map(|(from, _)| from.as_str());
+        // A schema that is itself renamed away is dropped below: its rows go elsewhere.
         let mut sources = renamed.chain(std::iter::once(schema));
         sources.any(|source| self.table(source, table).is_some_and(|target| target == schema))
     }
 
-    /// What a schema is called on the target.
+    /// The name of a schema on the target.
     #[must_use]
     pub fn schema<'a>(&'a self, name: &'a str) -> Cow<'a, str> {
         let folded = self.names.fold(name);

@@ -1,8 +1,8 @@
-//! What a statement that commits by itself is about, told from its words.
+//! Finds the object of a statement that commits implicitly, from the statement's words.
 
 use csa_provider::{Dialect, Token, TokenKind};
 
-/// What the table rules look at.
+/// The object that table rules look at.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Object {
     /// Nothing: routines, events, servers and the like.
@@ -11,16 +11,16 @@ pub(super) enum Object {
     Schema(Option<String>),
     /// Tables and views that are changed.
     Tables(Vec<Name>),
-    /// The table of a trigger, which the statement does not name.
+    /// The table of this trigger; the statement does not name the table.
     TriggerOf(Name),
     Accounts,
-    /// Accounts, and a table or routine of which privileges are given.
+    /// Accounts, and a table or routine on which privileges are granted.
     Grant(Name),
-    /// It can't be told.
+    /// The statement was not understood.
     Unknown,
 }
 
-/// A name as the statement has it.
+/// A name as written in the statement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Name {
     pub(super) schema: Option<String>,
@@ -64,13 +64,13 @@ const MODIFIERS: [&str; 21] = [
     "IGNORE",
 ];
 
-/// What the statement with these words is about.
+/// The object of the statement with these words.
 pub(super) fn object(tokens: &[Token<'_>], dialect: Dialect) -> Object {
     let mut words = Words { tokens, dialect };
     words.object().unwrap_or(Object::Unknown)
 }
 
-/// Whether a statement that begins with these words is about accounts, roles or privileges.
+/// True if a statement that begins with these words is about accounts, roles or privileges.
 pub(super) fn is_about_accounts(leading: &[Token<'_>], dialect: Dialect) -> bool {
     let mut words = Words { tokens: leading, dialect };
     let Some(verb) = words.word() else { return false };
@@ -95,7 +95,7 @@ fn is_name(token: &Token<'_>) -> bool {
     matches!(token.kind, TokenKind::Word | TokenKind::Member | TokenKind::QuotedName)
 }
 
-/// What is left of a statement. Methods return `None` where it is not as expected.
+/// The unread rest of a statement. Methods return `None` if it is not as expected.
 struct Words<'t, 'a> {
     tokens: &'t [Token<'a>],
     dialect: Dialect,
@@ -179,7 +179,7 @@ impl<'t, 'a> Words<'t, 'a> {
         }
     }
 
-    /// Other tables that an ALTER TABLE changes: its new name, a table it exchanges rows with.
+    /// Other tables that ALTER TABLE changes: its new name, and one it exchanges a partition with.
     fn others_of_alter_table(&mut self, tables: &mut Vec<Name>) -> Option<()> {
         let mut depth = 0_usize;
         while let Some(token) = self.next() {
@@ -268,7 +268,7 @@ impl<'t, 'a> Words<'t, 'a> {
         }
     }
 
-    /// What privileges are given of.
+    /// The object on which privileges are granted.
     fn granted(&mut self) -> Option<Object> {
         if self.symbol(b'*') {
             return Some(Object::Accounts);
@@ -286,7 +286,7 @@ impl<'t, 'a> Words<'t, 'a> {
         Some(Object::Grant(Name { schema: Some(first), name: self.part()? }))
     }
 
-    /// The kind of the object, behind everything that may stand in front of it.
+    /// The kind of the object, after skipping everything that may precede it.
     fn kind(&mut self) -> Option<String> {
         let mut temporary = false;
         loop {
@@ -301,7 +301,7 @@ impl<'t, 'a> Words<'t, 'a> {
                         temporary = true;
                     } else if !MODIFIERS.contains(&word.as_str()) {
                         return Some(match word.as_str() {
-                            // Seen by its session only.
+                            // Only its session sees it: any kind that is not filtered will do.
                             "TABLE" | "TABLES" if temporary => "EVENT".to_owned(),
                             "TABLES" => "TABLE".to_owned(),
                             "DATABASE" => "SCHEMA".to_owned(),
@@ -319,7 +319,7 @@ impl<'t, 'a> Words<'t, 'a> {
         Some(Object::Tables(vec![self.name()?]))
     }
 
-    /// Names with commas between them.
+    /// Names separated by commas.
     fn tables(&mut self) -> Option<Object> {
         let mut tables = vec![self.name()?];
         while self.symbol(b',') {
@@ -368,7 +368,7 @@ impl<'t, 'a> Words<'t, 'a> {
         (token.kind == TokenKind::Word).then_some(token.text)
     }
 
-    /// Whether the next is this word.
+    /// True if the next token is this word.
     fn is(&self, word: &str) -> bool {
         self.tokens.first().is_some_and(|token| token.is(word))
     }

@@ -1,6 +1,6 @@
-//! The daemon's own bookkeeping on the target: the schema `csa` and its tables in it. A source that is
-//! itself the target of a daemon has them too, where they speak of other channels, and one that was such
-//! a target may drop them. A source must not touch the target's.
+//! The daemon's own bookkeeping on the target: the schema `csa` and its tables. A source that is
+//! itself the target of a daemon has such tables too, for other channels, and a former target may
+//! drop them. A source must not change those of the target.
 
 use csa_provider::{Dialect, QueryEvent};
 
@@ -12,17 +12,17 @@ use super::tokens::tokens;
 use crate::is_own;
 
 impl Filters {
-    /// Whether the target calls a schema its own bookkeeping's.
+    /// True if this schema is the daemon's own on the target.
     fn is_own_schema(&self, schema: &str) -> bool {
         self.names.fold(schema) == OWN_SCHEMA
     }
 
-    /// Whether a table is the daemon's own on the target.
+    /// True if this table is the daemon's own on the target.
     pub(super) fn is_own_table(&self, schema: &str, table: &str) -> bool {
         is_own(self.names.fold(schema).as_bytes(), self.names.fold(table).as_bytes())
     }
 
-    /// What becomes of a statement that changes them; `None` of one that does not.
+    /// Decides about a statement that changes them; `None` for other statements.
     pub(super) fn own_statement(
         &self,
         query: &QueryEvent<'_>,
@@ -31,12 +31,13 @@ impl Filters {
         let database = String::from_utf8_lossy(query.database);
         let is_default = self.is_own_schema(&database);
         let name = OWN_SCHEMA.as_bytes();
+        // Most statements don't contain the name anywhere, so they need not be split into words.
         let mut places = query.statement.windows(name.len());
         if !is_default && !places.any(|place| place.eq_ignore_ascii_case(name)) {
             return None;
         }
         let Some(tokens) = tokens(query.statement, dialect) else {
-            return Some(refuse("its names can't be read, and it may be about schema csa"));
+            return Some(refuse("its names can't be read, so it may change schema csa"));
         };
         let left_out = match object(&tokens, dialect) {
             Object::Schema(schema) => {
@@ -62,8 +63,8 @@ impl Filters {
                 let mut names = qualifiers(&tokens).filter_map(|token| dialect.name(token));
                 if is_default || names.any(|name| self.is_own_schema(&name)) {
                     return Some(refuse(
-                        "it can't be told whether the statement changes schema csa, where the target \
-                         keeps the channels' progress",
+                        "it is unknown if the statement changes schema csa, where the target keeps \
+                         the channels' progress",
                     ));
                 }
                 false

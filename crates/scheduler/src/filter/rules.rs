@@ -1,6 +1,6 @@
 use std::borrow::Cow;
 
-/// The rules as the operator wrote them, by the names of MySQL's options.
+/// The rules as the operator wrote them, with the names of MySQL's options.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FilterRules {
     pub do_db: Vec<String>,
@@ -8,17 +8,17 @@ pub struct FilterRules {
     /// `schema.table`.
     pub do_table: Vec<String>,
     pub ignore_table: Vec<String>,
-    /// `schema.table` with `%` for any characters, `_` for one, `\` in front of either for itself.
+    /// `schema.table` with `%` for any characters and `_` for one; `\` escapes either.
     pub wild_do_table: Vec<String>,
     pub wild_ignore_table: Vec<String>,
-    /// From, to.
+    /// The source's schema and its name on the target.
     pub rewrite_db: Vec<(String, String)>,
-    /// Account statements and changes of the grant tables are applied, as far as the other rules let them
-    /// pass. They are left out without it: a source must not decide who may log in to the target.
+    /// Account statements and changes of the grant tables are applied if the other rules let them
+    /// pass. Otherwise they are left out: a source must not decide who may log in to the target.
     pub accounts: bool,
 }
 
-/// A rule that can't be meant.
+/// An invalid rule.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{key}: {what}")]
 pub struct InvalidRule {
@@ -29,20 +29,20 @@ pub struct InvalidRule {
 
 /// The most characters a name may have in MySQL.
 const NAME_LEN_MAX: usize = 64;
-/// The schema that holds the checkpoints.
+/// The schema on the target that holds the checkpoints.
 pub(super) const OWN_SCHEMA: &str = "csa";
 
 impl FilterRules {
-    /// No schema or table is left out or renamed.
+    /// True if no schema or table is left out or renamed.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self { accounts: self.accounts, ..Self::default() }
     }
 
-    /// Checks every rule by itself and against the others.
+    /// Checks every rule.
     ///
     /// # Errors
-    /// The first rule that can't be meant.
+    /// The first invalid rule.
     pub fn check(&self) -> Result<(), InvalidRule> {
         for (key, list) in
             [("replicate_do_db", &self.do_db), ("replicate_ignore_db", &self.ignore_db)]
@@ -75,7 +75,7 @@ impl FilterRules {
             check_name(key, from)?;
             check_name(key, to)?;
             if from == to {
-                return invalid(key, format!("{from:?} to itself"));
+                return invalid(key, format!("{from:?} is renamed to itself"));
             }
             if [from, to].into_iter().any(|name| name.eq_ignore_ascii_case(OWN_SCHEMA)) {
                 return invalid(key, format!("{OWN_SCHEMA:?} holds the checkpoints of channels"));
@@ -84,7 +84,7 @@ impl FilterRules {
         Ok(())
     }
 
-    /// The same rules with every name changed.
+    /// The same rules with every name changed, except the new names of schemas.
     pub(super) fn map(self, change: impl Fn(&str) -> String) -> Self {
         let all = |list: Vec<String>| list.iter().map(|text| change(text)).collect();
         Self {
@@ -94,7 +94,7 @@ impl FilterRules {
             ignore_table: all(self.ignore_table),
             wild_do_table: all(self.wild_do_table),
             wild_ignore_table: all(self.wild_ignore_table),
-            // What a schema is renamed to is sent as it was written.
+            // The new name of a schema is sent as it was written.
             rewrite_db: self.rewrite_db.into_iter().map(|(from, to)| (change(&from), to)).collect(),
             accounts: self.accounts,
         }
@@ -110,8 +110,8 @@ impl FilterRules {
         lists.into_iter().any(|list| !list.is_empty())
     }
 
-    /// Whether the database rules let a schema pass. Where some are to be replicated, the list of those
-    /// to be ignored is not looked at.
+    /// True if the database rules let a schema pass. With a list of databases to replicate, the
+    /// list of those to ignore is not used.
     pub(super) fn db_ok(&self, schema: &str) -> bool {
         let is_in = |list: &[String]| list.iter().any(|name| name == schema);
         match self.do_db.is_empty() {
@@ -120,13 +120,13 @@ impl FilterRules {
         }
     }
 
-    /// Whether the table rules let a table pass.
+    /// True if the table rules let a table pass.
     pub(super) fn table_ok(&self, schema: &str, table: &str) -> bool {
         self.tables_ok([(schema, table)])
     }
 
-    /// Whether the table rules let a change of several tables pass: the first table that a rule names
-    /// decides for all.
+    /// True if the table rules let a change of several tables pass: the first table that a rule
+    /// names decides for all.
     pub(super) fn tables_ok<'a>(
         &self,
         tables: impl IntoIterator<Item = (&'a str, &'a str)>,
@@ -146,7 +146,7 @@ impl FilterRules {
         self.do_table.is_empty() && self.wild_do_table.is_empty()
     }
 
-    /// Whether the wild rules let a schema as a whole pass, when it is created or dropped.
+    /// True if the wild rules let a schema as a whole pass, when it is created or dropped.
     pub(super) fn schema_ok(&self, schema: &str) -> bool {
         self.wild_rule(&format!("{schema}.")).unwrap_or(self.wild_do_table.is_empty())
     }
@@ -160,7 +160,7 @@ impl FilterRules {
     }
 }
 
-/// How the target tells names apart.
+/// The target's rules for comparing names.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Names {
     pub(super) folds_case: bool,
@@ -175,12 +175,13 @@ impl Names {
     }
 }
 
-/// `LIKE`, over the whole of `schema.table` as in MySQL: `%` also matches the dot.
+/// `LIKE` on the whole of `schema.table`, as in MySQL: `%` also matches the dot. Going back to the
+/// last `%` only keeps the time quadratic for any pattern.
 pub(super) fn matches(pattern: &str, name: &str) -> bool {
     let pattern = parse(pattern);
     let name: Vec<char> = name.chars().collect();
     let (mut p, mut n) = (0, 0);
-    // Where the last `%` stood, and how much of the name it has taken.
+    // The place of the last `%`, and the end of the text it has taken.
     let mut retry = None;
     while n < name.len() || p < pattern.len() {
         let fits = match (pattern.get(p), name.get(n)) {
@@ -235,10 +236,10 @@ fn invalid<T>(key: &'static str, what: String) -> Result<T, InvalidRule> {
 
 fn check_name(key: &'static str, name: &str) -> Result<(), InvalidRule> {
     let len = name.chars().count();
-    // What MySQL stores names in has no characters beyond the basic plane.
+    // MySQL stores names in utf8mb3, which has no characters beyond the basic plane.
     let is_possible = |c: char| c != '\0' && c <= '\u{ffff}';
     if len == 0 || len > NAME_LEN_MAX || !name.chars().all(is_possible) || name.ends_with(' ') {
-        return invalid(key, format!("{name:?} can't be a name, 1 to 64 characters are"));
+        return invalid(key, format!("{name:?} can't be a name; names have 1 to 64 characters"));
     }
     Ok(())
 }

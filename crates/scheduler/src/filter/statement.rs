@@ -6,26 +6,26 @@ use super::objects::{Name, Object, object, qualifiers};
 use super::tokens::tokens;
 use crate::KeySourceError;
 
-/// What becomes of a statement that commits by itself.
+/// The decision of the filters about a statement that commits implicitly.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum StatementVerdict {
     Apply,
     Skip,
-    /// Account management, which `replicate_accounts` has left out.
+    /// It is account management, which `replicate_accounts` leaves out.
     LeaveOutAccounts,
     /// It is about the schema in which the target keeps the channels' progress.
     LeaveOutOwn,
-    /// Neither would be right, for this reason.
+    /// Neither applying nor skipping it would be right, for this reason.
     Refuse(String),
 }
 
-/// Tells the table of a trigger on the target from its schema and name; `None` if there is none.
+/// Finds a trigger's table on the target by schema and name; `None` if there is no such trigger.
 pub(crate) type TriggerTable<'a> =
     dyn FnMut(&str, &str) -> Result<Option<String>, KeySourceError> + 'a;
 
 impl Filters {
-    /// Whether a statement is executed: what the server's applier decides, unless that would lose or
-    /// misplace something without a word.
+    /// Decides about a statement like the server's applier, but refuses it if that would silently
+    /// lose or misplace something.
     ///
     /// # Errors
     /// A trigger's table could not be looked up.
@@ -35,6 +35,8 @@ impl Filters {
         dialect: Dialect,
         trigger_table: &mut TriggerTable<'_>,
     ) -> Result<StatementVerdict, KeySourceError> {
+        // These two come before the rules, and hold even without any: a source must change neither
+        // the channels' progress nor, unless allowed to, the target's accounts.
         if let Some(verdict) = self.own_statement(query, dialect) {
             return Ok(verdict);
         }
@@ -84,15 +86,15 @@ impl Filters {
                         let table = Name { schema: Some(schema.to_owned()), name: table };
                         verdict(self.table_named(&table, &database))
                     }
-                    // It was left out when it was created, or was never there.
+                    // The trigger was left out when it was created, or never existed.
                     None => StatementVerdict::Skip,
                 }
             }
-            Object::Unknown => refuse("it can't be told which tables the statement is about"),
+            Object::Unknown => refuse("it is unknown which tables the statement changes"),
         })
     }
 
-    /// A renamed schema that the statement names by its old name.
+    /// A renamed schema that the statement names by its source name.
     fn renamed_name(
         &self,
         tokens: &[Token<'_>],
@@ -100,7 +102,7 @@ impl Filters {
         dialect: Dialect,
     ) -> Option<String> {
         let renamed = |name: &str| {
-            // In a GRANT they may be escaped.
+            // In a GRANT, `%` and `_` may be escaped.
             let name = name.replace('\\', "");
             let folded = self.names.fold(&name).into_owned();
             self.rules.rewrite_db.iter().any(|(from, _)| *from == folded).then_some(name)
@@ -115,7 +117,7 @@ impl Filters {
         }
         qualifiers(tokens).find_map(|token| match dialect.name(token) {
             Some(name) => renamed(&name),
-            // It might be any that is not ASCII.
+            // Its characters can't be read: it might be any name that is not ASCII.
             None => {
                 let mut from = self.rules.rewrite_db.iter().map(|(from, _)| from);
                 from.find(|from| !from.is_ascii()).cloned()
@@ -132,8 +134,8 @@ impl Filters {
         self.rules.table_ok(&self.names.fold(schema), &self.names.fold(&table.name))
     }
 
-    /// MySQL lets the first table that a rule names decide for all of them. Where they differ, that
-    /// would change one that is left out or lose the change of another.
+    /// MySQL lets the first table that a rule names decide for all of them. If the tables differ,
+    /// that would change a table that is left out, or lose the change of another.
     fn tables(&self, tables: &[Name], database: &str) -> StatementVerdict {
         let passes = |table: &&Name| self.table_named(table, database);
         let kept = tables.iter().find(passes);

@@ -72,7 +72,7 @@ fn patterns_match_as_in_mysql() {
     }
 }
 
-/// The obvious way, which may take for ever.
+/// The obvious implementation, which may take exponential time.
 fn matches_simply(pattern: &[char], name: &[char]) -> bool {
     match (pattern, name) {
         ([], name) => name.is_empty(),
@@ -110,7 +110,7 @@ fn rules_have_the_manuals_precedence() {
         (&["do_db=a"], "b.t", false),
         (&["ignore_db=a"], "a.t", false),
         (&["ignore_db=a"], "b.t", true),
-        // Beside databases to replicate, those to ignore are not looked at.
+        // With databases to replicate, those to ignore are not used.
         (&["do_db=a", "ignore_db=a"], "a.t", true),
         (&["do_db=a", "ignore_db=b"], "c.t", false),
         (&["do_table=a.t"], "a.t", true),
@@ -127,7 +127,7 @@ fn rules_have_the_manuals_precedence() {
         (&["ignore_table=a.t", "wild_do_table=a.%"], "a.t", false),
         (&["ignore_table=a.t", "wild_do_table=a.%"], "a.u", true),
         (&["wild_do_table=a.%", "wild_ignore_table=a.t%"], "a.t1", true),
-        // What no rule names is replicated unless some tables are to be.
+        // A table that no rule names is replicated, unless there is a list of tables to replicate.
         (&["do_table=a.t", "wild_ignore_table=b.%"], "c.t", false),
         (&["wild_do_table=a.%", "ignore_table=b.t"], "c.t", false),
         (&["ignore_table=b.t", "wild_ignore_table=a.%"], "c.t", true),
@@ -269,12 +269,12 @@ fn account_management_is_left_out_unless_asked_for() {
     ] {
         assert_eq!(sign(&verdict(&cautious, "d", statement)), '+', "{statement}");
     }
-    // The rules decide as before what is about neither.
+    // The rules decide as before about everything else.
     let named = FilterRules { accounts: false, ..rules(&["do_db=d"]) };
     let named = Filters::new(named, false);
     assert_eq!(sign(&verdict(&named, "other", "CREATE TABLE t (a INT)")), '-');
     assert_eq!(sign(&verdict(&named, "other", "DROP USER u")), 'a');
-    // In a character set of which only the ASCII part can be read.
+    // A character set with only its ASCII part readable.
     let gbk = QueryCharset { client: 28, connection: 28, server: 255 };
     let context = SessionContext { charset: Some(gbk), ..SessionContext::default() };
     let name = b"CREATE USER '\xc3\xfb\\'@'%'";
@@ -396,7 +396,7 @@ fn schemas_are_judged_by_wild_rules() {
             assert_eq!(sign(&verdict), expected, "{rule} {statement}");
         }
     }
-    // With rules for databases they decide alone.
+    // Database rules decide alone.
     let both = filters(&["do_db=a", "wild_do_table=b.%"]);
     assert_eq!(verdict(&both, "a", "CREATE DATABASE a"), StatementVerdict::Apply);
 }
@@ -481,7 +481,7 @@ fn quotes_are_read_by_sql_mode_and_character_set() {
 }
 
 proptest! {
-    /// Whatever a statement holds, it is read without a panic.
+    /// No statement causes a panic.
     #[test]
     fn any_bytes_get_a_verdict(statement in prop::collection::vec(any::<u8>(), 0..60)) {
         let all = filters(&["rewrite_db=a>b", "wild_do_table=a.%"]);
@@ -543,7 +543,7 @@ fn what_is_left_of_a_statement_ends_it() {
     let begin = query_event("", "BEGIN");
     let events = [
         begin.clone(),
-        // Kept and renamed, with the end in a table that is left out.
+        // Kept and renamed, and the statement ends in a table that is left out.
         map(0),
         map(1),
         map(2),
@@ -565,8 +565,8 @@ fn what_is_left_of_a_statement_ends_it() {
 }
 
 proptest! {
-    /// Kept rows come out whole, once, in order, behind a map of their table, and each statement that
-    /// keeps any ends once.
+    /// Kept rows come out whole, once, in order, after a map of their table, and each statement
+    /// with kept rows ends once.
     #[test]
     fn keeping_events_loses_nothing(
         statements in prop::collection::vec(prop::collection::vec(0_u64..4, 1..6), 1..8),
@@ -616,7 +616,7 @@ fn a_table_of_the_target_is_written_under_whichever_name_the_source_has_it() {
         (&["do_db=a"], "b.t", false),
         (&["ignore_table=a.t"], "a.t", false),
         (&["rewrite_db=a>b"], "b.t", true),
-        // Nothing is written where it was renamed from.
+        // Nothing is written to the schema that was renamed.
         (&["rewrite_db=a>b"], "a.t", false),
         (&["rewrite_db=a>b", "do_table=b.t"], "b.t", true),
         (&["rewrite_db=a>b", "do_table=b.t"], "b.u", false),
@@ -644,7 +644,7 @@ fn the_source_does_not_touch_the_targets_bookkeeping() {
         ("d", "DROP TABLE d.t, csa.audit", '!'),
         ("d", "RENAME TABLE csa.audit TO d.audit", '!'),
         ("csa", "WHO KNOWS what", '!'),
-        // Tables of others in it, and what only reads.
+        // Other tables in the schema, and statements that only read.
         ("csa", "CREATE TABLE csa.other (id INT)", '+'),
         ("csa", "CREATE VIEW csa.v AS SELECT * FROM csa.audit", '+'),
         ("csa", "CREATE TABLE other (c INT COMMENT 'as in csa.checkpoint')", '+'),
@@ -658,7 +658,7 @@ fn the_source_does_not_touch_the_targets_bookkeeping() {
     let folding = Filters::new(rules(&[]), true);
     assert_eq!(sign(&verdict(&folding, "", "DROP SCHEMA CSA")), 'c');
     assert_eq!(folding.table("CSA", "Checkpoint"), None);
-    // Another one where names are told apart by case.
+    // Another schema if names are case-sensitive.
     assert_eq!(sign(&verdict(&filters(&[]), "", "DROP SCHEMA CSA")), '+');
     assert_eq!(sign(&verdict(&filters(&[]), "d", "DROP TABLE csant.t")), '+');
 }

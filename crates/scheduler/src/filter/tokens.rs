@@ -1,15 +1,15 @@
-//! A statement's words, as far as names in it have to be found.
+//! Splits a statement into words, as far as finding names requires it.
 
 use csa_provider::{Dialect, Lexer, Token};
 
-/// The statement's words; `None` where quotes or a comment do not end. What stands right after an `@`
-/// is left out: a host or a variable names no object.
+/// The statement's words; `None` if quotes or a comment do not end. A word right after an `@` is
+/// left out: a host or a variable names no object.
 pub(super) fn tokens(statement: &[u8], dialect: Dialect) -> Option<Vec<Token<'_>>> {
     let (tokens, whole) = read(statement, dialect);
     whole.then_some(tokens)
 }
 
-/// The words that the statement begins with, as far as they can be told.
+/// The words at the beginning of the statement, as far as they can be read.
 pub(super) fn leading(statement: &[u8], dialect: Dialect) -> Vec<Token<'_>> {
     read(statement, dialect).0
 }

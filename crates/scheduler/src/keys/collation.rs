@@ -1,15 +1,16 @@
-//! Strings that a collation calls equal must get the same bytes here. What it calls different may.
+//! Strings that a collation calls equal must get the same bytes here; different ones may get the
+//! same bytes too.
 
 use std::collections::HashMap;
 
-/// How strings of a column are compared, as far as it is known.
+/// The comparison rules for a column's strings, as far as they are known.
 #[derive(Debug)]
 pub struct Collation {
     encoding: Encoding,
     weights: Weights,
     /// Trailing spaces don't count.
     pad_space: bool,
-    /// Numbers of the collations that share the character set: what the source may call its own.
+    /// Numbers of all collations of the character set: the source's column may have any of them.
     charset_collations: Vec<u16>,
 }
 
@@ -18,23 +19,23 @@ enum Encoding {
     Binary,
     SingleByte,
     Utf8,
-    /// More than that is not read here.
+    /// Any other encoding: its characters can't be found here.
     Other,
 }
 
-/// What counts of a character.
+/// The part of a character that counts in a comparison.
 #[derive(Debug)]
 pub enum Weights {
     /// All of its bytes.
     Bytes,
-    /// What the server said, by code point (by byte in single-byte character sets).
+    /// The weight that the server gives, by code point (by byte in single-byte character sets).
     Learnt(HashMap<u32, Box<[u8]>>),
-    /// Not known: no string can be told from another.
+    /// Unknown: any two strings may be equal.
     Unknown,
 }
 
 impl Collation {
-    /// `charset` by the server's name.
+    /// `charset` is the server's name for it.
     #[must_use]
     pub fn new(
         charset: &str,
@@ -52,19 +53,19 @@ impl Collation {
         Self { encoding, weights, pad_space, charset_collations }
     }
 
-    /// Whether the source's strings of that collation are in the character set.
+    /// True if the source's strings of this collation are in the character set.
     pub(super) fn has_charset_of(&self, collation: u16) -> bool {
         self.charset_collations.contains(&collation)
     }
 
-    /// Appends what counts of `value`, of its first `prefix` characters; `false` when that is not
-    /// known.
+    /// Appends the part of `value` (of its first `prefix` characters) that counts in a comparison;
+    /// `false` if it is unknown.
     #[must_use]
     pub fn append(&self, value: &[u8], prefix: Option<usize>, out: &mut Vec<u8>) -> bool {
         let Some(value) = self.cut(value, prefix) else { return false };
         let value = match (self.encoding, prefix) {
-            // Images leave the padding of CHAR and BINARY out; in an index the prefix of a short
-            // value has it, like that of a longer one.
+            // Images leave out the padding of CHAR and BINARY. In an index the prefix of a short
+            // value includes it, and so equals that of a longer value with such characters.
             (Encoding::Binary, Some(_)) => trim(value, 0),
             (_, Some(_)) => trim(value, b' '),
             _ if self.pad_space => trim(value, b' '),
@@ -95,10 +96,10 @@ impl Collation {
         }
     }
 
-    /// The first so many characters; `None` where characters can't be counted.
+    /// The first `prefix` characters; `None` if characters can't be counted.
     fn cut<'a>(&self, value: &'a [u8], prefix: Option<usize>) -> Option<&'a [u8]> {
         let Some(prefix) = prefix else {
-            // Spaces at the end may have more than one byte.
+            // A trailing space may take more than one byte.
             return (self.encoding != Encoding::Other || !self.pad_space).then_some(value);
         };
         match self.encoding {

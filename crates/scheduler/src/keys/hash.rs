@@ -5,22 +5,22 @@ use foldhash::fast::FixedState;
 
 use super::TableId;
 
-/// What a row change does with a key.
+/// The effect of a row change on a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum KeyRole {
     /// The row has it before and after.
     Kept,
-    /// The row has it no longer.
+    /// The row had it before the change only.
     Removed,
-    /// The row has it from now on.
+    /// The row has it after the change only.
     Added,
     /// A foreign key refers to it.
     Read,
 }
 
-/// A key and what is done with it, in eight bytes.
+/// A key and its role, in eight bytes.
 ///
-/// Keys that are equal on the target have the same number; two that differ may share one, which
+/// Keys that are equal on the target have the same number; different keys may share one, which
 /// costs time and nothing else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct KeyUse(u64);
@@ -48,7 +48,7 @@ impl KeyUse {
     }
 }
 
-/// The number of a key whose parts are `value`, of the given unique key of a table: 62 bits.
+/// The 62-bit number of `value` in the table's unique key with this index.
 pub(super) fn key_number(table: TableId, unique_key: usize, value: &[u8]) -> u64 {
     let mut hasher = FixedState::with_seed(0x6373_612d).build_hasher();
     hasher.write_u64(u64::from(table.0) << 32 | unique_key as u64);
@@ -56,7 +56,7 @@ pub(super) fn key_number(table: TableId, unique_key: usize, value: &[u8]) -> u64
     hasher.finish() >> 2
 }
 
-/// Keys are hashes already.
+/// Passes keys through: they are hashes already.
 #[derive(Debug, Default)]
 pub struct KeyHasher(u64);
 
@@ -72,7 +72,7 @@ impl Hasher for KeyHasher {
     }
 
     fn write_u64(&mut self, key: u64) {
-        // The table takes its tag from the upper bits, and keys have 62.
+        // The hash table takes its tag from the upper bits, and keys have 62.
         self.0 = key << 2;
     }
 }

@@ -10,13 +10,13 @@ use super::{KeyClass, KeyPart, KeyRole, KeyUse, TableId, TableKeys};
 /// How much of a table a change touches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum TableUse {
-    /// Rows that its keys tell.
+    /// Rows that its keys identify.
     Rows(TableId),
     /// Anything in it.
     Whole(TableId),
 }
 
-/// A table's row images joined with its keys: all that is needed to find the keys of a row.
+/// A table's row images joined with its keys: everything needed to find the keys of a row.
 #[derive(Debug)]
 pub struct TableLayout {
     pub id: TableId,
@@ -24,16 +24,16 @@ pub struct TableLayout {
     /// Body of the source's table map, without the table id.
     pub table_map: Box<[u8]>,
     pub columns: Vec<Column>,
-    /// The target's row depends on the session: the target computes something from it, or fills
-    /// columns that images lack.
+    /// The target's row depends on the session: the target computes something from the row, or
+    /// fills columns that images lack.
     pub by_session: bool,
-    /// Every row change counts as one of the whole table: its keys can't be told from images.
+    /// Every row change counts as one of the whole table: images don't show its keys.
     whole: bool,
-    /// Key columns in ascending order, the ones scanned for.
+    /// Key columns to look for in images, in ascending order.
     wanted: Vec<usize>,
     unique: Vec<Vec<Part>>,
     foreign: Vec<Foreign>,
-    /// Places in `wanted` of the columns whose changes cascade.
+    /// Places in `wanted` of columns with changes that cascade.
     cascading: Vec<usize>,
 }
 
@@ -52,7 +52,7 @@ struct Foreign {
     key: Option<(usize, Vec<Part>)>,
 }
 
-/// Where the key columns of one image are; kept between rows to save its allocation.
+/// The places of the key columns in one row's images; kept between rows to save allocations.
 #[derive(Debug, Default)]
 pub(crate) struct Scratch {
     before: Vec<Value>,
@@ -67,7 +67,7 @@ pub(crate) struct RowEnds {
     /// End of the before image, 0 where there is none.
     pub(crate) before: usize,
     pub(crate) row: usize,
-    /// Its keys tell everything it may touch: the order of rows with other keys does not matter.
+    /// Its keys identify all it may touch: its order among rows with other keys does not matter.
     pub(crate) keyed: bool,
 }
 
@@ -81,7 +81,7 @@ enum Found {
 }
 
 impl TableLayout {
-    /// Joins the source's table map with the target's keys; without keys (the table is not there)
+    /// Joins the source's table map with the target's keys; without keys (the table does not exist)
     /// every change counts as one of the whole table.
     pub(crate) fn new(
         id: TableId,
@@ -135,7 +135,8 @@ impl TableLayout {
         parts.iter().map(|part| self.part(part)).collect()
     }
 
-    /// `None` where the source's column is not what the target compares.
+    /// `None` if the source's column differs in type or character set from the target's: equal
+    /// values might then have different bytes.
     fn part(&self, part: &KeyPart) -> Option<Part> {
         let column = self.columns.get(part.column)?;
         let same = match (&part.class, column.column_type) {
@@ -156,7 +157,7 @@ impl TableLayout {
         same.then(|| Part { place, prefix_len, class: part.class.clone() })
     }
 
-    /// Finds the ends of the row at the start of `bytes` and what it touches.
+    /// Finds the ends of the row at the start of `bytes`, and the keys and tables it touches.
     pub(crate) fn read_row(
         &self,
         event: &RowsEvent<'_>,
@@ -210,7 +211,7 @@ impl TableLayout {
                 let number = |value: &[u8]| key_number(self.id, index, value);
                 whole |= !push(images, before, after, number, value, other, keys, &mut moved);
             }
-            // A row without any key has nothing to be known by.
+            // Without any key nothing identifies the row.
             whole |= keys.len() == first;
             moved |= images.kind == RowsKind::Update
                 && self.cascading.iter().any(|&place| images.changes(place));
@@ -243,7 +244,7 @@ impl TableLayout {
     }
 }
 
-/// Adds what a change does with one unique key; `false` where that can't be told.
+/// Adds the effect of a change on one unique key; `false` if it is unknown.
 #[allow(clippy::too_many_arguments, reason = "the two images' buffers stay apart")]
 fn push(
     images: &Images<'_>,
@@ -266,7 +267,7 @@ fn push(
         (RowsKind::Update, Found::Key, Found::Key) if value == other => {
             keys.push(KeyUse::new(number(value), KeyRole::Kept));
         }
-        // A partial image leaves out what did not change.
+        // A partial image leaves out unchanged columns.
         (RowsKind::Update, Found::Key, Found::Absent) => {
             keys.push(KeyUse::new(number(value), KeyRole::Kept));
         }
@@ -295,7 +296,7 @@ struct Images<'a> {
 }
 
 impl Images<'_> {
-    /// Puts what counts of a key into `out`.
+    /// Puts the bytes of a key that count in a comparison into `out`.
     fn find(&self, image: &[Value], parts: &[Part], out: &mut Vec<u8>) -> Found {
         out.clear();
         let (mut absent, mut present) = (false, false);
@@ -313,7 +314,7 @@ impl Images<'_> {
                 }
             }
         }
-        // Some parts changed and some are left out: only whole keys can be told.
+        // Some parts changed and some are left out: a key needs all of its parts.
         match (absent, present) {
             (true, true) => Found::Unknown,
             (true, false) => Found::Absent,
@@ -321,11 +322,11 @@ impl Images<'_> {
         }
     }
 
-    /// Whether an update may change the bytes of the column at this place.
+    /// True if an update may change the bytes of the column at this place.
     fn changes(&self, place: usize) -> bool {
         let bytes = |range: &std::ops::Range<usize>| self.bytes.get(range.clone());
         match (self.before.get(place), self.after.get(place)) {
-            // A partial image leaves out what did not change.
+            // A partial image leaves out unchanged columns.
             (_, None | Some(Value::Absent)) => false,
             (Some(Value::At(before)), Some(Value::At(after))) => bytes(before) != bytes(after),
             (Some(Value::Null), Some(Value::Null)) => false,
@@ -333,7 +334,7 @@ impl Images<'_> {
         }
     }
 
-    /// Adds the parent's keys that the images refer to; `false` where they can't be told.
+    /// Adds the parent's keys that the images refer to; `false` if they are unknown.
     fn read(
         &self,
         parts: &[Part],
@@ -345,10 +346,10 @@ impl Images<'_> {
         let mut left_out = false;
         for image in [self.before, self.after].into_iter().filter(|image| !image.is_empty()) {
             match self.find(image, parts, value) {
-                // A partial image leaves out what did not change, in both or in the second.
+                // Partial images leave out unchanged columns, in both images or in the second.
                 Found::Absent if self.kind == RowsKind::Update => left_out = true,
                 Found::Absent | Found::Unknown => return false,
-                // Else what the row referred to before is not known.
+                // The parent that the row referred to before is unknown.
                 Found::Key | Found::Null if left_out => return false,
                 Found::Key => {
                     let key = number(value);
@@ -364,7 +365,8 @@ impl Images<'_> {
     }
 }
 
-/// Appends what counts of one part, so that parts can't run into each other.
+/// Appends the bytes of one part that count in a comparison, so that adjacent parts can't be
+/// mistaken for each other.
 fn append(class: &KeyClass, value: &[u8], out: &mut Vec<u8>) -> bool {
     match class {
         KeyClass::Integer
@@ -374,7 +376,7 @@ fn append(class: &KeyClass, value: &[u8], out: &mut Vec<u8>) -> bool {
         | KeyClass::Bit => out.extend_from_slice(value),
         KeyClass::Float => {
             let bytes = value.try_into().unwrap_or_default();
-            // Minus zero equals zero.
+            // -0.0 equals 0.0 but differs in bytes; adding 0.0 turns it into 0.0.
             out.extend_from_slice(&(f32::from_le_bytes(bytes) + 0.0).to_le_bytes());
         }
         KeyClass::Double => {

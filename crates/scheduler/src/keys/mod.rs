@@ -1,4 +1,4 @@
-//! Which keys a row touches: what the writesets and the net effect of a group are made of.
+//! The keys that a row touches: writesets and the net effect of a group are made of them.
 
 mod collation;
 mod hash;

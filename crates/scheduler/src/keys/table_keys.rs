@@ -9,35 +9,36 @@ pub struct TableId(pub u32);
 
 /// The keys of a table on the target.
 ///
-/// The target's alone decide: only there can two transactions meet. Definitions are replicated in
-/// order, so they are what they were on the source when the rows were written, and a unique index
-/// that only the target has is seen too.
+/// Only the target's keys decide, because only there can two transactions meet. Definitions are
+/// replicated in order, so they match those on the source when the rows were written; a unique
+/// index that only the target has is seen too.
 #[derive(Debug, Clone, Default)]
 pub struct TableKeys {
     /// Columns that row images have: all but those the server hides for its own use.
     pub columns: usize,
     /// The primary key is the first, where there is one.
     pub unique: Vec<UniqueKey>,
-    /// A unique index whose values can't be found in row images (functional, multi-valued).
+    /// It has a unique index whose values can't be found in row images (functional, multi-valued).
     pub opaque_unique_key: bool,
     pub foreign_keys: Vec<ForeignKey>,
     /// Tables that deleting a row, or changing its key, may reach through CASCADE and SET NULL.
     pub cascades_to: Vec<TableId>,
-    /// Columns, as in [`KeyPart::column`], that they refer to. InnoDB cascades any change of their
-    /// bytes, also to a value that the collation calls equal, and of columns without a unique key.
+    /// Columns, as in [`KeyPart::column`], that these tables refer to. InnoDB cascades any change
+    /// of their bytes, even to an equal value of the collation, and even without a unique key.
     pub cascading_columns: Vec<usize>,
     /// Parents have a smaller one than their children; `None` in a cycle.
     pub foreign_key_rank: Option<u32>,
-    /// Whether any foreign key begins or ends here.
+    /// The table has a foreign key, or is the parent of one.
     pub has_relations: bool,
-    /// The server computes something from a row, here or where a change cascades to: checks, generated
-    /// columns, indexes of expressions, partitions. It depends on the session that writes the row.
+    /// The server computes something from a row, here or in a table a change cascades to: checks,
+    /// generated columns, indexes of expressions, partitions. The result depends on the session
+    /// that writes the row.
     pub computes: bool,
     /// Changes of the table can't be rolled back.
     pub not_transactional: bool,
 }
 
-/// Columns whose values, if none is NULL, no two rows share.
+/// Columns with values that no two rows share, unless one of them is NULL.
 #[derive(Debug, Clone, Default)]
 pub struct UniqueKey {
     pub parts: Vec<KeyPart>,
@@ -46,7 +47,7 @@ pub struct UniqueKey {
 /// One column of a key.
 #[derive(Debug, Clone)]
 pub struct KeyPart {
-    /// From 0, among those that row images have.
+    /// From 0, counting only columns that row images have.
     pub column: usize,
     pub class: KeyClass,
 }
@@ -66,7 +67,7 @@ pub enum KeyClass {
         collation: Arc<Collation>,
         prefix: Option<usize>,
     },
-    /// Nothing this version can hash.
+    /// A type that this version can't hash.
     Unknown,
 }
 
@@ -74,13 +75,13 @@ pub enum KeyClass {
 #[derive(Debug, Clone)]
 pub struct ForeignKey {
     pub parent: TableId,
-    /// Which of the parent's unique keys is referred to, with this table's columns in its order;
-    /// `None` where it is not one.
+    /// The index of the parent's unique key, and this table's columns in its order; `None` if the
+    /// reference is not to a unique key.
     pub parent_key: Option<(usize, Vec<KeyPart>)>,
 }
 
-/// Ranks tables so that every parent comes before its children. `references`: child and parent.
-/// Tables in a cycle, and those that refer to themselves, have no rank.
+/// Ranks tables so that every parent comes before its children. `references` are pairs of child and
+/// parent. Tables in a cycle or below one, and those that refer to themselves, have no rank.
 #[must_use]
 pub fn foreign_key_ranks<T: Eq + std::hash::Hash + Copy>(references: &[(T, T)]) -> HashMap<T, u32> {
     let mut ranks = HashMap::new();

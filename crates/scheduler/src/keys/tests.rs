@@ -95,11 +95,11 @@ fn a_delete_that_leaves_out_a_unique_value_counts_as_the_whole_table() {
 
 #[test]
 fn an_update_that_leaves_a_unique_key_alone_need_not_show_it() {
-    // Before: the primary key. After: nothing of any key.
+    // The first image has the primary key, the second one no part of any key.
     let images = [int_image(&[Some(1)]), int_image(&[])].concat();
     let updated = touch(&partial(EventType::UPDATE_ROWS, &[0b001, 0b000], &images));
     assert_eq!(updated.roles(), [KeyRole::Kept]);
-    // After: one part of the unique key, whose old value is not known.
+    // The second image has one part of the unique key, and its old value is unknown.
     let images = [int_image(&[Some(1)]), int_image(&[Some(9)])].concat();
     let changed = touch(&partial(EventType::UPDATE_ROWS, &[0b001, 0b010], &images));
     assert_eq!(changed.tables, [TableUse::Whole(TableId(1))]);
@@ -134,8 +134,8 @@ fn trailing_spaces_count_where_the_collation_says_so() {
     assert_ne!(counted(&binary(false), "a  ", None), counted(&binary(false), "a", None));
 }
 
-/// `p (id PRIMARY KEY, code, u UNIQUE)`: a child refers to `code`, with ON UPDATE CASCADE, and `code` is
-/// compared without case.
+/// `p (id PRIMARY KEY, code, u UNIQUE)`: a child refers to `code` with ON UPDATE CASCADE, and
+/// `code` has a case-insensitive collation.
 fn cascading_layout() -> TableLayout {
     let learnt = weights(&[('d', b"D"), ('D', b"D"), ('e', b"E"), ('E', b"E"), ('x', b"X")]);
     let collation = Arc::new(Collation::new("utf8mb4", false, learnt, false, vec![255]));

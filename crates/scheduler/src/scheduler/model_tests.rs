@@ -1,5 +1,5 @@
-//! Random streams and random completion orders: groups that may run beside each other touch no common
-//! row, every transaction runs once and commits in order, and nothing ever stands still.
+//! Random streams and random completion orders: groups that may run beside each other touch no
+//! common row, every transaction runs once and commits in order, and there is never a deadlock.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -74,7 +74,8 @@ fn change() -> impl Strategy<Value = Change> {
     })
 }
 
-/// What a transaction touches, told from its rows and not from hashes: name and whether it writes.
+/// The keys a transaction touches, found from its rows and not from hashes: name and whether it
+/// writes.
 fn touched(changes: &[Change]) -> BTreeSet<(String, bool)> {
     let mut touched = BTreeSet::new();
     for change in changes {
@@ -115,12 +116,12 @@ fn conflict(a: &BTreeSet<(String, bool)>, b: &BTreeSet<(String, bool)>) -> bool 
 enum Meeting {
     /// No key in common.
     Never,
-    /// Only in keys that the later group holds back.
+    /// In common are only keys that the later group holds back.
     Late,
     Unguarded,
 }
 
-/// How two groups meet that may run beside each other.
+/// The conflict between two groups that may run beside each other.
 fn meeting(first: &Group, second: &Group, sequence: u64) -> Meeting {
     let changes = |group: &Group| {
         let changes = group.transactions.iter().filter_map(|t| t.changes.as_ref());
@@ -209,7 +210,7 @@ proptest! {
     ) {
         let limits = GroupLimits { transactions: 10, rows, bytes: 1 << 20 };
         let mut scheduler = Scheduler::new(limits, workers, Sequence::default(), GtidSet::new());
-        // The most there ever were: so many sessions have a checkpoint row to themselves.
+        // The most workers at any time: each session has a checkpoint row of its own.
         let mut sessions = workers;
         let mut admission = Admission::new(Definitions);
         let format = Arc::new(format_description());

@@ -78,7 +78,7 @@ fn table_map() -> Vec<u8> {
     [&[1, 0, 0, 0, 0, 0, 1, 0][..], b"\x01d\0\x01t\0", &[1, 252, 1, 4, 0]].concat()
 }
 
-/// One row with a value of so many bytes.
+/// One row with a value of `size` bytes.
 fn write_rows(size: usize) -> Vec<u8> {
     let head = [1, 0, 0, 0, 0, 0, 1, 0, 2, 0, 1, 0xff];
     let len = u32::try_from(size).expect("small").to_le_bytes();
@@ -119,7 +119,8 @@ fn transactions_are_what_their_events_say() {
     }
 }
 
-/// As a source with Group Replication writes a change of members, and stores of older versions hold it.
+/// A change of members, as a source with Group Replication writes it and stores of older versions
+/// hold it.
 #[test]
 fn what_means_nothing_to_a_replica_is_not_looked_at() {
     let change_of_members = [
@@ -159,7 +160,7 @@ fn what_is_left_out_counts_as_empty_and_renamed_tables_by_their_new_name() {
         assert_eq!(admitted.kind, TransactionKind::Empty);
         assert!(admitted.is_keyed() && admitted.rows() == 0, "{admitted:?}");
     }
-    // Not looked at as a whole: its executor meets what is left.
+    // Not looked at as a whole: its executor reads the rest.
     let streamed = admit(ignored(), &rows(9), false);
     assert_eq!(streamed.kind, TransactionKind::Rows);
     let left: Vec<EventType> =
@@ -315,7 +316,7 @@ fn a_transaction_of_too_many_rows_is_not_looked_at_as_a_whole() {
     assert_eq!((streamed.kind, streamed.rows(), held), (TransactionKind::Rows, 0, 10));
     assert!(streamed.changes.is_none() && !streamed.is_keyed());
     admission.limit_rows(known);
-    assert!(admit(&mut admission, 3).0.is_keyed(), "nothing is left of the one before");
+    assert!(admit(&mut admission, 3).0.is_keyed(), "nothing is left of the previous one");
 }
 
 #[test]
@@ -336,7 +337,7 @@ fn with_fewer_workers_the_group_whose_turn_it_is_still_gets_one() {
     }
     let mut running: Vec<Group> = std::iter::from_fn(|| scheduler.next_group()).collect();
     let numbers = |groups: &[Group]| groups.iter().map(|g| g.sequence.get()).collect::<Vec<_>>();
-    // The third waits for a worker, the two after it don't wait for anything but their turn.
+    // The third waits for a worker, the two after it only for their turn.
     assert_eq!(numbers(&running), [1, 4, 5, 2]);
     scheduler.set_workers(1);
     assert!(scheduler.next_group().is_none());
@@ -345,7 +346,7 @@ fn with_fewer_workers_the_group_whose_turn_it_is_still_gets_one() {
         scheduler.committed(&running.remove(first.expect("it runs")));
     }
     assert_eq!(numbers(&running), [4, 5]);
-    let third = scheduler.next_group().expect("more run than should, but they wait for this one");
+    let third = scheduler.next_group().expect("more run than allowed, but they wait for this one");
     assert_eq!(third.sequence.get(), 3);
     assert!(scheduler.next_group().is_none());
 }
