@@ -1,4 +1,4 @@
-//! One channel takes the place of another: its checkpoint moves to the other name.
+//! Moves the checkpoint of one channel to the name of another, which takes its place.
 
 use tracing::info;
 
@@ -12,20 +12,21 @@ use crate::session::Session;
 use crate::sql::quote;
 use crate::{Error, Result};
 
-/// No daemon's: a session that has a channel is left alone, whoever's it is.
+/// An identity that no daemon has, so a session that holds a channel is never taken for our own and
+/// ended.
 const NOBODY: &str = "csa-daemon adopt";
 
-/// Moves all that the target knows of channel `from` to the entry's channel, in one transaction with the
-/// entry, and with a new epoch. A daemon that still runs `from` finds no row to write, and one that
-/// starts it later no checkpoint.
+/// Moves all rows of channel `from` to the entry's channel, in one transaction with the entry, and
+/// with a new epoch. A daemon that still runs `from` finds no row to write, and one that starts it
+/// later no checkpoint.
 ///
 /// # Errors
-/// A daemon has one of them, `from` has no checkpoint, the other has one, or the target refuses; nothing is
-/// then changed.
+/// A daemon holds one of the two, `from` has no checkpoint, the other has one, or the target refuses;
+/// nothing is changed then.
 pub async fn adopt(target: &TargetOptions, from: &str, entry: &AuditEntry) -> Result<Checkpoint> {
     let to = entry.channel.as_str();
     let mut session = connect(target).await?;
-    // Both end with the session.
+    // The server releases both locks when the session ends.
     for channel in [from, to] {
         ownership::take(&mut session, channel, NOBODY).await?;
     }
@@ -64,7 +65,7 @@ async fn move_rows(session: &mut Session, from: &str, to: &str) -> Result<Checkp
     session
         .run(format!("UPDATE csa.checkpoint SET channel={new}, epoch={epoch} WHERE channel={old}"))
         .await?;
-    // What was begun and is in doubt stays in doubt; whose transactions it follows stays known.
+    // A statement in doubt stays in doubt, and the record of the sources stays.
     for table in ["statement", "channel"] {
         if has_table(session, table).await? {
             session.run(format!("DELETE FROM csa.{table} WHERE channel={new}")).await?;

@@ -26,19 +26,19 @@ use crate::throttle::Throttle;
 use crate::worker::{Shared, Worker};
 use crate::{Error, ErrorClass, Result};
 
-/// Transactions in source order. Whoever sends them knows why they end.
+/// Transactions in source order. The sender knows why the stream ends.
 pub type AdmittedStream = mpsc::Receiver<AdmittedTransaction>;
 
-/// Told when everything up to a mark is committed on the target.
+/// Is called when everything up to a mark is committed on the target.
 pub trait CommitObserver: Send {
     fn low_water_mark(&mut self, mark: LowWaterMark);
 }
 
-/// The idle control session is asked for a sign of life this often.
+/// Interval between pings of the idle control session.
 const PING_INTERVAL: Duration = Duration::from_secs(5);
-/// How often the target's GTIDs are brought level where they follow the source's.
+/// Interval at which the target's GTIDs are brought level with the checkpoint, or the other way round.
 const LEVEL_INTERVAL: Duration = Duration::from_secs(1);
-/// A target that does not answer ends its sessions by itself.
+/// Time limit for ending our sessions; a target that does not answer ends them on its own.
 const KILL_PATIENCE: Duration = Duration::from_secs(2);
 /// Transactions taken from the stream at once.
 const ADMIT_BATCH: usize = 256;
@@ -61,7 +61,7 @@ pub struct Applier<O> {
     ended: bool,
     pinged: Instant,
     levelled: Instant,
-    /// When to look for lock inversions; arrivals must not put it off.
+    /// Next check for lock inversions; arriving transactions must not postpone it.
     look_at: Instant,
     locks: LockWatch,
 }
@@ -94,8 +94,8 @@ struct Finished {
 }
 
 impl Workers {
-    /// An idle worker, a new one if need be: one too many for the group whose turn it is, when a lower
-    /// number is wanted than still run.
+    /// An idle worker, or a new one. It may be one more than wanted: the group whose turn it is gets a
+    /// worker even while more workers still run than the new, lower number.
     fn take(&mut self) -> Option<Worker> {
         if let Some(worker) = self.idle.pop() {
             return Some(worker);
@@ -150,7 +150,7 @@ impl Workers {
 }
 
 impl<O: CommitObserver> Applier<O> {
-    /// `control` holds the channel; the stream begins behind its checkpoint.
+    /// `control` holds the channel; the stream begins after its checkpoint.
     #[must_use]
     #[allow(clippy::too_many_arguments, reason = "the parts of a channel, put together once")]
     pub fn new(
@@ -167,7 +167,8 @@ impl<O: CommitObserver> Applier<O> {
         let checkpoint = control.checkpoint().clone();
         let now = Instant::now();
         let Tuning { throttle, .. } = *tuning.borrow();
-        // Those that have their checkpoint rows; what is wanted by now is looked at first of all.
+        // Begins with the workers that have checkpoint rows; `apply_all` starts with the number now
+        // wanted.
         let wanted = control.workers().max(1);
         let turn = CommitTurn::new(checkpoint.sequence);
         let tables = Arc::new(TargetTables::default());
@@ -220,11 +221,12 @@ impl<O: CommitObserver> Applier<O> {
         }
     }
 
-    /// Applies until the stream or what is to be applied of it ends, `stop` (finish the running groups, then return) or `kill`
-    /// (return at once; what was not committed is rolled back by the target).
+    /// Applies until the stream ends or its end point is reached, until `stop` (finish the running
+    /// groups, then return) or until `kill` (return at once; the target rolls back what was not
+    /// committed).
     ///
     /// # Errors
-    /// What stops the channel; everything before it is committed.
+    /// The error that stops the channel; everything before it is committed.
     pub async fn run(mut self, stop: CancellationToken, kill: CancellationToken) -> Result<()> {
         let status = Arc::clone(&self.status);
         let outcome = tokio::select! {
@@ -246,13 +248,14 @@ impl<O: CommitObserver> Applier<O> {
         outcome
     }
 
-    /// Has the target give up what it still executes for us: it would go on to the end of each
-    /// statement, and hold the channel's lock, before it noticed that nobody listens.
+    /// Ends our sessions on the target: else it would finish each statement, and hold the channel's lock
+    /// until then, before it noticed that nobody listens.
     async fn abandon(self) {
         let target = self.workers.target.clone();
         let workers = self.workers.existing.clone();
         let channel = self.workers.options.channel.clone();
         let identity = self.statements.identity().to_owned();
+        // Aborts the workers' tasks, so that none of them sends anything more.
         drop(self);
         let end = async {
             let mut session = Session::connect(&target).await?;
@@ -263,7 +266,7 @@ impl<O: CommitObserver> Applier<O> {
         match tokio::time::timeout(KILL_PATIENCE, end).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => debug!(%error, "the target's sessions can't be killed"),
-            Err(_) => debug!("the target did not answer, its sessions end by themselves"),
+            Err(_) => debug!("the target did not answer, its sessions end on their own"),
         }
     }
 
@@ -292,7 +295,7 @@ impl<O: CommitObserver> Applier<O> {
         }
     }
 
-    /// Admits what is there, without waiting: whatever came in while groups ran joins the next.
+    /// Admits the transactions that have arrived, without waiting: they join the next groups.
     fn admit_waiting(&mut self) {
         while !self.ended && !self.scheduler.is_full() {
             match self.stream.try_recv() {
@@ -309,8 +312,8 @@ impl<O: CommitObserver> Applier<O> {
         self.scheduler.admit(transaction);
     }
 
-    /// Rows that were begun when their tables were not transactional are of the executor that knows of
-    /// it, whatever the tables are by now.
+    /// Rows that an earlier run began while their tables were not transactional go to the executor that
+    /// knows their entry in `csa.statement`, whatever the tables are now.
     fn as_begun(&self, transaction: AdmittedTransaction) -> AdmittedTransaction {
         let is_begun = self.begun.as_ref() == Some(&transaction.relayed.header.gtid);
         if !is_begun || transaction.kind != TransactionKind::Rows {
@@ -330,6 +333,7 @@ impl<O: CommitObserver> Applier<O> {
             match group.kind {
                 GroupKind::Statement | GroupKind::NotTransactional => {
                     let group = Arc::new(group);
+                    // Awaited here: the scheduler lets no other group run beside it.
                     self.statements.apply(&group).await?;
                     self.status.applied(&group.transactions);
                     self.turn.committed(group.sequence);
@@ -395,7 +399,7 @@ impl<O: CommitObserver> Applier<O> {
     ) -> Result<()> {
         let Finished { worker, group, outcome } = match finished {
             Ok(finished) => finished,
-            Err(panic) => return Err(Error::Relay(format!("a worker broke: {panic}"))),
+            Err(panic) => return Err(Error::Relay(format!("a worker panicked: {panic}"))),
         };
         self.workers.put_back(worker);
         match outcome {

@@ -1,4 +1,4 @@
-//! `csa.audit` on the target: the commands that operators gave to a channel, and who gave them.
+//! `csa.audit` on the target: a record of the commands to a channel, and of who gave them.
 
 use tracing::warn;
 
@@ -7,8 +7,8 @@ use crate::session::Session;
 use crate::sql::quote;
 use crate::{ErrorClass, Result, control};
 
-/// The table is only added to. `by` is the name that a client gave itself, `peer` what the kernel says
-/// of it.
+/// Rows are only added. `by` is the name that a client gave itself, `peer` its address or process as the
+/// kernel knows it.
 const CREATE: &str = "CREATE TABLE IF NOT EXISTS csa.audit (\
      id BIGINT UNSIGNED NOT NULL AUTO_INCREMENT PRIMARY KEY, \
      channel VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL, \
@@ -35,19 +35,19 @@ pub struct AuditEntry {
     /// Microseconds since the epoch.
     pub at: u64,
     pub action: String,
-    /// The transaction it is about; empty for others.
+    /// The transaction that the command concerns; empty for other commands.
     pub gtid: String,
-    /// As the operator's client names itself.
+    /// The name that the operator's client gave itself.
     pub by: String,
     /// The same client as the kernel knows it: an address, or a user and process of this host.
     pub peer: String,
-    /// Further words, such as a setting and its values.
+    /// Further text, such as a setting and its values.
     pub detail: String,
 }
 
 impl AuditEntry {
     pub(crate) fn insert(&self) -> String {
-        // The session's time zone has no part in it.
+        // Independent of the session's time zone.
         let at = format!("FROM_UNIXTIME({}.{:06})", self.at / 1_000_000, self.at % 1_000_000);
         let text = |text: &str, max: usize| quote(&text.chars().take(max).collect::<String>());
         format!(
@@ -75,15 +75,15 @@ pub async fn record(target: &TargetOptions, entry: &AuditEntry) -> Result<()> {
     Ok(())
 }
 
-/// Creates the table at the start of a channel. An account that may not do so does not stop it: its
-/// commands are then in the log alone.
+/// Creates the table at the start of a channel. A channel whose account may not do so starts all
+/// the same: its commands are in the log only.
 ///
 /// # Errors
 /// The target is away.
 pub(crate) async fn create(session: &mut Session, channel: &str) -> Result<()> {
     match ensure(session).await {
         Err(error) if error.class() == ErrorClass::Stop => {
-            warn!(channel, %error, "csa.audit can't be made or extended: commands are in this log only");
+            warn!(channel, %error, "csa.audit can't be created or extended: commands are in this log only");
             Ok(())
         }
         other => other,

@@ -1,7 +1,7 @@
-//! What the target knows of its channels: their checkpoints, and `csa.channel`, which says whose
-//! transactions each follows and which it applies.
+//! Channels as the target records them: their checkpoints, and `csa.channel`, which has for each channel
+//! its filters and the servers whose transactions it follows.
 //!
-//! `csa.channel` says nothing of progress. A version that does not know it leaves it alone, and a channel
+//! `csa.channel` holds no progress. A version that does not know it leaves it alone, and a channel
 //! last run by such a version has no row there.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,14 +21,14 @@ const CREATE: &str = "CREATE TABLE IF NOT EXISTS csa.channel (\
      updated_at TIMESTAMP(6) NOT NULL, \
      PRIMARY KEY (channel)) ENGINE=InnoDB";
 
-/// A channel of the target, whoever runs it.
+/// A channel on the target, whichever daemon runs it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ChannelRecord {
     pub channel: String,
     pub checkpoint: Option<Checkpoint>,
-    /// Its truth was the target's `gtid_executed` when it last ran.
+    /// The target's `gtid_executed` was its checkpoint when it last ran.
     pub follows_target: bool,
-    /// `None`: it was last run by a version that did not write it down.
+    /// `None`: it was last run by a version that did not record it.
     pub identity: Option<ChannelIdentity>,
 }
 
@@ -37,13 +37,13 @@ pub struct ChannelRecord {
 pub struct ChannelIdentity {
     /// Servers whose transactions its sources had.
     pub source_uuids: BTreeSet<Uuid>,
-    /// Servers whose transactions the target had when the channel began, and its source had not.
+    /// Servers whose transactions the target had when the channel began, but the source had not.
     pub foreign_uuids: BTreeSet<Uuid>,
-    /// Its `replicate_*`, as the daemon writes them down.
+    /// Its `replicate_*` settings, in the daemon's notation.
     pub filters: String,
 }
 
-/// Every channel the target knows; none where it has no such tables.
+/// Every channel that the target records; none if it has no such tables.
 pub(crate) async fn read_all(session: &mut Session) -> Result<Vec<ChannelRecord>> {
     let mut found: BTreeMap<String, ChannelRecord> = BTreeMap::new();
     if has_table(session, "checkpoint").await? {
@@ -87,8 +87,7 @@ pub(crate) async fn has_table(session: &mut Session, table: &str) -> Result<bool
     Ok(found.first().is_some_and(|&count| count > 0))
 }
 
-/// Writes down whose transactions the channel follows, and its filters. Without a source nothing new is
-/// learnt of the first.
+/// Records the servers whose transactions the channel follows, and its filters.
 pub(crate) async fn note(
     session: &mut Session,
     channel: &str,
@@ -110,8 +109,8 @@ pub(crate) async fn note(
         .map(drop)
 }
 
-/// What is to be written down of a channel that has `executed` and is about to follow a source that has
-/// executed `source`; `None` where nothing is known.
+/// The record for a channel that has `executed` and is about to follow a source that has executed
+/// `source`; `None` if neither a record nor the source is known.
 pub(crate) fn identity(
     known: Option<&ChannelIdentity>,
     executed: &GtidSet,
@@ -132,7 +131,7 @@ pub(crate) fn identity(
 }
 
 /// Servers whose transactions a source of `channel` need not have: those the channel began with, the
-/// target's own, and those of other channels, which come into a checkpoint that is the target's
+/// target's own, and those of other channels: they are in the checkpoint if that is the target's
 /// `gtid_executed`.
 pub(crate) fn foreign(
     channel: &str,

@@ -1,4 +1,4 @@
-//! The checkpoint row: how far the target is, written in each group's own transaction.
+//! The checkpoint row: the target's progress, written in each group's own transaction.
 
 use csa_provider::GtidSet;
 use csa_scheduler::Sequence;
@@ -20,18 +20,18 @@ const CREATE: [&str; 2] = [
      PRIMARY KEY (channel, worker)) ENGINE=InnoDB",
 ];
 
-/// Where a channel without a checkpoint begins.
+/// The start of a channel without a checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StartFrom {
     /// The target's `gtid_executed`: it was provisioned by clone or dump.
     Target,
-    /// What the source has executed at the first start.
+    /// The source's `gtid_executed` at the first start.
     Source,
     /// A GTID set that the target already holds.
     Executed(GtidSet),
 }
 
-/// How far the channel is, and which daemon may move it.
+/// The channel's progress, and the epoch of the daemon that may move it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Checkpoint {
     /// The last committed group.
@@ -43,8 +43,8 @@ pub struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// Adds what another row of the channel says. Each states what was committed with it and before, so
-    /// none says too much; out of commit order only all of them say everything.
+    /// Adds another row of the channel. Each row states what was committed with it and before it,
+    /// so none states too much; out of commit order only all of them together are complete.
     pub(crate) fn merge(&mut self, row: &Self) {
         self.sequence = self.sequence.max(row.sequence);
         self.epoch = self.epoch.max(row.epoch);
@@ -52,7 +52,7 @@ impl Checkpoint {
     }
 }
 
-/// What a group writes into its checkpoint row; matches no row once another daemon took over.
+/// A group's UPDATE of its checkpoint row; it matches no row once another daemon took over.
 pub(crate) fn update(
     channel: &str,
     worker: u16,
@@ -67,15 +67,15 @@ pub(crate) fn update(
     )
 }
 
-/// The row that tells others how far a channel is whose truth is the target's `gtid_executed`; no
-/// worker has this number.
+/// Number of the row that shows progress to readers where the target's `gtid_executed` is the
+/// checkpoint; no worker has this number.
 pub(crate) const PROGRESS: u16 = u16::MAX;
 
 /// Neither a worker nor [`PROGRESS`].
 const NOBODY: u16 = u16::MAX - 1;
 
-/// Holds a worker's checkpoint row until the end of the transaction and changes nothing, so nothing is
-/// logged; matches no row once another daemon took over.
+/// Locks a worker's checkpoint row until the end of the transaction and changes nothing, so nothing is
+/// logged; it matches no row once another daemon took over.
 pub(crate) fn hold(channel: &str, worker: u16, epoch: u64) -> String {
     format!(
         "UPDATE csa.checkpoint SET epoch=epoch WHERE channel={} AND worker={worker} \
@@ -92,7 +92,7 @@ pub(crate) async fn create(session: &mut Session) -> Result<()> {
     Ok(())
 }
 
-/// Makes sure of the row that tells others how far the channel is.
+/// Writes the row that shows readers the channel's progress.
 pub(crate) async fn keep_progress(
     session: &mut Session,
     channel: &str,
@@ -111,7 +111,7 @@ pub(crate) async fn keep_progress(
         .map(drop)
 }
 
-/// What the row for readers says, if it is there.
+/// The GTID set in the row for readers, if it is there.
 pub(crate) async fn progress(session: &mut Session, channel: &str) -> Result<Option<GtidSet>> {
     let query = format!(
         "SELECT gtid_executed FROM csa.checkpoint WHERE channel={} AND worker={PROGRESS}",
@@ -125,7 +125,7 @@ pub(crate) async fn progress(session: &mut Session, channel: &str) -> Result<Opt
     })
 }
 
-/// Whether the channel's truth was the target's `gtid_executed` when it last ran.
+/// True if the target's `gtid_executed` was the channel's checkpoint when it last ran.
 pub(crate) async fn has_progress(session: &mut Session, channel: &str) -> Result<bool> {
     let query = format!(
         "SELECT COUNT(*) FROM csa.checkpoint WHERE channel={} AND worker={PROGRESS}",
@@ -135,7 +135,8 @@ pub(crate) async fn has_progress(session: &mut Session, channel: &str) -> Result
     Ok(found.first().is_some_and(|&count| count > 0))
 }
 
-/// From now on the workers' rows are the truth again: `checkpoint` is what they have to say.
+/// Makes the workers' rows the checkpoint again, with the contents of `checkpoint`. One
+/// transaction, so a crash leaves either the row for readers or the new contents.
 pub(crate) async fn drop_progress(
     session: &mut Session,
     channel: &str,
@@ -162,7 +163,7 @@ pub(crate) async fn workers(session: &mut Session, channel: &str) -> Result<Vec<
     session.rows(&query).await
 }
 
-/// Changes nothing and locks nothing, but is refused where the target takes no writes.
+/// Changes nothing and locks nothing, but fails where the target takes no writes.
 pub(crate) fn probe(channel: &str) -> String {
     format!(
         "UPDATE csa.checkpoint SET epoch=epoch WHERE channel={} AND worker={NOBODY}",
@@ -181,9 +182,9 @@ pub(crate) async fn has_table(session: &mut Session, name: &str) -> Result<bool>
     Ok(found.first().is_some_and(|&count| count > 0))
 }
 
-/// How far a channel is: all of its rows together.
+/// A channel's progress: all of its rows together.
 ///
-/// Waits for transactions that hold the rows when `lock` is set.
+/// With `lock` it waits for the transactions that hold the rows.
 pub(crate) async fn read(
     session: &mut Session,
     channel: &str,

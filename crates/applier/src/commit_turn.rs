@@ -5,8 +5,7 @@ use csa_scheduler::Sequence;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-/// Whose turn it is to commit: a worker that waits is woken by the one before it, with nothing in
-/// between.
+/// The turn to commit, which passes from worker to worker: each is woken directly by the one before it.
 #[derive(Debug, Clone)]
 pub(crate) struct CommitTurn {
     state: Arc<Mutex<State>>,
@@ -16,7 +15,7 @@ pub(crate) struct CommitTurn {
 struct State {
     /// Everything up to this group is committed.
     low_water: u64,
-    /// Committed above it.
+    /// Committed groups above `low_water`.
     ahead: BTreeSet<u64>,
     waiters: BTreeMap<u64, Vec<oneshot::Sender<()>>>,
 }
@@ -48,12 +47,12 @@ impl CommitTurn {
         let _ = waiter.await;
     }
 
-    /// Waits until only `sequence` itself is left to commit.
+    /// Waits until everything before `sequence` is committed.
     pub(crate) async fn wait_before(&self, sequence: Sequence) {
         self.wait(sequence.previous()).await;
     }
 
-    /// Records a commit and wakes those who may go on.
+    /// Records a commit and wakes the workers that may continue.
     pub(crate) fn committed(&self, sequence: Sequence) {
         let mut state = self.state.lock();
         state.ahead.insert(sequence.get());
@@ -69,7 +68,7 @@ impl CommitTurn {
         let ready = std::mem::replace(&mut state.waiters, later);
         drop(state);
         for waiter in ready.into_values().flatten() {
-            // A worker that was cancelled waits no longer.
+            // The receiver is gone if its worker was cancelled.
             let _ = waiter.send(());
         }
     }

@@ -1,8 +1,8 @@
-//! Whether a target that was away is still the one that was left. Pure.
+//! Compares a target that was away with what it had before. Pure.
 
 use csa_provider::GtidSet;
 
-/// What the target's rows of the channel say.
+/// The channel as the target records it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Said {
     /// The highest of the rows; `None` without rows.
@@ -11,20 +11,20 @@ pub(crate) struct Said {
     pub(crate) executed: GtidSet,
 }
 
-/// What that means for a daemon that was there before.
+/// The outcome for a daemon that held the channel before.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Same,
     /// Another daemon has raised the epoch to this.
     TakenOver(u64),
-    /// It is older than it was: this is known to be committed, and is not there.
+    /// It is older than it was: it lacks these transactions, which are known to be committed.
     Older(GtidSet),
     /// It has nothing of the channel any more.
     Gone,
 }
 
-/// `epoch` is this daemon's, `committed` everything known to be committed. That the target has more is
-/// the answer to a COMMIT that was lost.
+/// `epoch` is this daemon's, `committed` everything known to be committed. The target may have
+/// more: then the answer to a COMMIT was lost.
 pub(crate) fn judge(epoch: u64, committed: &GtidSet, said: &Said) -> Verdict {
     let missing = committed.difference(&said.executed);
     match said.epoch {

@@ -1,5 +1,5 @@
-//! The control session: holds the channel's lock, owns its epoch, runs statements that commit by
-//! themselves.
+//! The control session: holds the channel's lock, owns its epoch, runs statements that commit
+//! implicitly.
 
 use std::time::Duration;
 
@@ -20,46 +20,46 @@ use crate::{Error, ErrorClass, Result, Vendor};
 
 /// A lock held on the target for as long as this connection lives.
 ///
-/// Statements that commit by themselves run here and nowhere else: a daemon that lost the lock has
-/// lost the connection, and with it the way to send them.
+/// Statements that commit implicitly run here and nowhere else: a daemon that lost the lock has lost the
+/// connection, and with it the means to send them.
 #[derive(Debug)]
 pub struct ControlSession {
     pub(crate) session: Session,
     pub(crate) channel: String,
     pub(crate) checkpoint: Checkpoint,
     foreign: Foreign,
-    /// Workers that have their rows.
+    /// Number of workers that have checkpoint rows.
     pub(crate) workers: u16,
-    /// What this daemon keeps over restarts and shares with no other.
+    /// This daemon's identity, which it keeps over restarts and shares with no other.
     pub(crate) identity: String,
     pub(crate) generation: Generation,
     /// The session holds the lock, on a target that has everything known to be committed.
     pub(crate) is_held: bool,
-    /// What the target calls itself.
+    /// The target's name for itself, as in [`Place`].
     pub(crate) server: String,
-    /// What the row for readers last said, where that is not the checkpoint.
+    /// The set last written to the row for readers, where that is not the checkpoint.
     pub(crate) noted: GtidSet,
 }
 
-/// What a channel is taken with.
+/// The daemon's claim to a channel.
 #[derive(Debug, Clone, Copy)]
 pub struct Claim<'a> {
-    /// What this daemon keeps over restarts and shares with no other: a session that it left behind on
-    /// the target is known by it.
+    /// The daemon keeps it over restarts and shares it with no other: by it, a session that the daemon
+    /// left behind on the target is recognised.
     pub identity: &'a str,
-    /// Where a channel without a checkpoint begins; `None` where it was seen to have one.
+    /// The start of a channel without a checkpoint; `None` if it was seen to have one.
     pub start: Option<&'a StartFrom>,
-    /// What the source has executed, for `start_from = "source"` and to tell the target's own
+    /// The source's `gtid_executed`, for `start_from = "source"` and to distinguish the target's own
     /// transactions from the source's.
     pub source_executed: Option<&'a GtidSet>,
-    /// What is written down of the channel's `replicate_*`.
+    /// The channel's `replicate_*` settings, to be recorded in `csa.channel`.
     pub filters: &'a str,
 }
 
 impl ControlSession {
-    /// Takes the channel: lock, checkpoint table and rows, a new epoch. Returns how far it is.
+    /// Takes the channel: lock, checkpoint table and rows, a new epoch.
     ///
-    /// Without `statement_gtids` there will be entries in `csa.statement`.
+    /// Without `statement_gtids` it also creates `csa.statement`.
     ///
     /// # Errors
     /// [`Error::Held`] while somebody else holds the channel.
@@ -73,7 +73,7 @@ impl ControlSession {
         let Claim { identity, start, source_executed, filters } = *claim;
         let mut session = connect(target).await?;
         ownership::take(&mut session, channel, identity).await?;
-        // Read before our own table adds to it.
+        // Read before creating our own tables adds to it.
         let provisioned = provisioned(&mut session, source_executed).await?;
         checkpoint::create(&mut session).await?;
         audit::create(&mut session, channel).await?;
@@ -138,13 +138,13 @@ impl ControlSession {
         })
     }
 
-    /// How far the channel was when it was taken, and the epoch of this daemon.
+    /// The channel's progress when it was taken, and the epoch of this daemon.
     #[must_use]
     pub fn checkpoint(&self) -> &Checkpoint {
         &self.checkpoint
     }
 
-    /// So many workers have their rows.
+    /// Number of workers that have checkpoint rows.
     #[must_use]
     pub fn workers(&self) -> u16 {
         self.workers
@@ -173,7 +173,7 @@ impl ControlSession {
         level(&mut self.session, executed).await
     }
 
-    /// Tells readers of the checkpoint how far the target's `gtid_executed` is.
+    /// Writes the target's `gtid_executed` to the row for readers.
     pub(crate) async fn note_progress(
         &mut self,
         sequence: Sequence,
@@ -191,23 +191,23 @@ impl ControlSession {
         }
     }
 
-    /// Asks the server for a sign of life; the lock lives as long as it answers.
+    /// Pings the server; the lock lives as long as the session answers.
     pub(crate) async fn ping(&mut self) -> Result<()> {
         self.session.run("DO 1").await.map(drop)
     }
 
-    /// Whether the target takes writes.
+    /// Fails if the target takes no writes.
     pub(crate) async fn probe(&mut self) -> Result<()> {
         self.session.run(checkpoint::probe(&self.channel)).await.map(drop)
     }
 
-    /// For the channel's other sessions: where they may commit.
+    /// For the channel's other sessions, which may commit only in the current generation.
     #[must_use]
     pub fn generation(&self) -> Generation {
         self.generation.clone()
     }
 
-    /// Gives the lock back.
+    /// Releases the lock and ends the session.
     pub async fn close(mut self) {
         let release = format!("DO RELEASE_LOCK({})", quote(&ownership::lock_name(&self.channel)));
         if self.session.run(release).await.is_ok() {
@@ -216,7 +216,7 @@ impl ControlSession {
     }
 }
 
-/// Bookkeeping must not show in a `gtid_executed` that is to be the source's.
+/// A session for our bookkeeping, which must not show in a `gtid_executed` that mirrors the source's.
 pub(crate) async fn connect(target: &TargetOptions) -> Result<Session> {
     let mut session = Session::connect(target).await?;
     session.end_when_idle(ownership::IDLE_LIMIT).await?;
@@ -235,7 +235,8 @@ async fn level(session: &mut Session, executed: &GtidSet) -> Result<()> {
     session.run(format!("SET GLOBAL gtid_purged='+{missing}'")).await.map(drop)
 }
 
-/// The target's `gtid_executed` where it is the checkpoint. What another mode applied is not in it.
+/// The target's `gtid_executed` where it is the checkpoint. It lacks what another `target_gtids`
+/// applied.
 async fn as_target(
     session: &mut Session,
     channel: &str,
@@ -265,7 +266,7 @@ fn first_checkpoint(
         (Some(StartFrom::Executed(set)), _) => set.clone(),
         (Some(StartFrom::Source), Some(set)) => set.clone(),
         (Some(StartFrom::Target), Some(_)) => provisioned,
-        // Nobody has looked whether that is where a copy ends.
+        // Without the source nothing shows that a copy ends there.
         (Some(_), None) => {
             return Err(Error::Checkpoint {
                 channel: channel.to_owned(),
@@ -286,8 +287,8 @@ fn no_checkpoint(channel: &str) -> Error {
     }
 }
 
-/// What the target holds of the source: its `gtid_executed` without what it committed itself, such as
-/// the making of accounts. No other source has that, so none could take over from this one.
+/// The target's `gtid_executed` without its own transactions, such as the creation of accounts: no other
+/// source has them, so with them none could take over from this one.
 async fn provisioned(session: &mut Session, source: Option<&GtidSet>) -> Result<GtidSet> {
     let mut executed = target_executed(session).await?;
     if executed.is_empty() {
@@ -310,7 +311,7 @@ pub(crate) async fn server_uuid(session: &mut Session) -> Result<Option<Uuid>> {
     Ok(rows.first().and_then(|text| text.parse().ok()))
 }
 
-/// The target's own `gtid_executed`; nothing on a server that knows no GTIDs of MySQL.
+/// The target's `gtid_executed`; empty on MariaDB, which has no MySQL GTIDs.
 pub(crate) async fn target_executed(session: &mut Session) -> Result<GtidSet> {
     if session.vendor() == Vendor::MariaDb {
         return Ok(GtidSet::default());
@@ -322,7 +323,7 @@ pub(crate) async fn target_executed(session: &mut Session) -> Result<GtidSet> {
     })
 }
 
-/// Rows are inserted ahead: a worker's write is then an UPDATE by primary key, which locks one row.
+/// Inserts workers' rows ahead: a worker's write is then an UPDATE by primary key, which locks one row.
 pub(crate) async fn add_rows(
     session: &mut Session,
     channel: &str,
@@ -344,8 +345,8 @@ pub(crate) async fn add_rows(
     session.run(insert).await.map(drop)
 }
 
-/// Raises the epoch of every row; waits for what an earlier daemon still has in flight, so what is
-/// read with it is final.
+/// Raises the epoch of every row. Its locks wait for groups that an earlier daemon still has in
+/// flight, so the progress read with it is final.
 async fn take_epoch(session: &mut Session, channel: &str) -> Result<Checkpoint> {
     let mut attempts = 0;
     loop {
@@ -354,7 +355,7 @@ async fn take_epoch(session: &mut Session, channel: &str) -> Result<Checkpoint> 
                 attempts += 1;
                 session.run("ROLLBACK").await?;
                 info!(channel, "an earlier daemon's transaction still holds the checkpoint row");
-                // It had the time of a lock wait to end by itself: nobody may be at its other end.
+                // It had a whole lock wait timeout to end on its own: its client may be gone.
                 let workers = checkpoint::workers(session, channel).await?;
                 ownership::end_workers(session, channel, workers.into_iter()).await?;
                 tokio::time::sleep(Duration::from_millis(200)).await;

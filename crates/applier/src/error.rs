@@ -8,18 +8,18 @@ use csa_provider::Gtid;
 use crate::failing_row::FailingRow;
 use crate::server_text::{ServerText, without_values};
 
-/// What a failed group or statement means for the channel.
+/// Consequence of an error for the channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorClass {
     /// Deadlock or lock wait timeout: roll back and try again.
     Retry,
     /// The target is away or refuses writes for now: wait for it, then find out what was committed.
     Unavailable,
-    /// Nothing a repetition would cure: the channel stops.
+    /// Repeating would not help: the channel stops.
     Stop,
 }
 
-/// Why the applier could not continue. As text it holds no values of rows.
+/// The reason why the applier could not continue. As text it holds no values of rows.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -43,21 +43,21 @@ pub enum Error {
         #[source]
         source: LinkError,
     },
-    /// A transaction failed on the target; `of` says what it was about.
+    /// A transaction failed on the target; `of` describes it.
     #[error("{}", failed(gtid, of, *code, message, row))]
     Transaction {
         gtid: String,
         of: String,
         code: u16,
         message: ServerText,
-        /// Where it was found.
+        /// The row at which it failed, if it was found.
         row: Option<Box<FailingRow>>,
     },
-    /// Row changes that the target's tables don't take as they are; `code` after the server's error of
-    /// the same meaning.
+    /// Row changes that the target's tables don't take as they are; `code` is that of the server's error
+    /// with the same meaning.
     #[error("error {code}: {message}")]
     Rows { code: u16, message: String },
-    /// A statement that commits by itself was begun, and whether it took effect can't be known.
+    /// A statement that commits implicitly was begun, and it is unknown whether it took effect.
     #[error(
         "transaction {gtid}: its statement was under way when the daemon or the target went away, and \
          this target has no record of whether it took effect; look there, then run, if it did: UPDATE \
@@ -67,9 +67,9 @@ pub enum Error {
     InDoubt { gtid: String, channel: String },
     /// Rows that can't be rolled back were being written.
     #[error(
-        "transaction {gtid}: its rows were being written when that broke off, to tables that are not \
-         transactional on the target: none, some or all of them may be there; compare with the \
-         source (csa-daemon verify) and complete them or take them back, then run, if they are \
+        "transaction {gtid}: its rows were being written, to tables that are not transactional on \
+         the target, when the write was interrupted: none, some or all of them may be there; \
+         compare with the source (csa-daemon verify) and complete or undo them, then run, if they are \
          complete: UPDATE csa.statement SET executed=1 WHERE channel='{channel}', if none is there: \
          DELETE FROM csa.statement WHERE channel='{channel}', and start the channel again"
     )]
@@ -77,15 +77,15 @@ pub enum Error {
     /// Somebody else holds the channel for now.
     #[error("channel {channel}: {what}")]
     Held { channel: String, what: String },
-    /// A session leads to another server than the channel's control session, or to the same in a later
-    /// life.
+    /// A session leads to another server than the channel's control session, or to the same server
+    /// after a restart.
     #[error(
         "target {address}: the session does not lead to where the channel is held; waiting for the \
          control session"
     )]
     Elsewhere { address: String },
-    /// The target lacks what it was known to have: it was restored, lost its last transactions in a
-    /// crash, or is a server that was after it.
+    /// The target lacks transactions that it was known to have: it was restored, lost its last ones in a
+    /// crash, or is another server that lagged.
     #[error(
         "channel {channel}: target {address} came back older than it was: it lacks {}",
         lacking(missing)
@@ -107,7 +107,7 @@ pub enum Error {
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
-    /// What to do about it.
+    /// The consequence for the channel.
     #[must_use]
     pub fn class(&self) -> ErrorClass {
         match self {
@@ -120,12 +120,12 @@ impl Error {
         }
     }
 
-    /// A wait would cure it: no reason to stop a channel.
+    /// True for an error that passes with time: no reason to stop a channel.
     pub(crate) fn is_passing(&self) -> bool {
         self.class() != ErrorClass::Stop
     }
 
-    /// With the values that the server quotes: for those who may see rows, and not for logs.
+    /// The text with the values that the server quotes: for those who may see rows, not for logs.
     #[must_use]
     pub fn with_values(&self) -> String {
         match self {
@@ -169,14 +169,14 @@ impl Error {
         }
     }
 
-    /// The GTID of the transaction that failed, where it is one.
+    /// The GTID of the failed transaction, if a transaction failed.
     #[must_use]
     pub fn gtid(&self) -> Option<Gtid> {
         match self {
             Self::Transaction { gtid, .. }
             | Self::Unsupported { gtid, .. }
             | Self::InDoubt { gtid, .. }
-            // Made from one, for the text.
+            // Here as text, but made from a GTID.
             | Self::HalfDone { gtid, .. } => gtid.parse().ok(),
             Self::Admission(
                 csa_scheduler::Error::Unsupported { gtid, .. }
@@ -224,15 +224,15 @@ fn at(row: &Option<Box<FailingRow>>) -> String {
 pub(crate) fn class_of(error: &LinkError) -> ErrorClass {
     match error {
         LinkError::Server { code, .. } => class_of_code(*code),
-        // It would be as long the next time.
+        // It would be as long next time.
         LinkError::TooLong(_) => ErrorClass::Stop,
-        // A login that is refused while the channel runs included: it may be somebody in between, or a
-        // certificate that is being exchanged. At a start it is a refusal.
+        // Even a login that is refused while the channel runs: a server in between may refuse it,
+        // or a certificate that is being replaced. At a start it stops the channel.
         _ => ErrorClass::Unavailable,
     }
 }
 
-/// What a server error means.
+/// The consequence of a server error.
 pub(crate) const fn class_of_code(code: u16) -> ErrorClass {
     match code {
         // Lock wait timeout, deadlock.

@@ -1,11 +1,11 @@
-//! On which server, and in which of its lives, a channel's sessions may commit.
+//! The server, and the life of it between two restarts, in which a channel's sessions may commit.
 //!
 //! A target can come back older than it was: after a crash with relaxed durability, or as a replica
-//! that lagged. Sessions reconnect one by one, and the first to do so must not commit on top of what
-//! is missing. So the control session goes first: where it holds the channel's lock it looks whether
-//! everything known to be committed is there, and that begins a generation. Every other session has to
-//! be on the same server in the same life, which the server itself tells: a lock lives as long as the
-//! session that took it, and ends with the server.
+//! that lagged. Sessions reconnect one by one, and the first to do so must not commit on top of a gap.
+//! So the control session goes first: where it holds the channel's lock it checks that everything known
+//! to be committed is there, and begins a generation. Every other session has to be on the same server
+//! in the same life. The lock proves that: it lives as long as the session that took it, and ends with
+//! the server.
 
 use std::sync::Arc;
 
@@ -24,14 +24,14 @@ pub struct Generation {
 
 #[derive(Debug, Default)]
 struct Shared {
-    /// Read from before a COMMIT is sent until what it answered is recorded, so that a generation
-    /// begins with everything known that was committed in those before it.
+    /// Read-locked from before a COMMIT is sent until its answer is recorded, so that every commit of
+    /// earlier generations is known when a new one begins.
     life: RwLock<Life>,
     begun: watch::Sender<u64>,
     suspected: Notify,
 }
 
-/// Where the control session holds the channel's lock.
+/// The place where the control session holds the channel's lock, and the generation's number.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Life {
     number: u64,
@@ -41,14 +41,14 @@ struct Life {
 /// A server in one of its lives.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Place {
-    /// What the server calls itself.
+    /// `server_uuid`, or host name and port on MariaDB.
     pub(crate) server: String,
     /// The connection that holds the channel's lock; 0 for none.
     pub(crate) holder: u64,
 }
 
 impl Place {
-    /// As a session sees it.
+    /// The place that the session is connected to.
     pub(crate) async fn of(session: &mut Session, channel: &str) -> Result<Self> {
         let server = match session.vendor() {
             Vendor::MySql => "@@GLOBAL.server_uuid",
@@ -70,7 +70,7 @@ pub(crate) struct Renewal<'a> {
 }
 
 impl Renewal<'_> {
-    /// From now on sessions commit there and nowhere else.
+    /// From now on sessions commit at `place` and nowhere else.
     pub(crate) fn begin(mut self, place: Place) {
         let number = self.life.number + 1;
         *self.life = Life { number, place };
@@ -78,7 +78,7 @@ impl Renewal<'_> {
     }
 }
 
-/// What was committed while this is held has to be recorded before it is dropped.
+/// A commit made while this is held has to be recorded before it is dropped.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Committing<'a> {
@@ -94,15 +94,15 @@ impl Generation {
     /// The generation that a new session belongs to.
     ///
     /// # Errors
-    /// [`Error::Elsewhere`] when it does not lead to where the control session is.
+    /// [`Error::Elsewhere`] if it is not connected to the place where the control session is.
     pub(crate) async fn admit(&self, session: &mut Session, channel: &str) -> Result<u64> {
         let life = self.shared.life.read().await.clone();
         check(&life, session, channel).await?;
         Ok(life.number)
     }
 
-    /// Permits a COMMIT on a session that was admitted to generation `number`, which is brought up to
-    /// date when a later one has begun on the same server in the same life.
+    /// Permits a COMMIT on a session that was admitted to generation `number`; the number is updated if
+    /// a later generation has begun on the same server in the same life.
     ///
     /// # Errors
     /// [`Error::Elsewhere`]; nothing may be committed on the session.
@@ -120,7 +120,7 @@ impl Generation {
         Ok(Committing { _life: life })
     }
 
-    /// A session was lost: the control session should be looked at.
+    /// Reports that a session was lost, so that the control session is checked.
     pub(crate) fn suspect(&self) {
         self.shared.suspected.notify_one();
     }

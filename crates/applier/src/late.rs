@@ -1,4 +1,4 @@
-//! Which tables' rows wait for other groups, for those who want to know why it is not faster.
+//! Tables whose rows wait for other groups, shown to explain what limits the speed.
 
 use std::collections::BTreeMap;
 
@@ -23,8 +23,8 @@ pub(crate) fn late_rows(group: &Group, low_water: Sequence) -> BTreeMap<String, 
     late
 }
 
-/// Tables because of which all of a group has to wait, with its rows in them: those whose rows can't
-/// be told apart by keys. Empty when the group is in the way of everything.
+/// Tables that make the whole group wait, because keys don't distinguish their rows, with the number of
+/// rows. Empty if the group conflicts with everything.
 pub(crate) fn whole_tables(group: &Group) -> BTreeMap<String, u64> {
     let mut whole = BTreeMap::new();
     let changes = group.transactions.iter().filter_map(|transaction| transaction.changes.as_ref());
@@ -46,7 +46,7 @@ fn table_name(block: &RowsBlock) -> String {
             let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
             format!("{}.{}", text(map.schema), text(map.table))
         }
-        // It was read once already.
+        // Not expected: admission has parsed it.
         Err(_) => "a table that can't be named".to_owned(),
     }
 }

@@ -1,8 +1,8 @@
-//! Whether a session that says nothing still works.
+//! Finds out whether a silent session still works.
 //!
-//! A statement may take hours, so silence proves nothing; and what a dead link swallowed is noticed by
-//! TCP after a quarter of an hour, or never where something in between still acknowledges. The server
-//! knows: asked over a connection of its own, it says whether the session executes.
+//! A statement may take hours, so silence proves nothing; and TCP notices a dead link after a quarter of
+//! an hour, or never where something in between still acknowledges. The server knows: over a separate
+//! connection, its process list shows whether the session executes.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -15,12 +15,12 @@ use crate::options::TargetOptions;
 use crate::session::connect;
 use crate::{Error, Result};
 
-/// An answer that was sent this long ago would be here.
+/// Seconds after which an answer that the server has sent would have arrived.
 const UNDER_WAY: i64 = 5;
-/// After this it is looked again whether an answer comes that is under way.
+/// Time to wait for an answer that is on its way before asking again.
 const AGAIN: Duration = Duration::from_secs(2);
 
-/// What is known of a session from outside.
+/// The state of a session as another connection sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     Executes,
@@ -42,10 +42,10 @@ impl Liveness {
         Self { target: Arc::new(target.clone()), connection }
     }
 
-    /// Waits for the answer to what was sent as long as the server is at it.
+    /// Waits for the answer as long as the server works on it.
     ///
     /// # Errors
-    /// [`Error::Silent`] when the answer won't come; the session is of no use then.
+    /// [`Error::Silent`] if the answer won't come; the session can't be used any more.
     pub(crate) async fn watch<T>(&self, answer: impl Future<Output = Result<T>>) -> Result<T> {
         tokio::pin!(answer);
         let limit = self.target.net_timeout;
@@ -56,7 +56,7 @@ impl Liveness {
                 answer = &mut answer => return answer,
                 () = tokio::time::sleep(patience) => {}
             }
-            // Apart from the future of every answer: it is large, and seldom asked for.
+            // Boxed, not to enlarge the future of every answer: it is large and seldom needed.
             let asked = tokio::select! {
                 biased;
                 answer = &mut answer => return answer,
@@ -66,12 +66,12 @@ impl Liveness {
                 Ok(Ok(Verdict::Executes)) => limit,
                 Ok(Ok(Verdict::Answered)) => AGAIN,
                 Ok(Ok(Verdict::Lost)) => {
-                    return Err(self.silent("the server does nothing for it any more"));
+                    return Err(self.silent("the server no longer executes anything for it"));
                 }
-                // It is there and too busy to say more.
+                // The server is there and too busy to say more.
                 Ok(Err(error)) if error.code().is_some() => limit,
                 Ok(Err(error)) => return Err(self.silent(&error.to_string())),
-                Err(_) => return Err(self.silent("nor does the server answer anybody else")),
+                Err(_) => return Err(self.silent("the server answers no other connection either")),
             };
         }
     }
@@ -101,7 +101,7 @@ impl Liveness {
     }
 }
 
-/// By its line of the process list: what it does, and for how many seconds.
+/// Judges by the session's line of the process list: command and seconds.
 fn verdict(line: Option<(&str, i64)>) -> Verdict {
     match line {
         Some(("Sleep", seconds)) if seconds < UNDER_WAY => Verdict::Answered,

@@ -2,7 +2,7 @@
 //!
 //! InnoDB locks more than the keys a row touches: gaps, unique checks, secondary index entries. So an
 //! earlier group can wait for a later one, which itself waits for its turn to commit. The server sees
-//! no deadlock there, only a long wait; the later group has to let go.
+//! no deadlock there, only a long wait; the later group has to roll back.
 
 use std::time::{Duration, Instant};
 
@@ -13,22 +13,22 @@ use crate::session::Session;
 use crate::sessions::{Sessions, Stalled};
 use crate::{Result, Vendor};
 
-/// How long the group whose turn it is may apply before its blockers are looked up. A statement of a
-/// large group takes longer than that; then the look finds nothing.
+/// Time that the group whose turn it is may apply before its blockers are looked up. A statement of a
+/// large group takes longer than that; the lookup then finds nothing.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 /// How often the applier looks.
 pub(crate) const INTERVAL: Duration = Duration::from_millis(50);
 
-/// With nobody parked behind it a group is looked at this rarely, only to tell why it takes so long.
+/// A group that no other waits for is checked this rarely, only to explain why it takes so long.
 const RARELY: Duration = Duration::from_secs(1);
 
-/// Pauses between two thorough looks at the same group: the first and the longest. They read every lock
-/// of those who are in the way.
+/// Pauses between two thorough lookups for the same group: the first and the longest. They read every
+/// lock of the transactions in the way.
 const THOROUGH: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(4));
 
-/// Who waits, and whose lock record is in the way. Cheap, but an implicit lock, that of a row just
-/// inserted, is shown under the thread that asked for it first
+/// Waiting threads and the owners of the lock records in the way. Cheap, but an implicit lock, as of
+/// a row just inserted, is shown under the thread that first waited for it
 /// (<https://dev.mysql.com/doc/refman/en/performance-schema-data-locks-table.html>).
 const WAITS: &str = "SELECT DISTINCT r.PROCESSLIST_ID, b.PROCESSLIST_ID \
      FROM performance_schema.data_lock_waits w \
@@ -36,9 +36,9 @@ const WAITS: &str = "SELECT DISTINCT r.PROCESSLIST_ID, b.PROCESSLIST_ID \
      JOIN performance_schema.threads r ON r.THREAD_ID=w.REQUESTING_THREAD_ID \
      WHERE r.PROCESSLIST_ID IS NOT NULL AND b.PROCESSLIST_ID IS NOT NULL";
 
-/// Who waits for whom: a transaction's table locks are always its own thread's.
-/// (`information_schema.innodb_trx` has the thread too, but shows the same for as long as it is read
-/// more than ten times a second.)
+/// Waiting threads and the threads they wait for: a transaction's table locks always show its own
+/// thread. (`information_schema.innodb_trx` has the thread too, but its contents are not refreshed
+/// while it is read more than ten times a second.)
 const WAITS_BY_TRANSACTION: &str = "SELECT DISTINCT r.PROCESSLIST_ID, b.PROCESSLIST_ID FROM \
      (SELECT DISTINCT ENGINE, REQUESTING_THREAD_ID requester, BLOCKING_ENGINE_TRANSACTION_ID trx \
      FROM performance_schema.data_lock_waits) w \
@@ -48,22 +48,22 @@ const WAITS_BY_TRANSACTION: &str = "SELECT DISTINCT r.PROCESSLIST_ID, b.PROCESSL
      STRAIGHT_JOIN performance_schema.threads r ON r.THREAD_ID=w.requester \
      WHERE r.PROCESSLIST_ID IS NOT NULL AND b.PROCESSLIST_ID IS NOT NULL";
 
-/// The same on MariaDB, which shows it here only.
+/// The same on MariaDB, which has only these tables.
 const MARIADB_WAITS: &str = "SELECT DISTINCT r.trx_mysql_thread_id, b.trx_mysql_thread_id \
      FROM information_schema.INNODB_LOCK_WAITS w \
      JOIN information_schema.INNODB_TRX r ON r.trx_id=w.requesting_trx_id \
      JOIN information_schema.INNODB_TRX b ON b.trx_id=w.blocking_trx_id";
-/// Tables that are read again within 100 ms show what they showed before.
+/// These tables are not refreshed if they are read again within 100 ms.
 const MARIADB_PAUSE: Duration = Duration::from_millis(300);
 
-/// Which stalled group was last looked at.
+/// The last lookups, to limit their rate.
 #[derive(Debug, Default)]
 pub(crate) struct LockWatch {
     looked: Option<Instant>,
     thorough: Option<Thorough>,
 }
 
-/// When to look at a group thoroughly again.
+/// The time of a group's next thorough lookup.
 #[derive(Debug, Clone, Copy)]
 struct Thorough {
     group: Sequence,
@@ -72,8 +72,9 @@ struct Thorough {
 }
 
 impl LockWatch {
-    /// Finds out whether the group whose turn it is waits for later ones of ours, be it through others,
-    /// and makes those let go. Returns the connections it waits for; `None` when nothing new is known.
+    /// Finds out whether the group whose turn it is waits for later groups of ours, directly or through
+    /// others, and makes those roll back. Returns the connections it waits for; `None` if nothing new is
+    /// known.
     pub(crate) async fn look(
         &mut self,
         session: &mut Session,
@@ -123,7 +124,7 @@ impl LockWatch {
     }
 }
 
-/// The connections that a stalled group waits for, and how many of ours were asked to let go.
+/// The connections that a stalled group waits for, and how many groups of ours were asked to roll back.
 fn resolve(
     waits: &[(u32, u32)],
     sessions: &Sessions,
@@ -135,14 +136,14 @@ fn resolve(
         info!(
             sequence = sequence.get(),
             groups = asked,
-            "later groups hold its locks, they let go"
+            "later groups hold its locks and roll back"
         );
     }
     (blockers, asked)
 }
 
-/// Every connection that `connection` waits for, itself or through others. `waits`: who waits, and for
-/// whom.
+/// Every connection that `connection` waits for, directly or through others. `waits`: pairs of a waiting
+/// and a blocking connection.
 fn blockers(connection: u32, waits: &[(u32, u32)]) -> Vec<u32> {
     let mut found = vec![connection];
     let mut next = 0;

@@ -28,25 +28,25 @@ impl Executor {
     }
 }
 
-/// Where the target is and who we are there.
+/// Address of the target, account and limits.
 #[derive(Debug, Clone)]
 pub struct TargetOptions {
     pub host: String,
     pub port: u16,
-    /// Unix socket; host and port are then only named in errors.
+    /// Unix socket, which takes the place of host and port.
     pub socket: Option<PathBuf>,
     pub user: String,
     pub password: SecretString,
     pub tls: TlsOptions,
     pub connect_timeout: Duration,
-    /// After so long without an answer the server is asked whether it is still at it.
+    /// After so long without an answer the server is asked whether the session still executes.
     pub net_timeout: Duration,
     pub gtids: TargetGtids,
-    /// How rows are to be written; `None`: as row images where the target permits it.
+    /// How rows are written; `None`: as row images if the target permits it.
     pub executor: Option<Executor>,
 }
 
-/// What the target's own `gtid_executed` says of what is applied there.
+/// The GTIDs under which transactions are applied on the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TargetGtids {
     /// Groups are logged under GTIDs of the target's own.
@@ -60,7 +60,7 @@ pub enum TargetGtids {
 }
 
 impl TargetGtids {
-    /// As the configuration has it.
+    /// As in the configuration.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -70,14 +70,14 @@ impl TargetGtids {
         }
     }
 
-    /// Whether our own bookkeeping stays out of the binary log.
+    /// True if our own bookkeeping stays out of the binary log.
     pub(crate) fn hides_bookkeeping(self) -> bool {
         self != Self::Own
     }
 }
 
 impl TargetOptions {
-    /// The target as an operator would name it.
+    /// The target's name in messages.
     #[must_use]
     pub fn address(&self) -> String {
         match &self.socket {
@@ -86,7 +86,7 @@ impl TargetOptions {
         }
     }
 
-    /// How it is connected to; `side` is what errors and their keys call it.
+    /// Options of the link; errors and the keys they name call the server `side`.
     #[must_use]
     pub fn link(&self, side: Side) -> LinkOptions {
         LinkOptions {
@@ -100,29 +100,29 @@ impl TargetOptions {
             password: self.password.clone(),
             tls: self.tls.clone(),
             connect_timeout: self.connect_timeout,
-            // A statement takes what it takes.
+            // A statement may take any time; `net_timeout` asks whether it still runs.
             silence: None,
             net_timeout: Some(self.net_timeout),
         }
     }
 }
 
-/// What a row that is missing, or there already, means: the server's `replica_exec_mode`
+/// Handling of a row that is missing, or already there: the server's `replica_exec_mode`
 /// (<https://dev.mysql.com/doc/refman/en/replication-options-replica.html#sysvar_replica_exec_mode>).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExecMode {
     /// The channel stops.
     Strict,
-    /// A row to be inserted replaces the one there; one to be updated or deleted is passed over.
+    /// A row to be inserted replaces the one there; one to be updated or deleted is skipped.
     Idempotent,
 }
 
-/// What can change while transactions are applied.
+/// Settings that can change while transactions are applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tuning {
-    /// Groups that may run beside each other; at least 1.
+    /// Groups that may run at the same time; at least 1.
     pub worker_count: u16,
-    /// What runs is finished, and nothing new is begun.
+    /// Running groups finish, and no new one begins.
     pub paused: bool,
     /// Source transactions begun per second; `None` for as many as the target takes.
     pub throttle: Option<NonZeroU32>,
@@ -133,7 +133,7 @@ pub struct Tuning {
 pub struct ApplierOptions {
     pub channel: String,
     pub executor: Executor,
-    /// Statements run under their source's GTID; else an entry in `csa.statement` says that one runs.
+    /// Statements run under their source's GTID; else an entry in `csa.statement` is made before each.
     pub statement_gtids: bool,
     /// Groups commit in source order; else as they finish.
     pub preserve_commit_order: bool,

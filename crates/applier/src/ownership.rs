@@ -1,8 +1,8 @@
-//! Who holds a channel on the target, as the target's own locks say.
+//! Finds the sessions that hold a channel on the target, by the target's own locks.
 //!
-//! Each session of ours that writes holds a lock by name for as long as it lives, and the server gives
-//! it up only after it has rolled back or committed what the session had open. So the holder of a name
-//! is the session that answers to it, whatever became of its connection.
+//! Each session of ours that writes holds a named lock for as long as it lives, and the server releases
+//! it only after it has rolled back or committed the session's transaction. So the holder of a name is
+//! the session that it stands for, whatever became of its connection.
 
 use std::time::Duration;
 
@@ -12,18 +12,18 @@ use crate::session::Session;
 use crate::sql::quote;
 use crate::{Error, Result};
 
-/// Lock names end here (<https://dev.mysql.com/doc/refman/en/locking-functions.html>).
+/// The longest lock name (<https://dev.mysql.com/doc/refman/en/locking-functions.html>).
 const NAME_MAX: usize = 64;
-/// How long a lock is waited for that is about to be given back, in seconds.
+/// Seconds to wait for a lock that is about to be released.
 const PATIENCE: u32 = 2;
-/// How long the target may take to end a session and to roll back what it had open, in seconds.
+/// Seconds that the target may take to end a session and to roll back its transaction.
 const END_PATIENCE: u32 = 10;
-/// An idle control session ends after this, so that the lock of a daemon whose host is gone is free
-/// again; it is asked for a sign of life far more often.
+/// The server ends an idle control session after this time, which frees the lock of a daemon whose host
+/// is gone; a living one pings far more often.
 pub(crate) const IDLE_LIMIT: Duration = Duration::from_secs(60);
-/// No such thread: the session has ended by itself.
+/// No such thread: the session has ended on its own.
 const NO_SUCH_THREAD: u16 = 1094;
-/// It is of another account, as after a change of `target.user`.
+/// The session is of another account, as after a change of `target.user`.
 const NOT_OWNER: u16 = 1095;
 
 /// The lock of a channel.
@@ -32,17 +32,17 @@ pub fn lock_name(channel: &str) -> String {
     bounded("csa:", channel)
 }
 
-/// The lock of a worker's session. Two workers of a channel never have the same number at a time.
+/// The lock of a worker's session. Two workers of a channel never have the same number at the same time.
 pub(crate) fn worker_lock(channel: &str, worker: u16) -> String {
     bounded(&format!("csa-worker:{worker}:"), channel)
 }
 
-/// The lock that tells a control session of this daemon from those of others.
+/// The lock that marks a control session as this daemon's.
 fn daemon_lock(identity: &str) -> String {
     bounded("csa-daemon:", identity)
 }
 
-/// A longer name keeps its start and a digest of the whole.
+/// Shortens a long name to its start and a digest of the whole.
 fn bounded(prefix: &str, name: &str) -> String {
     if prefix.len() + name.len() <= NAME_MAX {
         return format!("{prefix}{name}");
@@ -55,11 +55,11 @@ fn bounded(prefix: &str, name: &str) -> String {
     format!("{prefix}{kept}#{digest:016x}")
 }
 
-/// A session that holds the channel's lock in our place.
+/// Another session that holds the channel's lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Holder {
     connection: u64,
-    /// It is of this very daemon, from before its connection was lost or the process ended.
+    /// This daemon opened it, before its connection was lost or the process ended.
     is_ours: bool,
     process: Option<Process>,
 }
@@ -73,12 +73,12 @@ struct Process {
     stage: String,
 }
 
-/// What is done about a holder.
+/// How to treat a holder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Deal {
-    /// It is our own and does nothing any more.
+    /// It is our own and idle.
     End,
-    /// It is our own and executes: hours of work may be in it, and its GTID says later whether it
+    /// It is our own and executes: hours of work may be in it, and its GTID shows later whether it
     /// took effect.
     LetFinish,
     /// It is not ours.
@@ -105,19 +105,19 @@ impl Holder {
         }
         match self.deal() {
             Deal::Wait => format!(
-                "another daemon holds it on this target ({text}); waiting until that one gives it up"
+                "another daemon holds it on this target ({text}); waiting until it is released"
             ),
             _ => format!(
                 "an earlier session of this daemon still executes on the target ({text}); waiting for \
-                 its end; KILL {} there gives up what it does",
+                 it to end; KILL {} there abandons its work",
                 self.connection
             ),
         }
     }
 }
 
-/// Takes the channel's lock, ending a session that this daemon left behind. `identity` is what this
-/// daemon keeps over restarts and shares with no other.
+/// Takes the channel's lock, ending an idle session that this daemon left behind. The daemon keeps
+/// `identity` over restarts and shares it with no other.
 ///
 /// # Errors
 /// [`Error::Held`] while somebody else holds it.
@@ -143,14 +143,14 @@ pub(crate) async fn take(session: &mut Session, channel: &str, identity: &str) -
         }
     }
     if !get(session, &own, PATIENCE).await? {
-        // Only recognising this session later depends on it.
+        // No reason to stop: the lock only serves to recognise this session later.
         warn!(channel, "another session on the target uses this daemon's identity");
     }
     Ok(())
 }
 
-/// Takes a worker's name, ending the session that had it: its connection was lost, or the channel has
-/// passed from its daemon to this one. What it had open is over when this returns.
+/// Takes a worker's lock, ending the session that had it: its connection was lost, or the channel has
+/// passed from its daemon to this one. Its transaction has ended when this returns.
 pub(crate) async fn take_worker(session: &mut Session, channel: &str, worker: u16) -> Result<()> {
     let name = quote(&worker_lock(channel, worker));
     if get(session, &name, 0).await? {
@@ -170,7 +170,7 @@ pub(crate) async fn take_worker(session: &mut Session, channel: &str, worker: u1
     Err(held(channel, what))
 }
 
-/// Ends sessions of these workers that a daemon before left behind, for whoever holds the channel.
+/// Ends sessions of these workers that an earlier daemon left behind. The caller holds the channel.
 pub(crate) async fn end_workers(
     session: &mut Session,
     channel: &str,
@@ -217,7 +217,7 @@ async fn holder(session: &mut Session, name: &str) -> Result<u64> {
 async fn kill(session: &mut Session, connection: u64) -> Result<()> {
     match session.run(format!("KILL {connection}")).await {
         Err(error) if error.code() == Some(NO_SUCH_THREAD) => Ok(()),
-        // What waits for its locks says so.
+        // Whatever then waits for its locks reports it.
         Err(error) if error.code() == Some(NOT_OWNER) => {
             warn!(connection, %error, "a session that was left behind can't be ended");
             Ok(())
@@ -226,7 +226,7 @@ async fn kill(session: &mut Session, connection: u64) -> Result<()> {
     }
 }
 
-/// Sessions of other accounts show only to those with PROCESS.
+/// Without PROCESS the server hides sessions of other accounts.
 async fn process(session: &mut Session, connection: u64) -> Result<Option<Process>> {
     let query = format!(
         "SELECT HOST, COMMAND, CAST(TIME AS SIGNED), COALESCE(STATE, '') \

@@ -1,8 +1,8 @@
 //! Rows of tables that are not transactional on the target (MyISAM, MEMORY, CSV, ARCHIVE, MERGE).
 //!
-//! No ROLLBACK restores them, and they don't commit with the checkpoint, so their transaction is written
-//! alone, and an entry in `csa.statement` is committed before it and removed with the checkpoint after
-//! it: one that is found means that some of the rows may be there.
+//! No ROLLBACK restores them, and they don't commit with the checkpoint. So their transaction is
+//! written alone, between an entry in `csa.statement`, committed before it, and the checkpoint,
+//! that removes the entry. An entry found at a start means that some of the rows may be there.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ use crate::target_tables::TargetTables;
 use crate::transaction_error::{NOT_TRANSACTIONAL, tables_of};
 use crate::{Error, ErrorClass, Result};
 
-/// The group's one transaction, as the executor of statements names it.
+/// The group's one transaction, in the form that the statement executor takes.
 pub(super) fn read(group: &Group) -> Result<SourceStatement> {
     let Some(transaction) = group.transactions.first() else {
         return Err(Error::Relay("a group without transactions".to_owned()));
@@ -55,7 +55,7 @@ struct Writer<'a> {
     tables: &'a TargetTables,
     gtid: &'a str,
     retries: u32,
-    /// Something may have been changed that no ROLLBACK undoes.
+    /// Something may have changed that no ROLLBACK undoes.
     changed: bool,
 }
 
@@ -78,11 +78,13 @@ impl StatementExecutor {
             }
         }
         let session = &mut self.control.session;
+        // Rows that changed nothing, or an operator's word that they are there, leave the GTID unused.
         if under_source && !session.has_executed(gtid).await? {
             session.run("SET SESSION sql_log_bin=1").await?;
             consume(session, gtid).await?;
             session.run("SET SESSION sql_log_bin=0").await?;
         }
+        // One transaction: a crash leaves the entry and the old checkpoint, or neither.
         session.run("BEGIN").await?;
         self.write_checkpoint(group).await?;
         let session = &mut self.control.session;
@@ -100,6 +102,7 @@ impl StatementExecutor {
             true => Some(one_statement(session, group, &rows, &self.tables, gtid).await?),
             false => None,
         };
+        // Committed before the first row, so that a crash at any later point finds the entry.
         session.run(statement_intent::announce(channel, gtid)).await?;
         let connection = session.id();
         let retries = self.options.transaction_retries;
@@ -122,7 +125,7 @@ impl StatementExecutor {
         }
         let Err(error) = outcome else { return Ok(()) };
         if !changed {
-            // The server is still there and says that nothing happened.
+            // The server still answers, and nothing changed.
             session.run(statement_intent::withdraw(channel)).await?;
             return Err(error);
         }
@@ -140,8 +143,8 @@ impl StatementExecutor {
 }
 
 impl Writer<'_> {
-    /// Rows event by rows event, in the order logged. What is transactional commits before the next
-    /// event that is not: the server lets no transaction have both (1785).
+    /// Writes rows event by rows event, in the order logged. Transactional rows are committed before the
+    /// next event that is not transactional: the server lets no transaction have both (1785).
     async fn in_order(&mut self, group: &Arc<Group>) -> Result<()> {
         let mut steps = Steps::by_event(group, (0, group.transactions.len()));
         let mut open = false;
@@ -156,7 +159,7 @@ impl Writer<'_> {
                         what: what.to_owned(),
                     });
                 }
-                // Nothing returns to it.
+                // A savepoint that nothing rolls back to.
                 Step::Statement(_) => continue,
             };
             let engines = engines(self.session, self.tables, &images).await?;
@@ -169,6 +172,7 @@ impl Writer<'_> {
                 continue;
             }
             if open {
+                // Set first: the answer to the COMMIT may be lost.
                 self.changed = true;
                 self.session.run("COMMIT").await?;
                 open = false;
@@ -182,7 +186,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Rows of tables none of which is transactional, under the source's GTID.
+    /// Writes rows, all of tables that are not transactional, under the source's GTID.
     async fn under_source(&mut self, group: &Arc<Group>, images: RowImages) -> Result<()> {
         self.session.run("SET SESSION sql_log_bin=1").await?;
         let header = group.transactions.first().map(|transaction| &transaction.relayed.header);
@@ -193,7 +197,7 @@ impl Writer<'_> {
     /// Writes and commits rows that can't be rolled back.
     async fn at_once(&mut self, opening: &str, images: RowImages) -> Result<()> {
         let is_one = rows_in(&images.events)? == 1;
-        // By statements, others may have been executed before the one that failed.
+        // As SQL, earlier statements may have been executed before the one that failed.
         let is_whole = is_one || self.rows.takes_row_images();
         let before = self.changed;
         let mut retries = 0;
@@ -205,7 +209,7 @@ impl Writer<'_> {
                 break;
             };
             match error.class() {
-                // The wait was for the table: no row was written.
+                // The lock waited for is the table's: no row was written.
                 ErrorClass::Retry if is_whole => {
                     self.changed = before;
                     self.session.run("ROLLBACK").await?;
@@ -227,7 +231,7 @@ impl Writer<'_> {
     }
 }
 
-/// The engines of the tables that events change, where they are not transactional.
+/// The engine of each table that the events change; `None` for a transactional one.
 async fn engines(
     session: &mut Session,
     tables: &TargetTables,
@@ -244,12 +248,13 @@ async fn engines(
         .collect())
 }
 
-/// The server writes these words itself, so the first ones tell in any character set.
+/// The server writes this statement itself, so its first words are readable in any character set.
 fn is_rollback_to(statement: &[u8]) -> bool {
     Statement::classify(statement, Dialect::of_names()) == Statement::RollbackTo
 }
 
-/// All rows of a transaction as one statement: without transactions a GTID is used up with the first.
+/// All rows of a transaction as one statement: on tables without transactions the first statement
+/// uses up the GTID.
 async fn one_statement(
     session: &mut Session,
     group: &Arc<Group>,
@@ -297,7 +302,7 @@ async fn one_statement(
     Ok(RowImages { events, session: images.session })
 }
 
-/// Row images as the server takes one statement: table maps, then rows, with an end after the last.
+/// Row images in the form of one statement: table maps, then rows, with a statement end on the last.
 fn as_one_statement(images: &Bytes) -> Result<Vec<u8>> {
     let (mut maps, mut rows) = (Vec::new(), Vec::new());
     let mut mapped: Vec<Bytes> = Vec::new();
@@ -311,7 +316,7 @@ fn as_one_statement(images: &Bytes) -> Result<Vec<u8>> {
             clear_statement_end(&mut rows, start);
             continue;
         }
-        // Repeated before each of the source's statements.
+        // The source repeats the maps in each statement.
         let body = Bytes::copy_from_slice(event.body());
         if !mapped.contains(&body) {
             event.write_without_checksum(&mut maps);

@@ -5,8 +5,8 @@ use csa_provider::{Dialect, SessionContext, Token, TokenKind};
 use super::Tokens;
 
 /// The number of a collation that a CREATE or ALTER of a database or table takes from the defaults of
-/// the source's session without naming it. That of the database a table is in does not count: it is the
-/// target's.
+/// the source's session without naming it. The default of a table's database does not count: the target
+/// has the same database.
 pub(crate) fn implied_collation(text: &[u8], context: &SessionContext) -> Option<u16> {
     let tokens = Tokens::of(text, Dialect::of(context)).tokens;
     let creates = tokens.first()?.is("CREATE");
@@ -30,7 +30,7 @@ pub(crate) fn implied_collation(text: &[u8], context: &SessionContext) -> Option
     (kind.is("TABLE") && leaves_utf8mb4_open(&tokens, creates)).then_some(of_utf8mb4).flatten()
 }
 
-/// What one column, or one clause, says.
+/// Character set and collation clauses of one column or option list.
 #[derive(Debug, Default, Clone, Copy)]
 struct Said {
     utf8mb4: bool,
@@ -43,7 +43,7 @@ impl Said {
     }
 }
 
-/// Whether CHARACTER SET utf8mb4 stands somewhere without a COLLATE that belongs to it.
+/// True if some CHARACTER SET utf8mb4 has no COLLATE that belongs to it.
 fn leaves_utf8mb4_open(tokens: &[Token<'_>], creates: bool) -> bool {
     let mut open = vec![Said::default()];
     let mut found = false;
@@ -73,7 +73,7 @@ fn leaves_utf8mb4_open(tokens: &[Token<'_>], creates: bool) -> bool {
     found || open.into_iter().any(Said::is_open)
 }
 
-/// The place of the name behind CHARSET or CHARACTER SET, if that stands at `at`.
+/// The place of the name after CHARSET or CHARACTER SET, if that is at `at`.
 fn charset_at(tokens: &[Token<'_>], at: usize) -> Option<usize> {
     let token = tokens.get(at)?;
     let next = match () {

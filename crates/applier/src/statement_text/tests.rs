@@ -100,7 +100,7 @@ fn other_statements_are_left_alone() {
     ] {
         assert_eq!(changed(text), "", "{text}");
     }
-    // Where it ends matters to these.
+    // The end of these matters.
     for text in ["CREATE EVENT e ON SCHEDULE EVERY 1 DAY DO SELECT '", "DROP USER a /* "] {
         assert!(on_replica(text.as_bytes(), &context()).is_err(), "{text}");
     }
