@@ -163,7 +163,7 @@ async fn settings_accounts_and_this_host() {
 
     // A clock that is wrong as far as an account without privileges can tell.
     source.exec("SET GLOBAL init_connect='SET timestamp=1000000000'").await;
-    check(builder()).says("source.clock", "warning", &["behind this host's", "NTP"]);
+    check(builder()).says("source.clock", "warning", &["earlier than this host's", "NTP"]);
     source.exec("SET GLOBAL init_connect=''").await;
     check(builder()).is_fine(&["source.clock"]);
 
@@ -261,7 +261,7 @@ async fn positions_and_a_channel_that_is_taken() {
     // What is missing is still to come.
     let behind = check_tables(builder());
     behind.says("tables.missing", "warning", &["d.t", "pending transactions"]);
-    assert!(behind.of("position.start")["text"].to_string().contains("3 transactions behind"));
+    assert!(behind.of("position.start")["text"].to_string().contains("3 transactions pending"));
 
     // Tables without GTIDs are a copy that would be applied again.
     target.exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY)").await;

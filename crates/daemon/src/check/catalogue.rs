@@ -1,4 +1,4 @@
-//! All tables of a server at once: a handful of queries, however many there are.
+//! All tables of a server, read with a handful of queries, however many tables there are.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,30 +6,31 @@ use crate::verify::{Column, Definition, Estimate, LEFT_OUT, TableName, Tables, U
 
 use super::session::{Refusal, Session, TextRow};
 
-/// Definitions of more tables than this are not read: some 40 columns each are 100 MB here.
+/// Definitions of more tables than this are not read: with some 40 columns each they take 100 MB
+/// here.
 const TABLES_MAX: usize = 10_000;
 
-/// What is read of a table.
+/// The parts of a table that are read.
 #[derive(Debug, Default)]
 pub(super) struct Table {
     pub(super) engine: String,
     pub(super) definition: Definition,
-    /// Unique keys as what they consist of, NULLs or not.
+    /// Unique keys by their meaning: parts, and whether they admit NULL.
     pub(super) unique: BTreeSet<String>,
     pub(super) collations: BTreeSet<String>,
 }
 
-/// What is read of a server.
+/// The parts of a server that are read.
 #[derive(Debug, Default)]
 pub(super) struct Catalogue {
     pub(super) tables: BTreeMap<TableName, Table>,
-    /// Columns and keys were left out, because of [`TABLES_MAX`].
+    /// Columns and keys were not read, because of [`TABLES_MAX`].
     pub(super) is_too_large: bool,
     /// A table and one of its triggers.
     pub(super) triggers: Vec<(TableName, String)>,
-    /// Child and parent of foreign keys that change the child's rows.
+    /// Child and parent of each foreign key that changes the child's rows.
     pub(super) cascades: Vec<(TableName, TableName)>,
-    /// All that the server knows.
+    /// All collations that the server knows.
     pub(super) collations: BTreeSet<String>,
 }
 
@@ -145,14 +146,15 @@ pub(super) struct Part {
 }
 
 impl Part {
-    /// The column, if it is all of it and never NULL.
+    /// The column, if the part is the whole column and never NULL.
     fn whole_column(&self) -> Option<String> {
         let is_whole = self.prefix.is_none() && !self.is_nullable;
         self.column.clone().filter(|_| is_whole)
     }
 }
 
-/// What a unique key forbids does not depend on its name or the order of its parts.
+/// The restriction that a unique key imposes, which does not depend on its name or the order of its
+/// parts.
 pub(super) fn meaning(parts: &[Part]) -> String {
     let mut names: Vec<String> = parts
         .iter()
@@ -166,7 +168,7 @@ pub(super) fn meaning(parts: &[Part]) -> String {
     format!("({})", names.join(", "))
 }
 
-/// Until 8.0.30 utf8mb3 was called utf8.
+/// utf8mb3 was called utf8 before 8.0.30.
 fn current_name(collation: &str) -> String {
     match collation.strip_prefix("utf8_") {
         Some(rest) => format!("utf8mb3_{rest}"),
@@ -174,7 +176,7 @@ fn current_name(collation: &str) -> String {
     }
 }
 
-/// The table that a row begins with, and what follows.
+/// The table that a row names first, and the rest of the row.
 fn named(row: TextRow) -> Option<(TableName, TextRow)> {
     let mut values = row.into_iter();
     let (schema, table) = (values.next()??, values.next()??);

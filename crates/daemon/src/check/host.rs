@@ -7,21 +7,21 @@ use super::server::Clock;
 use super::{CheckOptions, Side};
 use crate::state_dir::{self, existing};
 
-/// Clocks that differ by more are worth a warning.
+/// A larger difference between clocks is worth a warning.
 const SKEW_MAX: i64 = 2_000_000;
 const MIB: u64 = 1 << 20;
 
-/// What there is for the relay store, in bytes.
+/// Disk space for the relay store, in bytes.
 #[derive(Debug, Clone, Copy)]
 struct Space {
     free: u64,
-    /// By the relay store already.
+    /// Taken by the relay store already.
     used: u64,
     limit: u64,
     min_free: u64,
 }
 
-/// Whether the relay store can grow to its limit.
+/// Checks that the relay store can grow to its limit.
 pub(super) fn disk(options: &CheckOptions) -> Finding {
     const CHECK: &str = "host.disk";
     let directory = existing(&options.relay_directory);
@@ -81,14 +81,14 @@ impl Space {
     }
 }
 
-/// Sizes of the files in a folder; 0 where there is none.
+/// Total size of the files in a folder; 0 where there is none.
 fn bytes_in(directory: &Path) -> u64 {
     let Ok(entries) = std::fs::read_dir(directory) else { return 0 };
     let sizes = entries.flatten().filter_map(|entry| entry.metadata().ok());
     sizes.map(|metadata| metadata.len()).fold(0, u64::saturating_add)
 }
 
-/// Lag is this host's time minus the source's at the commit.
+/// Clocks matter because lag is this host's time minus the source's commit time.
 pub(super) fn clock(side: Side, clock: Clock) -> Finding {
     let check = match side {
         Side::Source => "source.clock",
@@ -105,10 +105,10 @@ pub(super) fn clock(side: Side, clock: Clock) -> Finding {
             ),
         );
     }
-    let way = if clock.ahead > 0 { "ahead of" } else { "behind" };
+    let way = if clock.ahead > 0 { "ahead of" } else { "earlier than" };
     let what = match side {
-        Side::Source => "commit times are shown, and compared with until, as it has them",
-        Side::Target => "times in csa.checkpoint are off by as much",
+        Side::Source => "commit times are shown, and compared with until, by its clock",
+        Side::Target => "times in csa.checkpoint are wrong by as much",
     };
     let by = seconds(distance);
     Finding::warning(check, format!("{by:.1} s {way} this host's: {what}"))
@@ -143,7 +143,7 @@ mod tests {
         assert_eq!(of(-2_500_000, 600_000).level, Level::Ok);
         let late = of(-3_600_000_000, 1_000);
         assert_eq!(late.level, Level::Warning);
-        assert!(late.text.starts_with("3600.0 s behind this host's"), "{late}");
+        assert!(late.text.starts_with("3600.0 s earlier than this host's"), "{late}");
         assert!(of(5_000_000, 0).text.contains("5.0 s ahead of"));
     }
 }

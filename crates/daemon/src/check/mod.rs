@@ -1,6 +1,6 @@
-//! What a channel needs for its first start, looked at on both servers and this host.
+//! Checks of what a channel needs for its first start, on both servers and this host.
 //!
-//! Everything is looked at, whatever is found on the way, by a few queries that grow with the number
+//! Every check runs, whatever the others find, with a few queries whose cost grows with the number
 //! of tables and not of rows. Sessions only read.
 
 #![deny(clippy::unwrap_used, clippy::indexing_slicing)]
@@ -41,14 +41,14 @@ pub struct CheckOptions {
     pub channel: String,
     /// The source and its alternatives; see [`crate::verify::source_servers`].
     pub source: Vec<TargetOptions>,
-    /// Reads the source's definitions where the channel's account may not.
+    /// Reads the source's definitions where the channel's account lacks the privilege.
     pub source_reader: Option<Vec<TargetOptions>>,
     /// The channel's own.
     pub server_id: u32,
     pub target: TargetOptions,
     pub start_from: StartFrom,
     pub worker_count: u16,
-    /// The source's account management is applied.
+    /// Account management of the source is applied.
     pub replicate_accounts: bool,
     pub relay_directory: PathBuf,
     /// Bytes.
@@ -64,7 +64,7 @@ struct Answering {
 }
 
 impl Answering {
-    /// Logs in and asks; else why not.
+    /// Logs in and asks; an error says why not.
     async fn open(side: Side, options: &TargetOptions) -> Result<Self, Unusable> {
         let mut session = Session::connect(side, options).await?;
         match Server::read(&mut session).await {
@@ -73,7 +73,7 @@ impl Answering {
         }
     }
 
-    /// The first that answers; else why the last did not.
+    /// The first server that answers; an error says why the last one did not.
     async fn first(side: Side, servers: &[TargetOptions]) -> Result<Self, String> {
         let mut last = format!("no address of the {side} is known");
         for options in servers {
@@ -86,15 +86,15 @@ impl Answering {
     }
 }
 
-/// What the target says of the channel.
+/// The target's knowledge of the channel.
 #[derive(Debug, Default)]
 struct ChannelState {
     checkpoint: Option<GtidSet>,
-    /// The connection there that has the channel.
+    /// The connection there that holds the channel's lock.
     held_by: Option<String>,
 }
 
-/// Looks at everything; `selection` is the channel's `replicate_*`.
+/// Runs all checks; `selection` is the channel's `replicate_*`.
 pub async fn check(options: &CheckOptions, selection: &dyn TableSelection) -> Report {
     let mut found = Vec::new();
     let (mut source, mut target) = (
@@ -130,7 +130,7 @@ pub async fn check(options: &CheckOptions, selection: &dyn TableSelection) -> Re
     Report { channel: options.channel.clone(), findings: found }
 }
 
-/// Logs in to all of them, and stays with the first that answers.
+/// Logs in to all of them, and keeps the first that answers.
 async fn connect(
     side: Side,
     servers: &[TargetOptions],
@@ -163,7 +163,7 @@ async fn connect(
             Err(why) => refused.push(why),
         }
     }
-    // One that answers will do, the others may be down.
+    // One that answers is enough; the others may be down.
     let level = if first.is_some() { Level::Warning } else { Level::Error };
     for why in refused {
         found.push(match why {
@@ -180,7 +180,7 @@ async fn connect(
     first
 }
 
-/// Nobody sits between this host and itself.
+/// Nobody can sit between this host and itself.
 fn is_near(server: &TargetOptions) -> bool {
     let is_loopback = server.host.parse::<IpAddr>().map(|address| address.is_loopback());
     server.socket.is_some() || is_loopback.unwrap_or(server.host == "localhost")
@@ -188,7 +188,7 @@ fn is_near(server: &TargetOptions) -> bool {
 
 fn unverified(side: Side, check: &'static str, text: &str) -> Finding {
     let text = format!(
-        "{text}; the certificate is not verified, so whoever sits in between can have the password"
+        "{text}; the certificate is not verified, so whoever sits in between can get the password"
     );
     Finding::new(check, Level::Warning, text).fix(
         Place::Configuration,
@@ -203,7 +203,7 @@ fn on_target(
     found: &mut Vec<Finding>,
 ) {
     found.push(version::target(&target.version, source.map(|source| &source.version)));
-    // What another server calls its privileges is for the start to know.
+    // Another product names its privileges otherwise; the start checks them.
     if !target.version.is_mariadb() {
         let tagged =
             |source: &Server| source.gtid_executed.intervals().any(|(_, tag, _)| !tag.is_empty());
@@ -222,7 +222,7 @@ fn on_target(
 }
 
 async fn channel_state(session: &mut Session, channel: &str) -> Result<ChannelState, Refusal> {
-    /// No such schema, no such table, none that this account sees.
+    /// No such schema, no such table, or none that this account sees.
     const NO_TABLE: [u16; 4] = [1049, 1146, 1044, 1142];
     let held = format!("SELECT IS_USED_LOCK({})", literal(&lock_name(channel)));
     let held_by = session.value(&held).await?;
@@ -294,8 +294,8 @@ async fn on_both(
         unread = Some(refusal.text);
         Default::default()
     });
-    // Behind all else, so that what the source has done meanwhile counts as still to come, and not as
-    // missing on the target or as what the source has lost.
+    // Read last, so that what the source has done meanwhile counts as pending, and not as missing
+    // on the target or lost by the source.
     match server::gtids(&mut source.session, "gtid_executed").await {
         Ok(executed) => source.server.gtid_executed = executed,
         Err(refusal) => unread = Some(refusal.text),
@@ -307,7 +307,7 @@ async fn on_both(
         source_folds_case: source.folds_case(),
         target_folds_case: target.folds_case(),
     };
-    // Without a scope no name can be wrong.
+    // Without a scope, no name can be wrong.
     let pairs = listed.pairs(&Scope::default(), selection).unwrap_or_default();
     let position = Position {
         source_uuid: source.text("server_uuid"),
@@ -317,7 +317,7 @@ async fn on_both(
         target_executed: target.gtid_executed.clone(),
         checkpoint: state.checkpoint.clone(),
         target_has_tables: match of_source.tables.is_empty() {
-            // Which of them are replicated can't be told.
+            // It is not known which of them are replicated.
             true => !of_target.tables.is_empty(),
             false => pairs.iter().any(|pair| of_target.tables.contains_key(&pair.target)),
         },
@@ -325,7 +325,7 @@ async fn on_both(
         as_source: options.target.gtids == TargetGtids::Source,
     };
     found.extend(position.findings(&options.start_from));
-    // Nothing is said of tables that were not seen.
+    // Tables that were not read get no findings.
     if let Some(why) = unread {
         let text = format!("tables can't be compared: {why}");
         found.push(Finding::warning("tables.definitions", text));
@@ -349,7 +349,7 @@ async fn on_both(
     found.extend(context.findings());
 }
 
-/// Tables without a privilege are missing from `information_schema` without a word.
+/// `information_schema` silently lacks tables on which the account has no privilege.
 fn visible(source: &Server) -> Finding {
     const CHECK: &str = "tables.visible";
     let Server { privileges, grants, .. } = source;
@@ -359,7 +359,7 @@ fn visible(source: &Server) -> Finding {
             CHECK,
             format!(
                 "{} does not see every table of the source, so not all can be compared; replication \
-                 needs no more",
+                 itself needs no more privileges",
                 privileges.account
             ),
         )

@@ -1,14 +1,14 @@
-//! Where the channel begins, whether the source still has it, and how far behind that is.
+//! The channel's start position: whether the source still has it, and how much is pending.
 
 use csa_applier::StartFrom;
 use csa_provider::{GtidSet, Known};
 
 use super::report::{Finding, Place};
 
-/// Longer sets are cut off in a finding.
+/// Longer sets are shortened in a finding.
 const SHOWN: usize = 200;
 
-/// What both servers say of GTIDs.
+/// Both servers' GTID sets.
 #[derive(Debug, Default)]
 pub(super) struct Position<'a> {
     pub(super) source_uuid: &'a str,
@@ -16,18 +16,18 @@ pub(super) struct Position<'a> {
     pub(super) executed: GtidSet,
     pub(super) purged: GtidSet,
     pub(super) target_executed: GtidSet,
-    /// All of the channel's rows in `csa.checkpoint`.
+    /// The union of the channel's rows in `csa.checkpoint`.
     pub(super) checkpoint: Option<GtidSet>,
-    /// Some table that is replicated is there on the target.
+    /// At least one replicated table exists on the target.
     pub(super) target_has_tables: bool,
-    /// It has no GTIDs as MySQL has them.
+    /// The target has no GTIDs of MySQL's kind.
     pub(super) target_is_mariadb: bool,
     /// The target's own `gtid_executed` is the checkpoint.
     pub(super) as_source: bool,
 }
 
 impl Position<'_> {
-    /// What counts as applied, and what decided that.
+    /// The set that counts as applied, and its origin.
     fn start(&self, start_from: &StartFrom) -> (GtidSet, &'static str) {
         match (&self.checkpoint, start_from) {
             (Some(_), _) if self.as_source => {
@@ -42,7 +42,7 @@ impl Position<'_> {
         }
     }
 
-    /// What is still to be applied.
+    /// The set that is still to be applied.
     pub(super) fn pending(&self, start_from: &StartFrom) -> GtidSet {
         self.executed.difference(&self.start(start_from).0)
     }
@@ -66,15 +66,15 @@ impl Position<'_> {
                 shown(&lacking)
             ),
         )
-        .fix(Place::Operator, "copy the source to the target anew (docs/provisioning.md)")
+        .fix(Place::Operator, "copy the source to the target again (docs/provisioning.md)")
     }
 
-    /// A source that was reset or restored gives GTIDs a second time.
+    /// A source that was reset or restored uses the same GTIDs a second time.
     fn same_history(&self, start: &GtidSet) -> Finding {
         const CHECK: &str = "position.history";
         let known = Known { received: start.clone(), foreign: None };
         let lacking = known.lacking(&self.executed);
-        // What the target committed itself, no source has to have.
+        // No source has to have what the target committed itself.
         let mut ahead = lacking.of_servers(|uuid| uuid.to_string() != self.target_uuid);
         ahead.union(&start.of_server(self.source_uuid).difference(&self.executed));
         if ahead.is_empty() {
@@ -86,21 +86,21 @@ impl Position<'_> {
         Finding::error(
             CHECK,
             format!(
-                "the target has {} of this source's history that the source lacks (was it reset, \
-                 or restored from a backup? is it a replica that is not level, or another server?): {}",
+                "the target has {} of this source's history that the source lacks (was it reset \
+                 or restored from a backup, or is it another server or a replica that lags?): {}",
                 transactions(ahead.count()),
                 shown(&ahead)
             ),
         )
-        .fix(Place::Operator, "copy the source to the target anew (docs/provisioning.md)")
+        .fix(Place::Operator, "copy the source to the target again (docs/provisioning.md)")
     }
 
     fn begins(&self, start: &GtidSet, by: &str, start_from: &StartFrom) -> Finding {
         const CHECK: &str = "position.start";
         let pending = self.executed.difference(start);
         let text = match pending.count() {
-            0 => format!("begins behind {by}; nothing is pending"),
-            count => format!("begins behind {by}; {} behind the source", transactions(count)),
+            0 => format!("begins after {by}; nothing is pending"),
+            count => format!("begins after {by}; {} pending", transactions(count)),
         };
         let is_first = self.checkpoint.is_none() && *start_from == StartFrom::Target;
         let from_nothing = !self.executed.is_empty() && !start.intersects(&self.executed);
@@ -198,7 +198,7 @@ mod tests {
         let source = |target| Position { executed: executed.clone(), ..position("", target) };
         let from = StartFrom::Target;
         assert_eq!(found(&source("A:1-100,B:1-6"), &from), [("position.history", Level::Error)]);
-        // The target's own, and what came from elsewhere.
+        // The target's own, and those that came from elsewhere.
         assert_eq!(found(&Position { target_uuid: B, ..source("A:1-100,B:1-6") }, &from), []);
         let other = "cccccccc-cccc-cccc-cccc-cccccccccccc:1-3";
         assert_eq!(found(&source(&format!("A:1-100,{other}")), &from), []);

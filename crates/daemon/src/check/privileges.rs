@@ -1,4 +1,4 @@
-//! What the two accounts may do, and the GRANT for what they may not.
+//! Privileges of the two accounts, and the GRANT for those that are missing.
 
 use std::collections::BTreeSet;
 
@@ -10,26 +10,27 @@ use csa_applier::{
 use super::report::{Finding, Place};
 use super::version::Version;
 
-/// Privileges of an account that hold everywhere.
+/// Privileges that an account has everywhere.
 #[derive(Debug, Default)]
 pub(super) struct Privileges {
-    /// As GRANT wants it.
+    /// In GRANT's syntax.
     pub(super) account: String,
     global: BTreeSet<String>,
     /// Some schema has grants of its own, so a missing global privilege proves nothing.
     by_schema: bool,
-    /// Privileges on the schema `mysql` that were granted there, and taken away there (`partial_revokes`).
+    /// Privileges on the schema `mysql` that were granted there, and those revoked there
+    /// (`partial_revokes`).
     on_mysql: BTreeSet<String>,
     not_on_mysql: BTreeSet<String>,
 }
 
-/// With any of these on the schema `mysql` an account can change the server's accounts: the server takes
-/// INSERT, UPDATE and DELETE there in place of CREATE USER
+/// With any of these on the schema `mysql`, an account can change the server's accounts: the server
+/// accepts INSERT, UPDATE and DELETE there instead of CREATE USER
 /// (<https://dev.mysql.com/doc/refman/en/create-user.html>).
 const ON_GRANT_TABLES: [&str; 3] = ["INSERT", "UPDATE", "DELETE"];
 
 impl Privileges {
-    /// `account`: as `CURRENT_USER()`; `lines`: of `SHOW GRANTS`.
+    /// `account`: from `CURRENT_USER()`; `lines`: from `SHOW GRANTS`.
     pub(super) fn parse(account: &str, lines: &[String]) -> Self {
         let account = match account.rsplit_once('@') {
             Some((user, host)) => format!("'{user}'@'{host}'"),
@@ -63,7 +64,7 @@ impl Privileges {
             || names.iter().any(|&name| self.global.contains(name))
     }
 
-    /// Whether every schema's tables are seen.
+    /// True if the tables of every schema are visible.
     pub(super) fn sees_everything(&self) -> bool {
         self.has_any(&["SELECT"])
     }
@@ -72,7 +73,7 @@ impl Privileges {
         names.iter().copied().filter(|&name| !self.has_any(&[name])).collect()
     }
 
-    /// By which privileges it can change the server's accounts.
+    /// The privileges by which it can change the server's accounts.
     fn over_accounts(&self) -> Vec<&'static str> {
         let by_user = self.global.contains("ALL PRIVILEGES") || self.has_any(&["CREATE USER"]);
         let on_tables = |name: &&&'static str| {
@@ -87,7 +88,7 @@ impl Privileges {
         format!("GRANT {} ON *.* TO {};", names.join(", "), self.account)
     }
 
-    /// How rows will be written.
+    /// The way rows will be written.
     pub(super) fn executor(&self, target: &TargetOptions) -> Executor {
         target.executor.unwrap_or(match self.has_any(&BINLOG_PRIVILEGES) {
             true => Executor::RowImage,
@@ -125,7 +126,7 @@ pub(super) fn target(
     ]
 }
 
-/// Rows, the checkpoint, and what the settings need.
+/// Privileges for rows, the checkpoint, and the settings.
 fn writing(privileges: &Privileges, options: &TargetOptions) -> Finding {
     const CHECK: &str = "target.privileges";
     let executor = privileges.executor(options);
@@ -147,7 +148,7 @@ fn writing(privileges: &Privileges, options: &TargetOptions) -> Finding {
     let what =
         format!("executor \"{}\" and target_gtids = \"{}\"", executor.name(), options.gtids.name());
     if missing.is_empty() {
-        return Finding::ok(CHECK, format!("{} may do what {what} need", privileges.account));
+        return Finding::ok(CHECK, format!("{} has what {what} need", privileges.account));
     }
     let lacks = missing.join(", ");
     Finding::error(CHECK, format!("{} lacks {lacks}, for {what}", privileges.account))
@@ -171,7 +172,7 @@ fn by_row_images(privileges: &Privileges, options: &TargetOptions) -> Finding {
     }
 }
 
-/// Replicated DDL.
+/// Privileges for replicated DDL.
 fn definitions(privileges: &Privileges, version: &Version, has_tags: bool) -> Finding {
     const CHECK: &str = "target.ddl_privileges";
     let mut missing = privileges.missing(&DDL_PRIVILEGES);
@@ -194,7 +195,7 @@ fn definitions(privileges: &Privileges, version: &Version, has_tags: bool) -> Fi
     Finding::warning(CHECK, text).fix(Place::Target, privileges.grant(&missing))
 }
 
-/// What account management needs where it is replicated.
+/// Privileges for account management where it is replicated.
 fn account_management(privileges: &Privileges) -> Finding {
     const CHECK: &str = "target.account_privileges";
     let missing = privileges.missing(&["CREATE USER", "ROLE_ADMIN"]);
@@ -213,7 +214,7 @@ fn account_management(privileges: &Privileges) -> Finding {
         .fix(Place::Configuration, "[channel.applier] replicate_accounts = false")
 }
 
-/// What the account could do to the target's accounts though the channel never does it.
+/// Power over the target's accounts, which the channel never uses.
 fn grant_tables(privileges: &Privileges) -> Finding {
     const CHECK: &str = "target.account_privileges";
     let able = privileges.over_accounts();

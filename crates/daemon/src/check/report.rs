@@ -1,24 +1,24 @@
-//! What a check found, for readers and for programs.
+//! Results of the checks, for readers and for programs.
 
 use std::fmt;
 
 use csa_provider::visible::one_line;
 use serde::Serialize;
 
-/// Tables named in a finding at most.
+/// The most tables named in a finding.
 const NAMES_MAX: usize = 10;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Level {
     Ok,
-    /// It will run, not as well as it could, or not with every table.
+    /// The channel will run, but less well than it could, or not with every table.
     Warning,
-    /// It can't begin, or would stop soon.
+    /// The channel can't begin, or would stop soon.
     Error,
 }
 
-/// Where something is to be done.
+/// The place of a fix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Place {
@@ -32,24 +32,24 @@ pub enum Place {
     Operator,
 }
 
-/// What mends a finding; several are alternatives.
+/// A fix of a finding; several are alternatives.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Fix {
     pub on: Place,
     pub run: String,
 }
 
-/// One thing that was looked at.
+/// The result of one check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
     /// A stable name, like `source.binlog_format`.
     pub check: &'static str,
     pub level: Level,
     pub text: String,
-    /// The first of those it is about, mostly tables.
+    /// The first of the things it concerns, mostly tables.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub names: Vec<String>,
-    /// Of how many.
+    /// The number of all of them.
     #[serde(skip_serializing_if = "is_zero")]
     pub names_total: usize,
     #[serde(skip_serializing_if = "Vec::is_empty")]

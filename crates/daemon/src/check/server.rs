@@ -1,4 +1,4 @@
-//! What one server says of itself: variables, account, GTIDs, clock.
+//! One server's variables, account, GTIDs and clock.
 
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -9,7 +9,7 @@ use super::privileges::Privileges;
 use super::session::{Refusal, Session};
 use super::version::Version;
 
-/// Booleans are ON or OFF, and what a server does not have is absent.
+/// Booleans are ON or OFF; variables that a server does not have are absent.
 const VARIABLES: [&str; 21] = [
     "binlog_expire_logs_auto_purge",
     "binlog_expire_logs_seconds",
@@ -34,21 +34,21 @@ const VARIABLES: [&str; 21] = [
     "version",
 ];
 
-/// What a server says.
+/// The facts about one server.
 #[derive(Debug, Default)]
 pub(super) struct Server {
     pub(super) address: String,
     pub(super) version: Version,
     pub(super) variables: BTreeMap<String, String>,
     pub(super) privileges: Privileges,
-    /// Of `SHOW GRANTS`.
+    /// From `SHOW GRANTS`.
     pub(super) grants: Vec<String>,
-    /// Both empty where it has none.
+    /// Both empty where the server has none.
     pub(super) gtid_executed: GtidSet,
     pub(super) gtid_purged: GtidSet,
     /// Empty: the link is not encrypted.
     pub(super) cipher: String,
-    /// Whether it knows time zones by name.
+    /// The server knows time zones by name.
     pub(super) has_time_zones: bool,
     pub(super) clock: Clock,
 }
@@ -56,9 +56,9 @@ pub(super) struct Server {
 /// A server's clock against this host's.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Clock {
-    /// Microseconds that it is ahead of this host's.
+    /// Microseconds by which it is ahead of this host's.
     pub(super) ahead: i64,
-    /// Half of the time that asking took: by so much that may be wrong.
+    /// Half of the time that the question took, which is the largest possible error.
     pub(super) uncertain: i64,
 }
 
@@ -87,7 +87,7 @@ impl Server {
             version: Version::parse(variables.get("version").map_or("", String::as_str)),
             privileges: Privileges::parse(&account, &grants),
             grants,
-            // SHOW VARIABLES would cut them off.
+            // SHOW VARIABLES shortens long values (manual, SHOW VARIABLES Statement).
             gtid_executed: gtids(session, "gtid_executed").await?,
             gtid_purged: gtids(session, "gtid_purged").await?,
             cipher: cipher.unwrap_or_default(),
@@ -116,7 +116,7 @@ impl Server {
     }
 }
 
-/// The empty set where there is no such variable.
+/// The empty set where the variable does not exist.
 pub(super) async fn gtids(session: &mut Session, variable: &str) -> Result<GtidSet, Refusal> {
     const UNKNOWN_VARIABLE: u16 = 1193;
     let text = match session.value(&format!("SELECT @@GLOBAL.{variable}")).await {
@@ -127,7 +127,7 @@ pub(super) async fn gtids(session: &mut Session, variable: &str) -> Result<GtidS
     parse(session, &text)
 }
 
-/// A GTID set as a server writes it.
+/// Parses a GTID set as a server writes it.
 pub(super) fn parse(session: &Session, text: &str) -> Result<GtidSet, Refusal> {
     text.parse().map_err(|error| Refusal {
         code: None,
@@ -137,7 +137,7 @@ pub(super) fn parse(session: &Session, text: &str) -> Result<GtidSet, Refusal> {
 
 async fn clock(session: &mut Session) -> Result<Clock, Refusal> {
     let asked = now_micros();
-    // UTC, which no time zone or summer time bends.
+    // UTC, which no time zone or daylight saving time affects.
     let query = "SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
     let theirs = session.value(query).await?.and_then(|text| text.parse::<i64>().ok());
     let answered = now_micros();

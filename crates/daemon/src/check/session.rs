@@ -1,4 +1,4 @@
-//! A session that only reads, and gives up on what takes long.
+//! A session that only reads, and gives up on queries that take long.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::verify::connect_error;
 
 use super::Side;
 
-/// Each by itself: a server that does not know one goes without it.
+/// Each statement is sent alone: a server that does not know a variable does without it.
 const PRELUDE: [&str; 5] = [
     "SET NAMES utf8mb4",
     "SET SESSION transaction_read_only=1, sql_mode='', sql_big_selects=1, \
@@ -19,7 +19,7 @@ const PRELUDE: [&str; 5] = [
     "SET SESSION information_schema_stats_expiry=86400",
     "SET SESSION show_gipk_in_create_table_and_information_schema=ON",
 ];
-/// A little more than the server is given.
+/// A little more than the server's own limit.
 const PATIENCE: Duration = Duration::from_secs(40);
 
 /// A row as text; `None` for NULL.
@@ -30,12 +30,12 @@ pub(super) struct Session {
     address: String,
 }
 
-/// Why a server can't be looked at, on one line.
+/// The reason why a server can't be checked, on one line.
 #[derive(Debug)]
 pub(super) enum Unusable {
-    /// It does not answer, or not us.
+    /// It does not answer, or refuses the login.
     Login(String),
-    /// It is of a kind or version that can be neither source nor target.
+    /// Its kind or version can be neither source nor target.
     Product(String),
 }
 
@@ -47,7 +47,7 @@ impl Unusable {
     }
 }
 
-/// What a server had to say against a query, on one line.
+/// A server's error on a query, on one line.
 #[derive(Debug)]
 pub(super) struct Refusal {
     pub(super) code: Option<u16>,
@@ -55,7 +55,7 @@ pub(super) struct Refusal {
 }
 
 impl Session {
-    /// Logs in; else why not, on one line.
+    /// Logs in; an error says why not, on one line.
     pub(super) async fn connect(side: Side, server: &TargetOptions) -> Result<Self, Unusable> {
         let link = csa_applier::connect(server, side)
             .await
@@ -71,7 +71,7 @@ impl Session {
         Ok(session)
     }
 
-    /// Before anything else is asked, which another product may not understand.
+    /// Comes before all other queries, which another product may not understand.
     async fn check_product(&mut self, side: Side) -> Result<(), Unusable> {
         let said = self.ask("SELECT @@version, @@version_comment", Limits::SETTING).await;
         let said = said.map_err(|refusal| Unusable::Login(format!("{side} {}", refusal.text)))?;

@@ -24,7 +24,7 @@ fn binary_log(server: &Server) -> Finding {
             .fix(Place::Operator, "start it with --log-bin and a --server-id");
     }
     let compressed = match server.is_on("binlog_transaction_compression") {
-        true => ", compressed: it is unpacked here, which costs this host CPU",
+        true => ", compressed: decompressing it costs this host CPU",
         false => "",
     };
     Finding::ok(CHECK, format!("it writes a binary log{compressed}"))
@@ -33,13 +33,13 @@ fn binary_log(server: &Server) -> Finding {
 fn format(server: &Server) -> Finding {
     const CHECK: &str = "source.binlog_format";
     match server.text("binlog_format") {
-        // A later server may have no other.
+        // A later server may have no other format.
         "ROW" | "" => Finding::ok(CHECK, "ROW"),
         other => Finding::error(
             CHECK,
             format!("{other}: a change logged as a statement stops the channel"),
         )
-        .fix(Place::Source, "SET PERSIST binlog_format=ROW; -- sessions that are open keep theirs"),
+        .fix(Place::Source, "SET PERSIST binlog_format=ROW; -- open sessions keep theirs"),
     }
 }
 
@@ -50,7 +50,7 @@ fn row_image(server: &Server) -> Finding {
         other => Finding::warning(
             CHECK,
             format!(
-                "{other}: fewer changes can be told apart, so fewer run side by side; FULL is faster"
+                "{other}: fewer changes can be told apart, so fewer run in parallel; FULL is faster"
             ),
         )
         .fix(Place::Source, "SET PERSIST binlog_row_image=FULL;"),
@@ -64,7 +64,7 @@ fn gtids(server: &Server) -> Finding {
         let consistency = server.text("enforce_gtid_consistency");
         return Finding::ok(CHECK, format!("ON, enforce_gtid_consistency={consistency}"));
     }
-    // Each step in turn, and the last once no anonymous transaction is left
+    // One step after the other, the last one once no anonymous transaction is left
     // (https://dev.mysql.com/doc/refman/en/replication-mode-change-online-enable-gtids.html).
     let steps = ["OFF", "OFF_PERMISSIVE", "ON_PERMISSIVE", "ON"];
     let at = steps.iter().position(|&step| step == mode).unwrap_or(0);
@@ -86,29 +86,29 @@ fn identity(server: &Server, server_id: u32) -> Finding {
             "SET PERSIST server_id=1; -- or another number that is unique in the topology",
         ),
         Some(theirs) if theirs == u64::from(server_id) => {
-            Finding::error(CHECK, format!("{theirs} is the channel's own too")).fix(
+            Finding::error(CHECK, format!("{theirs} is also the channel's own")).fix(
                 Place::Configuration,
                 "[channel.source] server_id = a number that is unique in the topology",
             )
         }
-        Some(theirs) => Finding::ok(CHECK, format!("{theirs}, the channel's is {server_id}")),
+        Some(theirs) => Finding::ok(CHECK, format!("{theirs}; the channel's is {server_id}")),
         None => Finding::ok(CHECK, format!("the channel's is {server_id}")),
     }
 }
 
-/// What is purged before it was received can't be had any more.
+/// Transactions that are purged before they were received are lost to the target.
 fn retention(server: &Server) -> Finding {
     const CHECK: &str = "source.binlog_retention";
     let seconds = server.number("binlog_expire_logs_seconds").unwrap_or(0);
     if seconds == 0 || server.text("binlog_expire_logs_auto_purge") == "OFF" {
-        return Finding::ok(CHECK, "binary logs are not purged by themselves");
+        return Finding::ok(CHECK, "binary logs are not purged automatically");
     }
     if seconds < DAY {
         return Finding::warning(
             CHECK,
             format!(
-                "binary logs are purged after {seconds} s: once reception has stood still for \
-                 longer, the target has to be copied anew"
+                "binary logs are purged after {seconds} s: once reception has paused for \
+                 longer, the target has to be copied again"
             ),
         )
         .fix(Place::Source, "SET PERSIST binlog_expire_logs_seconds=604800;");

@@ -1,4 +1,4 @@
-//! The tables that are replicated, on both sides.
+//! The replicated tables, on both sides.
 
 use std::collections::BTreeSet;
 
@@ -10,12 +10,12 @@ use crate::verify::{Pair, TableName, common};
 use super::catalogue::{Catalogue, Table};
 use super::report::{Finding, Place};
 
-/// Differences named for a table.
+/// The most differences named for a table.
 const PHRASES_MAX: usize = 3;
-/// Statements printed as a fix.
+/// The most statements printed as a fix.
 const STATEMENTS_MAX: usize = 10;
 
-/// What the tables are looked at with.
+/// Both sides' tables, and the settings that matter for them.
 #[derive(Debug)]
 pub(super) struct Context<'a> {
     pub(super) source: &'a Catalogue,
@@ -23,7 +23,7 @@ pub(super) struct Context<'a> {
     /// In the channel's `replicate_*`.
     pub(super) pairs: &'a [Pair],
     pub(super) executor: Executor,
-    /// Transactions are pending, which may hold what is missing on the target.
+    /// Transactions are pending, which may create what is missing on the target.
     pub(super) is_behind: bool,
     /// MariaDB keeps JSON as text.
     pub(super) target_is_mariadb: bool,
@@ -31,7 +31,7 @@ pub(super) struct Context<'a> {
     pub(super) sees_target: bool,
 }
 
-/// A table that is there on both sides.
+/// A table that exists on both sides.
 struct Both<'a> {
     pair: &'a Pair,
     source: &'a Table,
@@ -56,7 +56,7 @@ impl Context<'_> {
         found
     }
 
-    /// Those that the source has.
+    /// Pairs whose table the source has.
     fn sources(&self) -> impl Iterator<Item = (&Pair, &Table)> {
         let tables = &self.source.tables;
         self.pairs.iter().filter_map(|pair| Some((pair, tables.get(&pair.source)?)))
@@ -88,13 +88,12 @@ impl Context<'_> {
             .collect();
         let names: Vec<String> = missing.iter().map(|pair| both_names(pair)).collect();
         let Some(first) = missing.first() else {
-            return Finding::ok(CHECK, "every table is there on the target");
+            return Finding::ok(CHECK, "every table exists on the target");
         };
         let count = counted(names.len(), "is not", "are not");
         let found = match (self.is_behind, self.sees_target) {
             (true, _) => {
-                let text =
-                    format!("{count} there on the target, unless pending transactions make it");
+                let text = format!("{count} on the target, unless pending transactions create it");
                 Finding::warning(CHECK, text)
             }
             (false, false) => {
@@ -102,8 +101,7 @@ impl Context<'_> {
                 Finding::warning(CHECK, text)
             }
             (false, true) => {
-                let text =
-                    format!("{count} there on the target: the first change stops the channel");
+                let text = format!("{count} on the target: the first change stops the channel");
                 Finding::error(CHECK, text)
             }
         };
@@ -131,8 +129,8 @@ impl Context<'_> {
         Finding::warning(
             CHECK,
             format!(
-                "{count} on the target: a change that can't be rolled back is applied alone, nothing beside \
-                 it, and one that is cut off stops the channel, for it may be half done"
+                "{count} on the target: a change that can't be rolled back is applied alone, with no \
+                 other in parallel; an interrupted one stops the channel, for it may be half done"
             ),
         )
         .names(&names)
@@ -163,8 +161,8 @@ impl Context<'_> {
         Finding::warning(
             CHECK,
             format!(
-                "{count} on the target would fire a second time for what the source's have done: a \
-                 change of the table stops the channel"
+                "{count} on the target would fire for changes that the source's triggers have already \
+                 made: a change of the table stops the channel"
             ),
         )
         .names(&names)
@@ -178,7 +176,7 @@ impl Context<'_> {
         edges.filter(|&(c, p)| replicated.contains(c) || replicated.contains(p)).collect()
     }
 
-    /// A note.
+    /// A note, not a warning.
     fn cascades(&self) -> Finding {
         const CHECK: &str = "tables.cascades";
         let text = match self.replicated_cascades().len() {
@@ -191,7 +189,7 @@ impl Context<'_> {
 
     fn cycles(&self) -> Finding {
         const CHECK: &str = "tables.cascade_cycles";
-        // A table that refers to itself is mostly a tree.
+        // A table that refers to itself is usually a tree.
         let mut edges = self.replicated_cascades();
         edges.retain(|(child, parent)| child != parent);
         let back: Vec<(&TableName, &TableName)> =
@@ -205,17 +203,17 @@ impl Context<'_> {
             .map(ToString::to_string)
             .collect();
         if cycle.is_empty() {
-            return Finding::ok(CHECK, "no cascade leads back to its table");
+            return Finding::ok(CHECK, "no cascade returns to its own table");
         }
         Finding::warning(
             CHECK,
-            "cascades lead in a circle: should rows do so too, no replica can follow their change, \
+            "cascades form a circle: if rows do so too, no replica can follow their change, \
              and the channel stops (1032)",
         )
         .names(&cycle)
     }
 
-    /// As the target has it, where it has the table: rows are searched there.
+    /// By the target's definition, where the table exists there: rows are searched on the target.
     fn primary_keys(&self) -> Finding {
         const CHECK: &str = "tables.primary_key";
         let without: Vec<&Pair> = self
@@ -235,7 +233,7 @@ impl Context<'_> {
             CHECK,
             format!(
                 "{count} neither a primary nor a unique NOT NULL key: each changed row is searched in \
-                 the whole table, and nothing of the table runs side by side"
+                 the whole table, and no two changes of the table run in parallel"
             ),
         )
         .names(&names)
@@ -273,18 +271,18 @@ impl Context<'_> {
             return Finding::ok(CHECK, "the same on both sides");
         }
         let count = counted(differ.len(), "has other columns", "have other columns");
-        let unless = if self.is_behind { ", unless pending transactions level them" } else { "" };
+        let unless = if self.is_behind { ", unless pending transactions adjust them" } else { "" };
         let found = Finding::warning(
             CHECK,
-            format!("{count} on the target: what does not fit stops the channel{unless}"),
+            format!("{count} on the target: a row that does not fit stops the channel{unless}"),
         )
         .names(&differ)
-        .fix(Place::Operator, "on the target: ALTER TABLE to what the source has");
+        .fix(Place::Operator, "on the target: ALTER TABLE to the source's definition");
         match self.executor {
             Executor::Sql => found,
             Executor::RowImage => found.fix(
                 Place::Configuration,
-                "[channel.applier] executor = \"sql\" # takes wider types, and more columns behind the last",
+                "[channel.applier] executor = \"sql\" # accepts wider types, and added last columns",
             ),
         }
     }
@@ -312,14 +310,14 @@ impl Context<'_> {
             CHECK,
             format!(
                 "{count} on the target: one that the source lacks may refuse its rows (1062), one that \
-                 the target lacks lets others in"
+                 the target lacks accepts other rows"
             ),
         )
         .names(&differ)
-        .fix(Place::Operator, "on the target: ALTER TABLE to what the source has")
+        .fix(Place::Operator, "on the target: ALTER TABLE to the source's definition")
     }
 
-    /// Of columns; what a statement may name besides is not known.
+    /// Collations of columns; those that a statement may name are not known.
     fn collations(&self) -> Finding {
         const CHECK: &str = "tables.collations";
         let unknown: BTreeSet<&String> = self
@@ -327,7 +325,7 @@ impl Context<'_> {
             .flat_map(|(_, table)| table.collations.difference(&self.target.collations))
             .collect();
         if unknown.is_empty() {
-            return Finding::ok(CHECK, "the target knows those of all columns");
+            return Finding::ok(CHECK, "the target knows the collations of all columns");
         }
         let names: Vec<String> = unknown.into_iter().cloned().collect();
         Finding::warning(CHECK, "the target does not know collations of the source's columns")

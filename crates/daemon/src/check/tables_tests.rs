@@ -80,8 +80,8 @@ fn a_missing_table_counts_by_what_may_still_come() {
     let empty = catalogue(vec![]);
     let fix = "replicate_ignore_table = [\"d.t\"";
     only(&found(&good(), &empty, unchanged), "tables.missing", Level::Error, &["d.t", fix]);
-    let behind = found(&good(), &empty, |context| context.is_behind = true);
-    only(&behind, "tables.missing", Level::Warning, &["pending"]);
+    let late = found(&good(), &empty, |context| context.is_behind = true);
+    only(&late, "tables.missing", Level::Warning, &["pending"]);
     let blind = found(&good(), &empty, |context| context.sees_target = false);
     only(&blind, "tables.missing", Level::Warning, &["seen"]);
 }
@@ -165,7 +165,7 @@ fn cascades_are_noted_and_circles_warned_of() {
     let circle = found(&source, &target, unchanged);
     only(&circle, "tables.cascade_cycles", Level::Warning, &[": d.a, d.b"]);
     assert_eq!(circle[0].names, ["d.a", "d.b"]);
-    // Of tables that are not replicated nobody asks.
+    // Tables that are not replicated do not count.
     source.cascades = edges(&[("x.a", "x.b"), ("x.b", "x.a")]);
     assert_eq!(found(&source, &target, unchanged), []);
 }

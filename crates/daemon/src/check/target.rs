@@ -5,11 +5,11 @@ use csa_applier::{Executor, TargetGtids, TargetOptions};
 use super::report::{Finding, Place};
 use super::server::Server;
 
-/// Sessions besides those of the workers: control, definitions, locks, and what looks in.
+/// Sessions other than the workers': control, definitions, locks, and inspection.
 const SESSIONS_BESIDES: u64 = 5;
 const PACKET_MIN: u64 = 64 << 20;
 
-/// `source`: where it is known.
+/// `source`: if it answered.
 pub(super) fn settings(
     target: &Server,
     source: Option<&Server>,
@@ -21,7 +21,7 @@ pub(super) fn settings(
         connections(target, worker_count),
         durability(target, options.gtids),
     ];
-    // What MariaDB has instead is for the start to look at.
+    // MariaDB's counterparts are checked at the start.
     if !target.version.is_mariadb() {
         found.extend([
             writable(target),
@@ -46,7 +46,7 @@ fn writable(target: &Server) -> Finding {
     match target.is_on("read_only") {
         false => Finding::ok(CHECK, "OFF; ON would keep others from writing there"),
         true if target.privileges.has_any(&["CONNECTION_ADMIN", "SUPER"]) => {
-            Finding::ok(CHECK, "ON, and the account may write all the same")
+            Finding::ok(CHECK, "ON, but the account may write anyway")
         }
         true => Finding::error(CHECK, "ON: the account can't write there")
             .fix(Place::Target, grant(target, "CONNECTION_ADMIN"))
@@ -54,7 +54,7 @@ fn writable(target: &Server) -> Finding {
     }
 }
 
-/// MariaDB forgets what its option file does not say.
+/// MariaDB has no SET PERSIST: its setting lasts until a restart.
 fn lasting(target: &Server) -> &'static str {
     if target.version.is_mariadb() { "GLOBAL" } else { "PERSIST" }
 }
@@ -97,7 +97,7 @@ fn function_creators(target: &Server) -> Finding {
         .fix(Place::Target, grant(target, "SUPER"))
 }
 
-/// The session's own value is set to the source's, which is a privilege.
+/// The session sets its own value to the source's, which needs a privilege.
 fn primary_key(target: &Server, source: Option<&Server>) -> Finding {
     const CHECK: &str = "target.sql_require_primary_key";
     let may_set = ["SESSION_VARIABLES_ADMIN", "SYSTEM_VARIABLES_ADMIN", "SUPER"];
@@ -106,12 +106,9 @@ fn primary_key(target: &Server, source: Option<&Server>) -> Finding {
     if !demanded || also_there || target.privileges.has_any(&may_set) {
         return Finding::ok(CHECK, "as on the source, for what is replicated");
     }
-    Finding::warning(
-        CHECK,
-        "ON there and not on the source: a CREATE TABLE without a key will fail",
-    )
-    .fix(Place::Target, grant(target, "SESSION_VARIABLES_ADMIN"))
-    .fix(Place::Target, "SET PERSIST sql_require_primary_key=OFF;")
+    Finding::warning(CHECK, "ON, but OFF on the source: a CREATE TABLE without a key will fail")
+        .fix(Place::Target, grant(target, "SESSION_VARIABLES_ADMIN"))
+        .fix(Place::Target, "SET PERSIST sql_require_primary_key=OFF;")
 }
 
 fn packet(target: &Server, source: Option<&Server>) -> Finding {
@@ -131,7 +128,7 @@ fn connections(target: &Server, worker_count: u16) -> Finding {
     const CHECK: &str = "target.max_connections";
     let wanted = u64::from(worker_count) + SESSIONS_BESIDES;
     for variable in ["max_connections", "max_user_connections"] {
-        // No limit for each user is 0.
+        // The value 0 means no limit for each user.
         let limit = target.number(variable).filter(|&limit| limit > 0);
         if let Some(limit) = limit.filter(|&limit| limit < wanted) {
             return Finding::warning(
@@ -146,7 +143,7 @@ fn connections(target: &Server, worker_count: u16) -> Finding {
     Finding::ok(CHECK, format!("{limit}, the channel takes up to {wanted}"))
 }
 
-/// A note: both are right, one is quicker.
+/// A note, not a warning: both are right, one is quicker.
 fn durability(target: &Server, gtids: TargetGtids) -> Finding {
     const CHECK: &str = "target.durability";
     let flush = target.text("innodb_flush_log_at_trx_commit");
@@ -154,7 +151,7 @@ fn durability(target: &Server, gtids: TargetGtids) -> Finding {
     let is_full = flush == "1" && (sync == "1" || !target.is_on("log_bin"));
     let what = match is_full {
         true => {
-            "each commit waits for the disk; a target that can be copied anew may wait less often \
+            "each commit waits for the disk; a target that can be copied again may wait less often \
              (docs/operating.md, Tuning)"
         }
         false => {
@@ -186,7 +183,7 @@ fn case(target: &Server, source: &Server) -> Finding {
         (false, true) => Finding::warning(
             CHECK,
             format!(
-                "{here} there, {there} on the source: tables whose names differ by case alone \
+                "{here} there, {there} on the source: tables whose names differ only in case \
                  become one; it can't be changed after the server was initialized"
             ),
         ),
@@ -332,7 +329,7 @@ mod tests {
         source.has_time_zones = false;
         source.variables.insert("sql_require_primary_key".to_owned(), "ON".to_owned());
         assert_eq!(found(&target, &source), []);
-        // Rows written by statements need no gtid_mode.
+        // Rows written as statements need no gtid_mode.
         let mut target = good();
         target.variables.insert("gtid_mode".to_owned(), "OFF".to_owned());
         let options = TargetOptions { executor: Some(Executor::Sql), ..target_options() };

@@ -1,4 +1,4 @@
-//! Servers as tests need them.
+//! Servers for tests.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use csa_applier::{TargetGtids, TargetOptions, TlsOptions};
 
 use super::server::Server;
 
-/// One with these variables, and nothing else.
+/// A server with these variables, and nothing else.
 pub(super) fn server(variables: &[(&str, &str)]) -> Server {
     let variables =
         variables.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();

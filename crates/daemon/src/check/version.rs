@@ -1,8 +1,8 @@
-//! Versions of servers, and which replicate to which.
+//! Server versions, and which replicate to which.
 
 use super::report::Finding;
 
-/// What `@@version` says.
+/// The parsed `@@version`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Version {
     pub(super) text: String,
@@ -10,7 +10,7 @@ pub(super) struct Version {
     minor: u32,
 }
 
-/// The last that it was tried with.
+/// The newest version that was tested.
 const NEWEST: (u32, u32) = (9, 7);
 
 impl Version {
@@ -29,13 +29,13 @@ impl Version {
     }
 }
 
-/// Whether it can be one at all is asked when it is connected to.
+/// Login already refuses versions that can be no source.
 pub(super) fn source(version: &Version) -> Finding {
     const CHECK: &str = "source.version";
     known(CHECK, version)
 }
 
-/// `source`: where it is known. What a MariaDB target can do is for the start to say.
+/// `source`: if it answered. The start checks what a MariaDB target can do.
 pub(super) fn target(version: &Version, source: Option<&Version>) -> Finding {
     const CHECK: &str = "target.version";
     let text = &version.text;
@@ -63,7 +63,7 @@ fn known(check: &'static str, version: &Version) -> Finding {
         let (major, minor) = NEWEST;
         return Finding::warning(
             check,
-            format!("{text} is newer than MySQL {major}.{minor}, the last that was tried"),
+            format!("{text} is newer than MySQL {major}.{minor}, the newest that was tested"),
         );
     }
     Finding::ok(check, text)
