@@ -125,7 +125,7 @@ async fn others_need_a_token_and_a_token_permits_what_it_says() {
     assert_eq!(asked("POST", pause, TOKEN), 200);
     // The configuration names the token; another may be given.
     daemon.commanded(&["resume"]);
-    daemon.command(&["pause", "--token-file", &read_token]).refused(2, &["look only"]);
+    daemon.command(&["pause", "--token-file", &read_token]).refused(2, &["reading only"]);
     // A new token is taken over by a reload; without control nobody gives commands.
     secret(&directory, "token", "a-new-token-of-some-length");
     daemon.signal("HUP");

@@ -20,7 +20,7 @@ use crate::daemon::Daemon;
 pub(super) enum Needs {
     Nothing,
     Read,
-    /// Values of rows.
+    /// Row values.
     Rows,
     Control,
 }
@@ -30,20 +30,20 @@ pub(super) enum Needs {
 pub(super) enum Permitted {
     Nothing,
     Look,
-    /// Commands and values of rows too.
+    /// Commands and row values too.
     All,
 }
 
-/// Browsers say with it what kind of page sends a request.
+/// Browsers state in it what kind of page sends a request.
 const FETCH_SITE: &str = "sec-fetch-site";
-/// The largest body there is: a set of GTIDs, or a filter for the log.
+/// The largest body: a GTID set, or a filter for the log.
 const BODY_MAX: usize = 1 << 20;
-/// As much is read of a body whose sender is refused.
+/// The most that is read of a body whose sender is refused.
 const REFUSED_MAX: usize = 64 << 10;
-/// How long a body may take; it is small.
+/// The time limit for a body, which is small.
 const BODY_TIME: Duration = Duration::from_secs(10);
 
-/// Lets a request pass, or answers it.
+/// Lets a request pass, or answers it with a refusal.
 pub(super) async fn guard(
     State((daemon, needs)): State<(Arc<Daemon>, Needs)>,
     mut request: Request,
@@ -54,7 +54,8 @@ pub(super) async fn guard(
     let permitted = permitted(&access, &daemon.own_token, is_local, request.headers());
     if let Err(error) = check(&access, permitted, needs, request.headers()) {
         if needs == Needs::Control {
-            // A client that is still sending would meet a closed connection instead of the answer.
+            // Read, because a client that is still sending would find a closed connection instead
+            // of the answer.
             let body = std::mem::take(request.body_mut());
             let _ = tokio::time::timeout(BODY_TIME, to_bytes(body, REFUSED_MAX)).await;
         }
@@ -70,8 +71,8 @@ pub(super) async fn guard(
     next.run(request).await
 }
 
-/// The rights of the sender of a request with these headers; on the socket all of them, for everybody who
-/// could open it.
+/// The rights of a request with these headers. On the socket everybody who could open it has all of
+/// them.
 fn permitted(
     access: &Access,
     own_token: &SecretString,
@@ -86,14 +87,14 @@ fn permitted(
     if is_local || is(own_token) || access.token.as_ref().is_some_and(is) {
         Permitted::All
     } else if access.token.is_none() || access.read_token.as_ref().is_some_and(is) {
-        // Without a token of its own the port is on loopback.
+        // Without a configured token, the port listens on loopback.
         Permitted::Look
     } else {
         Permitted::Nothing
     }
 }
 
-/// Refuses a sender whose rights are less than the request needs.
+/// Refuses a sender with fewer rights than the request needs.
 pub(super) fn check(
     access: &Access,
     permitted: Permitted,
@@ -122,13 +123,14 @@ pub(super) fn check(
         _ if access.token.is_none() => Err(unauthorized(access)),
         _ => Err(ApiError::new(
             StatusCode::FORBIDDEN,
-            "this token permits to look only",
+            "this token permits reading only",
             "send the token of daemon.admin_token_file",
         )),
     }
 }
 
-/// Browsers name the page that sends a request. No page gives commands, and values are for our own.
+/// Browsers name the page that sends a request. No page may give commands, and row values are for
+/// our own page only.
 fn check_page(needs: Needs, headers: &HeaderMap) -> Result<(), ApiError> {
     let site = headers.get(FETCH_SITE);
     let is_refused = match needs {
@@ -140,7 +142,7 @@ fn check_page(needs: Needs, headers: &HeaderMap) -> Result<(), ApiError> {
     }
     Err(ApiError::new(
         StatusCode::FORBIDDEN,
-        "commands are not taken from web pages, nor row values shown to those of others",
+        "web pages may not send commands, and only the daemon's own page may read row values",
         "use csa-daemon or another client that sends no Origin and no Sec-Fetch-Site",
     ))
 }
@@ -151,8 +153,8 @@ fn unauthorized(access: &Access) -> ApiError {
             "send Authorization: Bearer with the token of daemon.admin_token_file".to_owned()
         }
         None => format!(
-            "send Authorization: Bearer with the token in {}, or use csa-daemon, which finds {} by \
-             the configuration; daemon.admin_token_file names a token of your own",
+            "send Authorization: Bearer with the token in {}, or use csa-daemon, which finds {} \
+             through the configuration; daemon.admin_token_file names a token of your own",
             access.files.token.display(),
             access.files.socket.display(),
         ),
@@ -160,13 +162,14 @@ fn unauthorized(access: &Access) -> ApiError {
     ApiError::new(StatusCode::UNAUTHORIZED, "a token is needed", fix)
 }
 
-/// Takes as long for a good guess as for a bad one.
+/// Takes the same time for any guess of the right length, so that timing tells nothing of the
+/// token.
 fn is_same(token: &[u8], given: &[u8]) -> bool {
     let differing = token.iter().zip(given).fold(0, |differing, (a, b)| differing | (a ^ b));
     token.len() == given.len() && differing == 0
 }
 
-/// The request with its body read, which may neither be large nor take long.
+/// Reads the body into the request; it may be neither large nor slow.
 async fn whole(request: Request) -> Result<Request, ApiError> {
     let (parts, body) = request.into_parts();
     match tokio::time::timeout(BODY_TIME, to_bytes(body, BODY_MAX)).await {

@@ -24,15 +24,15 @@ use crate::view::{ChangedView, CommandView, ReloadView};
 
 type Answer<T> = Result<Json<T>, ApiError>;
 
-/// How a stop is to go.
+/// Options of a stop.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct StopRequest {
-    /// End receiving too.
+    /// End reception too.
     all: bool,
-    /// Give up what runs.
+    /// Give up running groups.
     now: bool,
-    /// How long what runs may take to finish; `stop_timeout` if not said.
+    /// Time limit for running groups; `stop_timeout` by default.
     timeout_seconds: Option<u32>,
 }
 
@@ -110,7 +110,10 @@ pub(super) async fn skip(
     let channel = Arc::clone(channel(&daemon, &name)?);
     let SkipRequest { gtid } = read(&body)?;
     let gtid: Gtid = gtid.parse().map_err(|error: csa_provider::ParseGtidError| {
-        ApiError::bad(error.to_string(), "say the GTID of the transaction that stopped the channel")
+        ApiError::bad(
+            error.to_string(),
+            "give the GTID of the transaction that stopped the channel",
+        )
     })?;
     log_command(&channel, "skip", &sender);
     to_its_end(async move {
@@ -127,7 +130,7 @@ pub(super) async fn set_worker_count(
     body: String,
 ) -> Answer<ChangedView> {
     let channel = channel(&daemon, &name)?;
-    let wrong = |error| ApiError::bad(error, "say a number from 1 to 1024");
+    let wrong = |error| ApiError::bad(error, "give a number from 1 to 1024");
     let count = body.trim().parse().map_err(|_| wrong(format!("worker_count: {body:?}")))?;
     let count = worker_count(count).map_err(|error| wrong(error.0))?;
     let before = channel.controls().tuning().worker_count;
@@ -142,8 +145,9 @@ pub(super) async fn set_event_memory(
     body: String,
 ) -> Answer<ChangedView> {
     let channel = channel(&daemon, &name)?;
-    let wrong = || ApiError::bad(format!("event_memory_limit: {body:?}"), "say a size like 256MiB");
-    // As in the file: what is under the packet limit is raised to it.
+    let wrong =
+        || ApiError::bad(format!("event_memory_limit: {body:?}"), "give a size like 256MiB");
+    // As in the file: a value below the packet limit is raised to it.
     let (limit, _) = event_memory_limit(Size::parse(&body).ok_or_else(wrong)?);
     let memory = channel.controls().memory();
     let before = memory.limit();
@@ -159,7 +163,7 @@ pub(super) async fn set_throttle(
 ) -> Answer<ChangedView> {
     let channel = channel(&daemon, &name)?;
     let wrong = |_| {
-        let fix = "say a number of transactions per second, 0 for no limit";
+        let fix = "give a number of transactions per second, 0 for no limit";
         ApiError::bad(format!("throttle: {body:?}"), fix)
     };
     let rate: u32 = body.trim().parse().map_err(wrong)?;
@@ -176,7 +180,7 @@ pub(super) async fn set_source_delay(
 ) -> Answer<ChangedView> {
     let channel = channel(&daemon, &name)?;
     let wrong =
-        || ApiError::bad(format!("source_delay: {body:?}"), "say a duration like 500ms, 5s or 2m");
+        || ApiError::bad(format!("source_delay: {body:?}"), "give a duration like 500ms, 5s or 2m");
     let delay = DurationValue::parse(body.trim()).ok_or_else(wrong)?.0;
     let before = channel.controls().source_delay();
     channel.controls().set_source_delay(delay);
@@ -193,9 +197,9 @@ pub(super) async fn set_until(
     let channel = Arc::clone(channel(&daemon, &name)?);
     let said: BTreeMap<String, String> = read(&body)?;
     let until = parse_until(&said).map_err(|error| {
-        ApiError::bad(format!("until{error}"), "say one end, or none for no end")
+        ApiError::bad(format!("until{error}"), "give one end, or none for no end")
     })?;
-    // It may have to start the channel.
+    // The command may have to start the channel.
     to_its_end(async move {
         let shown =
             |until: Option<Until>| until.map_or("none".to_owned(), |until| until.to_string());
@@ -212,7 +216,7 @@ pub(super) async fn set_log_filter(
 ) -> Answer<ChangedView> {
     let text = body.trim();
     let before = daemon.log.set(text).map_err(|error| {
-        ApiError::bad(error, "say a filter like info or csa_applier=debug,info")
+        ApiError::bad(error, "give a filter like info or csa_applier=debug,info")
     })?;
     Ok(changed(&daemon, None, "log_filter", before, text, &sender).await)
 }
@@ -231,7 +235,8 @@ pub(super) async fn reload(State(daemon): State<Shared>, sender: Sender) -> Answ
     reloaded.map(Json).map_err(wrong)
 }
 
-/// A client that goes away must not leave a command half done.
+/// In a task of its own: a client that goes away drops the request's future, and a command must not
+/// remain half done.
 async fn to_its_end<T: Send + 'static>(
     command: impl Future<Output = Result<T, Refusal>> + Send + 'static,
 ) -> Answer<T> {
@@ -239,7 +244,7 @@ async fn to_its_end<T: Send + 'static>(
     Ok(Json(done?))
 }
 
-/// Patience with the running groups, and whether receiving is to end too.
+/// The time that running groups have, and whether reception ends too.
 fn patience(daemon: &Shared, body: &[u8]) -> Result<(Duration, bool), ApiError> {
     let request: StopRequest = if body.is_empty() { StopRequest::default() } else { read(body)? };
     let patience = match request {

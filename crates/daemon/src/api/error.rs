@@ -5,7 +5,7 @@ use axum::response::{IntoResponse, Response};
 use crate::channel::Refusal;
 use crate::view::ErrorAnswer;
 
-/// A refusal: one line, and the way on.
+/// A refusal: one line, and what to do.
 #[derive(Debug)]
 pub(super) struct ApiError {
     status: StatusCode,

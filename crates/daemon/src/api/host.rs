@@ -1,7 +1,7 @@
-//! Names under which the port may be asked.
+//! Host names that requests to the port may carry.
 //!
-//! A page of another site can have its own name lead to 127.0.0.1 (DNS rebinding); the browser then
-//! takes our answers for that site's. It sends the name with each request, and can't leave it out.
+//! A page of another site can point its own name at 127.0.0.1 (DNS rebinding); the browser then
+//! takes our answers for that site's. It sends the name with each request and can't omit it.
 
 use std::net::IpAddr;
 
@@ -10,7 +10,7 @@ use axum::http::{HeaderMap, StatusCode, Uri, header};
 
 use super::error::ApiError;
 
-/// Lets a request pass that is for an address, `localhost` or one of `hosts`, or that names nobody.
+/// Lets a request pass whose host is an address, `localhost`, one of `hosts`, or missing.
 pub(super) fn check(hosts: &[String], uri: &Uri, headers: &HeaderMap) -> Result<(), ApiError> {
     let named = headers.get_all(header::HOST).into_iter().map(|value| value.to_str().ok());
     let asked = uri.authority().map(|authority| Some(authority.as_str()));
@@ -20,8 +20,8 @@ pub(super) fn check(hosts: &[String], uri: &Uri, headers: &HeaderMap) -> Result<
     let Some(name) = refused else { return Ok(()) };
     Err(ApiError::new(
         StatusCode::FORBIDDEN,
-        format!("asked for host {:?}", name.unwrap_or("that is no name")),
-        "ask for the address or localhost, or add the name to daemon.admin_hosts and reload",
+        format!("the request is for host {:?}", name.unwrap_or("not a name")),
+        "use the address or localhost, or add the name to daemon.admin_hosts and reload",
     ))
 }
 
@@ -73,7 +73,7 @@ mod tests {
         ] {
             assert!(!asked("/status", &[host]), "{host}");
         }
-        // Health checks of HTTP/1.0 name nobody, and no browser is among them.
+        // Health checks with HTTP/1.0 name no host, and no browser sends such requests.
         assert!(asked("/status", &[]));
         assert!(!asked("/status", &["localhost", "evil.example"]));
         assert!(!asked("http://evil.example/status", &["localhost"]));

@@ -34,10 +34,10 @@ use peer::Peer;
 
 type Shared = Arc<Daemon>;
 
-/// What the port answers, and what it is served with.
+/// The API's description, as the port serves it.
 const OPENAPI: &str = include_str!("../../../../docs/openapi.json");
 
-/// Listens and serves until stopped, on the port and on the socket.
+/// Listens on the port and the socket, and serves until stopped.
 ///
 /// # Errors
 /// The address or the socket is wrong or taken, or `state_dir` can't be written.
@@ -59,7 +59,7 @@ pub(crate) async fn start(daemon: Shared, stop: CancellationToken) -> Result<(),
     Ok(())
 }
 
-/// `None` where the folder can't hold one: commands then come through the port, with a token.
+/// `None` where the folder can't hold a socket: commands then need the port and a token.
 fn open_socket(daemon: &Daemon) -> Result<Option<UnixListener>, Failure> {
     let path = daemon.access().files.socket.clone();
     let group = daemon.admin_socket_group.as_deref();
@@ -83,7 +83,7 @@ fn open_socket(daemon: &Daemon) -> Result<Option<UnixListener>, Failure> {
 fn routes() -> Vec<(&'static str, &'static str, Needs, MethodRouter<Shared>)> {
     use Needs::{Control, Nothing, Read};
     vec![
-        // Without figures: it asks for those as everybody does.
+        // The page has no figures in it: it requests them like any other client.
         ("get", "/", Nothing, get(async || page::page())),
         ("get", "/history", Read, get(reports::history)),
         ("get", "/healthz", Nothing, get(reports::healthy)),
@@ -118,7 +118,7 @@ fn router(daemon: Shared) -> Router {
     }
     router
         .fallback(async || {
-            let fix = "see /openapi.json for what there is";
+            let fix = "see /openapi.json for all paths";
             ApiError::new(StatusCode::NOT_FOUND, "no such path", fix)
         })
         .method_not_allowed_fallback(async || {
@@ -130,7 +130,7 @@ fn router(daemon: Shared) -> Router {
         .with_state(daemon)
 }
 
-/// Refuses what is for another host; to the socket no browser finds its way.
+/// Refuses requests for another host. The socket is exempt: no browser can reach it.
 async fn named_host(State(daemon): State<Shared>, request: Request, next: Next) -> Response {
     let is_local = request.extensions().get::<Peer>().is_some_and(Peer::is_local);
     if !is_local

@@ -1,4 +1,5 @@
-//! The other end of a connection: its identity as the kernel knows it, and the name it gives itself.
+//! The other end of a connection: its identity as the kernel knows it, and the name it gives
+//! itself.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -12,11 +13,11 @@ use crate::audit::Sender;
 /// The name that a client gives itself; nothing proves it.
 const BY: &str = "csa-by";
 
-/// As the kernel knows it.
+/// Known from the kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Peer {
     Network(IpAddr),
-    /// A process of this host, on the socket that only some may open.
+    /// A process of this host, on the socket whose permissions decide who may open it.
     Local {
         uid: u32,
         name: Option<String>,

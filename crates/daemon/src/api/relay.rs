@@ -1,4 +1,4 @@
-//! Looking into a relay store.
+//! Relay stores, for inspection.
 
 use axum::Json;
 use axum::body::Body;
@@ -20,7 +20,7 @@ use crate::view::{SegmentView, SegmentsView};
 
 /// Lines on their way to a client.
 const BUFFER: usize = 64 << 10;
-/// Transactions of a dump, unless said otherwise.
+/// The default number of transactions in a dump.
 const LIMIT: u64 = 100;
 
 pub(super) async fn segments(
@@ -41,7 +41,7 @@ pub(super) async fn segments(
     Ok(Json(SegmentsView { channel_name: name, segments: segments.collect() }))
 }
 
-/// One JSON object a line, made as they are read: a transaction may be larger than memory.
+/// One JSON object a line, sent while it is read: a transaction may be larger than memory.
 pub(super) async fn transactions(
     State(daemon): State<Shared>,
     Path(name): Path<String>,
@@ -52,18 +52,18 @@ pub(super) async fn transactions(
     let channel = channel(&daemon, &name)?;
     let parameters = Parameters::read(query.as_deref(), &["gtid_set", "limit", "rows"])?;
     let limit = parameters.get("limit").map(|text| {
-        let wrong = |_| ApiError::bad(format!("limit: {text:?}"), "say a number of transactions");
+        let wrong = |_| ApiError::bad(format!("limit: {text:?}"), "give a number of transactions");
         text.parse::<u64>().map_err(wrong)
     });
     let rows = match parameters.get("rows") {
         None | Some("false") => false,
         Some("true") => true,
         Some(text) => {
-            return Err(ApiError::bad(format!("rows: {text:?}"), "say true or false"));
+            return Err(ApiError::bad(format!("rows: {text:?}"), "use true or false"));
         }
     };
     if rows {
-        // Values are more than the state of a channel.
+        // Row values need more rights than the state of a channel.
         check(&daemon.access(), permitted, Needs::Rows, &headers)?;
     }
     let wanted = Wanted {
@@ -76,7 +76,7 @@ pub(super) async fn transactions(
     let runtime = Handle::current();
     spawn_blocking(move || {
         let out = SyncIoBridge::new_with_handle(writer, runtime.clone());
-        // A client that goes away ends it.
+        // The dump ends when its client goes away.
         let _ = Dump::new(&settings, wanted, runtime, out).run();
     });
     let body = Body::from_stream(ReaderStream::new(reader));

@@ -1,4 +1,4 @@
-//! What can be looked at.
+//! Status, history and waits: requests that only read.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use crate::view::{ChannelView, DaemonView, StatusView, WaitView};
 
 type Answer<T> = Result<T, ApiError>;
 
-/// A longer wait is asked for again.
+/// The longest wait of one request; clients repeat it.
 const WAIT_MAX: Duration = Duration::from_secs(3600);
 
 pub(super) async fn healthy() -> &'static str {
@@ -80,7 +80,7 @@ pub(super) async fn history(
 ) -> Answer<Json<HistoryView>> {
     let seconds = Parameters::read(query.as_deref(), &["seconds"])?;
     let history = daemon.history.answer(seconds.get("seconds"));
-    history.map(Json).map_err(|why| ApiError::bad(why, "leave it out for the last hour"))
+    history.map(Json).map_err(|why| ApiError::bad(why, "omit it for the last hour"))
 }
 
 pub(super) async fn channel_status(
@@ -95,7 +95,7 @@ pub(super) async fn channel_status(
     Ok(Json(view))
 }
 
-/// Answers once a GTID set is applied, or when the time is over.
+/// Answers once a GTID set is applied, or when time is up.
 pub(super) async fn wait(
     State(daemon): State<Shared>,
     Path(name): Path<String>,
@@ -103,16 +103,16 @@ pub(super) async fn wait(
 ) -> Answer<Json<WaitView>> {
     let channel = channel(&daemon, &name)?;
     let parameters = Parameters::read(query.as_deref(), &["gtid_set", "timeout_seconds"])?;
-    let set = parameters.gtid_set()?.ok_or_else(|| {
-        ApiError::bad("gtid_set is missing", "say which transactions to wait for")
-    })?;
+    let set = parameters
+        .gtid_set()?
+        .ok_or_else(|| ApiError::bad("gtid_set is missing", "name the transactions to wait for"))?;
     let timeout = match parameters.get("timeout_seconds") {
         None => WAIT_MAX,
         Some(text) => {
             let seconds: Option<f64> = text.parse().ok().filter(|s: &f64| *s >= 0.0);
             let timeout = seconds.and_then(|s| Duration::try_from_secs_f64(s).ok());
             timeout.ok_or_else(|| {
-                ApiError::bad(format!("timeout_seconds: {text:?}"), "say a number of seconds")
+                ApiError::bad(format!("timeout_seconds: {text:?}"), "give a number of seconds")
             })?
         }
     };
@@ -133,23 +133,23 @@ pub(super) fn channel<'a>(daemon: &'a Daemon, name: &str) -> Answer<&'a Arc<Supe
         ApiError::new(
             StatusCode::NOT_FOUND,
             format!("no channel {name:?}"),
-            format!("channels are {}", known.join(", ")),
+            format!("the channels are {}", known.join(", ")),
         )
     })
 }
 
-/// What stands behind the question mark.
+/// The query of a request, after the question mark.
 pub(super) struct Parameters(Vec<(String, String)>);
 
 impl Parameters {
-    /// Refuses what is not known.
+    /// Refuses unknown parameters.
     pub(super) fn read(query: Option<&str>, known: &[&str]) -> Answer<Self> {
         let pairs = form_urlencoded::parse(query.unwrap_or_default().as_bytes());
         let pairs: Vec<(String, String)> = pairs.into_owned().collect();
         match pairs.iter().find(|(name, _)| !known.contains(&name.as_str())) {
             Some((name, _)) => Err(ApiError::bad(
                 format!("{name}: unknown parameter"),
-                format!("known are {}", known.join(", ")),
+                format!("known parameters: {}", known.join(", ")),
             )),
             None => Ok(Self(pairs)),
         }
@@ -162,7 +162,7 @@ impl Parameters {
     pub(super) fn gtid_set(&self) -> Answer<Option<GtidSet>> {
         let parse = |text: &str| {
             text.parse().map_err(|error: csa_provider::ParseGtidError| {
-                ApiError::bad(error.to_string(), "write it as gtid_executed shows it")
+                ApiError::bad(error.to_string(), "write it the way gtid_executed shows it")
             })
         };
         self.get("gtid_set").map(parse).transpose()

@@ -1,5 +1,5 @@
 //! Accepting connections, so that no client can use up descriptors or hold on to them: a cap, and
-//! limits on the time for headers, silence and what is not taken.
+//! time limits for headers, silence and answers that are not read.
 
 use std::collections::HashMap;
 use std::io;
@@ -27,28 +27,28 @@ use super::peer::Peer;
 use super::slots::{Place, Slots};
 use super::stalls::Stalls;
 
-/// Connections to the port, and of them from one address.
+/// Connections to the port, and those from one address.
 const NETWORK: (usize, usize) = (100, 50);
-/// Connections to the socket, which the port's can't use up.
+/// Connections to the socket; those to the port can't use them up.
 const LOCAL: usize = 20;
-/// For the handshake of TLS, for the headers of a request, and between two requests.
+/// Time for the TLS handshake, for the headers of a request, and between two requests.
 const SILENCE: Duration = Duration::from_secs(10);
-/// Without any of an answer being taken.
+/// Time without the client reading any of its answer.
 const STALL: Duration = Duration::from_secs(30);
-/// Headers of a request; a query may hold a set of GTIDs.
+/// Headers of a request; a query may hold a GTID set.
 const HEADERS_MAX: usize = 128 << 10;
-/// After the process ran out of descriptors, or the like.
+/// Pause after the process ran out of descriptors, or the like.
 const RECOVERY: Duration = Duration::from_secs(1);
 
-/// Connections that are being closed while their places have others.
+/// Connections that are still closing after their places went to others.
 const LEAVING: usize = 10;
 
-/// One kind of door and who is inside.
+/// One listener and its connections.
 #[derive(Debug)]
 struct Doors {
     inside: Mutex<Inside>,
-    /// A descriptor is taken with it and given back: a connection that has to make room is open until
-    /// its task was run.
+    /// Bounds descriptors: a connection that has to give up its place stays open until its task has
+    /// run.
     room: Arc<Semaphore>,
 }
 
@@ -63,7 +63,7 @@ struct Inside {
 struct Visit {
     doors: Arc<Doors>,
     id: u64,
-    /// Another needs the place.
+    /// Cancelled when another connection needs the place.
     end: CancellationToken,
     _room: OwnedSemaphorePermit,
 }
@@ -106,7 +106,7 @@ impl Drop for Visit {
     }
 }
 
-/// Notes that a connection has sent a request; to be run for every one.
+/// Notes that a connection has sent a request; runs for every request.
 pub(super) async fn note(request: Request, next: Next) -> Response {
     if let Some(Asked(doors, id)) = request.extensions().get() {
         doors.inside.lock().slots.asked(*id);
@@ -189,7 +189,7 @@ fn who(stream: &UnixStream) -> Option<Peer> {
     Some(Peer::local(credentials.uid(), credentials.pid()))
 }
 
-/// A client that is gone already is its own affair; for anything else there may be room later.
+/// An error that concerns one client needs nothing; after any other, room may be found later.
 async fn recover(error: &io::Error) {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
     if !matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset) {

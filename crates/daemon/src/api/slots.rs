@@ -1,7 +1,7 @@
-//! Places for connections, and a choice when there are too many. Pure.
+//! Places for connections, and the choice of one to give up. Pure.
 //!
-//! Clients that connect and ask nothing must not keep out those that ask: when all places are taken, the
-//! connection that has been silent longest gives up its own.
+//! Clients that connect and send nothing must not keep out those that do: when all places are
+//! taken, the connection that has been silent longest gives up its own.
 
 use std::collections::BTreeMap;
 
@@ -25,14 +25,14 @@ struct Slot<A> {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Place {
     Free(u64),
-    /// In place of another, which is to be closed.
+    /// The place of another, which is to be closed.
     Of(u64, u64),
-    /// Every other has asked for something.
+    /// Refused: every other connection has sent a request.
     None,
 }
 
 impl<A: PartialEq> Slots<A> {
-    /// So many in all, and so many of one address.
+    /// At most `total` places, at most `of_one` for one address.
     pub(super) fn new(total: usize, of_one: usize) -> Self {
         Self { total, of_one, next: 0, taken: BTreeMap::new() }
     }

@@ -1,5 +1,5 @@
-//! Two files in `state_dir` for the command line: a socket that permits everything, and a token for clients
-//! of HTTP.
+//! Two files in `state_dir` for the command line: a socket that permits everything, and a token for
+//! HTTP clients.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
@@ -10,11 +10,12 @@ use std::path::Path;
 use secrecy::{ExposeSecret as _, SecretString};
 use tokio::net::UnixListener;
 
-/// Those of the socket's group may use it.
+/// For the socket's owner and group.
 const SOCKET_MODE: u32 = 0o660;
 const TOKEN_MODE: u32 = 0o600;
 
-/// Writes the token to a file that nobody else can read, however far another start has come.
+/// Writes the token to a file that nobody else can read, and that takes its name only when
+/// complete, even if an earlier start was interrupted.
 pub(super) fn write_token(path: &Path, token: &SecretString) -> io::Result<()> {
     if let Some(directory) = path.parent() {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
@@ -22,16 +23,17 @@ pub(super) fn write_token(path: &Path, token: &SecretString) -> io::Result<()> {
     let new = path.with_extension("token.new");
     remove(&new)?;
     let mut file = OpenOptions::new().write(true).create_new(true).mode(TOKEN_MODE).open(&new)?;
-    // Whatever the umask.
+    // Independent of the umask.
     file.set_permissions(fs::Permissions::from_mode(TOKEN_MODE))?;
     writeln!(file, "{}", token.expose_secret())?;
     fs::rename(&new, path)
 }
 
-/// Opens the socket; `group` by name or number. It has its mode and group before it has its name.
+/// Opens the socket; `group` by name or number. It gets its mode and group before its name, so
+/// nobody else can open it in between.
 pub(super) fn open(path: &Path, group: Option<&str>) -> io::Result<UnixListener> {
     if UnixStream::connect(path).is_ok() {
-        let text = "another daemon has it; give this one a state_dir of its own";
+        let text = "another daemon uses it; give this one a state_dir of its own";
         return Err(io::Error::new(io::ErrorKind::AddrInUse, text));
     }
     let new = path.with_extension("new");
@@ -59,7 +61,7 @@ fn group_id(group: &str) -> io::Result<u32> {
         (fields.next() == Some(group)).then(|| fields.nth(1)?.parse().ok())?
     });
     named.or_else(|| group.parse().ok()).ok_or_else(|| {
-        let text = format!("/etc/group has no group {group:?}; take its number");
+        let text = format!("/etc/group has no group {group:?}; use its number");
         io::Error::new(io::ErrorKind::NotFound, text)
     })
 }

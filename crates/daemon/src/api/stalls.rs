@@ -1,4 +1,4 @@
-//! A stream whose other end has to take what is written to it.
+//! A stream that fails when its other end stops reading.
 
 use std::io;
 use std::pin::Pin;
@@ -8,12 +8,12 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
-/// Ends a connection whose client takes nothing for `limit`: hyper bounds only what it reads.
+/// Ends a connection whose client reads nothing for `limit`: hyper bounds only its own reads.
 #[derive(Debug)]
 pub(super) struct Stalls<S> {
     stream: S,
     limit: Duration,
-    /// Since a write found no room.
+    /// Runs since a write found no room.
     waiting: Option<Pin<Box<Sleep>>>,
 }
 

@@ -4,8 +4,8 @@ use serde_json::Value;
 
 use super::*;
 
-/// docs/openapi.json and the routes are the same set; what they answer is compared against a running
-/// daemon in the end-to-end tests.
+/// The paths of docs/openapi.json and of the router are the same set; the end-to-end tests compare
+/// the answers with a running daemon.
 #[test]
 fn every_route_is_described_and_every_description_is_a_route() {
     let document: Value = serde_json::from_str(OPENAPI).expect("JSON");
@@ -20,7 +20,7 @@ fn every_route_is_described_and_every_description_is_a_route() {
     let routes: BTreeSet<_> = routes()
         .into_iter()
         .map(|(method, path, needs, _)| {
-            // Row values need more than the list they are in.
+            // Row values need more rights than the list that contains them.
             let control = needs == Needs::Control || path.ends_with("/relay/transactions");
             (method.to_owned(), path.to_owned(), needs != Needs::Nothing, control)
         })

@@ -7,13 +7,13 @@ pub(crate) struct CheckArguments {
     /// Log in to sources and targets and check what a first start needs; writes nothing.
     #[arg(long)]
     pub(crate) connect: bool,
-    /// Look at the source's tables as another user than the one that replicates; SELECT is enough.
+    /// Read the source's tables as another user than the replicating one; SELECT is enough.
     #[arg(long, value_name = "USER", requires_all = ["source_password_file", "connect"])]
     pub(crate) source_user: Option<String>,
     /// File with that user's password.
     #[arg(long, value_name = "FILE", requires = "source_user")]
     pub(crate) source_password_file: Option<PathBuf>,
-    /// Print what was found as JSON.
+    /// Print the findings as JSON.
     #[arg(long)]
     pub(crate) json: bool,
 }

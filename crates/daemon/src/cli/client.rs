@@ -30,7 +30,7 @@ pub(super) struct Client {
     base: String,
     token: Option<SecretString>,
     channel: Option<String>,
-    /// Who asks, for the daemon's log.
+    /// The user's name, for the daemon's log.
     by: String,
 }
 
@@ -49,7 +49,7 @@ impl Client {
         })
     }
 
-    /// The channel that is meant.
+    /// The channel to act on.
     pub(super) fn channel(&self) -> Result<String, Failure> {
         if let Some(channel) = &self.channel {
             return Ok(channel.clone());
@@ -61,12 +61,12 @@ impl Client {
             (Some(only), true) => Ok(only),
             (last, _) => {
                 names.extend(last);
-                Err(Failure::Input(format!("say which --channel is meant: {}", names.join(", "))))
+                Err(Failure::Input(format!("name one with --channel: {}", names.join(", "))))
             }
         }
     }
 
-    /// The channel named with `--channel`, if one is.
+    /// The channel named with `--channel`, if any.
     pub(super) fn named_channel(&self) -> Option<&str> {
         self.channel.as_deref()
     }
@@ -82,7 +82,7 @@ impl Client {
         self.text(path, self.accepted(path, answer)?)
     }
 
-    /// Lines of an answer, as they come.
+    /// Lines of an answer, as they arrive.
     pub(super) fn get_lines(
         &self,
         path: &str,
@@ -135,7 +135,7 @@ impl Client {
         }
     }
 
-    /// An answer that is not a refusal.
+    /// Turns a refusal into an error.
     fn accepted(&self, path: &str, answer: Response<Body>) -> Result<Response<Body>, Failure> {
         let status = answer.status();
         if status.is_success() {
@@ -146,7 +146,7 @@ impl Client {
             Ok(ErrorAnswer { error, fix }) => format!("{error}; {fix}"),
             Err(_) => format!("{}: HTTP {status}", self.url(path)),
         };
-        // What was asked for is wrong, or it can't be done now.
+        // The request is wrong, or not possible now.
         Err(match status.as_u16() {
             400..=405 | 422 => Failure::Input(why),
             _ => Failure::Runtime(why),
@@ -163,12 +163,12 @@ impl Client {
         })
     }
 
-    /// As it is shown.
+    /// The address, as messages show it.
     fn url(&self, path: &str) -> String {
         format!("{}{path}", self.base)
     }
 
-    /// As it is asked for: the way to a socket is the agent's affair.
+    /// The address, as requests use it: the agent knows the way to a socket.
     fn uri(&self, path: &str) -> String {
         let base = if self.base.starts_with("unix:") { "http://localhost" } else { &self.base };
         format!("{base}{path}")
@@ -180,7 +180,8 @@ impl Client {
     }
 }
 
-/// An answer for a terminal: what servers put into its strings is escaped.
+/// Parses an answer for a terminal: strings in it may come from servers, so control characters are
+/// escaped.
 pub(super) fn read<T: DeserializeOwned>(text: &str) -> serde_json::Result<T> {
     let mut value: Value = serde_json::from_str(text)?;
     escape(&mut value);
@@ -207,8 +208,8 @@ struct Door {
     token_file: Option<PathBuf>,
 }
 
-/// `--admin` makes the configuration file unnecessary. That leads to the socket, and to the port where
-/// the socket can't be opened or a token is to be shown.
+/// `--admin` makes the configuration file unnecessary. The file leads to the socket, or, if
+/// the socket can't be opened or a token was given, to the port.
 fn door(config: &Path, admin: &Admin) -> Result<Door, Failure> {
     let ca = admin.admin_ca.as_deref();
     let by_socket = |path: PathBuf| {
@@ -223,18 +224,19 @@ fn door(config: &Path, admin: &Admin) -> Result<Door, Failure> {
     }
     let daemon = DaemonConfig::load(config)?;
     let files = AdminFiles::of(&daemon);
-    // Not there, not for us, or left by a daemon that was killed: the port says what is so.
+    // If the socket is missing, forbidden, or left by a daemon that was killed, the port's answer
+    // tells what is wrong.
     if admin.token_file.is_none() && UnixStream::connect(&files.socket).is_ok() {
         return Ok(by_socket(files.socket));
     }
-    // Where the daemon made the token itself, everybody may look without.
+    // Where the daemon made the token itself, everybody may look without one.
     let own = Some(files.token).filter(|path| File::open(path).is_ok());
     let scheme = if daemon.admin_tls_cert.is_some() { "https" } else { "http" };
     let address = format!("{scheme}://{}", daemon.admin_listen);
     by_port(&address, ca.or(daemon.admin_tls_cert.as_deref()), daemon.admin_token_file.or(own))
 }
 
-/// Requests go to the daemon itself: a proxy for the web has no business with them.
+/// Requests go to the daemon directly, without any web proxy.
 fn agent(route: Option<Route>) -> Agent {
     let settings = Agent::config_builder().http_status_as_error(false).proxy(None).build();
     match route {
@@ -243,14 +245,14 @@ fn agent(route: Option<Route>) -> Agent {
     }
 }
 
-/// `ca`: who vouches for the daemon.
+/// `ca`: certificates of the authorities that may vouch for the daemon.
 fn by_port(address: &str, ca: Option<&Path>, token_file: Option<PathBuf>) -> Result<Door, Failure> {
     let Some(host) = address.strip_prefix("https://") else {
         let host = address.strip_prefix("http://").unwrap_or(address);
         return Ok(Door { base: format!("http://{host}"), agent: agent(None), token_file });
     };
     let wrong = |why: &dyn std::fmt::Display| Failure::Input(format!("--admin {address}: {why}"));
-    let ca = ca.ok_or_else(|| wrong(&"name with --admin-ca who vouches for its certificate"))?;
+    let ca = ca.ok_or_else(|| wrong(&"name the authority of its certificate with --admin-ca"))?;
     let roots: RootCertStore = authorities("--admin-ca", ca)?;
     let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()

@@ -9,10 +9,10 @@ use super::client::Client;
 use super::{Admin, Control, Failure, Stop, Until, relay, status};
 use crate::view::{ChangedView, CommandView, PendingView, ReloadView, WaitView};
 
-/// The longest wait of one request.
+/// The longest wait within one request.
 const WAIT: Duration = Duration::from_secs(600);
 
-/// Does what was asked for.
+/// Carries out a command.
 pub(crate) fn execute(config: &Path, admin: &Admin, command: Control) -> Result<(), Failure> {
     let client = Client::new(config, admin)?;
     match command {
@@ -21,7 +21,7 @@ pub(crate) fn execute(config: &Path, admin: &Admin, command: Control) -> Result<
         }
         Control::Pause => {
             let done = channel(&client, "pause", &json!({}))?;
-            finished(&done, "groups still run; they are being finished")
+            finished(&done, "groups are still running; they will finish")
         }
         Control::Resume => channel(&client, "resume", &json!({})).map(drop),
         Control::Stop(how) => {
@@ -57,12 +57,12 @@ fn end(until: Until) -> serde_json::Value {
         Until { before_gtids: Some(set), .. } => json!({ "sql_before_gtids": set }),
         Until { after_gtids: Some(set), .. } => json!({ "sql_after_gtids": set }),
         Until { before_time: Some(time), .. } => json!({ "sql_before_time": time }),
-        // `--clear`: clap sees to it that one is given.
+        // `--clear`: clap makes sure that one of the options is given.
         Until { .. } => json!({}),
     }
 }
 
-/// A command to a channel; says how it is then.
+/// Sends a command to a channel and prints its state afterwards.
 fn channel(
     client: &Client,
     command: &str,
@@ -85,7 +85,7 @@ fn given_up(done: &CommandView, how: Stop) -> Result<(), Failure> {
     if how.now {
         return Ok(());
     }
-    finished(done, "what ran was not finished in time and was given up; it is applied again")
+    finished(done, "running groups did not finish in time and were given up; they will run again")
 }
 
 fn set(client: &Client, setting: &str, value: &str) -> Result<(), Failure> {
@@ -110,8 +110,7 @@ fn change(client: &Client, path: &str, value: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// As `WAIT_FOR_EXECUTED_GTID_SET`
-/// (<https://dev.mysql.com/doc/refman/en/gtid-functions.html>).
+/// Like `WAIT_FOR_EXECUTED_GTID_SET` (<https://dev.mysql.com/doc/refman/en/gtid-functions.html>).
 fn wait(client: &Client, gtid_set: &str, timeout: Option<f64>) -> Result<(), Failure> {
     let timeout = timeout.map(Duration::try_from_secs_f64).transpose();
     let timeout = timeout.map_err(|error| Failure::Input(format!("--timeout: {error}")))?;

@@ -1,9 +1,9 @@
-//! Why a channel stopped, below the table of `status`: the row, and the ways on.
+//! The error of a stopped channel, below the table of `status`: the row, and how to proceed.
 
 use crate::table;
 use crate::view::{ChannelState, ChannelView, FailingRowView};
 
-/// Nothing for a channel that has not failed.
+/// Empty for a channel that has not failed.
 pub(super) fn explanation(view: &ChannelView) -> String {
     let Some(error) = view.last_error.as_ref().filter(|_| view.state == ChannelState::Failed)
     else {

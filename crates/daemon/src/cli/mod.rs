@@ -37,21 +37,21 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
-/// Where the running daemon is.
+/// The way to the running daemon.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Admin {
-    /// The running daemon: HOST:PORT, https://HOST:PORT, or the path of its socket. Without it the
+    /// The running daemon: HOST:PORT, https://HOST:PORT, or the path of its socket. By default the
     /// socket and the port that the configuration names.
     #[arg(long, global = true, value_name = "ADDRESS")]
     pub(crate) admin: Option<String>,
-    /// Certificates of the authorities to believe for https; `admin_tls_cert` without it.
+    /// Certificates of the authorities to trust for https; `admin_tls_cert` by default.
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) admin_ca: Option<PathBuf>,
-    /// File with the token the daemon asks for; the configuration's `admin_token_file`, or the one the
-    /// daemon made in `state_dir`, without it.
+    /// File with the token that the daemon requires; by default the configuration's
+    /// `admin_token_file`, or the token that the daemon made in `state_dir`.
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
-    /// Channel that is meant; may be left out when there is only one.
+    /// Channel to act on; may be omitted when there is only one.
     #[arg(long, global = true, value_name = "NAME")]
     pub(crate) channel: Option<String>,
 }
@@ -60,14 +60,14 @@ pub(crate) struct Admin {
 pub(crate) enum Command {
     /// Replicate until stopped.
     Run,
-    /// Check the configuration file, and on request both servers of one channel or all: exit code 0
-    /// without errors, 2 with some.
+    /// Check the configuration file, and on request both servers of one channel or of all: exit
+    /// code 0 without errors, 2 with errors.
     Check(CheckArguments),
-    /// Compare source and target while both are in use, one channel or all of them: exit code 0 equal,
-    /// 1 different, 2 not everything could be compared.
+    /// Compare source and target of one channel or of all, while both are in use: exit code 0
+    /// equal, 1 different, 2 not everything could be compared.
     Verify(VerifyArguments),
-    /// Have a channel take the place of another on its target, such as after it was renamed: it gets the
-    /// other's checkpoint. Neither may run.
+    /// Let a channel take the place of another on its target, for example after a rename: it gets
+    /// the other's checkpoint. Neither may be running.
     Adopt {
         /// Channel whose place is taken; it is no longer in the configuration.
         #[arg(long, value_name = "NAME")]
@@ -75,68 +75,68 @@ pub(crate) enum Command {
     },
     #[command(flatten)]
     Control(Control),
-    /// Write manual pages and shell completions under a folder, for packages.
+    /// Write manual pages and shell completions to a folder, for packages.
     #[command(hide = true)]
     Generate { directory: PathBuf },
 }
 
-/// What is asked of the running daemon.
+/// Commands to the running daemon.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Control {
-    /// Show what the running daemon does.
+    /// Show the state of the running daemon.
     Status {
         /// Print the JSON of /status.
         #[arg(long)]
         json: bool,
-        /// One line for each value, as SHOW REPLICA STATUS\G.
+        /// One line for each value, like SHOW REPLICA STATUS\G.
         #[arg(long, conflicts_with = "json")]
         vertical: bool,
-        /// Repeat every so many seconds.
+        /// Repeat every SECONDS seconds.
         #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1")]
         watch: Option<u64>,
     },
-    /// Finish what runs and begin nothing new; receiving goes on.
+    /// Finish running groups and begin no new ones; receiving continues.
     Pause,
-    /// Go on after a pause.
+    /// Resume after a pause.
     Resume,
-    /// Stop applying; the checkpoint is exact. Receiving continues, as after STOP REPLICA SQL_THREAD,
-    /// unless --all is given.
+    /// Stop applying, with an exact checkpoint. Receiving continues, like after STOP REPLICA
+    /// SQL_THREAD, unless --all is given.
     Stop(Stop),
     /// Stop a channel if it runs, and start it.
     Restart(Stop),
-    /// Change a setting until the daemon ends: worker_count, event_memory_limit, source_delay, throttle
-    /// (transactions per second, 0 for no limit) or log_filter.
+    /// Change a setting until the daemon exits: worker_count, event_memory_limit, source_delay,
+    /// throttle (transactions per second, 0 for no limit) or log_filter.
     Set { setting: String, value: String },
-    /// Stop a channel by itself when it gets there; a channel that has stopped there goes on when
-    /// its end is moved or cleared. Holds until the daemon ends.
+    /// Stop a channel automatically when it gets there. A channel that has stopped there resumes
+    /// when its end is moved or cleared. Lasts until the daemon exits.
     Until(Until),
-    /// Record the transaction that stopped a channel as executed without applying it, and go on.
+    /// Record the transaction that stopped a channel as executed without applying it, and resume.
     Skip { gtid: String },
-    /// Wait until transactions are applied; exit code 1 if they are not in time.
+    /// Wait until transactions are applied; exit code 1 if time runs out.
     Wait {
         gtid_set: String,
-        /// Seconds; for ever without it.
+        /// Seconds; no limit by default.
         #[arg(long, value_name = "SECONDS")]
         timeout: Option<f64>,
     },
-    /// Look into the relay store of a channel.
+    /// Inspect the relay store of a channel.
     Relay {
         #[command(subcommand)]
         command: Relay,
     },
-    /// Have the daemon read its configuration file again.
+    /// Make the daemon read its configuration file again.
     Reload,
 }
 
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct Stop {
-    /// Receiving too: the source's connection ends, as after STOP REPLICA.
+    /// Stop receiving too: the connection to the source ends, like after STOP REPLICA.
     #[arg(long)]
     pub(crate) all: bool,
-    /// Give up what runs; the target rolls it back.
+    /// Give up running groups; the target rolls them back.
     #[arg(long, conflicts_with = "timeout")]
     pub(crate) now: bool,
-    /// Seconds that what runs may take to finish; `stop_timeout` without it.
+    /// Seconds that running groups have to finish; `stop_timeout` by default.
     #[arg(long, value_name = "SECONDS")]
     pub(crate) timeout: Option<u32>,
 }
@@ -144,45 +144,45 @@ pub(crate) struct Stop {
 #[derive(Debug, Clone, Args)]
 #[group(required = true, multiple = false)]
 pub(crate) struct Until {
-    /// In front of the first transaction of the set.
+    /// Before the first transaction of the set.
     #[arg(long, value_name = "GTID_SET")]
     pub(crate) before_gtids: Option<String>,
-    /// Behind the last transaction of the set.
+    /// After the last transaction of the set.
     #[arg(long, value_name = "GTID_SET")]
     pub(crate) after_gtids: Option<String>,
-    /// In front of the first transaction that the source committed at this time or later, like
+    /// Before the first transaction that the source committed at this time or later, like
     /// 2026-03-01T18:00:00Z.
     #[arg(long, value_name = "RFC3339")]
     pub(crate) before_time: Option<String>,
-    /// Nowhere.
+    /// Remove the end.
     #[arg(long)]
     pub(crate) clear: bool,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Relay {
-    /// List its segments.
+    /// List the segments.
     Ls,
     /// Show transactions: tables, operations, key columns and sizes.
     Dump {
-        /// Only these.
+        /// Only these transactions.
         #[arg(long, value_name = "GTID_SET")]
         gtid_set: Option<String>,
         #[arg(long, value_name = "TRANSACTIONS", default_value_t = 100)]
         limit: u64,
-        /// Row values and the text of statements too.
+        /// Include row values and the text of statements.
         #[arg(long)]
         rows: bool,
     },
 }
 
-/// What a command comes to, as an exit code.
+/// The failure of a command, which decides its exit code.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
     /// Wrong input: nothing was written. Exit code 2.
     #[error("{0}")]
     Input(String),
-    /// It went wrong later. Exit code 1.
+    /// A failure after that. Exit code 1.
     #[error("{0}")]
     Runtime(String),
     /// Not everything could be compared. Exit code 2.

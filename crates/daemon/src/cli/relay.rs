@@ -56,18 +56,18 @@ fn dump(client: &Client, path: &str) -> Result<(), Failure> {
     match ended {
         Some((_, _, Some(error))) => Err(Failure::Runtime(error)),
         Some((transactions, true, None)) => {
-            println!("# {transactions} transactions shown, there are more; raise --limit");
+            println!("# {transactions} transactions shown; there are more: raise --limit");
             Ok(())
         }
         Some((transactions, false, None)) => {
             println!("# {transactions} transactions");
             Ok(())
         }
-        None => Err(Failure::Runtime("the daemon ended the list before its end".to_owned())),
+        None => Err(Failure::Runtime("the daemon ended the list early".to_owned())),
     }
 }
 
-/// As `mysqlbinlog -v` shows it.
+/// Like the output of `mysqlbinlog -v`.
 fn readable(line: &Line) -> String {
     match line {
         Line::Transaction {

@@ -12,17 +12,17 @@ use super::failure::explanation;
 use crate::table;
 use crate::view::{ChannelView, StatusView};
 
-/// How it is shown.
+/// The form of the output.
 pub(super) struct Form {
     pub(super) json: bool,
     pub(super) vertical: bool,
     pub(super) watch: Option<u64>,
 }
 
-/// Clears the screen and goes to its start.
+/// Clears the screen and moves the cursor to its start.
 const CLEAR: &str = "\x1b[H\x1b[2J";
 
-/// Prints what the daemon does; fails unless every channel shown runs.
+/// Prints the state of the daemon; fails unless every channel shown is running.
 pub(super) fn show(client: &Client, form: &Form) -> Result<(), Failure> {
     loop {
         let text = client.get_text("/status")?;

@@ -15,10 +15,10 @@ use ureq::unversioned::transport::{
     Buffers, ConnectionDetails, Connector, LazyBuffers, NextTimeout, Transport,
 };
 
-/// Both sides are on one network, mostly on one host.
+/// Both ends are on one network, usually on one host.
 const CONNECT_TIME: Duration = Duration::from_secs(10);
 
-/// The way of a connection.
+/// The destination of a connection.
 #[derive(Clone)]
 pub(super) enum Route {
     Socket(PathBuf),
@@ -68,7 +68,7 @@ trait Pipe: Read + Write + Send + Sync {}
 
 impl<T: Read + Write + Send + Sync> Pipe for T {}
 
-/// A connection, which serves as long as the command runs.
+/// A connection; it lasts as long as the command.
 pub(super) struct Stream {
     pipe: Box<dyn Pipe>,
     buffers: LazyBuffers,
@@ -100,7 +100,7 @@ impl Transport for Stream {
     }
 
     fn is_open(&mut self) -> bool {
-        // Each request gets a connection of its own: they are few.
+        // Each request gets a connection of its own: there are few.
         false
     }
 

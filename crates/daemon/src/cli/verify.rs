@@ -14,33 +14,33 @@ pub(crate) struct VerifyArguments {
     /// Only this table of the source; can be given several times.
     #[arg(long, value_name = "SCHEMA.TABLE")]
     pub(crate) table: Vec<TableName>,
-    /// Rows in one statement at most; slow ones are made smaller anyway.
+    /// Most rows in one statement; it is made smaller where statements are slow.
     #[arg(long, value_name = "ROWS", default_value_t = VerifyOptions::CHUNK_ROWS,
           value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) chunk_rows: u64,
-    /// Rows per second at most.
+    /// Most rows per second.
     #[arg(long, value_name = "ROWS", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) max_rate: Option<u64>,
-    /// Pause while the target lags behind further, like 500ms, 10s or 2m.
+    /// Pause while the target lags by more than this, like 500ms, 10s or 2m.
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) max_lag: Option<Duration>,
-    /// Compare rows by the columns that both sides have alike where definitions differ.
+    /// Compare rows of tables whose definitions differ by the columns that both sides have alike.
     #[arg(long)]
     pub(crate) common_columns: bool,
-    /// Differing rows named for a table; its rest is then left out.
+    /// Differing rows named for each table; after that the rest of the table is left out.
     #[arg(long, value_name = "ROWS", default_value_t = VerifyOptions::MAX_DIFFERENCES,
           value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..))]
     pub(crate) max_differences: usize,
-    /// Give up when the target gets no nearer to the source for so long.
+    /// Give up when the target makes no progress for this long.
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "60s")]
     pub(crate) catch_up_timeout: Duration,
-    /// Read the source as another user than the one that replicates; SELECT is enough.
+    /// Read the source as another user than the replicating one; SELECT is enough.
     #[arg(long, value_name = "USER", requires = "source_password_file")]
     pub(crate) source_user: Option<String>,
     /// File with that user's password.
     #[arg(long, value_name = "FILE", requires = "source_user")]
     pub(crate) source_password_file: Option<PathBuf>,
-    /// Print what was found as JSON.
+    /// Print the results as JSON.
     #[arg(long)]
     pub(crate) json: bool,
 }
