@@ -385,7 +385,7 @@ async fn one_to_one_by_statements() {
     // Its rows belong to a definition that takes nothing but row images.
     source.exec("CREATE TABLE x.copy AS SELECT * FROM x.log").await;
     let why = failed(&daemon).await;
-    assert!(why.contains("CREATE TABLE … SELECT is one transaction only by row images"), "{why}");
+    assert!(why.contains("CREATE TABLE … SELECT is one transaction only with row images"), "{why}");
     daemon.kill9();
     daemon.set("applier.executor", "row-image");
     daemon.start_again();

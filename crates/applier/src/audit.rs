@@ -83,7 +83,11 @@ pub async fn record(target: &TargetOptions, entry: &AuditEntry) -> Result<()> {
 pub(crate) async fn create(session: &mut Session, channel: &str) -> Result<()> {
     match ensure(session).await {
         Err(error) if error.class() == ErrorClass::Stop => {
-            warn!(channel, %error, "csa.audit can't be created or extended: commands are in this log only");
+            warn!(
+                channel,
+                %error,
+                "csa.audit can't be created or extended: commands are in this log only"
+            );
             Ok(())
         }
         other => other,

@@ -1,4 +1,4 @@
-//! What must be true of a target before anything is written to it.
+//! Requirements that a target must meet before anything is written to it.
 
 use std::collections::BTreeSet;
 
@@ -10,14 +10,14 @@ use crate::{Checkpoint, Error, Executor, Vendor, mariadb};
 use csa_provider::link::Side;
 use csa_provider::{Foreign, GtidSet, Uuid};
 
-/// What was found.
+/// Facts about a target that meets them.
 #[derive(Debug, Clone)]
 pub struct TargetFacts {
     pub version: String,
     pub vendor: Vendor,
     /// How rows will be written.
     pub executor: Executor,
-    /// Whether statements can run under their source's GTID.
+    /// Statements can run under their source's GTID.
     pub statement_gtids: bool,
     pub gtid_executed: GtidSet,
     /// It holds tables and no record of which of the source's transactions are in them.
@@ -26,9 +26,9 @@ pub struct TargetFacts {
     pub server_uuid: Option<Uuid>,
     /// The channel's checkpoint, if it has one.
     pub checkpoint: Option<Checkpoint>,
-    /// Every channel that the target knows.
+    /// Every channel that the target records.
     pub channels: Vec<ChannelRecord>,
-    /// Schemas and tables there, where the channel begins beside others.
+    /// Schemas and tables there, if the channel begins beside others.
     pub tables: Vec<(String, String)>,
     /// `lower_case_table_names` is not 0: names of schemas and tables are the same in any case.
     pub folds_case: bool,
@@ -46,19 +46,19 @@ impl TargetFacts {
     }
 }
 
-/// Why a channel can't start on this target.
+/// The reason why a channel can't start on this target.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PreflightError {
-    /// It may come back: worth waiting for.
+    /// It may come back: wait for it.
     #[error("{0}")]
     Unreachable(String),
-    /// It has to be changed; the text says how.
+    /// The target or the configuration has to change; the text says how.
     #[error("{0}")]
     Refused(String),
 }
 
-/// A session variable that every MySQL since 8.0 has.
+/// Unknown system variable: the prelude sets only those that every MySQL since 8.0 has.
 const UNKNOWN_VARIABLE: u16 = 1193;
 
 pub(crate) type Result<T> = std::result::Result<T, PreflightError>;
@@ -86,11 +86,11 @@ pub const GTID_PRIVILEGES: [&str; 4] =
 /// Checks the target; reads only.
 ///
 /// # Errors
-/// [`PreflightError::Unreachable`] when it does not answer, [`PreflightError::Refused`] with one
-/// line that names the fix otherwise.
+/// [`PreflightError::Unreachable`] if it does not answer, otherwise [`PreflightError::Refused`] with
+/// one line that names the fix.
 pub async fn preflight(target: &TargetOptions, channel: &str) -> Result<TargetFacts> {
     let address = target.address();
-    // Whether it may leave the binary log alone is looked at first.
+    // With "mirror" the session would set sql_log_bin, and that privilege is checked below.
     let plain = TargetOptions { gtids: TargetGtids::Own, ..target.clone() };
     let mut session = Session::connect(&plain).await.map_err(|error| login(target, &error))?;
     let facts = inspect(&mut session, target, channel, &address).await;
@@ -141,8 +141,8 @@ async fn inspect(
     let statement_gtids = gtids && grants.has_any(&GTID_PRIVILEGES);
     if !gtids && (executor == Executor::RowImage || target.gtids.hides_bookkeeping()) {
         return Err(PreflightError::Refused(format!(
-            "target {address} has gtid_mode={gtid_mode}, so a replicated DDL could not be told from \
-             one that never ran; set gtid_mode=ON and enforce_gtid_consistency=ON there"
+            "target {address} has gtid_mode={gtid_mode}, so after a crash nothing would show \
+             whether a replicated DDL ran; set gtid_mode=ON and enforce_gtid_consistency=ON there"
         )));
     }
     grants.verify(address, executor)?;
@@ -188,7 +188,7 @@ pub(crate) async fn known_channels(
     Ok((checkpoint, channels))
 }
 
-/// Who writes to a target, and what.
+/// The channels and tables of a target.
 #[derive(Debug, Clone, Default)]
 pub struct TargetChannels {
     pub channels: Vec<ChannelRecord>,
@@ -197,7 +197,7 @@ pub struct TargetChannels {
     pub folds_case: bool,
 }
 
-/// Reads which channels the target knows.
+/// Reads the channels that the target records, and its tables.
 ///
 /// # Errors
 /// The target is away, or refuses.
@@ -264,8 +264,8 @@ pub(crate) async fn warnings(
     for (schema, table, engine) in engines {
         warnings.push(format!(
             "{schema}.{table} on target {address} is {engine}: a change of its rows can't be \
-             rolled back, so it is applied alone, and one that is cut off stops the channel; ALTER \
-             TABLE … ENGINE=InnoDB there"
+             rolled back, so it is applied alone, and an interrupted one stops the channel; run \
+             there: ALTER TABLE … ENGINE=InnoDB"
         ));
     }
     if packet < 64 << 20 {
@@ -277,7 +277,7 @@ pub(crate) async fn warnings(
     Ok(warnings)
 }
 
-/// What works less well where row images are not taken.
+/// Drawbacks of a target that does not take row images.
 fn sql_warnings(target: &TargetOptions, grants: &Grants, statement_gtids: bool) -> Vec<String> {
     let address = target.address();
     let mut warnings = Vec::new();
@@ -290,9 +290,9 @@ fn sql_warnings(target: &TargetOptions, grants: &Grants, statement_gtids: bool) 
     }
     if !statement_gtids {
         warnings.push(format!(
-            "target {address} can't record statements under their GTID: should a crash hit the middle \
-             of one, the channel stops and asks whether it took effect; gtid_mode=ON and GRANT \
-             REPLICATION_APPLIER ON *.* TO {} avoid that",
+            "target {address} can't record statements under their GTID: after a crash in the \
+             middle of one, the channel stops and asks whether it took effect; gtid_mode=ON and \
+             GRANT REPLICATION_APPLIER ON *.* TO {} avoid that",
             grants.account
         ));
     }
@@ -319,7 +319,7 @@ fn login(target: &TargetOptions, error: &Error) -> PreflightError {
     }
 }
 
-/// Privileges of our account that hold everywhere.
+/// The global privileges of our account.
 #[derive(Debug)]
 pub(crate) struct Grants {
     pub(crate) account: String,
@@ -350,7 +350,7 @@ impl Grants {
         names.iter().copied().filter(|name| !self.has_any(&[name])).collect()
     }
 
-    /// What a `target_gtids` that follows the source needs: `sql_log_bin` and `gtid_purged`.
+    /// Checks the privilege to set `sql_log_bin` and `gtid_purged`, for "mirror" and "source".
     fn verify_hidden(&self, address: &str, gtids: TargetGtids) -> Result<()> {
         if self.has_any(&["SYSTEM_VARIABLES_ADMIN", "SUPER"]) {
             return Ok(());
@@ -371,7 +371,7 @@ impl Grants {
                     missing.push("REPLICATION_APPLIER");
                 }
             }
-            // Triggers that can't be seen would fire unseen.
+            // A trigger that our account can't see would fire unnoticed.
             Executor::Sql => missing.extend(self.missing(&["TRIGGER"])),
         }
         self.refuse_lack_of(address, &missing)

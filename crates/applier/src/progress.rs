@@ -1,4 +1,4 @@
-//! How far a long statement is, as the target itself says.
+//! Progress of a long statement, as the target reports it.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -14,9 +14,9 @@ use crate::status::ApplierStatus;
 const PATIENCE: Duration = Duration::from_secs(2);
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Looks at `connection` from another session until dropped
-/// (<https://dev.mysql.com/doc/refman/en/monitor-alter-table-performance-schema.html>). What can't be
-/// looked up is left out: it is for show only.
+/// Reads the progress of `connection` over another session until dropped
+/// (<https://dev.mysql.com/doc/refman/en/monitor-alter-table-performance-schema.html>). An error ends
+/// the reading and nothing else: the progress is only shown.
 pub(crate) async fn follow(
     target: &TargetOptions,
     connection: u32,

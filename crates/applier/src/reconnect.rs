@@ -1,5 +1,5 @@
-//! The control session after it was lost: first it makes sure that the target is still the one that was
-//! left, then the others may follow.
+//! Reopens the control session after it was lost: first it checks that the target still has everything
+//! known to be committed, then the other sessions may follow.
 
 use std::collections::BTreeSet;
 
@@ -19,12 +19,12 @@ use crate::{Error, Result};
 const NO_TABLE: [u16; 2] = [1049, 1146];
 
 impl ControlSession {
-    /// Connects again after the session was lost, and begins a generation where the channel is still
-    /// ours and everything `committed` is there. Asked for once no COMMIT is under way.
+    /// Connects again after the session was lost, and begins a generation if the channel is still ours
+    /// and everything `committed` is there. `committed` is called when no COMMIT is under way.
     ///
     /// # Errors
-    /// [`Error::Older`] when the target lacks some of it, [`Error::Fenced`] when another daemon took the
-    /// channel over; those that a wait cures otherwise.
+    /// [`Error::Older`] if the target lacks some of it, [`Error::Fenced`] if another daemon took the
+    /// channel over; else errors that pass with time.
     pub(crate) async fn reopen(
         &mut self,
         target: &TargetOptions,
@@ -32,9 +32,9 @@ impl ControlSession {
     ) -> Result<()> {
         self.is_held = false;
         let session = control::connect(target).await?;
-        // The lock is asked for once the session that had it is gone, should it still live.
+        // Closed before the lock is taken again: the old session may still live and hold it.
         std::mem::replace(&mut self.session, session).close().await;
-        // Whoever took the channel over may hold the lock for long.
+        // Checked before the lock: a daemon that took the channel over may hold it for long.
         let said = self.said(target.gtids).await?;
         if let Verdict::TakenOver(epoch) = judge(self.checkpoint.epoch, &GtidSet::new(), &said) {
             return Err(self.taken_over(epoch));
@@ -42,6 +42,7 @@ impl ControlSession {
         ownership::take(&mut self.session, &self.channel, &self.identity).await?;
         let generation = self.generation.clone();
         let renewal = generation.renew().await;
+        // Read after the last COMMIT has its answer, or the target would seem to lack it.
         let said = self.said(target.gtids).await?;
         let committed = committed();
         match judge(self.checkpoint.epoch, &committed, &said) {
@@ -60,6 +61,7 @@ impl ControlSession {
         if target.gtids == TargetGtids::Source && place.server == self.server {
             self.check_engine(target).await?;
         }
+        // Reads succeed on a read-only target too; no generation begins there.
         self.probe().await?;
         self.restore_rows(target.gtids, &said.executed).await?;
         self.server.clone_from(&place.server);
@@ -82,7 +84,8 @@ impl ControlSession {
         Ok(Said { epoch, executed })
     }
 
-    /// Rows that were added without anything committed in them can be lost without any GTID missing.
+    /// Adds workers' rows that are missing. Rows in which no group was committed can be lost without any
+    /// GTID missing.
     async fn restore_rows(&mut self, gtids: TargetGtids, executed: &GtidSet) -> Result<()> {
         let Self { session, channel, checkpoint: taken, workers, .. } = self;
         let found = checkpoint::workers(session, channel).await?;
@@ -103,9 +106,9 @@ impl ControlSession {
         Ok(())
     }
 
-    /// After a crash of a server that does not flush at each commit its binary log can name transactions
-    /// that its tables lost: `gtid_executed` comes from both. The row for readers is in a table, and was
-    /// written after everything it names.
+    /// After a crash of a server that does not flush at each commit, its binary log, and so its
+    /// `gtid_executed`, can have transactions that its tables lost. The row for readers is in a
+    /// table, and was written after everything it names.
     async fn check_engine(&mut self, target: &TargetOptions) -> Result<()> {
         let row = checkpoint::progress(&mut self.session, &self.channel).await?;
         let missing = self.noted.difference(&row.unwrap_or_default());
@@ -118,7 +121,7 @@ impl ControlSession {
                 "target {} lost transactions in a crash that its binary log and gtid_executed still \
                  name, {missing} and perhaps later ones; provision it again, and set \
                  innodb_flush_log_at_trx_commit=1 there: with target_gtids = \"source\" nothing else \
-                 tells what it has",
+                 records what it has",
                 target.address()
             ),
         })
@@ -128,10 +131,10 @@ impl ControlSession {
         fenced(&self.channel, format!("another daemon took it over (epoch {epoch})"))
     }
 
-    /// Starting as if for the first time would apply history again.
+    /// All rows are gone. Starting as if for the first time would apply history again.
     fn gone(&self, target: &TargetOptions, committed: &GtidSet) -> Error {
         let address = target.address();
-        // There the rows are no more than a fence, and a replica of the target has none.
+        // In this mode the rows are only the fence, and a replica of the target, promoted, has none.
         if target.gtids == TargetGtids::Source {
             let missing = committed.to_string();
             return Error::Older { channel: self.channel.clone(), address, missing };
@@ -147,8 +150,8 @@ impl ControlSession {
     }
 }
 
-/// A session for a worker, on the server and in the life in which the channel is held, and its
-/// generation. What an earlier session of the worker had open there is over.
+/// A session for a worker, connected to the place where the channel is held, and its generation. The
+/// transaction of the worker's earlier session there has ended.
 pub(crate) async fn worker_session(
     target: &TargetOptions,
     generation: &crate::Generation,

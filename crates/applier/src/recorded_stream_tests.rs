@@ -1,5 +1,5 @@
-//! A recorded stream with every event type, each of its bits flipped: an error or the same statements
-//! for the target, never a panic, never other rows.
+//! A recorded stream with every event type. Flipping any of its bits gives an error or the same
+//! statements for the target, never a panic, never other rows.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -109,26 +109,26 @@ fn target_tables() -> HashMap<dml::TableName, Option<Arc<TargetTable>>> {
         .collect()
 }
 
-/// The packets of a dump, without the byte in front.
+/// The packets of a dump, without the leading status byte.
 fn packets() -> Vec<Bytes> {
     let mut packets = Vec::new();
     for file in FILES {
         let mut rest = &file[MAGIC..];
         while !rest.is_empty() {
             let size = EventHeader::parse(rest).expect("a header").event_size as usize;
-            let (packet, behind) = rest.split_at(size);
+            let (packet, remaining) = rest.split_at(size);
             packets.push(Bytes::from_static(packet));
-            rest = behind;
+            rest = remaining;
         }
     }
-    // A dump has them, a file has not.
+    // These are in dumps, but not in files.
     packets.push(event(EventType::HEARTBEAT, b"binlog.000002").bytes().clone());
     packets.push(event(EventType::HEARTBEAT_V2, &[1, 2, 0xf9, 1, 0]).bytes().clone());
     packets.push(event(EventType::INCIDENT, &[1, 0, 3, b'w', b'h', b'y']).bytes().clone());
     packets
 }
 
-/// What the target would be sent, by both executors, and every error on the way.
+/// The statements of both executors for the target, and every error on the way.
 fn sent(packets: &[Bytes]) -> Vec<String> {
     let mut sent = Vec::new();
     let mut format = None;
@@ -283,11 +283,12 @@ fn any_flipped_bit_is_an_error_or_changes_nothing() {
             }
         }
     }
-    // A flag of each format description is not covered: it is cleared when the file is closed.
+    // The checksum leaves out one flag of each format description, which is cleared when the file
+    // is closed.
     assert_eq!(unchanged, FILES.len());
 }
 
-/// As from a source without checksums: other rows can't be told then, but nothing may panic.
+/// As from a source without checksums: changed rows can't be detected then, but nothing may panic.
 #[test]
 fn any_flipped_bit_behind_the_checksum_is_survived() {
     let packets = packets();

@@ -20,17 +20,17 @@ pub(crate) struct RowExecutor {
     executor: Executor,
     exec_mode: ExecMode,
     statement_bytes: usize,
-    /// The session may have a GTID of the source's before it.
+    /// Statements run under their source's GTID, so the session may still have one in `gtid_next`.
     gtids: bool,
-    /// Tables that can't be rolled back are written too.
+    /// Tables that are not transactional are written too.
     any_engine: bool,
     tables: Arc<TargetTables>,
     settings: SessionSettings,
 }
 
-/// Bytes of row images made into statements at once. As text they take two to four times as much.
+/// Bytes of row images made into statements at once. As text they take two to four times the space.
 const IMAGE_BYTES: usize = 1 << 20;
-/// Making statements of so few takes less than the way to another thread and back.
+/// Making statements of so few bytes takes less time than a switch to another thread and back.
 const BYTES_AT_ONCE: usize = 16 << 10;
 /// Bytes of statements in one packet.
 const PACKET_BYTES: usize = 1 << 20;
@@ -48,12 +48,13 @@ impl RowExecutor {
         }
     }
 
-    /// For rows that nobody expects to be rolled back.
+    /// Also writes tables that are not transactional; the caller is prepared for rows that can't be
+    /// rolled back.
     pub(crate) fn for_any_engine(self) -> Self {
         Self { any_engine: true, ..self }
     }
 
-    /// Sets the session up for rows of this format; outside of a transaction.
+    /// Sets the session up for rows of this format; call it outside of a transaction.
     pub(crate) async fn prepare(
         &self,
         session: &mut Session,
@@ -65,7 +66,7 @@ impl RowExecutor {
         }
     }
 
-    /// Whether they go as row images, which no setting of the session changes.
+    /// True if rows go as row images.
     pub(crate) fn takes_row_images(&self) -> bool {
         self.executor == Executor::RowImage
     }
@@ -78,8 +79,8 @@ impl RowExecutor {
         })
     }
 
-    /// Sends row images, after `opening` in the first packet. Returns what the opening's statements
-    /// matched.
+    /// Sends row images, after `opening` in the first packet. Returns the rows that the opening's
+    /// statements matched.
     pub(crate) async fn send(
         &mut self,
         session: &mut Session,
@@ -95,6 +96,7 @@ impl RowExecutor {
                     statement.extend_from_slice(set.as_bytes());
                 }
                 push_separator(&mut statement);
+                // Last in the packet: the OK to a BINLOG statement lacks the more-results flag.
                 push_binlog(&mut statement, &events);
                 session.run(&statement).await
             }
@@ -127,7 +129,7 @@ impl RowExecutor {
             opened.extend(first.iter().map(|answer: &Answer| answer.rows));
             packet.check(rest)?;
         }
-        // Nothing to write in them: the opening goes alone.
+        // No packet carried the opening: it goes alone.
         if let Some(Opening { text, .. }) = opening {
             opened = session.run(&text).await?;
         }
@@ -144,8 +146,8 @@ impl RowExecutor {
         let images = Bytes::from(images);
         let names = dml::tables_in(&images)?;
         if self.gtids && !opened && !self.tables.has_all(&names) {
-            // A transaction under the source's GTID that was rolled back leaves the session with it,
-            // and then even a look at the tables is refused.
+            // A transaction that was rolled back leaves the source's GTID in gtid_next, and then
+            // the server refuses even to read definitions.
             session.run(as_source::AUTOMATIC).await?;
         }
         let mut tables = self.tables.of(session, names).await?;
@@ -166,7 +168,7 @@ impl RowExecutor {
     }
 }
 
-/// What a unit's transaction begins with, and of how many statements that is.
+/// The statements that begin a unit's transaction, and their number.
 #[derive(Debug, Default)]
 pub(crate) struct Opening {
     pub(crate) text: Vec<u8>,

@@ -1,4 +1,4 @@
-//! Source events cut into what the target's BINLOG statement takes. Pure.
+//! Cuts source events into pieces that the target's BINLOG statement takes. Pure.
 //!
 //! BINLOG accepts table-map and rows events only, many of them and many statement ends in one
 //! statement. A source statement may be larger than one packet: it is then cut between two rows
@@ -15,7 +15,7 @@ use csa_scheduler::is_own;
 use crate::sql::identifier;
 use crate::{Error, Result};
 
-/// Whose BEGIN and COMMIT the changes stand between.
+/// The BEGIN and COMMIT around the changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Framing {
     /// The group's.
@@ -28,7 +28,7 @@ pub(crate) enum Framing {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Step {
     RowImages(RowImages),
-    /// A statement inside the transaction: savepoints, and what opens and ends one of its own.
+    /// A statement inside the transaction: savepoints, and the first and last of [`Framing::Own`].
     Statement(Vec<u8>),
 }
 
@@ -37,11 +37,11 @@ pub(crate) enum Step {
 pub(crate) struct RowImages {
     /// Whole events without checksums, for one BINLOG statement.
     pub(crate) events: Vec<u8>,
-    /// The session they were written in, where what the target makes of them depends on it.
+    /// The session they were written in, if what the target computes from them depends on it.
     pub(crate) session: Option<Arc<SessionContext>>,
 }
 
-/// Offset of the two flag bytes in a rows event: behind the header and a table id of six bytes.
+/// Offset of the two flag bytes in a rows event: after the header and a table id of six bytes.
 const ROWS_FLAGS: usize = EventHeader::LEN + 6;
 const STATEMENT_END: u8 = 1;
 
@@ -57,7 +57,7 @@ pub(crate) struct RowImageCutter {
     /// Table maps of the source statement that is open.
     maps: Vec<Vec<u8>>,
     statement_open: bool,
-    /// The source's number for another daemon's checkpoints: not for here.
+    /// The source's table id of another daemon's checkpoint table, whose rows are left out.
     checkpoints: Option<Vec<u8>>,
 }
 
@@ -78,7 +78,7 @@ impl RowImageCutter {
 
     /// The events to come are of a transaction with this session.
     pub(crate) fn enter(&mut self, session: Option<&Arc<SessionContext>>, ready: &mut Vec<Step>) {
-        // Where none is given, any will do.
+        // Rows without a session mean the same in any.
         if session.is_some() && self.session.as_ref() != session {
             self.cut(ready);
             self.session = session.cloned();
@@ -162,7 +162,7 @@ impl RowImageCutter {
         }
     }
 
-    /// What ends the statement is left out: the event before it does instead.
+    /// The event that ends the statement is left out, so the event before it has to end it.
     fn end_statement(&mut self) {
         self.statement_open = false;
         if let Some((start, _)) = self.last_rows {
@@ -201,7 +201,7 @@ impl RowImageCutter {
         }
     }
 
-    /// Ends a step behind the last rows event; table maps without rows yet move to the next one.
+    /// Ends a step after the last rows event; table maps without rows yet move to the next one.
     fn cut(&mut self, ready: &mut Vec<Step>) {
         let Some((start, end)) = self.last_rows.take() else {
             if !self.statement_open {
@@ -229,8 +229,8 @@ fn unreadable(gtid: &Gtid, event: &str, error: &dyn std::fmt::Display) -> Error 
     }
 }
 
-/// A savepoint's name is quoted as the source's session had it: under ANSI_QUOTES with double quotes,
-/// which mean a text to ours. The server wrote the statement itself, in UTF-8.
+/// Quotes a savepoint's name with backticks. Under ANSI_QUOTES the source's session has it in double
+/// quotes, which enclose a string in ours. The server wrote the statement itself, in UTF-8.
 fn with_backticks(statement: &[u8]) -> Vec<u8> {
     let dialect = Dialect::of_names();
     let last = Lexer::new(statement, dialect).map_while(|token| token.ok()).last();
@@ -241,7 +241,7 @@ fn with_backticks(statement: &[u8]) -> Vec<u8> {
     }
 }
 
-/// `rows`: where the rows event begins.
+/// `rows`: offset of the rows event.
 pub(crate) fn set_statement_end(images: &mut [u8], rows: usize) {
     if let Some(flags) = images.get_mut(rows + ROWS_FLAGS) {
         *flags |= STATEMENT_END;

@@ -1,4 +1,4 @@
-//! The session in which rows were written, taken over for what the target computes from them.
+//! The session in which rows were written, set again on the target where it computes from them.
 //!
 //! A row image of a plain table means the same in every session, so such rows are sent under our own
 //! settings (`sql_mode=''`, UTC) whatever the source's were, and share statements. Where the server
@@ -10,26 +10,26 @@ use csa_provider::SessionContext;
 
 use crate::sql::quote;
 
-/// Gives the session our own settings back. `SET NAMES` stands alone and first: until it has run,
-/// texts are converted to a character set of the source's.
+/// Restores our own settings. `SET NAMES` is a statement of its own and comes first: until it has
+/// run, the server converts strings to a character set of the source's.
 pub(crate) const OWN: &str = "SET NAMES utf8mb4;SET SESSION sql_mode='',time_zone='+00:00',\
      lc_time_names='en_US'";
 
-/// So many statements are these.
+/// Number of statements in such a text.
 pub(crate) fn count(statements: &str) -> usize {
     statements.split(';').count()
 }
 
-/// Modes of MySQL before 8.0, which its own replica leaves out and SET refuses.
+/// Modes of MySQL before 8.0, which its own applier drops and SET refuses.
 const FORMER_MODES: u64 = 0x1003_ff00;
 
-/// Statements that set what rows depend on. `default_collation` is what the session has.
+/// Statements for the settings that rows depend on. `default_collation` is the session's present one.
 ///
-/// `character_set_client` stays ours: no expression depends on it, and it says how our own texts are
-/// to be read. So do `auto_increment_increment` and `_offset`, which only number the rows of a column
-/// that the source lacks, and need a privilege.
+/// `character_set_client` stays ours: no expression depends on it, and the server reads our own texts
+/// by it. `auto_increment_increment` and `_offset` stay too: they only number the rows of a column that
+/// the source lacks, and need a privilege.
 pub(crate) fn statements(session: &SessionContext, default_collation: Option<u16>) -> String {
-    // Without a time zone in it nothing before BEGIN asked for one; the applier has its server's then.
+    // The source logs a time zone only where it was used; without one MySQL's applier uses its server's.
     let zone = session.time_zone.as_deref().map_or_else(|| "DEFAULT".to_owned(), quote);
     let mut set = format!(
         "SET NAMES utf8mb4;SET SESSION sql_mode={},time_zone={zone},lc_time_names={}",
@@ -47,8 +47,8 @@ pub(crate) fn statements(session: &SessionContext, default_collation: Option<u16
     set
 }
 
-/// The same for rows that are written by statements: what says how our own texts are to be read stays
-/// ours, and a zone is taken over where every time in it is one time.
+/// The same for rows that are written as SQL: settings by which the server reads our own texts stay
+/// ours, and the time zone is set only where no local time is ambiguous.
 pub(crate) fn for_statements(session: &SessionContext) -> String {
     format!(
         "SET SESSION time_zone='{}',lc_time_names={}",
@@ -57,7 +57,7 @@ pub(crate) fn for_statements(session: &SessionContext) -> String {
     )
 }
 
-/// The zone that is set by it, if it is not UTC.
+/// The time zone that [`for_statements`] sets, if it is not UTC.
 pub(crate) fn zone_for_statements(session: &SessionContext) -> Option<&str> {
     let zone = session.time_zone.as_deref()?;
     let is_offset = zone.starts_with(['+', '-'])
@@ -65,7 +65,7 @@ pub(crate) fn zone_for_statements(session: &SessionContext) -> Option<&str> {
     (is_offset && zone != "+00:00").then_some(zone)
 }
 
-/// Undoes that.
+/// Undoes [`for_statements`].
 pub(crate) const OWN_FOR_STATEMENTS: &str = "SET SESSION time_zone='+00:00',lc_time_names='en_US'";
 
 /// The number of a collation that `default_collation_for_utf8mb4` can be.

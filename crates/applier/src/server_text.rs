@@ -1,14 +1,14 @@
-//! The server's message of an error, with and without the values of rows that it quotes.
+//! The server's error messages, with and without the values of rows that they quote.
 //!
-//! Logs, metrics and those who may only look get it without. The list of messages is the server's own,
-//! `share/messages_to_clients.txt`.
+//! Logs, metrics and clients with read access only get them without. The list of messages is the
+//! server's own, `share/messages_to_clients.txt`.
 
 use std::borrow::Cow;
 use std::fmt;
 
-/// In place of a value.
+/// Takes the place of a value.
 const CUT: &str = "…";
-/// A server ends its messages at 512 bytes; what is cut off there may be the end of a quoted value.
+/// The server cuts its messages at 512 bytes, perhaps inside a quoted value.
 const LENGTH_MAX: usize = 500;
 
 /// A message for two kinds of readers.
@@ -24,19 +24,19 @@ impl ServerText {
         Self { shown: without_values(code, message).into_owned(), full: message.to_owned() }
     }
 
-    /// Words of our own, which hold no values.
+    /// A text of our own, which holds no values.
     pub(crate) fn own(message: impl Into<String>) -> Self {
         let full = message.into();
         Self { shown: full.clone(), full }
     }
 
-    /// Adds words of our own.
+    /// Adds text of our own.
     pub(crate) fn push(&mut self, words: &str) {
         self.shown.push_str(words);
         self.full.push_str(words);
     }
 
-    /// With values: not for logs.
+    /// The message with values: not for logs.
     #[must_use]
     pub fn full(&self) -> &str {
         &self.full
@@ -64,8 +64,9 @@ pub(crate) fn without_values(code: u16, message: &str) -> Cow<'_, str> {
     Cow::Owned(format!("{head}'{CUT}'{tail}"))
 }
 
-/// The part after the value: the name of a key or column, quoted too, and a place. Found from the end, and
-/// only where the server's own words can't be the value's: a value may hold quotes and such words.
+/// The part after the value: the name of a key or column, quoted too, and a row or line number. It
+/// is searched from the end, and kept only where it can't be part of the value, which may hold
+/// quotes and the same words.
 fn tail(code: u16, message: &str) -> &str {
     let Some(last) = message.rfind(['\'', '"']) else { return "" };
     let rest = message.get(last + 1..).unwrap_or_default();
@@ -81,7 +82,7 @@ fn tail(code: u16, message: &str) -> &str {
     opened.filter(|at| is_name(*at)).and_then(|at| message.get(at..)).unwrap_or(rest)
 }
 
-/// Errors whose messages hold values without quotes, or text that a trigger made: other words.
+/// Replacements for messages that hold values without quotes, or text that a trigger made.
 const fn unquoted(code: u16) -> Option<&'static str> {
     Some(match code {
         // ER_NO_PARTITION_FOR_GIVEN_VALUE, ER_ROW_IN_WRONG_PARTITION.

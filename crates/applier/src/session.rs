@@ -1,4 +1,4 @@
-//! One connection to the target, held for life: what a statement costs and what it returned.
+//! One connection to the target, with our session settings.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::{Error, Result, Vendor, mariadb, row_session};
 /// Every session runs READ COMMITTED: gap locks would make independent groups wait for each other.
 /// `sql_mode` and `time_zone` are for our own statements; row images mean the same under any, unless
 /// the table has the server compute something ([`row_session`]).
-/// Time-outs are ours, so that an operator's global settings can't end a session that waits its turn.
+/// Time-outs are ours, so that the server's global settings can't end a session that waits for its turn.
 const PRELUDE: &str = "SET SESSION transaction_isolation='READ-COMMITTED', autocommit=1, \
      completion_type='NO_CHAIN', transaction_read_only=0, sql_safe_updates=0, \
      sql_select_limit=18446744073709551615, sql_mode='', time_zone='+00:00', wait_timeout=2147483, interactive_timeout=2147483, \
@@ -31,20 +31,20 @@ pub(crate) struct Session {
     link: Link,
     address: String,
     vendor: Vendor,
-    /// Bytes the server takes in one packet.
+    /// Bytes that the server takes in one packet.
     max_allowed_packet: usize,
-    /// What BINLOG was last told to read row images with.
+    /// The format description that was last sent for row images.
     format: Option<Arc<FormatDescription>>,
-    /// The source's session whose settings it has instead of ours.
+    /// The source session whose settings it has instead of ours.
     under: Option<Arc<SessionContext>>,
-    /// Of `default_collation_for_utf8mb4`, as it is set now; `None` where the server has none.
+    /// Present value of `default_collation_for_utf8mb4`; `None` if the server has no such variable.
     default_collation: Option<u16>,
-    /// It takes statements made of row values.
+    /// It is set up for statements made of row values.
     for_statements: bool,
-    /// Seconds without a statement after which the server ends the session, where that is not years.
+    /// Seconds without a statement after which the server ends the session; `None` for the prelude's.
     idle_limit: Option<u64>,
     liveness: Liveness,
-    /// An answer was given up: what comes next would be taken for another one's.
+    /// An answer was given up: the next bytes would be taken for the answer to another statement.
     is_lost: bool,
 }
 
@@ -70,7 +70,7 @@ impl Session {
         let said: Option<(String, String)> =
             session.setting("SELECT @@version, @@version_comment").await?;
         let (version, comment) = said.unwrap_or_default();
-        // Before anything is set up: others know half of it.
+        // Checked before anything is set: other servers know only some of the settings.
         if let Some(why) = csa_provider::unsupported_target(&version, &comment) {
             return Err(Error::Product { address: session.address, why });
         }
@@ -84,7 +84,7 @@ impl Session {
         Ok(session)
     }
 
-    /// Gives the session the settings that all of ours have.
+    /// Sets what all of our sessions have.
     pub(crate) async fn set_up(&mut self) -> Result<()> {
         let prelude = match self.vendor {
             Vendor::MySql => PRELUDE,
@@ -96,13 +96,13 @@ impl Session {
         }
     }
 
-    /// Has the server end the session once nothing came for so long, whatever became of the link.
+    /// Makes the server end the session after so long without a statement, whatever became of the link.
     pub(crate) async fn end_when_idle(&mut self, limit: Duration) -> Result<()> {
         self.idle_limit = Some(limit.as_secs());
         self.set_up().await
     }
 
-    /// The target as an operator would name it.
+    /// The target's name in messages.
     pub(crate) fn address(&self) -> &str {
         &self.address
     }
@@ -111,8 +111,8 @@ impl Session {
         self.vendor
     }
 
-    /// Statements to be run before rows that were written in another session; `None` when nothing
-    /// has to be set. They must be sent.
+    /// Statements to run before rows that were written in another session; `None` if nothing has to be
+    /// set. The caller must send them: the session is recorded as having these settings.
     pub(crate) fn enter(&mut self, session: Option<&Arc<SessionContext>>) -> Option<String> {
         let session = session.filter(|session| self.under.as_ref() != Some(*session))?;
         let set = row_session::statements(session, self.default_collation);
@@ -123,8 +123,8 @@ impl Session {
         Some(set)
     }
 
-    /// The same as [`Self::enter`] for rows that are written by statements, which says what it has to be
-    /// set to for rows of no session in particular as well.
+    /// [`Self::enter`] for rows that are written as SQL, which need our own settings again where
+    /// they have no session.
     pub(crate) fn enter_for_statements(
         &mut self,
         session: Option<&Arc<SessionContext>>,
@@ -139,8 +139,8 @@ impl Session {
         })
     }
 
-    /// Statements to be run before our own, where rows of another session came before. They must be
-    /// sent.
+    /// Statements to run before our own, if rows of another session came before. The caller must send
+    /// them.
     pub(crate) fn leave(&mut self) -> Option<&'static str> {
         self.under.take().map(|_| match self.for_statements {
             true => row_session::OWN_FOR_STATEMENTS,
@@ -148,7 +148,7 @@ impl Session {
         })
     }
 
-    /// Gives the session our own settings back.
+    /// Restores our own settings.
     pub(crate) async fn leave_now(&mut self) -> Result<()> {
         match self.leave() {
             Some(own) => self.run(own).await.map(drop),
@@ -156,7 +156,7 @@ impl Session {
         }
     }
 
-    /// Whether the server has executed a transaction of this GTID, by whomever.
+    /// True if the server has executed a transaction with this GTID, whoever sent it.
     pub(crate) async fn has_executed(&mut self, gtid: &str) -> Result<bool> {
         let query = format!("SELECT GTID_SUBSET('{gtid}', @@GLOBAL.gtid_executed)");
         let rows: Vec<bool> = self.rows(&query).await?;
@@ -176,7 +176,7 @@ impl Session {
         Ok(answers.into_iter().map(|answer| answer.rows).collect())
     }
 
-    /// As [`Self::run`], with the warnings of each statement, and what a `SHOW WARNINGS` showed.
+    /// As [`Self::run`], with the warning count of each statement, and the rows of a `SHOW WARNINGS`.
     pub(crate) async fn run_counting(
         &mut self,
         statements: impl AsRef<[u8]> + Send,
@@ -185,7 +185,7 @@ impl Session {
         self.check_packet(text.len())
             .map_err(|source| Error::Target { address: self.address.clone(), source })?;
         let liveness = self.liveness()?;
-        // What can't be sent is TCP's to notice.
+        // Not watched while sending: TCP notices a peer that takes nothing.
         let begun = self.link.begin(text).await;
         begun.map_err(|source| Error::Target { address: self.address.clone(), source })?;
         let answers = liveness.watch(self.answers(text.len())).await;
@@ -204,7 +204,7 @@ impl Session {
         answer
     }
 
-    /// To so many bytes of statements.
+    /// Reads the answers to so many bytes of statements.
     async fn answers(&mut self, bytes: usize) -> Result<Vec<Answer>> {
         let address = &self.address;
         let target = |source| Error::Target { address: address.clone(), source };
@@ -240,24 +240,24 @@ impl Session {
         Err(LinkError::Server {
             code: ER_NET_PACKET_TOO_LARGE,
             message: format!(
-                "a row needs a packet of {bytes} bytes, the target's max_allowed_packet is \
-                 {limit}: {} max_allowed_packet=1073741824 there, then restart the channel",
+                "a row needs a packet of {bytes} bytes, but the target's max_allowed_packet is \
+                 {limit}; run there: {} max_allowed_packet=1073741824, then restart the channel",
                 self.vendor.set()
             ),
         })
     }
 
-    /// Rows of one query; as many as the longest of lists has, and no more.
+    /// Rows of one query, up to the limits of a list.
     pub(crate) async fn rows<R: FromRow>(&mut self, query: &str) -> Result<Vec<R>> {
         self.rows_within(query, Limits::LIST).await
     }
 
-    /// The first row of a query that has one short one.
+    /// The first row of a query that returns one short row.
     pub(crate) async fn setting<R: FromRow>(&mut self, query: &str) -> Result<Option<R>> {
         Ok(self.rows_within(query, Limits::SETTING).await?.into_iter().next())
     }
 
-    /// The first row of a query that has one, with GTID sets in it.
+    /// The first row of a query that returns one row with GTID sets.
     pub(crate) async fn gtids<R: FromRow>(&mut self, query: &str) -> Result<Option<R>> {
         Ok(self.rows_within(query, Limits::GTIDS).await?.into_iter().next())
     }
@@ -273,9 +273,9 @@ impl Session {
         self.note(found)
     }
 
-    /// Tells the server how the row images to come are laid out, if that is news to it.
+    /// Sends the format description of the row images to come, unless the server has it.
     ///
-    /// The statement leaves `gtid_next` undetermined, hence the SET behind it.
+    /// The statement leaves `gtid_next` undetermined, hence the SET after it.
     pub(crate) async fn use_format(
         &mut self,
         format: &Arc<FormatDescription>,
@@ -284,9 +284,10 @@ impl Session {
         if self.format.as_ref().is_some_and(|known| known.raw() == format.raw()) {
             return Ok(());
         }
+        // Unknown until all of this has succeeded.
         self.format = None;
         self.leave_now().await?;
-        // The GTID of a transaction that is over would be in the way.
+        // A GTID left in gtid_next by an ended transaction would make the BINLOG statement fail.
         self.run(as_source::AUTOMATIC).await?;
         let mut statement = Vec::new();
         push_binlog(&mut statement, &format.for_binlog_statement());
@@ -303,7 +304,7 @@ impl Session {
         Ok(())
     }
 
-    /// Sets the session up for statements made of row values, if it is not.
+    /// Sets the session up for statements made of row values, unless it is.
     pub(crate) async fn use_statements(&mut self) -> Result<()> {
         if !self.for_statements {
             for statement in dml::SESSION {
@@ -314,13 +315,13 @@ impl Session {
         Ok(())
     }
 
-    /// Ends the connection in good order; an error no longer matters.
+    /// Ends the connection with COM_QUIT; an error no longer matters.
     pub(crate) async fn close(self) {
         self.link.quit().await;
     }
 }
 
-/// What statements of so many bytes answer at most: an OK to each, and warnings to some.
+/// Limits for the answers to so many bytes of statements: an OK to each, and warnings to some.
 fn answers_to(bytes: usize) -> Limits {
     Limits { bytes: (16 << 20) + bytes.saturating_mul(4), ..Limits::LIST }
 }
@@ -330,7 +331,7 @@ fn warning(mut row: Row) -> Option<Warning> {
     Some(Warning { code: row.take_opt(1)?.ok()?, message: row.take_opt(2)?.ok()? })
 }
 
-/// Logs in to a server, with nothing set up there; errors and their keys call it `side`.
+/// Logs in to a server and sets nothing up; errors and the keys they name call it `side`.
 ///
 /// # Errors
 /// [`Error::Target`] or [`Error::Timeout`].

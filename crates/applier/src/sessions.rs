@@ -1,4 +1,4 @@
-//! What every session is doing, for those who watch and for those who untangle locks.
+//! States of all workers' sessions, for the status and for resolving lock inversions.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use csa_scheduler::Sequence;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-/// What a worker does with its group.
+/// A worker's state with its group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SessionState {
     /// Collecting the group's rows.
@@ -23,7 +23,7 @@ pub enum SessionState {
 }
 
 impl SessionState {
-    /// For status and metrics.
+    /// Name in status and metrics.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -53,12 +53,12 @@ pub struct SessionView {
     pub sequence: Sequence,
     pub state: SessionState,
     pub since: Instant,
-    /// Bytes of the group that are sent, and of all of it; 0 until it is known.
+    /// Bytes of the group that were sent, and of the whole group; 0 until known.
     pub done_bytes: u64,
     pub total_bytes: u64,
 }
 
-/// How far a worker is in its group.
+/// A worker's progress in its group.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     done: AtomicU64,
@@ -118,7 +118,7 @@ pub(crate) struct Yield {
 }
 
 impl Yield {
-    /// Waits for the request; which group is to be let pass.
+    /// Waits for the request, and returns the group that has to commit first.
     pub(crate) async fn asked(&self) -> Sequence {
         loop {
             if let Some(earlier) = self.to.lock().take() {
@@ -130,7 +130,7 @@ impl Yield {
 }
 
 impl Sessions {
-    /// A worker takes a group; the entry goes with the guard.
+    /// Records that a worker takes a group; dropping the guard removes the entry.
     pub(crate) fn enter(&self, worker: u16, sequence: Sequence) -> Entered {
         let yielding = Arc::new(Yield::default());
         let view = SessionView {
@@ -166,7 +166,7 @@ impl Sessions {
         Some(Stalled { sequence: first.sequence, connection, since: first.since, parked })
     }
 
-    /// Asks the later groups on these connections to let `earlier` pass; how many there are.
+    /// Asks the later groups on these connections to yield to `earlier`. Returns their number.
     pub(crate) fn yield_to(&self, earlier: Sequence, connections: &[u32]) -> usize {
         let running = self.running.lock();
         let holds = |running: &&Running| {

@@ -1,4 +1,4 @@
-//! Recording a transaction as executed without executing it.
+//! Records a transaction as executed without executing it.
 
 use csa_provider::Gtid;
 use tracing::warn;
@@ -10,16 +10,16 @@ use crate::options::{TargetGtids, TargetOptions};
 use crate::statement::consume;
 use crate::{Error, Result};
 
-/// The checkpoint row that is written; no worker runs.
+/// The checkpoint row that is written; no worker runs meanwhile.
 const WORKER: u16 = 0;
 
 impl ControlSession {
-    /// Commits `gtid` as executed into the checkpoint, together with a row of `csa.audit`, which says
-    /// who asked for it. Nothing of the transaction is applied. `false` when it is executed already. `target` is the one it was
-    /// opened on.
+    /// Commits `gtid` as executed into the checkpoint, together with a row of `csa.audit` that names who
+    /// asked for it. Nothing of the transaction is applied. Returns `false` if it was executed already.
+    /// `target` is the one that this session was opened on.
     ///
     /// # Errors
-    /// The target refuses, or another daemon took the channel over; nothing is then skipped.
+    /// The target refuses, or another daemon took the channel over; nothing is skipped then.
     pub async fn skip(
         &mut self,
         target: &TargetOptions,
@@ -35,8 +35,9 @@ impl ControlSession {
         let update = checkpoint::update(channel, WORKER, checkpoint.epoch, sequence, &executed);
         let insert = entry.insert();
         if target.gtids == TargetGtids::Source {
-            // The target's `gtid_executed` is the checkpoint: an empty transaction fills the place. The
-            // row is not part of it, or it would go to the target's replicas.
+            // The target's `gtid_executed` is the checkpoint: an empty transaction fills the gap. The
+            // audit row is not part of it, or it would go to the target's replicas. A crash in between
+            // leaves an audit row for a command that did nothing; the command can be given again.
             session.run(insert).await?;
             session.run("SET SESSION sql_log_bin=1").await?;
             consume(session, &gtid.to_string()).await?;

@@ -1,7 +1,7 @@
 //! Text of SQL values.
 
-/// A string literal. Backslashes are doubled, so it is right unless `NO_BACKSLASH_ESCAPES` is set;
-/// sessions of ours never set it before a literal of ours is sent.
+/// A string literal. Backslashes are doubled, which is right unless `NO_BACKSLASH_ESCAPES` is set; our
+/// sessions never have it set when they send such a literal.
 pub(crate) fn quote(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len() + 2);
     quoted.push('\'');

@@ -1,10 +1,10 @@
-//! Whether a channel may start where it is about to: nothing is applied a second time, nothing passed
-//! over. Pure.
+//! Checks that a channel may start where it is about to: nothing must be applied a second time, and
+//! nothing left out. Pure.
 //!
 //! With `target_gtids = "own"` the target's `gtid_executed` has little more of the source than its
-//! definitions, so it says where a copy ends and nothing else. What else is known is held against it:
-//! the checkpoints of other channels, the numbers that are missing in between, and what this channel
-//! has in its relay store.
+//! definitions, so it shows where a copy ends and nothing else. It is compared with what else is known:
+//! the checkpoints of other channels, the numbers missing in between, and the transactions that this
+//! channel's relay store has received.
 
 use csa_provider::{GtidSet, Uuid};
 
@@ -15,18 +15,18 @@ use crate::options::TargetGtids;
 /// The most intervals of a set that an error spells out.
 const SHOWN: usize = 1000;
 
-/// Whether two channels write the same tables.
+/// The tables that two channels both write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Shared {
     /// No table of the target is written by both.
     Nothing,
-    /// Such as this one.
+    /// At least this one.
     Table(String),
-    /// The other channel was last run by a version that did not write down its filters.
+    /// The other channel was last run by a version that did not record its filters.
     Unknown,
 }
 
-/// What is known when a channel is about to start.
+/// Facts about a channel that is about to start.
 #[derive(Debug)]
 pub struct StartPosition<'a> {
     pub channel: &'a str,
@@ -34,27 +34,28 @@ pub struct StartPosition<'a> {
     pub address: &'a str,
     pub start: &'a StartFrom,
     pub gtids: TargetGtids,
-    /// What the source has executed; `None` while it is away.
+    /// The source's `gtid_executed`; `None` while it is away.
     pub source: Option<&'a GtidSet>,
-    /// What the target has executed, and who it is.
+    /// The target's `gtid_executed` and `server_uuid`.
     pub target: &'a GtidSet,
     pub target_uuid: Option<Uuid>,
     /// Every channel of the target, this one included.
     pub channels: &'a [ChannelRecord],
-    /// What this channel's relay store has received.
+    /// Transactions that this channel's relay store has received.
     pub relayed: &'a GtidSet,
 }
 
 impl StartPosition<'_> {
-    /// Whether the channel may start; `shared` tells what another channel writes. Things worth a warning.
+    /// Checks that the channel may start; `shared` names tables that another channel writes too. Returns
+    /// warnings.
     ///
     /// # Errors
-    /// Why not, and how to proceed.
+    /// The reason why it may not, and how to proceed.
     pub fn check(&self, shared: impl Fn(&ChannelRecord) -> Shared) -> Result<Vec<String>, String> {
         let own = self.channels.iter().find(|record| record.channel == self.channel);
         match own.and_then(|record| Some((record, record.checkpoint.as_ref()?))) {
             Some((record, checkpoint)) => {
-                // The target's `gtid_executed` was the truth, and may be ahead of the row.
+                // The target's `gtid_executed` was the checkpoint, and may be ahead of the row.
                 let follows = record.follows_target || self.gtids == TargetGtids::Source;
                 if !follows {
                     self.not_restored(checkpoint)?;
@@ -70,7 +71,7 @@ impl StartPosition<'_> {
         others.filter_map(|record| Some((record, record.checkpoint.as_ref()?)))
     }
 
-    /// What the target has executed of the source.
+    /// Transactions of the source that the target has executed.
     fn of_source(&self, checkpoint: &GtidSet) -> GtidSet {
         match self.source {
             Some(source) => self.target.intersection(source),
@@ -80,15 +81,15 @@ impl StartPosition<'_> {
         }
     }
 
-    /// A statement is executed under its source GTID before the checkpoint says so, one at a time. More
-    /// of them beyond the checkpoint are another time's: the data was restored, the GTIDs were not.
+    /// A statement is executed under its source GTID before the checkpoint has it, one at a time. More
+    /// than one beyond the checkpoint means that the data was restored and the GTIDs were not.
     fn not_restored(&self, checkpoint: &Checkpoint) -> Result<(), String> {
         let mut beyond = self.of_source(&checkpoint.executed).difference(&checkpoint.executed);
         let mut in_doubt = 1;
         for (_, other) in self.others() {
             if beyond.intersects(&other.executed) {
                 beyond.subtract(&other.executed);
-                // It may have one of its own.
+                // It may have a statement of its own beyond its checkpoint.
                 in_doubt += 1;
             }
         }
@@ -100,9 +101,10 @@ impl StartPosition<'_> {
         Err(format!(
             "target {} has executed {} of the source that the checkpoint of channel {:?} lacks: {}. Was \
              its data restored from a backup and its GTIDs kept? Statements among these would be passed \
-             over. Restore it with the GTIDs of the backup (RESET BINARY LOGS AND GTIDS there, then SET \
-             GLOBAL gtid_purged as the backup has it), or copy the source anew; if its data does hold \
-             them: DELETE FROM csa.checkpoint WHERE channel='{}' there, and applier.start_from = \"{}\"",
+             over. Restore it with the GTIDs of the backup (RESET BINARY LOGS AND GTIDS there, \
+             then SET GLOBAL gtid_purged as the backup has it), or copy the source again; if its \
+             data does hold them: DELETE FROM csa.checkpoint WHERE channel='{}' there, and \
+             applier.start_from = \"{}\"",
             self.address,
             transactions(beyond.count()),
             self.channel,
@@ -131,7 +133,7 @@ impl StartPosition<'_> {
                 .identity
                 .as_ref()
                 .map(|identity| identity.source_uuids.iter().any(|uuid| source.has_uuid(uuid)));
-            // What the target had before any channel began is in the checkpoints of all.
+            // The checkpoints of all channels have what the target had before any of them began.
             if !follows.unwrap_or_else(|| !applied.is_subset_of(self.target)) {
                 continue;
             }
@@ -149,8 +151,8 @@ impl StartPosition<'_> {
                 (_, Shared::Table(table)) => Some(table),
                 (_, Shared::Unknown) => {
                     warnings.push(format!(
-                        "channel {:?} has applied transactions of this source on target {} too; see \
-                         that the two write other tables",
+                        "channel {:?} has applied transactions of this source on target {} too; \
+                         make sure that the two write different tables",
                         other.channel, self.address
                     ));
                     continue;
@@ -169,7 +171,7 @@ impl StartPosition<'_> {
         Ok(warnings)
     }
 
-    /// Another channel has applied transactions of this source.
+    /// The error if another channel has applied transactions of this source.
     fn beside(
         &self,
         other: &str,
@@ -209,8 +211,8 @@ impl StartPosition<'_> {
         )
     }
 
-    /// A copy holds what the source had executed at one moment: whatever the source has below the
-    /// highest number that the target has, the target has too.
+    /// A copy holds everything that the source had executed at one moment, so the target has every
+    /// number that the source has below the target's highest.
     fn is_a_copy(&self, source: &GtidSet) -> Result<(), String> {
         let holes = source.below_ends_of(self.target).difference(self.target);
         if holes.is_empty() {
@@ -219,18 +221,19 @@ impl StartPosition<'_> {
         let Self { channel, address, .. } = self;
         let executed = self.target.intersection(source);
         Err(format!(
-            "channel {channel:?} has no checkpoint on target {address}, and the gtid_executed of that \
-             is not that of a copy: {} of the source are missing in between, {}. Another channel has \
-             applied there, or the schema csa was dropped, and they would be applied a second time. If \
-             nothing but these is missing: applier.start_from = \"{}\"; if everything is there up to \
-             some point: applier.start_from = the GTID set up to there; else copy the source anew",
+            "channel {channel:?} has no checkpoint on target {address}, and the target's \
+             gtid_executed is not that of a copy: {} of the source are missing in between, {}. \
+             Another channel has applied there, or the schema csa was dropped, and they would be \
+             applied a second time. If nothing but these is missing: applier.start_from = \"{}\"; \
+             if everything is there up to some point: applier.start_from = the GTID set up to \
+             there; else copy the source again",
             transactions(holes.count()),
             shown(&holes),
             shown(&executed),
         ))
     }
 
-    /// What a channel has received it may have applied.
+    /// A channel may have applied everything that it has received.
     fn is_not_behind_the_relay_store(&self, source: &GtidSet) -> Result<(), String> {
         let again = self.relayed.intersection(source).difference(self.target);
         if again.is_empty() {
@@ -239,10 +242,10 @@ impl StartPosition<'_> {
         let Self { channel, address, .. } = self;
         Err(format!(
             "channel {channel:?} has no checkpoint on target {address}, and has received {} before that \
-             the target's gtid_executed lacks: {}. Was the schema csa dropped there? What was applied of \
-             them would be applied a second time. If the target is a copy that holds none of them: \
-             applier.start_from = \"{}\"; if it holds all: applier.start_from = \"{}\"; else copy the \
-             source anew",
+             the target's gtid_executed lacks: {}. Was the schema csa dropped there? Those that \
+             were applied would be applied a second time. If the target is a copy that holds none \
+             of them: applier.start_from = \"{}\"; if it holds all: applier.start_from = \"{}\"; \
+             else copy the source again",
             transactions(again.count()),
             shown(&again),
             shown(&self.target.intersection(source)),
@@ -262,7 +265,7 @@ fn transactions(count: u64) -> String {
     }
 }
 
-/// Whole, unless nobody could want to read it.
+/// The set as text, unless it is too long to read.
 fn shown(set: &GtidSet) -> String {
     match set.intervals().count() {
         0..=SHOWN => set.to_string(),

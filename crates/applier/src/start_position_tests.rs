@@ -21,7 +21,7 @@ fn record(channel: &str, executed: &str) -> ChannelRecord {
     }
 }
 
-/// Of channel `new`, whose source has executed A:1-100.
+/// A start of channel `new`, whose source has executed A:1-100.
 #[derive(Clone)]
 struct Case {
     start: StartFrom,
@@ -101,7 +101,7 @@ fn definitions_alone_are_no_copy() {
         case.refused(&["no checkpoint", "not that of a copy", "start_from"]);
         // The operator knows better.
         Case { start: at("A:1-100"), ..case.clone() }.starts();
-        // There it is the truth.
+        // In this mode it is the checkpoint.
         Case { gtids: TargetGtids::Source, ..case }.starts();
     }
     Case { target: "A:1-6:41", ..Case::default() }.refused(&[
@@ -123,7 +123,7 @@ fn a_renamed_channel_is_refused_and_told_how_to_adopt() {
             "A:1-90\"",
         ]);
     }
-    // The target's GTIDs say as much as the other's checkpoint.
+    // The target's GTIDs include the other's checkpoint.
     Case { target: "A:1-90", ..renamed.clone() }.starts();
     Case { target: "A:1-95", gtids: TargetGtids::Mirror, ..renamed.clone() }.starts();
     // A set or "source" left from its own first start is no better.
@@ -132,7 +132,7 @@ fn a_renamed_channel_is_refused_and_told_how_to_adopt() {
     let late = Case { start: StartFrom::Source, ..same.clone() };
     late.refused(&["passed over", "A:91-100", "adopt"]);
     Case { start: at("A:1-90"), ..same.clone() }.starts();
-    // Where the target's GTIDs are level with the other's, it is known by whom it follows.
+    // Where the target's GTIDs are level with the other's, the recorded sources decide.
     let mut level = Case { target: "A:1-90", gtids: TargetGtids::Mirror, ..late };
     let follows = |server: &str| ChannelIdentity {
         source_uuids: [server.parse().expect("a UUID")].into(),
@@ -209,15 +209,15 @@ fn a_target_restored_without_its_gtids_is_refused() {
         }
     }
     Case { gtids: TargetGtids::Source, ..restored.clone() }.starts();
-    // It was the truth until it was stopped.
+    // The target's GTIDs were the checkpoint until the channel was stopped.
     let mut followed = restored.channels[0].clone();
     followed.follows_target = true;
     Case { channels: vec![followed], ..restored.clone() }.starts();
-    // Those of a channel with other tables.
+    // Another channel, with other tables, has executed them.
     let mut beside = restored.clone();
     beside.channels.push(record("other", "A:1-69"));
     beside.starts();
-    // A start that the operator named is held against it too.
+    // The check applies to a start that the operator named too.
     let named = Case { start: at("A:1-50"), channels: Vec::new(), ..restored };
     named.refused(&["A:51:70"]);
     Case { start: at("A:1-51:70"), ..named }.starts();

@@ -1,10 +1,10 @@
-//! Executes what commits by itself exactly once: definitions, accounts, CREATE TABLE … SELECT with
-//! its rows, and the steps of distributed transactions.
+//! Executes statements that commit implicitly exactly once: definitions, accounts, CREATE TABLE … SELECT
+//! with its rows, and the steps of distributed transactions.
 //!
 //! Each runs under `gtid_next = <its source GTID>`: the target records the GTID together with the
-//! statement's effect, so after a crash its own `gtid_executed` says whether it happened
+//! statement's effect, so after a crash its own `gtid_executed` shows whether it took effect
 //! (<https://dev.mysql.com/doc/refman/en/replication-options-gtids.html>). Where that is not permitted
-//! or not known, an entry in `csa.statement` says at least that it was begun.
+//! or not known, an entry in `csa.statement` at least records that it was begun.
 
 mod not_transactional;
 
@@ -36,7 +36,7 @@ use crate::steps::Steps;
 use crate::target_tables::TargetTables;
 use crate::{Error, ErrorClass, Result, Vendor, mariadb};
 
-/// The checkpoint row that statements write; no group runs beside a statement.
+/// The checkpoint row that statements write; no worker uses it, for no group runs beside a statement.
 const WORKER: u16 = 0;
 /// Unknown database: a default database that the statement does not need may be gone by now.
 const UNKNOWN_DATABASE: u16 = 1049;
@@ -57,25 +57,25 @@ pub(crate) struct StatementExecutor {
     tables: Arc<TargetTables>,
 }
 
-/// A transaction's first statement with what it was executed under on the source.
+/// A transaction's first statement with its session on the source.
 struct SourceStatement {
     gtid: String,
     kind: Statement,
-    /// What it does, for those who watch.
+    /// Its first words, for the status.
     words: String,
-    /// Default database, as it is called on the target.
+    /// Default database, by its name on the target.
     database: String,
-    /// The number in XA START.
+    /// The xid of an XA START.
     xid: Option<String>,
-    /// What is run instead of its text.
+    /// The text to run instead of its own.
     changed: Option<Vec<u8>>,
-    /// Why MariaDB would not do what it means.
+    /// The reason why MariaDB would execute it differently.
     objection: Option<String>,
     context: SessionContext,
     timestamp: u32,
     /// Error the statement ended with on the source; 0 for none.
     error_code: u16,
-    /// Why it must not be executed, and not be left out either.
+    /// The reason why it must neither be executed nor left out.
     refusal: Option<String>,
 }
 
@@ -93,7 +93,7 @@ impl StatementExecutor {
     /// Executes the group's one transaction and writes the checkpoint.
     ///
     /// # Errors
-    /// What stops the channel.
+    /// Errors that stop the channel.
     pub(crate) async fn apply(&mut self, group: &Arc<Group>) -> Result<()> {
         let statement = match group.kind {
             GroupKind::NotTransactional => not_transactional::read(group)?,
@@ -142,7 +142,7 @@ impl StatementExecutor {
         }
     }
 
-    /// Keeps the lock: asks the session for a sign of life, and opens it again when it was lost.
+    /// Keeps the lock: pings the session, and opens it again if it was lost.
     pub(crate) async fn keep_alive(&mut self) -> Result<()> {
         match self.control.ping().await {
             Ok(()) => Ok(()),
@@ -168,19 +168,19 @@ impl StatementExecutor {
         self.reopen(&mut pause).await
     }
 
-    /// What its sessions on the target are known by.
+    /// The daemon's identity, by which its sessions on the target are recognised.
     pub(crate) fn identity(&self) -> &str {
         &self.control.identity
     }
 
-    /// For questions about the server; what it fails to answer is asked again later.
+    /// For queries about the server; a failed one is repeated later.
     pub(crate) fn session(&mut self) -> &mut Session {
         &mut self.control.session
     }
 
     /// Brings the target's GTIDs level with the checkpoint, or the checkpoint level with them.
     pub(crate) async fn level(&mut self) -> Result<()> {
-        // Elsewhere nothing may be said to be executed.
+        // On a server that may lack some of it, nothing may be stated as executed.
         if !self.control.is_held {
             return Ok(());
         }
@@ -194,7 +194,7 @@ impl StatementExecutor {
         }
     }
 
-    /// The transaction that was begun where it can't be rolled back, and of which nothing more is known.
+    /// The transaction in `csa.statement`: it was begun, and can't be rolled back.
     pub(crate) async fn begun(&mut self) -> Result<Option<Gtid>> {
         loop {
             match statement_intent::begun(&mut self.control.session, &self.options.channel).await {
@@ -204,7 +204,7 @@ impl StatementExecutor {
         }
     }
 
-    /// Makes sure that so many workers have their checkpoint rows.
+    /// Adds checkpoint rows until so many workers have one.
     pub(crate) async fn add_workers(&mut self, workers: u16) -> Result<()> {
         loop {
             match self.control.add_workers(workers).await {
@@ -255,8 +255,8 @@ impl StatementExecutor {
             if let Some(refusal) = &statement.refusal {
                 return Err(refused(&statement.gtid, refusal));
             }
-            // Only with the binary log are a statement and its GTID recorded together, so what is
-            // else kept out of it is not.
+            // The server records a statement and its GTID together only with the binary log, so
+            // statements are logged even where the rest is kept out of it.
             if hidden {
                 session.run("SET SESSION sql_log_bin=1").await?;
             }
@@ -267,6 +267,7 @@ impl StatementExecutor {
             };
             leave(session, true).await?;
             outcome?;
+            // A statement that failed as on the source, or changed nothing, leaves its GTID unused.
             if !session.has_executed(&statement.gtid).await? {
                 consume(session, &statement.gtid).await?;
             }
@@ -274,6 +275,7 @@ impl StatementExecutor {
                 session.run("SET SESSION sql_log_bin=0").await?;
             }
         }
+        // A crash before this finds the GTID in gtid_executed, and only this is left to do.
         self.write_checkpoint(group).await
     }
 
@@ -292,6 +294,7 @@ impl StatementExecutor {
             if let Some(refusal) = &statement.refusal {
                 return Err(by_hand(&statement.gtid, refusal));
             }
+            // Committed first: a crash until the COMMIT below finds the entry, and the operator decides.
             session.run(statement_intent::announce(&channel, &statement.gtid)).await?;
             let connection = session.id();
             let outcome = tokio::select! {
@@ -300,7 +303,8 @@ impl StatementExecutor {
             };
             leave(session, false).await?;
             if outcome.is_err() {
-                // The server is still there and says that it did not happen.
+                // `leave` succeeded, so the server still answers: the statement failed and had no
+                // effect.
                 session.run(statement_intent::withdraw(&channel)).await?;
             }
             outcome?;
@@ -345,7 +349,8 @@ fn read(group: &Group) -> Result<SourceStatement> {
             if kind == Statement::Begin {
                 continue;
             }
-            // Only a text that the server wrote differs from what the event states.
+            // Only a text that the server wrote itself is not in the character set that the event
+            // states.
             if dialect.is_utf8()
                 && !Dialect::of(&context).is_utf8()
                 && let Some(charset) = &mut context.charset
@@ -390,7 +395,7 @@ fn started_xid(kind: Statement, statement: &[u8]) -> Option<String> {
     if kind != Statement::Xa(XaVerb::Start) {
         return None;
     }
-    // The server writes it itself, in ASCII.
+    // The server writes this statement itself, in ASCII.
     let start = Lexer::new(statement, Dialect::default()).nth(1)?.ok()?;
     let xid = String::from_utf8_lossy(statement.get(start.range().end..)?);
     Some(xid.trim().to_owned())
@@ -424,7 +429,7 @@ async fn execute(
     if let Some(header) = header.filter(|_| under_gtid) {
         settings.push(as_source::identity(header));
     }
-    // Values are written in the session that their executor set up, in UTC and UTF-8.
+    // The SQL executor writes values in the session that it set up, in UTC and UTF-8.
     if !statement.has_rows() || rows.takes_row_images() {
         settings.push(context);
     }
@@ -455,7 +460,7 @@ async fn execute(
     Ok(())
 }
 
-/// What the session must be set to for the statement to mean what it did on the source.
+/// Assignments with which the statement means what it did on the source.
 async fn mysql_context(session: &mut Session, statement: &SourceStatement) -> Result<String> {
     let now: Vec<RestrictedRow> = session.rows(Restricted::QUERY).await?;
     let Some(now) = now.into_iter().next().map(Restricted::from) else {
@@ -470,7 +475,7 @@ async fn mariadb_context(session: &mut Session, statement: &SourceStatement) -> 
     let context = mariadb::context::assignments(&statement.context, statement.timestamp);
     let mut context = context
         .map_err(|why| by_hand(&statement.gtid, &format!("its session on the source: {why}")))?;
-    // Other default collations of character sets, since 11.2.
+    // MariaDB has other default collations of character sets since 11.2.
     let defaults: Vec<(String, String)> =
         session.rows("SHOW SESSION VARIABLES LIKE 'character_set_collations'").await?;
     if !defaults.is_empty() {
@@ -479,7 +484,7 @@ async fn mariadb_context(session: &mut Session, statement: &SourceStatement) -> 
     Ok(context)
 }
 
-/// Whether the transaction's rows can be written by this executor.
+/// Refuses a transaction with rows that this executor can't write.
 fn may_have_rows(
     statement: &SourceStatement,
     rows: &RowExecutor,
@@ -497,9 +502,9 @@ fn may_have_rows(
             return Err(by_hand(&statement.gtid, why));
         }
         Statement::CreateTableStartTransaction if !rows.takes_row_images() => {
-            "CREATE TABLE … SELECT is one transaction only by row images: permit them on the target \
-             (GRANT REPLICATION_APPLIER, executor = \"row-image\"), or use CREATE TABLE and INSERT … \
-             SELECT on the source"
+            "CREATE TABLE … SELECT is one transaction only with row images: permit them on the \
+             target (GRANT REPLICATION_APPLIER, executor = \"row-image\"), or use CREATE TABLE \
+             and INSERT … SELECT on the source"
         }
         _ if !under_gtid => {
             "distributed transactions (XA) need a target that runs them under the source's GTID: \
@@ -517,15 +522,16 @@ async fn run(session: &mut Session, rows: &mut RowExecutor, step: Result<Step>) 
     }
 }
 
-/// A distributed transaction that this session began and could not prepare: ROLLBACK does not end it.
+/// Rolls back a distributed transaction that this session began and could not prepare: a plain ROLLBACK
+/// does not end it.
 async fn abandon(session: &mut Session, xid: &str) {
     for verb in ["END", "ROLLBACK"] {
-        // The first fails where XA END was reached; a lost session ends it anyway.
+        // XA END fails if it was executed already; the loss of the session ends the transaction anyway.
         let _ = session.run(format!("XA {verb} {xid}")).await;
     }
 }
 
-/// Else the session could do nothing but end the distributed transaction it prepared
+/// Sets `xa_detach_on_prepare`: else the session could only end the distributed transaction it prepared
 /// (<https://dev.mysql.com/doc/refman/en/xa-states.html>).
 async fn detach_on_prepare(session: &mut Session, gtid: &str) -> Result<()> {
     match session.rows::<bool>("SELECT @@SESSION.xa_detach_on_prepare").await {
@@ -539,8 +545,9 @@ async fn detach_on_prepare(session: &mut Session, gtid: &str) -> Result<()> {
     }
 }
 
-/// A session can't leave its default database, so one that is gone is replaced by one in which
-/// nothing can be created by mistake: an unqualified name is then an error, not another table.
+/// Selects the default database. A session can't be without one again, so instead of a missing
+/// database it gets one in which nothing can be created: an unqualified name is then an error, not
+/// another table.
 async fn use_database(session: &mut Session, database: &str) -> Result<()> {
     if !database.is_empty() {
         match session.run(format!("USE {}", identifier(database))).await {
@@ -551,10 +558,10 @@ async fn use_database(session: &mut Session, database: &str) -> Result<()> {
     session.run("USE information_schema").await.map(drop)
 }
 
-/// Ends what a statement left open and gives the session its own settings back.
+/// Ends a transaction that a statement left open and restores the session's own settings.
 ///
 /// The character set comes first: under the source's `collation_connection` (ucs2, utf16, utf32) the
-/// server would not understand any text of ours.
+/// server would misread string literals of ours.
 async fn leave(session: &mut Session, under_gtid: bool) -> Result<()> {
     session.run("ROLLBACK").await?;
     session.run("SET NAMES utf8mb4").await?;
@@ -573,8 +580,8 @@ pub(crate) async fn consume(session: &mut Session, gtid: &str) -> Result<()> {
     session.run(as_source::AUTOMATIC).await.map(drop)
 }
 
-/// A statement for the operator to decide. One that the target has executed is passed over, so that is
-/// the way on.
+/// The error for a statement that the operator has to decide about. One that the target has executed is
+/// passed over, so executing it there by hand is how to proceed.
 fn refused(gtid: &str, why: &str) -> Error {
     Error::Unsupported {
         gtid: gtid.to_owned(),
@@ -585,7 +592,7 @@ fn refused(gtid: &str, why: &str) -> Error {
     }
 }
 
-/// The same where the target does not record that it was executed.
+/// The same where the target does not record executed statements.
 fn by_hand(gtid: &str, why: &str) -> Error {
     Error::Unsupported { gtid: gtid.to_owned(), what: format!("{why}; {}", way_on_by_hand(gtid)) }
 }
@@ -611,7 +618,7 @@ fn named(statement: &SourceStatement, error: Error, vendor: Vendor) -> Error {
     }
 }
 
-/// The server's message, and what to do about it where that is known.
+/// The server's message, with what to do about it where that is known.
 fn explained(code: u16, mut said: ServerText, gtid: &str, vendor: Vendor) -> ServerText {
     match code {
         UNKNOWN_XID => {
@@ -625,8 +632,8 @@ fn explained(code: u16, mut said: ServerText, gtid: &str, vendor: Vendor) -> Ser
             said.push(&format!(" (MariaDB); {}", way_on_by_hand(gtid)));
         }
         DENIED | DENIED_SCHEMA | DENIED_TABLE | DENIED_PRIVILEGE => said.push(
-            "; what it needs is not granted to the channel's account (csa-daemon check --connect names \
-             the usual; a GRANT needs what it grants, WITH GRANT OPTION)",
+            "; the channel's account lacks a privilege for it (csa-daemon check --connect names \
+             the usual ones; a GRANT needs what it grants, WITH GRANT OPTION)",
         ),
         _ => {}
     }

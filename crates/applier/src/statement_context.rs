@@ -1,6 +1,6 @@
-//! The session settings a statement ran under on the source, as a SET statement for the target.
+//! The session settings of a statement on the source, as assignments for a SET on the target.
 //!
-//! Follows what `mysqlbinlog` prints before a statement; everything is set every time, so that no
+//! They are those that `mysqlbinlog` prints before a statement; all are set every time, so that no
 //! statement inherits from the one before it.
 
 use std::fmt::Write as _;
@@ -14,21 +14,21 @@ pub(crate) const AUTO_IS_NULL: u32 = 1 << 14;
 pub(crate) const NO_FOREIGN_KEY_CHECKS: u32 = 1 << 26;
 pub(crate) const RELAXED_UNIQUE_CHECKS: u32 = 1 << 27;
 
-/// Every version, and MariaDB, knows it by this number.
+/// The number is the same in every version, and in MariaDB.
 pub(crate) const UTF8MB4_GENERAL_CI: u16 = 45;
 
-/// Undoes what would change the meaning of our own statements.
+/// Resets settings that would change the meaning of our own statements.
 pub(crate) const DEFAULTS: &str = "SET SESSION timestamp=DEFAULT, foreign_key_checks=1, \
      unique_checks=1, sql_auto_is_null=0, sql_mode='', time_zone='+00:00', lc_time_names='en_US'";
 
-/// Variables whose change needs a privilege of its own: set only where they differ.
+/// Variables that need a privilege to be set: they are set only if they differ.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Restricted {
     pub(crate) explicit_defaults_for_timestamp: bool,
     pub(crate) sql_require_primary_key: bool,
     pub(crate) default_table_encryption: bool,
     pub(crate) default_collation_for_utf8mb4: u64,
-    /// Those that a replica ignores, for the source has decided, and that are on here.
+    /// Those that a replica ignores, because the source has decided, and that are ON here.
     pub(crate) switched_on: Vec<String>,
     /// Increment and offset.
     pub(crate) auto_increment: (u64, u64),
@@ -38,14 +38,14 @@ pub(crate) struct Restricted {
 pub(crate) type RestrictedRow = (bool, bool, bool, u64, u64, u64);
 
 impl Restricted {
-    /// Reads what the session has.
+    /// Reads the session's values.
     pub(crate) const QUERY: &str = "SELECT @@SESSION.explicit_defaults_for_timestamp, \
          @@SESSION.sql_require_primary_key, @@SESSION.default_table_encryption, \
          (SELECT id FROM information_schema.collations \
           WHERE collation_name=@@SESSION.default_collation_for_utf8mb4), \
          @@SESSION.auto_increment_increment, @@SESSION.auto_increment_offset";
 
-    /// Reads the names of those that not every version has.
+    /// Reads the names of those that are ON; not every version has them.
     pub(crate) const SWITCHED_ON: &str = "SHOW SESSION VARIABLES WHERE Value='ON' AND Variable_name \
          IN ('sql_generate_invisible_primary_key', 'restrict_fk_on_non_standard_key')";
 
@@ -124,7 +124,7 @@ fn restricted(
         context.explicit_defaults_for_timestamp,
         now.explicit_defaults_for_timestamp,
     );
-    // Without the variable a replica does not require keys: the source has already decided.
+    // If the event lacks it, a replica does not require keys: the source has already decided.
     let require = context.sql_require_primary_key.or(Some(false));
     flag("sql_require_primary_key", require, now.sql_require_primary_key);
     flag(

@@ -1,7 +1,8 @@
-//! Statements on targets that don't record them under their source's GTID, and rows that can't be rolled
-//! back: an entry says that one is
-//! about to run, and goes in the transaction that moves the checkpoint behind it. An entry that is
-//! found means that nobody knows.
+//! Entries in `csa.statement`, for statements on targets that don't record them under their
+//! source's GTID, and for rows that can't be rolled back.
+//!
+//! An entry is committed before the statement runs, and removed in the transaction that moves the
+//! checkpoint past it. One that is found at a start means that nobody knows whether it took effect.
 
 use csa_provider::{Gtid, GtidSet};
 
@@ -17,12 +18,12 @@ const CREATE: &str = "CREATE TABLE IF NOT EXISTS csa.statement (\
      started_at TIMESTAMP(6) NOT NULL, \
      PRIMARY KEY (channel)) ENGINE=InnoDB";
 
-/// What an entry says of a statement.
+/// The state of a statement by its entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Intent {
     /// It has not been begun.
     None,
-    /// It took effect: an operator says so.
+    /// It took effect: an operator has set `executed`.
     Executed,
 }
 
@@ -31,7 +32,8 @@ pub(crate) async fn create(session: &mut Session) -> Result<()> {
     session.run(CREATE).await.map(drop)
 }
 
-/// The same where a `CREATE TABLE IF NOT EXISTS` would be one more transaction of the target's.
+/// The same without a statement if the table is there: CREATE TABLE IF NOT EXISTS is logged as one more
+/// transaction of the target's own.
 pub(crate) async fn create_if_missing(session: &mut Session) -> Result<()> {
     if exists(session).await? { Ok(()) } else { create(session).await }
 }
@@ -50,10 +52,11 @@ pub(crate) async fn begun(session: &mut Session, channel: &str) -> Result<Option
     Ok(rows.first().and_then(|gtid| gtid.parse().ok()))
 }
 
-/// What is known of the channel's next statement, once all of `executed` but itself is.
+/// The state of the channel's next statement; `executed` has everything up to it and the statement
+/// itself.
 ///
 /// # Errors
-/// [`Error::InDoubt`] when it, or another one, may or may not have been executed.
+/// [`Error::InDoubt`] if it is unknown whether it, or another statement, took effect.
 pub(crate) async fn find(
     session: &mut Session,
     channel: &str,
@@ -68,7 +71,7 @@ pub(crate) async fn find(
     match rows.into_iter().next() {
         None => Ok(Intent::None),
         Some((known, true)) if known == gtid => Ok(Intent::Executed),
-        // An operator had the channel pass over that one.
+        // An operator has skipped the transaction of that entry.
         Some((known, _)) if known != gtid && is_passed(&known) => {
             session.run(withdraw(channel)).await?;
             Ok(Intent::None)
@@ -77,7 +80,7 @@ pub(crate) async fn find(
     }
 }
 
-/// Says that the statement is about to run.
+/// Adds the entry of a statement that is about to run.
 pub(crate) fn announce(channel: &str, gtid: &str) -> String {
     format!(
         "INSERT INTO csa.statement (channel, gtid, started_at) VALUES ({}, {}, NOW(6))",
@@ -86,7 +89,7 @@ pub(crate) fn announce(channel: &str, gtid: &str) -> String {
     )
 }
 
-/// Takes that back: the statement was refused, or the checkpoint says that it ran.
+/// Removes the entry: the statement failed, or the same transaction writes the checkpoint.
 pub(crate) fn withdraw(channel: &str) -> String {
     format!("DELETE FROM csa.statement WHERE channel={}", quote(channel))
 }

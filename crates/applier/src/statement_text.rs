@@ -1,10 +1,10 @@
-//! What a replica has to change in a statement's text before it runs it. Pure.
+//! Changes that a replica has to make to a statement's text before it runs it. Pure.
 //!
-//! Two kinds of statement depend on where, or by whom, they are run. MySQL's own applier knows it is
-//! one; a session like ours has to say so:
-//! - an event exists on a replica but is not carried out there
-//!   (<https://dev.mysql.com/doc/refman/en/replication-features-invoked.html>), and whoever alters it
-//!   becomes its definer;
+//! Two kinds of statement depend on where, or by whom, they are run. MySQL's own applier handles them;
+//! for a session like ours the text has to change:
+//! - an event exists on a replica but is disabled there
+//!   (<https://dev.mysql.com/doc/refman/en/replication-features-invoked.html>), and the account that
+//!   alters it becomes its definer;
 //! - `CURRENT_USER` in an account statement is the account that ran it on the source.
 
 use csa_provider::{Dialect, Lexer, SessionContext, SpecialComment, Token, TokenKind, Unclosed};
@@ -13,13 +13,12 @@ mod collation;
 
 pub(crate) use collation::implied_collation;
 
-/// Leaves an event in place without carrying it out; servers older than 8.2 know it as an event that
-/// is disabled.
+/// Disables an event: DISABLE ON REPLICA since 8.2, plain DISABLE on older servers.
 const DISABLED: &[u8] = b" DISABLE /*!80200 ON REPLICA */ ";
-/// The same inside of a version comment, for these do not nest.
+/// The same inside a version comment: these do not nest.
 const DISABLED_INSIDE: &[u8] = b" DISABLE */ /*!80200 ON REPLICA */ /*!50000 ";
 
-/// The text to run instead of `text`; `None` where that is the text itself.
+/// The text to run instead of `text`; `None` if nothing has to change.
 ///
 /// # Errors
 /// The missing piece: the account that CURRENT_USER stands for, or the end of a quoted text.
@@ -32,7 +31,7 @@ pub(crate) fn on_replica(
     let event = Event::find(&tokens);
     let is_about_accounts = event.is_none() && is_about_accounts(&tokens);
     if whole.is_err() && (event.is_some() || is_about_accounts) {
-        return Err("quotes or a comment in it do not end");
+        return Err("a quote or comment in it is not closed");
     }
     if let Some(event) = event {
         let at = event.status.start;
@@ -42,7 +41,7 @@ pub(crate) fn on_replica(
         let disabled = if comments.iter().any(is_inside) { DISABLED_INSIDE } else { DISABLED };
         edits.push((event.status, disabled.to_vec()));
         if let Some(place) = event.definer {
-            // A source that does not tell leaves the definer to us.
+            // If the source did not log the account, ours becomes the definer.
             if let Some(account) = account(context)? {
                 edits.push((place..place, [b" DEFINER=", account.as_slice()].concat()));
             }
@@ -67,7 +66,7 @@ pub(crate) fn on_replica(
     Ok(Some(out))
 }
 
-/// A statement's tokens, as far as they go.
+/// A statement's tokens, up to a quote or comment that is not closed.
 struct Tokens<'a> {
     tokens: Vec<Token<'a>>,
     comments: Vec<SpecialComment>,
@@ -90,9 +89,9 @@ type Range = std::ops::Range<usize>;
 /// A CREATE EVENT or ALTER EVENT statement.
 #[derive(Debug)]
 struct Event {
-    /// Where its status stands or belongs.
+    /// Place of its status, or where to put one.
     status: Range,
-    /// Where a definer belongs, if an ALTER has none.
+    /// Place for a definer, if an ALTER has none.
     definer: Option<usize>,
     /// Tokens up to its name.
     head: usize,
@@ -112,7 +111,7 @@ impl Event {
         }
         let head = at;
         at += 1;
-        // IF NOT EXISTS; ALTER knows no IF.
+        // IF NOT EXISTS; ALTER has no IF.
         if tokens.get(at)?.is("IF") && tokens.get(at + 1).is_some_and(|token| token.is("NOT")) {
             at += 3;
         }
@@ -152,7 +151,7 @@ impl Event {
     }
 }
 
-/// Passes over `name` or `schema.name`.
+/// The place after `name` or `schema.name`.
 fn after_name(tokens: &[Token<'_>], at: usize) -> usize {
     match tokens.get(at + 1) {
         Some(token) if token.is_symbol(b'.') => at + 3,
@@ -160,7 +159,8 @@ fn after_name(tokens: &[Token<'_>], at: usize) -> usize {
     }
 }
 
-/// Passes over an account: `user`, `user@host`, or `CURRENT_USER()`. A host has nothing before it.
+/// The place after an account: `user`, `user@host`, or `CURRENT_USER()`. A host follows its `@`
+/// directly.
 fn after_account(tokens: &[Token<'_>], at: usize) -> usize {
     let next = at + 1;
     if tokens.get(at).is_some_and(|token| token.is("CURRENT_USER")) {
@@ -180,7 +180,7 @@ fn after_parentheses(tokens: &[Token<'_>], at: usize) -> usize {
     if has(at, b'(') && has(at + 1, b')') { at + 2 } else { at }
 }
 
-/// GRANT, REVOKE, and what creates, changes or drops accounts and roles.
+/// True for GRANT, REVOKE, and statements that create, change or drop accounts and roles.
 fn is_about_accounts(tokens: &[Token<'_>]) -> bool {
     let is = |at: usize, words: &[&str]| {
         tokens.get(at).is_some_and(|token| words.iter().any(|word| token.is(word)))
@@ -190,7 +190,7 @@ fn is_about_accounts(tokens: &[Token<'_>]) -> bool {
         || is(0, &["SET"]) && is(1, &["DEFAULT", "PASSWORD"])
 }
 
-/// The account in place of each CURRENT_USER.
+/// Edits that replace each CURRENT_USER by the account.
 fn current_users(
     tokens: &[Token<'_>],
     context: &SessionContext,
@@ -201,7 +201,7 @@ fn current_users(
             continue;
         }
         let Some(account) = account(context)? else {
-            return Err("CURRENT_USER in it, and the source does not say which account that was");
+            return Err("it has CURRENT_USER, and the source did not log which account that was");
         };
         let last = after_parentheses(tokens, at + 1) - 1;
         let end = tokens.get(last).unwrap_or(token).range().end;

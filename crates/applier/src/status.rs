@@ -1,4 +1,4 @@
-//! What the applier is doing, for those who watch it.
+//! The applier's state, for the status page and metrics.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime};
@@ -11,7 +11,7 @@ use tracing::info;
 use crate::sessions::{SessionView, Sessions};
 use crate::{Checkpoint, Error, Executor};
 
-/// Who may have lost the target.
+/// A user of the target that may have lost it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Party {
     Control,
@@ -23,38 +23,38 @@ pub(crate) enum Party {
 #[derive(Debug, Default)]
 pub struct ApplierStatus {
     view: Mutex<ApplierView>,
-    /// Groups that were handed out, for their times.
+    /// Groups that workers have, with their times.
     running: Mutex<BTreeMap<Sequence, GroupView>>,
     sessions: Sessions,
     /// A statement was committed.
     statement: Condvar,
     /// Groups and rows that had to wait for others, by table.
     held_back: Mutex<BTreeMap<String, HeldBack>>,
-    /// Why the target can't be reached or written to, by who found out. One that can read says nothing
-    /// of another that can't write: each takes back its own.
+    /// Why the target can't be reached or written to, by party. That one can read proves nothing for
+    /// another that can't write: each removes only its own entry.
     lost: Mutex<BTreeMap<Party, String>>,
 }
 
-/// Tables that are told apart in [`ApplierView::held_back`].
+/// Most tables in [`ApplierView::held_back`].
 const TABLES_MAX: usize = 1000;
 
 /// A snapshot.
 #[derive(Debug, Clone, Default)]
 pub struct ApplierView {
-    /// Nobody who needs the target waits for it.
+    /// No party waits for the target.
     pub target_connected: bool,
     /// How rows are written.
     pub executor: Option<Executor>,
-    /// Everything executed on the target, as the checkpoint says.
+    /// Everything executed on the target, as in the checkpoint.
     pub executed: GtidSet,
     pub sequence: Sequence,
     /// The first group that is running.
     pub applying: Option<GroupView>,
-    /// What every worker with a group does.
+    /// Every worker that has a group.
     pub sessions: Vec<SessionView>,
     pub last_applied: Option<GroupView>,
-    /// When the source committed the oldest transaction known to the applier and not committed on
-    /// the target, and since when it has been that.
+    /// Commit times of the oldest transaction known to the applier and not committed on the target, and
+    /// the time since which it has been the oldest.
     pub oldest_pending: Option<(CommitTimes, Instant)>,
     /// Relay ordinal and cumulative bytes of the last committed transaction.
     pub committed_ordinal: u64,
@@ -69,22 +69,22 @@ pub struct ApplierView {
     pub retries_total: u64,
     /// Groups that gave up their locks to an earlier one.
     pub lock_inversions_total: u64,
-    /// Transactions read and not in a group, and groups that wait for another's commit.
+    /// Transactions read but not in a group yet, and groups that wait for the commit of another.
     pub waiting_transactions: usize,
     pub waiting_groups: usize,
     /// Why the target can't be reached at the moment.
     pub target_error: Option<String>,
-    /// What waits is held back by [`crate::Tuning::throttle`].
+    /// Transactions wait because of [`crate::Tuning::throttle`].
     pub throttled: bool,
     /// Connections on the target that hold locks for which the group whose turn it is waits.
     pub lock_holders: Vec<u32>,
-    /// What had to wait for other groups since the start, most rows first.
+    /// Tables whose rows had to wait for other groups since the start, most rows first.
     pub held_back: Vec<HeldBack>,
     /// The statement that is being executed.
     pub statement: Option<StatementView>,
 }
 
-/// What of one table had to wait for the commit of other groups.
+/// Rows of one table that had to wait for the commit of other groups.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HeldBack {
     /// `schema.table`; `*` for groups that had to wait for everything before them.
@@ -93,14 +93,14 @@ pub struct HeldBack {
     pub rows: u64,
 }
 
-/// A statement that commits by itself, while it runs.
+/// A statement that commits implicitly, while it runs.
 #[derive(Debug, Clone)]
 pub struct StatementView {
     pub gtid: String,
     /// Its first words; the rest may hold values.
     pub statement: String,
     pub since: Instant,
-    /// As the target's `events_stages_current` has it, where that is switched on
+    /// From the target's `events_stages_current`, where that is enabled
     /// (<https://dev.mysql.com/doc/refman/en/monitor-alter-table-performance-schema.html>).
     pub work_completed: Option<u64>,
     pub work_estimated: Option<u64>,
@@ -143,13 +143,13 @@ impl ApplierStatus {
         view
     }
 
-    /// Whether everything in `set` is committed on the target.
+    /// True if everything in `set` is committed on the target.
     #[must_use]
     pub fn has_executed(&self, set: &GtidSet) -> bool {
         set.is_subset_of(&self.view.lock().executed)
     }
 
-    /// The group that was handed out under this number, while it runs.
+    /// The group with this number, while it runs.
     #[must_use]
     pub fn group(&self, sequence: Sequence) -> Option<GroupView> {
         self.running.lock().get(&sequence).cloned()
@@ -186,13 +186,14 @@ impl ApplierStatus {
         self.view.lock().statements_total
     }
 
-    /// Whether the target is known to be away.
+    /// True if the target is known to be away.
     #[must_use]
     pub fn is_target_lost(&self) -> bool {
         !self.lost.lock().is_empty()
     }
 
-    /// These are committed on the target. Said before anybody could ask whether they still are.
+    /// Records these as committed on the target. A worker calls it while it holds the generation
+    /// open, so the next one begins with them known.
     pub(crate) fn applied(&self, transactions: &[AdmittedTransaction]) {
         let mut view = self.view.lock();
         for transaction in transactions {
@@ -217,7 +218,8 @@ impl ApplierStatus {
         self.view.lock().lock_holders = connections;
     }
 
-    /// A group's rows wait for another group, by table; with none, all of it waits for all before.
+    /// Counts a group's rows that wait for another group, by table; with none, the whole group waits for
+    /// all before it.
     pub(crate) fn held_back(&self, mut rows: BTreeMap<String, u64>) {
         if rows.is_empty() {
             rows.insert("*".to_owned(), 0);
@@ -278,7 +280,7 @@ impl ApplierStatus {
         for transaction in &group.transactions {
             if transaction.leaves_out_accounts {
                 view.accounts_left_out_total += 1;
-                // Neither its words nor the account: they may hold a password's digest.
+                // Not its text, and not the account: it may hold a password's digest.
                 let gtid = &transaction.relayed.header.gtid;
                 info!(%gtid, "account management left out (replicate_accounts = false)");
             }
@@ -314,7 +316,7 @@ impl ApplierStatus {
         self.view.lock().retries_total += 1;
     }
 
-    /// Whether that is news: the first to find out says so in the log.
+    /// True if no other party knew it: the first to find out logs it.
     pub(crate) fn target_lost(&self, party: Party, error: &Error) -> bool {
         let mut lost = self.lost.lock();
         let is_news = lost.is_empty();

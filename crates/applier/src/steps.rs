@@ -1,4 +1,4 @@
-//! What is sent to the target for a group.
+//! The steps in which a group is sent to the target.
 
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ use crate::row_image::{Framing, RowImageCutter, RowImages, Step};
 use crate::sessions::Progress;
 use crate::{Error, Result, merge};
 
-/// Merging so few rows takes less than the way to another thread and back.
+/// Merging so few rows takes less time than a switch to another thread and back.
 const ROWS_AT_ONCE: usize = 64;
 
-/// Steps of a group, in order: its net changes where everything in it is understood, else its events
+/// Steps of a group, in order: its net changes if everything in it is understood, else its events
 /// as they came.
 #[derive(Debug)]
 pub(crate) struct Steps {
@@ -27,9 +27,9 @@ pub(crate) struct Steps {
 #[derive(Debug)]
 enum Source {
     Merged(std::vec::IntoIter<RowImages>),
-    /// Cut as they are asked for, on a thread of their own: reading a transaction back from the relay
-    /// store blocks on the disk. At most one step is ahead, so memory stays at a few statements
-    /// however large the transaction is.
+    /// Cut on demand, on a thread of their own: reading a transaction back from the relay store blocks
+    /// on the disk. At most one step is ahead, so memory stays at a few statements however large the
+    /// transaction is.
     Cut(mpsc::Receiver<Result<Step>>),
 }
 
@@ -80,7 +80,7 @@ impl Steps {
         }
     }
 
-    /// A transaction that is not committed with others, its own beginning and end included.
+    /// Steps of a transaction that is not committed with others, its own beginning and end included.
     pub(crate) fn as_logged(group: &Arc<Group>, limit: usize) -> Self {
         let all = (0, group.transactions.len());
         Self::cut(Arc::clone(group), all, limit, Framing::Own, &Arc::default())
@@ -135,7 +135,7 @@ impl Steps {
                 }
             }
             cutter.finish(&mut ready);
-            // Nobody may want the last ones any more.
+            // The receiver may be gone by now, which is no error.
             ready.into_iter().all(|step| send(Ok(step)));
         });
         Self {
@@ -156,7 +156,7 @@ impl Steps {
         }
     }
 
-    /// Bytes of row images of a merged group have been sent; where events are cut, reading them counts.
+    /// Counts bytes of a merged group that were sent; where events are cut, reading them counts instead.
     pub(crate) fn sent(&self, bytes: usize) {
         if matches!(self.free, Source::Merged(_)) {
             self.progress.add(bytes);

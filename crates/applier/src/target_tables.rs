@@ -1,4 +1,4 @@
-//! Tables of the target as `information_schema` describes them, read once between two statements.
+//! Definitions of the target's tables from `information_schema`, read once between two statements.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,19 +11,19 @@ use crate::session::Session;
 use crate::sql::quote;
 use crate::{Error, Result, Vendor};
 
-/// What the workers of a channel know of the target's tables.
+/// Definitions shared by the workers of a channel.
 #[derive(Debug, Default)]
 pub(crate) struct TargetTables {
     known: Mutex<HashMap<TableName, Option<Arc<TargetTable>>>>,
 }
 
 impl TargetTables {
-    /// Definitions may have changed.
+    /// To be called when definitions may have changed.
     pub(crate) fn forget(&self) {
         self.known.lock().clear();
     }
 
-    /// Whether nothing has to be read for these.
+    /// True if nothing has to be read for these.
     pub(crate) fn has_all(&self, names: &[TableName]) -> bool {
         let known = self.known.lock();
         names.iter().all(|name| known.contains_key(name))
@@ -70,7 +70,7 @@ async fn read(session: &mut Session, (schema, name): &TableName) -> Result<Optio
     let columns = columns.into_iter().map(|row| column(row).map(Into::into));
     let columns: Option<Vec<_>> = columns.collect();
     let columns = columns.ok_or_else(|| {
-        Error::Relay(format!("the target describes {schema}.{name} in an unknown way"))
+        Error::Relay(format!("the target's description of {schema}.{name} can't be read"))
     })?;
     let mut table = TargetTable {
         vendor: session.vendor(),
@@ -89,7 +89,7 @@ async fn read(session: &mut Session, (schema, name): &TableName) -> Result<Optio
         ))
         .await?;
     table.refers_to_itself = refers_to_itself(session, &table).await?;
-    // MySQL refuses to write such a table beside a transactional one only under GTIDs.
+    // Looked up here because MySQL refuses such a table beside a transactional one only under GTIDs.
     let engines: Vec<String> = session
         .rows(&format!(
             "SELECT ENGINE FROM information_schema.TABLES WHERE {named} AND ENGINE<>'BLACKHOLE' AND ENGINE \
@@ -97,7 +97,7 @@ async fn read(session: &mut Session, (schema, name): &TableName) -> Result<Optio
         ))
         .await?;
     table.not_transactional = engines.into_iter().next();
-    // Their parts have no column.
+    // Parts of functional indexes have no column.
     let functional = format!(
         "SELECT COUNT(*) FROM information_schema.STATISTICS WHERE {named} AND COLUMN_NAME IS NULL"
     );
@@ -105,7 +105,7 @@ async fn read(session: &mut Session, (schema, name): &TableName) -> Result<Optio
     Ok(Some(table))
 }
 
-/// `None` where the server sends what it is not known to send.
+/// `None` if a value is missing or has an unexpected type.
 fn column(mut row: Row) -> Option<ColumnRow> {
     fn take<T: FromValue>(row: &mut Row, place: usize) -> Option<T> {
         row.take_opt(place)?.ok()
@@ -127,13 +127,13 @@ fn column(mut row: Row) -> Option<ColumnRow> {
     })
 }
 
-/// Unique indexes the optimizer may use whose parts all are columns.
+/// Unique indexes of columns only that the optimizer may use.
 async fn unique(
     session: &mut Session,
     named: &str,
     table: &TargetTable,
 ) -> Result<Vec<UniqueIndex>> {
-    // MariaDB's hash indexes find no rows for the optimizer.
+    // MariaDB's optimizer can't find rows by hash indexes.
     let usable = match session.vendor() {
         Vendor::MySql => "IS_VISIBLE='YES'",
         Vendor::MariaDb => "IGNORED='NO' AND INDEX_TYPE='BTREE'",
@@ -160,7 +160,7 @@ async fn unique(
     Ok(found.into_iter().filter_map(|(index, whole)| whole.then_some(index)).collect())
 }
 
-/// Whether a foreign key of the table refers to the table.
+/// True if a foreign key of the table refers to the table itself.
 async fn refers_to_itself(session: &mut Session, table: &TargetTable) -> Result<bool> {
     let (schema, name) = (quote(&table.schema), quote(&table.name));
     let references: Vec<u64> = session

@@ -1,14 +1,14 @@
-//! At most so many transactions per second.
+//! Limits the transactions that begin per second.
 
 use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
 
-/// Not looked at more often: what comes together commits together.
+/// Shortest wait between two checks: transactions that begin together can commit together.
 const TICK: Duration = Duration::from_millis(50);
-/// Seconds of a rate that may be saved up while nothing is there to apply.
+/// Seconds of the rate that may be saved up while there is nothing to apply.
 const SAVED: f64 = 0.25;
 
-/// Transactions earned by time and spent by being begun.
+/// A credit of transactions: time adds to it, and each one begun takes from it.
 #[derive(Debug)]
 pub(crate) struct Throttle {
     rate: Option<NonZeroU32>,
@@ -44,7 +44,7 @@ impl Throttle {
         }
     }
 
-    /// When to ask again; `None` while nothing is held back.
+    /// Time of the next check; `None` while nothing is held back.
     pub(crate) fn next(&self) -> Option<Instant> {
         let rate = f64::from(self.rate?.get());
         if self.credit >= 1.0 {
@@ -59,7 +59,7 @@ impl Throttle {
 mod tests {
     use super::*;
 
-    /// Transactions begun in so many seconds by one who takes all he may, whenever he may.
+    /// Transactions begun in so many seconds if each check uses up the allowance.
     fn begun(throttle: &mut Throttle, mut now: Instant, seconds: u64) -> usize {
         let end = now + Duration::from_secs(seconds);
         let mut begun = 0;

@@ -8,7 +8,7 @@ use crate::failing_row::FailingRow;
 
 /// ER_GTID_UNSAFE_NON_TRANSACTIONAL_TABLE.
 pub(crate) const NOT_TRANSACTIONAL: u16 = 1785;
-/// ER_UNKNOWN_ERROR: all that BINLOG tells of some causes.
+/// ER_UNKNOWN_ERROR: BINLOG returns no more than this for some causes.
 const UNKNOWN: u16 = 1105;
 
 pub(crate) fn named(
@@ -20,11 +20,11 @@ pub(crate) fn named(
     let mut message = error.server_text();
     message.push(match code {
         NOT_TRANSACTIONAL => {
-            " A table of it has become one that is not transactional on the target: restart the channel, \
+            " One of its tables is no longer transactional on the target: restart the channel, \
              which then writes such rows alone, or run there: ALTER TABLE … ENGINE=InnoDB"
         }
         UNKNOWN => {
-            ": the target's error log says which. Column types differ (run there: SET PERSIST \
+            ": the target's error log has the cause. Column types differ (run there: SET PERSIST \
              replica_type_conversions='ALL_NON_LOSSY'), or our account may not write the table"
         }
         _ => "",
@@ -33,7 +33,7 @@ pub(crate) fn named(
     Error::Transaction { gtid, of: tables_of(transaction), code, message, row }
 }
 
-/// The tables a transaction writes, as far as a line has room for them.
+/// The tables that a transaction writes, as many as fit a line.
 pub(crate) fn tables_of(transaction: &AdmittedTransaction) -> String {
     const NAMED_MAX: usize = 5;
     let mut tables: Vec<String> = Vec::new();

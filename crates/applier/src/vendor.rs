@@ -1,6 +1,6 @@
-//! Whose server the target is.
+//! The vendor of the target server.
 
-/// Whose server the target is.
+/// The vendor of the target server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Vendor {
     #[default]
@@ -17,7 +17,7 @@ impl Vendor {
         }
     }
 
-    /// What changes a server's setting for longest.
+    /// The statement that changes a server setting for as long as the vendor permits.
     pub(crate) const fn set(self) -> &'static str {
         match self {
             Self::MySql => "SET PERSIST",

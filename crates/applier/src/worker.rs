@@ -38,11 +38,11 @@ pub(crate) struct Worker {
     session: Option<Session>,
     /// The generation that the session was last seen to belong to.
     generation: u64,
-    /// It found the target lost, and has committed nothing since.
+    /// The worker found the target lost, and has committed nothing since.
     is_lost: bool,
 }
 
-/// What the workers of a channel have in common.
+/// State that the workers of a channel share.
 #[derive(Debug, Clone)]
 pub(crate) struct Shared {
     pub(crate) status: Arc<ApplierStatus>,
@@ -52,7 +52,7 @@ pub(crate) struct Shared {
     pub(crate) generation: Generation,
 }
 
-/// What is applied in one target transaction: a group, or one transaction of a group that failed.
+/// The transactions applied in one target transaction: a group, or one transaction of a failed group.
 #[derive(Debug, Clone)]
 struct Unit {
     group: Arc<Group>,
@@ -89,11 +89,11 @@ impl Worker {
         self.index
     }
 
-    /// Applies and commits a group of row transactions in its turn. When this returns `Ok` it is
-    /// committed; cancelled or failed, it is not, or the checkpoint row says so.
+    /// Applies and commits a group of row transactions in its turn. `Ok` means that it is committed; if
+    /// this is cancelled or fails, the group is not committed, or the checkpoint row has it.
     ///
     /// # Errors
-    /// What stops the channel, once everything before the failing transaction is committed.
+    /// The error that stops the channel, once everything before the failing transaction is committed.
     pub(crate) async fn apply(&mut self, group: &Arc<Group>) -> Result<()> {
         let entered = self.shared.sessions.enter(self.index, group.sequence);
         let unit = Unit {
@@ -103,8 +103,9 @@ impl Worker {
         };
         let outcome = match self.apply_unit(&unit, &entered).await {
             Err(error) => {
-                // What fails out of turn may have met a lock or a row of an earlier group; and
-                // somebody may have changed a table on the target.
+                // A group that fails out of turn may have met a lock or a row of an earlier group; and
+                // somebody may have changed a table on the target. The rollback comes first: the earlier
+                // groups that are waited for may need its locks.
                 self.rollback().await;
                 self.shared.tables.forget();
                 entered.now(SessionState::WaitingForTurn);
@@ -124,14 +125,15 @@ impl Worker {
         outcome
     }
 
-    /// Commits what the session has open, and makes it known before the target could come back without
-    /// it.
+    /// Commits the session's transaction, and records it before a new generation can begin: a
+    /// target that comes back without it is then recognised.
     async fn commit(&mut self, unit: &Unit) -> Result<()> {
         let shared = self.shared.clone();
         let Self { session: Some(session), generation, options, .. } = self else {
             return Err(Error::Relay("no session".to_owned()));
         };
         let committing = shared.generation.commit(session, &options.channel, generation).await?;
+        // If the answer is lost here, `is_committed` asks the checkpoint row.
         session.run("COMMIT").await?;
         shared.status.applied(unit.transactions());
         drop(committing);
@@ -145,7 +147,7 @@ impl Worker {
         }
     }
 
-    /// Drops a session that was lost, has the control session looked at, and waits.
+    /// Drops a lost session, asks for a check of the control session, and waits.
     async fn lost(&mut self, error: &Error, pause: &mut Duration) {
         self.session = None;
         self.is_lost = true;
@@ -160,8 +162,8 @@ impl Worker {
         *pause = (*pause * 2).min(self.options.connect_retry_max);
     }
 
-    /// The set that the checkpoint row states with the group. Out of order it can only state what is
-    /// known to be committed, and the rows of all workers together are the truth.
+    /// The set that the checkpoint row states with the group. Out of commit order it can only state what
+    /// is known to be committed, and the rows of all workers together are the checkpoint.
     fn executed_after(&self, group: &Group) -> GtidSet {
         if self.options.preserve_commit_order {
             return group.executed_after.clone();
@@ -173,7 +175,7 @@ impl Worker {
         executed
     }
 
-    /// Finds the failing transaction of a group: each one alone, in order.
+    /// Finds the failing transaction of a group by applying each one alone, in order.
     async fn apply_singly(
         &mut self,
         group: &Arc<Group>,
@@ -202,7 +204,7 @@ impl Worker {
             if let Err(error) = self.apply_unit(&unit, entered).await {
                 self.rollback().await;
                 if is_of_one_transaction(&error) {
-                    // What is tried once more must be rolled back.
+                    // Looking for the row repeats the changes, and must be able to roll them back.
                     let row = match error.code() {
                         Some(NOT_TRANSACTIONAL) => None,
                         _ => self.failing_row(&unit).await,
@@ -215,7 +217,7 @@ impl Worker {
         Ok(())
     }
 
-    /// At which row a transaction failed, if that can be found out.
+    /// The row at which a transaction failed, if it can be found.
     async fn failing_row(&mut self, unit: &Unit) -> Option<Box<FailingRow>> {
         let (options, tables) = (self.options.clone(), Arc::clone(&self.shared.tables));
         let failed = Failed {
@@ -291,6 +293,7 @@ impl Worker {
         if dependency > turn.low_water() {
             self.shared.status.held_back(whole_tables(&unit.group));
         }
+        // Before BEGIN: the session holds no lock while it waits.
         turn.wait(dependency).await;
         entered.now(SessionState::Preparing);
         let low_water = turn.low_water();
@@ -309,7 +312,7 @@ impl Worker {
             entered.now(SessionState::Applying);
             self.send_late(&mut steps, &mut rows).await?;
         }
-        // Nothing decoded is held while others have their turn.
+        // Frees the group's statements while it waits for its turn.
         drop(steps);
         if self.options.preserve_commit_order {
             entered.now(SessionState::WaitingForTurn);
@@ -322,7 +325,7 @@ impl Worker {
         Ok(Attempt::Committed)
     }
 
-    /// Rows that had to wait for other groups.
+    /// Sends the rows that had to wait for other groups.
     async fn send_late(&mut self, steps: &mut Steps, rows: &mut RowExecutor) -> Result<()> {
         let session = self.session().await?;
         while let Some(images) = steps.next_late() {
@@ -333,12 +336,12 @@ impl Worker {
         Ok(())
     }
 
-    /// BEGIN, the checkpoint row, and every change, in as few packets as they take.
+    /// Sends BEGIN, the UPDATE of the checkpoint row and every change, in as few packets as possible.
     async fn send(&mut self, unit: &Unit, steps: &mut Steps, rows: &mut RowExecutor) -> Result<()> {
         let channel = self.options.channel.clone();
         let (mut text, mut fence) = self.opening(unit);
         let session = self.session().await?;
-        // Our own statements are read in our own settings.
+        // Our own statements need our own settings.
         if let Some(own) = session.leave() {
             text = format!("{own};{text}");
             fence += row_session::count(own);
@@ -372,8 +375,8 @@ impl Worker {
         Ok(())
     }
 
-    /// What a unit's transaction begins with, and which of its statements, the last, is the UPDATE that
-    /// has to match the checkpoint row. Under the source's GTID nothing of ours may be in it.
+    /// The statements that begin a unit's transaction, and the index of the last, the UPDATE that has to
+    /// match the checkpoint row. Under the source's GTID it must write nothing of ours.
     fn opening(&self, unit: &Unit) -> (String, usize) {
         let channel = &self.options.channel;
         let header = unit.transactions().first().map(|transaction| &transaction.relayed.header);
@@ -386,7 +389,7 @@ impl Worker {
         }
     }
 
-    /// Of a transaction under a GTID of the target's.
+    /// The opening of a transaction under a GTID of the target's own.
     fn own_opening(&self, unit: &Unit) -> (String, usize) {
         let (sequence, executed) = (unit.group.sequence, &unit.executed_after);
         let update =
@@ -399,7 +402,7 @@ impl Worker {
         }
     }
 
-    /// After a lost connection: whether the transaction was committed all the same.
+    /// Finds out, after a lost connection, if the transaction was committed all the same.
     async fn is_committed(&mut self, unit: &Unit) -> Result<bool> {
         let mut pause = self.options.connect_retry;
         loop {
@@ -410,7 +413,7 @@ impl Worker {
         }
     }
 
-    /// The row is read with a lock, so a COMMIT that is still under way on the server is waited for.
+    /// Reads the row with a lock, so that it waits for a COMMIT that the server still executes.
     async fn look_committed(&mut self, unit: &Unit) -> Result<bool> {
         let channel = self.options.channel.clone();
         let query = format!(
@@ -442,7 +445,7 @@ impl Worker {
         self.found(unit, executed).await
     }
 
-    /// Makes known what was found to be committed, if it was found where the channel is held.
+    /// Records what was found to be committed, if the session is still where the channel is held.
     async fn found(&mut self, unit: &Unit, committed: bool) -> Result<bool> {
         let shared = self.shared.clone();
         let Self { session: Some(session), generation, options, .. } = self else {
@@ -469,7 +472,7 @@ impl Worker {
         self.session.as_mut().ok_or_else(|| Error::Relay("no session".to_owned()))
     }
 
-    /// Leaves nothing behind on the session; one that can't roll back is dropped.
+    /// Rolls back and restores our settings; a session that can't do so is dropped.
     async fn rollback(&mut self) {
         if let Some(session) = self.session.as_mut()
             && (session.run("ROLLBACK").await.is_err() || session.leave_now().await.is_err())
@@ -485,16 +488,17 @@ impl Worker {
     }
 }
 
-/// Waits, or is asked to let an earlier group pass.
+/// Waits for the turn; returns the earlier group if one asks for this group's locks meanwhile.
 async fn or_yield(turn: &CommitTurn, sequence: Sequence, entered: &Entered) -> Option<Sequence> {
     let wait = turn.wait(sequence);
     tokio::pin!(wait);
     loop {
         tokio::select! {
+            // A group whose turn has come need not yield any more.
             biased;
             () = &mut wait => return None,
             earlier = entered.yielding.asked() => {
-                // It may have got past since it was asked.
+                // The earlier group may have committed since it asked.
                 if earlier > turn.low_water() {
                     return Some(earlier);
                 }
@@ -503,7 +507,7 @@ async fn or_yield(turn: &CommitTurn, sequence: Sequence, entered: &Entered) -> O
     }
 }
 
-/// The checkpoint row was matched by the UPDATE that opens the transaction.
+/// Checks that the UPDATE that opens the transaction matched the checkpoint row.
 fn owned(channel: &str, matched: Option<&u64>) -> Result<()> {
     match matched {
         Some(1) => Ok(()),
@@ -515,7 +519,7 @@ fn taken_over(channel: &str, epoch: u64) -> Error {
     fenced(channel, format!("another daemon took it over (epoch {epoch})"))
 }
 
-/// Whether an error is about the contents of a transaction, so that the group must be taken apart.
+/// True if an error is about the contents of a transaction, so that the group must be taken apart.
 fn is_of_one_transaction(error: &Error) -> bool {
     error.code().is_some() && error.class() != ErrorClass::Unavailable
 }

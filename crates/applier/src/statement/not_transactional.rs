@@ -1,8 +1,8 @@
 //! Rows of tables that are not transactional on the target (MyISAM, MEMORY, CSV, ARCHIVE, MERGE).
 //!
 //! No ROLLBACK restores them, and they don't commit with the checkpoint. So their transaction is
-//! written alone, between an entry in `csa.statement`, committed before it, and the checkpoint,
-//! that removes the entry. An entry found at a start means that some of the rows may be there.
+//! written alone: an entry in `csa.statement` is committed before it, and removed together with the
+//! checkpoint after it. An entry found at a start means that some of the rows may be there.
 
 use std::sync::Arc;
 
