@@ -72,6 +72,7 @@ impl ControlSession {
     ) -> Result<Self> {
         let Claim { identity, start, source_executed, filters } = *claim;
         let mut session = connect(target).await?;
+        // The lock comes first: of two daemons that start at once, only one goes further.
         ownership::take(&mut session, channel, identity).await?;
         // Read before creating our own tables adds to it.
         let provisioned = provisioned(&mut session, source_executed).await?;
@@ -156,8 +157,8 @@ impl ControlSession {
         self.foreign.clone()
     }
 
-    /// Makes sure that so many workers have their rows. Rows that are there are left alone: a worker
-    /// in the middle of a group holds its own, and may wait for one that has not begun yet.
+    /// Adds checkpoint rows until so many workers have one. Existing rows are left alone: a worker in
+    /// the middle of a group has its own locked, and may wait for a group that has not begun yet.
     pub(crate) async fn add_workers(&mut self, workers: u16) -> Result<()> {
         let new = self.workers..workers;
         if !new.is_empty() {
@@ -167,7 +168,7 @@ impl ControlSession {
         Ok(())
     }
 
-    /// Brings the target's `gtid_executed` level with what the checkpoint says
+    /// Brings the target's `gtid_executed` level with the checkpoint
     /// (<https://dev.mysql.com/doc/refman/en/replication-options-gtids.html#sysvar_gtid_purged>).
     pub(crate) async fn mirror(&mut self, executed: &GtidSet) -> Result<()> {
         level(&mut self.session, executed).await

@@ -28,7 +28,7 @@ pub struct TargetFacts {
     pub checkpoint: Option<Checkpoint>,
     /// Every channel that the target records.
     pub channels: Vec<ChannelRecord>,
-    /// Schemas and tables there, if the channel begins beside others.
+    /// Schemas and tables there, if other channels exist at a first start.
     pub tables: Vec<(String, String)>,
     /// `lower_case_table_names` is not 0: names of schemas and tables are the same in any case.
     pub folds_case: bool,
@@ -215,7 +215,7 @@ const TABLES: &str = "SELECT table_schema, table_name FROM information_schema.ta
      table_type='BASE TABLE' AND table_schema NOT IN \
      ('csa','mysql','sys','performance_schema','information_schema')";
 
-/// The tables there, for a first start beside other channels.
+/// The target's tables, for a first start where other channels exist.
 pub(crate) async fn tables_beside(
     session: &mut Session,
     is_first: bool,

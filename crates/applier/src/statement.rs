@@ -36,7 +36,7 @@ use crate::steps::Steps;
 use crate::target_tables::TargetTables;
 use crate::{Error, ErrorClass, Result, Vendor, mariadb};
 
-/// The checkpoint row that statements write; no worker uses it, for no group runs beside a statement.
+/// The checkpoint row that statements write: worker 0's, which no group uses while a statement runs.
 const WORKER: u16 = 0;
 /// Unknown database: a default database that the statement does not need may be gone by now.
 const UNKNOWN_DATABASE: u16 = 1049;

@@ -40,6 +40,7 @@ impl TargetTables {
             let known = self.known.lock().get(&name).cloned();
             let table = match known {
                 Some(table) => table,
+                // Not locked while reading: two workers may both read a table, with the same result.
                 None => {
                     let table = read(session, &name).await?.map(Arc::new);
                     self.known.lock().insert(name.clone(), table.clone());

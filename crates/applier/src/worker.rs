@@ -182,6 +182,7 @@ impl Worker {
         entered: &Entered,
         error: Error,
     ) -> Result<()> {
+        // The set without the group's own GTIDs: each is added when its turn comes.
         let mut executed = self.executed_after(group);
         for transaction in &group.transactions {
             let mut one = GtidSet::new();
@@ -421,6 +422,7 @@ impl Worker {
             crate::sql::quote(&channel),
             self.index
         );
+        // The unit was one transaction on the target, so its last GTID stands for all.
         let Some(last) = unit.transactions().last() else { return Ok(false) };
         let gtid = &last.relayed.header.gtid;
         let gtids = self.target.gtids;

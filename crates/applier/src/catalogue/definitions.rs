@@ -13,7 +13,7 @@ pub(super) struct Definition {
     pub(super) columns: Vec<String>,
     /// The primary key first.
     pub(super) unique: Vec<Vec<KeyPart>>,
-    /// There is one whose values are not in row images.
+    /// A unique key has values that are not in row images.
     pub(super) opaque_unique_key: bool,
     /// See [`csa_scheduler::TableKeys::computes`].
     pub(super) computes: bool,

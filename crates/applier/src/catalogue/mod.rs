@@ -25,10 +25,10 @@ use collations::Collations;
 use definitions::Definition;
 use references::References;
 
-/// A table's schema and name, as the target tells tables apart.
+/// A table's schema and name, in lower case if the target ignores case.
 pub(super) type TableName = (String, String);
 
-/// Pauses between attempts, where no channel says otherwise.
+/// First and longest pause between attempts, if no channel sets them.
 const RETRY: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
 const USER_SCHEMAS: &str =
     "TABLE_SCHEMA NOT IN ('mysql', 'sys', 'performance_schema', 'information_schema')";

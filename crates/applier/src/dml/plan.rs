@@ -41,7 +41,7 @@ pub(super) struct PlannedColumn<'t> {
     pub(super) target: &'t TargetColumn,
 }
 
-/// A key that tells rows apart; its columns are places in [`TablePlan::columns`].
+/// A key that identifies rows; its columns are places in [`TablePlan::columns`].
 #[derive(Debug)]
 pub(super) struct PlannedKey {
     /// The index in backticks.
