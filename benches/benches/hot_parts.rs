@@ -1,4 +1,4 @@
-//! The parts every transaction or row goes through, each alone on one core.
+//! The code that every transaction or row passes through, each part alone on one core.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -118,7 +118,7 @@ fn scheduler(criterion: &mut Criterion) {
                     drain(&mut scheduler, &mut running, &mut done);
                 }
                 drain(&mut scheduler, &mut running, &mut done);
-                // Dropping what was applied is the workers' business.
+                // The workers drop applied transactions, so that is not measured here.
                 (scheduler, done)
             },
             BatchSize::LargeInput,

@@ -1,8 +1,8 @@
-//! `bench`: csa-daemon and the server's own multi-threaded applier (MTA) on targets beside each
-//! other, under the same loads.
+//! `bench`: csa-daemon and the server's own multi-threaded applier (MTA), each on its own target,
+//! under the same loads.
 //!
-//! Everything runs on this machine. Absolute rates hold for one machine and one day; the ratio is
-//! what to look at.
+//! Everything runs on this machine. Absolute rates hold for one machine and one day; compare the
+//! ratios.
 
 mod chart;
 mod csa;
@@ -47,7 +47,7 @@ pub(crate) async fn run(options: &Options) -> Result<ExitCode> {
             break;
         }
     }
-    // What was measured before a failure is shown too.
+    // Measurements made before a failure are shown too.
     results.print(options);
     results.save(options, &loads)?;
     Ok(match ended {

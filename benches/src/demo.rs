@@ -23,13 +23,13 @@ pub(crate) struct Options {
     /// Transactions per second outside the burst.
     #[arg(long, default_value_t = 500.0)]
     rate: f64,
-    /// Transactions per second in the burst; 0 is as fast as the source goes.
+    /// Transactions per second in the burst; 0 is as fast as the source can.
     #[arg(long, default_value_t = 0.0)]
     burst_rate: f64,
     /// Length of the burst in the middle, in seconds.
     #[arg(long, default_value_t = 5)]
     burst_seconds: u64,
-    /// Kill the daemon at the start of the burst and start it again after so many seconds.
+    /// Kill the daemon at the start of the burst and start it again after this many seconds.
     #[arg(long, default_value_t = 0)]
     outage_seconds: u64,
     /// Sessions on the source.
@@ -46,7 +46,7 @@ pub(crate) struct Options {
     /// The daemon's worker count.
     #[arg(long, default_value_t = 4)]
     workers: u32,
-    /// How long the daemon may take to apply what is left after the load, in seconds.
+    /// How long the daemon may take to apply the rest after the load, in seconds.
     #[arg(long, default_value_t = 300)]
     drain_seconds: u64,
 }
@@ -64,13 +64,13 @@ impl Options {
                 length: Duration::from_secs(self.burst_seconds),
                 rate: (self.burst_rate > 0.0).then_some(self.burst_rate),
             }),
-            // A row that every transaction changes would make the demo one about that row.
+            // A row that every transaction changes would dominate the demo.
             counter: false,
             ..LoadOptions::default()
         }
     }
 
-    /// When the daemon is to be away, from the start of the load.
+    /// The time in which the daemon is down, from the start of the load.
     fn outage(&self) -> Range<Duration> {
         let start = Duration::from_secs(self.seconds.saturating_sub(self.burst_seconds) / 2);
         start..start + Duration::from_secs(self.outage_seconds)
@@ -81,7 +81,7 @@ impl Options {
     }
 }
 
-/// Success when both servers hold the same in the end.
+/// Success when both servers are equal in the end.
 pub(crate) async fn run(options: &Options) -> Result<ExitCode> {
     println!("starting a source and a target");
     let (source, target) = servers().await?;
@@ -145,7 +145,7 @@ pub(crate) async fn run(options: &Options) -> Result<ExitCode> {
     })
 }
 
-/// Waits until nothing is left and says how fast that went.
+/// Waits until nothing is left, and reports the rate.
 async fn drain(
     daemon: &Daemon,
     source: &Server,

@@ -21,7 +21,7 @@ struct Cli {
 enum Command {
     /// Replicate a load with a burst in it, watch lag and backlog, and compare both servers.
     Demo(demo::Options),
-    /// Measure csa-daemon beside the server's own multi-threaded applier under the same loads:
+    /// Measure csa-daemon against the server's own multi-threaded applier under the same loads:
     /// draining a backlog, following a busy source, or following single transactions.
     Bench(bench::Options),
 }

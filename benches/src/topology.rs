@@ -1,15 +1,15 @@
-//! A source, a target, and what the daemon between them says of itself.
+//! A source, a target, and the status of the daemon between them.
 
 use anyhow::{Context, Result};
 use csa_tests::{Daemon, Server};
 use serde_json::Value;
 
-/// Starts both servers; blocking work is kept off the runtime, so that Ctrl-C is heard.
+/// Starts both servers; blocking work stays off the runtime, so that Ctrl-C is noticed.
 pub(crate) async fn servers() -> Result<(Server, Server)> {
     tokio::task::spawn_blocking(|| Server::pair(&[], &[])).await.context("starting the servers")
 }
 
-/// What `/status` said of the first channel.
+/// The status of the first channel, from `/status`.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Sample {
     /// Absent while the daemon does not know it.

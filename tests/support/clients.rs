@@ -1,4 +1,4 @@
-//! Sessions on a source that run whatever transactions a test makes up.
+//! Sessions on a source that run a test's own transactions.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,7 +17,8 @@ const LOCK_WAIT_TIMEOUT: u16 = 1205;
 /// Makes the statements of one transaction for the client with this number.
 pub type MakeTransaction = fn(u32, &mut StdRng) -> Vec<String>;
 
-/// Running clients. What the server refuses (duplicates, foreign keys) is left out of a transaction.
+/// Running clients. A transaction continues without a statement that the server refuses (duplicates,
+/// foreign keys).
 #[derive(Debug)]
 pub struct Clients {
     stop: Arc<AtomicBool>,
@@ -25,7 +26,7 @@ pub struct Clients {
 }
 
 impl Clients {
-    /// Starts so many clients, numbered from 0. Each runs `session` first.
+    /// Starts this many clients, numbered from 0. Each runs `session` first.
     #[must_use]
     pub fn start(
         server: &Server,
@@ -42,10 +43,10 @@ impl Clients {
         Self { stop, tasks }
     }
 
-    /// Ends them after their current transactions; how many they committed.
+    /// Ends them after their current transactions; returns how many they committed.
     ///
     /// # Panics
-    /// If a client did.
+    /// If a client panicked.
     pub async fn stop(mut self) -> u64 {
         self.stop.store(true, Ordering::Relaxed);
         let mut committed = 0;

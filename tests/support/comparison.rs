@@ -10,14 +10,14 @@ use mysql_async::prelude::Queryable;
 
 use crate::Server;
 
-/// What was found equal.
+/// Counts of the tables and rows found equal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Compared {
     pub tables: u64,
     pub rows: u64,
 }
 
-/// What differs, one sentence each.
+/// The differences, one sentence each.
 #[derive(Debug, Clone)]
 pub struct Difference {
     pub compared: Compared,
@@ -31,7 +31,7 @@ impl fmt::Display for Difference {
     }
 }
 
-/// What to compare: all schemas but MySQL's own and `csa`, without users, unless told otherwise.
+/// The scope of a comparison: by default all schemas but MySQL's own and `csa`, without users.
 #[derive(Debug, Clone, Default)]
 pub struct Compare {
     users: bool,
@@ -53,8 +53,8 @@ impl Compare {
         self
     }
 
-    /// Names of tables and columns, and all rows, but no definitions: servers of two vendors write them
-    /// in their own ways.
+    /// Names of tables and columns, and all rows, but no definitions: servers of two vendors write
+    /// these differently.
     #[must_use]
     pub fn contents() -> Self {
         Self { contents_only: true, ..Self::default() }
@@ -99,7 +99,7 @@ impl Compare {
         let (left, right) =
             tokio::join!(schema::tables(&mut source, self), schema::tables(&mut target, self));
         let mut compared = Compared { tables: 0, rows: 0 };
-        // A table that only one side has is among the definitions.
+        // The definitions report a table that only one side has.
         for table in left.iter().filter(|table| right.contains(table)) {
             compared.tables += 1;
             compared.rows += rows::compare(&mut source, &mut target, table, &mut differences).await;
@@ -143,7 +143,7 @@ struct Side {
 impl Side {
     async fn connect(server: &Server) -> Self {
         let mut side = Self { name: server.name.clone(), conn: server.conn().await };
-        // A zone without gaps, and no mode that changes how values or definitions are written.
+        // A zone without gaps, and no mode that changes how the server prints values or definitions.
         side.run("SET time_zone='+00:00', sql_mode=''").await;
         let version: Vec<String> = side.rows("SELECT @@version").await;
         if !version.concat().contains("MariaDB") {

@@ -1,4 +1,4 @@
-//! The daemon's configuration file as tests need it.
+//! The daemon's configuration file for tests.
 
 use std::net::TcpListener;
 
@@ -6,7 +6,7 @@ use toml::{Table, Value};
 
 use crate::{Daemon, Server};
 
-/// Builds a configuration: test defaults, then what the test sets.
+/// Builds a configuration: test defaults, then the keys that the test sets.
 #[derive(Debug, Clone)]
 pub struct DaemonBuilder {
     pub(crate) daemon: Table,
@@ -36,7 +36,7 @@ impl DaemonBuilder {
         builder.channel("test", source, target)
     }
 
-    /// Adds a channel; what is set afterwards belongs to it.
+    /// Adds a channel; keys set afterwards belong to it.
     #[must_use]
     pub fn channel(mut self, name: &str, source: &Server, target: &Server) -> Self {
         let server_id = i64::from(self.admin_port) * 100 + self.channels.len() as i64;
@@ -102,7 +102,7 @@ impl DaemonBuilder {
         self
     }
 
-    /// The daemon with its configuration file, not started: for commands that need none that runs.
+    /// The daemon with its configuration file, not started: for commands that need no running daemon.
     #[must_use]
     pub fn build(self) -> Daemon {
         let daemon = Daemon::new(self);
@@ -122,8 +122,7 @@ impl DaemonBuilder {
         daemon
     }
 
-    /// Starts the daemon; the reason in its own words when it refuses its configuration (exit code
-    /// 2).
+    /// Starts the daemon; returns its error when it refuses its configuration (exit code 2).
     ///
     /// # Errors
     /// The refusal.
@@ -149,7 +148,7 @@ impl DaemonBuilder {
         }
     }
 
-    /// Starts the daemon, which is expected to end by itself with `code`; returns its stderr.
+    /// Starts the daemon, which is expected to exit on its own with `code`; returns its stderr.
     ///
     /// # Panics
     /// If it ends otherwise, or not within 30 s.
@@ -159,7 +158,7 @@ impl DaemonBuilder {
         Daemon::new(self).run_expect_exit(code)
     }
 
-    /// The table that holds the path's last part. Missing tables on the way are made.
+    /// The table that holds the path's last part. Missing tables are made.
     fn locate(&mut self, path: &str) -> (&mut Table, String) {
         let (mut table, path) = match path.strip_prefix("daemon.") {
             Some(rest) => (&mut self.daemon, rest),
@@ -195,7 +194,7 @@ impl DaemonBuilder {
     }
 }
 
-/// A port nothing listens on at this moment.
+/// A port on which nothing listens at this moment.
 pub(crate) fn free_port() -> u16 {
     let listener = TcpListener::bind(("127.0.0.1", 0)).expect("binding a free port");
     listener.local_addr().expect("the address bound").port()

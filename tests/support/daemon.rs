@@ -1,4 +1,4 @@
-//! The daemon as a process of its own.
+//! The daemon as a separate process.
 
 mod commands;
 mod refusal;
@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Lines of the log shown in a panic.
 const LOG_TAIL: usize = 60;
 
-/// The process, and one that kills it when this process goes without running its destructors.
+/// The process, and a guard that kills it when this process ends without running its destructors.
 #[derive(Debug)]
 pub(crate) struct Running {
     child: Child,
@@ -116,7 +116,7 @@ impl Daemon {
         guard(&self.builder).put(path, value.into());
     }
 
-    /// Takes a key out of the configuration file for the next start.
+    /// Removes a key from the configuration file for the next start.
     pub fn unset(&self, path: &str) {
         guard(&self.builder).take(path);
     }
@@ -133,7 +133,7 @@ impl Daemon {
         self.directory.path().join("state")
     }
 
-    /// Starts it with the configuration and state it has, and waits until its admin port answers.
+    /// Starts it with its present configuration and state, and waits until its admin port answers.
     ///
     /// # Panics
     /// With its log if it runs already or does not come up.
@@ -144,7 +144,7 @@ impl Daemon {
         }
     }
 
-    /// Starts it and waits until its admin port answers; how it ended if it did before that.
+    /// Starts it and waits until its admin port answers; returns its exit status if it ends before that.
     ///
     /// # Panics
     /// With its log if it runs already or does neither in time.
@@ -205,7 +205,7 @@ impl Daemon {
         *child = Some(Running::new(command.expect("starting csa-daemon")));
     }
 
-    /// Starts it and waits for it to end with `code`; returns what it wrote.
+    /// Starts it and waits for it to end with `code`; returns its output.
     ///
     /// # Panics
     /// If it ends otherwise, or not within 30 s.
@@ -229,7 +229,7 @@ impl Daemon {
         drop(guard(&self.child).take().expect("csa-daemon is not running"));
     }
 
-    /// `SIGTERM`, and how it ended.
+    /// Sends `SIGTERM`; returns its exit status.
     ///
     /// # Panics
     /// If it is not running or does not end within 30 s.
@@ -250,7 +250,7 @@ impl Daemon {
         assert!(sent.expect("running kill").success(), "kill -{signal} {pid} failed");
     }
 
-    /// Waits until it ends by itself.
+    /// Waits until it exits on its own.
     ///
     /// # Panics
     /// If it is not running or does not end in time.
@@ -269,13 +269,13 @@ impl Daemon {
         }
     }
 
-    /// Its process id while it has not been waited for.
+    /// Its process id until it has been waited for.
     #[must_use]
     pub fn pid(&self) -> Option<u32> {
         guard(&self.child).as_ref().map(|running| running.child.id())
     }
 
-    /// How it ended, if it did; the process is kept for [`Daemon::wait_exit`].
+    /// Its exit status, if it has ended; the process is kept for [`Daemon::wait_exit`].
     #[track_caller]
     fn exited(&self) -> Option<ExitStatus> {
         let mut running = guard(&self.child);
@@ -301,7 +301,7 @@ impl Daemon {
         self.token_path().with_extension("sock")
     }
 
-    /// The text of that file; empty where the test has its state elsewhere.
+    /// The text of that file; empty where the test keeps its state elsewhere.
     #[must_use]
     pub fn own_token(&self) -> String {
         fs::read_to_string(self.token_path()).unwrap_or_default().trim().to_owned()
@@ -328,7 +328,7 @@ impl Daemon {
         Some((response.status().as_u16(), body))
     }
 
-    /// Writes the configuration as it was set, for a daemon that runs.
+    /// Writes the configuration as it was set, for a running daemon.
     ///
     /// # Panics
     /// When it can't be written.
@@ -367,13 +367,13 @@ impl Daemon {
         }
     }
 
-    /// Where stdout and stderr go.
+    /// The file that receives stdout and stderr.
     #[must_use]
     pub fn log_path(&self) -> PathBuf {
         self.directory.path().join("csa-daemon.log")
     }
 
-    /// Everything it has written, over all its starts.
+    /// All its output, over all its starts.
     #[must_use]
     pub fn log(&self) -> String {
         let bytes = fs::read(self.log_path()).unwrap_or_default();
@@ -418,7 +418,7 @@ impl Daemon {
             match is_applied(&mut conn, target, channel, &wanted).await {
                 Ok((true, _)) => return,
                 Ok((false, at)) => checkpoint = at,
-                // The target or the table is not there (yet): a new session next time.
+                // The target or the table is not there (yet): use a new session next time.
                 Err(_) => conn = None,
             }
             let ended = if self.pid().is_some() { self.exited() } else { None };
@@ -439,7 +439,7 @@ impl Daemon {
 }
 
 impl Daemon {
-    /// A channel that has failed does not go on.
+    /// A failed channel applies nothing more.
     fn has_failed(&self, channel: &str) -> bool {
         let status = self.try_status().unwrap_or_default();
         let channels = status["channels"].as_array().cloned().unwrap_or_default();
@@ -447,7 +447,7 @@ impl Daemon {
     }
 }
 
-/// Whether the channel's checkpoint rows together cover `wanted`, and the rows.
+/// True if the channel's checkpoint rows together cover `wanted`; and the rows.
 async fn is_applied(
     conn: &mut Option<Conn>,
     target: &Server,
@@ -458,13 +458,13 @@ async fn is_applied(
         Some(session) => session,
         None => Conn::new(target.opts()).await?,
     };
-    // Out of commit order only all of the rows say everything.
+    // Out of commit order only all rows together have the whole set.
     let rows: Vec<String> = session
         .exec("SELECT gtid_executed FROM csa.checkpoint WHERE channel = ?", (channel,))
         .await?;
     let executed = rows.join(",");
     *conn = Some(session);
-    // Not every target knows sets of GTIDs.
+    // Not every target can compute with GTID sets.
     let set = |text: &str| text.parse::<GtidSet>().expect("a GTID set");
     let applied = set(wanted).is_subset_of(&set(&executed));
     Ok((applied && !rows.is_empty(), Some(executed)))
@@ -479,7 +479,7 @@ impl Drop for Daemon {
     }
 }
 
-/// A panic in another thread leaves nothing half done behind these locks.
+/// A panic in another thread leaves nothing half done under these locks.
 fn guard<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! A server that says it is some other product and knows nothing but its variables.
+//! A server that claims to be another product and answers nothing but its variables.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -15,7 +15,7 @@ pub struct FakeServer {
 const CAPABILITIES: u32 = 1 | 2 | 1 << 9 | 1 << 13 | 1 << 15 | 1 << 16 | 1 << 19 | 1 << 24;
 
 impl FakeServer {
-    /// Lets everybody in.
+    /// Accepts every login.
     ///
     /// # Panics
     /// If it can't listen.
@@ -27,7 +27,7 @@ impl FakeServer {
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let said = said.clone();
-                // A client that goes is no failure.
+                // A client that disconnects is no failure.
                 std::thread::spawn(move || Session { stream, sequence: 0 }.run(&said.0, &said.1));
             }
         });

@@ -7,10 +7,10 @@ use tokio::task::JoinHandle;
 
 use crate::Server;
 
-/// What becomes of connections through the proxy.
+/// The treatment of connections through the proxy.
 #[derive(Debug, Clone, Copy)]
 struct Mode {
-    /// Nothing passes, and nobody is told.
+    /// Nothing passes, and neither end learns of it.
     black_hole: bool,
     /// Counts the cuts: connections made before the last one are gone for the client.
     cuts: u64,
@@ -42,18 +42,18 @@ impl FaultyProxy {
         Self { port, mode, accept }
     }
 
-    /// Lets nothing through in either direction, and says so to nobody; new connections are accepted
+    /// Silently lets nothing through in either direction; new connections are accepted
     /// and get no answer.
     pub fn black_hole(&self) {
         self.mode.send_modify(|mode| mode.black_hole = true);
     }
 
-    /// Lets everything through again, also what came meanwhile.
+    /// Lets everything through again, including bytes received meanwhile.
     pub fn heal(&self) {
         self.mode.send_modify(|mode| mode.black_hole = false);
     }
 
-    /// Ends every connection for the client, and tells the server of none.
+    /// Ends every connection for the client; the server does not notice.
     pub fn cut(&self) {
         self.mode.send_modify(|mode| mode.cuts += 1);
     }
@@ -78,7 +78,7 @@ async fn carry(mut client: TcpStream, to: u16, mut mode: watch::Receiver<Mode>) 
             is_cut = async { mode.wait_for(|mode| mode.cuts > cuts).await.is_ok() } => {
                 drop(client);
                 if is_cut {
-                    // The server hears nothing of it for as long as the proxy lives.
+                    // The server does not notice for as long as the proxy lives.
                     while mode.changed().await.is_ok() {}
                 }
                 return;
@@ -86,7 +86,7 @@ async fn carry(mut client: TcpStream, to: u16, mut mode: watch::Receiver<Mode>) 
             read = client.read(&mut up) => (read.unwrap_or(0), true),
             read = server.read(&mut down) => (read.unwrap_or(0), false),
         };
-        // Either end that closes closes the other.
+        // When either end closes, so does the other.
         if length == 0 || !pass(&mut mode, cuts).await {
             if mode.borrow().cuts == cuts {
                 return;

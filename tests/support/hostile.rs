@@ -1,5 +1,5 @@
-//! A server that is not what it claims to be: it lets everybody in, or asks for the password, and has
-//! more to say than anybody can hold. It keeps what it is sent.
+//! A server that is not what it claims to be: it accepts every login, or asks for the password, and
+//! sends more than any client can hold. It keeps the bytes that it receives.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -19,11 +19,11 @@ const CAPABILITIES: u32 = 1
     | 1 << 19
     | 1 << 21
     | 1 << 24;
-/// Bytes sent where there is no end: more than a test could hold unnoticed.
+/// Bytes sent where there is no end: more than a client could hold unnoticed.
 const FLOOD_BYTES: usize = 2 << 30;
 const CHUNK_BYTES: usize = 1 << 16;
 
-/// Its ways with those who connect.
+/// Its behaviour towards clients.
 #[derive(Debug, Clone)]
 pub enum Hostility {
     /// A packet without end instead of a greeting.
@@ -32,7 +32,7 @@ pub enum Hostility {
     AsksForPassword,
     /// Switches to this plugin.
     Switches(&'static str),
-    /// Lets in whoever comes and answers as written, `|` between values, each SET with OK, and anything
+    /// Accepts every login and answers as written, `|` between values, each SET with OK, and anything
     /// else with rows without end.
     EndlessRows(Vec<(&'static str, &'static str)>),
     /// The same with one value without end.
@@ -49,7 +49,7 @@ pub struct HostileServer {
 #[derive(Debug)]
 struct Shared {
     hostility: Hostility,
-    /// Of each connection: what it sent after its login packet.
+    /// For each connection: the bytes sent after its login packet.
     received: Mutex<Vec<Vec<u8>>>,
     /// Connections that are over.
     ended: AtomicUsize,
@@ -85,7 +85,7 @@ impl HostileServer {
                 }
                 let shared = Arc::clone(&serving);
                 std::thread::spawn(move || {
-                    // Whoever is fed up leaves in the middle.
+                    // A client that refuses the answer disconnects in the middle.
                     let _ = serve(stream, &shared);
                     shared.ended.fetch_add(1, Ordering::Relaxed);
                 });
@@ -94,7 +94,7 @@ impl HostileServer {
         Self { port, shared }
     }
 
-    /// How many came and left.
+    /// Connections that have ended.
     #[must_use]
     pub fn ended(&self) -> usize {
         self.shared.ended.load(Ordering::Relaxed)
@@ -250,7 +250,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Parts of the greatest length, which say that more follow.
+    /// Packets of the maximum length, which mean that more follow.
     fn endless_packet(&mut self) -> Result<()> {
         const PART_BYTES: usize = 0xff_ffff;
         let part = vec![b'x'; PART_BYTES];

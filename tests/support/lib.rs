@@ -1,5 +1,5 @@
 //! Test support: real MySQL servers in a sandbox, the daemon as a process, load, and the comparison
-//! of two servers. What goes wrong here ends the test: functions panic and say what they were doing.
+//! of two servers. An error here ends the test: functions panic and name the failed operation.
 
 mod clients;
 mod comparison;

@@ -31,17 +31,17 @@ pub struct Mix {
     pub delete_insert: u32,
 }
 
-/// A second rate for part of the time.
+/// Another rate for part of the time.
 #[derive(Debug, Clone, Copy)]
 pub struct Burst {
     /// From the start of the load.
     pub after: Duration,
     pub length: Duration,
-    /// Transactions per second; `None` is as fast as it goes.
+    /// Transactions per second; `None` is as fast as possible.
     pub rate: Option<f64>,
 }
 
-/// What to run. The statements of each client depend on the seed alone.
+/// The load to run. The statements of each client depend on the seed alone.
 #[derive(Debug, Clone)]
 pub struct LoadOptions {
     pub schema: String,
@@ -54,15 +54,15 @@ pub struct LoadOptions {
     /// Changes per transaction.
     pub changes: u32,
     pub mix: Mix,
-    /// Transactions per second of all clients together; `None` is as fast as it goes.
+    /// Transactions per second of all clients together; `None` is as fast as possible.
     pub rate: Option<f64>,
     pub burst: Option<Burst>,
     /// Accounts of the bank; their balances always add up to 1000 for each.
     pub accounts: u64,
     /// Of 100 transactions, how many also transfer money.
     pub transfers_percent: u32,
-    /// Whether each transaction also increments its client's row of `counter`; then the sum of
-    /// `counter.n` is the number of committed transactions, and each client's are in a chain.
+    /// Makes each transaction also increment its client's row of `counter`: the sum of `counter.n` is
+    /// the number of committed transactions, and each client's form a chain.
     pub counter: bool,
     pub seed: u64,
 }
@@ -86,7 +86,7 @@ impl Default for LoadOptions {
     }
 }
 
-/// What a load did.
+/// The counts of a load.
 #[derive(Debug, Clone, Copy)]
 pub struct LoadReport {
     /// Transactions whose commit the server confirmed.
@@ -201,7 +201,7 @@ impl Load {
         Self { shared, clients }
     }
 
-    /// Prepares nothing; runs for the time given.
+    /// Runs for the time given, on tables already prepared.
     pub async fn run(server: &Server, options: &LoadOptions, length: Duration) -> LoadReport {
         let load = Self::start(server, options);
         tokio::time::sleep(length).await;
@@ -257,7 +257,7 @@ impl Shared {
             *next = slot + Duration::from_secs_f64(1.0 / rate);
             slot
         };
-        // In short steps, for the burst may begin and the load may end meanwhile.
+        // In short steps, because the burst may begin and the load may end meanwhile.
         while !self.stopped() && self.rate() == Some(rate) {
             let left = slot.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -288,8 +288,8 @@ async fn run_client(shared: Arc<Shared>, client: u32) {
                 {
                     shared.retries.fetch_add(1, Ordering::Relaxed);
                 }
-                // The server is away, perhaps on the test's own order. Whether the transaction was
-                // committed is unknown, so it is not repeated.
+                // The server is down, perhaps because the test stopped it. The transaction may have
+                // been committed, so it is not repeated.
                 Err(_) => {
                     shared.errors.fetch_add(1, Ordering::Relaxed);
                     conn = None;
@@ -304,7 +304,7 @@ async fn run_client(shared: Arc<Shared>, client: u32) {
     }
 }
 
-/// Sends the whole transaction in one packet; rolls back what a failed one left open.
+/// Sends the whole transaction in one packet; rolls back after a failure.
 async fn execute(conn: &mut Option<Conn>, opts: &Opts, transaction: &str) -> Result<(), Error> {
     let mut session = match conn.take() {
         Some(session) => session,

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 const DOCUMENT: &str = include_str!("../../docs/openapi.json");
 
-/// The description of the admin port, and which of its answers were seen.
+/// The description of the admin port, and the answers seen so far.
 #[derive(Debug)]
 pub struct OpenApi {
     document: Value,
@@ -53,10 +53,10 @@ impl OpenApi {
         self.seen.insert((path.to_owned(), method.to_owned(), status.to_string()));
     }
 
-    /// Descriptions of which no answer was seen.
+    /// Descriptions for which no answer was seen.
     ///
     /// # Panics
-    /// If the document has not the form of one.
+    /// If the document is malformed.
     #[must_use]
     pub fn unseen(&self) -> Vec<String> {
         let mut unseen = Vec::new();
@@ -73,7 +73,7 @@ impl OpenApi {
         unseen
     }
 
-    /// What of a value is not as its schema says.
+    /// The first part of a value that does not match its schema.
     fn mismatch(&self, schema: &Value, value: &Value, at: &str) -> Option<String> {
         if let Some(name) = schema["$ref"].as_str() {
             let pointer = name.trim_start_matches('#');

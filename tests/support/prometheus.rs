@@ -13,7 +13,7 @@ use crate::config::free_port;
 use crate::daemon::Running;
 use crate::tool;
 
-/// Until it serves, and until an alert fires or resolves.
+/// The longest wait until it serves, and until an alert fires or resolves.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Killed when dropped.
@@ -29,7 +29,7 @@ pub struct Prometheus {
 pub type Firing = (String, Option<String>);
 
 impl Prometheus {
-    /// Scrapes `address` every second under the job name csa-daemon, with the token that stands in
+    /// Scrapes `address` every second under the job name csa-daemon, with the token that is in
     /// [`Prometheus::token_file`] at that moment, and evaluates `rules` as often.
     ///
     /// # Panics
@@ -81,7 +81,7 @@ impl Prometheus {
         prometheus
     }
 
-    /// Read again for every scrape.
+    /// Prometheus reads it again for every scrape.
     #[must_use]
     pub fn token_file(&self) -> PathBuf {
         self.directory.path().join("token")
@@ -99,7 +99,7 @@ impl Prometheus {
         (answer["status"] == "success").then(|| answer["data"].clone())
     }
 
-    /// Values of a query without anything to be escaped, with their labels.
+    /// Values of a query that needs no escaping, with their labels.
     ///
     /// # Panics
     /// When it is not answered.
@@ -110,7 +110,7 @@ impl Prometheus {
         data["result"].as_array().cloned().unwrap_or_default()
     }
 
-    /// What fires now; what is pending does not.
+    /// The alerts that fire now, not those pending.
     ///
     /// # Panics
     /// When it does not answer.
@@ -128,10 +128,10 @@ impl Prometheus {
             .collect()
     }
 
-    /// Waits until what fires is as it should be.
+    /// Waits until the firing alerts are as expected.
     ///
     /// # Panics
-    /// Within a minute, naming `what`.
+    /// When they are not within a minute, naming `what`.
     pub async fn wait(&self, what: &str, mut is_so: impl FnMut(&BTreeSet<Firing>) -> bool) {
         let started = Instant::now();
         loop {

@@ -1,4 +1,4 @@
-//! A TCP proxy on loopback whose link can be made slow and long.
+//! A TCP proxy on loopback with adjustable bandwidth and latency.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -11,7 +11,7 @@ const CHUNK: usize = 4 << 10;
 /// Chunks that a link of long latency holds.
 const CHUNKS: usize = 256;
 
-/// Passes connections on to a server until it is dropped; both ways alike, unless said otherwise.
+/// Forwards connections to a server until it is dropped; both directions alike, except where noted.
 #[derive(Debug)]
 pub struct Proxy {
     /// On 127.0.0.1.
@@ -28,7 +28,7 @@ struct Link {
 }
 
 impl Proxy {
-    /// To a port on 127.0.0.1, at first as fast as it goes.
+    /// Forwards to a port on 127.0.0.1, at first without a limit.
     ///
     /// # Panics
     /// If it can't listen.
@@ -47,7 +47,7 @@ impl Proxy {
                 if shared.closed.load(Ordering::Relaxed) {
                     return;
                 }
-                // A server that is away closes the client's connection, as it would itself.
+                // A server that is down closes the connection, as it would without the proxy.
                 let (Ok(client), Ok(server)) = (client, TcpStream::connect(("127.0.0.1", server)))
                 else {
                     continue;
@@ -62,12 +62,12 @@ impl Proxy {
         Self { port, link }
     }
 
-    /// Bytes per second from the server to each client; `None` for as fast as it goes.
+    /// Bytes per second from the server to each client; `None` for no limit.
     pub fn set_rate(&self, rate: Option<u64>) {
         self.link.rate.store(rate.unwrap_or(u64::MAX).max(1), Ordering::Relaxed);
     }
 
-    /// The time that every byte takes, each way.
+    /// The latency of every byte, in each direction.
     pub fn set_latency(&self, latency: Duration) {
         self.link.latency_millis.store(latency.as_millis() as u64, Ordering::Relaxed);
     }
@@ -91,7 +91,7 @@ fn pump(mut from: TcpStream, to: TcpStream, link: Arc<Link>, limited: bool) {
     });
 }
 
-/// Ends with the connection, the other way's end, or the proxy.
+/// Ends with the connection, the other direction, or the proxy.
 fn read(
     from: &mut TcpStream,
     sender: &SyncSender<(Instant, Vec<u8>)>,

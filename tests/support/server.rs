@@ -34,7 +34,7 @@ impl Server {
         Self::start_kind(name, &[], options)
     }
 
-    /// The same of MariaDB, as this Debian release has it.
+    /// Starts MariaDB, as this Debian release has it.
     ///
     /// # Panics
     /// As [`Server::start`].
@@ -55,7 +55,7 @@ impl Server {
             arguments.extend(options);
         }
         let output = run_script(&arguments).unwrap_or_else(|message| {
-            // What it left behind; that it may have left nothing is fine.
+            // Remove the remains; there may be none.
             let _ = run_script(&["destroy", &name]);
             panic!("{message}")
         });
@@ -83,14 +83,14 @@ impl Server {
         std::thread::scope(|scope| {
             let source = scope.spawn(|| Self::start("source", source_options));
             let target = scope.spawn(|| Self::start("target", target_options));
-            // Both are joined before either's panic goes on, so that neither server is left behind.
+            // Both are joined before either's panic continues, so that neither server is left behind.
             let (source, target) = (source.join(), target.join());
             let rethrow = |panic| std::panic::resume_unwind(panic);
             (source.unwrap_or_else(rethrow), target.unwrap_or_else(rethrow))
         })
     }
 
-    /// A clean shutdown.
+    /// Shuts it down cleanly.
     ///
     /// # Panics
     /// If it does not end.
@@ -108,7 +108,7 @@ impl Server {
         self.script("kill");
     }
 
-    /// Starts it again, shutting it down first if it runs: same port, data and options.
+    /// Restarts it with the same port, data and options, after a shutdown if it runs.
     ///
     /// # Panics
     /// If it does not start.
@@ -128,10 +128,10 @@ impl Server {
         copy(&self.data_directory, &kept);
     }
 
-    /// Puts back what [`Server::save_data`] kept; the server must be stopped.
+    /// Restores the copy of [`Server::save_data`]; the server must be stopped.
     ///
     /// # Panics
-    /// If there is nothing kept.
+    /// If there is no copy.
     #[track_caller]
     pub fn put_back_data(&self) {
         std::fs::remove_dir_all(&self.data_directory).expect("removing the data directory");
@@ -170,13 +170,13 @@ impl Server {
         text.trim().parse().expect("a process id")
     }
 
-    /// Connection options: TCP, as admin.
+    /// Connection options: TCP, user admin.
     #[must_use]
     pub fn opts(&self) -> Opts {
         self.opts_as("admin", "admin_pw")
     }
 
-    /// Connection options: TCP, as the user given.
+    /// Connection options: TCP, the user given.
     #[must_use]
     pub fn opts_as(&self, user: &str, password: &str) -> Opts {
         OptsBuilder::default()
@@ -188,7 +188,7 @@ impl Server {
             .into()
     }
 
-    /// A new session of admin.
+    /// A new session as admin.
     ///
     /// # Panics
     /// If the server refuses it.
@@ -204,7 +204,7 @@ impl Server {
         }
     }
 
-    /// Runs statements (several, separated by semicolons, are fine) in a session of their own.
+    /// Runs statements (also several, separated by semicolons) in a new session.
     ///
     /// # Panics
     /// If one fails.
@@ -254,7 +254,7 @@ fn copy(from: &Path, to: &Path) {
     assert!(status.success(), "cp -a {} {}: {status}", from.display(), to.display());
 }
 
-/// Runs the script; the error holds what it wrote to stderr.
+/// Runs the script; the error holds its stderr.
 fn run_script(arguments: &[&str]) -> Result<String, String> {
     let script = Server::script_path();
     let output = Command::new(&script)

@@ -1,4 +1,4 @@
-//! The support library against real servers: a comparison that sees nothing proves nothing.
+//! The support library against real servers: a comparison that overlooks differences proves nothing.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ const ROW: &str = "INSERT INTO d.t (ti,bi,de,fl,dou,bits,yr,da,ti6,dt,ts,ch,vc,l
     (NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,\
     NULL,NULL,NULL,NULL,NULL)";
 
-/// One change of the first row that each must be seen.
+/// Changes of the first row, each of which the comparison must see.
 const CHANGES: [&str; 26] = [
     "ti=2",
     "bi=18446744073709551614",
@@ -65,7 +65,7 @@ async fn comparison_sees_every_difference() {
         server.exec(ROW).await;
         server.exec("CREATE TABLE d.bag (a INT); INSERT INTO d.bag VALUES (1),(2),(2)").await;
     }
-    // The counter of a table is not content, the time of creation of a trigger neither.
+    // Neither the counter of a table nor the creation time of a trigger is content.
     target.exec("INSERT INTO d.t (id) VALUES (50); DELETE FROM d.t WHERE id=50").await;
     let compared = compare(&source, &target).await;
     assert_eq!((compared.tables, compared.rows), (2, 5));
@@ -83,7 +83,7 @@ async fn comparison_sees_every_difference() {
         conn.query_drop(ROW).await.unwrap();
         compare(&source, &target).await;
     }
-    // The same values, held in other numbers.
+    // The same values in other quantities.
     conn.query_drop("UPDATE d.bag SET a=1 WHERE a=2 LIMIT 1").await.unwrap();
     let text = unequal(Compare::new().run(&source, &target).await, "multiplicity");
     assert!(text.contains("d.bag") && text.contains("source: a=2"), "{text}");
@@ -108,7 +108,7 @@ async fn comparison_sees_definitions_and_accounts() {
         source.exec(statement).await;
         target.exec(statement).await;
     }
-    // Events are carried out on a source only.
+    // Events run on a source only.
     target.exec("ALTER EVENT d.e DISABLE ON REPLICA").await;
     compare(&source, &target).await;
     for (change, name) in [
@@ -145,13 +145,13 @@ async fn load_counts_what_it_commits_and_survives_a_restart() {
         server.kill9();
         server.restart();
     });
-    crate::eventually("the load goes on", Duration::from_secs(10), async || {
+    crate::eventually("the load continues", Duration::from_secs(10), async || {
         load.committed() > early + 100
     })
     .await;
     let report = load.stop().await;
     let counted: u64 = server.value("SELECT SUM(n) FROM sbtest.counter").await;
-    // A commit whose answer was lost is counted by the server only.
+    // Only the server counts a commit whose answer was lost.
     assert!((report.committed..=report.committed + 4).contains(&counted), "{report:?} {counted}");
     assert!(report.errors > 0);
     let money: u64 = server.value("SELECT SUM(balance) FROM sbtest.account").await;

@@ -1,4 +1,4 @@
-//! Programs that tests run beside the servers, found or fetched by `tests/sandbox/debian-tool`.
+//! Programs that tests run alongside the servers, found or fetched by `tests/sandbox/debian-tool`.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,7 +8,7 @@ use tempfile::TempDir;
 /// `prometheus`, `promtool` or `chromium`, ready for arguments.
 ///
 /// # Panics
-/// With the script's message when it can't be had: a test without it proves nothing.
+/// With the script's message when it is not available: a test without it proves nothing.
 #[track_caller]
 #[must_use]
 pub fn tool(name: &str) -> Command {
@@ -19,8 +19,8 @@ pub fn tool(name: &str) -> Command {
     Command::new(text(&found.stdout))
 }
 
-/// The page at `url` as a browser without a window shows it: its document after `milliseconds`, less
-/// scripts and styles, and what the browser had to say on its console.
+/// The page at `url` as a headless browser shows it: its document after `milliseconds`, without
+/// scripts and styles, and the browser's console output.
 ///
 /// # Panics
 /// When there is no browser, or it does not load the page.
@@ -48,7 +48,7 @@ pub fn browse(url: &str, milliseconds: u32) -> (String, String) {
     (document, console.collect::<Vec<_>>().join("\n"))
 }
 
-/// Where a part lies, and how long it is.
+/// The offset and length of a part.
 fn part(document: &str, begin: &str, end: &str) -> Option<(usize, usize)> {
     let from = document.find(begin)?;
     Some((from, document[from..].find(end)? + end.len()))

@@ -1,4 +1,4 @@
-//! A bar chart of ratios as an SVG without anything from elsewhere.
+//! A bar chart of ratios as a self-contained SVG.
 
 use super::drain::DrainResult;
 

@@ -16,7 +16,7 @@ const POLL: Duration = Duration::from_millis(20);
 pub(super) struct CsaDrain {
     /// From the start of the process: reception, spooling and apply together.
     pub(super) seconds: f64,
-    /// Transactions per second from the first that showed as applied; absent when all showed at
+    /// Transactions per second since the first showed as applied; absent when all showed at
     /// once.
     pub(super) apply_rate: Option<f64>,
     pub(super) daemon_cpu_seconds: f64,
@@ -37,7 +37,7 @@ pub(super) fn stop(stage: &Stage) -> Result<()> {
     Ok(())
 }
 
-/// From the start of the process until all is committed on the target.
+/// From the start of the process until everything is committed on the target.
 pub(super) async fn drain(stage: &Stage) -> Result<CsaDrain> {
     let target = stage.csa.pid();
     let target_cpu_before = cpu_seconds(target)?;
@@ -65,12 +65,12 @@ pub(super) async fn drain(stage: &Stage) -> Result<CsaDrain> {
     })
 }
 
-/// Until all that the source has executed at the call is in the checkpoint.
+/// Waits until everything that the source has executed at the call is in the checkpoint.
 pub(super) async fn wait_applied(stage: &Stage) -> Result<()> {
     wait_and_watch(stage).await.map(|_| ())
 }
 
-/// When and how much was applied where it first showed; fails when the channel does.
+/// The time at which applied transactions first showed, and how many; fails when the channel does.
 async fn wait_and_watch(stage: &Stage) -> Result<Option<(Instant, u64)>> {
     let mut first = None;
     let watch = async {

@@ -15,7 +15,7 @@ use super::shape::Shape;
 use super::stage::Stage;
 use super::statistics::median;
 
-/// What a load came to under a profile.
+/// The result of a load under a profile.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct DrainResult {
     pub(super) profile: Profile,
@@ -27,7 +27,7 @@ pub(super) struct DrainResult {
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Outcome {
-    /// By csa-daemon, in its words.
+    /// By csa-daemon; its error.
     Refused(String),
     Measured(Box<Measured>),
 }
@@ -36,7 +36,7 @@ pub(super) enum Outcome {
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Measured {
     pub(super) mta_best_workers: u32,
-    /// Of the best.
+    /// Of its best worker count.
     pub(super) mta_tps: f64,
     pub(super) mta_tps_by_workers: BTreeMap<u32, f64>,
     pub(super) csa_tps: f64,
@@ -85,7 +85,7 @@ pub(super) async fn run(stage: &Stage, load: Shape, options: &Options) -> Result
     let mut rounds = Vec::new();
     for round in 1..=options.rounds() {
         for (index, workers) in options.mta_workers().iter().enumerate() {
-            // In turn, so that a machine that slows down slows both.
+            // The first one alternates, so that a machine that slows down slows both.
             let csa_first = (round + index) % 2 == 0;
             let turn = Turn { round, mta_workers: *workers, csa_first };
             let drained = drain_one(stage, load, &mut producer, options, turn).await?;
@@ -112,7 +112,7 @@ async fn drain_one(
     } else {
         (mta::drain(stage, turn.mta_workers).await?, csa::drain(stage).await?)
     };
-    // A transaction that changes nothing is no transaction for the appliers.
+    // A transaction that changes nothing never reaches the appliers.
     ensure!(
         csa.transactions == backlog.transactions,
         "{} transactions were written and {} applied",

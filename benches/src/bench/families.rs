@@ -7,7 +7,7 @@ use super::shape::Transaction;
 
 /// Families of a session before it begins to end some.
 const FEW: usize = 50;
-/// Children of a parent at most.
+/// The most children of a parent.
 const MANY: u64 = 8;
 /// Each session numbers its own parents: ids are this many apart.
 const SESSIONS: u64 = 1_000;
@@ -27,7 +27,7 @@ struct Family {
 }
 
 impl Family {
-    /// Id of the child of this number, from 1.
+    /// Id of the child with this number, from 1.
     fn child(&self, number: u64) -> u64 {
         self.parent * (MANY + 1) + number
     }
@@ -48,7 +48,7 @@ impl Families {
         Self { session: u64::from(session), born: 0, living: Vec::new() }
     }
 
-    /// The next change, with the children often in another transaction than their parent.
+    /// The next change; children often come in another transaction than their parent.
     pub(super) fn next(&mut self, random: &mut StdRng) -> Transaction {
         if self.living.is_empty() {
             return self.begin(random);

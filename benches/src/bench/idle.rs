@@ -11,7 +11,7 @@ use super::profile::Profile;
 use super::stage::{Applier, Stage};
 use super::statistics::Distribution;
 
-/// A transaction that takes longer will not come.
+/// A transaction that takes longer counts as lost.
 const LOST: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Clone, Serialize)]
@@ -23,7 +23,7 @@ pub(super) struct IdleResult {
     pub(super) visible_after: Distribution,
 }
 
-/// One applier after the other; the other one stands still.
+/// Measures one applier after the other; the other one is stopped.
 pub(super) async fn run(stage: &Stage, options: &Options) -> Result<Vec<IdleResult>> {
     stage.source.exec(&stage.profile.durability().statement()).await;
     let workers = options.middle_mta_workers();

@@ -15,7 +15,7 @@ pub(super) struct MtaDrain {
     pub(super) target_cpu_seconds: f64,
 }
 
-/// Tells the target its source; nothing is started.
+/// Configures the target's source; starts nothing.
 pub(super) async fn attach(stage: &Stage) {
     let source = format!(
         "CHANGE REPLICATION SOURCE TO SOURCE_HOST='127.0.0.1', SOURCE_PORT={}, \
@@ -37,7 +37,7 @@ pub(super) async fn stop(stage: &Stage) {
     stage.mta.exec("STOP REPLICA").await;
 }
 
-/// The relay log is complete before the clock starts.
+/// Completes the relay log before the clock starts.
 pub(super) async fn drain(stage: &Stage, workers: u32) -> Result<MtaDrain> {
     let target = stage.mta.pid();
     let cpu_before = cpu_seconds(target)?;
@@ -72,10 +72,11 @@ async fn wait_received(stage: &Stage) -> Result<()> {
     Ok(())
 }
 
-/// Until all that the source has executed at the call is executed; fails when the applier did.
+/// Waits until everything that the source has executed at the call is executed; fails when the
+/// applier does.
 pub(super) async fn wait_applied(stage: &Stage) -> Result<()> {
     let executed = stage.source.gtid_executed().await;
-    // In short waits, so that an applier that stopped is noticed.
+    // Short waits, so that a stopped applier is noticed.
     let wait = format!("SELECT WAIT_FOR_EXECUTED_GTID_SET('{executed}', 2)");
     let started = Instant::now();
     while stage.mta.value::<u8>(&wait).await != 0 {
@@ -85,7 +86,7 @@ pub(super) async fn wait_applied(stage: &Stage) -> Result<()> {
     Ok(())
 }
 
-/// Fails with what receiver, coordinator or a worker stopped for.
+/// Fails with the error of the receiver, the coordinator or a worker.
 async fn ensure_healthy(stage: &Stage) -> Result<()> {
     let errors = ["connection_status", "applier_status_by_coordinator", "applier_status_by_worker"]
         .map(|table| {

@@ -1,7 +1,7 @@
-//! Online mode: how far each applier is behind while the source is being written.
+//! Online mode: the lag of each applier while the source is being written to.
 //!
-//! The measure is the same for both: a row written on the source every 50 ms with the time, read on
-//! the target at random moments. Half of that interval is in the median of an applier without lag.
+//! The measure is the same for both: the time is written to a row of the source every 50 ms, and read
+//! on the target at random moments. An applier without lag has half of that interval as its median.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -23,7 +23,7 @@ use crate::topology::Sample;
 /// Of heartbeats and of samples.
 const INTERVAL: Duration = Duration::from_millis(50);
 
-/// What a load came to with one applier.
+/// The result of a load with one applier.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct OnlineResult {
     pub(super) profile: Profile,
@@ -34,13 +34,13 @@ pub(super) struct OnlineResult {
     pub(super) source: Produced,
     pub(super) source_tps: f64,
     pub(super) lag: Distribution,
-    /// What csa-daemon says of itself.
+    /// As csa-daemon reports it.
     pub(super) reported_lag: Option<Distribution>,
     /// From the end of the load until nothing was left.
     pub(super) drained_after_seconds: f64,
 }
 
-/// One applier after the other, so that neither takes the machine from the other.
+/// Measures one applier after the other, so that neither slows the other.
 pub(super) async fn run(
     stage: &Stage,
     load: Shape,
@@ -60,7 +60,7 @@ pub(super) async fn run(
             println!("  {}", result.line());
             results.push(result);
         }
-        // Each has missed what was written for the other.
+        // Each has missed the writes made for the other.
         for applier in appliers {
             stage.catch_up(applier, options.middle_mta_workers()).await?;
             stage.stop(applier).await?;
@@ -120,7 +120,7 @@ async fn beat(source: &Server) -> anyhow::Error {
     }
 }
 
-/// In seconds.
+/// Lags in seconds.
 #[derive(Debug, Default)]
 struct Lags {
     seen: Vec<f64>,

@@ -1,4 +1,4 @@
-//! What the command line can ask for.
+//! The options of the command line.
 
 use clap::builder::RangedI64ValueParser;
 use clap::{Args, ValueEnum};
@@ -9,7 +9,7 @@ use super::shape::Shape;
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Options {
-    /// What to measure.
+    /// The measurement to make.
     #[arg(long, value_enum, default_value_t = Mode::Drain)]
     pub(super) mode: Mode,
     /// Loads, separated by commas or named by several --load; all of them unless named.
@@ -21,7 +21,7 @@ pub(crate) struct Options {
     /// Rounds; medians count. Drain mode takes 3, the others 1, unless set.
     #[arg(long)]
     rounds: Option<usize>,
-    /// Workers of the server's own applier, tried one after the other; its best is what counts.
+    /// Workers of the server's own applier, tried one after the other; the best result counts.
     /// Online and idle mode take the one in the middle of the list.
     #[arg(long, value_delimiter = ',', default_value = "4,16,64", value_parser = workers())]
     mta_workers: Vec<u32>,
@@ -39,10 +39,10 @@ pub(crate) struct Options {
     /// Sessions that write while the appliers follow (online mode).
     #[arg(long, default_value_t = 64, value_parser = sessions())]
     pub(super) clients: u32,
-    /// How long the source is written for each applier (online mode).
+    /// How long to write to the source for each applier (online mode).
     #[arg(long, default_value_t = 20)]
     pub(super) seconds: u64,
-    /// Transactions per second on the source; as fast as it goes unless set (online mode).
+    /// Transactions per second on the source; as fast as possible unless set (online mode).
     #[arg(long)]
     pub(super) rate: Option<f64>,
     /// Single transactions timed for each applier (idle mode).
@@ -56,9 +56,9 @@ pub(crate) struct Options {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Mode {
-    /// Transactions per second while a backlog is drained.
+    /// Transactions per second while draining a backlog.
     Drain,
-    /// Lag while the source is being written.
+    /// Lag while the source is being written to.
     Online,
     /// Time from a single commit on the source until it shows on the target.
     Idle,
@@ -73,8 +73,8 @@ impl Mode {
 /// How large everything is.
 #[derive(Debug, Clone, Copy, Args, Serialize)]
 pub(super) struct Sizes {
-    /// Transactions of a backlog with one change each; loads with more work in a transaction take a
-    /// part of it (updates-10 a fifth).
+    /// Transactions of a backlog with one change each; loads with more work in a transaction use a
+    /// fraction of it (updates-10 a fifth).
     #[arg(long, default_value_t = 40_000, value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) transactions: u64,
     /// Tables sbtest1 … sbtestN.
@@ -117,7 +117,7 @@ fn workers() -> RangedI64ValueParser<u32> {
     clap::value_parser!(u32).range(1..=1024)
 }
 
-/// What the servers of a run take.
+/// The session counts that the servers of a run accept.
 fn sessions() -> RangedI64ValueParser<u32> {
     clap::value_parser!(u32).range(1..=300)
 }

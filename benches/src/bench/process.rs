@@ -1,8 +1,8 @@
-//! What the kernel says of a process.
+//! CPU time and memory of a process, from the kernel.
 
 use anyhow::{Context, Result};
 
-/// `USER_HZ`, which Linux holds at 100 towards programs whatever its own clock does.
+/// `USER_HZ`, which Linux shows to programs as 100 whatever its own clock does.
 const TICKS_PER_SECOND: f64 = 100.0;
 
 /// User and system time so far, of all threads.

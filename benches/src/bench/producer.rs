@@ -26,7 +26,7 @@ pub(super) struct Producer {
     clients: Vec<Client>,
 }
 
-/// What was written.
+/// The writes made.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(super) struct Produced {
     pub(super) transactions: u64,
@@ -40,7 +40,7 @@ impl Produced {
     }
 }
 
-/// How much is left to write, and what was written.
+/// The transactions left to write, and those written.
 #[derive(Debug)]
 struct Order {
     left: AtomicU64,
@@ -127,7 +127,7 @@ struct Running {
 }
 
 impl Order {
-    /// Whether one more transaction is wanted.
+    /// True while one more transaction is wanted.
     fn take(&self) -> bool {
         let less = |left: u64| left.checked_sub(1);
         !self.ended.load(Ordering::Relaxed)
@@ -139,7 +139,7 @@ impl Order {
         let slot = {
             let mut next = pace.next.lock().await;
             let slot = *next;
-            // Turns that all sessions missed are not made up for.
+            // Turns that all sessions missed are not caught up.
             *next = (slot + pace.interval).max(Instant::now());
             slot
         };
@@ -165,7 +165,7 @@ async fn write(
     Ok(client)
 }
 
-/// Again until it is committed: what a session does next assumes that it was.
+/// Retries until it is committed: the session's next transactions depend on it.
 async fn execute(conn: &mut Conn, text: &str) -> Result<(), Error> {
     loop {
         match conn.query_drop(text).await {

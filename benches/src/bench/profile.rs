@@ -3,7 +3,7 @@
 use clap::ValueEnum;
 use serde::Serialize;
 
-/// What a run configures alike on both targets, and what each applier is told.
+/// The settings that both targets share, and the configuration of each applier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Profile {
@@ -17,13 +17,13 @@ pub(super) enum Profile {
     Nologs,
     /// As default, but the source compresses its transactions.
     Compressed,
-    /// As default, but csa-daemon commits each transaction by itself, under the source's GTID.
+    /// As default, but csa-daemon commits each transaction separately, under the source's GTID.
     OneToOne,
-    /// As relaxed, but csa-daemon commits each transaction by itself, under the source's GTID.
+    /// As relaxed, but csa-daemon commits each transaction separately, under the source's GTID.
     OneToOneRelaxed,
 }
 
-/// What a COMMIT waits for.
+/// The syncs that a COMMIT waits for.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(super) struct Durability {
     pub(super) sync_binlog: u32,

@@ -1,4 +1,4 @@
-//! What a run prints at its end, and the files it leaves.
+//! The report at the end of a run, and the files with its results.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ pub(super) struct Results {
     pub(super) versions: Option<Versions>,
     /// Profiles that csa-daemon refuses, and why.
     pub(super) refused: Vec<(Profile, String)>,
-    /// Of every table, at the end.
+    /// Rows of every table, at the end.
     pub(super) source_rows: Vec<(Profile, BTreeMap<String, u64>)>,
     pub(super) drain: Vec<DrainResult>,
     pub(super) online: Vec<OnlineResult>,
@@ -118,7 +118,7 @@ fn machine() -> Value {
     })
 }
 
-/// `bench` beside the build profile's directory that holds this program.
+/// `bench`, next to the build profile's directory that holds this program.
 fn directory() -> Result<PathBuf> {
     let own = std::env::current_exe()?;
     let target = own.parent().and_then(Path::parent).context("this program lies nowhere")?;
@@ -132,7 +132,7 @@ fn save(path: &Path, text: &str) -> Result<()> {
     Ok(())
 }
 
-/// How the figures were taken.
+/// How the figures were measured.
 fn measure(options: &Options) -> String {
     let rounds = options.rounds();
     match options.mode {

@@ -48,7 +48,7 @@ pub(super) struct Transaction {
 }
 
 impl Transaction {
-    /// A statement by itself commits itself; several are put between BEGIN and COMMIT.
+    /// A single statement autocommits; several are put between BEGIN and COMMIT.
     pub(super) fn of(statements: &[String], row_changes: u64) -> Self {
         let text = match statements {
             [single] => single.clone(),
@@ -58,7 +58,7 @@ impl Transaction {
     }
 }
 
-/// What a session needs to make its transactions; it depends on the seed alone.
+/// The state from which a session makes its transactions; it depends on the seed alone.
 #[derive(Debug)]
 pub(super) struct Client {
     random: StdRng,
@@ -66,7 +66,7 @@ pub(super) struct Client {
 }
 
 impl Client {
-    /// Another sequence for each load: a second load with the values of the first changes nothing.
+    /// A different sequence for each load: repeating the values of the first would change nothing.
     pub(super) fn new(shape: Shape, seed: u64, number: u32) -> Self {
         let own = (shape as u64 + 1) << 48 | u64::from(number) << 32;
         Self { random: StdRng::seed_from_u64(seed ^ own), families: Families::new(number) }
@@ -87,7 +87,7 @@ impl Shape {
         }
     }
 
-    /// Of a backlog of single changes, the part that takes about as long.
+    /// The share of a backlog of single changes that takes about as long.
     pub(super) fn backlog(self, sizes: &Sizes) -> u64 {
         let divisor = match self {
             Self::Updates1 | Self::InsertOnly => 1,

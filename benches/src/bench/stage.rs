@@ -17,14 +17,14 @@ use super::{csa, mta, tables};
 /// No filling, drain or catching up takes longer.
 pub(super) const PATIENCE: Duration = Duration::from_secs(1800);
 
-/// Of all three servers: the default tables fit, and no checkpoint of the redo log gets in between.
+/// For all three servers: the default tables fit, and no checkpoint of the redo log interferes.
 const SERVER_OPTIONS: [&str; 3] =
     ["--innodb-buffer-pool-size=512M", "--innodb-redo-log-capacity=1G", "--max-connections=400"];
 
-/// All that is filled or written.
+/// All schemas that are filled or written.
 const SCHEMAS: [&str; 4] = ["sbtest", "wide", "families", "pulse"];
 
-/// Both appliers stand still unless a measurement runs one.
+/// Both appliers are stopped unless a measurement runs one.
 #[derive(Debug)]
 pub(super) struct Stage {
     pub(super) profile: Profile,
@@ -43,11 +43,11 @@ pub(super) struct Versions {
     pub(super) csa_daemon: String,
 }
 
-/// What came of setting a profile up.
+/// The outcome of setting up a profile.
 #[derive(Debug)]
 pub(super) enum Setup {
     Ready(Box<Stage>),
-    /// In the daemon's words.
+    /// The daemon's error.
     Refused(String),
 }
 
@@ -122,7 +122,7 @@ impl Stage {
         }
     }
 
-    /// Starts one applier on what it lacks and waits until it lacks nothing.
+    /// Starts one applier and waits until it has applied everything.
     pub(super) async fn catch_up(&self, applier: Applier, mta_workers: u32) -> Result<()> {
         match applier {
             Applier::Mta => mta::start(self, mta_workers).await,
@@ -131,7 +131,7 @@ impl Stage {
         self.wait_applied(applier).await
     }
 
-    /// Until all that the source has executed at the call is executed on the target.
+    /// Waits until everything that the source has executed at the call is executed on the target.
     pub(super) async fn wait_applied(&self, applier: Applier) -> Result<()> {
         match applier {
             Applier::Mta => mta::wait_applied(self).await,
@@ -167,7 +167,7 @@ impl Stage {
         Ok(rows)
     }
 
-    /// Compares the schemas named, by content, on both targets with the source.
+    /// Compares the schemas named on both targets with the source, by content.
     pub(super) async fn compare(&self, schemas: &[&str]) -> Result<Compared> {
         let mut compare = Compare::new();
         for schema in SCHEMAS {

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-/// The middle one, the upper of two; zero of nothing.
+/// The middle value, the upper of two; zero without values.
 pub(super) fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     percentile(&sorted(values), 50.0)
 }
@@ -13,7 +13,7 @@ fn sorted(values: impl IntoIterator<Item = f64>) -> Vec<f64> {
     values
 }
 
-/// The value that so many of a hundred do not pass.
+/// The value that this percentage of values does not exceed.
 fn percentile(sorted: &[f64], percent: f64) -> f64 {
     let rank = (sorted.len() as f64 * percent / 100.0) as usize;
     sorted.get(rank.min(sorted.len().saturating_sub(1))).copied().unwrap_or_default()

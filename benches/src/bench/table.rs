@@ -1,4 +1,4 @@
-//! A table in Markdown whose columns line up.
+//! A Markdown table with aligned columns.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ impl Table {
         Self { headings: headings.iter().map(|text| (*text).to_owned()).collect(), rows: vec![] }
     }
 
-    /// Cells that are missing stay empty.
+    /// Missing cells stay empty.
     pub(super) fn row(&mut self, mut cells: Vec<String>) {
         cells.resize(self.headings.len(), String::new());
         self.rows.push(cells);

@@ -12,7 +12,7 @@ use super::shape::{Shape, WIDE, wide_body};
 /// Wide rows per INSERT.
 const WIDE_BATCH: u64 = 100;
 
-/// Creates what the loads need; what they share is made once.
+/// Creates the tables of the loads; shared ones are made once.
 pub(super) async fn fill(source: &Server, sizes: &Sizes, loads: &[Shape]) -> Result<()> {
     let needs = |schema| loads.iter().any(|load| load.schema() == schema);
     if needs("sbtest") {

@@ -1,4 +1,4 @@
-//! One line that follows source and target, and the peaks seen.
+//! A progress line for source and target, and the peaks seen.
 
 use std::io::{IsTerminal, Write, stdout};
 use std::time::{Duration, Instant};
@@ -56,7 +56,7 @@ impl Progress {
         self.peak_applied_rate
     }
 
-    /// Takes note of a sample and shows it.
+    /// Records a sample and shows it.
     pub(crate) fn tick(&mut self, sample: Option<Sample>, committed: u64) {
         if let Some(sample) = sample {
             self.peak_lag = self.peak_lag.max(sample.lag_seconds.unwrap_or(0.0));
@@ -98,7 +98,7 @@ impl Progress {
         )
     }
 
-    /// Leaves the line.
+    /// Ends the line.
     pub(crate) fn finish(&self) {
         if self.terminal {
             println!();
@@ -106,7 +106,7 @@ impl Progress {
     }
 }
 
-/// A size for people.
+/// A size in readable units.
 pub(crate) fn bytes(count: u64) -> String {
     let count = count as f64;
     if count < 1024.0 * 1024.0 {

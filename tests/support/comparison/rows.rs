@@ -1,10 +1,10 @@
-//! Rows: a digest computed by the server, and the rows that differ when it does.
+//! Rows: a digest computed by the server, and the differing rows where it differs.
 
 use std::collections::HashMap;
 
 use super::{Side, literal, quote};
 
-/// Differing rows named for each side.
+/// Differing rows shown for each side.
 const SHOWN: usize = 3;
 
 /// Number of rows, rows whose digest failed, and the sums of the four quarters of all digests: a
@@ -74,8 +74,8 @@ async fn hashes(side: &mut Side, table: &(String, String)) -> HashMap<String, u6
     side.rows::<(String, u64)>(&query).await.into_iter().collect()
 }
 
-/// The first rows with these digests, readable; in the order of the primary key if the server reads
-/// them so.
+/// The first rows with these digests, as text; in the order of the primary key if the server reads
+/// them in that order.
 async fn show(side: &mut Side, table: &(String, String), wanted: &[&String]) -> Vec<String> {
     if wanted.is_empty() {
         return Vec::new();
@@ -90,7 +90,7 @@ async fn show(side: &mut Side, table: &(String, String), wanted: &[&String]) -> 
         .collect();
     let extra = format!(", CONCAT_WS(', ', {}) AS r", readable.join(", "));
     let rows = hashed(side, table, &extra).await;
-    // A statement of a thousand digests names the first of them in table order well enough.
+    // A thousand digests are enough to find the first differing rows in table order.
     let list: Vec<String> = wanted.iter().take(1_000).map(|hash| literal(hash)).collect();
     let query = format!("SELECT r FROM ({rows}) d WHERE h IN ({}) LIMIT {SHOWN}", list.join(","));
     side.rows(&query).await
@@ -113,7 +113,7 @@ struct Column {
     data_type: String,
 }
 
-/// All columns, generated and invisible ones too, in their order.
+/// All columns in order, including generated and invisible ones.
 async fn columns(side: &mut Side, (schema, table): &(String, String)) -> Vec<Column> {
     let query = format!(
         "SELECT column_name, CAST(data_type AS CHAR) FROM information_schema.columns \
@@ -127,7 +127,7 @@ async fn columns(side: &mut Side, (schema, table): &(String, String)) -> Vec<Col
 
 impl Column {
     /// An expression of ASCII text that differs whenever the value does: a mark for NULL, otherwise
-    /// length and content. Long values are digested, for their HEX may pass `max_allowed_packet`.
+    /// length and content. Long values are digested, because their HEX may exceed `max_allowed_packet`.
     fn marked(&self) -> String {
         let name = quote(&self.name);
         let value = self.value();
@@ -144,11 +144,11 @@ impl Column {
             // The text of a FLOAT has six digits; as a DOUBLE it has all.
             "float" | "double" => format!("CAST({name}+0e0 AS BINARY)"),
             "bit" => format!("CAST({name}+0 AS BINARY)"),
-            // The number tells the empty string of an invalid value from a member ''.
+            // The number distinguishes the empty string of an invalid value from a member ''.
             "enum" | "set" => {
                 format!("CONCAT(CAST({name}+0 AS BINARY),'/',CAST({name} AS BINARY))")
             }
-            // Types of numbers inside do not show in the text.
+            // The text does not show the types of numbers inside.
             "json" => format!("CAST(CAST({name} AS CHAR) AS BINARY)"),
             _ => format!("CAST({name} AS BINARY)"),
         }

@@ -44,7 +44,7 @@ pub(super) async fn tables(side: &mut Side, what: &Compare) -> Vec<(String, Stri
     tables
 }
 
-/// Everything that has a definition.
+/// All objects that have a definition.
 pub(super) async fn definitions(side: &mut Side, what: &Compare) -> Definitions {
     let mut found = Definitions::new();
     let schemas: Vec<String> =
@@ -127,7 +127,7 @@ async fn show(side: &mut Side, statement: &str) -> String {
     text.join("\n")
 }
 
-/// Takes the first ` AUTO_INCREMENT=n` after the columns out: it is a hint, not content.
+/// Removes the first ` AUTO_INCREMENT=n` after the columns: it is a hint, not content.
 fn without_auto_increment(text: &str) -> String {
     const OPTION: &str = " AUTO_INCREMENT=";
     // Options follow the last line that begins with a parenthesis.
@@ -144,7 +144,7 @@ fn without_auto_increment(text: &str) -> String {
     }
 }
 
-/// Takes an event's status out: a replica does not carry events out.
+/// Removes an event's status: a replica does not run events.
 fn without_status(text: &str) -> String {
     const STATES: [&str; 3] = [" DISABLE ON REPLICA", " DISABLE", " ENABLE"];
     let Some((before, after)) = text.split_once(" PRESERVE") else { return text.to_owned() };
@@ -152,7 +152,7 @@ fn without_status(text: &str) -> String {
     format!("{before} PRESERVE{after}")
 }
 
-/// Says what only one side has and what is defined differently.
+/// Lists objects that only one side has and those that are defined differently.
 pub(super) fn diff(source: &Definitions, target: &Definitions, differences: &mut Vec<String>) {
     for (name, text) in source {
         match target.get(name) {

@@ -1,11 +1,11 @@
-//! What is asked of a daemon that runs: requests to its admin port, and commands.
+//! Requests to the admin port of a running daemon, and commands.
 
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use super::{Daemon, guard};
 
-/// What a command printed, and how it ended.
+/// The output and exit code of a command.
 #[derive(Debug)]
 pub struct Said {
     pub code: Option<i32>,
@@ -14,7 +14,7 @@ pub struct Said {
 }
 
 impl Said {
-    /// It ended with `code` and said why on one line that holds `words`.
+    /// It ended with `code` and one line of error that contains `words`.
     ///
     /// # Panics
     /// Otherwise.
@@ -82,10 +82,10 @@ impl Daemon {
         Said { code: output.status.code(), out: text(&output.stdout), error: text(&output.stderr) }
     }
 
-    /// [`Daemon::command`] that has to succeed; what it printed.
+    /// [`Daemon::command`] that has to succeed; returns its output.
     ///
     /// # Panics
-    /// With what it said when it fails.
+    /// With its output when it fails.
     #[track_caller]
     pub fn commanded(&self, arguments: &[&str]) -> String {
         let said = self.command(arguments);

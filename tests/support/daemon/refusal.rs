@@ -1,4 +1,4 @@
-//! Starts that the servers, and not the file, refuse.
+//! Starts that the servers refuse, not the file.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use super::Daemon;
 use crate::eventually;
 
 impl Daemon {
-    /// Starts it, which its first channel is expected to refuse; why. It is stopped then.
+    /// Starts it, expecting its first channel to be refused; returns the reason and stops it.
     ///
     /// # Panics
     /// If the channel does not refuse.
