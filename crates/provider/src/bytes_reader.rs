@@ -1,12 +1,12 @@
 //! Reads little-endian fields from untrusted bytes; never panics, never reads past the end.
 
-/// The bytes ended before the field did, or said something impossible.
+/// The bytes end before the field does, or hold an impossible value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what} at byte {offset}")]
 pub struct Malformed {
-    /// What was being read.
+    /// The field that was being read.
     pub what: &'static str,
-    /// Where in the bytes given.
+    /// Its offset in the given bytes.
     pub offset: usize,
 }
 
@@ -73,7 +73,7 @@ impl<'a> Reader<'a> {
         self.uint(8, what)
     }
 
-    /// A string behind a length of one byte.
+    /// A string after a length of one byte.
     pub(crate) fn short_string(&mut self, what: &'static str) -> Result<&'a [u8], Malformed> {
         let len = self.u8(what)?;
         self.take(usize::from(len), what)

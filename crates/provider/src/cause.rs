@@ -1,21 +1,21 @@
-//! The causes that keep a source's stream away, each said where the error arises: those who give advice
-//! need not look for words in a message.
+//! The causes that interrupt a source's stream, set where the error arises, so that advice need not
+//! depend on words in a message.
 
 use crate::connection::ConnectionError;
 use crate::link::LinkError;
 use crate::preflight::PreflightError;
 use crate::provider::Error;
 
-/// A cause, as far as it differs in what to do about it.
+/// A cause; each one needs a different action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SourceCause {
     /// The source does not answer, or the link broke: passes on its own.
     Unreachable,
     /// The source refuses the account.
     Account,
-    /// How the link is protected does not suit one of the two.
+    /// The protection of the link does not suit one of the two sides.
     Protection,
-    /// Transactions that are needed are no longer in its binary logs.
+    /// Needed transactions are no longer in its binary logs.
     Purged,
     /// It has lost or never had what was received from it.
     OtherHistory,
@@ -29,12 +29,12 @@ pub enum SourceCause {
     Spool,
 }
 
-/// Words of the server's texts under [`SourceCause`]'s one number for all of them, 1236. They are the
-/// only difference it makes.
+/// Words in the server's texts for error 1236, which it uses for all of these causes: nothing but
+/// the text differs.
 const WORDS: [(&str, SourceCause); 3] = [
     ("anonymous transaction", SourceCause::Anonymous),
     ("purged required", SourceCause::Purged),
-    // The source's own are missing there: it was reset, or has lost the end of its binary log.
+    // The source lacks its own transactions: it was reset, or has lost the end of its binary log.
     ("more GTIDs than the", SourceCause::OtherHistory),
 ];
 
@@ -42,7 +42,7 @@ pub(crate) const AFRESH: &str =
     "; provision the target again (clone or dump) and start from its gtid_executed";
 
 impl SourceCause {
-    /// Of a dump that the server ended for good with this text.
+    /// The cause of a dump that the server ended for good with this text.
     pub(crate) fn of_refusal(message: &str) -> Self {
         let known = WORDS.iter().find(|(words, _)| message.contains(words));
         known.map_or(Self::Stream, |&(_, cause)| cause)
@@ -111,7 +111,7 @@ mod tests {
             (server(3159, "insecure transport"), SourceCause::Protection),
             (LinkError::Tls("no".to_owned()).into(), SourceCause::Protection),
             (LinkError::Closed.into(), SourceCause::Unreachable),
-            // Numbers and words of others in a message mean nothing.
+            // Numbers and words of other causes in a message mean nothing.
             (server(1040, "Too many connections, 1236 of them"), SourceCause::Unreachable),
             (ConnectionError::Protocol("purged 1045".to_owned()), SourceCause::Unreachable),
             (server(1236, "the source purged required binary logs"), SourceCause::Purged),

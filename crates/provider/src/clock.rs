@@ -1,25 +1,25 @@
-//! Times of commits, by clocks that differ. Pure but for the question to the source.
+//! Commit times by clocks that differ. Pure, except for the query to the source.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::connection::{ConnectionError, SourceConnection};
 use crate::event::TransactionHeader;
 
-/// When a transaction was committed; microseconds since the epoch, 0 where it was not logged.
+/// The commit times of a transaction; microseconds since the epoch, 0 if not logged.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CommitTimes {
-    /// On the server where it was made, by that server's clock.
+    /// On the server on which it was first committed, by that server's clock.
     pub original: u64,
     /// On our source, by its clock.
     pub immediate: u64,
 }
 
 impl CommitTimes {
-    /// Microseconds since the commit, at `now` by our clock; `ahead` is the source's. Negative for a
-    /// commit that is still to come by these clocks, `None` where no time was logged.
+    /// Microseconds since the commit, at `now` by our clock; the source's clock is `ahead` of ours.
+    /// Negative if the commit is in the future by these clocks, `None` if no time was logged.
     ///
-    /// The clock of a server before the source is not known. What it committed was committed there
-    /// before it was here, so its time counts where it makes the transaction older.
+    /// The clock of a server before the source is unknown. A transaction was committed there before
+    /// it was here, so that time counts if it makes the transaction older.
     #[must_use]
     pub fn age(self, now: u64, ahead: i64) -> Option<i64> {
         let signed = |time: u64| i64::try_from(time).unwrap_or(i64::MAX);
@@ -41,10 +41,10 @@ impl TransactionHeader {
     }
 }
 
-/// By how many microseconds the source's clock is ahead of ours: the answer of the shortest way of a
-/// few. As native replication's `clock_diff_with_master`, but finer.
+/// The microseconds by which the source's clock is ahead of ours, from the fastest of a few
+/// answers. Like native replication's `clock_diff_with_master`, but finer.
 pub(crate) async fn ahead(connection: &mut SourceConnection) -> Result<i64, ConnectionError> {
-    // UTC, which no time zone or summer time bends.
+    // UTC, which does not depend on time zones or daylight saving.
     const QUERY: &str = "SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
     let mut best: Option<(i64, i64)> = None;
     for _ in 0..3 {
@@ -62,8 +62,8 @@ pub(crate) async fn ahead(connection: &mut SourceConnection) -> Result<i64, Conn
     Ok(best.map_or(0, |(ahead, _)| ahead))
 }
 
-/// The difference that a clock's answer tells, asked for and received at these times: none where a clock
-/// that is right could have given it, else the middle of what is possible.
+/// The clock difference from an answer that was requested and received at these times: 0 if a
+/// correct clock could have given it, else the middle of the possible range.
 fn estimate(asked: i64, theirs: i64, answered: i64) -> i64 {
     let (least, most) = (theirs.saturating_sub(answered), theirs.saturating_sub(asked));
     if least <= 0 && most >= 0 { 0 } else { least.saturating_add(most) / 2 }
@@ -101,7 +101,7 @@ mod tests {
         assert_eq!(age(900, 900, 0), Some(100));
         assert_eq!(age(900, 900, 50), Some(150), "the source's clock is ahead");
         assert_eq!(age(900, 900, -150), Some(-50));
-        // Made elsewhere: by a clock that shows less, more, or nothing.
+        // First committed elsewhere, by a clock that shows less, more, or nothing.
         assert_eq!(age(700, 900, 50), Some(300));
         assert_eq!(age(5_000, 900, 50), Some(150));
         assert_eq!(age(0, 900, 0), Some(100));

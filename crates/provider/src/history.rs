@@ -1,8 +1,8 @@
-//! Whether a source has what was received before: only then is its history the one that was followed.
+//! Checks that a source has everything received before: only then does it have the same history.
 //!
-//! A server compares its own transactions alone (by its `server_uuid`), so native replication follows a
-//! source that lacks those of others without a word. Here all of them count, but for those that never
-//! came from the source.
+//! A server compares only its own transactions (by its `server_uuid`), so native replication
+//! silently follows a source that lacks those of other servers. Here all of them count, except
+//! those that never came from the source.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,36 +11,37 @@ use parking_lot::Mutex;
 
 use crate::gtid::{GtidSet, Uuid};
 
-/// Servers whose transactions the target has and the channel's source need not have: the target's own,
-/// those of other channels. `None` until a source was seen: then they are those it has nothing of.
+/// Servers with transactions on the target that the channel's source need not have: the target
+/// itself and those of other channels. `None` until a source was seen; then they are the servers
+/// of which it has nothing.
 pub type Foreign = Option<BTreeSet<Uuid>>;
 
-/// The same for a provider that runs: the target may be reached later than the source.
+/// The same for a running provider: the target may become reachable later than the source.
 pub type SharedForeign = Arc<Mutex<Foreign>>;
 
-/// Nobody's: a source must have all that was received.
+/// No servers: a source must have everything that was received.
 #[must_use]
 pub fn no_foreign() -> SharedForeign {
     Arc::new(Mutex::new(Some(BTreeSet::new())))
 }
 
-/// What a channel has of its source's history.
+/// The part of its source's history that a channel has.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Known {
-    /// Applied, or received and not applied yet.
+    /// Transactions applied, or received and not yet applied.
     pub received: GtidSet,
     pub foreign: Foreign,
 }
 
 impl Known {
-    /// What a source must have.
+    /// The transactions that a source must have.
     #[must_use]
     pub fn required(&self) -> GtidSet {
         let foreign = self.foreign.as_ref();
         self.received.of_servers(|uuid| foreign.is_none_or(|foreign| !foreign.contains(uuid)))
     }
 
-    /// What a source that has executed `executed` lacks.
+    /// The required transactions that are not in the source's `executed`.
     #[must_use]
     pub fn lacking(&self, executed: &GtidSet) -> GtidSet {
         let missing = self.required().difference(executed);
@@ -57,11 +58,12 @@ pub fn foreign_to(received: &GtidSet, executed: &GtidSet) -> BTreeSet<Uuid> {
     received.uuids().filter(|uuid| !executed.has_uuid(uuid)).collect()
 }
 
-/// In words that follow the source's name.
+/// The error text, to follow the source's name.
 pub(crate) fn lacks(missing: &GtidSet) -> String {
     format!(
-        "lacks transactions we already have: {missing}; it is another server, was set back, or is a \
-         replica that is not level yet: nothing is received from it until it has them"
+        "lacks transactions we already have: {missing}; it is another server, was restored to an \
+         earlier state, or is a replica that is catching up: nothing is received from it until it \
+         has them"
     )
 }
 
@@ -83,13 +85,13 @@ mod tests {
         for (received, foreign, executed, lacking) in [
             ("A:1-5", &none, "A:1-9", ""),
             ("A:1-5", &none, "A:1-3,B:1", "A:4-5"),
-            // Nothing of what was received: another server altogether.
+            // It has nothing that was received: a different server.
             ("A:1-5", &none, "B:1-7", "A:1-5"),
             ("A:1-5", &none, "", "A:1-5"),
             ("A:1-5,B:1-2", &none, "A:1-5", "B:1-2"),
             ("A:1-5,B:1-2", &b, "A:1-5", ""),
             ("A:1-5,B:1-2", &b, "A:1-4", "A:5"),
-            // Not known yet: what it has nothing of is not asked for.
+            // Not known yet: servers of which it has nothing are not required.
             ("A:1-5,B:1-2", &None, "A:1-5", ""),
             ("A:1-5,B:1-2", &None, "A:1-4", "A:5"),
         ] {

@@ -5,19 +5,20 @@ use secrecy::SecretString;
 use crate::gtid::Uuid;
 use crate::link::{Endpoint, LinkOptions, Purpose, Side, TlsOptions};
 
-/// Where the source is and who we are there.
+/// The source's address and our account and identity on it.
 #[derive(Debug, Clone)]
 pub struct SourceOptions {
     pub host: String,
     pub port: u16,
     pub user: String,
     pub password: SecretString,
-    /// Ours; unique in the topology.
+    /// Our own; unique in the topology.
     pub server_id: u32,
-    /// Ours; the source ends an older dump with the same UUID.
+    /// Our own; the source ends an older dump with the same UUID.
     pub replica_uuid: Uuid,
     pub tls: TlsOptions,
-    /// An idle source says so this often; the link is dead after [`Self::DEAD_AFTER`] of them.
+    /// An idle source sends a heartbeat this often; the link is dead
+    /// after [`Self::DEAD_AFTER`] intervals.
     pub heartbeat_interval: Duration,
     pub connect_timeout: Duration,
     /// First and longest pause between attempts.
@@ -28,7 +29,7 @@ pub struct SourceOptions {
 }
 
 impl SourceOptions {
-    /// Silent heartbeat intervals that end a link.
+    /// Heartbeat intervals of silence that end a link.
     pub const DEAD_AFTER: u32 = 3;
 
     /// The source and its alternatives, in order.
@@ -37,7 +38,7 @@ impl SourceOptions {
             .chain(self.failover.iter().map(|(host, port)| (host.as_str(), *port)))
     }
 
-    /// How one of them is connected to.
+    /// The options of a link to one of them.
     pub(crate) fn link(&self, host: &str, port: u16) -> LinkOptions {
         LinkOptions {
             side: Side::Source,
@@ -52,7 +53,7 @@ impl SourceOptions {
         }
     }
 
-    /// Silence that ends a link.
+    /// The silence that ends a link.
     pub(crate) fn dead_after(&self) -> Duration {
         self.heartbeat_interval * Self::DEAD_AFTER
     }

@@ -1,4 +1,4 @@
-//! What must be true of a source before anything is written.
+//! The requirements for a source, checked before anything is written.
 
 use crate::cause::{AFRESH, SourceCause};
 use crate::connection::{ConnectionError, SourceConnection};
@@ -8,48 +8,48 @@ use crate::link::{Limits, Side};
 use crate::options::SourceOptions;
 use crate::product::unsupported_source;
 
-/// What was found.
+/// The facts found about a source.
 #[derive(Debug, Clone)]
 pub struct SourceFacts {
     pub version: String,
     pub server_uuid: String,
     pub gtid_executed: GtidSet,
     pub gtid_purged: GtidSet,
-    /// Things that will work less well, one line each.
+    /// Settings that make replication slower or less precise, one line each.
     pub warnings: Vec<String>,
 }
 
-/// Why a channel can't start from this source.
+/// The reason a channel can't start from this source.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PreflightError {
-    /// It may come back: worth waiting for.
+    /// The source may come back: the channel waits for it.
     #[error("{0}")]
     Unreachable(String),
-    /// It refuses the account; the text says what to change.
+    /// The source refuses the account; the text names the change it takes.
     #[error("{0}")]
     Account(String),
-    /// It no longer has what the target needs.
+    /// The source no longer has transactions that the target needs.
     #[error("{0}")]
     Purged(String),
-    /// It has to be changed otherwise; the text says how.
+    /// The source has to be changed in another way, which the text names.
     #[error("{0}")]
     Refused(String),
 }
 
 type Result<T> = std::result::Result<T, PreflightError>;
 
-/// Parse error, unknown system variable, not supported: of other products, which may not say their
-/// name.
+/// Parse error, unknown system variable, not supported: answers of other products, which may hide
+/// their name.
 const STRANGE_CODES: [u16; 3] = [1064, 1193, 1235];
 
 /// Checks the source; reads only.
 ///
-/// `known` is what the channel has, where it can be told: the source must have that too, and still hold
-/// all the rest.
+/// `known` is what the channel has, if that is known: the source must have it too, and all later
+/// transactions must still be in its binary logs.
 ///
 /// # Errors
-/// [`PreflightError::Unreachable`] when it does not answer, one line that names the fix otherwise.
+/// [`PreflightError::Unreachable`] if it does not answer, otherwise one line that names the fix.
 pub async fn preflight(options: &SourceOptions, known: Option<&Known>) -> Result<SourceFacts> {
     let mut last = PreflightError::Unreachable("no address".to_owned());
     for (host, port) in options.addresses() {
@@ -111,8 +111,8 @@ async fn inspect(
         .await
         .map_err(|error| match error.code() {
             Some(code) if STRANGE_CODES.contains(&code) => PreflightError::Refused(format!(
-                "source {address} calls itself {version:?} and does not know what every MySQL since \
-                 8.0 knows: {error}; a source must be MySQL 8.0 or newer"
+                "source {address} reports version {version:?} but lacks what every MySQL since 8.0 \
+                 has: {error}; a source must be MySQL 8.0 or newer"
             )),
             _ => unreachable(error),
         })?;
@@ -164,7 +164,8 @@ async fn inspect(
     };
     if let Some(known) = known {
         let missing = known.lacking(&facts.gtid_executed);
-        // Its own it will speak of itself, when the dump begins.
+        // If only its own are missing, it ends the dump for that itself, and counts commits that
+        // are under way.
         if missing.of_server(&facts.server_uuid) != missing {
             return Err(PreflightError::Unreachable(format!(
                 "source {address} {}",
@@ -185,8 +186,8 @@ fn warnings(address: &str, image: &str) -> Vec<String> {
     let mut warnings = Vec::new();
     if image != "FULL" {
         warnings.push(format!(
-            "source {address} has binlog_row_image={image}: fewer changes can be told apart, so \
-             fewer run side by side; FULL is faster"
+            "source {address} has binlog_row_image={image}: conflicts are found less exactly, so \
+             fewer changes run in parallel; FULL is faster"
         ));
     }
     warnings

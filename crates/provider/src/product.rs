@@ -1,7 +1,8 @@
-//! Whose server answers. Others speak MySQL's protocol and call themselves 8.0 so that drivers take
-//! them; what replication needs (binary log, GTIDs, BINLOG, locks) they lack or do otherwise.
+//! Recognizes a server's product. Other products speak MySQL's protocol and report version 8.0 so
+//! that drivers accept them, but lack what replication needs (binary log, GTIDs, BINLOG, locks) or
+//! do it differently.
 
-/// Words of `@@version` or `@@version_comment`, in lower case, that only one product's has.
+/// Words in `@@version` or `@@version_comment`, in lower case, that only one product uses.
 const OTHERS: [(&str, &str); 15] = [
     // https://docs.pingcap.com/tidb/stable/system-variables#version
     ("tidb", "TiDB"),
@@ -24,7 +25,7 @@ const OTHERS: [(&str, &str); 15] = [
 /// The oldest MySQL that can be a source or a target.
 const OLDEST: u32 = 8;
 
-/// Who made a server.
+/// The product that a server is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Product {
     /// MySQL, or a build of it.
@@ -35,7 +36,7 @@ pub enum Product {
 }
 
 impl Product {
-    /// By `@@version` and `@@version_comment`.
+    /// Recognizes it by `@@version` and `@@version_comment`.
     #[must_use]
     pub fn of(version: &str, comment: &str) -> Self {
         let words = |text: &str| -> Vec<String> {
@@ -53,12 +54,12 @@ impl Product {
     }
 }
 
-/// Why a server can't be a source, in words that follow its address; `None` if it can.
+/// The reason a server can't be a source, to follow its address; `None` if it can.
 #[must_use]
 pub fn unsupported_source(version: &str, comment: &str) -> Option<String> {
     match Product::of(version, comment) {
         Product::MariaDb => Some(format!(
-            "is MariaDB {version}, whose binary log and GTIDs are of another kind; a source must be \
+            "is MariaDB {version}, with a binary log and GTIDs of its own format; a source must be \
              MySQL 8.0 or newer"
         )),
         Product::Other(name) => Some(another(name, version)),
@@ -66,8 +67,8 @@ pub fn unsupported_source(version: &str, comment: &str) -> Option<String> {
     }
 }
 
-/// Why a server can't be a target, in words that follow its address; `None` if it can. Which MariaDB
-/// will do is decided elsewhere.
+/// The reason a server can't be a target, to follow its address; `None` if it can. Versions of
+/// MariaDB are checked elsewhere.
 #[must_use]
 pub fn unsupported_target(version: &str, comment: &str) -> Option<String> {
     match Product::of(version, comment) {

@@ -20,15 +20,15 @@ use crate::sink::{SinkError, TransactionSink};
 use crate::status::SourceStatus;
 use crate::transaction::{Placement, StreamError, TransactionAssembler};
 
-/// Why reception ended for good.
+/// The reason reception ended for good.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The stream holds what can't be replicated.
+    /// The stream holds something that can't be replicated.
     #[error(transparent)]
     Stream(#[from] StreamError),
     /// The same event arrived damaged twice: it is damaged on the source.
-    #[error("{at}: {source}; it arrived so twice, so it is damaged in the source's binary log")]
+    #[error("{at}: {source}; it arrived the same way twice, so the source's binary log is damaged")]
     Damaged {
         at: String,
         #[source]
@@ -36,49 +36,50 @@ pub enum Error {
     },
     /// The source ends the stream for good: purged transactions that are needed, an anonymous
     /// transaction, an unreadable binary log.
-    #[error("source {address} can't go on after {at}: {message}{}", cause.repair())]
+    #[error("source {address} can't continue after {at}: {message}{}", cause.repair())]
     Refused { address: String, at: String, message: String, cause: SourceCause },
-    /// What was asked for is all that is not received: the source's GTIDs have begun again.
+    /// Only transactions not yet received were requested: the source's GTIDs have begun again.
     #[error(
         "source {address} sent transaction {gtid} again, which was received before: its history is \
-         another one (RESET BINARY LOGS AND GTIDS?){AFRESH}"
+         a different one (RESET BINARY LOGS AND GTIDS?){AFRESH}"
     )]
     Repeated { address: String, gtid: Gtid },
     #[error("spool: {0}")]
     Sink(#[from] SinkError),
 }
 
-/// How often an idle source is asked whether its history is still the one that was received.
+/// The interval at which an idle source is checked for still having the history that was received.
 const HISTORY_CHECK: Duration = Duration::from_secs(10);
-/// Microseconds by which clocks may differ unnoticed.
+/// Microseconds by which clocks may differ before it is noticed.
 const CLOCK_NOTICED: u64 = 1_000_000;
-/// Server error: the binary log can't be served.
+/// The server's error for a dump that it can't serve (`ER_SOURCE_FATAL_ERROR_READING_BINLOG`).
 pub(crate) const SOURCE_FATAL: u16 = 1236;
 
-/// Receives a channel's stream until told to stop.
+/// Receives a channel's stream until it is stopped.
 #[derive(Debug)]
 pub struct Provider {
     options: SourceOptions,
     status: Arc<SourceStatus>,
     assembler: TransactionAssembler,
-    /// Where an event last arrived damaged, and how.
+    /// The place at which an event last arrived damaged, and the damage.
     damaged: Option<String>,
-    /// Types of events that were passed over; each is logged once.
+    /// Types of events that were passed over; each type is logged once.
     passed_over: Vec<EventType>,
     foreign: SharedForeign,
 }
 
-/// How one link ended.
+/// The way in which one link ended.
 enum LinkEnd {
     Stopped,
     Fault(ConnectionError),
     Fatal(Error),
 }
 
-/// Whether the source still has what was received from it.
+/// Checks that the source still has what was received from it.
 ///
-/// One that is reset while it is followed sends heartbeats and nothing else: its dump waits at the end
-/// of a file that is no more. A dump that begins is refused, so then it is made to.
+/// A source that is reset during a dump sends heartbeats and nothing else: its dump waits at the
+/// end of a file that no longer exists. It refuses a new dump, though, so the link is then closed
+/// to begin one.
 struct History {
     checked: Instant,
     lacking: GtidSet,
@@ -91,13 +92,14 @@ impl Default for History {
 }
 
 impl History {
-    /// Whether the source can't be asked the link will tell. Once may be a commit under way.
+    /// A failed check does not count: the link will show if the source is gone. The same
+    /// transactions must be missing twice, because once may be a commit under way.
     fn note(&mut self, lacking: Result<GtidSet, ConnectionError>) -> Result<(), ConnectionError> {
         self.checked = Instant::now();
         let lacking = lacking.unwrap_or_default();
         if !lacking.is_empty() && lacking == self.lacking {
             return Err(ConnectionError::Protocol(format!(
-                "the source has no longer what it sent, {lacking}; asking again from there"
+                "the source no longer has what it sent, {lacking}; asking again from there"
             )));
         }
         self.lacking = lacking;
@@ -130,7 +132,7 @@ impl Provider {
         }
     }
 
-    /// Servers whose transactions a source need not have, though they were received.
+    /// Sets the servers with received transactions that a source need not have.
     #[must_use]
     pub fn with_foreign(self, foreign: SharedForeign) -> Self {
         Self { foreign, ..self }
@@ -139,7 +141,7 @@ impl Provider {
     /// Receives into `sink`, reconnecting as long as it takes; `Ok` when stopped.
     ///
     /// # Errors
-    /// Only what a new attempt can't cure.
+    /// Only those that a new attempt can't fix.
     pub async fn run<S: TransactionSink>(
         mut self,
         mut sink: S,
@@ -154,6 +156,7 @@ impl Provider {
             };
             let open = self.assembler.in_transaction().cloned();
             self.assembler.reset();
+            // The new dump begins with the transaction that was cut off here.
             sink.abandon().await?;
             match end {
                 LinkEnd::Stopped => {
@@ -170,6 +173,7 @@ impl Provider {
                     self.status.failed(&error, error.cause());
                 }
             }
+            // A link that delivered events proves the source alive: the back-off starts over.
             if self.status.view().events_total > before {
                 pause = self.options.connect_retry;
             }
@@ -181,7 +185,7 @@ impl Provider {
         }
     }
 
-    /// Tries the source and its alternatives in order; follows the first that will do.
+    /// Tries the source and its alternatives in order, and follows the first that is suitable.
     async fn any_link<S: TransactionSink>(&mut self, sink: &mut S) -> LinkEnd {
         let addresses: Vec<(String, u16)> =
             self.options.addresses().map(|(host, port)| (host.to_owned(), port)).collect();
@@ -211,8 +215,8 @@ impl Provider {
         let received = sink.received();
         let uuid = connection.setting("SELECT @@server_uuid").await?;
         let clock_ahead = clock::ahead(&mut connection).await?;
-        // Asked ahead of the dump. While the source passes over what was received it sends heartbeats
-        // too: those mean that it is idle only once all of this is here.
+        // Read before the dump: the source also sends heartbeats while it skips transactions that
+        // were received. They mean that it is idle only once all of this set has been received.
         let executed = executed(&mut connection).await?;
         self.check_history(&received, &executed, &uuid)?;
         let mut executed = Some(executed);
@@ -229,7 +233,7 @@ impl Provider {
             let seconds = clock_ahead.unsigned_abs() as f64 / 1e6;
             warn!(
                 %host, port,
-                "the source's clock is {how} by {seconds:.1} s beside ours; lag and delay allow for it"
+                "the source's clock is {how} by {seconds:.1} s versus ours; lag and delay allow for it"
             );
         }
         self.status.connected(uuid.clone(), clock_ahead, executed.is_none());
@@ -266,7 +270,8 @@ impl Provider {
             if wanted {
                 sink.append(event, placement).await.map_err(Error::from)?;
                 if ends {
-                    // Not before it is on its way into the spool, where others see it.
+                    // Only now, when the transaction is on its way into the spool, may others see
+                    // it as received.
                     self.note(&Placement::End, event_type, bytes);
                 }
             } else if is_idle && history.checked.elapsed() >= HISTORY_CHECK {
@@ -276,9 +281,9 @@ impl Provider {
         }
     }
 
-    /// A source must have what was received. Its own transactions a server compares itself, those that
-    /// are being committed included, and ends the dump for good; where another address may do better, it
-    /// is not let come to that.
+    /// Refuses a source that lacks received transactions. A server compares its own ones itself,
+    /// including those being committed, and ends the dump for good. That is avoided if another
+    /// address may be better.
     fn check_history(
         &self,
         received: &GtidSet,
@@ -299,7 +304,7 @@ impl Provider {
         Err(ConnectionError::Protocol(format!("this source {}", lacks(&missing))))
     }
 
-    /// Transactions of this source that it does not have any more.
+    /// Received transactions of this source that it no longer has.
     async fn lacking(
         &self,
         host: &str,
@@ -316,8 +321,8 @@ impl Provider {
         Ok(received.of_server(uuid).difference(&executed?))
     }
 
-    /// A damaged event is asked for once more: the damage may be on the way. What is damaged in the
-    /// binary log arrives with the same wrong bytes again.
+    /// A damaged event is requested once more, as the network may have damaged it. An event that is
+    /// damaged in the binary log arrives with the same wrong bytes again.
     fn link_error(&mut self, error: ConnectionError) -> LinkEnd {
         match error {
             ConnectionError::Event(source) => {
@@ -352,8 +357,8 @@ impl Provider {
             true => info!(code, name, %at, "event passed over: it means nothing to a replica"),
             false => warn!(
                 code, %at,
-                "event of a type that this version does not know passed over: the source marks it as \
-                 one that may be; later ones are only counted"
+                "event of a type unknown to this version passed over: the source marks it as \
+                 ignorable; later ones are only counted"
             ),
         }
     }
@@ -388,13 +393,14 @@ impl Provider {
     }
 }
 
-/// What the source has executed.
+/// The GTIDs that the source has executed.
 async fn executed(connection: &mut SourceConnection) -> Result<GtidSet, ConnectionError> {
     let executed = connection.gtids("SELECT @@GLOBAL.gtid_executed").await?;
     executed.parse().map_err(|error| ConnectionError::Protocol(format!("gtid_executed: {error}")))
 }
 
-/// Since its commit on the source; a little less than nothing is nothing, as clocks are compared.
+/// The time since its commit on the source; slightly negative ones count as 0, because clocks are
+/// compared only so exactly.
 fn age(header: &TransactionHeader, clock_ahead: i64) -> Option<Duration> {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let immediate = CommitTimes { original: 0, ..header.commit_times() };

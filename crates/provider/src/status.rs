@@ -1,4 +1,4 @@
-//! What the link is doing, for those who watch it.
+//! The state of the link, for the status page and metrics.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -22,7 +22,7 @@ pub struct SourceView {
     pub address: String,
     pub source_uuid: Option<String>,
     pub server_version: Option<String>,
-    /// When the last byte of the stream came in.
+    /// The time at which the last event arrived.
     pub last_event: Option<Instant>,
     pub last_heartbeat: Option<SystemTime>,
     pub heartbeats_total: u64,
@@ -37,20 +37,20 @@ pub struct SourceView {
     pub last_queued: Option<TransactionHeader>,
     /// The transaction that is arriving.
     pub queueing: Option<TransactionHeader>,
-    /// Bytes of it that are here.
+    /// Bytes of it that have arrived.
     pub queueing_bytes: u64,
-    /// From its commit on the source until the last transaction was here; unknown where that is to
-    /// come by the clocks.
+    /// The time from the commit of the last transaction on the source to its arrival; unknown if
+    /// the commit is in the future by the clocks.
     pub arrival_delay: Option<Duration>,
-    /// Since when it has been arriving.
+    /// The time at which it began to arrive.
     pub queueing_since: Option<Instant>,
-    /// The source had nothing else to send when it was last heard.
+    /// The source had nothing else to send when it last sent something.
     pub idle: bool,
-    /// By how many microseconds its clock is ahead of ours, as of the last connect.
+    /// The microseconds by which its clock is ahead of ours, as last measured.
     pub clock_ahead: i64,
     /// The transaction in which reception ended for good.
     pub stopped_in: Option<Gtid>,
-    /// Why the link is or was down.
+    /// The reason the link is or was down.
     pub last_error: Option<String>,
     pub last_error_at: Option<SystemTime>,
     pub last_cause: Option<SourceCause>,
@@ -66,18 +66,18 @@ impl SourceStatus {
         change(&mut self.view.lock());
     }
 
-    /// By how many microseconds the source's clock is ahead of ours, as of the last connect.
+    /// The microseconds by which the source's clock is ahead of ours, as last measured.
     #[must_use]
     pub fn clock_ahead(&self) -> i64 {
         self.view.lock().clock_ahead
     }
 
-    /// `idle`: the source had nothing that was not received before.
+    /// `idle`: the source has nothing that was not received before.
     pub(crate) fn connected(&self, uuid: String, clock_ahead: i64, idle: bool) {
         self.update(|view| {
             view.clock_ahead = clock_ahead;
             view.idle = idle;
-            // It says nothing of this link.
+            // These describe the previous link.
             view.arrival_delay = None;
             view.queueing_since = None;
             view.connected = true;
@@ -100,7 +100,7 @@ impl SourceStatus {
         });
     }
 
-    /// The link was given up.
+    /// The link was closed on our side.
     pub fn disconnected(&self) {
         self.update(|view| {
             view.connected = false;

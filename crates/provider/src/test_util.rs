@@ -5,7 +5,7 @@ use bytes::Bytes;
 use crate::event::{ChecksumAlgorithm, EventHeader, EventType, FormatDescription, RawEvent};
 use crate::gtid::Gtid;
 
-/// One event's bytes, with a right checksum where asked for.
+/// One event's bytes, with a correct checksum if the algorithm has one.
 #[must_use]
 pub fn event_bytes(event_type: EventType, body: &[u8], checksum: ChecksumAlgorithm) -> Bytes {
     let len = EventHeader::LEN + body.len() + checksum.len();
@@ -65,7 +65,7 @@ pub fn query_event_in(status: &[u8], database: &str, statement: &str) -> RawEven
     event(EventType::QUERY, &body)
 }
 
-/// What ends the first phase of a distributed transaction; its format is 1.
+/// The event that ends the first phase of a distributed transaction; its format is 1.
 #[must_use]
 pub fn xa_prepare_event(one_phase: bool, global: &[u8], branch: &[u8]) -> RawEvent {
     let mut body = vec![u8::from(one_phase)];
@@ -83,7 +83,7 @@ pub fn format_description() -> FormatDescription {
     format_description_of(b"9.7.4")
 }
 
-/// The same of a source with this version.
+/// A format description of a source with this version.
 ///
 /// # Panics
 /// Never: the bytes are well-formed.
@@ -101,7 +101,7 @@ pub fn format_description_of(name: &[u8; 5]) -> FormatDescription {
     FormatDescription::parse(bytes).expect("well-formed")
 }
 
-/// A table map of a table whose columns are nullable INTs.
+/// A table map of a table with nullable INT columns.
 #[must_use]
 pub fn int_table_map(table_id: u64, schema: &str, table: &str, columns: u8) -> RawEvent {
     let mut body = table_id.to_le_bytes()[..6].to_vec();

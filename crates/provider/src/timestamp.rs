@@ -1,4 +1,5 @@
-/// RFC 3339 in UTC, of microseconds since the epoch; civil date after Howard Hinnant's `civil_from_days`.
+/// Formats microseconds since the epoch by RFC 3339 in UTC; the date is computed as in Howard
+/// Hinnant's `civil_from_days`.
 #[must_use]
 pub fn rfc3339(micros: u64) -> String {
     let seconds = micros / 1_000_000;

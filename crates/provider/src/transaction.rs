@@ -1,11 +1,11 @@
-//! Where transactions begin and end in the stream of events
-//! (sql/rpl_trx_boundary_parser.cc is the server's answer to the same question).
+//! Finds the beginning and end of transactions in the stream of events
+//! (the server does the same in sql/rpl_trx_boundary_parser.cc).
 
 use crate::event::{EventError, EventType, QueryEvent, RawEvent, TransactionHeader};
 use crate::gtid::Gtid;
 use crate::sql_text::{Statement, XaVerb};
 
-/// An event's place.
+/// An event's place relative to transactions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Placement {
     /// Opens a transaction.
@@ -15,11 +15,11 @@ pub enum Placement {
     End,
     /// Belongs to no transaction: format description, rotation, heartbeat and the like.
     Outside,
-    /// Means nothing to a replica, wherever it stands.
+    /// Means nothing to a replica, wherever it occurs.
     PassedOver,
 }
 
-/// Why the stream can't be followed; each is final for the channel.
+/// The reason the stream can't be followed; each is final for the channel.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StreamError {
@@ -60,7 +60,7 @@ pub struct TransactionAssembler {
 #[derive(Debug)]
 struct Open {
     gtid: Gtid,
-    /// BEGIN or XA START was seen: a commit of its own is to come.
+    /// BEGIN or XA START was seen, so that a separate event commits the transaction.
     begun: bool,
 }
 
@@ -70,7 +70,7 @@ impl TransactionAssembler {
         Self { open: None, last: None }
     }
 
-    /// The transaction that is open.
+    /// The open transaction.
     #[must_use]
     pub fn in_transaction(&self) -> Option<&Gtid> {
         self.open.as_ref().map(|open| &open.gtid)
@@ -81,7 +81,7 @@ impl TransactionAssembler {
         self.open = None;
     }
 
-    /// Where the stream is, for errors.
+    /// The place in the stream, for errors.
     #[must_use]
     pub fn position(&self) -> String {
         match (&self.open, &self.last) {
@@ -94,7 +94,7 @@ impl TransactionAssembler {
     /// Places the next event of the stream.
     ///
     /// # Errors
-    /// A [`StreamError`] for everything that can't be replicated; the state is then unchanged.
+    /// A [`StreamError`] for everything that can't be replicated; the state is unchanged then.
     pub fn place(&mut self, event: &RawEvent) -> Result<Placement, StreamError> {
         let event_type = event.event_type();
         match event_type {
@@ -155,6 +155,7 @@ impl TransactionAssembler {
         self.require_open(EventType::QUERY)?;
         let query = QueryEvent::parse(event.body())
             .map_err(|source| StreamError::Malformed { at: self.position(), source })?;
+        // An unknown statement may begin or end a transaction, so guessing would move its boundary.
         let statement = Statement::of(&query);
         let begun = self.open.as_ref().is_some_and(|open| open.begun);
         match statement {
@@ -169,6 +170,7 @@ impl TransactionAssembler {
             Statement::Savepoint | Statement::RollbackTo | Statement::Xa(XaVerb::End) if begun => {
                 Ok(Placement::Body)
             }
+            // Rows and a commit follow (the first half of an atomic CREATE TABLE … SELECT).
             Statement::CreateTableStartTransaction => Ok(Placement::Body),
             Statement::Ddl if !begun => Ok(self.end()),
             Statement::Dml | Statement::Ddl => Err(StreamError::StatementFormat {
@@ -205,7 +207,7 @@ impl TransactionAssembler {
     }
 }
 
-/// Incident number (2 bytes), then the text behind its length.
+/// Skips the incident number (2 bytes) and the length of the text (1 byte).
 fn incident_text(body: &[u8]) -> String {
     String::from_utf8_lossy(body.get(3..).unwrap_or_default()).into_owned()
 }

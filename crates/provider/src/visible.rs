@@ -1,10 +1,10 @@
-//! Text of servers and clients for terminals, logs and pages: what would act there instead of being read
-//! is written as an escape.
+//! Text of servers and clients for terminals, logs and pages: characters that would have an effect
+//! there instead of being shown are escaped.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-/// One line: also its ends of lines are escapes. Inside a JSON string they are valid.
+/// The text on one line, ends of lines escaped too. The escapes are valid inside a JSON string.
 #[must_use]
 pub fn one_line(text: &str) -> Cow<'_, str> {
     if !text.contains(acts) {
@@ -26,7 +26,8 @@ pub fn one_line(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// C0 and C1 controls, ends of lines and paragraphs, and what turns the direction of text.
+/// True for C0 and C1 controls, line and paragraph separators,
+/// and marks that change the text direction.
 #[must_use]
 pub fn acts(c: char) -> bool {
     c.is_control()

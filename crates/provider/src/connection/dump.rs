@@ -10,13 +10,13 @@ const COM_REGISTER_REPLICA: u8 = 0x15;
 const COM_BINLOG_DUMP_GTID: u8 = 0x1e;
 /// Position of the first event in a binary log file.
 const FIRST_POSITION: u64 = 4;
-/// The protocol's own limit; an event may be as large as that, behind the packet's own header byte.
+/// The protocol's limit for an event (1 GiB), and the byte before it that marks the packet.
 const PACKET_BYTES_MAX: usize = (1 << 30) + 1;
-/// Many small events come with one system call.
+/// Bytes read ahead, so that many small events take one system call.
 const READ_AHEAD: usize = 256 << 10;
 
 impl SourceConnection {
-    /// Asks for everything the source has and `received` does not hold.
+    /// Requests everything that the source has and `received` does not.
     pub(crate) async fn start_dump(
         &mut self,
         options: &SourceOptions,
@@ -40,9 +40,11 @@ impl SourceConnection {
         Ok(())
     }
 
-    /// Session variables the source reads when a dump begins. Both the old and the new name of each:
-    /// sources from 8.0.26 on look at the new one first.
+    /// Sets the session variables that the source reads when a dump begins. Each has an old and a
+    /// new name: sources since 8.0.26 look at the new one first.
     async fn announce(&mut self, options: &SourceOptions) -> Result<(), ConnectionError> {
+        // `net_write_timeout`: the source must not give up while
+        // a full relay store stops our reading.
         let period = options.heartbeat_interval.as_nanos();
         let uuid = options.replica_uuid;
         let set = format!(
@@ -89,7 +91,7 @@ impl SourceConnection {
         let packet = self.link.packets().receive_ok(Some(self.dead_after)).await?;
         match packet.first() {
             Some(0x00) => {}
-            // The source has no more and was asked not to wait, or is shutting down.
+            // The source has no more events and was asked not to wait, or it is shutting down.
             Some(0xfe) => return Err(LinkError::Closed.into()),
             _ => return Err(ConnectionError::Protocol("not an event packet".to_owned())),
         }
@@ -98,7 +100,8 @@ impl SourceConnection {
             == Some(&EventType::FORMAT_DESCRIPTION.0)
         {
             let event = FormatDescription::parse(bytes.clone())?;
-            // What the description says holds from here on, whatever was negotiated.
+            // The description applies from here on, whatever was negotiated: a file written earlier
+            // may have had another setting.
             self.checksum = event.checksum();
             return Ok(RawEvent::trusted(bytes, ChecksumAlgorithm::Crc32)?);
         }

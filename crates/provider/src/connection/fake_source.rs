@@ -1,5 +1,5 @@
-//! The source's side of the protocol, scripted by a test. Packets are framed here by hand: what the
-//! codec gets wrong must not be wrong on both sides.
+//! The source's side of the protocol, scripted by a test. Packets are framed here by hand, so that
+//! an error in the codec is not on both sides.
 
 use std::time::Duration;
 
@@ -22,12 +22,12 @@ pub(crate) const COM_QUERY: u8 = 0x03;
 pub(crate) const COM_REGISTER_REPLICA: u8 = 0x15;
 pub(crate) const COM_BINLOG_DUMP_GTID: u8 = 0x1e;
 
-/// All that a 9.x server offers that matters here, without TLS and compression: protocol 4.1, secure
-/// connection, plugins and their data, transactions, no EOF packets.
+/// The capabilities of a 9.x server that matter here, without TLS and compression: protocol 4.1,
+/// secure connection, plugins and their data, transactions, no EOF packets.
 const CAPABILITIES: u32 = 1 | 4 | 1 << 9 | 1 << 13 | 1 << 15 | 1 << 19 | 1 << 21 | 1 << 24;
 pub(crate) const CAPABILITY_TLS: u32 = 1 << 11;
 
-/// What a test connects with.
+/// The options with which tests connect.
 pub(crate) fn options() -> SourceOptions {
     SourceOptions {
         host: "127.0.0.1".to_owned(),
@@ -49,7 +49,7 @@ pub(crate) fn tls(mode: TlsMode) -> TlsOptions {
     TlsOptions { mode, ..TlsOptions::default() }
 }
 
-/// What a client answers to the greeting.
+/// A client's answer to the greeting.
 #[derive(Debug)]
 pub(crate) struct LoginPacket {
     pub(crate) user: String,
@@ -70,7 +70,7 @@ impl FakeSource {
         Self { stream: Box::new(stream), sequence: 0, clock_ahead: 0, executed: String::new() }
     }
 
-    /// One packet, split where it is too long.
+    /// Sends one packet, split if it is too long.
     pub(crate) async fn send(&mut self, payload: &[u8]) {
         let mut chunks: Vec<&[u8]> = payload.chunks(PACKET_BYTES_FULL).collect();
         if payload.len().is_multiple_of(PACKET_BYTES_FULL) {
@@ -82,7 +82,7 @@ impl FakeSource {
         }
     }
 
-    /// One packet's bytes, in its turn.
+    /// The bytes of one packet with the next packet number.
     pub(crate) fn frame(&mut self, payload: &[u8]) -> Vec<u8> {
         let mut bytes = u32::try_from(payload.len()).unwrap().to_le_bytes().to_vec();
         bytes[3] = self.sequence;
@@ -110,14 +110,14 @@ impl FakeSource {
         payload
     }
 
-    /// The client goes without another byte.
+    /// The client closes the link without another byte.
     pub(crate) async fn assert_nothing_more(&mut self) {
         let mut rest = Vec::new();
         self.stream.read_to_end(&mut rest).await.expect("an orderly end");
         assert!(rest.is_empty(), "the client sent {rest:?}");
     }
 
-    /// The client's next command, which numbers packets anew.
+    /// The client's next command, which restarts packet numbering.
     pub(crate) async fn command(&mut self) -> Vec<u8> {
         self.sequence = 0;
         self.receive().await
@@ -201,7 +201,7 @@ impl FakeSource {
         }
     }
 
-    /// The same row until the client has gone.
+    /// Sends the same row until the client is gone.
     pub(crate) async fn rows_without_end(&mut self, row: &[u8]) {
         loop {
             let frame = self.frame(row);
@@ -211,7 +211,7 @@ impl FakeSource {
         }
     }
 
-    /// Bytes until the client has gone.
+    /// Sends bytes until the client is gone.
     pub(crate) async fn flood(&mut self, mut bytes: usize) {
         let chunk = [b'x'; 4096];
         while bytes > 0 && self.stream.write_all(&chunk).await.is_ok() {
@@ -219,7 +219,7 @@ impl FakeSource {
         }
     }
 
-    /// Lets the client in by what it is remembered for.
+    /// Accepts the login as if the account were in the server's cache.
     pub(crate) async fn accept_login(&mut self) {
         self.greet("caching_sha2_password", 0).await;
         self.login_packet().await;
@@ -227,7 +227,7 @@ impl FakeSource {
         self.ok().await;
     }
 
-    /// Answers what is asked ahead of a dump, up to what it has executed.
+    /// Answers the queries before a dump, up to the one for `gtid_executed`.
     pub(crate) async fn accept_questions(&mut self) {
         loop {
             let command = self.command().await;

@@ -1,4 +1,4 @@
-//! A connection to the source: questions ahead of the dump, and the dump of its binary log.
+//! A connection to the source: queries before the dump, and the dump of its binary log.
 
 mod dump;
 #[cfg(test)]
@@ -12,7 +12,7 @@ use crate::event::{ChecksumAlgorithm, EventError};
 use crate::link::{Limits, Link, LinkError, Row, Value};
 use crate::options::SourceOptions;
 
-/// Why a connection failed.
+/// The reason a connection failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectionError {
@@ -25,7 +25,7 @@ pub enum ConnectionError {
 }
 
 impl ConnectionError {
-    /// The server's error number, where one was given.
+    /// The server's error number, if it sent one.
     #[must_use]
     pub fn code(&self) -> Option<u16> {
         match self {
@@ -42,9 +42,9 @@ pub(crate) type TextRow = Vec<Option<String>>;
 #[derive(Debug)]
 pub struct SourceConnection {
     link: Link,
-    /// How the events of the dump are protected.
+    /// The checksum of the dump's events.
     checksum: ChecksumAlgorithm,
-    /// A source that is silent for longer is gone.
+    /// A source that is silent for longer counts as gone.
     dead_after: Duration,
 }
 
@@ -52,7 +52,7 @@ impl SourceConnection {
     /// Connects and logs in.
     ///
     /// # Errors
-    /// Whatever the network, TLS, or the server's login has to say.
+    /// Any error of the network, of TLS or of the server's login.
     pub async fn connect(
         options: &SourceOptions,
         host: &str,
@@ -66,7 +66,7 @@ impl SourceConnection {
         Self { link, checksum: ChecksumAlgorithm::Off, dead_after: options.dead_after() }
     }
 
-    /// The source's number of this connection.
+    /// The source's id of this connection.
     #[must_use]
     pub const fn connection_id(&self) -> u32 {
         self.link.connection_id()
@@ -78,7 +78,7 @@ impl SourceConnection {
         self.link.server_version()
     }
 
-    /// Runs one statement; its rows, if it has any.
+    /// Runs one statement and returns its rows, if any.
     pub(crate) async fn query(
         &mut self,
         sql: &str,
@@ -104,7 +104,7 @@ impl SourceConnection {
         Ok(first.flatten().unwrap_or_default())
     }
 
-    /// Says goodbye; an error no longer matters.
+    /// Sends a goodbye and closes the connection; errors are ignored.
     pub(crate) async fn quit(self) {
         self.link.quit().await;
     }

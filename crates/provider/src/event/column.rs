@@ -1,27 +1,28 @@
-//! How long a column's value is in a row image, by its type (`calc_field_size` of the server's
+//! The length of a column's value in a row image, by its type (`calc_field_size` of the server's
 //! binary log library; <https://dev.mysql.com/doc/dev/mysql-server/latest/classmysql_1_1binlog_1_1event_1_1Table__map__event.html>).
 
 use crate::bytes_reader::{Malformed, Reader};
 
-/// A column's type code in a table map, the real one where several hide behind `STRING`.
+/// A column's type in a table map; for `STRING` the real type, which its metadata holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ColumnType {
-    /// TINYINT to BIGINT and YEAR: little-endian, of so many bytes.
+    /// TINYINT to BIGINT and YEAR, little-endian; number of bytes.
     Integer(u8),
     Float,
     Double,
     /// Precision and scale.
     Decimal(u8, u8),
-    /// DATE, TIME, DATETIME and TIMESTAMP in any fraction: of so many bytes, the same for the same value.
+    /// DATE, TIME, DATETIME and TIMESTAMP with any fraction; number of bytes. Equal values have
+    /// equal bytes.
     Temporal(u8),
-    /// ENUM and SET: their number, of so many bytes.
+    /// ENUM and SET as their number; number of bytes.
     Choice(u8),
     Bit(u8),
-    /// CHAR, BINARY, VARCHAR and VARBINARY behind a length of so many bytes.
+    /// CHAR, BINARY, VARCHAR and VARBINARY; number of bytes of the length before the value.
     String(u8),
-    /// BLOB and TEXT behind a length of so many bytes.
+    /// BLOB and TEXT; number of bytes of the length before the value.
     Blob(u8),
-    /// Also GEOMETRY and VECTOR: behind a length, and compared by nobody here.
+    /// JSON, GEOMETRY and VECTOR follow a length like BLOB, and are never compared here.
     Json(u8),
     Geometry(u8),
     Vector(u8),
@@ -71,7 +72,8 @@ impl ColumnType {
         })
     }
 
-    /// `STRING` hides ENUM and SET in its first metadata byte, and two bits of CHAR's length.
+    /// The first metadata byte of `STRING` holds the real type (ENUM,
+    /// SET), and two bits of CHAR's length.
     fn read_string(metadata: &mut Reader<'_>) -> Result<Self, Malformed> {
         let (real, length) = (metadata.u8("column metadata")?, metadata.u8("column metadata")?);
         let high = usize::from((real & 0x30) ^ 0x30) << 4;
@@ -82,7 +84,7 @@ impl ColumnType {
         })
     }
 
-    /// Bytes of the value at the start of `bytes`, its length bytes included.
+    /// Bytes of the value at the start of `bytes`, including its length bytes.
     pub(super) fn value_len(self, bytes: &[u8]) -> Option<usize> {
         Some(match self {
             Self::Integer(len) | Self::Temporal(len) | Self::Choice(len) | Self::Bit(len) => {
@@ -104,7 +106,7 @@ impl ColumnType {
         })
     }
 
-    /// Bytes of the length in front of a value.
+    /// Bytes of the length before a value.
     #[must_use]
     pub const fn prefix_len(self) -> usize {
         match self {
@@ -117,7 +119,7 @@ impl ColumnType {
         }
     }
 
-    /// Whether a charset belongs to the column in the optional metadata; VECTOR has `binary` there.
+    /// True if the optional metadata has a charset for such a column; VECTOR has `binary` there.
     pub(super) const fn is_character(self) -> bool {
         matches!(self, Self::String(_) | Self::Blob(_) | Self::Vector(_))
     }
@@ -134,7 +136,7 @@ fn blob_length_bytes(metadata: &mut Reader<'_>) -> Result<u8, Malformed> {
     }
 }
 
-/// `decimal_bin_size`: nine digits in four bytes, the rest in as few as hold them.
+/// `decimal_bin_size` of the server: nine digits in four bytes, the rest in as few as hold them.
 fn decimal_len(precision: u8, scale: u8) -> Option<usize> {
     const REST: [usize; 9] = [0, 1, 1, 2, 2, 3, 3, 4, 4];
     let digits = |digits: usize| Some(digits / 9 * 4 + REST.get(digits % 9)?);

@@ -16,7 +16,7 @@ macro_rules! event_types {
                 }
             }
 
-            /// Whether the type is in the list above.
+            /// True if the type is in the list below.
             #[must_use]
             pub const fn is_known(self) -> bool {
                 matches!(self.0, $($code)|*)
@@ -64,7 +64,7 @@ event_types! {
 }
 
 impl EventType {
-    /// Whether the event holds row images.
+    /// True if the event holds row images.
     #[must_use]
     pub const fn is_rows(self) -> bool {
         matches!(
@@ -79,7 +79,7 @@ impl EventType {
         )
     }
 
-    /// Whether the event belongs to statement-based replication of data changes.
+    /// True if the event belongs to statement-based replication of data changes.
     #[must_use]
     pub const fn is_statement_format(self) -> bool {
         matches!(

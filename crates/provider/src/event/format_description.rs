@@ -8,7 +8,7 @@ const FIXED_LEN: usize = 57;
 const CREATED_OFFSET: usize = EventHeader::LEN + 52;
 const VERSION: u16 = 4;
 
-/// How the events behind it are laid out: kept whole, because the target is told with it.
+/// The layout of the events after it. Kept whole, because the target receives it too.
 #[derive(Debug, Clone)]
 pub struct FormatDescription {
     raw: RawEvent,
@@ -17,12 +17,13 @@ pub struct FormatDescription {
 }
 
 impl FormatDescription {
-    /// Reads one and verifies its own checksum, which it always carries.
+    /// Reads one and verifies its checksum, if its algorithm is not off.
     ///
     /// # Errors
     /// Malformed bytes, a wrong checksum, a binary log version other than 4, an unknown algorithm.
     pub fn parse(bytes: Bytes) -> Result<Self, EventError> {
-        // A format description ends with the algorithm and four bytes, whatever the algorithm.
+        // A format description ends with the algorithm and four bytes
+        // for a checksum, whatever the algorithm.
         let raw = RawEvent::trusted(bytes, ChecksumAlgorithm::Crc32)?;
         let malformed = |source| EventError::Malformed { event: "Format_desc", source };
         let mut reader = Reader::new(raw.body());
@@ -48,7 +49,7 @@ impl FormatDescription {
         Ok(Self { raw, checksum, server_version })
     }
 
-    /// How the events behind it are protected.
+    /// The checksum algorithm of the events after it.
     #[must_use]
     pub const fn checksum(&self) -> ChecksumAlgorithm {
         self.checksum
@@ -66,9 +67,10 @@ impl FormatDescription {
         self.raw.bytes()
     }
 
-    /// The same description for events without checksums, as the BINLOG statement wants it.
+    /// The same description for events without checksums, as the BINLOG statement needs it.
     ///
-    /// The creation time is cleared: set, it would tell the target that the source has restarted.
+    /// The creation time is cleared: otherwise the target would
+    /// assume that the source has restarted.
     #[must_use]
     pub fn for_binlog_statement(&self) -> Vec<u8> {
         let mut bytes = self.raw.bytes().to_vec();
@@ -89,7 +91,7 @@ impl FormatDescription {
         bytes
     }
 
-    /// Smallest size of a well-formed format description.
+    /// The smallest size of a well-formed format description.
     pub const MIN_LEN: usize = EventHeader::LEN + FIXED_LEN + 5;
 }
 

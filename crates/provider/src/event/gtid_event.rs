@@ -1,14 +1,15 @@
-//! The event that opens a transaction, in both its forms.
+//! The event that begins a transaction, in both of its forms.
 
 use super::{EventError, EventType, RawEvent};
 use crate::bytes_reader::{Malformed, Reader};
 use crate::gtid::{Gtid, Tag, Uuid};
 
-/// What the source says about a transaction ahead of its changes.
+/// The source's description of a transaction, before its changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TransactionHeader {
     pub gtid: Gtid,
-    /// Commit on the server where the transaction was first made; microseconds since the epoch.
+    /// Commit on the server on which the transaction was first
+    /// executed; microseconds since the epoch.
     pub original_commit_timestamp: u64,
     /// Commit on our source; microseconds since the epoch.
     pub immediate_commit_timestamp: u64,
@@ -17,15 +18,15 @@ pub struct TransactionHeader {
     /// Logical clock of the source; restarts at each of its binary log files.
     pub last_committed: i64,
     pub sequence_number: i64,
-    /// [`Self::UNKNOWN_VERSION`] when the source does not know it.
+    /// [`Self::UNKNOWN_VERSION`] if the source does not know it.
     pub original_server_version: u32,
     pub immediate_server_version: u32,
 }
 
-/// Commit timestamps are 55 bits; the 56th says that the original one follows.
+/// Commit timestamps have 55 bits; the 56th is set if the original one follows.
 const TIMESTAMP_MASK: u64 = (1 << 55) - 1;
 const TIMESTAMP_MORE: u64 = 1 << 55;
-/// Versions are 31 bits; the 32nd says that the original one follows.
+/// Versions have 31 bits; the 32nd is set if the original one follows.
 const VERSION_MASK: u64 = (1 << 31) - 1;
 const VERSION_MORE: u64 = 1 << 31;
 const LOGICAL_CLOCK: u8 = 2;
@@ -99,8 +100,8 @@ fn untagged(body: &[u8]) -> Result<TransactionHeader, Malformed> {
     Ok(header)
 }
 
-/// `mysql::serialization`: a header of three integers (version, size, last id that may not be
-/// ignored), then fields as id and value in ascending order, absent ones left out.
+/// `mysql::serialization`: a header of three integers (version, size, last id that must not be
+/// ignored), then fields as id and value in ascending order, without absent ones.
 fn tagged(body: &[u8]) -> Result<TransactionHeader, Malformed> {
     let mut reader = Reader::new(body);
     let version = reader.varint("serialization version")?;
@@ -136,8 +137,8 @@ fn tagged(body: &[u8]) -> Result<TransactionHeader, Malformed> {
             9 => immediate_version = reader.varint("immediate server version")? as u32,
             10 => original_version = Some(reader.varint("original server version")? as u32),
             11 => drop(reader.varint("commit group ticket")?),
-            // Fields have no length of their own, so nothing behind an unknown one can be read;
-            // the format promises that what may be ignored comes last.
+            // Fields have no length, so nothing after an unknown one can be read; by the format,
+            // fields that may be ignored come last.
             unknown if unknown > last_required => break,
             _ => return Err(reader.malformed("unknown field that may not be ignored")),
         }
@@ -169,7 +170,7 @@ fn read_uuid(bytes: &[u8]) -> Uuid {
     Uuid::from_slice(bytes).unwrap_or_default()
 }
 
-/// Fixed-size byte arrays are serialised as one variable-length integer per byte.
+/// Reads a UUID: fixed-size byte arrays are serialised as one variable-length integer per byte.
 fn varint_uuid(reader: &mut Reader<'_>) -> Result<Uuid, Malformed> {
     let mut bytes = [0; 16];
     for byte in &mut bytes {

@@ -4,7 +4,7 @@ use crate::bytes_reader::{Malformed, Reader};
 /// The common header of every event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EventHeader {
-    /// Seconds since the epoch, when the statement began on the source.
+    /// The time at which the statement began on the source, in seconds since the epoch.
     pub timestamp: u32,
     pub event_type: EventType,
     pub server_id: u32,
@@ -16,19 +16,19 @@ pub struct EventHeader {
 }
 
 impl EventHeader {
-    /// Bytes of a header.
+    /// The number of bytes of a header.
     pub const LEN: usize = 19;
-    /// Where the type code stands.
+    /// The offset of the type code.
     pub const EVENT_TYPE_OFFSET: usize = 4;
-    /// Where the event's size stands.
+    /// The offset of the event's size.
     pub const EVENT_SIZE_OFFSET: usize = 9;
-    /// Where the flags stand.
+    /// The offset of the flags.
     pub const FLAGS_OFFSET: usize = 17;
     /// Flag of a format description in a file that is being written; not covered by its checksum.
     pub const FLAG_IN_USE: u16 = 1;
     /// Flag of an event that a replica may pass over if it does not know its type.
     pub const FLAG_IGNORABLE: u16 = 0x80;
-    /// Flag of an event that was made up for this dump and stands in no file.
+    /// Flag of an event that the source made for this dump and that is in no file.
     pub const FLAG_ARTIFICIAL: u16 = 0x20;
 
     /// Reads a header.

@@ -1,4 +1,4 @@
-//! Binary log events: framing, and the few whose contents the pipeline needs
+//! Binary log events: framing, and the contents of those that the pipeline needs
 //! (<https://dev.mysql.com/doc/dev/mysql-server/latest/page_protocol_replication_binlog_event.html>).
 
 mod column;
@@ -37,7 +37,7 @@ pub use xa::XaPrepareEvent;
 
 use crate::bytes_reader::Malformed;
 
-/// Why bytes are not the event they should be.
+/// The reason bytes are not a valid event.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EventError {

@@ -13,14 +13,14 @@ const FIELD_END: u64 = 0;
 const FIELD_SIZE: u64 = 1;
 const FIELD_COMPRESSION: u64 = 2;
 const FIELD_UNCOMPRESSED_SIZE: u64 = 3;
-/// The protocol's own limit of an event.
+/// The protocol's limit for an event.
 const EVENT_BYTES_MAX: u64 = 1 << 30;
-/// Memory set aside for an event before any of it has arrived.
+/// Memory allocated for an event before any of it is decompressed.
 const BYTES_AT_ONCE: usize = 1 << 20;
 const ZSTD: u64 = 0;
 const NONE: u64 = 255;
 
-/// A payload event's parts; the events inside stay compressed until they are asked for.
+/// A payload event's parts; the events inside stay compressed until they are read.
 #[derive(Debug, Clone)]
 pub struct TransactionPayload {
     compressed: bool,
@@ -84,8 +84,8 @@ impl TransactionPayload {
         self.uncompressed_size
     }
 
-    /// Bytes of the largest event inside, which is what opening it piece by piece takes. Decompresses
-    /// all of it, and keeps nothing.
+    /// Bytes of the largest event inside, which is the memory for reading it event by event.
+    /// Decompresses everything, and keeps nothing.
     ///
     /// # Errors
     /// Those of reading the events.
@@ -103,8 +103,8 @@ impl TransactionPayload {
         Ok(largest)
     }
 
-    /// The events inside, decompressed as they are asked for. They carry no checksum: the outer
-    /// event's covers them.
+    /// The events inside, decompressed as they are read. They have no checksum: that of the outer
+    /// event covers them.
     #[must_use]
     pub fn into_events(self) -> PayloadEvents {
         let source: Box<dyn Read + Send> = if self.compressed {
@@ -119,7 +119,7 @@ impl TransactionPayload {
     }
 }
 
-/// A decoder that could not be made; the first read says why.
+/// A decoder that could not be created; the first read returns the error.
 struct Broken(Option<std::io::Error>);
 
 impl Read for Broken {
@@ -162,7 +162,7 @@ impl PayloadEvents {
         let parsed = EventHeader::parse(&header)
             .map_err(|source| EventError::Malformed { event: "embedded", source })?;
         let size = u64::from(parsed.event_size);
-        // The declared total bounds what a damaged length can make us allocate.
+        // The declared total limits the memory that a damaged length can make us allocate.
         if size < EventHeader::LEN as u64 || self.read + size > self.declared {
             return Err(EventError::PayloadTooLong(self.declared));
         }
@@ -176,7 +176,7 @@ impl PayloadEvents {
     fn next_event(&mut self) -> Result<Option<RawEvent>, EventError> {
         let Some((header, size)) = self.next_header()? else { return Ok(None) };
         let size = usize::try_from(size).unwrap_or(usize::MAX);
-        // A length is only a claim: beyond a bound memory grows with what really comes.
+        // A length is only a claim: beyond a limit memory grows with the bytes that really come.
         let mut bytes = vec![0; size.min(BYTES_AT_ONCE)];
         let (head, body) = bytes.split_at_mut(EventHeader::LEN);
         head.copy_from_slice(&header);

@@ -9,7 +9,7 @@ pub struct QueryEvent<'a> {
     pub thread_id: u32,
     /// Seconds the statement took on the source.
     pub exec_time: u32,
-    /// Error the statement ended with; 0 for none.
+    /// The error with which the statement ended; 0 for none.
     pub error_code: u16,
     /// Default database; empty for none.
     pub database: &'a [u8],
@@ -55,8 +55,8 @@ impl<'a> QueryEvent<'a> {
         SessionContext::parse(self.status_vars)
     }
 
-    /// The same up to a variable that this version does not know. They stand in the order in which
-    /// servers came to know them.
+    /// The settings before the first variable that this version does not know. Servers write them
+    /// in the order in which they were introduced.
     #[must_use]
     pub fn known_context(&self) -> SessionContext {
         SessionContext::read_all(self.status_vars).0
@@ -71,7 +71,7 @@ pub struct QueryCharset {
     pub server: u16,
 }
 
-/// Session settings that a query event carries; `None` where it does not.
+/// Session settings in a query event; `None` for those it does not hold.
 ///
 /// All status variables of MySQL 8.0 to 9.7 (`Query_event::Query_event_status_vars`).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -102,8 +102,8 @@ impl SessionContext {
     /// Reads the status variables of a query event.
     ///
     /// # Errors
-    /// [`EventError::UnknownStatusVariable`], or malformed bytes: variables have no length of their
-    /// own, so nothing behind an unknown one can be read.
+    /// [`EventError::UnknownStatusVariable`], or malformed bytes: variables have no length field,
+    /// so nothing after an unknown one can be read.
     pub fn parse(bytes: &[u8]) -> Result<Self, EventError> {
         let (context, outcome) = Self::read_all(bytes);
         outcome.map(|()| context)
@@ -125,9 +125,10 @@ impl SessionContext {
         (context, outcome)
     }
 
-    /// The part that counts for rows that were logged as images: what a server computes from them (checks,
-    /// generated columns, partitions, defaults of columns that only it has) depends on nothing else.
-    /// `foreign_key_checks` and `unique_checks` stand in the rows events, the time in their headers.
+    /// The settings that matter for rows logged as images: everything that a server computes from
+    /// them (checks, generated columns, partitions, defaults of columns that only it has) depends
+    /// on nothing else. `foreign_key_checks` and `unique_checks` are in the rows events, the time
+    /// in their headers.
     #[must_use]
     pub fn for_rows(self) -> Self {
         Self {

@@ -2,7 +2,7 @@ use bytes::Bytes;
 
 use super::{EventError, EventHeader, EventType};
 
-/// How events are protected.
+/// The checksum of events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ChecksumAlgorithm {
     #[default]
@@ -12,7 +12,7 @@ pub enum ChecksumAlgorithm {
 }
 
 impl ChecksumAlgorithm {
-    /// Bytes at the end of an event.
+    /// The bytes it takes at the end of an event.
     #[must_use]
     pub const fn len(self) -> usize {
         match self {
@@ -48,7 +48,7 @@ pub struct RawEvent {
 }
 
 impl RawEvent {
-    /// Takes an event off the wire: its length is the header's, its checksum is right.
+    /// Takes an event off the wire, and checks its length and checksum.
     ///
     /// # Errors
     /// [`EventError::Length`], [`EventError::Checksum`], or too few bytes for a header.
@@ -60,7 +60,7 @@ impl RawEvent {
         Ok(event)
     }
 
-    /// Takes an event whose bytes were verified before; only lengths are checked.
+    /// Takes an event that was verified before; only lengths are checked.
     ///
     /// # Errors
     /// [`EventError::Length`], or too few bytes for a header.
@@ -81,7 +81,7 @@ impl RawEvent {
         let stored = stored.iter().rev().fold(0, |value, &byte| value << 8 | u32::from(byte));
         let mut hasher = crc32fast::Hasher::new();
         if self.header.event_type == EventType::FORMAT_DESCRIPTION {
-            // The flag changes when the file is closed, the checksum does not.
+            // The server clears the flag when it closes the file, but does not change the checksum.
             let mut header = [0; EventHeader::LEN];
             header.copy_from_slice(data.get(..EventHeader::LEN).unwrap_or(&[0; EventHeader::LEN]));
             let flags = self.header.flags & !EventHeader::FLAG_IN_USE;
@@ -109,9 +109,9 @@ impl RawEvent {
         self.header.event_type
     }
 
-    /// Whether a replica passes it over: a type it does not know, marked by the source as one that may
-    /// be, or what Group Replication says to its own members (sql/rpl_trx_boundary_parser.cc). It says
-    /// nothing about rows.
+    /// True if a replica passes it over: an unknown type that the source marks as ignorable, or a
+    /// message of Group Replication to its members (sql/rpl_trx_boundary_parser.cc). None of these
+    /// change rows.
     #[must_use]
     pub const fn is_passed_over(&self) -> bool {
         match self.header.event_type {
@@ -126,7 +126,7 @@ impl RawEvent {
         self.header.flags & EventHeader::FLAG_IGNORABLE != 0
     }
 
-    /// Without header and checksum.
+    /// The event without header and checksum.
     #[must_use]
     pub fn body(&self) -> &[u8] {
         self.bytes.get(EventHeader::LEN..self.bytes.len() - self.checksum_len).unwrap_or_default()
@@ -167,8 +167,8 @@ impl RawEvent {
         self.checksum_len
     }
 
-    /// Appends header and body with the size adjusted, as it stands behind a format description
-    /// whose checksum algorithm is off.
+    /// Appends header and body with the size adjusted, in the form for
+    /// a format description without checksums.
     pub fn write_without_checksum(&self, out: &mut Vec<u8>) {
         let end = self.bytes.len() - self.checksum_len;
         let start = out.len();

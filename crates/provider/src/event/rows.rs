@@ -1,11 +1,12 @@
-//! Row images: where each begins and ends, and where its columns are. Values are read elsewhere.
+//! Row images: the beginning and end of each, and the places of
+//! its columns. Values are read elsewhere.
 
 use std::ops::Range;
 
 use super::{Column, ColumnType, EventError, EventType, TableMap};
 use crate::bytes_reader::{Malformed, Reader};
 
-/// What rows events do to rows.
+/// The kind of change in a rows event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum RowsKind {
     Write,
@@ -18,7 +19,7 @@ pub enum RowsKind {
 pub struct RowsEvent<'a> {
     pub table_id: u64,
     pub kind: RowsKind,
-    /// After images may have changes of JSON documents in place of documents.
+    /// After images may hold changes of JSON documents instead of documents.
     partial: bool,
     /// [`Self::STATEMENT_END`] and the flags of the session that wrote it.
     pub flags: u16,
@@ -26,11 +27,11 @@ pub struct RowsEvent<'a> {
     pub width: usize,
     /// One bit for each column in the before image; empty for a write.
     pub before: &'a [u8],
-    /// The same of the after image; empty for a delete.
+    /// One bit for each column in the after image; empty for a delete.
     pub after: &'a [u8],
-    /// Where the column count, which opens the description of the images, is in the body.
+    /// The offset in the body of the column count, which begins the description of the images.
     pub columns_at: usize,
-    /// Where the images begin in the body.
+    /// The offset in the body at which the images begin.
     pub images_at: usize,
     pub images: &'a [u8],
 }
@@ -40,8 +41,8 @@ impl<'a> RowsEvent<'a> {
     pub const NO_FOREIGN_KEY_CHECKS: u16 = 2;
     pub const RELAXED_UNIQUE_CHECKS: u16 = 4;
 
-    /// Reads the body of a rows event; `None` for the kinds whose images are not plain (partial JSON
-    /// updates, and version 1).
+    /// Reads the body of a rows event; `None` if images are not plain (partial JSON updates, and
+    /// version 1).
     ///
     /// # Errors
     /// Malformed bytes.
@@ -55,8 +56,8 @@ impl<'a> RowsEvent<'a> {
         Self::read(kind, body).map(Some).map_err(malformed)
     }
 
-    /// Reads the body of a rows event, partial JSON updates too; `None` for version 1. Their images
-    /// are for [`Self::read_row`] only.
+    /// Reads the body of a rows event, partial JSON updates too; `None` for version 1. Only
+    /// [`Self::read_row`] can read the images of partial updates.
     ///
     /// # Errors
     /// Malformed bytes.
@@ -77,8 +78,7 @@ impl<'a> RowsEvent<'a> {
         let extra = usize::from(reader.u16("extra data length")?);
         let extra = extra.checked_sub(2).ok_or_else(|| reader.malformed("extra data length"))?;
         if extra > 0 {
-            // Partition numbers and NDB's own data: not needed to apply the images, and dropped
-            // only by those who understand them.
+            // Partition numbers and NDB's own data are not needed to apply the images.
             reader.take(extra, "extra data")?;
         }
         let columns_at = reader.offset();
@@ -146,7 +146,7 @@ pub enum Field<'a> {
     /// The image does not have the column.
     Absent,
     Null,
-    /// Without the length in front.
+    /// The value without its length bytes.
     Bytes(&'a [u8]),
     /// Changes of a JSON document, for [`super::JsonDiff::parse`].
     JsonDiff(&'a [u8]),
@@ -170,8 +170,8 @@ fn read_image<'b>(
     })
 }
 
-/// Which JSON columns the after image behind it has as changes: one bit for each JSON column of the
-/// table. Returns the bytes that take up (WL#2955).
+/// Reads the bits before an after image that mark JSON columns with changes instead of a document,
+/// one for each JSON column of the table. Returns them and their length (WL#2955).
 fn read_partial<'b>(columns: &[Column], bytes: &'b [u8]) -> Result<(&'b [u8], usize), Malformed> {
     const PARTIAL_JSON: u64 = 1;
     let mut reader = Reader::new(bytes);
@@ -202,7 +202,7 @@ const fn is_json(column: &Column) -> bool {
     matches!(column.column_type, ColumnType::Json(_))
 }
 
-/// Whether all of `width` columns are in an image.
+/// True if all of `width` columns are in an image.
 #[must_use]
 pub fn is_full_image(bitmap: &[u8], width: usize) -> bool {
     (0..width).all(|column| is_set(bitmap, column))
@@ -212,18 +212,18 @@ fn is_set(bitmap: &[u8], bit: usize) -> bool {
     bitmap.get(bit / 8).is_some_and(|byte| byte >> (bit % 8) & 1 == 1)
 }
 
-/// Where a column's value is in an image.
+/// The place of a column's value in an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Value {
     /// The image does not have the column.
     Absent,
     Null,
-    /// In the bytes that were scanned, its length bytes included.
+    /// A range of the scanned bytes, including the value's length bytes.
     At(Range<usize>),
 }
 
-/// Finds the end of one image at the start of `bytes`; tells where the `wanted` columns are, which
-/// stand in ascending order.
+/// Finds the end of one image at the start of `bytes`, and calls `found` with the places of the
+/// `wanted` columns, which are in ascending order.
 ///
 /// # Errors
 /// Malformed bytes.
@@ -242,7 +242,7 @@ pub fn scan_image(
     })
 }
 
-/// The same for all columns.
+/// [`scan_image`] for all columns.
 fn scan(
     columns: &[Column],
     bitmap: &[u8],

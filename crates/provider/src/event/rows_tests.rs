@@ -22,7 +22,7 @@ fn value_len(code: u8, metadata: &[u8], bytes: &[u8]) -> usize {
     scan_image(&columns, &[1], &image, &[], |_, _| {}).unwrap() - 1
 }
 
-/// Lengths after `calc_field_size` of the server's binary log library.
+/// Lengths by `calc_field_size` of the server's binary log library.
 #[test]
 fn every_type_has_its_length() {
     let bytes = [3_u8; 300];
@@ -86,7 +86,7 @@ fn collations_follow_their_columns() {
     };
     let own = collations(&[3, 3, 63, 63, 8]).unwrap();
     assert_eq!(own, [Some(63), Some(63), None, Some(8)]);
-    // Which is whose can't be known.
+    // It is unknown which collation is for which column.
     assert!(collations(&[3, 4, 63, 63, 63, 8]).is_err());
 }
 
@@ -102,7 +102,7 @@ fn nulls_and_left_out_columns_are_told_apart() {
 }
 
 proptest! {
-    /// Any bytes are an error or an image within them.
+    /// Any bytes give an error or an image within them.
     #[test]
     fn no_bytes_break_the_parsers(
         body in prop::collection::vec(any::<u8>(), 0..200),
@@ -120,7 +120,7 @@ proptest! {
             }
         };
         let _ = TableMap::parse(&body).and_then(|map| map.columns());
-        // A well-formed pair with one byte changed, and with random bytes behind it.
+        // A well-formed pair with one byte changed, followed by random bytes.
         let mut map = int_table_map(1, "d", "t", 3).body().to_vec();
         map.extend(&body);
         let at = flip.index(map.len());
@@ -138,7 +138,7 @@ proptest! {
     }
 }
 
-/// An update of `(a INT, j JSON, k JSON)` whose after image has `k` as changes.
+/// An update of `(a INT, j JSON, k JSON)` with `k` as changes in its after image.
 #[test]
 fn partial_updates_say_which_documents_are_changes() {
     let columns = columns(&[3, 245, 245], &[4, 4], &[]).unwrap();

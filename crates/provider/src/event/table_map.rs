@@ -2,7 +2,7 @@ use super::value::{ValueColumn, ValueType};
 use super::{ColumnType, EventError};
 use crate::bytes_reader::{Malformed, Reader};
 
-/// The table that the rows events behind it are about. Borrowed from the event's body.
+/// The table of the rows events after it. Borrowed from the event's body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TableMap<'a> {
     /// The source's number for the table; six bytes.
@@ -19,7 +19,7 @@ pub struct TableMap<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Column {
     pub column_type: ColumnType,
-    /// Number of the source's collation, where the source told; 63 is binary.
+    /// Number of the source's collation, if it was logged; 63 is binary.
     pub collation: Option<u16>,
 }
 
@@ -36,7 +36,7 @@ impl<'a> TableMap<'a> {
         Self::read(body).map_err(malformed)
     }
 
-    /// The body `body` with the name of its schema replaced by one of at most 255 bytes.
+    /// `body` with the schema name replaced by one of at most 255 bytes.
     ///
     /// # Errors
     /// Malformed bytes.
@@ -71,7 +71,7 @@ impl<'a> TableMap<'a> {
         Ok(Self { table_id, flags, schema, table, types, metadata, optional: reader.rest() })
     }
 
-    /// Whether the first column is a primary key that the source made up and hides
+    /// True if the first column is an invisible primary key that the source generated
     /// (<https://dev.mysql.com/doc/refman/en/create-table-gipks.html>).
     #[must_use]
     pub const fn has_generated_primary_key(&self) -> bool {
@@ -97,7 +97,7 @@ impl<'a> TableMap<'a> {
         Ok(columns)
     }
 
-    /// The columns in their order, with all that their values need to be understood.
+    /// The columns in their order, with everything needed to read their values.
     ///
     /// # Errors
     /// Malformed bytes, or a column type this version does not know.
@@ -126,14 +126,14 @@ impl<'a> TableMap<'a> {
         self.types.iter().zip(&columns).map(&mut read).collect()
     }
 
-    /// One bit for each numeric column, the highest of a byte first; `None` where the source does not
-    /// tell.
+    /// One bit for each numeric column, the highest of a byte first; `None` if the source does not
+    /// log them.
     fn read_signs(&self) -> Result<Option<&'a [u8]>, Malformed> {
         const SIGNEDNESS: u8 = 1;
         self.optional_field(SIGNEDNESS)
     }
 
-    /// Names of all columns; empty where the source does not tell.
+    /// Names of all columns; empty if the source does not log them.
     fn read_names(&self) -> Result<Vec<String>, Malformed> {
         const COLUMN_NAME: u8 = 4;
         let Some(field) = self.optional_field(COLUMN_NAME)? else { return Ok(Vec::new()) };
@@ -160,8 +160,8 @@ impl<'a> TableMap<'a> {
         Ok(None)
     }
 
-    /// Collations stand in the optional metadata, for all character columns or as a default with
-    /// exceptions.
+    /// Reads collations from the optional metadata, which has one for each character column, or a
+    /// default with exceptions.
     fn read_collations(&self, columns: &mut [Column]) -> Result<(), Malformed> {
         const DEFAULT_CHARSET: u8 = 2;
         const COLUMN_CHARSET: u8 = 3;
@@ -189,7 +189,8 @@ impl<'a> TableMap<'a> {
                     for column in &mut characters {
                         column.collation = u16::try_from(field.length_encoded(WHAT)?).ok();
                     }
-                    // A type of column that has one as well and is not known to.
+                    // Too many: some type of column has a charset that
+                    // `is_character` does not know of.
                     if !field.is_empty() {
                         return Err(field.malformed(WHAT));
                     }

@@ -17,7 +17,7 @@ fn gtid_event_is_read() {
     assert_eq!(header.immediate_server_version, 80_400);
 }
 
-/// Body of a tagged GTID event, written after the serialization format's page.
+/// Body of a tagged GTID event, written by the description of the serialization format.
 fn tagged_body() -> Vec<u8> {
     let mut fields = vec![0, 2]; // field 0: flags 1
     fields.push(1 << 1);
@@ -118,7 +118,7 @@ fn the_largest_event_of_a_payload_is_found() {
     assert!(parse(inner.len() as u64 + 29).largest_event().is_err());
 }
 
-/// A few bytes on the wire that claim what would take all memory.
+/// A few bytes on the wire that claim a length that would take all memory.
 #[test]
 fn an_embedded_event_has_at_most_1_gib_and_takes_what_really_comes() {
     let claiming = |size: u32| {
@@ -137,7 +137,7 @@ fn an_embedded_event_has_at_most_1_gib_and_takes_what_really_comes() {
     assert!(claiming(1 << 30).largest_event().is_err());
 }
 
-/// Every parser, over every single damaged byte: an error or a value, never a panic.
+/// Every parser, with every single byte damaged: an error or a value, never a panic.
 #[test]
 fn one_flipped_byte_is_an_error_on_the_wire_and_never_a_panic_behind_it() {
     let inner = event_bytes(EventType::ROWS_QUERY, &[1; 10], ChecksumAlgorithm::Off);

@@ -7,13 +7,13 @@ use crate::bytes_reader::{Malformed, Reader};
 /// End of a transaction that XA START opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct XaPrepareEvent {
-    /// Committed at once, without a prepared state in between.
+    /// True if it committed at once, without a prepared state.
     pub one_phase: bool,
-    /// Its number, as XA statements write it: `X'gtrid',X'bqual',formatID`.
+    /// Its xid as XA statements write it: `X'gtrid',X'bqual',formatID`.
     pub xid: String,
 }
 
-/// Bytes of a global transaction id, and of a branch qualifier
+/// The most bytes of a global transaction id, and of a branch qualifier
 /// (<https://dev.mysql.com/doc/refman/en/xa-statements.html>).
 const MAX_PART: u32 = 64;
 

@@ -39,7 +39,7 @@ impl GtidSet {
     /// Decodes either form.
     ///
     /// # Errors
-    /// Bytes that end early, go on, or hold an impossible interval or tag.
+    /// Bytes that end early, continue too long, or hold an impossible interval or tag.
     pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(bytes);
         let head = reader.u64("GTID set header")?;
@@ -64,7 +64,7 @@ impl GtidSet {
             }
         }
         if !reader.is_empty() {
-            return Err(reader.malformed("bytes behind a GTID set"));
+            return Err(reader.malformed("bytes after a GTID set"));
         }
         Ok(set)
     }

@@ -11,8 +11,8 @@ pub struct Interval {
 
 /// A set of GTIDs, held as sorted, disjoint, non-adjacent intervals per UUID and tag.
 ///
-/// Adding the number after the last one of a known UUID, which is what replication does all day,
-/// costs one map look-up and no allocation.
+/// Adding the number after the last one of a known UUID, the usual case in replication, costs one
+/// map look-up and no allocation.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct GtidSet {
     sids: BTreeMap<(Uuid, Tag), Vec<Interval>>,
@@ -29,7 +29,7 @@ impl GtidSet {
         self.sids.is_empty()
     }
 
-    /// How many GTIDs the set holds.
+    /// The number of GTIDs in the set.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.intervals().map(|(_, _, i)| i.end - i.start + 1).fold(0, u64::saturating_add)
@@ -52,14 +52,14 @@ impl GtidSet {
         self.sids.get(&key).is_some_and(|list| covers(list, gtid.gno, gtid.gno))
     }
 
-    /// Those that the server with this UUID has given.
+    /// The GTIDs that the server with this UUID assigned.
     #[must_use]
     pub fn of_server(&self, uuid: &str) -> Self {
         let sids = self.sids.iter().filter(|((own, _), _)| own.to_string() == uuid);
         Self { sids: sids.map(|(key, list)| (key.clone(), list.clone())).collect() }
     }
 
-    /// Adds one GTID; whether it is new.
+    /// Adds one GTID; true if it is new.
     pub fn add(&mut self, gtid: &Gtid) -> bool {
         let list = self.sids.entry((gtid.uuid, gtid.tag.clone())).or_default();
         if let Some(last) = list.last_mut()
@@ -90,7 +90,7 @@ impl GtidSet {
         }
     }
 
-    /// Takes out everything in `other`.
+    /// Removes everything in `other`.
     pub fn subtract(&mut self, other: &Self) {
         for (key, theirs) in &other.sids {
             if let Some(ours) = self.sids.get_mut(key) {
@@ -102,18 +102,18 @@ impl GtidSet {
         }
     }
 
-    /// Whether it holds a transaction of the server `uuid`, tagged or not.
+    /// True if it holds a transaction of the server `uuid`, tagged or not.
     #[must_use]
     pub fn has_uuid(&self, uuid: &Uuid) -> bool {
         self.sids.keys().any(|(known, _)| known == uuid)
     }
 
-    /// Takes out every transaction of the server `uuid`, tagged or not.
+    /// Removes every transaction of the server `uuid`, tagged or not.
     pub fn remove_uuid(&mut self, uuid: &Uuid) {
         self.sids.retain(|(known, _), _| known != uuid);
     }
 
-    /// The servers that gave them, each once.
+    /// The servers that assigned the GTIDs, each once.
     pub fn uuids(&self) -> impl Iterator<Item = Uuid> {
         let mut last = None;
         self.sids
@@ -122,14 +122,14 @@ impl GtidSet {
             .filter(move |uuid| last.replace(*uuid) != Some(*uuid))
     }
 
-    /// Those that servers have given of which `keep` holds.
+    /// The GTIDs of the servers for which `keep` is true.
     #[must_use]
     pub fn of_servers(&self, keep: impl Fn(&Uuid) -> bool) -> Self {
         let sids = self.sids.iter().filter(|((uuid, _), _)| keep(uuid));
         Self { sids: sids.map(|(key, list)| (key.clone(), list.clone())).collect() }
     }
 
-    /// Those that are not above the highest number that `other` has of the same server and tag.
+    /// The GTIDs that are not above the highest number in `other` of the same server and tag.
     #[must_use]
     pub fn below_ends_of(&self, other: &Self) -> Self {
         let mut result = Self::new();
@@ -144,13 +144,13 @@ impl GtidSet {
         result
     }
 
-    /// What is in both.
+    /// The GTIDs in both sets.
     #[must_use]
     pub fn intersection(&self, other: &Self) -> Self {
         self.difference(&self.difference(other))
     }
 
-    /// What is in this set and not in `other`.
+    /// The GTIDs in this set and not in `other`.
     #[must_use]
     pub fn difference(&self, other: &Self) -> Self {
         let mut result = self.clone();
@@ -193,7 +193,7 @@ fn covers(list: &[Interval], start: u64, end: u64) -> bool {
     list.get(next).is_some_and(|interval| interval.start <= start && end <= interval.end)
 }
 
-/// Inserts and joins whatever it touches.
+/// Inserts an interval and joins those it overlaps or adjoins.
 fn insert(list: &mut Vec<Interval>, new: Interval) {
     let from = list.partition_point(|interval| interval.end.saturating_add(1) < new.start);
     let to = list.partition_point(|interval| interval.start <= new.end.saturating_add(1));

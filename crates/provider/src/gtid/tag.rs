@@ -17,10 +17,10 @@ impl Tag {
         Self(None)
     }
 
-    /// Lower-cases, as the server does.
+    /// Makes a tag in lower case, as the server does.
     ///
     /// # Errors
-    /// Too long, or a character that has no place in a tag.
+    /// The text is too long, or holds a character that is not allowed in a tag.
     pub fn new(text: &str) -> Result<Self, InvalidTag> {
         if text.is_empty() {
             return Ok(Self::untagged());

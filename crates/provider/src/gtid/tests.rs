@@ -111,7 +111,7 @@ fn the_untagged_encoding_is_the_documented_one() {
     assert_eq!(set.encode(), expected);
 }
 
-/// As `Gtid_set::encode` of the server writes it.
+/// The bytes that `Gtid_set::encode` of the server writes.
 #[test]
 fn the_tagged_encoding_is_the_servers() {
     let set: GtidSet = "01010101-0101-0101-0101-010101010101:1-3:b:7".parse().expect("valid");

@@ -1,4 +1,4 @@
-//! The text form, as `gtid_executed` shows it and as `GTID_SUBSET` accepts it.
+//! The text form that `gtid_executed` shows and `GTID_SUBSET` accepts.
 
 use std::fmt;
 use std::str::FromStr;
@@ -49,8 +49,8 @@ impl fmt::Display for GtidSet {
 impl FromStr for GtidSet {
     type Err = ParseGtidError;
 
-    /// Accepts what the server accepts: white space anywhere, any case, intervals in any order and
-    /// overlapping, a UUID more than once, empty parts.
+    /// Accepts everything that the server accepts: white space anywhere, any case, intervals in any
+    /// order and overlapping, a UUID more than once, empty parts.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let mut set = Self::new();
         for part in text.split(',') {
@@ -98,7 +98,7 @@ impl FromStr for Gtid {
             (Some((uuid, tag, interval)), None) if interval.start == interval.end => {
                 Ok(Self { uuid: *uuid, tag: tag.clone(), gno: interval.start })
             }
-            _ => Err(ParseGtidError::new(text, "exactly one GTID is wanted")),
+            _ => Err(ParseGtidError::new(text, "exactly one GTID is needed")),
         }
     }
 }

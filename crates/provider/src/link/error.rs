@@ -1,10 +1,10 @@
-//! Why a link failed, and whether waiting would cure it.
+//! The errors of a link, and those that waiting does not fix.
 
 use std::time::Duration;
 
 use super::Side;
 
-/// Why a connection to a server failed.
+/// The reason a connection to a server failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LinkError {
@@ -22,26 +22,26 @@ pub enum LinkError {
     Login(String),
     #[error("protocol: {0}")]
     Protocol(String),
-    /// More than any server has to say; nothing of it is kept.
+    /// More than any genuine answer; nothing of it is kept.
     #[error("too long: {0}")]
     TooLong(String),
     #[error("the server closed the connection")]
     Closed,
-    /// A future that was dropped, or a limit that was met, left an answer on the link.
+    /// A dropped future or an exceeded limit left the rest of an answer on the link.
     #[error("the rest of an earlier answer is still on the link; it can't be used any more")]
     OutOfStep,
 }
 
-/// Access denied, unknown database, host not allowed, plugin of the account not there or not ours,
-/// password expired, account locked, privilege for the session's settings missing
+/// Access denied, unknown database, host not allowed, plugin of the account not installed or not
+/// supported, password expired, account locked, privilege for the session's settings missing
 /// (<https://dev.mysql.com/doc/mysql-errors/en/server-error-reference.html>; 4151 is MariaDB's).
 const LOGIN_CODES: [u16; 13] =
     [1044, 1045, 1049, 1130, 1227, 1251, 1524, 1698, 1820, 1862, 3118, 3955, 4151];
-/// The server takes encrypted connections only.
+/// The server accepts only encrypted connections.
 const TLS_CODE: u16 = 3159;
 
 impl LinkError {
-    /// The server's error number, where one was given.
+    /// The server's error number, if it sent one.
     #[must_use]
     pub fn code(&self) -> Option<u16> {
         match self {
@@ -55,13 +55,13 @@ impl LinkError {
         matches!(self, Self::Server { code, .. } if LOGIN_CODES.contains(code))
     }
 
-    /// The two do not agree on how the link is protected.
+    /// The two sides do not agree on the protection of the link.
     pub(crate) fn is_protection(&self) -> bool {
         matches!(self, Self::Tls(_) | Self::Login(_) | Self::Server { code: TLS_CODE, .. })
     }
 
-    /// Why a login is refused, on one line that names what to change; `None` for what may pass by
-    /// itself, such as a server that is away, full or going down.
+    /// The reason a login is refused, on one line that names the change it takes. `None` if the
+    /// cause may pass on its own, such as a server that is unreachable, full or shutting down.
     #[must_use]
     pub fn refusal(&self, side: Side, address: &str, user: &str) -> Option<String> {
         match self {
@@ -80,7 +80,7 @@ impl LinkError {
     }
 }
 
-/// The change that the server may need.
+/// The change that the server may need, before the one in the configuration.
 fn there(code: u16) -> &'static str {
     match code {
         1130 => "create the account for this host there, or ",

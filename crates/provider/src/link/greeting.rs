@@ -1,6 +1,6 @@
 //! The first packet of a server
 //! (<https://dev.mysql.com/doc/dev/mysql-server/latest/page_protocol_connection_phase_packets_protocol_handshake_v10.html>).
-//! Read here, not by mysql_common, which in a debug build panics on a length that is no length.
+//! It is parsed here because mysql_common panics on an invalid length in a debug build.
 
 use mysql_common::constants::CapabilityFlags;
 
@@ -8,7 +8,7 @@ use super::LinkError;
 use crate::bytes_reader::{Malformed, Reader};
 
 const PROTOCOL: u8 = 10;
-/// Authentication nonces; some packets end them with a zero.
+/// Bytes of an authentication nonce; some packets end it with a zero.
 pub(super) const NONCE_LEN: usize = 20;
 const FIRST_PART: usize = 8;
 
@@ -52,7 +52,7 @@ impl Greeting {
         let high = reader.u16("capabilities")?;
         let nonce_len = usize::from(reader.u8("nonce length")?);
         reader.take(10, "reserved")?;
-        // At least 13 bytes whatever the length says, the last of them a zero.
+        // At least 13 bytes whatever the stated length, the last of them a zero.
         nonce
             .extend_from_slice(reader.take(nonce_len.saturating_sub(FIRST_PART).max(13), "nonce")?);
         nonce.truncate(NONCE_LEN);

@@ -1,4 +1,4 @@
-//! Limits of answers: no answer of a server is trusted to end on its own.
+//! Limits of answers: no server is trusted to end an answer.
 
 use super::LinkError;
 
@@ -6,22 +6,22 @@ use super::LinkError;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     pub rows: usize,
-    /// Of one row.
+    /// Bytes of one row.
     pub row_bytes: usize,
-    /// Of all rows together, with what holding them takes.
+    /// Bytes of all rows, including the memory overhead of holding them.
     pub bytes: usize,
 }
 
 impl Limits {
     /// One row of a few variables.
     pub const SETTING: Self = Self { rows: 1, row_bytes: 64 << 10, bytes: 128 << 10 };
-    /// One row with GTID sets in it, which grow with their gaps.
+    /// One row with GTID sets, which grow with their gaps.
     pub const GTIDS: Self = Self { rows: 1, row_bytes: 16 << 20, bytes: 17 << 20 };
     /// Tables, columns, grants, connections: more than the largest servers have.
     pub const LIST: Self = Self { rows: 1 << 20, row_bytes: 64 << 20, bytes: 256 << 20 };
 }
 
-/// Holding a row, and holding each of its values, takes about this much beside its bytes.
+/// The approximate memory overhead of a row, and of each of its values.
 const ROW_BYTES: usize = 64;
 const VALUE_BYTES: usize = 48;
 
@@ -45,7 +45,7 @@ impl<'a> Budget<'a> {
         self.limits.row_bytes
     }
 
-    /// Takes a row into account before it is kept.
+    /// Counts a row before it is kept.
     pub(super) fn row(&mut self, bytes: usize, values: usize) -> Result<(), LinkError> {
         self.rows += 1;
         if self.rows > self.limits.rows {
@@ -54,7 +54,7 @@ impl<'a> Budget<'a> {
         self.bytes(bytes + ROW_BYTES + values * VALUE_BYTES)
     }
 
-    /// Takes an answer without rows into account.
+    /// Counts an answer without rows.
     pub(super) fn answer(&mut self) -> Result<(), LinkError> {
         self.bytes(ROW_BYTES)
     }
@@ -82,7 +82,8 @@ impl<'a> Budget<'a> {
     }
 }
 
-/// The beginning of a query, without what it compares with: enough to know it by.
+/// The beginning of a query, enough to recognize it, without the values after WHERE, which must not
+/// be logged.
 pub(super) fn named(query: &str) -> &str {
     const CHARS: usize = 80;
     let end = query.find(" WHERE ").unwrap_or(query.len());

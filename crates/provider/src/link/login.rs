@@ -2,8 +2,8 @@
 //! (<https://dev.mysql.com/doc/dev/mysql-server/latest/page_protocol_connection_phase.html>).
 //!
 //! Two plugins are supported, caching_sha2_password and mysql_native_password. Both prove that the
-//! password is known without sending it; the first may ask for it all the same, which is granted over
-//! a link that nobody else can read, or under an RSA key that the operator has approved.
+//! password is known without sending it. The first may still ask for it; it is then sent only over
+//! a link that nobody else can read, or encrypted with an RSA key that the operator has approved.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -41,7 +41,7 @@ pub(super) async fn login(
     let mut packets = Packets::new(transport);
     let greeting = Greeting::parse(&packets.receive_ok(None).await?)?;
     let offered = greeting.capabilities;
-    // As the server's own clients: on this machine only where it was asked for.
+    // Like the server's own clients: over a Unix socket only if it was configured explicitly.
     let wanted =
         tls.filter(|_| options.tls.mode != TlsMode::Preferred || !options.endpoint.is_local());
     let encrypt = wanted.filter(|_| offered.contains(CapabilityFlags::CLIENT_SSL));
@@ -86,7 +86,7 @@ pub(super) async fn login(
     })
 }
 
-/// Never LOCAL_FILES: no server gets a file from us.
+/// Never includes LOCAL_FILES: no server gets a file from us.
 fn capabilities(purpose: Purpose) -> CapabilityFlags {
     let base = CapabilityFlags::CLIENT_PROTOCOL_41
         | CapabilityFlags::CLIENT_LONG_PASSWORD
@@ -131,7 +131,7 @@ async fn encrypt_transport(
     Ok(Packets::resume(Box::new(stream), sequence))
 }
 
-/// An error of TLS concerns the two sides; any other, an end included, is the network's.
+/// An error of TLS comes from one of the two sides; any other, an end included, from the network.
 fn tls_error(error: std::io::Error, side: Side) -> LinkError {
     match error.get_ref().and_then(|cause| cause.downcast_ref()) {
         Some(cause) => LinkError::Tls(tls::explain(cause, side)),
@@ -139,14 +139,14 @@ fn tls_error(error: std::io::Error, side: Side) -> LinkError {
     }
 }
 
-/// Never one that sends the password as it is, and no other server's: those a server can offer, but
-/// it has to switch to what we start with.
+/// Never a plugin that sends the password in the clear, nor one of another product. A server may
+/// offer such a plugin first, but must then switch to one of ours.
 fn is_supported(plugin: &AuthPlugin<'_>) -> bool {
     matches!(plugin, AuthPlugin::CachingSha2Password | AuthPlugin::MysqlNativePassword)
 }
 
 impl Auth<'_> {
-    /// Proves that the password is known, for this nonce; nothing where there is no password.
+    /// The proof for this nonce that the password is known; empty if there is no password.
     fn proof(&self) -> Vec<u8> {
         let password = self.options.password.expose_secret();
         let proof = self.plugin.gen_data(Some(password), &self.nonce);
@@ -154,7 +154,7 @@ impl Auth<'_> {
     }
 }
 
-/// Answers what the server asks until it says OK. Bounded: a login has few steps.
+/// Answers the server's requests until it sends OK. Limited, because a login has few steps.
 async fn finish(packets: &mut Packets, auth: &mut Auth<'_>) -> Result<(), LinkError> {
     const STEPS_MAX: usize = 8;
     for _ in 0..STEPS_MAX {
@@ -162,14 +162,14 @@ async fn finish(packets: &mut Packets, auth: &mut Auth<'_>) -> Result<(), LinkEr
         match packet.as_ref() {
             [0x00, ..] => return Ok(()),
             [0xfe, ..] => switch_plugin(packets, auth, &packet).await?,
-            // caching_sha2_password: the server remembers us.
+            // caching_sha2_password: the server has the account in its cache.
             [0x01, 0x03] => {}
-            // caching_sha2_password: it does not, and wants the password itself.
+            // caching_sha2_password: it has not, and asks for the password itself.
             [0x01, 0x04] => send_password(packets, auth).await?,
             _ => return Err(LinkError::Login("unexpected packet".to_owned())),
         }
     }
-    Err(LinkError::Login("no end after many steps".to_owned()))
+    Err(LinkError::Login("the server does not complete it".to_owned()))
 }
 
 async fn switch_plugin(
@@ -192,7 +192,8 @@ async fn switch_plugin(
     }
     let nonce = request.plugin_data();
     auth.nonce = nonce.get(..NONCE_LEN).unwrap_or(nonce).to_vec();
-    // A server chooses 20 random bytes; a shorter one is somebody's who has tables for it.
+    // A genuine server chooses 20 random bytes. A shorter nonce
+    // lets an attacker use precomputed tables.
     if auth.nonce.len() < NONCE_LEN {
         return Err(LinkError::Login("plugin switch with a short nonce".to_owned()));
     }
@@ -200,13 +201,15 @@ async fn switch_plugin(
     packets.send(&[], &auth.proof()).await
 }
 
-/// In the clear where nobody else can read it; else masked by the nonce under an approved RSA key.
+/// Sends the password in the clear if nobody else can read it, else masked by the nonce and
+/// encrypted with an approved RSA key.
 async fn send_password(packets: &mut Packets, auth: &Auth<'_>) -> Result<(), LinkError> {
     let LinkOptions { side, tls, endpoint, .. } = auth.options;
     let mut password = auth.options.password.expose_secret().as_bytes().to_vec();
     password.push(0);
     match &tls.public_key {
-        // Whoever is in between can offer TLS of its own, and would get what the key is to protect.
+        // An attacker in between can offer TLS of its own, and would get the password that the key
+        // is intended to protect.
         PublicKey::Pinned(_) if auth.encrypted && !tls.mode.verifies() => {
             return Err(LinkError::Login(format!(
                 "the {side} asks for the password, which public_key_file can't protect inside TLS \
@@ -219,7 +222,7 @@ async fn send_password(packets: &mut Packets, auth: &Auth<'_>) -> Result<(), Lin
             return Err(LinkError::Login(format!(
                 "the {side} asks for the password over a link that is not encrypted; set \
                  [channel.{side}] tls to \"verify-ca\" with tls_ca, or public_key_file to a copy of \
-                 the server's public_key.pem, or get_public_key to true to believe whoever answers"
+                 the server's public_key.pem, or get_public_key to true to trust whoever answers"
             )));
         }
         PublicKey::Asked | PublicKey::Pinned(_) => {}

@@ -1,6 +1,6 @@
 //! One connection to a server as its client: TCP or Unix socket, TLS, login, packets, text queries.
-//! For source and target alike, so that one policy says what a peer may get out of us: no password
-//! that it could read, and no more memory than an answer of its kind takes.
+//! Source and target share it, so that one policy limits what a peer can obtain from us: no
+//! password that others could read, and no more memory than an answer of its kind takes.
 
 mod error;
 mod greeting;
@@ -36,7 +36,7 @@ pub(crate) use transport::Transport;
 
 use query::State;
 
-/// One of a channel's two servers; errors and keys are named after it.
+/// One of a channel's two servers; errors and configuration keys use its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
     Source,
@@ -52,30 +52,30 @@ impl fmt::Display for Side {
     }
 }
 
-/// How a link is protected, in the words of MySQL's `--ssl-mode`.
+/// The protection of a link, with the names of MySQL's `--ssl-mode`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TlsMode {
     Disabled,
-    /// Encrypted where the server can.
+    /// Encrypted if the server supports it.
     #[default]
     Preferred,
-    /// Encrypted, whoever the server is.
+    /// Encrypted, without checking the server's identity.
     Required,
     /// The server's certificate comes from a known authority.
     VerifyCa,
-    /// And names the host we asked for.
+    /// It also names the host that we connect to.
     VerifyIdentity,
 }
 
 impl TlsMode {
-    /// True where the server has to prove its identity.
+    /// True if the server has to prove its identity.
     #[must_use]
     pub const fn verifies(self) -> bool {
         matches!(self, Self::VerifyCa | Self::VerifyIdentity)
     }
 }
 
-/// How link and password are protected, and the files that it takes.
+/// The protection of link and password, and the files for it.
 #[derive(Debug, Clone, Default)]
 pub struct TlsOptions {
     pub mode: TlsMode,
@@ -85,15 +85,15 @@ pub struct TlsOptions {
     pub public_key: PublicKey,
 }
 
-/// Under which RSA key the password may go over a link that is not encrypted.
+/// The RSA key with which the password may be sent over a link that is not encrypted.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum PublicKey {
-    /// Under none: such a login is refused.
+    /// No key: such a login is refused.
     #[default]
     None,
-    /// Under the one that the server sends when asked for it, whoever the server is.
+    /// The key that the server sends on request, without checking the server's identity.
     Asked,
-    /// Under the one in this file.
+    /// The key in this file.
     Pinned(PathBuf),
 }
 
@@ -102,8 +102,8 @@ pub enum PublicKey {
 pub enum Purpose {
     /// The stream of a source.
     Replication,
-    /// Statements, several in a packet; an UPDATE counts the rows that it matched, so that one that
-    /// changed nothing is not taken for one that is missing.
+    /// Statements, several in a packet. An UPDATE counts the rows that it matched: a row that it
+    /// did not change is thus not mistaken for a missing one.
     Statements,
 }
 
@@ -117,9 +117,10 @@ pub struct LinkOptions {
     pub password: SecretString,
     pub tls: TlsOptions,
     pub connect_timeout: Duration,
-    /// An answer may be silent for so long; `None`: a statement takes what it takes.
+    /// The longest silence while waiting for an answer; `None`: unlimited, as statements may take
+    /// any time.
     pub silence: Option<Duration>,
-    /// Sent bytes may stay unacknowledged for so long; `None`: as the system has it.
+    /// The longest time that sent bytes may stay unacknowledged; `None`: the system's default.
     pub net_timeout: Option<Duration>,
 }
 
@@ -128,7 +129,7 @@ pub struct Link {
     packets: Packets,
     state: State,
     silence: Option<Duration>,
-    /// Rows end with an OK packet, and nothing stands between columns and rows.
+    /// Rows end with an OK packet, and no packet separates columns and rows.
     deprecate_eof: bool,
     connection_id: u32,
     server_version: String,
@@ -147,7 +148,7 @@ impl Link {
     /// Connects and logs in.
     ///
     /// # Errors
-    /// Whatever the network, TLS, or the server's login has to say.
+    /// Any error of the network, of TLS or of the server's login.
     pub async fn connect(options: &LinkOptions) -> Result<Self, LinkError> {
         let tls = tls::client_config(options)?;
         let attempt = async {
@@ -159,7 +160,7 @@ impl Link {
             .map_err(|_| LinkError::Timeout(options.connect_timeout))?
     }
 
-    /// Logs in over a transport that is connected already.
+    /// Logs in over a connected transport.
     pub(crate) async fn login(
         transport: Box<dyn Transport>,
         options: &LinkOptions,
@@ -173,7 +174,7 @@ impl Link {
         })
     }
 
-    /// The server's number of this connection.
+    /// The server's id of this connection.
     #[must_use]
     pub const fn connection_id(&self) -> u32 {
         self.connection_id

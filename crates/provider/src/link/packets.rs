@@ -11,11 +11,11 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use super::{LinkError, Transport};
 use crate::bytes_reader::Reader;
 
-/// Nobody who is not logged in has more to say.
+/// The longest packet before the login is complete; a genuine server needs far less.
 const LOGIN_BYTES_MAX: usize = 16 << 10;
-/// Read ahead from the socket: many small packets come with one system call.
+/// Bytes read ahead from the socket, so that many small packets take one system call.
 const READ_AHEAD: usize = 32 << 10;
-/// A packet of this length or more is continued in another.
+/// A packet of this length or more continues in another one.
 const PART_BYTES: usize = 0xff_ffff;
 const HEADER_BYTES: usize = 4;
 
@@ -26,9 +26,9 @@ pub(crate) struct Packets {
     packet: BytesMut,
     /// The packet is whole; the next replaces it.
     whole: bool,
-    /// The rest of the part that is being read.
+    /// The missing rest of the current part.
     part: Option<Part>,
-    /// The longest packet to receive.
+    /// The longest packet to accept.
     limit: usize,
     read_ahead: usize,
 }
@@ -53,20 +53,21 @@ impl Packets {
         }
     }
 
-    /// Takes the transport away to encrypt it; nothing may have been read ahead.
+    /// Takes the transport out to encrypt it. Nothing may have been read ahead: such bytes came in
+    /// the clear and must not count as encrypted.
     pub(super) fn into_transport(self) -> Result<(Box<dyn Transport>, u8), LinkError> {
         if self.incoming.has_remaining() {
-            return Err(LinkError::Protocol("bytes ahead of the TLS handshake".to_owned()));
+            return Err(LinkError::Protocol("bytes before the TLS handshake".to_owned()));
         }
         Ok((self.transport, self.sequence))
     }
 
-    /// Continues over an encrypted transport, with the packet numbering where it was.
+    /// Continues over an encrypted transport, keeping the packet numbering.
     pub(super) fn resume(transport: Box<dyn Transport>, sequence: u8) -> Self {
         Self { sequence, ..Self::new(transport) }
     }
 
-    /// Longer packets are an error from here on.
+    /// Sets the longest packet from here on; longer ones are an error.
     pub(crate) fn allow(&mut self, bytes: usize) {
         self.limit = bytes;
     }
@@ -75,7 +76,7 @@ impl Packets {
         self.read_ahead = bytes;
     }
 
-    /// A new command begins packet numbering again.
+    /// Restarts packet numbering, as every command does.
     pub(super) fn begin_command(&mut self) {
         self.sequence = 0;
     }
@@ -94,7 +95,7 @@ impl Packets {
             self.sequence = self.sequence.wrapping_add(1);
             self.write(&frame, now).await?;
             (head, body) = (&[], later);
-            // The end of a full part is one that is not full.
+            // A packet ends with a part that is not full, which may be empty.
             if len < PART_BYTES {
                 break;
             }
@@ -134,7 +135,7 @@ impl Packets {
         Ok(())
     }
 
-    /// Moves what has arrived into the packet; whether that is whole.
+    /// Moves arrived bytes into the packet; true once it is whole.
     fn assemble(&mut self) -> Result<bool, LinkError> {
         loop {
             let part = match self.part {
@@ -145,7 +146,7 @@ impl Packets {
                     };
                     if sequence != self.sequence {
                         return Err(LinkError::Protocol(format!(
-                            "packet {sequence} where {} is due",
+                            "packet {sequence} instead of {}",
                             self.sequence
                         )));
                     }
@@ -176,7 +177,8 @@ impl Packets {
         }
     }
 
-    /// `silence` bounds the time without a single byte: a large packet that arrives slowly is alive.
+    /// `silence` limits the time without a single byte: a large
+    /// packet that arrives slowly is no silence.
     async fn fill(&mut self, silence: Option<Duration>) -> Result<(), LinkError> {
         if self.whole {
             self.packet.clear();
@@ -199,7 +201,7 @@ impl Packets {
         Ok(())
     }
 
-    /// The next packet, to be kept; an ERR packet is an error.
+    /// Receives the next packet to keep it; an ERR packet is an error.
     pub(crate) async fn receive_ok(
         &mut self,
         silence: Option<Duration>,
@@ -210,7 +212,7 @@ impl Packets {
         Ok(packet)
     }
 
-    /// The next packet, to be looked at; an ERR packet is an error.
+    /// Receives the next packet to look at it; an ERR packet is an error.
     pub(super) async fn look(&mut self, silence: Option<Duration>) -> Result<&[u8], LinkError> {
         self.fill(silence).await?;
         checked(&self.packet)?;
@@ -226,7 +228,8 @@ fn checked(packet: &[u8]) -> Result<(), LinkError> {
     }
 }
 
-/// 0xff, number, and since 4.1 '#' with a state of five characters, then the text.
+/// Reads an ERR packet: 0xff, number, '#' with a state of five characters (not before the
+/// greeting), text.
 fn server_error(packet: &[u8]) -> LinkError {
     let mut reader = Reader::new(packet.get(1..).unwrap_or_default());
     let code = reader.u16("error number").unwrap_or_default();

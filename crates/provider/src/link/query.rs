@@ -1,4 +1,4 @@
-//! Text queries: statements in one packet, and the results that they answer with
+//! Text queries: statements in one packet, and their results
 //! (<https://dev.mysql.com/doc/dev/mysql-server/latest/page_protocol_com_query_response.html>).
 
 use std::sync::Arc;
@@ -17,10 +17,10 @@ const NULL: u8 = 0xfb;
 const OK: u8 = 0x00;
 const LOCAL_FILE: u8 = 0xfb;
 const END: u8 = 0xfe;
-/// Of what begins or ends a result: no OK packet, error or column is longer.
+/// Bytes of a packet that begins or ends a result: no OK packet, error or column is longer.
 const HEAD_BYTES_MAX: usize = 64 << 10;
 const COLUMNS_MAX: u64 = 4096;
-/// A last packet of this length or more is a row whose first value is as long.
+/// A packet that begins like the last one but has this length is a row with a long first value.
 const END_BYTES_MAX: usize = 0xff_ffff;
 const OLD_END_BYTES_MAX: usize = 9;
 
@@ -28,9 +28,10 @@ const OLD_END_BYTES_MAX: usize = 9;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
     Idle,
-    /// A result is to come.
+    /// A result is expected.
     Answering,
-    /// Something was begun and not finished: only for as long as that runs.
+    /// Something was begun and not finished. If its future is dropped, this state remains, and the
+    /// link can't be used again.
     Inside,
 }
 
@@ -42,17 +43,17 @@ pub struct Outcome {
     more: bool,
 }
 
-/// A result of statements begins.
+/// The first packet of a result.
 enum Head {
     Done(Outcome),
     Columns(usize),
 }
 
 impl Link {
-    /// Sends statements; their results are to be read to the last with [`Self::next_result`].
+    /// Sends statements; the caller reads all of their results with [`Self::next_result`].
     ///
     /// # Errors
-    /// A link that is lost, or that still has an earlier answer on it.
+    /// The link is lost, or still has an earlier answer on it.
     pub async fn begin(&mut self, statements: &[u8]) -> Result<(), LinkError> {
         self.command(COM_QUERY, statements).await?;
         self.state = State::Answering;
@@ -62,8 +63,8 @@ impl Link {
     /// The next result; `None` after the last.
     ///
     /// # Errors
-    /// A statement that failed, after which nothing more comes; a link that is lost; an answer beyond
-    /// its limits, which the link does not survive.
+    /// A statement failed, and no more results follow; the link is lost; an answer exceeds its
+    /// limits, after which the link can't be used.
     pub async fn next_result(
         &mut self,
         budget: &mut Budget<'_>,
@@ -77,7 +78,7 @@ impl Link {
         let outcome = self.read_result(budget, &mut on_row).await;
         match &outcome {
             Ok(Outcome { more: true, .. }) => self.state = State::Answering,
-            // The server leaves out all statements after the one that failed.
+            // The server skips all statements after a failed one.
             Ok(_) | Err(LinkError::Server { .. }) => self.state = State::Idle,
             Err(_) => {}
         }
@@ -97,7 +98,7 @@ impl Link {
             }
             Head::Columns(count) => count,
         };
-        // Values are asked for by place.
+        // Values are read by position, so columns need no real description.
         let described: Arc<[Column]> =
             (0..columns).map(|_| Column::new(ColumnType::MYSQL_TYPE_VAR_STRING)).collect();
         for _ in 0..columns + usize::from(!self.deprecate_eof) {
@@ -118,7 +119,7 @@ impl Link {
     /// Rows of one query.
     ///
     /// # Errors
-    /// As [`Self::next_result`]; a row of another kind than asked for.
+    /// Those of [`Self::next_result`]; a row that does not convert to `R`.
     pub async fn query<R: FromRow>(
         &mut self,
         query: &str,
@@ -133,7 +134,7 @@ impl Link {
             .next_result(&mut budget, |row| match R::from_row_opt(row) {
                 _ if !first => {}
                 Ok(row) => found.push(row),
-                // Its words would name the values.
+                // The text of this error would hold the row's values.
                 Err(_) => strange = true,
             })
             .await?
@@ -143,24 +144,25 @@ impl Link {
         }
         match strange {
             true => Err(LinkError::Protocol(format!(
-                "the answer to {} is not of the kind expected",
+                "the answer to {} has unexpected columns or types",
                 named(query)
             ))),
             false => Ok(found),
         }
     }
 
-    /// Sends one command; its answer is still to be read.
+    /// Sends one command; the caller reads its answer.
     pub(crate) async fn command(&mut self, code: u8, body: &[u8]) -> Result<(), LinkError> {
         if self.state != State::Idle {
             return Err(LinkError::OutOfStep);
         }
+        // Before the first await: a send that is dropped halfway must not leave the link idle.
         self.state = State::Inside;
         self.packets.begin_command();
         self.packets.send(&[code], body).await
     }
 
-    /// After [`Self::command`], for answers that are no results.
+    /// The packets after [`Self::command`], for answers that are not results.
     pub(crate) fn packets(&mut self) -> &mut Packets {
         &mut self.packets
     }
@@ -170,7 +172,7 @@ impl Link {
         self.state = State::Idle;
     }
 
-    /// Says goodbye; an error no longer matters, and takes no longer than a second.
+    /// Sends a goodbye and closes the link; takes a second at most, and ignores errors.
     pub async fn quit(mut self) {
         const PATIENCE: std::time::Duration = std::time::Duration::from_secs(1);
         if self.state == State::Idle {
@@ -203,7 +205,7 @@ fn head(packet: &[u8]) -> Result<Head, LinkError> {
     }
 }
 
-/// An OK packet, whatever its first byte.
+/// Reads an OK packet, whatever its first byte.
 fn ok(reader: &mut Reader<'_>) -> Result<Outcome, Malformed> {
     reader.u8("OK packet")?;
     let affected_rows = reader.length_encoded("affected rows")?;

@@ -1,5 +1,5 @@
-//! The password under a server's RSA key. The key may come off the wire, and mysql_common panics on
-//! one that is malformed or too short, so it is read and measured here.
+//! Encrypts the password with a server's RSA key. The key may come over the wire, and mysql_common
+//! panics on a malformed or short one, so it is parsed and measured here.
 
 use mysql_common::crypto::rsa::{GetRandom, Pkcs1OaepPadding, PublicKey};
 use num_bigint::BigUint;
@@ -10,7 +10,7 @@ use crate::bytes_reader::{Malformed, Reader};
 
 /// Bytes that the padding (OAEP with SHA-1) adds to a text.
 const PADDING_BYTES: usize = 42;
-/// 16384 bits; a larger one would only keep us busy.
+/// 16384 bits; a larger key would only cost time.
 const MODULUS_BYTES_MAX: usize = 2048;
 const EXPONENT_BYTES_MAX: usize = 8;
 
@@ -19,7 +19,7 @@ const INTEGER: u8 = 0x02;
 const BIT_STRING: u8 = 0x03;
 const WHAT: &str = "RSA public key";
 
-/// Encrypts under a public key in PEM; else why not.
+/// Encrypts with a public key in PEM; an error is the reason it can't be done.
 pub(crate) fn encrypt(text: &[u8], pem: &[u8]) -> Result<Vec<u8>, String> {
     let der = SubjectPublicKeyInfoDer::from_pem_slice(pem)
         .map_err(|error| format!("no public key in PEM: {error}"))?;
@@ -30,7 +30,7 @@ pub(crate) fn encrypt(text: &[u8], pem: &[u8]) -> Result<Vec<u8>, String> {
     Ok(key.encrypt_block(text, Pkcs1OaepPadding::new(GetRandom)))
 }
 
-/// An algorithm, which is not looked at, and a bit string that holds modulus and exponent.
+/// Parses a key: an algorithm, which is ignored, and a bit string that holds modulus and exponent.
 pub(crate) fn parse(der: &[u8]) -> Result<PublicKey, Malformed> {
     let mut info = Reader::new(element(&mut Reader::new(der), SEQUENCE)?);
     element(&mut info, SEQUENCE)?;
@@ -46,14 +46,14 @@ pub(crate) fn parse(der: &[u8]) -> Result<PublicKey, Malformed> {
 
 fn integer(reader: &mut Reader<'_>, bytes_max: usize) -> Result<BigUint, Malformed> {
     let bytes = element(reader, INTEGER)?;
-    // One more for a zero that keeps the number positive.
+    // One more byte for a zero that keeps the number positive.
     if bytes.len() > bytes_max + 1 {
         return Err(reader.malformed(WHAT));
     }
     Ok(BigUint::from_bytes_be(bytes))
 }
 
-/// The contents of the next DER element, which has to be of the type given.
+/// The contents of the next DER element, which must have this tag.
 fn element<'a>(reader: &mut Reader<'a>, tag: u8) -> Result<&'a [u8], Malformed> {
     if reader.u8(WHAT)? != tag {
         return Err(reader.malformed(WHAT));

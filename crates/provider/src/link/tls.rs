@@ -15,7 +15,7 @@ use rustls::{
 
 use super::{LinkError, LinkOptions, Side, TlsMode};
 
-/// Builds the client side; `None` when TLS is off.
+/// Builds the client's configuration; `None` if TLS is off.
 pub(crate) fn client_config(options: &LinkOptions) -> Result<Option<Arc<ClientConfig>>, LinkError> {
     if options.tls.mode == TlsMode::Disabled {
         return Ok(None);
@@ -78,7 +78,7 @@ fn file_error(path: &Path, error: &dyn std::fmt::Display) -> LinkError {
     LinkError::Tls(format!("{}: {error}", path.display()))
 }
 
-/// A failed handshake in the words of the person who set it up.
+/// Explains a failed handshake in terms of the configuration.
 pub(crate) fn explain(error: &TlsError, side: Side) -> String {
     use rustls::AlertDescription as Alert;
     match error {
@@ -99,9 +99,9 @@ pub(crate) fn explain(error: &TlsError, side: Side) -> String {
             Alert::HandshakeFailure | Alert::ProtocolVersion | Alert::InsufficientSecurity,
         ) => format!(
             "the {side} shares no TLS version or cipher suite with this daemon, which has TLS 1.2 and \
-             1.3 with ECDHE and AES-GCM or ChaCha20 ({error}); look at tls_version and ssl_cipher \
-             there. Where it can have no other, set [channel.{side}] tls to \"disabled\" and \
-             public_key_file, on a network that nobody can read"
+             1.3 with ECDHE and AES-GCM or ChaCha20 ({error}); check tls_version and ssl_cipher \
+             there. If it supports no other, set [channel.{side}] tls to \"disabled\" and \
+             public_key_file, on a network that nobody else can read"
         ),
         TlsError::AlertReceived(
             Alert::CertificateRequired
@@ -111,14 +111,14 @@ pub(crate) fn explain(error: &TlsError, side: Side) -> String {
             | Alert::CertificateUnknown
             | Alert::UnknownCA,
         ) => format!(
-            "the {side} does not take our certificate ({error}); see [channel.{side}] tls_cert and \
-             tls_key"
+            "the {side} does not accept our certificate ({error}); see [channel.{side}] tls_cert \
+             and tls_key"
         ),
         other => other.to_string(),
     }
 }
 
-/// Checks as much of a server's certificate as the mode asks for; signatures always.
+/// Checks as much of a server's certificate as the mode requires, and always the signatures.
 #[derive(Debug)]
 struct Verifier {
     check: Option<Arc<WebPkiServerVerifier>>,
@@ -137,7 +137,7 @@ impl ServerCertVerifier for Verifier {
     ) -> Result<ServerCertVerified, TlsError> {
         let Some(check) = &self.check else { return Ok(ServerCertVerified::assertion()) };
         match check.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now) {
-            // The name is looked at last, so the chain is good when only the name is wrong.
+            // rustls checks the name last, so the chain is valid if only the name is wrong.
             Err(TlsError::InvalidCertificate(
                 CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
             )) if self.any_name => Ok(ServerCertVerified::assertion()),

@@ -42,14 +42,14 @@ impl Endpoint {
         }
     }
 
-    /// Nobody but this machine's kernel is in between.
+    /// True if only this machine's kernel is in between.
     pub(super) fn is_local(&self) -> bool {
         matches!(self, Self::Unix(_))
     }
 }
 
-/// Every TCP link is set up here. A peer that vanished without a word is noticed by keepalive even
-/// while nothing is sent, and after `net_timeout` when what was sent is not acknowledged.
+/// Sets the options of a TCP link. A peer that vanished silently is noticed by keepalive while
+/// nothing is sent, and after `net_timeout` if sent bytes are not acknowledged.
 fn tune(stream: &TcpStream, net_timeout: Option<Duration>) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
     let keepalive = TcpKeepalive::new()

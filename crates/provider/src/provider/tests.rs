@@ -11,21 +11,21 @@ use crate::gtid::{Gtid, Tag, Uuid};
 use crate::status::SourceView;
 use crate::test_util::{event, event_bytes, format_description, gtid_event, query_event};
 
-/// For what is to come soon, on a slow machine.
+/// The longest wait for something expected soon, on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn gtid(gno: u64) -> Gtid {
     Gtid { uuid: Uuid::from_bytes([9; 16]), tag: Tag::untagged(), gno }
 }
 
-/// What a sink was given.
+/// The events that a sink received.
 #[derive(Default)]
 struct Record {
     received: GtidSet,
     open: Option<Gtid>,
     /// Transactions that were dropped unfinished.
     abandoned: Vec<Gtid>,
-    /// Those that neither begin nor end one.
+    /// Events that neither begin nor end a transaction.
     events: Vec<EventType>,
 }
 
@@ -63,7 +63,7 @@ impl TransactionSink for Recorder {
     }
 }
 
-/// A provider at work, and the address it connects to.
+/// A running provider, and the address it connects to.
 struct Bench {
     listener: TcpListener,
     status: Arc<SourceStatus>,
@@ -87,20 +87,20 @@ impl Bench {
         Self { listener, status, sink, stop, running }
     }
 
-    /// The provider's next connection, as it came.
+    /// The provider's next connection, unanswered.
     async fn connection(&self) -> FakeSource {
         let accepted = tokio::time::timeout(PATIENCE, self.listener.accept()).await;
         FakeSource::new(accepted.expect("a connection in time").unwrap().0)
     }
 
-    /// The provider's next dump, and the set it asked with.
+    /// The provider's next dump, and the GTID set it sent.
     async fn dump(&self) -> (FakeSource, GtidSet) {
         let mut source = self.connection().await;
         // It has what it sent.
         source.executed = self.sink.received().to_string();
         source.accept_login().await;
         let request = source.accept_dump("CRC32").await.pop().expect("a request");
-        // Command, flags, server id, name length, position and set length are ahead of the set.
+        // Command, flags, server id, name length, position and set length precede the set.
         let set = GtidSet::decode(&request[1 + 2 + 4 + 4 + 8 + 4..]).expect("a set");
         source.event(format_description().raw()).await;
         (source, set)
@@ -144,7 +144,7 @@ fn damaged_xid() -> Vec<u8> {
     bytes
 }
 
-/// However a link ends that may come back.
+/// All ends of a link after which it may come back.
 enum Cut {
     Connection,
     EndOfStream,
@@ -243,8 +243,7 @@ async fn damage_at_the_source_is_named_by_its_place() {
     }
 }
 
-/// Two accidents are no proof of damage at the source, though they hit between the same two
-/// transactions.
+/// Two different damages do not prove damage at the source, even between the same two transactions.
 #[tokio::test]
 async fn two_accidents_in_an_idle_stream_are_cured_too() {
     let bench = Bench::start(options()).await;
@@ -259,7 +258,7 @@ async fn two_accidents_in_an_idle_stream_are_cured_too() {
     }
     let (mut source, _) = bench.dump().await;
     send_transaction(&mut source, 1).await;
-    bench.eventually("the stream goes on", |view| view.transactions_total == 1).await;
+    bench.eventually("the stream continues", |view| view.transactions_total == 1).await;
     assert_eq!(bench.status.view().checksum_failures_total, 2);
     bench.stop().await;
 }
@@ -297,7 +296,7 @@ async fn heartbeats_are_counted_and_not_stored() {
     bench.stop().await;
 }
 
-/// Heartbeats come while a source passes over what was received, too.
+/// Heartbeats also come while a source skips transactions that were received.
 #[tokio::test]
 async fn a_source_is_idle_when_it_has_sent_what_it_had_and_says_so() {
     const HOUR: i64 = 3_600_000_000;
@@ -327,7 +326,7 @@ async fn a_source_is_idle_when_it_has_sent_what_it_had_and_says_so() {
         assert!(!view.idle && view.queueing_since.is_some());
         bench.stop().await;
     }
-    // One that has nothing else is idle from the start.
+    // A source that has nothing else is idle from the start.
     let bench = Bench::start(options()).await;
     let _source = bench.dump().await;
     bench.eventually("a link", |view| view.connected && view.idle).await;
@@ -376,7 +375,7 @@ async fn events_that_mean_nothing_to_a_replica_are_passed_over_wherever_they_sta
     assert_eq!(bench.sink.received(), GtidSet::from_iter([gtid(1), gtid(2)]));
     let stored = [EventType::FORMAT_DESCRIPTION, EventType::QUERY, EventType::QUERY];
     assert_eq!(bench.sink.0.lock().events, stored);
-    // The flag alone decides about the unknown, and about nothing else.
+    // The flag alone decides about unknown types, and about nothing else.
     source.event(&flagged(EventType(99), EventHeader::FLAG_ARTIFICIAL)).await;
     let text = bench.failure().await.to_string();
     assert!(text.contains("event type 99") && text.contains("090909:2"), "{text}");
@@ -402,7 +401,7 @@ async fn a_silent_source_is_left_and_asked_again() {
     assert!(error.contains("heartbeats included"), "{error}");
     let (mut source, _) = bench.dump().await;
     send_transaction(&mut source, 1).await;
-    bench.eventually("the stream goes on", |view| view.transactions_total == 1).await;
+    bench.eventually("the stream continues", |view| view.transactions_total == 1).await;
     bench.stop().await;
 }
 
@@ -430,7 +429,7 @@ async fn an_alternative_is_followed_only_if_it_has_what_we_have() {
     source.accept_login().await;
     source.accept_dump("CRC32").await;
     send_transaction(&mut source, 2).await;
-    bench.eventually("the stream goes on", |view| view.transactions_total == 2).await;
+    bench.eventually("the stream continues", |view| view.transactions_total == 2).await;
     assert_eq!(bench.status.view().address, alternative.local_addr().unwrap().to_string());
     bench.stop().await;
 }
@@ -442,7 +441,7 @@ async fn a_source_that_lacks_what_was_received_is_waited_for() {
     send_transaction(&mut source, 1).await;
     bench.eventually("a transaction", |view| view.transactions_total == 1).await;
     drop(source);
-    // The address leads to another server, or to a replica that is not level.
+    // The address leads to another server, or to a replica that lags.
     for executed in ["", "07070707-0707-0707-0707-070707070707:1-5"] {
         let mut source = bench.connection().await;
         source.executed = executed.to_owned();
@@ -495,7 +494,7 @@ async fn what_came_from_elsewhere_no_source_must_have() {
     bench.stop().await;
 }
 
-/// The pauses ahead of each of the next connections, all of which fail.
+/// The pauses before each of the next connections, all of which fail.
 async fn pauses(bench: &Bench, count: usize) -> Vec<Duration> {
     let mut pauses = Vec::new();
     let mut last = Instant::now();
@@ -507,7 +506,7 @@ async fn pauses(bench: &Bench, count: usize) -> Vec<Duration> {
     pauses
 }
 
-/// A pause of this length, with jitter; what is above is the machine's.
+/// A pause of this length, with jitter; anything above is due to the machine.
 fn assert_pause(found: Duration, pause: Duration) {
     assert!(found >= pause.mul_f64(0.7), "{found:?} is not {pause:?}");
     assert!(found < pause.mul_f64(1.25) + Duration::from_millis(700), "{found:?} is not {pause:?}");
@@ -519,7 +518,7 @@ async fn pauses_double_to_their_longest_and_begin_anew_after_a_link() {
     let retry = SourceOptions { connect_retry: ms(10), connect_retry_max: ms(800), ..options() };
     let bench = Bench::start(retry).await;
     let found = pauses(&bench, 10).await;
-    // The first attempt needs no pause; the last would be of 2.56 s without a limit.
+    // The first attempt needs no pause; without a limit the last would be 2.56 s.
     for (found, pause) in found.into_iter().skip(1).zip([10, 20, 40, 80, 160, 320, 640, 800, 800]) {
         assert_pause(found, ms(pause));
     }

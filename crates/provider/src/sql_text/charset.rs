@@ -1,14 +1,14 @@
-//! The character set of a client, as far as the lexer depends on it.
+//! The client's character set, as far as the lexer depends on it.
 
 use crate::event::charset_of;
 
-/// By the bytes of its characters (strings/ctype-*.c of the server). `character_set_client` is never
-/// one that is no superset of ASCII.
+/// A kind of character set, by the bytes of its characters (strings/ctype-*.c of the server).
+/// `character_set_client` is always a superset of ASCII.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ClientCharset {
-    /// Binary included, which the server takes for its own.
+    /// UTF-8, and binary, which the server treats like its own character set.
     Utf8,
-    /// No byte of a character but ASCII looks like ASCII. The name tells the white space.
+    /// Only bytes of ASCII characters look like ASCII. White space depends on the name.
     Plain(&'static str),
     /// The second byte of a character may look like a letter, a backslash, a backtick or a brace.
     Big5,
@@ -16,19 +16,19 @@ pub(super) enum ClientCharset {
     Gb18030,
     /// sjis, cp932.
     Sjis,
-    /// As Big5; its second bytes are letters at most.
+    /// Like Big5, but second bytes may only look like letters.
     Euckr,
 }
 
-/// The first number beyond the collations that this version knows. All that were added in ten years
-/// belong to utf8mb4.
+/// The first number beyond the collations that this version knows. All those added in the last ten
+/// years belong to utf8mb4.
 const UTF8_FROM: u16 = 255;
 
-/// It has letters in the places of braces, brackets and some other symbols.
+/// A character set with letters in place of braces, brackets and some other symbols.
 const SWEDISH: &str = "swe7";
 
 impl ClientCharset {
-    /// By the number of one of its collations.
+    /// Finds the character set by the number of one of its collations.
     pub(super) fn of(collation: Option<u16>) -> Self {
         let Some(collation) = collation else { return Self::Plain("") };
         match charset_of(collation).map(|(name, _)| name) {
@@ -44,7 +44,7 @@ impl ClientCharset {
         }
     }
 
-    /// Bytes of the character that the text begins with; 1 where they make none.
+    /// Bytes of the character at the start of the text; 1 if they form none.
     pub(super) fn character(self, text: &[u8]) -> usize {
         let &[first, second, ..] = text else { return 1 };
         let is_pair = match self {
@@ -67,19 +67,19 @@ impl ClientCharset {
         }
     }
 
-    /// A byte that may be part of a name without quotes.
+    /// True for a byte that may be part of a name without quotes.
     pub(super) fn is_name(self, byte: u8) -> bool {
         let letter = self == Self::Plain(SWEDISH) && matches!(byte, b'[' | b']' | b'{' | b'}');
         letter || byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$') || !byte.is_ascii()
     }
 
-    /// The text means the same in ASCII.
+    /// True if the text means the same in ASCII.
     pub(super) fn is_ascii(self, text: &[u8]) -> bool {
         let is_letter = |byte: &u8| matches!(byte, b'@' | b'['..=b'^' | b'`' | b'{'..=b'~');
         text.is_ascii() && !(self == Self::Plain(SWEDISH) && text.iter().any(is_letter))
     }
 
-    /// White space between tokens.
+    /// True for white space between tokens.
     pub(super) fn is_space(self, byte: u8) -> bool {
         match byte {
             b'\t'..=b'\r' | b' ' => true,
@@ -103,7 +103,7 @@ impl ClientCharset {
         }
     }
 
-    /// A byte that makes a comment of `--` when it follows: white space or a control character.
+    /// True for a byte that makes a preceding `--` a comment: white space or a control character.
     pub(super) fn ends_dashes(self, byte: u8) -> bool {
         if byte.is_ascii() {
             return byte.is_ascii_control() || byte == b' ';

@@ -1,14 +1,15 @@
-//! Tokens of a statement, with their places.
+//! Splits a statement into tokens with their places.
 
 use std::ops::Range;
 
 use super::Dialect;
 
-/// One piece of a statement. Comments and white space are none; the contents of version comments count.
+/// One token of a statement. Comments and white space are not tokens; the contents of version
+/// comments are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Token<'a> {
     pub kind: TokenKind,
-    /// As it is written, quotes included.
+    /// As written, including quotes.
     pub text: &'a [u8],
     /// Its offset in the statement.
     pub start: usize,
@@ -21,9 +22,9 @@ pub enum TokenKind {
     /// A name without quotes right after a dot: never a keyword.
     Member,
     QuotedName,
-    /// A string of any kind: in quotes, hexadecimal, national, between dollars.
+    /// A string of any kind: in quotes, hexadecimal, national, dollar-quoted.
     Text,
-    /// A host, or the name of a variable: without quotes, right after an `@`.
+    /// A host or the name of a variable, without quotes, right after an `@`.
     Host,
     Symbol(u8),
 }
@@ -54,9 +55,9 @@ pub struct Unclosed;
 /// A comment that some servers execute.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SpecialComment {
-    /// `/*M!`, which MySQL passes over; otherwise `/*!`, whose contents are tokens.
+    /// `/*M!`, which MySQL skips; otherwise `/*!`, with contents that are tokens.
     pub mariadb_only: bool,
-    /// The place of all between its marks, a version included.
+    /// The place of everything between its marks, including a version.
     pub inside: Range<usize>,
 }
 
@@ -66,7 +67,7 @@ pub struct Lexer<'a> {
     text: &'a [u8],
     at: usize,
     dialect: Dialect,
-    /// Inside `/*! … */`, which does not nest: the first end is the end of all.
+    /// Inside `/*! … */`, which does not nest: the first `*/` ends it.
     in_version_comment: bool,
     after_at: bool,
     after_dot: bool,
@@ -127,7 +128,7 @@ impl<'a> Lexer<'a> {
                 len => (TokenKind::Word, len),
             },
         };
-        // Of two, the second begins the name of a system variable.
+        // The second of two `@` begins the name of a system variable, which is not a host.
         self.after_at = first == b'@' && rest.get(1) != Some(&b'@') && !self.is_second_at();
         self.after_dot = first == b'.';
         Ok(Some(self.take(kind, len)))
@@ -144,7 +145,7 @@ impl<'a> Lexer<'a> {
         Token { kind, text: text.get(..len).unwrap_or(text), start }
     }
 
-    /// Bytes of the characters that belong to a name, or are others that `belong`.
+    /// Bytes of the characters that may be in a name, or for which `belong` is true.
     fn run(&self, belong: impl Fn(u8) -> bool) -> usize {
         let rest = self.rest();
         let charset = self.dialect.charset;
@@ -158,8 +159,9 @@ impl<'a> Lexer<'a> {
         at.min(rest.len())
     }
 
-    /// Bytes up to and including the quote that ends what the text begins with. A doubled quote is one
-    /// of the string, and so is whatever byte follows a backslash, be it half a character.
+    /// Bytes up to and including the closing quote of the string at the start of the text. A
+    /// doubled quote belongs to the string, and so does any byte
+    /// after a backslash, even half a character.
     fn quoted(&self, text: &[u8], escapes: bool) -> Result<usize, Unclosed> {
         let &quote = text.first().ok_or(Unclosed)?;
         let mut at = 1;
@@ -175,7 +177,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// Bytes of `$$ … $$` or `$tag$ … $tag$`. Without an end it is a name, as it is to older servers.
+    /// Bytes of `$$ … $$` or `$tag$ … $tag$`. Without an end it is a name, as for older servers.
     fn between_dollars(&self, text: &[u8]) -> Option<usize> {
         let charset = self.dialect.charset;
         let mut tag = 1;

@@ -1,7 +1,7 @@
-//! The text of statements, cut into words as the server's own lexer does it (sql/sql_lex.cc). Pure.
+//! The text of statements, split into words like the server's own lexer (sql/sql_lex.cc). Pure.
 //!
-//! Everything that looks into a statement goes through here: two readers that disagree about where a
-//! comment or a string ends would take a statement for two different ones.
+//! Everything that looks into a statement uses this module: two lexers that disagree about the end
+//! of a comment or a string would see two different statements.
 
 mod charset;
 mod lexer;
@@ -21,10 +21,10 @@ use crate::event::SessionContext;
 /// `sql_mode` bits (sql/system_variables.h).
 const ANSI_QUOTES: u64 = 1 << 2;
 const NO_BACKSLASH_ESCAPES: u64 = 1 << 20;
-/// Words that say what a statement does, without names and values.
+/// Words that show the kind of a statement, without names and values.
 const FIRST_WORDS: usize = 2;
 
-/// The part of a session that decides how the text of its statements is read.
+/// The session settings that determine how the text of its statements is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Dialect {
     ansi_quotes: bool,
@@ -33,7 +33,7 @@ pub struct Dialect {
 }
 
 impl Default for Dialect {
-    /// That of a session with no settings of its own, in UTF-8.
+    /// The dialect of a session with default settings, in UTF-8.
     fn default() -> Self {
         Self { ansi_quotes: false, backslash_escapes: true, charset: ClientCharset::Utf8 }
     }
@@ -50,7 +50,8 @@ impl Dialect {
         }
     }
 
-    /// For text in UTF-8 with names and without strings: quotes of either kind enclose a name.
+    /// A dialect for text in UTF-8 with names and without strings:
+    /// either kind of quotes encloses a name.
     #[must_use]
     pub fn of_names() -> Self {
         Self { ansi_quotes: true, ..Self::default() }
@@ -60,14 +61,14 @@ impl Dialect {
         Self { charset: ClientCharset::Utf8, ..self }
     }
 
-    /// Text of the session is UTF-8.
+    /// True if the text of the session is UTF-8.
     #[must_use]
     pub fn is_utf8(&self) -> bool {
         self.charset == ClientCharset::Utf8
     }
 
-    /// The name that a token is; `None` where it is none, or none that can be told: its character set
-    /// is not decoded here.
+    /// The name that a token is; `None` if it is not a name, or if its character set can't be
+    /// decoded here.
     #[must_use]
     pub fn name(&self, token: &Token<'_>) -> Option<String> {
         let name = self.name_bytes(token)?;
@@ -85,7 +86,8 @@ impl Dialect {
         }
     }
 
-    /// A doubled quote stands for itself, unless its byte is half of another character.
+    /// The name without its quotes. A doubled quote is a single one, unless its byte is half of
+    /// another character.
     fn without_quotes<'a>(&self, quoted: &'a [u8]) -> Cow<'a, [u8]> {
         let Some((&quote, rest)) = quoted.split_first() else { return quoted.into() };
         let inside = rest.split_last().map_or(rest, |(_, inside)| inside);
@@ -107,7 +109,7 @@ impl Dialect {
     }
 }
 
-/// The first words of a statement in upper case: what it does, without names and values.
+/// The first words of a statement in upper case: its kind, without names and values.
 #[must_use]
 pub fn first_words(text: &[u8], dialect: Dialect) -> String {
     let is_word = |token: &Token<'_>| {

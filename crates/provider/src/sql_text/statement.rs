@@ -1,24 +1,24 @@
-//! The kind of a logged statement, by its words.
+//! Finds the kind of a logged statement by its words.
 
 use super::{Dialect, Lexer, Token, TokenKind};
 use crate::event::QueryEvent;
 
-/// The kinds that matter to transaction boundaries and to how a statement is executed.
+/// The kinds that matter for transaction boundaries and for the execution of a statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Statement {
     Begin,
     Commit,
     Rollback,
-    /// SAVEPOINT, RELEASE SAVEPOINT: nothing comes of them without a [`Self::RollbackTo`].
+    /// SAVEPOINT, RELEASE SAVEPOINT: without effect unless a [`Self::RollbackTo`] follows.
     Savepoint,
-    /// ROLLBACK TO: only logged where what is rolled back could not be left out.
+    /// ROLLBACK TO: only logged if the changes it rolls back could not be left out of the log.
     RollbackTo,
     /// First half of an atomic CREATE TABLE … SELECT.
     CreateTableStartTransaction,
     Xa(XaVerb),
-    /// Commits by itself: definitions, accounts, maintenance.
+    /// Commits implicitly: definitions, accounts, maintenance.
     Ddl,
-    /// Changes rows: only seen in statement format.
+    /// Changes rows: only occurs in statement format.
     Dml,
     /// None of the above; never skipped, always an error.
     Unknown,
@@ -34,7 +34,7 @@ pub enum XaVerb {
     Other,
 }
 
-/// First words of statements that commit by themselves and are logged as text.
+/// First words of statements that commit implicitly and are logged as text.
 const DDL: [&str; 20] = [
     "ALTER",
     "ANALYZE",
@@ -59,7 +59,7 @@ const DDL: [&str; 20] = [
 ];
 const DML: [&str; 10] =
     ["INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "CALL", "DO", "SELECT", "WITH", "TABLE"];
-/// With these the query of a CREATE TABLE … SELECT begins; none can be part of an option.
+/// The first words of the query in CREATE TABLE … SELECT; none can be part of an option.
 const QUERY: [&str; 5] = ["AS", "SELECT", "WITH", "TABLE", "VALUES"];
 
 impl Statement {
@@ -69,12 +69,12 @@ impl Statement {
         Self::read(query).0
     }
 
-    /// The kind of a logged statement, and how its text is read.
+    /// The kind of a logged statement, and the dialect of its text.
     #[must_use]
     pub fn read(query: &QueryEvent<'_>) -> (Self, Dialect) {
         let text = query.statement;
         match text {
-            // Nearly all there are.
+            // Nearly all statements are one of these.
             b"BEGIN" => return (Self::Begin, Dialect::default()),
             b"COMMIT" => return (Self::Commit, Dialect::default()),
             _ => {}
@@ -85,8 +85,8 @@ impl Statement {
             && !dialect.is_utf8()
             && !text.is_ascii()
             && std::str::from_utf8(text).is_ok()
-            // A table that comes with its rows is logged in UTF-8, whatever character set the event
-            // states (`store_create_info` in sql/sql_show.cc).
+            // A table that is logged with its rows is written in UTF-8, whatever character set the
+            // event states (`store_create_info` in sql/sql_show.cc).
             && Self::classify(text, dialect.in_utf8()) == Self::CreateTableStartTransaction;
         match is_server_made {
             true => (Self::CreateTableStartTransaction, dialect.in_utf8()),
@@ -94,7 +94,7 @@ impl Statement {
         }
     }
 
-    /// Classifies by leading words; opening parentheses before them are passed over.
+    /// Classifies by leading words; opening parentheses before them are skipped.
     #[must_use]
     pub fn classify(statement: &[u8], dialect: Dialect) -> Self {
         let mut tokens = Lexer::new(statement, dialect)
@@ -140,9 +140,9 @@ impl XaVerb {
     }
 }
 
-/// Looks for START TRANSACTION among the options of the table whose name and columns these tokens
-/// begin with. The server puts it before the options it writes itself (`store_create_info` in
-/// sql/sql_show.cc); elsewhere it stands where a client wrote it.
+/// Looks for START TRANSACTION among the table options, after the name and columns with which these
+/// tokens begin. The server puts it before the options that it writes itself (`store_create_info`
+/// in sql/sql_show.cc); otherwise it is where a client wrote it.
 fn starts_transaction<'a>(tokens: impl Iterator<Item = Token<'a>>) -> bool {
     let mut depth = 0_usize;
     let mut columns = false;
@@ -152,7 +152,7 @@ fn starts_transaction<'a>(tokens: impl Iterator<Item = Token<'a>>) -> bool {
             if after_start && token.is("TRANSACTION") {
                 return true;
             }
-            // A query begins: its words are no options.
+            // A query begins: its words are not options.
             if QUERY.iter().any(|word| token.is(word)) {
                 return false;
             }

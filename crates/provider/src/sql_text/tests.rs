@@ -90,7 +90,7 @@ fn quotes_end_where_the_session_says() {
     assert_eq!(texts(text, ansi), [&br#""a""b\""#[..], br"'\'", br#""c""#]);
     let name = Lexer::new(text, ansi).next().expect("one").expect("it ends");
     assert_eq!(ansi.name(&name).as_deref(), Some(r#"a"b\"#));
-    // A second byte that looks like a backslash, a backtick, or a quote that is none.
+    // A second byte that looks like a backslash or a backtick, or a byte that looks like a quote.
     for (client, text) in [
         (13, &b"`\x83\x60` '\x83\x5c' \x83\x5c"[..]),
         (95, b"`\x83\x60` '\x83\x5c' \x83\x5c"),
@@ -102,7 +102,7 @@ fn quotes_end_where_the_session_says() {
         let expected: Vec<&[u8]> = text.split(|byte| *byte == b' ').collect();
         assert_eq!(found, expected, "{client}");
     }
-    // No character: the quote counts. After a backslash half a character does not.
+    // Not a character: the quote counts. After a backslash, half a character does not.
     assert_eq!(texts(b"'\x81' a", dialect(0, 28)), [&b"'\x81'"[..], b"a"]);
     assert_eq!(texts(b"'\\\x81\x5c' a'", dialect(0, 28)), [&b"'\\\x81\x5c' a'"[..]]);
     // In other character sets these bytes are what they look like.
@@ -124,7 +124,7 @@ fn names_are_told_only_where_they_are_decoded() {
     // swe7 has letters where ASCII has braces.
     assert_eq!(name(b"a{b}", dialect(0, 10)), None);
     assert_eq!(texts(b"a{b}", dialect(0, 10)), [b"a{b}"]);
-    // All whose text is UTF-8, by their numbers.
+    // All collations with text in UTF-8, by number.
     let utf8 = (1..330).filter(|&number| ClientCharset::of(Some(number)) == ClientCharset::Utf8);
     let other = |number: &u16| !matches!(number, 33 | 45 | 46 | 63 | 76 | 83 | 192..=247 | 255..);
     assert_eq!(utf8.filter(other).collect::<Vec<_>>(), Vec::<u16>::new());
@@ -167,7 +167,7 @@ const SEPARATORS: [&str; 16] = [
 ];
 
 proptest! {
-    /// Whatever the bytes, tokens lie one after another inside of them, in every dialect.
+    /// Whatever the bytes, tokens follow one another within them, in every dialect.
     #[test]
     fn any_bytes_are_cut_in_order(
         text in proptest::collection::vec(prop_oneof![any::<u8>(), Just(b'\''), Just(b'*'), Just(b'/'),
@@ -185,7 +185,7 @@ proptest! {
         prop_assert!(at <= text.len());
     }
 
-    /// Comments between tokens change none of them.
+    /// Comments between tokens do not change them.
     #[test]
     fn comments_between_tokens_are_nothing(
         picks in proptest::collection::vec((0..9_usize, 0..SEPARATORS.len()), 1..20),

@@ -1,11 +1,11 @@
-//! What the source is asked for, and what its events are taken for.
+//! The requests to the source, and the reading of its events.
 
 use super::*;
 use crate::connection::fake_source::COM_QUERY;
 use crate::event::EventError;
 use crate::test_util::format_description;
 
-/// The commands of a dump that begins behind `received`.
+/// The commands of a dump that begins after `received`.
 async fn commands(received: &GtidSet) -> Vec<Vec<u8>> {
     let (sender, commands) = tokio::sync::oneshot::channel();
     let (_connection, script) = dump("CRC32", received, async move |_, commands| {
@@ -93,7 +93,7 @@ async fn events_come_as_they_are() {
     script.await.unwrap();
 }
 
-/// A source that writes none now may still have files with checksums.
+/// A source that writes no checksums now may still have files with them.
 #[tokio::test]
 async fn checksums_are_what_the_format_description_says() {
     let (mut connection, script) = dump("NONE", &GtidSet::new(), async move |mut source, _| {

@@ -1,11 +1,11 @@
-//! A peer that never ends: what it may make us hold.
+//! A peer that never ends its answer: the limits of the memory it can make us hold.
 
 use super::*;
 use crate::connection::fake_source::PACKET_BYTES_FULL;
 
 const SHA2: &str = "caching_sha2_password";
 
-/// Claims a length, and sends as much of it as is taken.
+/// Claims a length, and sends as much of it as is accepted.
 async fn flood(mut source: FakeSource) {
     let mut frame = source.frame(&[]);
     frame[..3].copy_from_slice(&[0xff, 0xff, 0xff]);
@@ -45,7 +45,7 @@ where
     let mut connection = login_over(client, &options(), None).await.expect("logs in");
     let asked = connection.query("SELECT @@server_uuid", limits);
     let answer = tokio::time::timeout(PATIENCE, asked).await.expect("an end");
-    // The rest of the answer is still on the link, and must not pass for the next one.
+    // The rest of the answer is still on the link, and must not be taken for the next one.
     let next = connection.query("SELECT 1", limits).await;
     assert!(matches!(next, Err(ConnectionError::Link(LinkError::OutOfStep))), "{next:?}");
     drop(connection);

@@ -1,4 +1,4 @@
-//! Which silence ends a link. The clock is tokio's, and stands still while anything is to be done.
+//! The silence that ends a link. The clock is tokio's, and stands still while any task is ready.
 
 use tokio::time::{Instant, sleep};
 
@@ -28,7 +28,7 @@ async fn heartbeats_keep_an_idle_link() {
 async fn a_link_that_is_silent_for_three_heartbeats_is_dead() {
     let (mut connection, script) = dump("CRC32", &GtidSet::new(), async move |mut source, _| {
         source.event(&heartbeat()).await;
-        // Open, and without a word.
+        // Open, but silent.
         sleep(PATIENCE).await;
     })
     .await;
@@ -42,7 +42,7 @@ async fn a_link_that_is_silent_for_three_heartbeats_is_dead() {
     script.abort();
 }
 
-/// Silent is who sends nothing, not who sends slowly.
+/// A source is silent if it sends nothing, not if it sends slowly.
 #[tokio::test(start_paused = true)]
 async fn a_packet_that_comes_slowly_is_life() {
     let event = event_of(10_000);

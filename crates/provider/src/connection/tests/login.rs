@@ -1,5 +1,5 @@
-//! Who we are, by each plugin, and what a refusal says. The proofs expected were computed by another
-//! implementation, for user `repl` with password `repl_pw`.
+//! Authentication by each plugin, and the text of refusals. The expected proofs were computed by
+//! another implementation, for user `repl` with password `repl_pw`.
 
 use super::*;
 use crate::connection::fake_source::{CAPABILITY_TLS, CONNECTION_ID, LoginPacket, VERSION};
@@ -81,7 +81,7 @@ async fn another_plugin_is_answered_for_its_own_nonce() {
     }
 }
 
-/// A source that asks for the password as it is could be anyone.
+/// A source that asks for the password in the clear could be anyone.
 #[tokio::test]
 async fn a_plugin_that_gives_the_password_away_gets_nothing() {
     let outcome = login(options(), None, async |mut source| {
@@ -125,7 +125,7 @@ async fn a_refusal_is_shown_with_its_number() {
     assert_eq!(error.to_string(), "error 1045: Access denied for user 'repl'@'%'");
 }
 
-/// Ahead of the greeting an error has no state.
+/// Before the greeting an error has no state.
 #[tokio::test]
 async fn a_source_that_is_full_says_so_instead_of_a_greeting() {
     let refused = login(options(), None, async |mut source| {
@@ -142,7 +142,7 @@ async fn a_greeting_cut_short_is_an_error() {
     source.greet(SHA2, 0).await;
     let mut greeting = vec![0; 4096];
     let len = tokio::io::AsyncReadExt::read(&mut client, &mut greeting).await.unwrap();
-    // Behind the nonce stands only the plugin's name.
+    // Only the plugin's name follows the nonce.
     let needed = len - SHA2.len() - 1;
     for cut in 1..needed - 4 {
         let part = greeting[4..4 + cut].to_vec();
@@ -165,7 +165,7 @@ async fn a_source_without_tls_gets_no_login_where_tls_is_required() {
     }
 }
 
-/// It may only be going down: that is no word on its certificate.
+/// The source may just be shutting down: this proves nothing about its certificate.
 #[tokio::test]
 async fn a_source_that_goes_in_the_middle_of_tls_is_just_gone() {
     let options = SourceOptions { tls: tls(TlsMode::Required), ..options() };
@@ -194,7 +194,7 @@ async fn a_login_without_end_is_ended() {
             source.send(&[0x01, 0x03]).await;
         }
     });
-    assert_eq!(text(refused.await), "login: no end after many steps");
+    assert_eq!(text(refused.await), "login: the server does not complete it");
 }
 
 #[tokio::test]

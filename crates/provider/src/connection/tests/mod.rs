@@ -23,9 +23,9 @@ use crate::event::{EventType, RawEvent};
 use crate::gtid::GtidSet;
 use crate::test_util::event_bytes;
 
-/// What fits between client and script without either waiting.
+/// Bytes that fit between client and script before either waits.
 const BUFFER_BYTES: usize = 64 << 10;
-/// No script takes as long; a client that waits for more than it gets fails here.
+/// No script takes that long; a client that waits for more than it gets fails here.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Logs in to a script.
@@ -55,7 +55,7 @@ async fn login_over(
     Ok(SourceConnection::over(link, options))
 }
 
-/// A dump whose events come from a script; what it was asked for comes first.
+/// A dump with events from a script, which the requests precede.
 async fn dump<S>(
     checksum: &'static str,
     received: &GtidSet,
@@ -76,7 +76,7 @@ where
     (connection, script)
 }
 
-/// An event of a length.
+/// An event of this length.
 fn event_of(len: usize) -> Bytes {
     let checksum = ChecksumAlgorithm::Crc32;
     let body = vec![0x5a; len - crate::EventHeader::LEN - checksum.len()];

@@ -3,7 +3,7 @@
 use super::*;
 use crate::connection::fake_source::PACKET_BYTES_FULL;
 
-/// The packet holds a byte ahead of the event.
+/// The packet holds a byte before the event.
 async fn arrives(packet_bytes: usize) {
     let event = event_of(packet_bytes - 1);
     let sent = event.clone();
@@ -15,14 +15,14 @@ async fn arrives(packet_bytes: usize) {
     let arrived = next(&mut connection).await.unwrap_or_else(|error| panic!("{error}"));
     assert!(arrived.bytes() == &event, "an event of {} bytes", event.len());
     let behind = next(&mut connection).await.unwrap_or_else(|error| panic!("{error}"));
-    assert_eq!(behind.event_type(), EventType::HEARTBEAT, "the packet behind it");
+    assert_eq!(behind.event_type(), EventType::HEARTBEAT, "the packet after it");
     script.await.unwrap();
 }
 
 #[tokio::test]
 async fn an_event_that_just_fits_and_one_that_just_does_not() {
     arrives(PACKET_BYTES_FULL - 1).await;
-    // The end of a full packet is an empty one.
+    // An empty packet ends a full one.
     arrives(PACKET_BYTES_FULL).await;
     arrives(PACKET_BYTES_FULL + 1).await;
 }

@@ -6,7 +6,7 @@ use crate::link::{Budget, Outcome, Purpose};
 
 const MORE: u8 = 0x08;
 
-/// A session whose commands a script answers.
+/// A session with a script that answers its commands.
 async fn session<S>(script: impl FnOnce(FakeSource) -> S + Send + 'static) -> (Link, JoinHandle<()>)
 where
     S: Future<Output = ()> + Send,
@@ -71,7 +71,7 @@ async fn results_come_in_order_with_rows_between_them() {
     script.await.expect("the script");
 }
 
-/// The link is good after it; nothing of the statements that follow is waited for.
+/// The link is usable after it; no results of the statements that follow are expected.
 #[tokio::test]
 async fn an_error_between_results_ends_them() {
     let (mut link, script) = session(async |mut source| {
@@ -97,7 +97,7 @@ async fn an_error_between_results_ends_them() {
     script.await.expect("the script");
 }
 
-/// One whose answer was left half read would take the rest for the answer to the next question.
+/// A link with an answer half read would take the rest for the answer to the next query.
 #[tokio::test]
 async fn a_question_given_up_ends_the_link() {
     let (mut link, script) = session(async |mut source| {

@@ -1,5 +1,5 @@
-//! The password over a link that is not encrypted: nobody gets it by default, else the holder of the
-//! private half of an RSA key, which stands here.
+//! The password over a link that is not encrypted: by default nobody gets it, otherwise the holder
+//! of the private RSA key, which is in this file.
 
 use mysql_common::crypto::rsa;
 use num_bigint::BigUint;
@@ -32,7 +32,7 @@ const PRIVATE_EXPONENT: &[u8] = b"9ac2bc7f79f0ac286c73013a3d2b94a7bf8ea11dcac823
       8cee594e3aa1e9b9f503f8f3809911419bc90ec2e7016b01cf08b459bc4e6d";
 const KEY_BYTES: usize = 256;
 const HASH_BYTES: usize = 20;
-/// Longer than the nonce, so that the mask has to begin again.
+/// Longer than the nonce, so that the mask has to repeat.
 const PASSWORD: &str = "a password of over twenty bytes";
 
 fn public_key_der() -> SubjectPublicKeyInfoDer<'static> {
@@ -54,7 +54,7 @@ fn xor(left: &[u8], right: &[u8]) -> Vec<u8> {
     left.iter().zip(right.iter().cycle()).map(|(a, b)| a ^ b).collect()
 }
 
-/// Private half and OAEP, from the far end.
+/// Decrypts with the private key and OAEP, as the server does.
 fn decrypt(encrypted: &[u8]) -> Vec<u8> {
     assert_eq!(encrypted.len(), KEY_BYTES);
     let exponent = BigUint::parse_bytes(PRIVATE_EXPONENT, 16).expect("a number");
@@ -73,7 +73,7 @@ fn decrypt(encrypted: &[u8]) -> Vec<u8> {
     rest[zeros + 1..].to_vec()
 }
 
-/// A source that does not remember the user asks for the password; its key is `key`.
+/// A source that has not cached the user asks for the password; its key is `key`.
 async fn ask_for_password(source: &mut FakeSource, key: &[u8]) {
     source.send(&[0x01, 0x04]).await;
     assert_eq!(source.receive().await, [0x02], "the request of the key");
@@ -82,7 +82,7 @@ async fn ask_for_password(source: &mut FakeSource, key: &[u8]) {
     source.send(&packet).await;
 }
 
-/// Believes whatever key the source sends.
+/// Trusts any key that the source sends.
 fn asking() -> SourceOptions {
     let public_key = PublicKey::Asked;
     SourceOptions { tls: TlsOptions { public_key, ..tls(TlsMode::Preferred) }, ..options() }
@@ -131,7 +131,7 @@ async fn a_wrong_password_is_refused_after_it_was_sent() {
     assert_eq!(refused.await.expect_err("a refusal").code(), Some(1045));
 }
 
-/// Neither the password nor the request of a key.
+/// Neither the password nor the request for a key is sent.
 #[tokio::test]
 async fn without_an_approved_key_the_password_stays_here() {
     for mode in [TlsMode::Disabled, TlsMode::Preferred] {

@@ -4,15 +4,15 @@
 use crate::bytes_reader::{Malformed, Reader};
 
 const DIGITS: usize = 9;
-/// Bytes of a group of so many digits.
+/// Bytes of a group, by its number of digits.
 const BYTES: [usize; DIGITS + 1] = [0, 1, 1, 2, 2, 3, 3, 4, 4, 4];
 
-/// Reads a number with `precision` digits, `scale` of them behind the point, as text.
+/// Reads a number with `precision` digits, `scale` of them after the point, as text.
 pub(super) fn read(precision: u8, scale: u8, reader: &mut Reader<'_>) -> Result<String, Malformed> {
     let malformed = |reader: &Reader<'_>| reader.malformed("DECIMAL");
     let (precision, scale) = (usize::from(precision), usize::from(scale));
     let integral = precision.checked_sub(scale).ok_or_else(|| malformed(reader))?;
-    // The first group before the point and the last behind it may be short.
+    // The first group before the point and the last one after it may be short.
     let before = groups(integral).rev();
     let behind = groups(scale);
     let mut first = true;
@@ -54,7 +54,7 @@ fn groups(digits: usize) -> impl DoubleEndedIterator<Item = usize> {
     whole.chain((rest > 0).then_some(rest))
 }
 
-/// Without zeros in front but one, with a sign where it is negative.
+/// The digits without leading zeros (except a single one), with a sign if negative.
 fn normal(negative: bool, digits: &str) -> String {
     let (integral, fraction) = digits.split_once('.').unwrap_or((digits, ""));
     let integral = integral.trim_start_matches('0');

@@ -5,10 +5,10 @@ use super::decimal;
 use super::temporal::{DateTime, Time};
 use crate::bytes_reader::{Malformed, Reader};
 
-/// The server refuses documents that are deeper.
+/// The server refuses deeper documents.
 const DEPTH_MAX: usize = 100;
 
-/// A JSON document with the types its numbers and dates have.
+/// A JSON document with the types of its numbers and dates.
 #[derive(Debug, Clone, PartialEq)]
 pub enum JsonValue<'a> {
     Null,
@@ -22,12 +22,12 @@ pub enum JsonValue<'a> {
     /// Members in their stored order; names are UTF-8.
     Object(Vec<(&'a [u8], JsonValue<'a>)>),
     Decimal(String),
-    /// A DATE: the time of day does not count.
+    /// A DATE; the time of day does not count.
     Date(DateTime),
     Time(Time),
     DateTime(DateTime),
     Timestamp(DateTime),
-    /// A value of a type that JSON has no word for: the column type's code and its bytes.
+    /// A value of a type that JSON does not have: the column type's code and its bytes.
     Opaque(u8, &'a [u8]),
 }
 
@@ -35,17 +35,17 @@ pub enum JsonValue<'a> {
 #[derive(Debug, Clone, PartialEq)]
 pub struct JsonDiff<'a> {
     pub operation: JsonOperation,
-    /// As JSON functions take it; UTF-8.
+    /// In the form that JSON functions accept; UTF-8.
     pub path: &'a [u8],
-    /// What is put there; `None` for a removal.
+    /// The new value; `None` for a removal.
     pub value: Option<JsonValue<'a>>,
 }
 
-/// What a change does at its path.
+/// The kind of change at a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JsonOperation {
     Replace,
-    /// A new member, or a new element in front of the one with this index.
+    /// A new member, or a new element before the one with this index.
     Insert,
     Remove,
 }
@@ -117,7 +117,8 @@ impl<'a> JsonValue<'a> {
     }
 }
 
-/// Seven bits in a byte, the highest set where another follows.
+/// Reads a length, seven bits in a byte with the highest set
+/// if another one follows, then the string.
 fn read_string<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], Malformed> {
     let mut len = 0_usize;
     for shift in 0..5 {
@@ -149,7 +150,7 @@ impl<'a> Container<'a> {
         let bytes = bytes.get(..size).ok_or_else(|| entries.malformed("JSON size"))?;
         let is_object = code < 2;
         let names = if is_object { width + 2 } else { 0 };
-        // Every entry takes room, so that a count can't ask for more memory than there are bytes.
+        // Every entry takes bytes, so that a count can't claim more memory than there are bytes.
         let table = count.checked_mul(names + 1 + width);
         if table.is_none_or(|table| table > size) {
             return Err(entries.malformed("JSON count"));
@@ -180,7 +181,7 @@ impl<'a> Container<'a> {
     fn value(&mut self, depth: usize) -> Result<JsonValue<'a>, Malformed> {
         let code = self.entries.u8("JSON type")?;
         let entry = self.entries.uint(self.width, "JSON value")?;
-        // Small values stand in place of their offset.
+        // Small values are stored in place of an offset.
         match code {
             4 => JsonValue::literal(entry, &self.entries),
             5 => Ok(JsonValue::Int(i64::from(entry as u16 as i16))),
@@ -197,7 +198,7 @@ impl<'a> Container<'a> {
 }
 
 impl<'a> JsonDiff<'a> {
-    /// Reads the changes of one column, in the order they are made.
+    /// Reads the changes of one column, in the order in which they are applied.
     ///
     /// # Errors
     /// Malformed bytes, or an operation this version does not know.

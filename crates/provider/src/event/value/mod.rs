@@ -1,5 +1,5 @@
-//! Values of row images, from the bytes a binary log has of them: one Rust value for each, nothing
-//! rounded, nothing converted.
+//! Values of row images, from their bytes in the binary log: one Rust value for each, nothing
+//! rounded or converted.
 
 mod decimal;
 mod json;
@@ -15,14 +15,14 @@ pub use value_type::{ValueColumn, ValueType, charset_of, collation_name};
 
 use crate::bytes_reader::{Malformed, Reader};
 
-/// What a column holds. NULL is not among them: an image says so elsewhere.
+/// A column's value other than NULL, which an image marks elsewhere.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ColumnValue<'a> {
     Signed(i64),
     Unsigned(u64),
     Float(f32),
     Double(f64),
-    /// All digits that the column's scale has.
+    /// With all digits of the column's scale.
     Decimal(String),
     Date(Date),
     Time(Time),
@@ -32,26 +32,26 @@ pub enum ColumnValue<'a> {
     Timestamp(DateTime),
     /// 0 for the year 0000.
     Year(u16),
-    /// ENUM and SET by number, BIT as one.
+    /// ENUM and SET by number, BIT as a number.
     Number(u64),
     /// Strings in the column's character set, binary strings, GEOMETRY (SRID and WKB) and VECTOR.
     Bytes(&'a [u8]),
-    /// As stored; [`JsonValue::parse`] opens it.
+    /// As stored; [`JsonValue::parse`] reads it.
     Json(&'a [u8]),
 }
 
 impl<'a> ColumnValue<'a> {
-    /// Reads a value; `bytes` are those of the image without the length in front. Integers whose
-    /// sign the source did not tell are read as `unsigned` says.
+    /// Reads a value; `bytes` are those of the image without the length bytes. Integers are read by
+    /// `unsigned` if the source did not log their sign.
     ///
     /// # Errors
-    /// Malformed bytes, or a type that no longer exists (dates of before MySQL 5.6.4).
+    /// Malformed bytes, or a type that no longer exists (dates from before MySQL 5.6.4).
     pub fn read(value_type: ValueType, unsigned: bool, bytes: &'a [u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(bytes);
         let value = Self::read_from(value_type, unsigned, &mut reader)?;
         match reader.is_empty() {
             true => Ok(value),
-            false => Err(reader.malformed("bytes behind a value")),
+            false => Err(reader.malformed("bytes after a value")),
         }
     }
 
@@ -96,7 +96,7 @@ impl<'a> ColumnValue<'a> {
             | ValueType::Geometry
             | ValueType::Vector => Self::Bytes(reader.rest()),
             ValueType::Json => Self::Json(reader.rest()),
-            ValueType::Old => return Err(reader.malformed("date type of before MySQL 5.6.4")),
+            ValueType::Old => return Err(reader.malformed("date type from before MySQL 5.6.4")),
         })
     }
 }
@@ -107,7 +107,7 @@ fn sign_extended(value: u64, bytes: u8) -> i64 {
     (value << unused) as i64 >> unused
 }
 
-/// At most eight bytes count.
+/// The number in at most eight big-endian bytes.
 fn big_endian(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0, |value, &byte| value << 8 | u64::from(byte))
 }

@@ -1,12 +1,12 @@
-//! Dates and times, zero and invalid ones too (`my_datetime_packed_from_binary` and its kin in
-//! mysys/my_time.cc).
+//! Dates and times, including zero and invalid ones (`my_datetime_packed_from_binary` and related
+//! functions in mysys/my_time.cc).
 
 use std::fmt;
 
 use super::big_endian;
 use crate::bytes_reader::{Malformed, Reader};
 
-/// A date as it is written: any part may be zero, and the day may not exist.
+/// A date as written: any part may be zero, and the day may not exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Date {
     pub year: u16,
@@ -14,7 +14,7 @@ pub struct Date {
     pub day: u8,
 }
 
-/// A TIME: up to 838 hours, of either sign.
+/// A TIME of up to 838 hours, with a sign.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Time {
     pub negative: bool,
@@ -44,13 +44,14 @@ impl Date {
         })
     }
 
-    /// Year and month in the way both packed forms have them.
+    /// Unpacks the date from the form that DATETIME and JSON share.
     fn packed(days: u64) -> Self {
         let months = days >> 5;
         Self { year: (months / 13) as u16, month: (months % 13) as u8, day: (days & 31) as u8 }
     }
 
-    /// Of so many days since 1970 (<https://howardhinnant.github.io/date_algorithms.html>).
+    /// The date `days` days after 1970-01-01
+    /// (<https://howardhinnant.github.io/date_algorithms.html>).
     fn of_days(days: u32) -> Self {
         let days = days + 719_468;
         let era = days / 146_097;
@@ -72,7 +73,7 @@ impl Date {
 impl DateTime {
     pub(super) fn read(fraction: u8, reader: &mut Reader<'_>) -> Result<Self, Malformed> {
         let value = big_endian(reader.take(5, "DATETIME")?);
-        // Earlier than the year 0 nothing is.
+        // Values below the offset would be negative, and no DATETIME is.
         let value = value.checked_sub(0x80_0000_0000);
         let value = value.ok_or_else(|| reader.malformed("DATETIME"))?;
         Ok(Self::packed(value, read_micros(fraction, reader)?))
@@ -94,7 +95,7 @@ impl DateTime {
         })
     }
 
-    /// From the packed form without its fraction.
+    /// Unpacks the packed form without its fraction.
     fn packed(value: u64, micros: u32) -> Self {
         Self {
             date: Date::packed(value >> 17),
@@ -116,7 +117,7 @@ impl Time {
     pub(super) fn read(fraction: u8, reader: &mut Reader<'_>) -> Result<Self, Malformed> {
         let len = usize::from(fraction.min(6).div_ceil(2));
         let value = big_endian(reader.take(3 + len, "TIME")?) as i64;
-        // Fraction and rest together are one number, offset so that it sorts by bytes.
+        // Fraction and rest together are one number, with an offset so that it sorts by bytes.
         let value = value - (0x80_0000 << (8 * len));
         let rest = value.unsigned_abs() >> (8 * len);
         let fraction = value.unsigned_abs() & ((1 << (8 * len)) - 1);
@@ -141,14 +142,14 @@ impl Time {
     }
 }
 
-/// A fraction of so many digits, big-endian in one byte for every two.
+/// Reads a fraction of `fraction` digits, big-endian, with one byte for every two digits.
 fn read_micros(fraction: u8, reader: &mut Reader<'_>) -> Result<u32, Malformed> {
     let len = usize::from(fraction.min(6).div_ceil(2));
     let value = big_endian(reader.take(len, "fraction of a second")?) as u32;
     micros_of(value, len, reader)
 }
 
-/// From hundredths, ten thousandths, or millionths.
+/// Microseconds from hundredths, ten-thousandths or millionths, by the number of bytes.
 fn micros_of(value: u32, len: usize, reader: &Reader<'_>) -> Result<u32, Malformed> {
     let unit: u32 = [0, 10_000, 100, 1].get(len).copied().unwrap_or(1);
     let micros = value.checked_mul(unit).filter(|&micros| micros < 1_000_000);

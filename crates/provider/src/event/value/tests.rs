@@ -16,7 +16,7 @@ fn integers_have_the_sign_that_the_source_tells() {
         assert_eq!(read(integer(bytes, Some(false)), image), ColumnValue::Signed(-1));
         let most = u64::MAX >> (64 - u32::from(bytes) * 8);
         assert_eq!(read(integer(bytes, Some(true)), image), ColumnValue::Unsigned(most));
-        // Not told: the target's.
+        // Not logged: the sign of the target's column.
         let value = ColumnValue::read(integer(bytes, None), true, image).unwrap();
         assert_eq!(value, ColumnValue::Unsigned(most));
     }
@@ -43,7 +43,7 @@ fn dates_and_times_are_read_as_they_are() {
         (time(0), &[0x80, 0x00, 0x00], "00:00:00"),
         (time(0), &[0xb4, 0x6e, 0xfb], "838:59:59"),
         (time(0), &[0x4b, 0x91, 0x05], "-838:59:59"),
-        // -00:00:01.25 in hundredths, ten thousandths and millionths.
+        // -00:00:01.25 in hundredths, ten-thousandths and millionths.
         (time(2), &[0x7f, 0xff, 0xfe, 0xe7], "-00:00:01.250000"),
         (time(4), &[0x7f, 0xff, 0xfe, 0xf6, 0x3c], "-00:00:01.250000"),
         (time(6), &[0x7f, 0xff, 0xfe, 0xfc, 0x2f, 0x70], "-00:00:01.250000"),
@@ -156,7 +156,7 @@ proptest! {
         let mut bytes = Vec::new();
         Decimal::parse_str_bytes(padded.as_bytes()).unwrap().write_bin(&mut bytes).unwrap();
         let (precision, scale) = (precision as u8, fraction.len() as u8);
-        // A number of nothing but a fraction is not packed with a digit before the point.
+        // A number with only a fraction is packed without a digit before the point.
         prop_assume!(bytes.len() == packed_len(precision, scale));
         prop_assert_eq!(
             read(ValueType::Decimal { precision, scale }, &bytes),

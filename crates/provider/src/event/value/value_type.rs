@@ -2,10 +2,10 @@ use mysql_common::collations::{Collation, CollationId};
 
 use crate::bytes_reader::{Malformed, Reader};
 
-/// A column's type, as far as it is needed to read its values.
+/// A column's type, as needed to read its values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ValueType {
-    /// Of so many bytes; with its sign, where the source told.
+    /// With its number of bytes, and its sign if the source logged it.
     Integer {
         bytes: u8,
         unsigned: Option<bool>,
@@ -18,7 +18,7 @@ pub enum ValueType {
         scale: u8,
     },
     Date,
-    /// With so many digits of a second.
+    /// With this many fractional digits of a second.
     Time {
         fraction: u8,
     },
@@ -45,29 +45,29 @@ pub enum ValueType {
     Varchar {
         max_bytes: u16,
     },
-    /// TEXT and BLOB behind a length of so many bytes.
+    /// TEXT and BLOB, with the number of bytes of the length before the value.
     Blob {
         length_bytes: u8,
     },
     Json,
     Geometry,
     Vector,
-    /// TIME, DATETIME and TIMESTAMP as they were before MySQL 5.6.4.
+    /// TIME, DATETIME and TIMESTAMP in the format from before MySQL 5.6.4.
     Old,
 }
 
-/// A column with all that its values need to be understood.
+/// A column with everything needed to read its values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ValueColumn {
     pub value_type: ValueType,
-    /// Number of the source's collation, where the source told; 63 is binary.
+    /// Number of the source's collation, if it was logged; 63 is binary.
     pub collation: Option<u16>,
-    /// Only where the source runs `binlog_row_metadata=FULL`.
+    /// Known only if the source runs with `binlog_row_metadata=FULL`.
     pub name: Option<String>,
 }
 
 impl ValueType {
-    /// From a type code and its metadata in a table map, which hold together.
+    /// Reads the type from its code and metadata in a table map.
     pub(crate) fn read(
         code: u8,
         metadata: &[u8],
@@ -119,13 +119,13 @@ impl ValueType {
         })
     }
 
-    /// Whether the table map tells the sign of such a column (`is_numeric_type` of the server).
+    /// True if the table map has a sign for such a column (`is_numeric_type` of the server).
     pub(crate) const fn has_sign(code: u8) -> bool {
         matches!(code, 1..=5 | 8 | 9 | 13 | 246)
     }
 }
 
-/// Name of a collation's character set, and the most bytes a character has in it; `None` for a
+/// The name of a collation's character set, and the most bytes of a character in it; `None` for a
 /// collation that this version does not know.
 #[must_use]
 pub fn charset_of(collation: u16) -> Option<(&'static str, u8)> {
