@@ -10,15 +10,17 @@ use crate::config::{ChannelSettings, Config};
 use crate::run;
 use crate::verify_command::chosen;
 
-/// Moves the checkpoint of channel `from`, and its relay store if it is on this host, to the channel
-/// named or the only one there is.
+/// Moves the checkpoint of channel `from`, and its relay store if it is on this host, to the named
+/// channel or to the only one in the file.
 pub(crate) fn adopt(path: &Path, channel: Option<&str>, from: &str) -> Result<(), Failure> {
     let config = Config::load(path)?;
     let channels = chosen(&config, channel)?;
     let [settings] = channels.as_slice() else {
         let names: Vec<&str> = channels.iter().map(|channel| channel.name.as_str()).collect();
         let names = names.join(", ");
-        return Err(Failure::Input(format!("--channel NAME: one of {names}, which is to adopt")));
+        return Err(Failure::Input(format!(
+            "--channel NAME: name the adopting channel, one of {names}"
+        )));
     };
     if config.channels.iter().any(|channel| channel.name == from) {
         return Err(Failure::Input(format!(
@@ -50,7 +52,8 @@ pub(crate) fn adopt(path: &Path, channel: Option<&str>, from: &str) -> Result<()
     Ok(())
 }
 
-/// What the other channel received and did not apply yet the source may not have any more.
+/// The source may have purged what the other channel received and did not apply yet. A crash before
+/// the rename leaves the store under its old name; the channel then fetches from the source again.
 fn move_state(settings: &ChannelSettings, from: &str) -> Option<String> {
     let new = settings.relay.directory.parent()?;
     let old = new.with_file_name(from);
@@ -61,7 +64,7 @@ fn move_state(settings: &ChannelSettings, from: &str) -> Option<String> {
     if new.exists() {
         return Some(format!(
             "{old_shown} holds what channel {from} had received; it is not moved, because {new_shown} \
-             is there"
+             exists"
         ));
     }
     Some(match std::fs::rename(&old, new) {

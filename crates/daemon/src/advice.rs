@@ -3,34 +3,34 @@
 
 use csa_provider::SourceCause;
 
-/// Where an error was met.
+/// The place where an error occurred.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum About {
-    /// The link to the source; it is tried again.
+    /// The link to the source, which is retried.
     Source,
-    /// The sessions on the target; they are opened again.
+    /// The sessions on the target, which are opened again.
     Target,
     /// The channel has stopped.
     Channel,
 }
 
-/// A cause, as far as its advice differs.
+/// A cause, as precisely as its advice depends on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cause {
-    /// The link to the source is down; it is tried again.
+    /// The link to the source is down and being retried.
     Link(SourceCause),
     /// The target is away, or takes no writes for now.
     TargetAway,
-    /// Reception ended for good, or the source does not do.
+    /// Reception ended for good, or the source is unsuitable.
     Source(SourceCause),
-    /// The number of a server's error on the target; 0 for none.
+    /// A server's error number on the target; 0 for none.
     Target(u16),
-    /// The message says what it takes.
+    /// The message itself names what to do.
     Named,
 }
 
-/// How to proceed, in a sentence or two.
+/// Next steps, in a sentence or two.
 pub(crate) fn advice(cause: Cause) -> &'static str {
     match cause {
         Cause::Link(cause) => of_link(cause),
@@ -59,7 +59,7 @@ const OTHER_HISTORY: &str = "The source lacks transactions that were received fr
 const NAMED: &str = "Everything before is committed and nothing after it. Change what the message names, \
      then restart the channel.";
 
-/// Of a link that is tried again.
+/// Advice for a link that is retried.
 fn of_link(cause: SourceCause) -> &'static str {
     match cause {
         SourceCause::Account => ACCOUNT,
@@ -77,7 +77,7 @@ fn of_link(cause: SourceCause) -> &'static str {
     }
 }
 
-/// Of a channel that stopped for want of its source.
+/// Advice for a channel that stopped because of its source.
 fn of_source(cause: SourceCause) -> &'static str {
     match cause {
         SourceCause::Account => ACCOUNT,
@@ -136,7 +136,7 @@ mod tests {
         for (cause, words) in [
             (Cause::Target(1062), "already has a row"),
             (Cause::Target(1032), "Compare the row"),
-            // A target's number is no source's, and none is a cause of its own.
+            // A target's error numbers are not a source's, and error 0 has no advice of its own.
             (Cause::Target(1236), "what the message names"),
             (Cause::Target(0), "what the message names"),
             (Cause::Source(SourceCause::Purged), "Provision the target"),

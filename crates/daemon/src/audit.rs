@@ -1,5 +1,5 @@
-//! Commands of operators: in the log at once, and in `csa.audit` on the target of each channel they are
-//! about.
+//! Operators' commands: in the log at once, and in `csa.audit` on the target of each channel
+//! concerned.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,19 +13,19 @@ use crate::channel::Supervisor;
 use crate::clock::now_micros;
 use crate::daemon::Daemon;
 
-/// How long a command waits for its row before it answers; the row follows when it can.
+/// How long a command waits for its row before it answers; the row is written later if need be.
 const WAIT: Duration = Duration::from_secs(2);
 /// Between two attempts.
 const RETRY: Duration = Duration::from_secs(5);
-/// Rows that wait for a target; further commands are in the log only.
+/// Rows that may wait for a target; further commands are in the log only.
 pub(crate) const PENDING_MAX: usize = 256;
 
 /// The sender of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Sender {
-    /// As the kernel knows it.
+    /// Known from the kernel.
     pub(crate) peer: String,
-    /// As it names itself; nothing proves it.
+    /// Claimed by the sender; nothing proves it.
     pub(crate) claimed: Option<String>,
 }
 
@@ -56,7 +56,7 @@ impl Daemon {
         let _ = tokio::time::timeout(WAIT, written).await;
     }
 
-    /// The same for a command that concerns them all.
+    /// The same for a command that concerns all channels.
     pub(crate) async fn record_for_all(&self, sender: &Sender, action: &str, detail: &str) {
         let entry = |channel: &Arc<Supervisor>| sender.entry(channel.name(), action, detail.into());
         let written: Vec<_> =
@@ -69,7 +69,8 @@ impl Daemon {
         let _ = tokio::time::timeout(WAIT, all).await;
     }
 
-    /// Ends when the row is written or given up; it is written even if nobody waits for that.
+    /// The future ends when the row is written or given up; the row does not depend on anyone
+    /// waiting for it.
     fn write_later(
         &self,
         channel: &Supervisor,
@@ -109,7 +110,7 @@ async fn write(
         }
         if !was_said {
             let AuditEntry { channel, action, .. } = &entry;
-            warn!(channel, action, %error, "not in csa.audit yet: it is written when the target permits it");
+            warn!(channel, action, %error, "not in csa.audit yet: the daemon keeps trying");
             was_said = true;
         }
         tokio::select! {
@@ -123,6 +124,6 @@ fn lost(entry: &AuditEntry, error: &str) {
     let AuditEntry { channel, action, by, peer, detail, .. } = entry;
     warn!(
         channel,
-        action, by, peer, detail, error, "not in csa.audit: this line is all there is of it"
+        action, by, peer, detail, error, "not in csa.audit: this line is its only record"
     );
 }

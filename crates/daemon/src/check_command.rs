@@ -1,4 +1,4 @@
-//! `check`: the file, and on request what a first start needs on both servers and this host.
+//! `check`: checks the file, and on request what a first start needs on both servers and this host.
 
 use std::path::Path;
 
@@ -14,12 +14,12 @@ use crate::config::{ChannelSettings, Config};
 use crate::verify_command::{Replicated, chosen, other_reader};
 use crate::{logging, run};
 
-/// Of a whole run, as JSON.
+/// A whole run, as JSON.
 #[derive(Debug, Serialize)]
 struct Output {
     /// Of the configuration file.
     warnings: Vec<String>,
-    /// Empty unless servers were looked at.
+    /// Empty unless servers were checked.
     channels: Vec<Report>,
 }
 
@@ -90,10 +90,10 @@ async fn look(
     Ok(report)
 }
 
-/// Channels of the file, and others that the target knows, which write the same tables there.
+/// Channels of the file, and others known to the target, that write the same tables there.
 async fn same_tables(settings: &ChannelSettings, all: &[ChannelSettings]) -> Vec<Finding> {
     const CHECK: &str = "target.same_tables";
-    // A target that does not answer has been named.
+    // A target that does not answer has been reported already.
     let Ok(known) = csa_applier::target_channels(&settings.target).await else { return Vec::new() };
     let identity = |name: &str| {
         let record = known.channels.iter().find(|record| record.channel == name);
@@ -130,7 +130,7 @@ async fn same_tables(settings: &ChannelSettings, all: &[ChannelSettings]) -> Vec
     for record in known.channels.iter().filter(|record| !in_file(&record.channel)) {
         let rules = record.identity.as_ref().and_then(|identity| read_rules(&identity.filters));
         let (Some(rules), Some(theirs)) = (rules, record.identity.as_ref()) else { continue };
-        // One that has never run here follows nobody yet.
+        // A channel that has never run here follows no source yet.
         let shares = own.is_some_and(|own| !own.source_uuids.is_disjoint(&theirs.source_uuids));
         compare(&record.channel, &rules, shares);
     }
@@ -140,8 +140,8 @@ async fn same_tables(settings: &ChannelSettings, all: &[ChannelSettings]) -> Vec
     found
 }
 
-/// What the start itself would say, where nothing above says so already: these checks must not
-/// promise what the start refuses.
+/// The start's own refusal, unless a finding above implies it: the checks must not promise what the
+/// start refuses.
 async fn refusal(settings: &ChannelSettings, report: &Report) -> Option<Finding> {
     const CHECK: &str = "channel.start";
     let taken = |finding: &Finding| finding.check == "target.channel" && finding.level != Level::Ok;

@@ -1,4 +1,4 @@
-//! Times as operators read them.
+//! Times in readable form.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -18,8 +18,8 @@ pub(crate) fn rfc3339_of(time: SystemTime) -> String {
     rfc3339(micros(time))
 }
 
-/// Microseconds since the epoch of an RFC 3339 time, rounded up; `None` for anything else, and for a
-/// time without its offset.
+/// Microseconds since the epoch of an RFC 3339 time, rounded up; `None` for anything else,
+/// including a time without its offset.
 pub(crate) fn micros_of(text: &str) -> Option<u64> {
     let Datetime { date: Some(date), time: Some(time), offset: Some(offset) } =
         text.parse().ok()?

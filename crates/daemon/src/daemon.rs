@@ -1,4 +1,4 @@
-//! The process: its channels, and what can be changed while it runs.
+//! The process: its channels, and the settings that can change while it runs.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::history::History;
 use crate::logging::LogFilter;
 use crate::view::ChannelView;
 
-/// What signals and the admin port act on.
+/// The state that signals and the admin port act on.
 #[derive(Debug)]
 pub(crate) struct Daemon {
     pub(crate) config_path: PathBuf,
@@ -27,11 +27,11 @@ pub(crate) struct Daemon {
     pub(crate) started: Instant,
     pub(crate) admin_listen: String,
     pub(crate) admin_socket_group: Option<String>,
-    /// Made for this process, for those who may read it in `state_dir`.
+    /// Made for this process; whoever can read `state_dir` may use it.
     pub(crate) own_token: SecretString,
-    /// `[daemon]` as it was at the start.
+    /// `[daemon]` at the start.
     pub(crate) written: Written,
-    /// For rows of `csa.audit` that wait for their target.
+    /// Limits rows of `csa.audit` that wait for their target.
     pub(crate) audit_room: Arc<Semaphore>,
     pub(crate) stop: CancellationToken,
     access: Mutex<Arc<Access>>,
@@ -80,14 +80,14 @@ impl Daemon {
         Arc::clone(&self.access.lock())
     }
 
-    /// The files are those of the start: `state_dir` does not change while the daemon runs.
+    /// Keeps the paths of the start: `state_dir` does not change while the daemon runs.
     pub(crate) fn set_access(&self, mut access: Access) {
         let mut current = self.access.lock();
         access.files.clone_from(&current.files);
         *current = Arc::new(access);
     }
 
-    /// How long a stop may take to finish what is running.
+    /// Time that a stop allows for running groups to finish.
     pub(crate) fn stop_timeout(&self) -> Duration {
         *self.stop_timeout.lock()
     }

@@ -1,4 +1,4 @@
-//! `generate`: manual pages, shell completions and the configuration reference from the code's own
+//! `generate`: manual pages, shell completions and the configuration reference, from the code's own
 //! definitions, for packages and docs.
 
 use std::io;
@@ -13,9 +13,9 @@ use crate::cli::Cli;
 use crate::config::reference;
 
 const NAME: &str = "csa-daemon";
-/// Administration commands and daemons, man-pages(7).
+/// Administration commands and daemons, see man-pages(7).
 const SECTION: &str = "8";
-/// What the program's page says beyond its options.
+/// Sections of the program's page that its options do not give.
 const MANUAL: &str = include_str!("generate/csa-daemon.roff");
 const SEE_ALSO: &str = ".SH \"SEE ALSO\"\n\\fBcsa\\-daemon\\fR(8), \\fBcsa\\-daemon.toml\\fR(5)\n";
 const CONFIGURATION: &str = include_str!("../../../config/csa-daemon.toml");
@@ -47,7 +47,7 @@ fn write(directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// The page of a command and of all below it, by name.
+/// The pages of a command and of all its subcommands, by name.
 fn pages(command: &Command) -> io::Result<Vec<(String, Vec<u8>)>> {
     let name = command.get_display_name().unwrap_or_else(|| command.get_name()).to_owned();
     let manual = Man::new(command.clone())
@@ -64,7 +64,8 @@ fn pages(command: &Command) -> io::Result<Vec<(String, Vec<u8>)>> {
     Ok(pages)
 }
 
-/// The commented file is the reference; a leading dot or quote would be a request to the formatter.
+/// The commented file serves as the page; a leading dot or quote would be a request to the
+/// formatter.
 fn configuration_page() -> String {
     let mut text = format!(
         ".TH csa-daemon.toml 5 \"\" \"csa-daemon {}\" csa-daemon\n.SH NAME\n\
@@ -84,7 +85,7 @@ fn configuration_page() -> String {
     text
 }
 
-/// The command line without its hidden commands: completions would offer them.
+/// The command line without its hidden commands, which completions would offer.
 fn visible() -> Command {
     let all = Cli::command();
     let about = all.get_about().cloned().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What of `csa-daemon` is of use without the daemon: what is checked before a channel is
+//! The parts of `csa-daemon` that are useful without the daemon: the checks before a channel is
 //! started, and the comparison of its two servers.
 
 pub mod check;

@@ -10,7 +10,7 @@ use csa_provider::visible::one_line;
 
 type Reload = Box<dyn Fn(EnvFilter) -> Result<(), String> + Send + Sync>;
 
-/// What goes to the log; can be changed while it is written.
+/// The log's filter, which can change while the daemon runs.
 pub(crate) struct LogFilter {
     current: Mutex<String>,
     reload: Reload,
@@ -27,10 +27,10 @@ impl LogFilter {
         self.current.lock().clone()
     }
 
-    /// Changes the filter; the one before it.
+    /// Changes the filter; returns the one before it.
     ///
     /// # Errors
-    /// It is not a filter.
+    /// `text` is not a filter.
     pub(crate) fn set(&self, text: &str) -> Result<String, String> {
         let filter = parse(text)?;
         let mut current = self.current.lock();
@@ -39,12 +39,12 @@ impl LogFilter {
     }
 }
 
-/// Whether a text is a filter.
+/// Parses a filter.
 pub(crate) fn parse(text: &str) -> Result<EnvFilter, String> {
     EnvFilter::try_new(text).map_err(|error| format!("log_filter: {text:?}: {error}"))
 }
 
-/// Logs to standard error, where systemd takes them.
+/// Logs to standard error, from where systemd takes the lines.
 pub(crate) fn init(config: &DaemonConfig) -> Result<LogFilter, Failure> {
     let filter =
         parse(&config.log_filter).map_err(|why| Failure::Input(format!("daemon.{why}")))?;
@@ -70,7 +70,8 @@ pub(crate) fn init(config: &DaemonConfig) -> Result<LogFilter, Failure> {
     Ok(LogFilter { current: Mutex::new(config.log_filter.clone()), reload })
 }
 
-/// One event to a line: the subscriber writes an event whole, and servers put into it what they like.
+/// Keeps one event on one line: the subscriber writes an event at once, and servers' texts in it
+/// may hold anything.
 struct Escaping<W>(W);
 
 impl<W: Write> Write for Escaping<W> {

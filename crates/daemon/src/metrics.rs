@@ -1,4 +1,4 @@
-//! Prometheus metrics, made from the same views as `/status` so that the two never disagree.
+//! Prometheus metrics, made from the same views as `/status`, so that the two never disagree.
 
 use prometheus::core::{Collector, GenericCounterVec, GenericGaugeVec};
 use prometheus::{GaugeVec, IntCounterVec, IntGaugeVec, Opts, Registry, TextEncoder};
@@ -9,12 +9,12 @@ use crate::view::{ChannelState, ChannelView};
 
 type Result<T> = std::result::Result<T, prometheus::Error>;
 
-/// A registry for one scrape.
+/// The registry of one scrape.
 struct Scrape {
     registry: Registry,
 }
 
-/// The text of one scrape.
+/// Renders one scrape.
 pub(crate) fn render(channels: &[ChannelView]) -> Result<String> {
     let scrape = Scrape { registry: Registry::new() };
     scrape.describe(channels)?;
@@ -42,11 +42,11 @@ impl Scrape {
         )?;
         let workers = self.gauge(
             "csa_applier_workers",
-            "Workers with a group, by what they do.",
+            "Workers with a group, by state.",
             &["channel", "state"],
         )?;
         let delay: GaugeVec = self.register(GenericGaugeVec::new(
-            Opts::new("csa_desired_delay_seconds", "How late transactions are to be applied."),
+            Opts::new("csa_desired_delay_seconds", "Intended delay of the target."),
             &["channel"],
         )?)?;
         let drain: GaugeVec = self.register(GenericGaugeVec::new(
@@ -59,7 +59,7 @@ impl Scrape {
         )?)?;
         let bottleneck = self.gauge(
             "csa_bottleneck",
-            "1 for what holds the channel up.",
+            "1 for the part that limits the channel.",
             &["channel", "cause"],
         )?;
         for view in channels {
@@ -111,18 +111,18 @@ impl Scrape {
             ),
             (
                 "csa_relaystore_free_disk_bytes",
-                "Bytes left on the file system of the relay segments.",
+                "Bytes free on the file system of the relay segments.",
                 |v| v.relay.free_disk_bytes,
             ),
             (
                 "csa_relaystore_min_free_disk_bytes",
-                "Bytes left under which reception waits.",
+                "Reception waits while fewer bytes are free.",
                 |v| Some(v.relay.min_free_disk_bytes),
             ),
             ("csa_relaystore_waiting", "1 while reception waits for space.", |v| {
                 Some(u64::from(v.relay.waiting.is_some()))
             }),
-            ("csa_applier_worker_limit", "Workers there may be.", |v| {
+            ("csa_applier_worker_limit", "Limit of workers.", |v| {
                 Some(u64::from(v.settings.worker_count))
             }),
             (
@@ -137,12 +137,14 @@ impl Scrape {
             ),
             (
                 "csa_scheduler_event_memory_bytes",
-                "Bytes held for events in flight, decompressed, and for what is made of them.",
+                "Bytes held for events in flight, decompressed, and for the data built from them.",
                 |v| Some(v.event_memory.held_bytes),
             ),
-            ("csa_scheduler_event_memory_peak_bytes", "The most they have been.", |v| {
-                Some(v.event_memory.peak_bytes)
-            }),
+            (
+                "csa_scheduler_event_memory_peak_bytes",
+                "Highest value of the bytes in flight.",
+                |v| Some(v.event_memory.peak_bytes),
+            ),
             ("csa_scheduler_event_memory_limit_bytes", "Limit of the bytes in flight.", |v| {
                 Some(v.event_memory.limit_bytes)
             }),
@@ -163,7 +165,7 @@ impl Scrape {
     fn counters(&self, channels: &[ChannelView]) -> Result<()> {
         type Read = fn(&ChannelView) -> u64;
         let rows: [(&str, &str, Read); 16] = [
-            ("csa_provider_transactions_total", "Transactions received whole.", |v| {
+            ("csa_provider_transactions_total", "Transactions received completely.", |v| {
                 v.connection.received_transactions_total
             }),
             ("csa_provider_events_total", "Events received.", |v| {
@@ -175,7 +177,7 @@ impl Scrape {
             ("csa_provider_bytes_total", "Bytes of events received.", |v| {
                 v.connection.received_bytes_total
             }),
-            ("csa_provider_connects_total", "Dumps begun on a source.", |v| {
+            ("csa_provider_connects_total", "Dumps started on a source.", |v| {
                 v.connection.connects_total
             }),
             ("csa_provider_checksum_failures_total", "Events that arrived damaged.", |v| {
@@ -192,14 +194,12 @@ impl Scrape {
                 "Source transactions committed on the target.",
                 |v| v.applied_transactions_total,
             ),
-            ("csa_applier_groups_total", "Target transactions they were committed in.", |v| {
+            ("csa_applier_groups_total", "Target transactions that committed them.", |v| {
                 v.applied_groups_total
             }),
-            (
-                "csa_applier_statements_total",
-                "Statements executed that commit by themselves.",
-                |v| v.applied_statements_total,
-            ),
+            ("csa_applier_statements_total", "Statements executed that commit implicitly.", |v| {
+                v.applied_statements_total
+            }),
             (
                 "csa_applier_accounts_left_out_total",
                 "Transactions whose account management was left out.",
@@ -212,7 +212,7 @@ impl Scrape {
             ),
             (
                 "csa_applier_lock_inversions_total",
-                "Groups that gave up locks an earlier one waited for.",
+                "Groups that gave up locks for which an earlier one waited.",
                 |v| v.applier.lock_inversions_total,
             ),
             (
@@ -222,7 +222,7 @@ impl Scrape {
             ),
             (
                 "csa_applier_target_rewinds_total",
-                "Times the target came back without what was committed there.",
+                "Times the target came back without transactions that were committed there.",
                 |v| v.applier.target_rewinds_total,
             ),
         ];

@@ -1,5 +1,5 @@
-//! What is in relayed transactions, as lines of JSON: tables, operations, keys and sizes; values only on
-//! request.
+//! Contents of relayed transactions as lines of JSON: tables, operations, keys and sizes; values
+//! only on request.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -20,24 +20,24 @@ use crate::clock::rfc3339;
 use crate::config::ChannelSettings;
 use crate::row_values::{self, Images};
 
-/// A target that has not told a table's key by then is not asked again.
+/// After a wait this long for a table's key, the target is not asked again.
 const KEY_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Which transactions, and how much of them.
+/// The transactions to show, and how much of each.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Wanted {
-    /// All without one.
+    /// All transactions without one.
     pub(crate) gtid_set: Option<GtidSet>,
     pub(crate) limit: u64,
     /// Row values and the text of statements, which may hold passwords.
     pub(crate) rows: bool,
 }
 
-/// One line.
+/// A line of the output.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub(crate) enum Line {
-    /// Begins a transaction; its events follow.
+    /// Begins a transaction; lines of its events follow.
     Transaction {
         gtid: String,
         original_commit_timestamp: String,
@@ -51,7 +51,7 @@ pub(crate) enum Line {
     Rows {
         table: String,
         operation: String,
-        /// `None` where they can't be counted (partial JSON updates).
+        /// `None` where rows can't be counted (partial JSON updates).
         rows: Option<u64>,
         bytes: u64,
         /// Columns of the primary key on the target, from 1; `None` without one or without an answer.
@@ -63,7 +63,7 @@ pub(crate) enum Line {
     },
     Statement {
         database: String,
-        /// Its first words; all of it on request.
+        /// Its first words; the whole text on request.
         statement: String,
         bytes: u64,
     },
@@ -74,7 +74,7 @@ pub(crate) enum Line {
     /// The last line.
     End {
         transactions: u64,
-        /// Others match that are not shown.
+        /// More transactions match than are shown.
         more: bool,
         error: Option<String>,
     },
@@ -88,10 +88,10 @@ pub(crate) struct Dump<'a, W> {
     wanted: Wanted,
     catalogue: TargetCatalogue,
     runtime: Handle,
-    /// Ends waiting for the target.
+    /// Cancels waiting for the target.
     end: CancellationToken,
     keys: HashMap<Name, Option<Vec<usize>>>,
-    /// Bodies of table maps of the transaction at hand.
+    /// Bodies of the table maps of the current transaction.
     maps: HashMap<u64, RawEvent>,
     out: W,
 }
@@ -118,7 +118,7 @@ impl<'a, W: Write> Dump<'a, W> {
     }
 
     /// # Errors
-    /// Nobody reads the lines any more.
+    /// Nobody reads the lines any longer.
     pub(crate) fn run(mut self) -> std::io::Result<()> {
         let (mut transactions, mut more, mut error) = (0, false, None);
         let inspector = RelayInspector::open(&self.settings.relay.directory);
@@ -165,7 +165,7 @@ impl<'a, W: Write> Dump<'a, W> {
         })
     }
 
-    /// What is wrong with the transaction, if something is.
+    /// Returns what is wrong with the transaction, if anything.
     fn events(&mut self, transaction: &RelayedTransaction) -> std::io::Result<Option<String>> {
         for event in flattened_events(transaction) {
             let event = match event {
@@ -182,7 +182,7 @@ impl<'a, W: Write> Dump<'a, W> {
     fn event(&mut self, event: RawEvent) -> std::io::Result<Option<String>> {
         let bytes = event.len() as u64;
         match event.event_type() {
-            // Its line is the transaction's.
+            // The transaction's line stands for it.
             EventType::GTID | EventType::GTID_TAGGED => Ok(None),
             EventType::TABLE_MAP => {
                 self.maps.insert(table_id(event.body()), event);
@@ -202,7 +202,7 @@ impl<'a, W: Write> Dump<'a, W> {
                 Ok(None)
             }
             kind if kind.is_rows() => self.rows(&event),
-            // Its text is the statement with its values.
+            // The event's text would be the statement with its values.
             other => {
                 let event_type = other.name().to_owned();
                 self.line(&Line::Event { event_type, bytes })?;

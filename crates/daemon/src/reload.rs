@@ -1,5 +1,5 @@
-//! Reading the configuration file again: what can change at once changes, everything else is named with
-//! what it takes. A file with an error in it changes nothing.
+//! Reading the configuration file again: settings that can change at once change; all others are
+//! named with what they need. A file with an error changes nothing.
 
 use csa_scheduler::EventMemory;
 use secrecy::ExposeSecret as _;
@@ -14,7 +14,8 @@ use crate::daemon::Daemon;
 use crate::logging;
 use crate::view::{ChangedView, PendingView, ReloadView};
 
-/// Keys of `[daemon]` that say who is let in; they can change where the port stays the same.
+/// Keys of `[daemon]` that decide who has access; they can change only while the port stays the
+/// same.
 const ACCESS: [&str; 6] = [
     "admin_control",
     "admin_token_file",
@@ -25,17 +26,17 @@ const ACCESS: [&str; 6] = [
 ];
 
 impl Daemon {
-    /// Takes over what the file says now.
+    /// Adopts the file's current contents.
     ///
     /// # Errors
-    /// The file is wrong; nothing was changed.
+    /// The file has an error; nothing was changed.
     pub(crate) fn reload(&self) -> Result<ReloadView, ConfigError> {
         let _one_at_a_time = self.reloading.lock();
         let config = Config::load(&self.config_path)?;
         let named =
             |why: String| ConfigError(format!("{}: daemon.{why}", self.config_path.display()));
         logging::parse(&config.daemon.log_filter).map_err(named)?;
-        // From here on nothing fails.
+        // Nothing fails after this point: a file with an error has changed nothing.
         config.warnings.iter().for_each(|warning| warn!("{warning}"));
         let mut outcome = ReloadView::default();
         self.reload_daemon(&config, &mut outcome);
@@ -64,7 +65,7 @@ impl Daemon {
         }
         let before = self.set_stop_timeout(stop_timeout.0);
         change("stop_timeout", format!("{before:?}"), format!("{:?}", stop_timeout.0));
-        // Access was checked for the address in the file; the port in use may be another one.
+        // Access was checked against the address in the file; the port in use may be another one.
         let moved = config.daemon.admin_listen != self.admin_listen;
         let differs = *self.access() != config.access;
         if differs && !moved {
@@ -103,7 +104,7 @@ fn reload_channel(channel: &Supervisor, settings: &ChannelSettings, outcome: &mu
 
     let running = channel.started_with();
     let mut next = settings.clone();
-    // Where the state lies is for the whole daemon to change.
+    // The place of the state can change only for the whole daemon.
     next.relay.directory.clone_from(&running.relay.directory);
     channel.set_settings(next);
     let mut keys = channel_changes(&running.written.0, &settings.written.0);

@@ -1,4 +1,4 @@
-//! Row values as text, for those who look into a relay store.
+//! Row values as text, for those who inspect a relay store.
 
 use mysql_common::binlog::BinlogCtx;
 use mysql_common::binlog::consts::BinlogVersion;
@@ -20,7 +20,7 @@ pub(crate) struct Images {
     pub(crate) after: Option<Vec<String>>,
 }
 
-/// Shows every row of an event; what is wrong with it, if something is.
+/// Shows every row of an event; returns what is wrong with the event, if anything.
 ///
 /// # Errors
 /// `show` failed.
@@ -80,7 +80,7 @@ fn columns(row: &BinlogRow) -> Vec<String> {
         .collect()
 }
 
-/// The library numbers nameless columns from `@0`; mysqlbinlog, and everybody else, from `@1`.
+/// The library numbers nameless columns from `@0`; mysqlbinlog and everyone else do so from `@1`.
 fn name(column: &str) -> String {
     match column.strip_prefix('@').and_then(|number| number.parse::<u32>().ok()) {
         Some(number) => format!("@{}", number + 1),

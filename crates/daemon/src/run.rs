@@ -1,4 +1,4 @@
-//! `run`: preflight, channels side by side, signals, the end.
+//! `run`: preflight, channels in parallel, signals, the end.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::logging::LogFilter;
 use crate::service::{self, Seen};
 use crate::{Failure, api, history, logging};
 
-/// How often it is looked at what keeps the channels busy.
+/// Time between two samples of what keeps the channels busy.
 const SAMPLE: Duration = Duration::from_millis(200);
 
 /// Replicates until SIGTERM or SIGINT.
@@ -72,8 +72,8 @@ async fn supervise(config: Config, path: &Path, log: LogFilter) -> Result<(), Fa
     if failures.is_empty() { Ok(()) } else { Err(Failure::Runtime(failures.join("; "))) }
 }
 
-/// Looks at every channel before anything is written anywhere. One that is refused does not keep the
-/// others down; it fails, and is tried again. Where all are refused there is nothing to run.
+/// Checks every channel before anything is written anywhere. A refused channel does not affect the
+/// others; it fails and is retried. If all are refused, there is nothing to run.
 async fn refuse_if_none_can_run(daemon: &Daemon) -> Result<(), Failure> {
     let looks: Vec<_> = daemon
         .channels
@@ -90,7 +90,7 @@ async fn refuse_if_none_can_run(daemon: &Daemon) -> Result<(), Failure> {
             Ok(Findings { lines, unreachable }) => {
                 lines.iter().for_each(|line| warn!(channel = name, "{line}"));
                 if let Some(why) = unreachable {
-                    warn!(channel = name, "{why}; waiting for it");
+                    warn!(channel = name, "{why}; waiting for the server");
                 }
             }
             Err(why) => refused.push(format!("channel {name:?}: {why}")),
@@ -113,9 +113,9 @@ fn see(channel: &Supervisor) -> Seen {
     Seen { view: channel.view(), taken: channel.is_taken() }
 }
 
-/// Returns once `stop` was asked for; `kill` follows after the time-out or a second signal. A channel
-/// that has failed does not end the process: its status is what the operator comes for. SIGHUP has the
-/// configuration read again.
+/// Returns once a stop was requested; `kill` follows after the time-out or a second signal. A
+/// failed channel does not end the process, because operators need its status. SIGHUP reloads the
+/// configuration.
 async fn wait_for_signal(
     daemon: &Arc<Daemon>,
     stop: &CancellationToken,
@@ -135,19 +135,19 @@ async fn wait_for_signal(
                     Ok(Ok(outcome)) => {
                         let sender = Sender { peer: "SIGHUP".to_owned(), claimed: None };
                         let daemon = Arc::clone(daemon);
-                        // A target that is away must not keep the next signal waiting.
+                        // A target that is away must not delay the next signal.
                         tokio::spawn(async move {
                             daemon.record_for_all(&sender, "reload", &outcome.to_string()).await;
                         });
                     }
-                    Ok(Err(why)) => error!(error = %why.0, "configuration not reloaded, nothing was changed"),
+                    Ok(Err(why)) => error!(error = %why.0, "configuration not reloaded; nothing was changed"),
                     Err(panic) => error!(%panic, "configuration not reloaded"),
                 }
             }
         }
     }
     let timeout = daemon.stop_timeout();
-    info!(?timeout, "stopping: finishing what is running");
+    info!(?timeout, "stopping: finishing running groups");
     service::stopping();
     stop.cancel();
     let kill = kill.clone();

@@ -1,6 +1,7 @@
-//! What the service manager is told
-//! (<https://www.freedesktop.org/software/systemd/man/latest/sd_notify.html>): ready once the channels
-//! are taken, the state in words, signs of life, the stop. Without `NOTIFY_SOCKET` nobody is told.
+//! Notifications to the service manager
+//! (<https://www.freedesktop.org/software/systemd/man/latest/sd_notify.html>): ready once the
+//! channels are taken, the state in words, signs of life, the stop. Without `NOTIFY_SOCKET` there
+//! are none.
 
 use std::time::Duration;
 
@@ -10,14 +11,15 @@ use tracing::{info, warn};
 
 use crate::view::{ChannelState, ChannelView};
 
-/// How often it is told how things are, unless the watchdog wants to hear more often.
+/// Time between notifications, unless the watchdog needs them more often.
 const TICK: Duration = Duration::from_secs(1);
-/// What a start that waits for a server, and a stop that drains, ask for with every tick.
+/// The extension that each tick requests during a start that waits for a server, and a stop that
+/// drains.
 const MORE_TIME: Duration = Duration::from_secs(30);
-/// Channels named one by one in the status text.
+/// Channels named individually in the status text.
 const NAMED: usize = 4;
 
-/// A channel as the service manager is to see it.
+/// A channel as the service manager sees it.
 #[derive(Debug, Clone)]
 pub(crate) struct Seen {
     pub(crate) view: ChannelView,
@@ -25,12 +27,13 @@ pub(crate) struct Seen {
     pub(crate) taken: bool,
 }
 
-/// Whether somebody listens.
+/// A service manager listens.
 pub(crate) fn is_managed() -> bool {
     std::env::var_os("NOTIFY_SOCKET").is_some()
 }
 
-/// Tells how the channels are until the process ends; `stop` makes it a stop.
+/// Notifies the service manager of the channels' state until the process ends; `stop` makes it a
+/// stop.
 pub(crate) async fn keep_told<L>(look: L, stop: CancellationToken)
 where
     L: Fn() -> Vec<Seen> + Clone + Send + 'static,
@@ -41,22 +44,22 @@ where
 
 /// The stop has begun.
 pub(crate) fn stopping() {
-    send(&[NotifyState::Stopping, NotifyState::Status("stopping: finishing what is running")]);
+    send(&[NotifyState::Stopping, NotifyState::Status("stopping: finishing running groups")]);
 }
 
-/// Why the process ends; shown by `systemctl status` after its end too.
+/// The reason why the process ends; `systemctl status` shows it even afterwards.
 pub(crate) fn ended(why: &str) {
     send(&[NotifyState::Status(&one_line(why))]);
 }
 
 fn send(states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
-        warn!(%error, "the service manager could not be told");
+        warn!(%error, "the service manager could not be notified");
     }
 }
 
-/// A sign of life is sent only after a look at every channel from a thread that blocks: it proves
-/// that timers fire, that blocking work (reading, merging) finds a thread, and that no channel's state
+/// Sends a sign of life only after looking at every channel from a blocking thread: it proves that
+/// timers fire, that blocking work (reading, merging) finds a thread, and that no channel's state
 /// is locked for good.
 async fn tell<L, S>(look: L, send: S, tick: Duration, stop: CancellationToken)
 where
@@ -94,8 +97,8 @@ fn more_time() -> NotifyState<'static> {
     NotifyState::ExtendTimeoutUsec(u32::try_from(MORE_TIME.as_micros()).unwrap_or(u32::MAX))
 }
 
-/// No channel is still to be taken, and one is. One that failed before is left to the operator and
-/// holds up no other; if none is left the start runs into its time-out.
+/// At least one channel is taken, and none is still to be taken. A channel that failed before is
+/// left to the operator and delays no other; if none is left, the start runs into its time-out.
 fn is_ready(channels: &[Seen]) -> bool {
     let ended =
         |seen: &Seen| matches!(seen.view.state, ChannelState::Failed | ChannelState::Stopped);
@@ -106,7 +109,7 @@ fn waits(seen: &Seen) -> bool {
     matches!(seen.view.state, ChannelState::WaitingForSource | ChannelState::WaitingForTarget)
 }
 
-/// One line: what does not run first, each by name, then all that runs together.
+/// One line: first each channel that does not run, by name, then all running ones together.
 fn status(channels: &[Seen]) -> String {
     let (running, others): (Vec<_>, Vec<_>) = channels
         .iter()

@@ -1,5 +1,5 @@
-//! A check that a channel can keep its state, before any server is touched. It leaves nothing in the
-//! folder.
+//! A check that a channel can keep its state, made before any server is contacted. It leaves
+//! nothing in the folder.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Access, Mode, OFlags, access, open};
 use rustix::io::Errno;
 
-/// Looks at the folders and files that are there; `directory` is the channel's relay directory.
+/// Checks existing folders and files; `directory` is the channel's relay directory.
 ///
 /// # Errors
 /// One line that names what can't be used, and the key.
@@ -17,13 +17,13 @@ pub fn check(directory: &Path) -> Result<(), String> {
     let found = existing(directory);
     let wrong = |path: &Path, error: &dyn std::fmt::Display| {
         format!(
-            "daemon.state_dir: {} is not writable for this user ({error}); make it the user's that \
+            "daemon.state_dir: {} is not writable for this user ({error}); give it to the user that \
              csa-daemon runs as, or name another folder",
             path.display()
         )
     };
     probe(&found).map_err(|error| wrong(&found, &error))?;
-    // The daemon may have run as somebody else before.
+    // The daemon may have run as another user before.
     let channel =
         directory.parent().filter(|parent| parent.starts_with(&found) && **parent != found);
     let folders = [Some(directory), channel].into_iter().flatten();
@@ -36,14 +36,14 @@ pub fn check(directory: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// The folder, or the nearest above it that is there.
+/// The folder, or its nearest existing parent.
 pub(crate) fn existing(path: &Path) -> PathBuf {
     let found = path.ancestors().find(|path| path.exists());
     let found = found.filter(|path| !path.as_os_str().is_empty());
     found.unwrap_or_else(|| Path::new(".")).to_owned()
 }
 
-/// Ours: others may lie in the folder.
+/// Our files only: others may lie in the folder.
 fn files(directory: &Path) -> impl Iterator<Item = PathBuf> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     entries.map(|entry| entry.path()).filter(|path| {
@@ -52,13 +52,13 @@ fn files(directory: &Path) -> impl Iterator<Item = PathBuf> {
     })
 }
 
-/// Permissions don't tell everything: the file system may be read-only, or none that takes files.
+/// Permissions don't tell everything: the file system may be read-only, or accept no files.
 fn probe(folder: &Path) -> io::Result<()> {
     access(folder, Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK)?;
     if !folder.is_dir() {
         return Err(Errno::NOTDIR.into());
     }
-    // A file without a name, where the file system has such.
+    // An unnamed file, where the file system supports it.
     match open(folder, OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC, Mode::RUSR) {
         Ok(_) => return Ok(()),
         Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOENT) => {}

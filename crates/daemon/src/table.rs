@@ -1,6 +1,6 @@
 //! Text in columns.
 
-/// Rows under each other, each column as wide as its widest cell.
+/// Rows below each other, each column as wide as its widest cell.
 pub(crate) fn columns<const N: usize>(rows: &[[String; N]]) -> String {
     let width =
         |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
@@ -15,7 +15,7 @@ pub(crate) fn columns<const N: usize>(rows: &[[String; N]]) -> String {
     text
 }
 
-/// One value to a line, names to the right, as `\G` shows rows.
+/// One value on each line, names aligned right, like `\G` shows rows.
 pub(crate) fn vertical(title: &str, values: &[(String, String)]) -> String {
     let width = values.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
     let mut text = format!("*************************** {title} ***************************\n");

@@ -16,13 +16,13 @@ use serde::Serialize;
 use crate::cli::{Failure, VerifyArguments};
 use crate::config::{ChannelSettings, Config};
 
-/// Cells of the bar, and of its line.
+/// Width of the bar, and of its line, in cells.
 const BAR: usize = 24;
 const WIDTH: usize = 79;
-/// Between two looks of it.
+/// Time between two updates of it.
 const REDRAW: Duration = Duration::from_millis(100);
 
-/// A channel's `replicate_*`, for targets that tell names apart by case and for others.
+/// A channel's `replicate_*`, for targets that compare names with case and for others.
 #[derive(Debug)]
 pub(crate) struct Replicated {
     exact: Filters,
@@ -50,7 +50,7 @@ struct Output {
     outcome: Option<Outcome>,
     #[serde(flatten)]
     report: Report,
-    /// Why it was not finished.
+    /// The reason why it was not finished.
     error: Option<String>,
 }
 
@@ -92,7 +92,7 @@ pub(crate) fn verify(
     verdict(&outputs)
 }
 
-/// The channel named, or all.
+/// The named channel, or all.
 pub(crate) fn chosen<'a>(
     config: &'a Config,
     channel: Option<&str>,
@@ -131,7 +131,7 @@ fn options(
     })
 }
 
-/// The source with the user of the command line, if there is one.
+/// The source with the command line's user, if it names one.
 pub(crate) fn other_reader(
     channel: &ChannelSettings,
     user: Option<&str>,
@@ -187,7 +187,7 @@ fn verdict(outputs: &[Output]) -> Result<(), Failure> {
     }
     if !unstable.is_empty() {
         return Err(Failure::NotCompared(format!(
-            "{}: not everything could be compared, see above; what kept changing may hold still \
+            "{}: not everything could be compared, see above; rows that kept changing may be stable \
              when there is less load",
             unstable.join(", ")
         )));
@@ -195,7 +195,7 @@ fn verdict(outputs: &[Output]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A bar on a terminal, else a line for each table. What is finished is kept in case the run fails.
+/// A bar on a terminal, else a line for each table. Finished tables are kept in case the run fails.
 struct Screen {
     json: bool,
     is_terminal: bool,
@@ -242,7 +242,7 @@ impl Screen {
         }
     }
 
-    /// The tables that were finished.
+    /// The finished tables.
     fn finish(self, channel: &str) -> Report {
         let mut state = self.state.into_inner();
         if state.drawn.take().is_some() {

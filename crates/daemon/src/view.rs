@@ -1,5 +1,5 @@
-//! What `/status` says of a channel, in the column names of the `performance_schema.replication_*`
-//! tables where they have one.
+//! The contents of `/status` for a channel, under the column names of the
+//! `performance_schema.replication_*` tables where they have one.
 
 use csa_provider::SourceCause;
 use serde::{Deserialize, Serialize};
@@ -17,7 +17,7 @@ pub(crate) struct DaemonView {
     pub(crate) pid: u32,
     pub(crate) uptime_seconds: u64,
     pub(crate) log_filter: String,
-    /// The one who asks is shown values of rows.
+    /// The sender is shown row values.
     pub(crate) shows_values: bool,
 }
 
@@ -28,7 +28,7 @@ pub(crate) enum ChannelState {
     Starting,
     WaitingForSource,
     WaitingForTarget,
-    /// The next transaction is not due yet.
+    /// The next transaction is not yet due.
     WaitingForDelay,
     Running,
     Paused,
@@ -61,7 +61,7 @@ impl ChannelState {
         }
     }
 
-    /// It does what it is to do.
+    /// It does what it should.
     pub(crate) const fn is_well(self) -> bool {
         matches!(self, Self::Running | Self::WaitingForDelay)
     }
@@ -85,7 +85,7 @@ pub(crate) struct ChannelView {
     pub(crate) applied_transactions_total: u64,
     pub(crate) applied_groups_total: u64,
     pub(crate) applied_statements_total: u64,
-    /// Of the last seconds.
+    /// Average of the last seconds.
     pub(crate) applied_transactions_per_second: Option<f64>,
     pub(crate) received_transactions_per_second: Option<f64>,
     /// At these rates; absent while the backlog does not shrink.
@@ -99,16 +99,16 @@ pub(crate) struct ChannelView {
     pub(crate) last_error: Option<ErrorView>,
 }
 
-/// Why it is not faster.
+/// The part that limits the channel.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct BottleneckView {
     pub(crate) cause: String,
     pub(crate) detail: String,
-    /// How much of the last seconds it was, 0 to 1.
+    /// Its share of the last seconds, 0 to 1.
     pub(crate) share: f64,
 }
 
-/// What can be changed while it runs, as it is now.
+/// Settings that can change while the channel runs, with their current values.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct SettingsView {
     pub(crate) paused: bool,
@@ -116,11 +116,11 @@ pub(crate) struct SettingsView {
     pub(crate) event_memory_limit: u64,
     /// Transactions per second; 0 for no limit.
     pub(crate) throttle: u32,
-    /// Where it stops by itself.
+    /// The end at which it stops automatically.
     pub(crate) until: Option<String>,
 }
 
-/// After `replication_connection_status`.
+/// Modelled on `replication_connection_status`.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct ConnectionView {
     pub(crate) source: String,
@@ -130,7 +130,7 @@ pub(crate) struct ConnectionView {
     pub(crate) count_received_heartbeats: u64,
     pub(crate) last_heartbeat_timestamp: Option<String>,
     pub(crate) last_error_message: Option<String>,
-    /// For advice; other programs have the message.
+    /// Serves to choose advice; other programs have the message.
     #[serde(skip)]
     pub(crate) last_error_cause: Option<SourceCause>,
     pub(crate) last_error_timestamp: Option<String>,
@@ -138,10 +138,10 @@ pub(crate) struct ConnectionView {
     pub(crate) last_queued_transaction_original_commit_timestamp: Option<String>,
     pub(crate) last_queued_transaction_immediate_commit_timestamp: Option<String>,
     pub(crate) queueing_transaction: Option<String>,
-    /// Bytes of it, and those that are here.
+    /// Its bytes, and those received so far.
     pub(crate) queueing_transaction_bytes: Option<u64>,
     pub(crate) queueing_transaction_received_bytes: Option<u64>,
-    /// From its commit on the source until the last transaction was here.
+    /// Time from the last transaction's commit on the source until it was received.
     pub(crate) arrival_delay_seconds: Option<f64>,
     pub(crate) received_events_total: u64,
     pub(crate) received_bytes_total: u64,
@@ -162,17 +162,17 @@ pub(crate) struct RelayView {
     pub(crate) space_limit_bytes: u64,
     pub(crate) min_free_disk_bytes: u64,
     pub(crate) free_disk_bytes: Option<u64>,
-    /// Why reception waits.
+    /// The reason why reception waits.
     pub(crate) waiting: Option<String>,
 }
 
-/// After `replication_applier_status` and `replication_applier_status_by_worker`.
+/// Modelled on `replication_applier_status` and `replication_applier_status_by_worker`.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct ApplierView {
     pub(crate) service_state: String,
     /// How rows are written: `row-image` or `sql`.
     pub(crate) executor: Option<String>,
-    /// `source_delay`, and how long the next transaction is still held back; seconds.
+    /// `source_delay`, and the time for which the next transaction is still held back; seconds.
     pub(crate) desired_delay: f64,
     pub(crate) remaining_delay: Option<f64>,
     /// Transactions whose account management was left out.
@@ -183,12 +183,12 @@ pub(crate) struct ApplierView {
     pub(crate) count_transactions_retries: u64,
     /// Groups that gave up their locks to an earlier one.
     pub(crate) lock_inversions_total: u64,
-    /// Transactions read and not in a group, and groups that wait for another's commit.
+    /// Transactions that were read and are in no group, and groups that wait for another's commit.
     pub(crate) waiting_transactions: u64,
     pub(crate) waiting_groups: u64,
     /// Workers that have a group.
     pub(crate) workers: Vec<WorkerView>,
-    /// Connections on the target with locks that the group whose turn it is waits for.
+    /// Connections on the target that hold locks for which the next group to commit waits.
     pub(crate) lock_holders: Vec<u32>,
     /// Tables whose rows had to wait for other groups, most rows first.
     pub(crate) dependencies: Vec<DependencyView>,
@@ -201,31 +201,33 @@ pub(crate) struct ApplierView {
     pub(crate) last_applied_transaction_start_apply_timestamp: Option<String>,
     pub(crate) last_applied_transaction_end_apply_timestamp: Option<String>,
     pub(crate) target_error_message: Option<String>,
-    /// Times the target came back without what was committed there, and what it lacked the last time.
+    /// Times the target came back without transactions that were committed there, and those it
+    /// lacked the last time.
     pub(crate) target_rewinds_total: u64,
     pub(crate) last_target_rewind_timestamp: Option<String>,
     pub(crate) last_target_rewind_transaction_set: Option<String>,
 }
 
-/// One worker and what it does with its group.
+/// A worker, and its work on its group.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct WorkerView {
     pub(crate) worker_id: u16,
-    /// The target's number of its connection.
+    /// The connection's number on the target.
     pub(crate) thread_id: Option<u32>,
     pub(crate) state: String,
     pub(crate) seconds_in_state: f64,
     /// The group's place in commit order.
     pub(crate) sequence: u64,
     pub(crate) transactions: u64,
-    /// The group's last.
+    /// The group's last transaction.
     pub(crate) applying_transaction: Option<String>,
-    /// How far it is in the bytes of its row images; 0 until they are known.
+    /// Bytes of its row images that are applied; 0 until they are known.
     pub(crate) applied_bytes: u64,
     pub(crate) applying_bytes: u64,
 }
 
-/// Groups and rows of a table that had to wait; `*` for groups that wait for everything before them.
+/// Groups and rows of a table that had to wait; `*` stands for groups that wait for everything
+/// before them.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct DependencyView {
     pub(crate) table: String,
@@ -233,14 +235,14 @@ pub(crate) struct DependencyView {
     pub(crate) rows: u64,
 }
 
-/// A statement that commits by itself, while it runs.
+/// A statement that commits implicitly, while it runs.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct StatementView {
     pub(crate) transaction: String,
     /// Its first words.
     pub(crate) statement: String,
     pub(crate) seconds: f64,
-    /// As the target reports them, where it does.
+    /// As the target reports it, where it does.
     pub(crate) work_completed: Option<u64>,
     pub(crate) work_estimated: Option<u64>,
 }
@@ -258,15 +260,15 @@ pub(crate) struct ErrorView {
     pub(crate) message: String,
     pub(crate) timestamp: String,
     pub(crate) transaction: Option<String>,
-    /// What can be done, each by itself enough.
+    /// Possible next steps, each sufficient on its own.
     pub(crate) ways_on: Vec<String>,
     pub(crate) row: Option<FailingRowView>,
-    /// Never in an answer by itself.
+    /// Never serialized; [`ChannelView::reveal`] moves it to the fields that are.
     #[serde(skip)]
     pub(crate) values: Option<Box<ErrorValues>>,
 }
 
-/// Replaces the same of an [`ErrorView`] for those who may see values of rows.
+/// Replaces the same fields of an [`ErrorView`] for those who may see row values.
 #[derive(Clone, Default)]
 pub(crate) struct ErrorValues {
     pub(crate) message: String,
@@ -281,7 +283,7 @@ impl std::fmt::Debug for ErrorValues {
 }
 
 impl ChannelView {
-    /// Shows the values of rows that its error is about.
+    /// Shows the row values that its error concerns.
     pub(crate) fn reveal(&mut self) {
         let Some(error) = &mut self.last_error else { return };
         let Some(values) = error.values.take() else { return };
@@ -298,22 +300,22 @@ impl ChannelView {
 pub(crate) struct FailingRowView {
     pub(crate) table: String,
     pub(crate) event_type: String,
-    /// Which of the transaction's rows events, and which row of it; from 1.
+    /// Numbers of the rows event in the transaction and of the row in the event, from 1.
     pub(crate) event_number: u64,
     pub(crate) row_number: Option<u64>,
-    /// Where the event ends in the source's binary log.
+    /// End of the event in the source's binary log.
     pub(crate) end_log_pos: Option<u32>,
-    /// By which the target was asked for its row.
+    /// Index and columns with which the row was looked up on the target.
     pub(crate) key: Option<String>,
     /// `present`, `missing` or `unknown`.
     pub(crate) target_row: String,
-    /// Why it is unknown.
+    /// The reason why it is unknown.
     pub(crate) target_row_detail: Option<String>,
-    /// None for those who may only look.
+    /// Empty for those who may only read.
     pub(crate) columns: Vec<FailingColumnView>,
 }
 
-/// Values as text, long ones cut; `None` where there is none.
+/// Values as text, long ones shortened; `None` where there is none.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct FailingColumnView {
     pub(crate) name: String,
@@ -332,7 +334,7 @@ pub(crate) struct ChangedView {
     pub(crate) to: String,
 }
 
-/// A setting that differs in the file and can't change now.
+/// A setting that differs in the file and needs a restart.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct PendingView {
     pub(crate) channel_name: Option<String>,
@@ -340,14 +342,14 @@ pub(crate) struct PendingView {
     pub(crate) needs: String,
 }
 
-/// What reading the configuration again did.
+/// Result of a reload.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct ReloadView {
     pub(crate) changed: Vec<ChangedView>,
     pub(crate) pending: Vec<PendingView>,
 }
 
-/// In a line, for the audit.
+/// One line, for the audit.
 impl std::fmt::Display for ReloadView {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let of = |channel: &Option<String>| {
@@ -363,23 +365,23 @@ impl std::fmt::Display for ReloadView {
     }
 }
 
-/// How a command left a channel.
+/// A channel's state after a command.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct CommandView {
     pub(crate) channel_name: String,
     pub(crate) state: ChannelState,
     pub(crate) state_detail: String,
-    /// What ran was finished; otherwise it was given up, or still runs.
+    /// Running groups have finished; otherwise they were given up, or still run.
     pub(crate) drained: bool,
     pub(crate) applied_transaction_set: String,
 }
 
-/// How a wait for transactions ended.
+/// Result of a wait for transactions.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct WaitView {
     pub(crate) channel_name: String,
     pub(crate) applied: bool,
-    /// What is not applied.
+    /// The transactions that are not applied.
     pub(crate) missing: String,
     pub(crate) state: ChannelState,
     pub(crate) state_detail: String,
@@ -402,7 +404,7 @@ pub(crate) struct SegmentsView {
     pub(crate) segments: Vec<SegmentView>,
 }
 
-/// Why a request was refused, and what to do.
+/// The reason of a refusal, and what to do.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct ErrorAnswer {
     pub(crate) error: String,

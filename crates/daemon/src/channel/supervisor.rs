@@ -228,7 +228,7 @@ impl Supervisor {
 
     async fn end(&self, state: &mut State, patience: Duration) -> bool {
         let Some(mut life) = state.life.take() else { return true };
-        info!(channel = %self.name, ?patience, "stopping: finishing what is running");
+        info!(channel = %self.name, ?patience, "stopping: finishing running groups");
         life.stop.cancel();
         let finished = tokio::time::timeout(patience, &mut life.task).await;
         let drained = finished.is_ok();

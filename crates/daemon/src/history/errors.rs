@@ -1,4 +1,4 @@
-//! The last errors of a channel, each once however often it came back.
+//! The last errors of a channel, each listed once however often it recurred.
 
 use std::collections::VecDeque;
 
@@ -23,12 +23,12 @@ pub(super) struct ErrorEntry {
     pub(super) number: u16,
     pub(super) message: String,
     pub(super) transaction: Option<String>,
-    /// What can be done, each by itself enough; may have row values.
+    /// Possible next steps, each sufficient on its own; may have row values.
     pub(super) ways_on: Vec<String>,
     /// Seconds since the epoch.
     pub(super) first: u64,
     pub(super) last: u64,
-    /// It is so now.
+    /// It still persists.
     pub(super) current: bool,
 }
 
@@ -41,7 +41,7 @@ impl ErrorLog {
         for entry in &mut self.entries {
             entry.current = false;
         }
-        // Before the channel runs, the state is all there is.
+        // Before the channel runs, its state is the only source of errors.
         let waits = |state| {
             let so = view.state == state && view.applier.service_state != "ON";
             so.then_some(view.state_detail.as_str())

@@ -1,4 +1,4 @@
-//! The last hour of every channel, taken once a second, for the status page. Kept in memory only.
+//! The last hour of every channel, one sample a second, for the status page. Kept in memory only.
 
 mod errors;
 mod series;
@@ -20,25 +20,25 @@ pub(crate) use series::HistoryView;
 use series::Window;
 use track::Track;
 
-/// Seconds that can be asked for.
+/// The range of seconds that a client may request.
 const SECONDS_MIN: u64 = 60;
 const SECONDS_MAX: u64 = 3600;
-/// Points of a line: as many as a screen can show apart.
+/// Points of a line: as many as a screen can show separately.
 const POINTS: u64 = 300;
 
-/// Filled by a thread that takes the samples, read by the admin port.
+/// Filled by a thread that takes the samples; read by the admin port.
 #[derive(Debug, Default)]
 pub(crate) struct History {
     tracks: Mutex<Vec<Track>>,
 }
 
-/// Takes a sample every second until stopped, on a thread of its own: looking at a disk blocks.
+/// Takes a sample every second until stopped, on a thread of its own: measuring a disk blocks.
 ///
 /// # Errors
-/// There is no thread to be had.
+/// No thread can be started.
 pub(crate) fn start(daemon: Arc<Daemon>, stop: CancellationToken) -> Result<(), Failure> {
     let run = move || {
-        // Counted from the start: a clock that is set has no part in it.
+        // Counted by the monotonic clock, so that setting the clock has no effect.
         let (start, started) = (now_micros() / 1_000_000, Instant::now());
         while !stop.is_cancelled() {
             daemon.channels.iter().for_each(|channel| channel.measure_disk());
@@ -70,10 +70,10 @@ impl History {
         }
     }
 
-    /// Answers `/history`; without a number of seconds, the last hour.
+    /// Answers `/history`; the default is the last hour.
     ///
     /// # Errors
-    /// It is no number, or too many.
+    /// `seconds` is no number, or out of range.
     pub(crate) fn answer(&self, seconds: Option<&str>) -> Result<HistoryView, String> {
         let seconds = match seconds {
             None => SECONDS_MAX,

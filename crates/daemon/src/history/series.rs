@@ -1,4 +1,4 @@
-//! Samples as lines that can be drawn: a value for each bucket of seconds. Pure.
+//! Samples as lines for charts: a value for each bucket of seconds. Pure.
 
 use csa_applier::SessionState;
 use serde::Serialize;
@@ -17,7 +17,7 @@ pub(crate) struct HistoryView {
     step: u64,
     /// The newest five minutes of the workers, by second.
     workers_first: u64,
-    /// What the digits in the workers' rows mean.
+    /// Meaning of the digits in the workers' rows.
     worker_states: Vec<&'static str>,
     channels: Vec<ChannelHistory>,
 }
@@ -31,8 +31,8 @@ struct ChannelHistory {
     errors: Vec<ErrorEntry>,
 }
 
-/// The worst of each bucket: the highest lag and backlog, the state that needs most attention. Rates
-/// are those of the whole bucket.
+/// The worst value of each bucket: the highest lag and backlog, the state that needs most
+/// attention. Rates are averages of the whole bucket.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Columns {
     pub(super) state: Vec<Option<ChannelState>>,
@@ -50,8 +50,7 @@ struct WorkerHistory {
     states: String,
 }
 
-/// Buckets of seconds. They begin at multiples of their length, so that a line keeps its shape while
-/// it moves.
+/// Buckets begin at multiples of their length, so that a line keeps its shape while it moves.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Window {
     pub(super) first: u64,
@@ -127,7 +126,7 @@ impl Columns {
         let most = |read: fn(&Sample) -> Option<u64>| bucket.iter().filter_map(|s| read(s)).max();
         self.backlog_transactions.push(most(|sample| sample.backlog_transactions));
         self.backlog_bytes.push(most(|sample| sample.backlog_bytes));
-        // Nothing is told of a time that was slept through.
+        // A gap (the host was suspended) has no rate.
         let from = before.or(bucket.first().copied());
         let ends = from.zip(bucket.last().copied()).filter(|(from, to)| {
             to.second > from.second && to.second - from.second <= 2 * step.max(5)
@@ -143,7 +142,7 @@ impl Columns {
     }
 }
 
-/// How much a state wants to be seen.
+/// The rank of a state by the attention it needs.
 fn attention(state: &ChannelState) -> u8 {
     match state {
         state if state.is_well() => 0,
@@ -153,7 +152,7 @@ fn attention(state: &ChannelState) -> u8 {
     }
 }
 
-/// Short in JSON.
+/// Keeps JSON short.
 fn rounded(value: f64) -> f64 {
     (value * 1000.0).round() / 1000.0
 }

@@ -19,7 +19,7 @@ fn answer(history: &History, seconds: &str) -> Value {
     serde_json::to_value(history.answer(Some(seconds)).expect("answers")).expect("JSON")
 }
 
-/// The last `n` of a column of the only channel.
+/// The last `n` values of a column of the only channel.
 fn tail(answer: &Value, column: &str, n: usize) -> Vec<Value> {
     let values = answer["channels"][0][column].as_array().expect("a column");
     values[values.len() - n..].to_vec()
@@ -45,7 +45,7 @@ fn buckets_show_the_worst_and_rates_of_the_whole() {
     samples[6].state = ChannelState::WaitingForSource;
     samples[8].state = ChannelState::WaitingForDelay;
     samples[2].backlog_transactions = Some(9);
-    // Of the last bucket there is only a part, of the first one nothing.
+    // The last bucket is incomplete, the first one empty.
     let window = Window::ending(1023, 30, 10);
     assert_eq!((window.first, window.count), (1000, 3));
     let columns = Columns::new(window, samples.iter());

@@ -9,9 +9,9 @@ use super::errors::ErrorLog;
 use super::series::Window;
 use crate::view::{ChannelState, ChannelView};
 
-/// An hour, and what its first rates are counted from.
+/// An hour, and the sample from which its first rates are counted.
 const SAMPLES: usize = SECONDS_MAX as usize + 60;
-/// What each worker did is kept for less long, and for so many workers.
+/// Workers' states are kept for a shorter time, and for a limited number of workers.
 pub(super) const WORKER_SECONDS: u64 = 300;
 const WORKERS: usize = 64;
 /// A worker without a group.
@@ -34,7 +34,7 @@ pub(super) struct Sample {
 pub(super) struct Track {
     channel_name: String,
     samples: VecDeque<Sample>,
-    /// What each worker did, as a digit, by second.
+    /// Workers' states as digits, by second.
     workers: VecDeque<(u64, [u8; WORKERS])>,
     pub(super) errors: ErrorLog,
 }
@@ -61,7 +61,7 @@ impl Track {
         self.samples.iter()
     }
 
-    /// A second that was taken before is not taken again.
+    /// Ignores a second that has a sample already.
     pub(super) fn take(&mut self, second: u64, view: &ChannelView) {
         if self.newest().is_some_and(|newest| newest >= second) {
             return;
@@ -87,8 +87,8 @@ impl Track {
     }
 
     /// A row for each worker that had a group: its number and a character for each second of the
-    /// window, a digit for the place of its state in [`SessionState::ALL`], a dot for none, a blank
-    /// where no sample was taken.
+    /// window: a digit for the index of its state in [`SessionState::ALL`], a dot for no group, a
+    /// blank without a sample.
     pub(super) fn worker_rows(&self, window: Window) -> Vec<(u16, String)> {
         let mut rows = Vec::new();
         for worker in 0..WORKERS {

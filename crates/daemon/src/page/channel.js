@@ -1,5 +1,5 @@
 
-// One channel: what it does in words, its figures, its lines, its errors.
+// One channel: its state in words, its figures, its charts, its errors.
 
 const KIND = { running: "ok", waiting_for_delay: "ok", failed: "bad" };
 
@@ -77,7 +77,7 @@ class ChannelSection {
   showFigures(view, past) {
     const { applied_transactions_per_second: applied, received_transactions_per_second: received } = view;
     const lag = view.lag_seconds;
-    this.figure("lag", duration(lag), lag === null ? "not known now" : `behind the source's commits${delayed(view.applier)}`);
+    this.figure("lag", duration(lag), lag === null ? "not known now" : `after the source's commits${delayed(view.applier)}`);
     this.figure("backlog", count(view.backlog_transactions),
       view.backlog_bytes === null ? "not known now" : `transactions, ${bytes(view.backlog_bytes)}`);
     const groups = view.applied_groups_total;
@@ -98,7 +98,7 @@ class ChannelSection {
     const current = newest.filter((error) => error.current);
     const earlier = newest.filter((error) => !error.current);
     this.errors.hidden = current.length === 0;
-    // The status has the values of rows where they are shown; the history never has.
+    // Row values, where they may be shown, are in the status; the history never has them.
     const shown = (error) => (error.about === "channel" && last ? { ...error, message: last.message, ways_on: last.ways_on } : error);
     this.errors.replaceChildren(...current.map((error) => errorItem(shown(error), error.about === "channel" && last ? last.row : null)));
     this.earlierPart.hidden = earlier.length === 0;
@@ -151,7 +151,7 @@ function waysOn(ways) {
   return element("ol", {}, ...ways.map((way) => element("li", {}, way)));
 }
 
-// The row that the target did not take, beside the target's own.
+// The row that the target refused, next to the target's own.
 function failingRow(row) {
   const found = row.target_row_detail ? `${row.target_row}: ${row.target_row_detail}` : row.target_row;
   const by = row.key ? ` by ${row.key}` : "";
@@ -164,10 +164,10 @@ function failingRow(row) {
 }
 
 function delayed({ desired_delay: delay }) {
-  return delay > 0 ? `, ${duration(delay)} of it wanted` : "";
+  return delay > 0 ? `, ${duration(delay)} of it intended` : "";
 }
 
-// The time to drain, what is to be said of it, and whether it is bad news.
+// The time to drain, a remark, and whether it is bad news.
 function drain(view) {
   const { backlog_transactions: backlog, seconds_to_drain: seconds, applied_transactions_per_second: applied } = view;
   if (backlog === null) return [NONE, "not known now", false];

@@ -1,12 +1,12 @@
 
-// Lines over time, drawn to the width there is. All charts of a channel share one cursor.
+// Lines over time, drawn to the available width. All charts of a channel share one cursor.
 
 const HEIGHT = 124;
 const LEFT = 62;
 const BOTTOM = 18;
 const TOP = 6;
 
-// The next 1, 2 or 5 times a power of ten; times go by the minute and hour instead.
+// The next 1, 2 or 5 times a power of ten; for times, the next round minute or hour.
 function ceiling(value, isTime) {
   const steps = isTime ? [1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 18000, 43200, 86400] : [];
   const step = value >= 1 ? steps.find((one) => value <= one) : undefined;
@@ -15,14 +15,14 @@ function ceiling(value, isTime) {
   return [1, 2, 5, 10].map((n) => n * power).find((n) => value <= n * 1.0001);
 }
 
-// Seconds between the names on the time axis.
+// Seconds between the labels of the time axis.
 function spacing(seconds, width) {
   const room = Math.max(2, Math.floor(width / 90));
   return [30, 60, 120, 300, 600, 900, 1200, 1800, 3600].find((step) => seconds / step <= room) || 3600;
 }
 
 class Chart {
-  // lines: [{ name, column }], the first one filled when it is alone.
+  // lines: [{ name, column }]; a single line is filled.
   constructor(title, lines, format, least, options) {
     this.title = title;
     this.lines = lines;
@@ -82,7 +82,7 @@ class Chart {
     this.show(this.cursor);
   }
 
-  // Behind the times in which the channel did not run.
+  // Shades the times in which the channel did not run.
   bands() {
     const states = this.channel.state;
     for (let from = 0; from < states.length; from += 1) {
@@ -121,7 +121,7 @@ class Chart {
     this.plot.append(text);
   }
 
-  // Broken where nothing is known; a lonely point is a dot.
+  // Interrupted where nothing is known; a single point is a dot.
   line(values, n) {
     let path = "";
     let area = "";
@@ -188,12 +188,12 @@ class Chart {
   }
 }
 
-// As far as the target tells.
+// Shown only where the target reports it.
 function progress({ work_completed: done, work_estimated: all }) {
   return done !== null && all > 0 ? ` (${Math.round((100 * done) / all)} %)` : "";
 }
 
-// What each worker did, a row each, newest at the right.
+// A row of states for each worker, newest at the right.
 class Timeline {
   constructor() {
     this.keys = element("div", { class: "keys" });
@@ -266,12 +266,12 @@ class Timeline {
     let text = "No worker has had a group in this time.";
     if (longest) {
       const connection = longest.thread_id === null ? "" : `, connection ${longest.thread_id} on the target`;
-      text = `${plural(workers.length, "worker")} with a group. Longest as it is: worker ${longest.worker_id}, ` +
+      text = `${plural(workers.length, "worker")} with a group. Longest in one state: worker ${longest.worker_id}, ` +
         `${words(longest.state)} for ${duration(longest.seconds_in_state)}${connection}.`;
     } else if (this.rows.length > 0) {
       text = "No worker has a group now.";
     }
-    if (statement) text = `Alone for ${duration(statement.seconds)}: ${statement.statement}${progress(statement)}`;
+    if (statement) text = `A statement runs alone for ${duration(statement.seconds)}: ${statement.statement}${progress(statement)}`;
     say(this.longest, text);
   }
 

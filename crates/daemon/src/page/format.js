@@ -1,6 +1,6 @@
 "use strict";
 
-// Numbers and times as operators read them; elements made of text, never of markup.
+// Numbers and times in readable form; elements built from text, never from markup.
 
 const NONE = "–";
 
@@ -48,7 +48,7 @@ function clock(second) {
   return [time.getHours(), time.getMinutes(), time.getSeconds()].map((n) => String(n).padStart(2, "0")).join(":");
 }
 
-// Controls, and what turns the direction of text, as csa-daemon status shows them.
+// Control characters, and those that turn the direction of text, as csa-daemon status shows them.
 const ACTS = /[\u0000-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/g;
 const SHORT = { "\n": "\\n", "\r": "\\r", "\t": "\\t" };
 
@@ -73,7 +73,7 @@ function drawn(tag, attributes) {
   return made;
 }
 
-// Left alone when it says the same: a screen reader does not read it again, a selection stays.
+// Unchanged text stays: a screen reader does not read it again, and a selection remains.
 function say(where, text) {
   if (where.textContent !== text) where.textContent = text;
 }

@@ -1,5 +1,5 @@
-//! The status page: one document without outside parts, made of the files beside this one. It reads
-//! `/status` and `/history`; there is nothing on it that changes anything.
+//! The status page: one document that loads nothing else, built from the files in this folder. It
+//! reads `/status` and `/history`; nothing on it changes anything.
 
 use axum::http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY};
 use axum::http::header::{HeaderName, X_CONTENT_TYPE_OPTIONS};
@@ -14,8 +14,8 @@ const SCRIPTS: [&str; 4] = [
     include_str!("page.js"),
 ];
 
-/// Headers and body. Only the scripts and the style in it may be used by it: their nonce is made for
-/// this answer.
+/// Headers and body. Its policy admits only its own scripts and style, by a nonce made for this
+/// answer.
 pub(crate) fn page() -> ([(HeaderName, String); 5], String) {
     let nonce = Uuid::new_v4().simple().to_string();
     let policy = format!(

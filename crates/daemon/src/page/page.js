@@ -1,5 +1,5 @@
 
-// Asks the daemon every two seconds and shows what it says.
+// Asks the daemon every two seconds and shows its answers.
 
 const EVERY_MS = 2000;
 const PATIENCE_MS = 8000;
@@ -9,8 +9,8 @@ let answered = null;
 let isRefused = false;
 let last = null;
 
-// A token stays in this tab and goes with it. It may come after the address, as #token=…, a part that
-// is sent to nobody.
+// A token stays in this tab and ends with it. It may come in the address, as #token=…, a part that
+// no browser sends anywhere.
 const TOKEN = "csa-daemon token";
 const given = new URLSearchParams(location.hash.slice(1)).get("token");
 if (given) {
@@ -47,7 +47,7 @@ function render() {
   const { version, uptime_seconds: uptime } = status.daemon;
   say(document.getElementById("daemon"), `${version}, up ${duration(uptime)}`);
   verdict(status.channels);
-  // Values of rows are shown with a token only.
+  // Row values are shown with a token only.
   const hasRow = status.channels.some((view) => view.state === "failed" && view.last_error?.row);
   document.getElementById("login").hidden = status.daemon.shows_values || !hasRow;
   const main = document.getElementById("channels");
@@ -75,7 +75,7 @@ function freshness(problem) {
   }
 }
 
-// Until somebody chooses: the shortest that shows everything there is.
+// Until somebody chooses: the shortest range that shows all samples.
 function chosenRange() {
   if (!document.querySelector("input[name=range]:checked")) {
     const inputs = [...document.querySelectorAll("input[name=range]")];
@@ -101,7 +101,7 @@ async function refresh() {
 
 async function run() {
   for (;;) {
-    // A page nobody sees asks nothing.
+    // A hidden page asks nothing.
     if (!document.hidden) await refresh();
     await new Promise((done) => setTimeout(done, EVERY_MS));
   }

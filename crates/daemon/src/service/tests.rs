@@ -71,7 +71,7 @@ fn the_status_says_first_what_does_not_run() {
     );
 }
 
-/// Everything that is told, in a list.
+/// All notifications, in a list.
 struct Told {
     states: Arc<Mutex<Vec<String>>>,
     stop: CancellationToken,
