@@ -1,4 +1,4 @@
-//! Who may use the admin port.
+//! Access to the admin port.
 
 use std::net::ToSocketAddrs as _;
 use std::path::Path;
@@ -11,19 +11,19 @@ use super::{AdminFiles, AdminTls, ConfigError, DaemonConfig, admin_tls};
 /// A shorter token could be guessed.
 const TOKEN_LEN_MIN: usize = 16;
 
-/// What the admin port asks of those who use it.
+/// The access rules of the admin port.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Access {
-    /// Commands are taken.
+    /// The port accepts commands.
     pub(crate) control: bool,
-    /// Permits everything; without one everybody who reaches the port may look.
+    /// Permits everything; without one, everybody who reaches the port may read.
     pub(crate) token: Option<SecretString>,
-    /// Permits to look.
+    /// Permits reading.
     pub(crate) read_token: Option<SecretString>,
-    /// Names that a request may be for, beside addresses; in lower case.
+    /// Host names that a request may carry, other than addresses; in lower case.
     pub(crate) hosts: Vec<String>,
     pub(crate) tls: Option<AdminTls>,
-    /// Named to those who are refused.
+    /// Named in refusals.
     pub(crate) files: AdminFiles,
 }
 
@@ -40,7 +40,7 @@ impl PartialEq for Access {
     }
 }
 
-/// Reads the tokens. An address that others can reach needs one.
+/// Reads the tokens. An address that other machines can reach needs one.
 pub(super) fn resolve(
     daemon: &DaemonConfig,
     warnings: &mut Vec<String>,

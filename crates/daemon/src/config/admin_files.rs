@@ -1,14 +1,14 @@
-//! Files by which those who may read `state_dir` find the running daemon.
+//! Files through which those who may read `state_dir` find the running daemon.
 
 use std::path::PathBuf;
 
 use super::DaemonConfig;
 
-/// Named after the port: several daemons may share a `state_dir`, and no two of them a port.
+/// Named after the port: several daemons may share a `state_dir`, but no two of them a port.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct AdminFiles {
     pub(crate) socket: PathBuf,
-    /// Holds the token made at the start.
+    /// Has the token made at the start.
     pub(crate) token: PathBuf,
 }
 

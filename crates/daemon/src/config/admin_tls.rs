@@ -52,7 +52,7 @@ pub(super) fn resolve(
     Ok(Some(AdminTls { server: Arc::new(server), chain }))
 }
 
-/// Those whom a client of the port believes.
+/// The authorities that a client of the port trusts.
 pub(crate) fn authorities(key: &str, path: &Path) -> Result<RootCertStore, ConfigError> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates(key, path)? {

@@ -1,4 +1,4 @@
-//! What differs between two configuration files, key by key. Pure.
+//! Differences between two configuration files, key by key. Pure.
 
 use std::collections::BTreeSet;
 
@@ -6,8 +6,8 @@ use toml::{Table, Value};
 
 use super::{ChannelConfig, DaemonConfig};
 
-/// Keys of `[daemon]` in which `new` differs from `old`. A default that is written down is no
-/// difference, nor is another spelling of the same value. Both are valid.
+/// Keys of `[daemon]` in which `new` differs from `old`. Both are valid. A default that is written
+/// out is no difference, nor is another spelling of the same value.
 pub(crate) fn daemon_changes(old: &Table, new: &Table) -> Vec<String> {
     differing::<DaemonConfig>(old, new)
 }
@@ -36,7 +36,7 @@ where
         }
         let mut one = old.clone();
         put(&mut one, path, after);
-        // Passwords are not shown, so they are compared as they stand.
+        // Configurations are compared by their Debug output, which hides passwords.
         let is_password = path.last().is_some_and(|key| key == "password");
         if is_password || known.is_none() || read::<C>(&one) != known {
             differing.push(path.join("."));
@@ -52,7 +52,7 @@ where
     C::deserialize(Value::Table(table.clone())).ok().map(|config| format!("{config:?}"))
 }
 
-/// Values by their paths; a section's values are leaves, deeper tables are values.
+/// Values by their paths; values of a section are leaves, deeper tables are values.
 fn leaves(table: &Table) -> Vec<(Vec<String>, Value)> {
     let mut leaves = Vec::new();
     for (key, value) in table {

@@ -1,4 +1,4 @@
-//! The configuration file: its keys, their defaults, and what is wrong with them.
+//! The configuration file: its keys, their defaults, and its errors.
 
 mod admin;
 mod admin_files;
@@ -34,15 +34,15 @@ pub(crate) use units::{Duration as DurationValue, Size};
 #[error("{0}")]
 pub(crate) struct ConfigError(pub(crate) String);
 
-/// A file that was read, checked, and found usable.
+/// A file that was read and checked.
 #[derive(Debug)]
 pub(crate) struct Config {
     pub(crate) daemon: DaemonConfig,
     pub(crate) channels: Vec<ChannelSettings>,
     pub(crate) access: Access,
-    /// For the log, once there is one.
+    /// For the log, once it is open.
     pub(crate) warnings: Vec<String>,
-    /// `[daemon]` as it stands in the file.
+    /// `[daemon]` as written in the file.
     pub(crate) written: Written,
 }
 
@@ -60,13 +60,13 @@ struct File {
 pub(crate) struct DaemonConfig {
     pub(crate) state_dir: PathBuf,
     pub(crate) admin_listen: String,
-    /// Whether the admin port takes commands at all.
+    /// The admin port accepts commands.
     pub(crate) admin_control: bool,
-    /// Holds the bearer token that permits everything.
+    /// Has the bearer token that permits everything.
     pub(crate) admin_token_file: Option<PathBuf>,
-    /// Holds one that permits to look.
+    /// Has one that permits reading.
     pub(crate) admin_read_token_file: Option<PathBuf>,
-    /// Names under which the admin port may be asked, beside `localhost` and the one it listens on.
+    /// Host names for the admin port, other than `localhost` and the one it listens on.
     pub(crate) admin_hosts: Vec<String>,
     /// Group that may use the admin socket; without it the daemon's own.
     pub(crate) admin_socket_group: Option<String>,
@@ -74,7 +74,7 @@ pub(crate) struct DaemonConfig {
     pub(crate) admin_tls_key: Option<PathBuf>,
     pub(crate) log_format: LogFormat,
     pub(crate) log_filter: String,
-    /// How long a stop may take to finish what is running.
+    /// Time that a stop allows for running groups to finish.
     pub(crate) stop_timeout: DurationValue,
 }
 
@@ -282,7 +282,7 @@ const fn seconds<const N: u64>() -> DurationValue {
 }
 
 impl DaemonConfig {
-    /// `[daemon]` alone, for those who only want to know where it listens.
+    /// `[daemon]` alone, for those who only need to know where it listens.
     pub(crate) fn load(path: &Path) -> Result<Self, ConfigError> {
         let named = |text: String| ConfigError(format!("{}: {text}", path.display()));
         let text = std::fs::read_to_string(path).map_err(|error| named(error.to_string()))?;
@@ -294,7 +294,7 @@ impl DaemonConfig {
 }
 
 impl Config {
-    /// Reads and checks a file. Nothing is written and nobody is connected to.
+    /// Reads and checks a file. Nothing is written, and no server is contacted.
     pub(crate) fn load(path: &Path) -> Result<Self, ConfigError> {
         let named = |text: String| ConfigError(format!("{}: {text}", path.display()));
         let text = std::fs::read_to_string(path).map_err(|error| named(error.to_string()))?;
@@ -349,7 +349,7 @@ fn one_line(error: &toml::de::Error, text: &str) -> String {
     }
 }
 
-/// Where a channel without a checkpoint begins.
+/// The start of a channel without a checkpoint.
 fn start_from(text: &str) -> Result<StartFrom, ConfigError> {
     match text {
         "target" => Ok(StartFrom::Target),

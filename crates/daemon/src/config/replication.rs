@@ -1,4 +1,4 @@
-//! What of the stream is applied: filters, and where it ends.
+//! The part of the stream that is applied: filters, and the end.
 
 use std::collections::BTreeMap;
 
@@ -33,14 +33,14 @@ pub(super) fn filters(applier: &ApplierConfig) -> Result<FilterRules> {
     Ok(rules)
 }
 
-/// Rules that MySQL accepts and never looks at.
+/// Rules that MySQL accepts and never applies.
 pub(super) fn without_effect(rules: &FilterRules) -> Option<&'static str> {
     (!rules.do_db.is_empty() && !rules.ignore_db.is_empty())
         .then_some("replicate_ignore_db has no effect beside replicate_do_db")
 }
 
-/// `until = { sql_before_gtids | sql_after_gtids = "…" }`, or `sql_before_time`, a TOML time or one
-/// in quotes.
+/// `until = { sql_before_gtids | sql_after_gtids = "…" }`, or `sql_before_time` with a TOML time or
+/// a quoted one.
 pub(super) fn until(table: &Table) -> Result<Until> {
     let text = |(key, value): (&String, &Value)| match value {
         Value::String(text) => Ok((key.clone(), text.clone())),
@@ -56,10 +56,10 @@ pub(super) fn until(table: &Table) -> Result<Until> {
 
 const UNTIL_KEYS: &str = "sql_before_gtids, sql_after_gtids and sql_before_time";
 
-/// An end by its key; none where there is none.
+/// An end by its key; no end without a key.
 ///
 /// # Errors
-/// What is wrong with it, to stand behind `until`.
+/// The error, worded as the continuation of `until`.
 pub(crate) fn parse_until(
     said: &BTreeMap<String, String>,
 ) -> std::result::Result<Option<Until>, String> {

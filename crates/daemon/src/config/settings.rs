@@ -1,4 +1,4 @@
-//! From the file's words to what the components take.
+//! Conversion from the file's values to the components' options.
 
 use std::num::NonZeroU32;
 use std::os::unix::fs::PermissionsExt as _;
@@ -19,9 +19,9 @@ use super::{
     SourceConfig, TargetConfig, Tls, replication, start_from, words,
 };
 
-/// `max_allowed_packet` of a default server: an event memory below it could not hold one packet.
+/// `max_allowed_packet` of a default server: a smaller event memory could not hold one packet.
 const EVENT_MEMORY_MIN: u64 = 64 << 20;
-/// The most a channel name may have; it is a directory, a lock and a key.
+/// Length limit of a channel name, which is a directory, a lock and a key.
 const NAME_LEN_MAX: usize = 64;
 
 /// One channel, ready to be built.
@@ -50,7 +50,7 @@ impl ChannelSettings {
     }
 }
 
-/// A section as it stands in the file; not shown, it may hold passwords.
+/// A section as written in the file; Debug does not show it, because it may hold passwords.
 #[derive(Clone, Default)]
 pub(crate) struct Written(pub(crate) toml::Table);
 
@@ -94,7 +94,7 @@ pub(super) fn resolve(
         relay: relay(&channel.relay, directory.join("relay"))?,
         applier: ApplierOptions {
             channel: name.clone(),
-            // As the target permits; known once it was looked at.
+            // Until preflight, which takes what the target permits.
             executor: Executor::RowImage,
             statement_gtids: true,
             preserve_commit_order: channel.applier.preserve_commit_order,
@@ -129,7 +129,7 @@ pub(crate) fn worker_count(count: u64) -> Result<u16> {
     }
 }
 
-/// Bytes, and a warning when they are not those asked for.
+/// Bytes, and a warning where they differ from those requested.
 pub(crate) fn event_memory_limit(wanted: Size) -> (u64, Option<String>) {
     if wanted.0 >= EVENT_MEMORY_MIN {
         return (wanted.0, None);
@@ -168,7 +168,7 @@ fn source(config: SourceConfig) -> Result<SourceOptions> {
         port: config.port,
         user: config.user,
         server_id: config.server_id,
-        // Replaced by the one in the state directory once there is one.
+        // Replaced by the one in the state directory once that exists.
         replica_uuid: Uuid::nil(),
         tls,
         heartbeat_interval: config.heartbeat_interval.0,
@@ -246,7 +246,7 @@ fn target_gtids(applier: &ApplierConfig) -> TargetGtids {
     }
 }
 
-/// One-to-one is a group of one.
+/// One-to-one means groups of one.
 fn limits(applier: &ApplierConfig) -> GroupLimits {
     let limits = GroupLimits::default();
     match applier.commit.as_str() {
@@ -275,7 +275,7 @@ fn check_tls(side: &str, tls: &TlsOptions) -> Result<()> {
     Ok(())
 }
 
-/// As native replication has it: off, unless it is asked for.
+/// Like native replication: off unless requested.
 fn public_key(side: &str, file: Option<PathBuf>, get: bool) -> Result<PublicKey> {
     match (file, get) {
         (Some(_), true) => wrong(format!("{side}: public_key_file or get_public_key, not both")),
@@ -304,14 +304,14 @@ fn password(
     }
 }
 
-/// The contents of a file, without the end of its line.
+/// The contents of a file, without the newline at its end.
 pub(super) fn secret(key: &str, path: &Path) -> Result<SecretString> {
     let text = std::fs::read_to_string(path)
         .map_err(|error| ConfigError(format!("{key}: {}: {error}", path.display())))?;
     Ok(text.strip_suffix('\n').unwrap_or(&text).into())
 }
 
-/// Whether a file states a password itself.
+/// True if a file contains a password itself.
 pub(super) fn holds_password(text: &str) -> bool {
     text.lines().any(|line| {
         line.trim_start()
@@ -320,7 +320,7 @@ pub(super) fn holds_password(text: &str) -> bool {
     })
 }
 
-/// Files of a channel that nobody else should be able to read, and everybody can.
+/// A channel's secret files that everybody can read.
 fn readable_secrets(channel: &ChannelConfig) -> impl Iterator<Item = String> + use<> {
     let files = [
         ("source.password_file", channel.source.password_file.clone()),

@@ -1,4 +1,4 @@
-//! Keys whose values are one of a few words, and the words that go together.
+//! Keys with a few words as values, and the words that must go together.
 
 use super::{ApplierConfig, ConfigError};
 

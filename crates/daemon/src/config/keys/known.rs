@@ -1,5 +1,5 @@
-//! Every key, with all that is said of it: what it takes, its default, and when a change counts. The
-//! parser, the reload and `docs/configuration.md` go by this.
+//! Every key with its description: its values, its default, and when a change takes effect. The
+//! parser, the reload and `docs/configuration.md` use this list.
 
 use super::Applies::{AtOnce, Channel, Daemon};
 use super::{Applies, Key, Section};
@@ -26,7 +26,7 @@ const TABLES: &str = "list of schema.table";
 const PATTERNS: &str = "list of patterns";
 const TLS: &str = "`disabled` `preferred` `required` `verify-ca` `verify-identity`";
 
-// What sources and targets have alike.
+// Keys that sources and targets share.
 const PASSWORD: Key = key(
     "password",
     TEXT,

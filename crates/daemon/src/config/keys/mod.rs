@@ -1,5 +1,5 @@
-//! Every key there is, so that a misspelt one is told with its path and the nearest known name, and so
-//! that the reference says what is so.
+//! The list of all keys. With it, a misspelt key is refused with its path and the nearest known
+//! name, and the reference can't differ from the code.
 
 mod known;
 mod reference;
@@ -10,25 +10,26 @@ use toml::{Table, Value};
 
 use super::ConfigError;
 
-/// What is known of a key.
+/// The description of a key.
 #[derive(Debug)]
 pub(crate) struct Key {
     pub(crate) name: &'static str,
-    /// Values, in words.
+    /// Its values, in words.
     pub(crate) takes: &'static str,
-    /// As it would be written; empty for a key that is not set, `None` for one that must be.
+    /// Its default as written in the file; empty for a key that is not set, `None` for one that
+    /// must be.
     pub(crate) default: Option<&'static str>,
     pub(crate) applies: Applies,
-    /// What it does, in a few words.
+    /// Its meaning, in a few words.
     pub(crate) meaning: &'static str,
 }
 
-/// When a change in the file counts.
+/// The moment when a change in the file takes effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Applies {
     /// With `csa-daemon reload`.
     AtOnce,
-    /// At the next start of the channel, of the daemon.
+    /// At the next start of the channel, or of the daemon.
     Channel,
     Daemon,
 }
@@ -50,7 +51,8 @@ pub(crate) const SECTIONS: [&Section; 6] = [
     &known::APPLIER,
 ];
 
-/// When a change of a key counts; `path` as `applier.worker_count`, or the name alone in `[daemon]`.
+/// When a change of a key takes effect; `path` like `applier.worker_count`, or the name alone in
+/// `[daemon]`.
 pub(crate) fn applies(path: &str) -> Applies {
     let (section, name) = match path.split_once('.') {
         Some((section, name)) => (format!("channel.{section}"), name),
@@ -101,7 +103,7 @@ fn section(table: &Table, known: &[&str], path: &str) -> Result<(), ConfigError>
         if known.contains(&key.as_str()) {
             continue;
         }
-        // A key cut short ("heartbeat") is nearer than its edit distance says.
+        // A shortened key ("heartbeat") is nearer than its edit distance suggests.
         let distance = |name: &str| match name.starts_with(key) || key.starts_with(name) {
             true => 1,
             false => strsim::damerau_levenshtein(key, name),

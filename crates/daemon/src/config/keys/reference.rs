@@ -1,4 +1,4 @@
-//! The reference of the configuration file, from the keys themselves.
+//! The reference of the configuration file, made from the keys themselves.
 
 use std::fmt::Write as _;
 
@@ -135,7 +135,7 @@ mod tests {
         table
     }
 
-    /// Names of the fields that a type takes, in its own words.
+    /// Names of the fields that a type accepts, from its own error message.
     fn fields<C: DeserializeOwned + std::fmt::Debug>() -> BTreeSet<String> {
         let table = Table::from_iter([("no_such_key".to_owned(), 1.into())]);
         let error = C::deserialize(Value::Table(table)).expect_err("unknown").to_string();
@@ -158,7 +158,8 @@ mod tests {
         assert_eq!(keys(&known::APPLIER), fields::<ApplierConfig>());
     }
 
-    /// What reading a whole file says to one value of a key, others beside it; `None`: it is taken.
+    /// The refusal of a whole file in which one key has `value`, next to valid others; `None`:
+    /// accepted.
     fn refusal(section: &Section, key: &str, value: Option<Value>) -> Option<String> {
         let least = "name='c'\nsource={host='h',user='u',password='p',server_id=1}\n\
                      target={user='u',password='p'}\napplier={commit='one-to-one'}";
@@ -246,7 +247,7 @@ mod tests {
                 assert!(text.contains(key.name), "{} is missing", key.name);
             }
         }
-        // And no other: comments that hold a setting count.
+        // No other key may be in it: comments that hold a setting count too.
         let mut header = String::new();
         for line in text.lines() {
             if line.starts_with('[') {
