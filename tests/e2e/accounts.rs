@@ -1,4 +1,4 @@
-//! Who may log in to the target is the target's business.
+//! The target decides who may log in to it.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::DRAIN;
 
-/// config/grants.sql: the part for the target, and what it has in comments.
+/// config/grants.sql: the part for the target, with its commented statements.
 fn grants() -> (String, Vec<String>) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../config/grants.sql");
     let text = std::fs::read_to_string(path).expect("config/grants.sql");
@@ -19,12 +19,12 @@ fn grants() -> (String, Vec<String>) {
     (target.to_owned(), commented)
 }
 
-/// A daemon whose accounts are those of the documentation and nothing more.
+/// A daemon with exactly the accounts of the documentation.
 fn documented(source: &Server, target: &Server) -> DaemonBuilder {
     Daemon::builder(source, target).set("target.password", "change me")
 }
 
-/// Everything that says who may log in and what they may do.
+/// All tables that hold logins and privileges.
 async fn accounts_of(server: &Server) -> String {
     let mut conn = server.conn().await;
     let mut all = String::new();
@@ -53,7 +53,7 @@ const ATTACK: [&str; 12] = [
 ];
 
 async fn the_source_attacks(source: &Server, target: &Server, builder: DaemonBuilder) {
-    // On both, with a password of each one's own.
+    // The account is on both servers, with a different password on each.
     for (server, password) in [(source, "of the source"), (target, "of the target")] {
         let boss = format!("SET sql_log_bin=0; CREATE USER boss@'%' IDENTIFIED BY '{password}'");
         server.exec(&boss).await;
@@ -82,7 +82,7 @@ async fn the_source_attacks(source: &Server, target: &Server, builder: DaemonBui
     compare(source, target).await;
 }
 
-/// With the privileges of config/grants.sql, and with more than it gives.
+/// Runs with the privileges of config/grants.sql, and with more.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_sources_accounts_are_not_the_targets() {
     for documented_grants in [true, false] {
@@ -108,7 +108,7 @@ async fn the_sources_accounts_are_not_the_targets() {
     }
 }
 
-/// The grants schema by schema are enough for what is replicated.
+/// The grants schema by schema are enough for the replicated schemas.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_account_with_grants_for_its_schemas_alone() {
     let (source, target) = Server::pair(&[], &[]);

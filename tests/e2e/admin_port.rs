@@ -1,4 +1,5 @@
-//! The admin port and strangers: neither rows nor commands, and no descriptors of replication.
+//! Strangers at the admin port get neither rows nor commands, and can't use up the descriptors of
+//! replication.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -11,8 +12,7 @@ use serde_json::Value;
 
 use crate::{DRAIN, wait_state};
 
-/// In the row that stops the channel: a value, controls of a terminal, and what looks like a line of the
-/// log.
+/// In the row that stops the channel: a secret, and a fake log line with terminal control characters.
 const SECRET: &str = "dup.secret@example.com";
 const FORGED: &str = "2026-01-01T00:00:00.000000Z ERROR forged";
 
@@ -46,7 +46,7 @@ async fn strangers_get_neither_rows_nor_commands() {
     source
         .exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, mail VARCHAR(200) UNIQUE)")
         .await;
-    // As an earlier version made it.
+    // The table as an earlier version made it.
     target
         .exec(
             "CREATE DATABASE csa; CREATE TABLE csa.audit (\
@@ -220,7 +220,7 @@ async fn commands_are_audited(daemon: &Daemon, target: &Server) {
     has("stop|tester|", "|");
     has("restart|tester|", "|");
 
-    // The target is away: the command is carried out, and its row follows.
+    // The target is read-only: the command takes effect, and its row follows.
     target.exec("SET GLOBAL super_read_only=ON").await;
     daemon.commanded(&["set", "throttle", "77"]);
     assert_eq!(daemon.status()["channels"][0]["settings"]["throttle"], 77);
@@ -253,13 +253,13 @@ fn the_port_speaks_tls(daemon: &Daemon) {
     daemon.write_config();
     daemon.signal("HUP");
     let deadline = Instant::now() + DRAIN;
-    // On connections of its own: one that is open stays as it is.
+    // Only new connections use TLS: an open one stays as it is.
     let is_plain = || get(daemon, "/healthz", "Host: localhost\r\n").contains("200 OK");
     while is_plain() {
         assert!(Instant::now() < deadline, "plain HTTP is still spoken\n{}", daemon.log_tail());
         std::thread::sleep(Duration::from_millis(50));
     }
-    // By the configuration, and by address.
+    // The command finds it by the configuration, and by address.
     daemon.commanded(&["status"]);
     let address = daemon.url("").replace("http://", "https://");
     daemon.commanded(&["status", "--admin", &address, "--admin-ca", &file("cert.pem")]);
@@ -311,7 +311,7 @@ async fn half_sent_requests_do_not_stop_replication() {
     let mut clients = Vec::new();
     for number in 0..CLIENTS {
         let mut client = connect(&daemon);
-        // A client that had to make room gets a reset.
+        // A client that was closed to make room gets a reset.
         let _ = client.write_all(b"GET /status HTTP/1.1\r\nHost: localhost\r\nX-Half: ");
         clients.push(client);
         if number % 100 == 0 {
@@ -320,14 +320,14 @@ async fn half_sent_requests_do_not_stop_replication() {
         }
     }
     assert!(descriptors(pid) < 200, "{}", descriptors(pid));
-    // Who asks is answered, by the port and by the socket, and everything is applied.
+    // Port and socket still answer requests, and everything is applied.
     assert_eq!(daemon.get("/metrics").map(|answer| answer.0), Some(200));
     daemon.commanded(&["set", "worker_count", "9"]);
     source.exec("INSERT INTO d.t SELECT NULL FROM d.t").await;
     daemon.wait_drained(&source, &target, DRAIN).await;
     compare(&source, &target).await;
 
-    // In time they are all let go, the one with half a body too.
+    // In time all are closed, even the one with half a body.
     let mut said = String::new();
     let _ = slow.read_to_string(&mut said);
     assert!(said.starts_with("HTTP/1.1 408"), "{said}");

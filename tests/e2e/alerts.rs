@@ -1,5 +1,5 @@
-//! Every alert rule against a live daemon: its condition is caused, a Prometheus reports it firing, the
-//! condition is removed, and it resolves.
+//! Every alert rule against a live daemon: the test causes its condition, a Prometheus reports the alert
+//! firing, the test removes the condition, and the alert resolves.
 
 use std::collections::BTreeSet;
 use std::fs::Permissions;
@@ -15,9 +15,9 @@ use serde_json::Value;
 use crate::DRAIN;
 use crate::monitoring::{names_of_alerts, read};
 
-/// The rules of config/prometheus/alerts.yml in a hurry: numbers of them, and nothing else, are
-/// replaced wherever they stand. How long a condition has to last, and over how long rates are taken,
-/// becomes seconds; thresholds become what a test reaches in seconds.
+/// The rules of config/prometheus/alerts.yml, sped up: only their numbers are replaced. Durations of
+/// conditions and windows of rates become seconds; thresholds become values that a test reaches in
+/// seconds.
 const SHORTER: [(&str, &str); 10] = [
     ("for: 2m\n", "for: 2s\n"),
     ("for: 5m\n", "for: 2s\n"),
@@ -43,7 +43,7 @@ fn shortened(rules: &str) -> String {
     shorter
 }
 
-/// The text with its numbers and their units of time left out.
+/// The text without its numbers and their units of time.
 fn shape(text: &str) -> String {
     let mut shape = String::new();
     let mut letters = text.chars().peekable();
@@ -114,8 +114,8 @@ struct Site {
 impl Site {
     async fn start() -> Self {
         let (source, target) = Server::pair(&[], &[]);
-        // A transaction that every channel may begin after: the three share a source, so each has to say
-        // which of its transactions the target holds.
+        // A transaction after which every channel may begin: the three share a source, so each names the
+        // source's transactions that the target holds.
         source.exec("FLUSH TABLES").await;
         let start = source.gtid_executed().await;
         define(&source).await;
@@ -126,10 +126,10 @@ impl Site {
             .set("applier.start_from", start.clone())
             .set("source.connect_retry_max", "1s")
             .set("target.connect_retry_max", "1s")
-            // Each transaction waits for its own lock, and goes on waiting.
+            // Each transaction keeps waiting for its own lock.
             .set("applier.commit", "one-to-one")
             .set("applier.transaction_retries", 1000)
-            // The alert comes at 7/8 of what is free now, once a quarter of it is taken.
+            // The alert fires at 7/8 of the space free now, once a quarter of that is taken.
             .set("relay.min_free_disk", free / 12 * 7)
             .channel(FULL, &source, &target)
             .set("applier.replicate_wild_do_table", vec![format!("{FULL}.%")])
@@ -214,7 +214,7 @@ impl Site {
 #[tokio::test(flavor = "multi_thread")]
 async fn every_alert_fires_and_resolves_on_a_live_daemon() {
     let mut site = Site::start().await;
-    // Rates and restarts fall off while what comes next is caused.
+    // Rates and restarts fall off while the next condition is caused.
     lock_inversions(&mut site).await;
     the_daemon_away(&mut site).await;
     everything_at_once(&mut site).await;
@@ -229,7 +229,7 @@ async fn every_alert_fires_and_resolves_on_a_live_daemon() {
     assert_eq!(site.seen, all, "alerts without a condition in this test, or without a rule");
 }
 
-/// A first transaction waits for a row, and needs gaps that later ones take meanwhile.
+/// The first transaction waits for a row, and needs gaps that later ones lock meanwhile.
 async fn lock_inversions(site: &mut Site) {
     let (source, target) = (&site.source, &site.target);
     let tables = gap_tables();
@@ -255,7 +255,7 @@ async fn lock_inversions(site: &mut Site) {
     site.fires("lock inversions", &[("LockInversionsHigh", Some(HELD))]).await;
 }
 
-/// Each channel has its own trouble.
+/// Each channel has its own problem.
 async fn everything_at_once(site: &mut Site) {
     let disk = site.daemon.state_dir().join("filler");
     let quarter = site.view(HELD)["relay"]["free_disk_bytes"].as_u64().expect("a number") / 4;
@@ -326,7 +326,7 @@ async fn servers_away(site: &mut Site) {
     site.source.restart();
     site.resolve("the source killed", &["SourceUnreachable"]).await;
 
-    // Refusing what is to be written, then not there at all; a stop on request is another state.
+    // The target refuses writes, then is down; a stop on request is another state.
     site.target.exec("SET GLOBAL super_read_only=ON").await;
     site.source.exec(&format!("UPDATE {HELD}.t SET v=v+1 WHERE id=9")).await;
     site.fires("the target read-only", &[("TargetUnreachable", Some(HELD))]).await;
@@ -350,7 +350,7 @@ async fn servers_away(site: &mut Site) {
 }
 
 async fn the_daemon_away(site: &mut Site) {
-    // A token that Prometheus does not have keeps the figures from it as well.
+    // Without the token Prometheus gets no figures either.
     let secrets = tempfile::tempdir().expect("a temporary directory");
     let token = secrets.path().join("token");
     std::fs::write(&token, "a-token-of-some-length").expect("writable");
@@ -374,7 +374,7 @@ async fn the_daemon_away(site: &mut Site) {
         }
         site.daemon.start_again();
         eventually("the start is scraped", DRAIN, async || {
-            // In whole seconds: two starts within one are one.
+            // The metric is in whole seconds: two starts within one second count as one.
             let all = site.prometheus.query("process_start_time_seconds");
             let at = all.first().map(|sample| sample["value"][1].to_string());
             let is_new = at.is_some() && at != last;

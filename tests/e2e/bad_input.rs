@@ -2,7 +2,7 @@
 
 use csa_tests::{Daemon, DaemonBuilder, Server};
 
-/// The daemon refuses, says why on one line, and has written neither here nor there.
+/// The daemon refuses with a reason on one line, and has written nothing on either side.
 pub(crate) async fn refused(builder: DaemonBuilder, target: &Server, words: &[&str]) {
     let state = tempfile::tempdir().expect("a temporary directory");
     let said =

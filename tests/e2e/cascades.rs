@@ -1,5 +1,5 @@
 //! Parents whose key is changed to one that the collation calls equal. InnoDB compares bytes: it
-//! cascades all the same (before 9.6, and with `innodb_native_foreign_keys`), and logs nothing of it.
+//! cascades anyway (before 9.6, and with `innodb_native_foreign_keys`), and does not log the cascade.
 
 use csa_tests::{Daemon, Server, compare};
 
@@ -8,7 +8,7 @@ use crate::DRAIN;
 const NATIVE: [&str; 2] =
     ["--innodb-native-foreign-keys=ON", "--restrict-fk-on-non-standard-key=OFF"];
 
-/// Statements of one group each: their order matters, and no key tells.
+/// Statements of one group each: their order matters, and no key shows it.
 const GROUPS: [&[&str]; 4] = [
     &[
         "INSERT INTO f.child VALUES (3,'de')",
@@ -33,7 +33,7 @@ async fn a_key_changed_to_an_equal_one_cascades_in_the_order_of_the_source() {
          FOREIGN KEY (p) REFERENCES parent (id) ON UPDATE CASCADE)",
         "lost (id INT PRIMARY KEY, p VARCHAR(9) COLLATE utf8mb4_general_ci, \
          FOREIGN KEY (p) REFERENCES coded (code) ON UPDATE SET NULL)",
-        // Not a unique key, so no key tells of it.
+        // Not a unique key, so no key shows the order.
         "loose (id INT PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES parent (n) ON UPDATE CASCADE)",
         "halved (id INT PRIMARY KEY, p DOUBLE, \
          FOREIGN KEY (p) REFERENCES numbers (d) ON UPDATE CASCADE)",

@@ -1,4 +1,4 @@
-//! `csa-daemon check --connect`: every finding appears with its fix, and goes when that is run.
+//! `csa-daemon check --connect`: every finding appears with its fix, and disappears once that is run.
 
 use csa_tests::{Daemon, DaemonBuilder, Server};
 use mysql_async::prelude::Queryable as _;
@@ -6,19 +6,19 @@ use serde_json::Value;
 
 use crate::DRAIN;
 
-/// What one run found on its channel.
+/// The findings of one run on its channel.
 struct Checked {
     code: Option<i32>,
     findings: Vec<Value>,
     stderr: String,
 }
 
-/// With the channel's own account on the source, which sees no tables.
+/// Runs with the channel's own account on the source, which sees no tables.
 fn check(builder: DaemonBuilder) -> Checked {
     run(builder, false)
 }
 
-/// As the source's admin, who sees them.
+/// Runs as the source's admin, who sees them.
 fn check_tables(builder: DaemonBuilder) -> Checked {
     run(builder, true)
 }
@@ -45,7 +45,7 @@ impl Checked {
         found.unwrap_or_else(|| panic!("no {check} in {:#?}", self.findings))
     }
 
-    /// A finding that is an error or a warning, with all of `words` in it; what its first fix says.
+    /// Expects an error or a warning that contains all of `words`; returns its first fix.
     #[track_caller]
     fn says(&self, check: &str, level: &str, words: &[&str]) -> String {
         let finding = self.of(check);
@@ -77,7 +77,7 @@ impl Checked {
     }
 }
 
-/// What a run must leave as it was: GTIDs, schemas, accounts and settings.
+/// The state that a run must not change: GTIDs, schemas, accounts and settings.
 async fn state(server: &Server) -> Vec<String> {
     let variables = "SELECT JSON_OBJECTAGG(variable_name, variable_value) \
          FROM performance_schema.global_variables WHERE variable_name <> 'timestamp'";
@@ -88,17 +88,17 @@ async fn state(server: &Server) -> Vec<String> {
 #[tokio::test(flavor = "multi_thread")]
 async fn settings_accounts_and_this_host() {
     let (source, target) = Server::pair(&[], &[]);
-    // The sandbox's account may change the target's.
+    // The sandbox's account may change the target's accounts: a finding without this key.
     let accounts = "applier.replicate_accounts";
     let builder = || Daemon::builder(&source, &target).set(accounts, true);
     let before = (state(&source).await, state(&target).await);
     let fine = check(builder());
     assert_eq!(fine.errors(), [""; 0], "{:#?}", fine.findings);
-    // The account of the sandbox replicates and does no more.
+    // The sandbox's account on the source can only replicate.
     let grant = fine.says("tables.visible", "warning", &["'repl'@'%'", "--source-user"]);
     assert_eq!(grant, "GRANT SELECT ON *.* TO 'repl'@'%';");
     assert_eq!(fine.at("warning"), ["tables.visible"], "{:#?}", fine.findings);
-    // Of tables that it can't see it says nothing.
+    // It has no findings on tables that it can't see.
     let tables = |found: &Checked| found.at("ok").iter().any(|name| name.starts_with("tables."));
     assert!(!tables(&fine), "{:#?}", fine.findings);
     let seen = check_tables(builder());
@@ -142,7 +142,7 @@ async fn settings_accounts_and_this_host() {
         let server = if side == "source" { &source } else { &target };
         server.exec(&format!("SET GLOBAL {set}")).await;
         let fix = check(builder()).says(check_name, level, &[words]);
-        // Of the server that runs, not of its next start.
+        // Change the running server, not its next start.
         server.exec(&fix.replace("SET PERSIST", "SET GLOBAL")).await;
         check(builder()).is_fine(&[check_name]);
     }
@@ -161,7 +161,7 @@ async fn settings_accounts_and_this_host() {
     target.exec(zones).await;
     check(builder()).is_fine(&["target.time_zones"]);
 
-    // A clock that is wrong as far as an account without privileges can tell.
+    // The clock looks wrong to an account without privileges.
     source.exec("SET GLOBAL init_connect='SET timestamp=1000000000'").await;
     check(builder()).says("source.clock", "warning", &["earlier than this host's", "NTP"]);
     source.exec("SET GLOBAL init_connect=''").await;
@@ -177,7 +177,7 @@ async fn settings_accounts_and_this_host() {
     let same = check(builder().set("source.server_id", same));
     same.says("source.server_id", "error", &["[channel.source] server_id"]);
 
-    // What only the start itself refuses.
+    // A setting that only the start itself refuses.
     let idempotent = builder().set("applier.executor", "sql");
     let idempotent = check(idempotent.set("applier.exec_mode", "idempotent"));
     idempotent.says("channel.start", "error", &["exec_mode", "row images"]);
@@ -188,7 +188,7 @@ async fn every_login_and_privilege_in_one_run() {
     let (source, target) = Server::pair(&[], &[]);
     let accounts = "applier.replicate_accounts";
     let builder = || Daemon::builder(&source, &target).set(accounts, true);
-    // Neither hides the other, nor what is wrong with this host.
+    // Neither server's errors hide the other's, nor those of this host.
     let wrong = check(
         builder()
             .set("source.password", "wrong")
@@ -231,7 +231,7 @@ async fn every_login_and_privilege_in_one_run() {
     target.exec(&define).await;
     target.exec(&account).await;
     target.exec("SET GLOBAL log_bin_trust_function_creators=ON").await;
-    // What is printed is enough, for the start as well.
+    // The printed fixes are enough, for the start as well.
     let found = check(as_weak("row-image", "mirror"));
     found.is_fine(&["source.privileges", "target.privileges", "target.ddl_privileges"]);
     found.is_fine(&["target.log_bin_trust_function_creators", "channel.start"]);
@@ -258,12 +258,12 @@ async fn positions_and_a_channel_that_is_taken() {
     assert_eq!(failover.errors(), [""; 0], "{:#?}", failover.findings);
     assert!(failover.at("warning").contains(&"source.login"), "{:#?}", failover.findings);
 
-    // What is missing is still to come.
+    // The missing tables are still to come.
     let behind = check_tables(builder());
     behind.says("tables.missing", "warning", &["d.t", "pending transactions"]);
     assert!(behind.of("position.start")["text"].to_string().contains("3 transactions pending"));
 
-    // Tables without GTIDs are a copy that would be applied again.
+    // Tables without GTIDs mean a copy whose transactions would be applied again.
     target.exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY)").await;
     check_tables(builder()).says("position.start", "warning", &["second time", "gtid_purged"]);
     let executed = source.gtid_executed().await;
@@ -290,7 +290,7 @@ async fn positions_and_a_channel_that_is_taken() {
     let said = tokio::task::block_in_place(|| daemon.command(&["check", "--connect"]));
     assert!(said.out.contains("it has a checkpoint, and no daemon has it"), "{}", said.out);
 
-    // What the source no longer has, a second channel can't get.
+    // A second channel can't get the transactions that the source has purged.
     source.exec("FLUSH BINARY LOGS").await;
     let log: String =
         source.value("SELECT LOCAL->>'$.binary_log_file' FROM performance_schema.log_status").await;
@@ -302,7 +302,7 @@ async fn positions_and_a_channel_that_is_taken() {
     let told = check_tables(other().set("applier.start_from", executed.clone()));
     told.is_fine(&["position.purged", "position.start", "channel.start"]);
 
-    // The source forgets what the target has of it.
+    // The source forgets the transactions that the target has.
     let rest = format!("GTID_SUBTRACT('{executed}', @@GLOBAL.gtid_executed)");
     target.exec(&format!("SET GLOBAL gtid_purged=CONCAT('+', {rest})")).await;
     check(other()).is_fine(&["position.history", "position.purged"]);
@@ -310,7 +310,7 @@ async fn positions_and_a_channel_that_is_taken() {
     check(other()).says("position.history", "error", &["was it reset", &executed]);
 }
 
-/// What the source does while it is looked at counts as still to come.
+/// Transactions that the source commits during the check count as still to come.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_channel_in_use_has_no_errors() {
     let (source, target) = Server::pair(&[], &[]);
@@ -408,7 +408,7 @@ async fn tables_of_both_sides() {
     let by_sql = check_tables(here().set("applier.executor", "sql"));
     let trigger = by_sql.says("tables.triggers", "warning", &["fires of d.same", "1 trigger"]);
 
-    // In the other direction of names, and with less of them.
+    // With a renamed schema, and with one table only.
     let renamed = here()
         .set("applier.replicate_rewrite_db", "d = \"copy\"".parse::<toml::Table>().expect("TOML"));
     check_tables(renamed).says("tables.missing", "error", &["d.a -> copy.a"]);
@@ -446,7 +446,7 @@ async fn a_mariadb_target_is_looked_at_as_what_it_is() {
     target.exec(table).await;
     let found = check_tables(here());
     assert_eq!(found.errors(), [""; 0], "{:#?}", found.findings);
-    // Its default is a quarter of MySQL's.
+    // MariaDB's default is a quarter of MySQL's.
     assert_eq!(found.at("warning"), ["target.max_allowed_packet"], "{:#?}", found.findings);
     found.is_fine(&["target.version", "tables.columns", "tables.unique_keys", "channel.start"]);
     let fix = found.says("target.max_allowed_packet", "warning", &["less than the source's"]);

@@ -1,5 +1,5 @@
 //! Random loads in which nearly everything touches the same rows, with every kind of key: whatever
-//! runs beside each other, the target ends as the source.
+//! runs in parallel, the target ends equal to the source.
 
 use std::time::Duration;
 
@@ -126,7 +126,7 @@ const PADDED: &str = "k CHAR(9) PRIMARY KEY, u VARCHAR(9) UNIQUE";
 const COMPOSITE: &str =
     "k INT, u VARCHAR(9), w INT AS (v % 3) STORED NOT NULL, PRIMARY KEY (k, w), UNIQUE (u, v)";
 
-/// Anything but a collation named below is `utf8mb4_0900_ai_ci`.
+/// Any value but a collation named below means `utf8mb4_0900_ai_ci`.
 const TABLES: [Table; 21] = [
     table("ints", (Numbers, Numbers), "k INT PRIMARY KEY, u INT UNIQUE", ""),
     table("no_primary", (Numbers, Numbers), "k INT UNIQUE, u INT UNIQUE", ""),
@@ -180,14 +180,14 @@ pub(crate) async fn prepare(source: &Server) {
     prepare_tables(source, &TABLES.each_ref()).await;
 }
 
-/// Those whose keys MariaDB can have: no collation of Unicode 9.0, no generated or functional primary
-/// key, no zero below zero.
+/// The tables whose keys MariaDB supports: no collation of Unicode 9.0, no generated or functional
+/// primary key, no negative zero.
 fn shared_tables() -> Vec<&'static Table> {
     const OF_MYSQL: [&str; 5] = ["composite", "as_cs", "hungarian", "functional", "floats"];
     TABLES.iter().filter(|table| !OF_MYSQL.contains(&table.name)).collect()
 }
 
-/// The source's default collation must be one of both servers.
+/// The source's default collation must exist on both servers.
 pub(crate) async fn prepare_for_mariadb(source: &Server) {
     prepare_tables(source, &shared_tables()).await;
 }
@@ -204,7 +204,7 @@ async fn prepare_tables(source: &Server, tables: &[&Table]) {
     }
 }
 
-/// Moves values between rows in all ways there are.
+/// Moves values between rows in every possible way.
 pub(crate) fn conflicting(_: u32, random: &mut StdRng) -> Vec<String> {
     conflicting_in(&TABLES.each_ref(), random)
 }
@@ -266,7 +266,7 @@ pub(crate) fn row_images(client: u32) -> &'static str {
     }
 }
 
-/// Online first, then a backlog that a daemon killed several times drains; equal after both.
+/// Replicates online, then drains a backlog with the daemon killed several times; equal after both.
 pub(crate) async fn both_ways(
     source: &Server,
     target: &Server,
@@ -306,7 +306,7 @@ pub(crate) async fn both_ways_comparing(
     assert!(compared.rows > 100, "{compared:?}");
     assert!(kills > 0, "the backlog of {behind} was gone before the first kill");
     report(daemon, committed + behind, kills);
-    // Rows and keys that the scheduler does not know of would show here first.
+    // Rows and keys unknown to the scheduler would show here first.
     let repaired = daemon.log().contains("applying its transactions one by one");
     assert!(!repaired, "a group met rows of another\n{}", daemon.log_tail());
 }

@@ -1,4 +1,4 @@
-//! Ways into the source: passwords, TLS, and what a source with tagged GTIDs is asked for.
+//! Connections to the source: passwords, TLS, and the request to a source with tagged GTIDs.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,7 +9,7 @@ use mysql_async::prelude::Queryable as _;
 
 use crate::DRAIN;
 
-/// How the source's dump connections are protected, in its own words.
+/// The protection of the source's dump connections, as the source names it.
 async fn dump_connections(source: &Server) -> Vec<String> {
     let mut conn = source.conn().await;
     conn.query(
@@ -30,7 +30,7 @@ async fn write_another_row(source: &Server) {
     source.exec("INSERT INTO d.t SELECT MAX(id) + 1 FROM d.t").await;
 }
 
-/// Replicates through a link of the kind expected.
+/// Replicates over the expected kind of link.
 async fn replicates(daemon: &Daemon, source: &Server, target: &Server, connection_type: &str) {
     daemon.wait_drained(source, target, DRAIN).await;
     compare(source, target).await;
@@ -42,7 +42,7 @@ async fn replicates(daemon: &Daemon, source: &Server, target: &Server, connectio
     .await;
 }
 
-/// The daemon ends by itself, with words on why.
+/// The daemon exits on its own, with the reason.
 pub(crate) fn refused(builder: DaemonBuilder, words: &[&str]) {
     let said = builder.run_expect_exit(2);
     for word in words {
@@ -53,7 +53,7 @@ pub(crate) fn refused(builder: DaemonBuilder, words: &[&str]) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_password_that_the_source_has_not_cached_without_tls() {
     let (source, target) = Server::pair(&[], &[]);
-    // Longer than the nonce that masks it.
+    // The password is longer than the nonce that masks it.
     let password = "not cached, and over twenty bytes";
     source
         .exec(&format!(
@@ -72,7 +72,7 @@ async fn a_password_that_the_source_has_not_cached_without_tls() {
     replicates(&daemon, &source, &target, "TCP/IP").await;
     daemon.terminate();
 
-    // Whatever key the source sends, for who is content with that.
+    // With `get_public_key` any key of the source will do.
     source.exec("FLUSH PRIVILEGES").await;
     daemon.unset("source.public_key_file");
     daemon.set("source.get_public_key", true);
@@ -80,7 +80,7 @@ async fn a_password_that_the_source_has_not_cached_without_tls() {
     write_rows(&source, "asked").await;
     replicates(&daemon, &source, &target, "TCP/IP").await;
 
-    // The same for a link that is lost.
+    // The same after a lost link.
     source.exec("FLUSH PRIVILEGES").await;
     let dump: u64 = source
         .value("SELECT id FROM information_schema.processlist WHERE command = 'Binlog Dump GTID'")
@@ -112,7 +112,7 @@ async fn tls_with_the_certificates_a_server_makes_for_itself() {
     admin.query_drop("SET GLOBAL require_secure_transport=ON").await.expect("allowed");
     refused(builder().set("source.tls", "disabled"), &["3159", "[channel.source]", "required"]);
     admin.query_drop("SET GLOBAL require_secure_transport=OFF").await.expect("allowed");
-    // These certificates name no host.
+    // The servers' own certificates name no host.
     let identity =
         builder().set("source.tls", "verify-identity").set("source.tls_ca", file("ca.pem"));
     refused(identity, &["not valid for name", "127.0.0.1"]);
@@ -128,7 +128,7 @@ async fn tls_with_the_certificates_a_server_makes_for_itself() {
     replicates(&daemon, &source, &target, "SSL/TLS").await;
 }
 
-/// A certificate authority of a test's own.
+/// A certificate authority made for a test.
 pub(crate) struct Authority {
     directory: PathBuf,
 }
@@ -197,7 +197,7 @@ async fn tls_tells_the_right_authority_from_a_wrong_one_and_a_host_from_another(
             .set("source.tls_ca", authority.text("ca.pem"))
     };
     for mode in ["verify-ca", "verify-identity"] {
-        // Both authorities have the same name, as the ones that servers make for themselves do.
+        // Both authorities have the same name, as those that servers generate do.
         let address = format!("source 127.0.0.1:{}", source.port);
         refused(builder(mode, &wrong), &[&address, "certificate", "tls_ca"]);
         let daemon = builder(mode, &right).start();
@@ -212,7 +212,7 @@ async fn tls_tells_the_right_authority_from_a_wrong_one_and_a_host_from_another(
     replicates(&daemon, &source, &target, "SSL/TLS").await;
 }
 
-/// Makes the target's account anew, with what the documentation gives it and no more.
+/// Creates the target's account again, with exactly the privileges in the documentation.
 fn documented_grants() -> String {
     let (_, target) = include_str!("../../config/grants.sql")
         .split_once("-- On the target")

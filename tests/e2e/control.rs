@@ -1,4 +1,4 @@
-//! What an operator does to a running daemon, under a write load, and equality at the end.
+//! Commands of an operator to a running daemon under a write load, and equality at the end.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::{DRAIN, wait_state};
 
-/// Enough writes to have something to hold up, few enough to catch up with.
+/// Enough writes to hold something up, few enough to catch up with.
 fn options() -> LoadOptions {
     LoadOptions { rate: Some(400.0), ..LoadOptions::default() }
 }
@@ -32,7 +32,7 @@ async fn checkpoint(target: &Server) -> String {
         .expect("one")
 }
 
-/// What the source has executed since `before`.
+/// The GTIDs that the source has executed since `before`.
 async fn gtids_since(source: &Server, before: &str) -> String {
     source.value(&format!("SELECT GTID_SUBTRACT(@@GLOBAL.gtid_executed, '{before}')")).await
 }
@@ -69,7 +69,7 @@ async fn a_paused_channel_goes_on_receiving_and_resumes_where_it_was() {
     assert_eq!(view(&daemon)["bottleneck"]["cause"], "paused");
     load.stop().await;
 
-    // A wait for what is held up ends in time, and says what is missing.
+    // A wait for transactions that are held up ends in time, and names the missing ones.
     let wanted = source.gtid_executed().await;
     let started = Instant::now();
     let said = daemon.command(&["wait", &wanted, "--timeout", "0.5"]);
@@ -99,7 +99,7 @@ async fn a_channel_stops_and_starts_again_with_an_exact_checkpoint() {
         assert!(said.contains("channel test is stopped"), "{said}");
         assert!(started.elapsed() < Duration::from_secs(6), "{:?}", started.elapsed());
         if how.contains(&"--now") {
-            // What was given up is rolled back when the target notices, which takes it a moment.
+            // The target rolls back the abandoned groups once it notices, a moment later.
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
         let executed = checkpoint(&target).await;
@@ -143,7 +143,7 @@ async fn a_transaction_that_stopped_the_channel_is_repaired_or_skipped() {
     let gtid = source.gtid_executed().await.replace(":1-", ":");
     daemon.command(&["skip", &gtid]).refused(1, &["channel test runs"]);
 
-    // Repaired on the target, it goes on without the process starting anew.
+    // Repaired on the target, the channel resumes without a restart of the process.
     target.exec("DELETE FROM d.t WHERE id = 1").await;
     source.exec("UPDATE d.t SET v = 10 WHERE id = 1").await;
     wait_state(&daemon, 0, "failed").await;
@@ -155,7 +155,7 @@ async fn a_transaction_that_stopped_the_channel_is_repaired_or_skipped() {
     daemon.wait_drained(&source, &target, DRAIN).await;
     compare(&source, &target).await;
 
-    // Skipped: that transaction and no other.
+    // Skips that transaction and no other.
     target.exec("DELETE FROM d.t WHERE id = 2").await;
     let before = source.gtid_executed().await;
     source.exec("UPDATE d.t SET v = 20 WHERE id = 2").await;
@@ -179,7 +179,7 @@ async fn a_transaction_that_stopped_the_channel_is_repaired_or_skipped() {
     target.exec("INSERT INTO d.t VALUES (2, 20)").await;
     compare(&source, &target).await;
 
-    // What can't even be received is skipped the same way.
+    // A transaction that can't even be received is skipped the same way.
     let before = source.gtid_executed().await;
     let mut conn = source.conn().await;
     conn.query_drop("SET SESSION binlog_format=STATEMENT").await.expect("allowed");
@@ -304,7 +304,7 @@ async fn the_relay_store_is_looked_into_and_values_are_shown_only_on_request() {
         assert!(shown.contains(line), "{line:?} is missing in\n{shown}");
     }
     assert!(dump(&["--limit", "1"]).contains("there are more"));
-    // It can be looked at whatever the channel does.
+    // The dump works in every state of the channel.
     daemon.commanded(&["stop"]);
     let shown = dump(&["--gtid-set", &since, "--rows"]);
     for line in ["### UPDATE d.t", "@3='other'", "###   WHERE", "IDENTIFIED", "# 4 transactions"] {
@@ -341,7 +341,7 @@ async fn status_says_what_holds_a_channel_up_and_how_far_it_is() {
                 && view["applier"]["lock_holders"] == serde_json::json!([blocker.id()])
         })
         .await;
-        // More workers come at once, although a worker holds its checkpoint row meanwhile.
+        // New workers start at once, although a worker holds its checkpoint row meanwhile.
         daemon.commanded(&["set", "worker_count", &workers.to_string()]);
         eventually("rows for new workers", Duration::from_secs(2), async || {
             let rows: u64 = target.value("SELECT COUNT(*) FROM csa.checkpoint").await;
@@ -352,7 +352,7 @@ async fn status_says_what_holds_a_channel_up_and_how_far_it_is() {
         daemon.wait_drained(&source, &target, DRAIN).await;
     }
 
-    // A statement that waits for a metadata lock, which goes on its own session.
+    // A statement, on the session for statements, waits for a metadata lock.
     blocker.query_drop("BEGIN").await.expect("begins");
     blocker.query_drop("SELECT * FROM d.u").await.expect("reads");
     source.exec("ALTER TABLE d.u ADD COLUMN secret_name INT").await;
@@ -361,7 +361,7 @@ async fn status_says_what_holds_a_channel_up_and_how_far_it_is() {
         statement["statement"] == "ALTER TABLE" && number(&statement, "seconds") > 1.0
     })
     .await;
-    // Stopped at once, the target drops it, and the channel can be taken again at once.
+    // After `stop --now` the target drops it, and the channel can be taken again at once.
     let altering = "SELECT COUNT(*) FROM performance_schema.processlist WHERE info LIKE 'ALTER%'";
     assert_eq!(target.value::<u64>(altering).await, 1);
     let started = Instant::now();
@@ -378,7 +378,7 @@ async fn status_says_what_holds_a_channel_up_and_how_far_it_is() {
     daemon.wait_drained(&source, &target, DRAIN).await;
     assert!(view(&daemon)["applier"]["statement"].is_null());
 
-    // Inside one large transaction.
+    // Progress inside one large transaction.
     let rows = "WITH RECURSIVE n AS (SELECT 1 i UNION ALL SELECT i + 1 FROM n WHERE i < 100)";
     source.exec(&format!("INSERT INTO d.t {rows} SELECT i, REPEAT('x', 1048576) FROM n")).await;
     let executed = source.gtid_executed().await;
@@ -396,7 +396,7 @@ async fn status_says_what_holds_a_channel_up_and_how_far_it_is() {
     assert!(inside > 0 && progress.is_sorted(), "{progress:?}");
     compare(&source, &target).await;
 
-    // What is printed says the same.
+    // The printed status agrees.
     let table = daemon.commanded(&["status"]);
     assert!(table.contains("HELD UP BY") && table.contains("running"), "{table}");
     let list = daemon.commanded(&["status", "--vertical"]);

@@ -1,4 +1,4 @@
-//! Who may use the admin port, what a reload changes, and that the port is what it is said to be.
+//! Access to the admin port, the effects of a reload, and the port as docs/openapi.json describes it.
 
 use std::os::unix::fs::PermissionsExt as _;
 
@@ -28,7 +28,7 @@ async fn a_reload_changes_what_can_change_and_names_the_rest() {
     let settings = || daemon.status()["channels"][0]["settings"].clone();
     assert_eq!(daemon.commanded(&["reload"]), "nothing has changed\n");
 
-    // By signal: the one at once, the other named.
+    // By signal: some settings change at once, the others are named.
     daemon.set("applier.worker_count", 3);
     daemon.set("applier.throttle", 5000);
     daemon.set("source.connect_retry", "200ms");
@@ -40,11 +40,11 @@ async fn a_reload_changes_what_can_change_and_names_the_rest() {
     })
     .await;
     assert_eq!(daemon.status()["daemon"]["log_filter"], "info,csa_applier=debug");
-    // What changes at once does so before the rest is named.
+    // The immediate changes take effect before the rest is named.
     eventually("the rest is named", DRAIN, async || daemon.log().contains("source.connect_retry"))
         .await;
 
-    // Until the channel is restarted it is named again; what was set by hand follows the file.
+    // Until the channel restarts, the key is named again; a value set by hand follows the file.
     daemon.commanded(&["set", "worker_count", "5"]);
     let said = daemon.commanded(&["reload"]);
     assert!(said.contains("applier.worker_count: 5 -> 3"), "{said}");
@@ -54,7 +54,7 @@ async fn a_reload_changes_what_can_change_and_names_the_rest() {
     wait_state(&daemon, 0, "running").await;
     assert_eq!(daemon.commanded(&["reload"]), "nothing has changed\n");
 
-    // A mistake anywhere, and nothing changes.
+    // With a mistake anywhere nothing changes.
     for (key, value, words) in [
         ("applier.transaction_retries", "many", "expected u32"),
         ("daemon.log_filter", "csa=loud", "log_filter"),
@@ -69,7 +69,7 @@ async fn a_reload_changes_what_can_change_and_names_the_rest() {
         daemon.unset(key);
         std::fs::write(daemon.config_path(), kept).expect("writable");
     }
-    // The file then no longer says where the socket is that this process has.
+    // The file then no longer names the socket of this process.
     let socket = daemon.socket_path().display().to_string();
     let state = tempfile::tempdir().expect("a temporary directory");
     daemon.set("daemon.state_dir", state.path().display().to_string());
@@ -126,14 +126,14 @@ async fn others_need_a_token_and_a_token_permits_what_it_says() {
     // The configuration names the token; another may be given.
     daemon.commanded(&["resume"]);
     daemon.command(&["pause", "--token-file", &read_token]).refused(2, &["reading only"]);
-    // A new token is taken over by a reload; without control nobody gives commands.
+    // A reload takes over a new token; with `admin_control = false` nobody can give commands.
     secret(&directory, "token", "a-new-token-of-some-length");
     daemon.signal("HUP");
     eventually("the new token", DRAIN, async || asked("GET", "/status", TOKEN) == 401).await;
     daemon.set("daemon.admin_control", false);
     daemon.write_config();
     daemon.signal("HUP");
-    // Until then it is taken: one that changes nothing.
+    // Until then the command is accepted, so it is one that changes nothing.
     let resume = "/channels/test/resume";
     eventually("no commands", DRAIN, async || {
         asked("POST", resume, "a-new-token-of-some-length") == 403
@@ -252,7 +252,7 @@ async fn every_answer_is_as_the_description_says() {
     assert_eq!(ask("post", "/reload", "", TOKEN, ""), 422);
     std::fs::write(daemon.config_path(), kept).expect("writable");
 
-    // A skip that the target refuses, one that it takes, and the views of a channel with an error.
+    // A skip that the target refuses, one that it accepts, and the views of a channel with an error.
     let restart = command("restart");
     assert_eq!(ask("post", &restart, "", TOKEN, r#"{"timeout_seconds": 5}"#), 200);
     target.exec("DELETE FROM d.t").await;
@@ -296,7 +296,7 @@ async fn every_answer_is_as_the_description_says() {
         unknown("put", path, value);
     }
     assert!(api.unseen().is_empty(), "{:#?}", api.unseen());
-    // What is not there is refused in the same form.
+    // An unknown path is refused in the same form.
     for (method, path, code) in [("GET", "/nowhere", 404), ("DELETE", "/status", 405)] {
         let (status, answer) = daemon.request(method, path, &header, "");
         let answer: Value = serde_json::from_str(&answer).expect("JSON");

@@ -1,4 +1,4 @@
-//! Whatever dies in the middle: nothing is lost, nothing is applied twice.
+//! Whichever process dies: nothing is lost, nothing is applied twice.
 
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ async fn the_daemon_killed_twenty_times_in_the_middle_of_a_drain() {
         );
         tokio::time::sleep(Duration::from_millis(random.random_range(0..150))).await;
         daemon.kill9();
-        // DDL is exactly once by other means than rows.
+        // DDL is exactly once by another mechanism than rows.
         source.exec(&format!("CREATE TABLE sbtest.made_{kill} (id INT PRIMARY KEY)")).await;
         source.exec(&format!("ALTER TABLE sbtest.sbtest1 ADD COLUMN added_{kill} INT")).await;
         source
@@ -76,7 +76,7 @@ async fn the_target_killed_in_the_middle_of_a_drain() {
         .await;
         target.restart();
         let applied = daemon.status()["channels"][0]["applied_transactions_total"].as_u64();
-        eventually("it goes on by itself", Duration::from_secs(30), async || {
+        eventually("it resumes on its own", Duration::from_secs(30), async || {
             daemon.status()["channels"][0]["applied_transactions_total"].as_u64() > applied
         })
         .await;

@@ -1,4 +1,4 @@
-//! `source_delay` and `until`: when transactions are applied, and where that ends.
+//! `source_delay` and `until`: the time at which transactions are applied, and the last one applied.
 
 use std::time::{Duration, Instant};
 
@@ -7,11 +7,11 @@ use mysql_async::prelude::Queryable as _;
 
 use crate::{DRAIN, wait_state};
 
-/// What the newest row of the checkpoint says: each worker has its own, and sets have no order as texts.
+/// The set in the newest checkpoint row: each worker has its own row, and sets have no order as text.
 const NEWEST_CHECKPOINT: &str = "SELECT MAX(gtid_executed) FROM csa.checkpoint WHERE sequence = \
                                  (SELECT MAX(sequence) FROM csa.checkpoint)";
 
-/// Seconds that an INSERT on the source takes to be seen on the target.
+/// Seconds from an INSERT on the source until it shows on the target.
 async fn seconds_to_arrive(source: &Server, target: &Server, id: u32) -> f64 {
     source.exec(&format!("INSERT INTO d.t VALUES ({id})")).await;
     let started = Instant::now();
@@ -60,7 +60,7 @@ async fn a_delayed_channel_applies_no_earlier_and_stops_at_once() {
     daemon.start_again();
     wait_state(&daemon, 0, "waiting_for_delay").await;
     assert_eq!(target.value::<u64>("SELECT COUNT(*) FROM d.t").await, 1);
-    // One that waits goes by the new delay.
+    // The new delay also counts for a waiting transaction.
     assert_eq!(delay("0s"), Some(200));
     daemon.wait_drained(&source, &target, Duration::from_secs(5)).await;
     compare(&source, &target).await;
@@ -69,7 +69,7 @@ async fn a_delayed_channel_applies_no_earlier_and_stops_at_once() {
     assert!(seconds < 2.0, "{seconds}");
 }
 
-/// What is not due yet lies in the relay store, not in memory.
+/// Transactions that are not due yet stay in the relay store, not in memory.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_delayed_backlog_is_received_and_drained_when_it_is_due() {
     let (source, target) = Server::pair(&[], &[]);
@@ -96,7 +96,7 @@ async fn a_delayed_backlog_is_received_and_drained_when_it_is_due() {
     compare(&source, &target).await;
 }
 
-/// Rows that a load has written while its end is already set.
+/// Rows that a load writes while `until` is already set.
 async fn numbered(source: &Server, from: u32, to: u32) {
     let mut conn = source.conn().await;
     for id in from..=to {
@@ -149,7 +149,7 @@ async fn until_stops_exactly_there_and_stays_there() {
         stopped("is reached").await;
         assert_eq!(newest(&target).await, 150);
     }
-    // Behind the last of a set, which is not in one piece; what lies between is applied.
+    // After the last of a set with a gap; the transactions in the gap are applied.
     assert!(daemon.terminate().success());
     let set = format!("{}:{}", rows(100, 160), base + 300);
     daemon.set("applier.until", until("sql_after_gtids", &set));
@@ -162,13 +162,13 @@ async fn until_stops_exactly_there_and_stays_there() {
     daemon.start_again();
     stopped("already reached").await;
     assert_eq!(newest(&target).await, 300);
-    // In front of what is applied already.
+    // Before transactions that are already applied.
     assert!(daemon.terminate().success());
     daemon.set("applier.until", until("sql_before_gtids", &rows(299, 350)));
     daemon.start_again();
     stopped("already reached").await;
     assert_eq!(newest(&target).await, 300);
-    // A statement is as good an end as rows, and an end that lies ahead is waited for.
+    // A statement can be the end like rows, and the channel waits for an end that has not arrived.
     assert!(daemon.terminate().success());
     daemon.set("applier.until", until("sql_after_gtids", &(base + 411).to_string()));
     daemon.start_again();
@@ -180,7 +180,7 @@ async fn until_stops_exactly_there_and_stays_there() {
     assert_eq!(target.value::<u64>(tables).await, 2);
 }
 
-/// An end within a load, with many workers: nothing beyond it is in any group.
+/// An end within a load, with many workers: no group contains a transaction after it.
 #[tokio::test(flavor = "multi_thread")]
 async fn until_holds_under_load() {
     let (source, target) = Server::pair(&[], &[]);

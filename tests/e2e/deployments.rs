@@ -1,5 +1,5 @@
-//! config/compose and config/kubernetes: what can be held against the daemon and real servers without a
-//! container engine.
+//! config/compose and config/kubernetes: the parts that can be tested with the daemon and real servers,
+//! without a container engine.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ fn read(path: &str) -> String {
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// A YAML file; its merge keys are resolved.
+/// A YAML file, with its merge keys resolved.
 fn yaml(path: &str) -> Value {
     serde_saphyr::from_str(&read(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
@@ -53,7 +53,7 @@ fn secrets<'a>(directory: &Path, files: impl IntoIterator<Item = (&'a str, &'a s
     }
 }
 
-/// The daemon itself takes the file.
+/// The daemon itself accepts the file.
 fn check(file: &Path, environment: &[(&str, &str)]) {
     let output = Command::new(Daemon::executable())
         .arg("--config")
@@ -92,7 +92,7 @@ fn the_compose_file_names_files_services_and_volumes_that_there_are() {
         for port in service.get("ports").and_then(Value::as_array).into_iter().flatten() {
             assert!(text(port, "").starts_with("127.0.0.1:"), "{name} listens beyond this host");
         }
-        // The daemon's is in its image.
+        // The daemon's health check is in its image.
         assert!(name == "csa-daemon" || service.get("healthcheck").is_some(), "{name}");
     }
     let daemon = &services["csa-daemon"];
@@ -126,7 +126,7 @@ fn the_compose_file_names_files_services_and_volumes_that_there_are() {
     assert_eq!(shown, "/run/secrets/read_token");
     assert!(file.contains(&format!("admin_read_token_file = \"{shown}\"")), "{file}");
     assert!(file.contains("admin_listen = \"0.0.0.0:9104\""), "{file}");
-    // Of config/, which both mount.
+    // Files of config/, which both mount.
     for (setting, mounted) in [
         (yaml("compose/prometheus.yml"), "/rule_files/0"),
         (yaml("compose/grafana/dashboards.yaml"), "/providers/0/options/path"),
@@ -173,7 +173,7 @@ fn the_targets_script_is_that_of_the_grants() {
     assert_eq!(statements(&read("compose/target.sql")), statements(target));
 }
 
-/// Whether `kubectl apply -k` applies the file.
+/// True if `kubectl apply -k` applies the file.
 fn listed(file: &str) -> bool {
     let kustomization = yaml("kubernetes/kustomization.yaml");
     kustomization["resources"].as_array().is_some_and(|list| list.contains(&file.into()))
@@ -212,11 +212,11 @@ async fn the_kubernetes_manifests_fit_each_other_and_the_daemon() {
         let reached = channel["channel"][0][side]["port"].as_integer();
         assert_eq!(policy.pointer("/spec/egress/1/ports/0/port").and_then(Value::as_i64), reached);
     }
-    // A file mounted by subPath would never change.
+    // A file mounted by subPath would never be updated.
     let mounts = container["volumeMounts"].as_array().expect("mounts");
     assert!(mounts.iter().all(|mount| mount.get("subPath").is_none()), "{mounts:?}");
 
-    // Every volume that is mounted is there, and what it is made of too.
+    // Every mounted volume exists, and so does its content.
     let volumes = pod["volumes"].as_array().expect("volumes");
     let claim = set.pointer("/spec/volumeClaimTemplates/0/metadata/name").expect("a claim");
     for mount in container["volumeMounts"].as_array().expect("mounts") {
@@ -227,7 +227,7 @@ async fn the_kubernetes_manifests_fit_each_other_and_the_daemon() {
     assert_eq!(named("/configMap/name"), config_map.pointer("/metadata/name"));
     assert_eq!(named("/secret/secretName"), secret.pointer("/metadata/name"));
 
-    // The daemon takes the configuration with the secrets where they are mounted.
+    // The daemon accepts the configuration with the secrets at their mount points.
     let directory = tempfile::tempdir().expect("a temporary directory");
     let files = secret["stringData"].as_object().expect("secrets");
     secrets(directory.path(), files.iter().map(|(name, value)| (name.as_str(), text(value, ""))));
@@ -236,7 +236,7 @@ async fn the_kubernetes_manifests_fit_each_other_and_the_daemon() {
     std::fs::write(&file, toml.replace("/run/secrets/csa-daemon", &mounted)).expect("writes");
     check(&file, &[]);
 
-    // The probes ask for what a daemon answers, a token being needed or not.
+    // The daemon answers the paths of the probes, with a token where one is needed.
     let (source, target) = Server::pair(&[], &[]);
     let token = |name: &str| directory.path().join(name).display().to_string();
     let daemon = Daemon::builder(&source, &target)
@@ -261,7 +261,7 @@ async fn the_kubernetes_manifests_fit_each_other_and_the_daemon() {
     csa_tests::eventually("ready", patience, async || is_ready()).await;
     target.stop();
     csa_tests::eventually("not ready", patience, async || !is_ready()).await;
-    // Not restarted for that.
+    // The kubelet does not restart the pod because of that.
     live("livenessProbe");
     live("startupProbe");
 }

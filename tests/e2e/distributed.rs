@@ -1,4 +1,4 @@
-//! Distributed transactions (XA): prepared here, ended there, whatever dies in between.
+//! Distributed transactions (XA): prepared in one session, ended in another, whatever dies in between.
 
 use csa_tests::{Daemon, Load, LoadOptions, Server, compare, prepare};
 use mysql_async::Conn;
@@ -61,8 +61,8 @@ async fn branches_are_prepared_and_ended_whatever_dies() {
     let mut random = StdRng::seed_from_u64(7);
     let mut conn = source.conn().await;
     for number in 0..60_u32 {
-        // Bytes that are no text. One format: MySQL 9.7 forgets what is prepared when it recovers from
-        // a crash and its last binary log holds several.
+        // Bytes that are no text. One format only: MySQL 9.7 forgets prepared branches when it recovers
+        // from a crash and its last binary log holds several formats.
         let xid = format!("X'00ff{number:04x}27',X'5c{number:02x}',3");
         prepare_branch(&mut conn, &xid, &change(&mut random, number)).await;
         match number {

@@ -50,7 +50,7 @@ async fn a_stalled_daemon_whose_lock_was_lost_cannot_commit() {
     Load::run(&source, &options, Duration::from_secs(1)).await;
     let second = Daemon::builder(&source, &target).start();
     second.wait_drained(&source, &target, DRAIN).await;
-    // What the stalled one receives now it would apply a second time.
+    // The stalled daemon would apply these transactions a second time.
     stalled.signal("CONT");
     eventually("the stalled daemon notices", Duration::from_secs(30), async || {
         stalled.try_status().is_some_and(|status| status["channels"][0]["state"] == "failed")

@@ -1,4 +1,4 @@
-//! Filters and renamed schemas: the server's own replica with the same rules is the yardstick.
+//! Filters and renamed schemas, compared with the server's own replica under the same rules.
 
 use std::time::Duration;
 
@@ -7,8 +7,8 @@ use mysql_async::prelude::Queryable as _;
 
 use crate::{DRAIN, EXECUTORS, wait_state};
 
-/// Rules as CHANGE REPLICATION FILTER and as the configuration have them, and a table that tells
-/// whether they were heeded: it has rows, or is missing.
+/// Rules in the forms of CHANGE REPLICATION FILTER and of the configuration, and a table that shows
+/// their effect: it has rows, or is missing.
 struct Rules {
     native: &'static str,
     own: &'static [(&'static str, &'static [&'static str])],
@@ -106,7 +106,7 @@ impl Rules {
             let names: Vec<toml::Value> = names.iter().map(|name| (*name).into()).collect();
             builder.set(&format!("applier.replicate_{key}"), names)
         };
-        // As MySQL has it.
+        // The same option in MySQL's form.
         let builder = builder.set("applier.replicate_accounts", true);
         let builder = self.own.iter().fold(builder, set);
         self.rewrite.iter().fold(builder, |builder, (from, to)| {
@@ -115,7 +115,7 @@ impl Rules {
     }
 }
 
-/// Schemas that are there before anything is replicated.
+/// Schemas that exist before anything is replicated.
 const SCHEMAS: [&str; 5] = ["a", "b", "c_1", "cx1", "z"];
 
 /// Default database and statement; every statement has tables of one kind only.
@@ -144,7 +144,7 @@ const HISTORY: &[(&str, &str)] = &[
     ("a", "COMMIT"),
     ("b", "INSERT INTO c_1.t1 (v) SELECT id FROM a.t1"),
     ("b", "INSERT INTO cx1.t1 SELECT id FROM a.t1"),
-    // Images without all columns, and JSON that is changed in part.
+    // Images without all columns, and partial JSON updates.
     ("a", "SET binlog_row_image=MINIMAL, binlog_row_value_options=PARTIAL_JSON"),
     ("a", "UPDATE t1, t2 SET t1.v=5, t2.v=6 WHERE t1.id=t2.id AND t1.id=1"),
     (
@@ -198,7 +198,7 @@ const HISTORY: &[(&str, &str)] = &[
     ("b", "DROP TABLE t2"),
 ];
 
-/// Statements that name schemas, which replicas that rename them stop at.
+/// Statements that name schemas, at which a replica that renames them stops.
 const NAMING_SCHEMAS: [&str; 2] = ["on_t1", "GRANT SELECT ON t1"];
 
 async fn write_history(source: &Server, left_out: &[&str]) {
@@ -209,7 +209,7 @@ async fn write_history(source: &Server, left_out: &[&str]) {
             continue;
         }
         if *wanted != database {
-            // A session does not leave its default database.
+            // A session can't unset its default database.
             conn = source.conn().await;
             if !wanted.is_empty() {
                 conn.query_drop(format!("USE {wanted}")).await.expect(wanted);
@@ -222,7 +222,7 @@ async fn write_history(source: &Server, left_out: &[&str]) {
     }
 }
 
-/// As it was when it was provisioned, with nothing executed but `provisioned`.
+/// Resets the server to its provisioned state, with nothing executed but `provisioned`.
 async fn reset(server: &Server, provisioned: &str) {
     server.exec("SET sql_log_bin=0; DROP USER IF EXISTS u1, u2, u3; DROP ROLE IF EXISTS r1").await;
     for schema in SCHEMAS.iter().chain(&["d", "e", "csa"]) {
@@ -315,7 +315,7 @@ async fn the_servers_own_replica_ends_up_with_the_same() {
     same_as_the_servers_own_replica(&[], &[], &FILTERS, &EXECUTORS[..1]).await;
 }
 
-/// But for the trigger, which would fire a second time.
+/// Everything except the trigger, which would fire a second time.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_servers_own_replica_ends_up_with_the_same_by_statements() {
     same_as_the_servers_own_replica(&[], &["on_t1"], &FILTERS, &EXECUTORS[1..]).await;
@@ -328,7 +328,7 @@ async fn the_same_with_renamed_schemas_and_compressed_transactions() {
     same_as_the_servers_own_replica(&compressed, &NAMING_SCHEMAS, rules, &EXECUTORS).await;
 }
 
-/// Streamed from the relay store: what is left out must not reach the target, what is kept must.
+/// Streamed from the relay store: filtered rows must not reach the target, the others must.
 #[tokio::test(flavor = "multi_thread")]
 async fn half_of_a_large_transaction_is_left_out() {
     for executor in EXECUTORS {
@@ -391,7 +391,7 @@ async fn half_of_it_is_left_out(executor: &str) {
     assert!(peak.is_some_and(|peak| peak <= 64 << 20), "{peak:?}");
 }
 
-/// Keys are those of the target's table, whatever its schema is called on the source.
+/// Keys come from the target's table, whatever its schema is called on the source.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_renamed_schema_is_applied_in_parallel() {
     for executor in EXECUTORS {
@@ -443,7 +443,7 @@ async fn two_schemas_are_merged_into_one() {
             format!("INSERT INTO a.t VALUES ({id}, 1)"),
             format!("INSERT INTO b.t VALUES ({}, 2)", id + 1000),
             "COMMIT".to_owned(),
-            // The same row of the target, from here and from there.
+            // Both schemas change the same row of the target.
             format!("DELETE FROM a.t WHERE id={id} AND id%3=0"),
             format!("INSERT INTO b.t SELECT {id}, 3 FROM DUAL WHERE {id}%3=0"),
         ] {

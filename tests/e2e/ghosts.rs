@@ -57,7 +57,7 @@ async fn a_daemon_waits_for_the_statement_it_left_behind() {
     let daemon = quick(Daemon::builder(&source, &target)).start();
     daemon.wait_drained(&source, &target, DRAIN).await;
 
-    // The process dies; the server learns of it when it has an answer.
+    // The process dies; the server notices when it sends the answer.
     let holding = hold(&target).await;
     source.exec("ALTER TABLE d.t ADD COLUMN a INT; INSERT INTO d.t VALUES (1,1)").await;
     wait_altering(&target).await;
@@ -68,7 +68,7 @@ async fn a_daemon_waits_for_the_statement_it_left_behind() {
     drop(holding);
     daemon.wait_drained(&source, &target, DRAIN).await;
 
-    // The link goes, and the server is told nothing at all.
+    // The link breaks, and the server does not notice.
     let holding = hold(&target).await;
     source.exec("ALTER TABLE d.t ADD COLUMN b INT; INSERT INTO d.t VALUES (2,2,2)").await;
     wait_altering(&target).await;
@@ -77,12 +77,12 @@ async fn a_daemon_waits_for_the_statement_it_left_behind() {
     drop(holding);
     daemon.wait_drained(&source, &target, DRAIN).await;
 
-    // The same with nothing under way.
+    // The same while nothing executes.
     proxy.cut();
     source.exec("INSERT INTO d.t VALUES (3,3,3)").await;
     daemon.wait_drained(&source, &target, DRAIN).await;
 
-    // An operator gives the statement up: it runs once more.
+    // An operator kills the statement: it runs once more.
     let holding = hold(&target).await;
     source.exec("ALTER TABLE d.t ADD COLUMN c INT; INSERT INTO d.t VALUES (4,4,4,4)").await;
     wait_altering(&target).await;
@@ -108,10 +108,10 @@ async fn links_that_are_cut_for_one_end_only_hold_nothing_up() {
     for cut in 0..6 {
         assert!(mid_drain(&daemon).await, "cut {cut}\n{}", daemon.log_tail());
         tokio::time::sleep(Duration::from_millis(137 * cut)).await;
-        // What the workers had open stays open there, with its locks.
+        // The workers' open transactions stay open there, with their locks.
         proxy.cut();
         let applied = daemon.status()["channels"][0]["applied_transactions_total"].as_u64();
-        eventually("it resumes by itself", PATIENCE, async || {
+        eventually("it resumes on its own", PATIENCE, async || {
             daemon.status()["channels"][0]["applied_transactions_total"].as_u64() > applied
         })
         .await;
@@ -142,7 +142,7 @@ async fn a_target_that_takes_no_writes_is_waited_for_and_said_to_be() {
             assert!(detail.contains("super-read-only"), "{detail}");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        // One back-off: 0.1, 0.2, 0.4, 0.8 and then 1 s.
+        // A single back-off: 0.1, 0.2, 0.4, 0.8 and then 1 s.
         let said = daemon.log().split_off(before);
         let warnings = said.lines().filter(|line| line.contains("WARN")).count();
         assert!(warnings <= 20, "{warnings} warnings\n{said}");
@@ -170,7 +170,7 @@ async fn a_link_that_swallows_everything_is_noticed_and_the_channel_resumes() {
         .start();
     daemon.wait_drained(&source, &target, DRAIN).await;
 
-    // A statement takes longer than the timeout: the target says that it is at it.
+    // A statement takes longer than the timeout: the target reports that it still runs.
     let holding = hold(&target).await;
     source.exec("ALTER TABLE d.t ADD COLUMN a INT; INSERT INTO d.t VALUES (1,1)").await;
     wait_altering(&target).await;
@@ -180,7 +180,7 @@ async fn a_link_that_swallows_everything_is_noticed_and_the_channel_resumes() {
     assert_eq!(state(&daemon).0, "running", "{}", daemon.log_tail());
     assert_eq!(connects().await, before);
 
-    // In the middle of the statement, and the answer is swallowed too.
+    // In the middle of the statement, and the answer is lost too.
     proxy.black_hole();
     says(&daemon, "").await;
     drop(holding);
@@ -192,7 +192,7 @@ async fn a_link_that_swallows_everything_is_noticed_and_the_channel_resumes() {
     proxy.heal();
     daemon.wait_drained(&source, &target, DRAIN).await;
 
-    // With nothing under way, and rows that come meanwhile.
+    // While nothing executes, with rows that arrive meanwhile.
     for row in 2..5 {
         proxy.black_hole();
         source.exec(&format!("INSERT INTO d.t VALUES ({row},{row})")).await;

@@ -1,4 +1,4 @@
-//! Which GTIDs the target has, one transaction in a group, and what a missing row means.
+//! The GTIDs of the target, groups of one transaction, and the meaning of a missing row.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use mysql_async::prelude::Queryable as _;
 use crate::crash::mid_drain;
 use crate::{DRAIN, wait_state};
 
-/// The target's GTIDs are the source's, none more and none less.
+/// The target's GTIDs are exactly the source's.
 async fn same_gtids(source: &Server, target: &Server) {
     let query = "SELECT @@GLOBAL.gtid_executed";
     let expected: String = source.value(query).await;
@@ -78,7 +78,7 @@ async fn one_to_one_gives_the_target_the_sources_gtids() {
     })
     .await;
 
-    // What the target logs is what a replica of it needs: nothing of ours, and the source's times.
+    // The target logs exactly what a replica of it needs: nothing of ours, and the source's times.
     let below = Server::start("below", &[]);
     below
         .exec(&format!(
@@ -135,7 +135,7 @@ async fn the_mode_can_be_changed_between_two_starts() {
         assert!(mid_drain(&daemon).await, "{gtids}\n{}", daemon.log_tail());
         load.stop().await;
         daemon.wait_drained(&source, &target, DRAIN).await;
-        // The mirror is level within a second.
+        // The mirror catches up within a second.
         tokio::time::sleep(Duration::from_millis(1500)).await;
         daemon.kill9();
         daemon.set("applier.commit", commit);
@@ -144,7 +144,7 @@ async fn the_mode_can_be_changed_between_two_starts() {
     }
     let load = Load::start(&source, &options);
     assert!(mid_drain(&daemon).await, "{}", daemon.log_tail());
-    // Own GTIDs say nothing of the source's: that must not be taken for an empty target.
+    // The target's own GTIDs don't show the source's: that must not be taken for an empty target.
     load.stop().await;
     daemon.wait_drained(&source, &target, DRAIN).await;
     assert!(daemon.terminate().success());
@@ -156,7 +156,7 @@ async fn the_mode_can_be_changed_between_two_starts() {
     let (_, fix) = detail.split_once("run there: ").expect("a fix");
     let (fix, _) = fix.split_once(", then").expect("its end");
     target.exec(fix).await;
-    // It was tried again until the stop, which is orderly.
+    // The daemon retried it until the stop, which is orderly.
     assert!(daemon.terminate().success(), "{}", daemon.log_tail());
     daemon.start_again();
     let load = Load::start(&source, &options);
@@ -166,7 +166,7 @@ async fn the_mode_can_be_changed_between_two_starts() {
     compare(&source, &target).await;
 }
 
-/// As the server's `replica_exec_mode=IDEMPOTENT`, with a native replica as the judge.
+/// Like the server's `replica_exec_mode=IDEMPOTENT`, compared with a native replica.
 #[tokio::test(flavor = "multi_thread")]
 async fn idempotent_does_what_the_servers_mode_does() {
     let (source, target) = Server::pair(&[], &[]);

@@ -1,4 +1,4 @@
-//! Servers that are not what they claim to be: what they get out of the daemon.
+//! Servers that are not what they claim to be, and what they can get from the daemon.
 
 use std::time::Duration;
 
@@ -47,7 +47,7 @@ async fn who_asks_for_the_password_in_the_clear_gets_nothing() {
             let what = format!("{side} logs in to {hostility:?}");
             eventually(&what, Duration::from_secs(60), async || hostile.received().len() >= 2)
                 .await;
-            // Nothing follows the login packet, neither password nor the request of a key.
+            // Nothing follows the login packet, neither a password nor a request for a key.
             eventually("the end", Duration::from_secs(60), async || {
                 hostile.ended() == hostile.received().len()
             })

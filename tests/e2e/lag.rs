@@ -1,4 +1,4 @@
-//! Lag that is never lower than the truth: on a slow link, and by clocks that differ.
+//! Lag is never lower than the truth: on a slow link, and with clocks that differ.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use crate::DRAIN;
 
 /// The age at which a transaction may arrive and still count as the last.
 const SOON: f64 = 1.0;
-/// Between a question to the daemon and its answer on a busy machine.
+/// Seconds between a request to the daemon and its answer on a busy machine.
 const SLACK: f64 = 0.5;
 
 fn view(daemon: &Daemon) -> Value {
@@ -34,7 +34,7 @@ async fn blocker(target: &Server, id: u64) -> Conn {
     conn
 }
 
-/// Has the source tell a time that is so many seconds from its own, and the daemon ask for it.
+/// Makes the source report a time this many seconds from its own, and the daemon ask for it.
 async fn set_clock(source: &Server, daemon: &Daemon, seconds: i64) {
     let connects = |daemon: &Daemon| view(daemon)["connection"]["connects_total"].as_u64();
     let before = connects(daemon);
@@ -84,7 +84,7 @@ async fn on_a_slow_link(source: &Server, target: &Server, daemon: &Daemon, proxy
         let applied: Option<usize> =
             reader.query_first("SELECT COUNT(*) FROM d.t").await.expect("a number");
         let Some(oldest) = committed.get(applied.expect("a row")) else { break };
-        // It was missing when the daemon was asked, too.
+        // It was already missing when the daemon was asked.
         let truth = asked.saturating_duration_since(*oldest).as_secs_f64();
         let lag = view["lag_seconds"].as_f64();
         let enough = lag.is_none_or(|lag| lag + SLACK >= truth) || truth < SOON + SLACK;
@@ -114,8 +114,8 @@ async fn by_other_clocks(source: &Server, target: &Server, daemon: &Daemon) {
     drop(held);
     daemon.wait_drained(source, target, DRAIN).await;
 
-    // The source's clock is fast, or slow; it is asked at each connect. The times of its commits
-    // are true, so what it seems to have committed long ago or in an hour shows that it was believed.
+    // The source's clock is fast, or slow; the daemon asks for it at each connect. The commit times are
+    // true, so a commit that seems long ago or an hour ahead shows that the daemon believed the clock.
     for (id, ahead) in [(302, 3600), (303, -3600)] {
         set_clock(source, daemon, ahead).await;
         let held = blocker(target, id).await;
@@ -124,7 +124,7 @@ async fn by_other_clocks(source: &Server, target: &Server, daemon: &Daemon) {
         drop(held);
         daemon.wait_drained(source, target, DRAIN).await;
         if ahead > 0 {
-            // Held back for what is left of the delay by our own clock: nothing.
+            // Nothing is left of the delay by our own clock, so the transaction is not held back.
             let changed = daemon.put("/channels/test/source_delay", "59m");
             assert_eq!(changed.map(|answer| answer.0), Some(200));
             source.exec("INSERT INTO d.t VALUES (1302, '')").await;
@@ -142,7 +142,7 @@ async fn by_other_clocks(source: &Server, target: &Server, daemon: &Daemon) {
 
 /// Lag is above `least`, by no more than a minute, and grows with the time.
 async fn grows(daemon: &Daemon, least: f64) {
-    // Absent until the applier has met it, should the last one be from the future.
+    // Lag is absent until the applier has read it, if the last one is from the future.
     eventually("lag with a backlog", DRAIN, async || {
         let view = view(daemon);
         view["backlog_transactions"] == 1 && !view["lag_seconds"].is_null()

@@ -1,4 +1,4 @@
-//! A MariaDB target: plain tables by SQL, whatever dies; and what is refused there.
+//! A MariaDB target: plain tables by SQL, whatever dies; and the settings refused there.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ async fn equal(source: &Server, target: &Server) -> Compared {
     compared.unwrap_or_else(|difference| panic!("{difference}"))
 }
 
-/// Waits until the channel has stopped; why it did.
+/// Waits until the channel has stopped; returns the reason.
 async fn failed(daemon: &Daemon) -> String {
     wait_state(daemon, 0, "failed").await;
     let view = &daemon.status()["channels"][0];
@@ -73,7 +73,7 @@ async fn run(source: &Server, statements: &[&str]) {
 #[tokio::test(flavor = "multi_thread")]
 async fn plain_tables_and_their_definitions_on_mariadb() {
     let (source, target) = pair(&[]);
-    // All that is given of a collation is a name that both know.
+    // The only collation given is a name that both know.
     run(&source, &["CREATE DATABASE d COLLATE utf8mb4_general_ci", TYPES]).await;
     run(&source, &["SET sql_mode=''", ROWS]).await;
     let daemon = Daemon::builder(&source, &target).start();
@@ -101,7 +101,7 @@ async fn plain_tables_and_their_definitions_on_mariadb() {
              FOREIGN KEY (a,b) REFERENCES d.pair (a,b) ON DELETE CASCADE)",
             "INSERT INTO d.child VALUES (1,1,'x'),(2,3,'z'),(3,NULL,NULL)",
             "DELETE FROM d.pair WHERE a=3",
-            // MySQL rounds, as MariaDB does only when it is told to.
+            // MySQL rounds; MariaDB does so only with `TIME_ROUND_FRACTIONAL`.
             "ALTER TABLE d.every MODIFY dt DATETIME, ADD more INT NOT NULL DEFAULT 5 AFTER ti",
             "ALTER TABLE d.every ADD at TIMESTAMP(6) DEFAULT CURRENT_TIMESTAMP(6), ALGORITHM=COPY",
             "CREATE INDEX late ON d.every (dt)",
@@ -126,7 +126,7 @@ async fn plain_tables_and_their_definitions_on_mariadb() {
     let compared = equal(&source, &target).await;
     assert!(compared.tables == 5 && compared.rows >= 11, "{compared:?}");
     assert_eq!(target.value::<u64>("SELECT COUNT(*) FROM csa.statement").await, 0);
-    // The default of each server, which is not the same, got into nothing.
+    // The servers' different defaults had no effect.
     let collations = "SELECT GROUP_CONCAT(DISTINCT collation_name ORDER BY collation_name) \
         FROM information_schema.columns WHERE table_schema='d' AND data_type IN ('varchar','char','text')";
     let of_source: String = source.value(collations).await;
@@ -186,7 +186,7 @@ async fn a_later_group_lets_an_earlier_one_pass_on_mariadb() {
     inversion.ends_equal().await;
 }
 
-/// As docs/provisioning.md grants.
+/// The same as in docs/provisioning.md.
 const GRANT: &str = "GRANT SELECT, INSERT, UPDATE, DELETE, CREATE, DROP, ALTER, INDEX, REFERENCES, \
     TRIGGER, PROCESS ON *.* TO 'small'@'%'";
 
@@ -258,7 +258,7 @@ async fn a_definition_cut_off_on_mariadb_is_for_the_operator_to_decide() {
     assert_eq!(target.value::<u64>("SELECT COUNT(*) FROM csa.statement").await, 0);
 }
 
-/// What one stops at is done by hand, or left out, and passed over.
+/// The operator runs each statement by hand, or leaves it out, and skips it.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_mariadb_would_do_otherwise_stops_the_channel() {
     let (source, target) = pair(&["--binlog-row-metadata=FULL"]);
@@ -270,7 +270,7 @@ async fn what_mariadb_would_do_otherwise_stops_the_channel() {
         &["CREATE TABLE d.t (id INT PRIMARY KEY, j JSON)", "INSERT INTO d.t VALUES (1,'[]')"],
     )
     .await;
-    // What the source runs, what is said, and what is run by hand instead.
+    // Statements of the source, words of the error, and the statement run by hand instead.
     let steps: [(&[&str], &str, &str); 9] = [
         (
             &["CREATE DATABASE e"],
@@ -389,7 +389,7 @@ async fn settings_that_mariadb_can_not_have_are_refused() {
     refused(builder(), &target, &["SET GLOBAL binlog_format=MIXED"]).await;
     target.exec("SET GLOBAL binlog_format=MIXED").await;
 
-    // Nobody knows what of the source is in it.
+    // Nobody knows which transactions of the source are in it.
     target.exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY)").await;
     refused(builder(), &target, &["applier.start_from", "holds tables"]).await;
     source.exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY)").await;

@@ -1,4 +1,4 @@
-//! The most memory that the process takes, under loads that are much larger once decompressed.
+//! Peak memory of the process, under loads that are much larger once decompressed.
 
 use csa_tests::{Daemon, Server, compare};
 use mysql_async::prelude::Queryable as _;
@@ -7,12 +7,12 @@ use crate::replicate::peak_rss_bytes;
 use crate::{DRAIN, EXECUTORS};
 
 const MIB: u64 = 1 << 20;
-/// The least that can be set.
+/// The smallest limit that can be set.
 const LIMIT: u64 = 64 * MIB;
-/// Code, threads, sessions, and freed memory that the allocator keeps.
+/// Allowance for code, threads, sessions, and freed memory that the allocator keeps.
 const APART: u64 = 48 * MIB;
 
-/// 160 MiB in some 200 KiB on the way: rows that are large, and rows that are small and many.
+/// 160 MiB that take some 200 KiB on the wire: large rows, and many small ones.
 #[tokio::test(flavor = "multi_thread")]
 async fn compressed_transactions_take_what_the_limit_says() {
     let (source, target) = Server::pair(

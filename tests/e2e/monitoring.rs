@@ -1,4 +1,4 @@
-//! Metrics, alerts and dashboard: valid, and about the same things.
+//! Metrics, alerts and dashboard are valid and agree with each other.
 
 use std::collections::BTreeSet;
 use std::io::Write as _;
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::DRAIN;
 
-/// Words of PromQL that stand in the queries and name no metric.
+/// Words of PromQL in the queries that are no metrics.
 const PROMQL: [&str; 6] = ["and", "or", "unless", "on", "by", "sum"];
 
 fn repository(path: &str) -> PathBuf {

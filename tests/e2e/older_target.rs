@@ -1,4 +1,4 @@
-//! A target that comes back without its last transactions, while the daemon runs.
+//! A target that comes back without its last transactions while the daemon runs.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ fn rewinds(daemon: &Daemon, channel: usize) -> u64 {
     view["applier"]["target_rewinds_total"].as_u64().unwrap_or_default()
 }
 
-/// Waits for it to apply more than it has.
+/// Waits for it to apply more.
 async fn applies(daemon: &Daemon) {
     let applied = || daemon.status()["channels"][0]["applied_transactions_total"].as_u64();
     let before = applied();
@@ -73,7 +73,7 @@ async fn an_older_data_directory_is_put_back_under_a_running_daemon() {
         target.stop();
         target.put_back_data();
     }
-    // What comes next would be committed on top of what is missing.
+    // The next transaction would be committed on top of the missing ones.
     source.exec("INSERT INTO d.t (id, w) VALUES (100, 100)").await;
     for target in &targets {
         target.restart();
@@ -104,7 +104,7 @@ async fn an_older_data_directory_is_put_back_under_a_running_daemon() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_target_that_keeps_its_last_second_in_memory_is_killed_under_load() {
     for mode in ["own", "mirror"] {
-        // Nothing is written to disk at a commit; the next second does that.
+        // Nothing is written to disk at a commit; the flush each second does that.
         let relaxed = ["--innodb-flush-log-at-trx-commit=0", "--sync-binlog=0"];
         let (source, target) = Server::pair(&[], &relaxed);
         // Under full load the log's buffer would be written more often.

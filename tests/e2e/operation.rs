@@ -1,4 +1,4 @@
-//! What an operator meets: stop and start, damage in the relay store, space limits, status.
+//! Operation: stop and start, damage in the relay store, space limits, status.
 
 use std::time::Duration;
 
@@ -49,13 +49,13 @@ async fn a_full_relay_store_waits_and_a_damaged_one_is_fetched_again() {
     load.stop().await;
     let bytes = daemon.status()["channels"][0]["relay"]["bytes"].as_u64().expect("a number");
     assert!(bytes <= 4 << 20, "{bytes}");
-    // Everything up to the newest, without a gap behind what is applied.
+    // Everything up to the newest, without a gap after the applied set.
     let view = &daemon.status()["channels"][0];
     let sets = ["received_transaction_set", "applied_transaction_set"]
         .map(|set| view[set].as_str().expect("a set").to_owned());
     assert!(sets[0] != sets[1] && sets[0].matches(':').count() == 1, "{sets:?}");
     daemon.kill9();
-    // A byte in the middle of the store turns.
+    // A byte in the middle of the store flips.
     let relay = daemon.state_dir().join("test/relay");
     let mut segments: Vec<_> = std::fs::read_dir(&relay)
         .expect("readable")
@@ -89,7 +89,7 @@ async fn lag_is_zero_only_when_nothing_is_pending_and_the_source_is_heard() {
     })
     .await;
     assert!(daemon.metrics().contains("csa_lag_seconds{channel=\"test\"} 0\n"));
-    // A row lock of somebody else on the target holds the channel up: lag grows.
+    // Another session's row lock on the target holds the channel up: lag grows.
     let mut blocker = target.conn().await;
     use mysql_async::prelude::Queryable as _;
     blocker.query_drop("BEGIN").await.expect("begins");
@@ -154,7 +154,7 @@ async fn a_mirroring_target_has_the_sources_gtids_and_no_rows_in_its_binary_log(
         target.gtid_executed().await == executed
     })
     .await;
-    // Statements have to be in it, under the source's GTIDs: that is what records them as executed.
+    // Statements have to be in it, under the source's GTIDs, which record them as executed.
     let events = binlog_events(&target).await;
     assert!(events.iter().any(|(_, info)| info.contains("sbtest.later")), "{events:?}");
     let rows: Vec<_> = events.iter().filter(|(name, _)| name.ends_with("_rows")).collect();

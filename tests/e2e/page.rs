@@ -1,4 +1,4 @@
-//! The status page: what it is made of, and what a browser makes of it.
+//! The status page: its parts, and its rendering in a browser.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::{DRAIN, wait_state};
 /// Long enough for the page to have asked twice.
 const SHOWN: u32 = 5000;
 
-/// A table whose name is a trap for pages that take text for markup.
+/// A table whose name is a trap for pages that treat text as markup.
 const TRAP: &str = "<img src=x onerror=document.title='trapped'>";
 
 #[tokio::test(flavor = "multi_thread")]
@@ -86,7 +86,7 @@ async fn the_page_shows_load_lag_workers_and_errors() {
     }
     assert!(document.contains("id=\"login\" class=\"login\" hidden"), "{document}");
 
-    // Where a token is asked for, the page asks for it and shows nothing without.
+    // Where a token is needed, the page asks for it and shows nothing without it.
     assert_eq!(daemon.terminate().code(), Some(1), "a channel had failed");
     let token = daemon.state_dir().join("token");
     std::fs::write(&token, "a-token-of-some-length").expect("writable");

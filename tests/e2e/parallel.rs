@@ -1,4 +1,4 @@
-//! Groups that run beside each other: what readers of the target see meanwhile, and locks that an
+//! Groups that run in parallel: the states that readers of the target see meanwhile, and locks that an
 //! earlier group needs and a later one holds.
 
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ const ACCOUNTS: u32 = 20;
 /// Of each client.
 const WIDE_ROWS: u32 = 200;
 
-/// A counter and rows of its own, sometimes money of everybody's. Wide rows fill groups early, so a
+/// Changes a counter and rows of its own, sometimes shared money. Wide rows fill groups early, so a
 /// backlog makes many.
 fn counted(client: u32, random: &mut StdRng) -> Vec<String> {
     let mut statements = vec![format!("UPDATE p.counter SET n=n+1 WHERE client={client}")];
@@ -71,7 +71,7 @@ async fn commits_of(source: &Server) -> Vec<usize> {
     clients
 }
 
-/// What one snapshot of the target says: the counters by client, and all the money.
+/// One snapshot of the target: the counters by client, and all the money.
 async fn snapshot(conn: &mut Conn) -> (Vec<u64>, i64) {
     conn.query_drop("START TRANSACTION WITH CONSISTENT SNAPSHOT").await.expect("begins");
     let counters = conn.query("SELECT n FROM p.counter ORDER BY client").await.expect("counters");
@@ -80,7 +80,7 @@ async fn snapshot(conn: &mut Conn) -> (Vec<u64>, i64) {
     (counters, money.expect("a sum").expect("a row"))
 }
 
-/// Whether the counters are those after some first part of the commits.
+/// True if the counters are those after a prefix of the commits.
 fn is_prefix(commits: &[usize], counters: &[u64]) -> bool {
     let len = counters.iter().sum::<u64>() as usize;
     let mut counted = vec![0; counters.len()];
@@ -99,7 +99,7 @@ fn a_state_with_a_hole_is_no_prefix() {
     assert!(!is_prefix(&commits, &[3, 3]));
 }
 
-/// Drains a backlog with the daemon killed in between; every state of the target that was seen.
+/// Drains a backlog with the daemon killed in between; returns every state of the target seen.
 async fn states_of_a_drain(source: &Server, target: &Server) -> Vec<Vec<u64>> {
     let daemon = Daemon::builder(source, target).set("applier.worker_count", 8).start();
     prepare_counted(source).await;
@@ -161,7 +161,7 @@ const LET_PASS_WITHIN: Duration = Duration::from_secs(1);
 pub(crate) struct Inversion {
     source: Server,
     target: Server,
-    /// Of the target; it shows its locks elsewhere.
+    /// The target is MariaDB, which shows its locks elsewhere.
     mariadb: bool,
     daemon: Daemon,
     holder: Conn,
@@ -212,7 +212,7 @@ impl Inversion {
             false => {
                 "SELECT COUNT(DISTINCT REQUESTING_THREAD_ID) FROM performance_schema.data_lock_waits"
             }
-            // Nothing new is shown to those who look more often.
+            // The server refreshes this view no more often.
             true => {
                 "SELECT COUNT(*)+SLEEP(0.2) FROM information_schema.INNODB_TRX WHERE trx_state='LOCK WAIT'"
             }
@@ -244,7 +244,7 @@ impl Inversion {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
 
-    /// Lets the first group go on, into the later groups' locks.
+    /// Lets the first group continue into the later groups' locks.
     pub(crate) async fn release(&mut self) {
         let inversions = self.inversions();
         self.holder.query_drop("ROLLBACK").await.expect("releases");
@@ -308,14 +308,14 @@ async fn a_later_group_lets_an_earlier_one_pass_while_more_arrives() {
     inversion.ends_equal().await;
 }
 
-/// The group that holds the lock waits itself, for one that is parked.
+/// The group that holds the lock itself waits for one that is parked.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_chain_of_later_groups_lets_an_earlier_one_pass() {
     let mut inversion = Inversion::start().await;
     inversion.first_group().await;
     inversion.transaction(&put_back("second")).await;
     inversion.gap_taken("second").await;
-    // Only a group that is full runs beside two others.
+    // Only a full group runs in parallel with two others.
     let numbers =
         "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n WHERE i<9000) SELECT";
     inversion

@@ -1,5 +1,5 @@
-//! docs/provisioning.md and docs/operating.md as they are written: the scripts run the commands of the
-//! guides on servers of their own.
+//! docs/provisioning.md and docs/operating.md: the scripts run the commands exactly as written, on
+//! servers of their own.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! Receiving has a life of its own: whatever becomes of the applier, the source may purge.
+//! Receiving is independent of the applier: whatever state that is in, the source may purge.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -20,7 +20,7 @@ async fn dumps(source: &Server) -> u64 {
     source.value(query).await
 }
 
-/// Everything that was written is received, and the source throws it away.
+/// Waits until all writes are received, and has the source purge them.
 async fn purge(daemon: &Daemon, source: &Server) {
     let executed = source.gtid_executed().await;
     eventually("all is received", DRAIN, async || {
@@ -116,8 +116,8 @@ async fn a_channel_that_failed_or_is_stopped_continues_to_receive() {
     daemon.wait_drained(&source, &target, DRAIN).await;
     compare(&source, &target).await;
 
-    // Advice comes from the cause: a number in a GTID is none, although 1236 is the source's number for
-    // binary logs that are gone.
+    // Advice depends on the cause: a number in a GTID is no error number, although 1236 is the source's
+    // error for purged binary logs.
     let gtid = "3e11fa47-71ca-11e1-9e33-c80aa9429562:1236";
     source
         .exec(&format!(
@@ -133,12 +133,12 @@ async fn a_channel_that_failed_or_is_stopped_continues_to_receive() {
     assert!(advice.contains("what the message names"), "{error:#}");
     daemon.commanded(&["skip", gtid]);
     daemon.wait_drained(&source, &target, DRAIN).await;
-    // Recorded before the channel starts, which is when it receives again.
+    // The skip is recorded before the channel starts, and reception resumes with the start.
     wait_state(&daemon, 0, "running").await;
     target.exec("INSERT INTO d.t VALUES (100, 100)").await;
     compare(&source, &target).await;
 
-    // A process that begins while the target is away receives after what it has.
+    // A process that starts while the target is down continues receiving after its relay store.
     target.stop();
     wait_state(&daemon, 0, "waiting_for_target").await;
     insert(&source, 28..31).await;
@@ -155,7 +155,7 @@ async fn a_channel_that_failed_or_is_stopped_continues_to_receive() {
     eventually("the dump ends", Duration::from_secs(10), async || dumps(&source).await == 0).await;
 }
 
-/// Modes of everything under a folder that anybody but the owner could use.
+/// Files and folders under a folder that others than the owner could use, with their modes.
 fn open_to_others(directory: &Path) -> Vec<String> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(directory).expect("readable") {
@@ -190,7 +190,7 @@ async fn state_is_for_its_owner_alone_whatever_the_umask() {
     assert_eq!(own, 0o700);
     assert!(channel.join("relay").read_dir().expect("a folder").count() > 1);
     assert_eq!(open_to_others(&channel), Vec::<String>::new());
-    // What an earlier version left.
+    // Files as an earlier version left them.
     assert!(daemon.terminate().success(), "{}", daemon.log_tail());
     chmod("a+rX", &channel);
     assert_ne!(open_to_others(&channel), Vec::<String>::new());

@@ -1,4 +1,4 @@
-//! A channel that a server refuses at its start fails, is tried again, and leaves the others alone.
+//! A channel that a server refuses at its start fails, is tried again, and does not affect the others.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -16,7 +16,7 @@ fn view(daemon: &Daemon, name: &str) -> Value {
     channels.iter().find(|view| view["channel_name"] == name).expect("a channel").clone()
 }
 
-/// It shows wherever one looks.
+/// Status, readiness, metrics and log all show the failure.
 fn shows_failed(daemon: &Daemon, words: &[&str]) {
     let bad = view(daemon, "bad");
     assert_eq!(bad["state"], "failed", "{bad:#}");
@@ -42,7 +42,7 @@ async fn one_refused_channel_leaves_the_others_alone_and_is_tried_again() {
         let table = format!("CREATE TABLE {name}.t (id INT PRIMARY KEY, v INT)");
         source.exec(&format!("CREATE DATABASE {name}; USE {name}; {table}")).await;
     }
-    // The second channel of a source has to be told where the copy of its tables is.
+    // The second channel of a source needs `start_from` with the position of its tables' copy.
     let table = "CREATE TABLE e.t (id INT PRIMARY KEY, v INT)";
     target.exec(&format!("SET sql_log_bin=0; CREATE DATABASE e; {table}")).await;
     let copied = source.gtid_executed().await;
@@ -70,14 +70,14 @@ async fn one_refused_channel_leaves_the_others_alone_and_is_tried_again() {
     let said =
         daemon.command(&["--channel", "bad", "skip", "3E11FA47-71CA-11E1-9E33-C80AA9429562:5"]);
     said.refused(1, &["did not stop at a transaction"]);
-    // The file is right by now: a restart tries at once.
+    // The file is now correct: a restart tries at once.
     target.exec("ALTER USER other@'%' IDENTIFIED BY 'other_pw'").await;
     daemon.commanded(&["--channel", "bad", "restart"]);
     daemon.wait_channel_drained("bad", &source, &target, DRAIN).await;
     assert!(view(&daemon, "bad")["last_error"].is_null());
     assert_eq!(daemon.get("/readyz").map(|answer| answer.0), Some(200));
 
-    // At its next start the source refuses it; it comes back on its own after the repair.
+    // At its next start the source refuses it; it recovers on its own after the repair.
     daemon.commanded(&["--channel", "bad", "stop", "--all"]);
     source.exec("CREATE USER weak@'%' IDENTIFIED BY 'weak_pw'").await;
     daemon.set("source.user", "weak");
@@ -108,7 +108,7 @@ async fn one_refused_channel_leaves_the_others_alone_and_is_tried_again() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_state_dir_that_takes_no_files_is_found_before_the_target_is_touched() {
     let (source, target) = Server::pair(&[], &[]);
-    // Root may write to anything, but not here.
+    // Root may write anywhere except here.
     let nowhere = PathBuf::from("/proc/csa-daemon");
     let path = nowhere.display().to_string();
     let builder = || Daemon::builder(&source, &target);

@@ -1,4 +1,4 @@
-//! Tables that refer to each other, and changes of unique keys under way.
+//! Tables that refer to each other, and changes of unique keys while rows change.
 
 use std::time::Duration;
 
@@ -38,12 +38,12 @@ pub(crate) async fn prepare(source: &Server) {
     }
 }
 
-/// A child leaves its parent, which then goes, in row images that don't say which one that was.
+/// A child leaves its parent, which is then deleted, in row images that don't show which parent it was.
 pub(crate) async fn move_away(source: &Server, target: &Server, daemon: &Daemon) {
     for new in ["2", "NULL"] {
         source.exec("INSERT INTO f.simple VALUES (1,0),(2,0)").await;
         source.exec("INSERT INTO f.simple_child VALUES (1,1,0)").await;
-        // Nothing in the group tells of the reference.
+        // Nothing in the group shows the reference.
         daemon.wait_drained(source, target, DRAIN).await;
         source
             .exec(&format!(
@@ -56,7 +56,7 @@ pub(crate) async fn move_away(source: &Server, target: &Server, daemon: &Daemon)
     }
 }
 
-/// Child and the table it refers to.
+/// A child table and the table it refers to.
 const CHILDREN: [(&str, &str); 8] = [
     ("firm", "parent"),
     ("gone", "parent"),
@@ -68,7 +68,7 @@ const CHILDREN: [(&str, &str); 8] = [
     ("simple_child", "simple"),
 ];
 
-/// Parents and children come, move and go, alone and together.
+/// Inserts, moves and deletes parents and children, separately and together.
 pub(crate) fn related(_: u32, random: &mut StdRng) -> Vec<String> {
     let mut statements = Vec::new();
     for _ in 0..random.random_range(1..4) {
@@ -82,7 +82,7 @@ fn change(random: &mut StdRng, statements: &mut Vec<String>) {
     let mut number = || random.random_range(1..25);
     let (id, p, other, v) = (number(), number(), number(), number());
     let (child, parent) = CHILDREN[random.random_range(0..CHILDREN.len())];
-    // Not two that are equal: cascading from one to the other stops MySQL's own replicas too.
+    // No two equal values: cascading from one to the other stops MySQL's own replicas too.
     let code = ["a", "b", "c", "d", "e", "f", "g", "h", "ä b", "ß"][random.random_range(0..10)];
     let mut add = |statement| statements.push(statement);
     match random.random_range(0..16) {
@@ -100,7 +100,7 @@ fn change(random: &mut StdRng, statements: &mut Vec<String>) {
         10 => add(format!("DELETE FROM f.{child} WHERE id={id}")),
         11 => add(format!("DELETE FROM f.{parent} WHERE id={p}")),
         12 => {
-            // All of one parent's, and then the parent.
+            // All children of a parent, and then the parent.
             for (child, _) in CHILDREN.iter().filter(|(_, of)| *of == parent) {
                 add(format!("DELETE FROM f.{child} WHERE p={p}"));
             }
@@ -128,7 +128,7 @@ async fn a_unique_index_that_only_the_target_has_keeps_the_order() {
     daemon.wait_drained(&source, &target, DRAIN).await;
     daemon.kill9();
     target.exec("ALTER TABLE o.t ADD UNIQUE (token)").await;
-    // A client's token goes from row to row; wide rows make many groups.
+    // A client's token moves from row to row; wide rows make many groups.
     let pass_on = |client: u32, random: &mut StdRng| {
         let id = client * 100 + random.random_range(0..100);
         vec![
@@ -151,7 +151,7 @@ async fn a_unique_index_that_only_the_target_has_keeps_the_order() {
     }
 }
 
-/// What makes two rows conflict changes while the rows do.
+/// The keys by which two rows conflict change while the rows change.
 #[tokio::test(flavor = "multi_thread")]
 async fn keys_change_in_the_middle_of_a_load() {
     let (source, target) = Server::pair(&[], &[]);
@@ -205,7 +205,7 @@ async fn keys_change_in_the_middle_of_a_load() {
     );
 }
 
-/// The load may stand in its way (duplicates); the next round tries again.
+/// Fails if the load has created duplicates; the next round tries again.
 async fn try_statement(server: &Server, statement: &str) {
     let mut conn = server.conn().await;
     let outcome = mysql_async::prelude::Queryable::query_drop(&mut conn, statement).await;

@@ -1,4 +1,4 @@
-//! What a source writes arrives.
+//! Writes of the source arrive on the target.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ async fn every_type_every_key_and_ddl_between_the_dml() {
     let compared = Compare::new().users().run(&source, &target).await;
     let compared = compared.unwrap_or_else(|difference| panic!("{difference}"));
     assert!(compared.tables >= 16 && compared.rows >= 40, "{compared:?}");
-    // The trigger's row came as a row of the source; the target's own trigger must not fire.
+    // The trigger's row came from the source; the target's own trigger must not fire.
     let fired: u64 =
         target.value("SELECT COUNT(*) FROM everything.keyless WHERE b = 'trigger'").await;
     assert_eq!(fired, 1);

@@ -1,4 +1,4 @@
-//! Rows written by INSERT, UPDATE and DELETE: what the row-image executor does, done by statements.
+//! Rows written by INSERT, UPDATE and DELETE: statements do the work of the row-image executor.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ fn by_statements(source: &Server, target: &Server) -> DaemonBuilder {
 async fn every_type_and_key_by_statements() {
     let (source, target) = Server::pair(&["--binlog-transaction-compression=ON"], &[]);
     let script = include_str!("../fixtures/everything.sql");
-    // Triggers of the target would fire again.
+    // Triggers on the target would fire again.
     let script: Vec<&str> =
         script.split("\n/\n").filter(|text| !text.starts_with("CREATE TRIGGER")).collect();
     let (first, second) = script.split_at(script.len() / 2);
@@ -82,7 +82,7 @@ async fn killed_in_the_middle_of_a_drain_by_statements() {
     assert_eq!(counted, report.committed);
 }
 
-/// A target whose account may write rows and definitions, and nothing that needs more.
+/// A target whose account may write rows and definitions, and has no other privilege.
 async fn weak(source: &Server, target: &Server) -> DaemonBuilder {
     target
         .exec(
@@ -112,7 +112,7 @@ async fn an_account_without_the_privilege_for_row_images() {
     assert_eq!(statement_entries(&target).await, 0);
 
     for (round, way_on) in (1..).zip(["executed", "not executed", "skipped"]) {
-        // The statement waits on the target, and the daemon does not live to hear of its end.
+        // The statement waits on the target, and the daemon dies before it ends.
         let mut reader = target.conn().await;
         reader.query_drop("LOCK TABLES d.t READ").await.expect("locks");
         let alter = format!("ALTER TABLE d.t ADD COLUMN c{round} INT");
@@ -146,7 +146,7 @@ async fn an_account_without_the_privilege_for_row_images() {
                 target.exec(&alter).await;
                 let error = &daemon.status()["channels"][0]["last_error"];
                 daemon.commanded(&["skip", error["transaction"].as_str().expect("named")]);
-                // Its entry is in nobody's way.
+                // Its entry does not block the next statement.
                 source.exec("ALTER TABLE d.t ADD COLUMN last INT").await;
             }
         }
@@ -154,14 +154,14 @@ async fn an_account_without_the_privilege_for_row_images() {
         compare(&source, &target).await;
         assert_eq!(statement_entries(&target).await, 0, "{way_on}");
     }
-    // A statement that the target refuses did not happen: no doubt about it.
+    // A statement that the target refuses did certainly not take effect.
     source.exec("CREATE VIEW d.view AS SELECT 1").await;
     let why = failed(&daemon).await;
     assert!(why.contains("error 1142"), "{why}");
     assert_eq!(statement_entries(&target).await, 0);
 }
 
-/// Waits until the channel has stopped; why it did.
+/// Waits until the channel has stopped; returns the reason.
 async fn failed(daemon: &Daemon) -> String {
     crate::wait_state(daemon, 0, "failed").await;
     let view = &daemon.status()["channels"][0];
@@ -183,7 +183,7 @@ async fn what_statements_would_not_do_as_the_source_did_stops_the_channel() {
         .await;
     let daemon = by_statements(&source, &target).start();
     daemon.wait_drained(&source, &target, DRAIN).await;
-    // Definition of the target, a change of the source, what is said, and what mends it.
+    // Definition on the target, change on the source, words of the error, and the repair.
     let mut insert = (1..).map(|id| format!("INSERT INTO d.t VALUES ({id},{id},'s{id}',{id})"));
     let mut insert = || insert.next().expect("endless");
     let steps = [
@@ -242,7 +242,7 @@ async fn what_statements_would_not_do_as_the_source_did_stops_the_channel() {
             "ALTER TABLE d.t DROP CONSTRAINT few",
         ),
         (
-            // Its statements are not strict.
+            // Statements for d.e, which has a generated column, are not strict.
             "ALTER TABLE d.e MODIFY e ENUM('a','b')",
             "INSERT INTO d.e (id,e) VALUES (1,'b'),(2,'c')".to_owned(),
             "data truncated: insert into d.e, column e (warning 1265)",
@@ -265,7 +265,7 @@ async fn what_statements_would_not_do_as_the_source_did_stops_the_channel() {
         let gtid: String = source.gtid_executed().await;
         let gno = gtid.rsplit('-').next().unwrap_or_default();
         assert!(why.contains(&format!(":{gno} (row changes of d.")), "{gtid}: {why}");
-        // Nor is a value shown to those who may only look, or in the log.
+        // Readers without the token see no value either, and the log has none.
         let shown = daemon.request("GET", "/status", &[], "").1 + &daemon.log();
         assert!(!shown.contains("secret"), "{shown}");
         target.exec(mend).await;
@@ -273,7 +273,7 @@ async fn what_statements_would_not_do_as_the_source_did_stops_the_channel() {
         daemon.start_again();
         daemon.wait_drained(&source, &target, DRAIN).await;
     }
-    // The same without a restart, by a definition that comes from the source.
+    // The same without a restart, by a definition from the source.
     source.exec(&insert()).await;
     daemon.wait_drained(&source, &target, DRAIN).await;
     source.exec("CREATE TRIGGER d.late BEFORE UPDATE ON d.t FOR EACH ROW SET NEW.b=NEW.b+1").await;
@@ -288,11 +288,11 @@ async fn what_statements_would_not_do_as_the_source_did_stops_the_channel() {
     assert_eq!(target.value::<String>(sum).await, source.value::<String>(sum).await);
     let members = "SELECT GROUP_CONCAT(id, e ORDER BY id) FROM d.e";
     assert_eq!(target.value::<String>(members).await, "1b,2c");
-    // The column that only the target has got its default.
+    // The column that only the target has received its default.
     assert_eq!(target.value::<u64>("SELECT COUNT(*) FROM d.t WHERE more=7 AND id>100").await, 2);
 }
 
-/// A primary key that the target alone made up is no column of the source.
+/// A primary key that only the target generates is no column of the source.
 #[tokio::test(flavor = "multi_thread")]
 async fn hidden_keys_and_columns_that_set_themselves() {
     let (source, target) = Server::pair(&[], &[]);
@@ -331,7 +331,7 @@ async fn hidden_keys_and_columns_that_set_themselves() {
     assert_eq!(bare, "11,22");
 }
 
-/// Under the source's GTIDs, distributed transactions among them, whatever dies.
+/// Under the source's GTIDs, including distributed transactions, whatever dies.
 #[tokio::test(flavor = "multi_thread")]
 async fn one_to_one_by_statements() {
     let (source, target) = Server::pair(&[], &[]);
@@ -345,7 +345,7 @@ async fn one_to_one_by_statements() {
         .start();
     let load = Load::start(&source, &options);
     let mut random = StdRng::seed_from_u64(3);
-    // Settings of the source's session that must not be those of the values.
+    // Settings of the source's session that must not affect the values.
     let mut conn = source.conn().await;
     distributed::run(&mut conn, &["SET time_zone='+05:30', sql_mode='ANSI_QUOTES'".to_owned()])
         .await;
@@ -382,7 +382,7 @@ async fn one_to_one_by_statements() {
     compare(&source, &target).await;
     let executed = "SELECT @@GLOBAL.gtid_executed";
     assert_eq!(target.value::<String>(executed).await, source.value::<String>(executed).await);
-    // Its rows belong to a definition that takes nothing but row images.
+    // Its rows belong to a definition that accepts only row images.
     source.exec("CREATE TABLE x.copy AS SELECT * FROM x.log").await;
     let why = failed(&daemon).await;
     assert!(why.contains("CREATE TABLE … SELECT is one transaction only with row images"), "{why}");

@@ -1,4 +1,4 @@
-//! Where a channel may start: it never goes back in time, passes nothing over, and follows no source
+//! The start position of a channel: it never goes back in time, skips nothing, and follows no source
 //! with another history.
 
 use std::time::Duration;
@@ -33,7 +33,7 @@ fn finds(found: &[(String, String)], check: &str, words: &[&str]) {
     says(&text.unwrap_or_else(|| panic!("no {check} in {found:?}")).1, words);
 }
 
-/// Rows that show at once when something is applied a second time.
+/// Rows that show immediately when something is applied a second time.
 async fn write_history(source: &Server) {
     source.exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, v INT)").await;
     source.exec("CREATE TABLE d.keyless (v INT); INSERT INTO d.t VALUES (1, 0)").await;
@@ -53,7 +53,7 @@ async fn a_channel_without_a_checkpoint_never_goes_back_in_time() {
     daemon.wait_drained(&source, &target, DRAIN).await;
     assert!(daemon.terminate().success());
 
-    // Renamed, with the default start and with one that stayed in the file.
+    // The channel is renamed, with the default start and with a `start_from` left in the file.
     let adopt = "csa-daemon adopt --from test --channel renamed";
     daemon.set("name", "renamed");
     says(&daemon.start_refused().await, &[adopt, "second time", "start_from", "channel \"test\""]);
@@ -63,14 +63,14 @@ async fn a_channel_without_a_checkpoint_never_goes_back_in_time() {
     daemon.set("applier.start_from", "target");
     compare(&source, &target).await;
 
-    // Not while a daemon has it, nor under a name that would start again.
+    // `adopt` is refused while a daemon has the channel, or the configuration still names the old one.
     let running = Daemon::builder(&source, &target).start();
     wait_state(&running, 0, "running").await;
     daemon.command(&["adopt", "--from", "test"]).refused(1, &["another daemon holds it"]);
     assert!(running.terminate().success());
     running.command(&["adopt", "--from", "test"]).refused(2, &["take it out"]);
     daemon.command(&["adopt", "--from", "nobody"]).refused(1, &["nobody", "nothing to adopt"]);
-    // As a version left it that did not write down whose transactions a channel follows.
+    // As left by a version that did not record whose transactions a channel follows.
     target.exec("DROP TABLE csa.channel").await;
     says(&daemon.start_refused().await, &[adopt]);
     let said = daemon.commanded(&["adopt", "--from", "test"]);
@@ -85,10 +85,10 @@ async fn a_channel_without_a_checkpoint_never_goes_back_in_time() {
     compare(&source, &target).await;
     let followed: String = target.value("SELECT source_uuids FROM csa.channel").await;
     assert_eq!(followed, source.value::<String>("SELECT @@server_uuid").await);
-    // The old name would go back in time now.
+    // A start under the old name would now go back in time.
     says(&running.start_refused().await, &["channel \"renamed\"", "second time"]);
 
-    // Beside it, tables of its own, behind what was copied of them.
+    // A second channel has tables of its own, and starts after their copy.
     let copied = source.gtid_executed().await;
     source.exec("CREATE DATABASE e; USE e; CREATE TABLE t (v INT); INSERT INTO t VALUES (1)").await;
     daemon.wait_drained(&source, &target, DRAIN).await;
@@ -118,7 +118,7 @@ async fn a_channel_without_a_checkpoint_never_goes_back_in_time() {
     compare(&source, &target).await;
     assert!(daemon.terminate().success() && beside.terminate().success());
 
-    // All that is known of channels is gone: what was received tells, or else what is missing.
+    // Everything known of channels is gone: the received transactions show it, or else the holes.
     target.exec("DROP SCHEMA csa").await;
     let fresh = Daemon::builder(&source, &target).set("name", "renamed").build();
     for daemon in [&daemon, &fresh] {
@@ -148,7 +148,7 @@ async fn servers_set_back_and_sources_with_gaps_lose_nothing() {
     daemon.wait_drained(&source, &target, DRAIN).await;
     assert!(daemon.terminate().success());
 
-    // Data and checkpoint of now, put back later over GTIDs that stay.
+    // Data and checkpoint saved now, and restored later while the GTIDs stay.
     target
         .exec(
             "SET sql_log_bin=0; CREATE DATABASE keep; CREATE TABLE keep.t LIKE d.t; \
@@ -176,7 +176,7 @@ async fn servers_set_back_and_sources_with_gaps_lose_nothing() {
     daemon.wait_drained(&source, &target, DRAIN).await;
     compare(&source, &target).await;
 
-    // The address leads to a replica that is not level, and has a transaction of its own.
+    // The address leads to a replica that lags, and has a transaction of its own.
     let level = source.gtid_executed().await;
     eventually("the replica is level", DRAIN, async || replica.gtid_executed().await == level)
         .await;
@@ -207,7 +207,7 @@ async fn servers_set_back_and_sources_with_gaps_lose_nothing() {
     daemon.wait_drained(&replica, &target, DRAIN).await;
     compare(&replica, &target).await;
 
-    // What is received already its source may have purged.
+    // The source may have purged what is already received.
     daemon.commanded(&["pause"]);
     replica.exec("INSERT INTO d.own VALUES (2); INSERT INTO d.own VALUES (3)").await;
     eventually("it is received", DRAIN, async || {
@@ -244,7 +244,7 @@ async fn what_only_claims_to_be_mysql_is_refused_by_name() {
             finds(&check(&daemon), &format!("{side}.version"), &words);
         }
     }
-    // One that hides its name shows it by what it does not know.
+    // A server that hides its name is recognised by the features it lacks.
     let fake = FakeServer::start("8.0.40", "Source distribution");
     for side in ["source", "target"] {
         let daemon = Daemon::builder(&source, &target)

@@ -1,4 +1,4 @@
-//! Statements as clients write them, and the sessions they are written in.
+//! Statements as clients write them, and the sessions that write them.
 
 use csa_provider::{Dialect, Lexer, QueryCharset, SessionContext, Statement, Token, TokenKind};
 use csa_tests::{Daemon, Server, compare};
@@ -37,7 +37,7 @@ const CORPUS: [&str; 24] = [
     "CREATE DATABASE IF NOT EXISTS `new~db` CHARACTER SET latin1",
     "DROP TABLE `a``b` ;",
 ];
-/// Nothing, to the server.
+/// Text that the server ignores.
 const COMMENTS: [&str; 20] = [
     " ",
     "\n",
@@ -60,7 +60,7 @@ const COMMENTS: [&str; 20] = [
     "/*! */",
     "/*!50110 */",
 ];
-/// Keywords under the names that digests give them.
+/// Keywords under their names in digests.
 const ALIASES: [(&str, &str); 4] = [
     ("INT", "INTEGER"),
     ("VARCHAR", "VARCHARACTER"),
@@ -78,7 +78,7 @@ fn commented(statement: &str, random: &mut StdRng) -> String {
     let mut text = String::new();
     for (at, token) in tokens.iter().enumerate() {
         for _ in 0..random.random_range(1..4) {
-            // Special comments do not nest.
+            // Version comments do not nest.
             let comment = COMMENTS.choose(random).expect("some");
             let nests = is_special && (opens..=closes).contains(&at) && comment.starts_with("/*!");
             text.push_str(if nests { " " } else { comment });
@@ -87,7 +87,7 @@ fn commented(statement: &str, random: &mut StdRng) -> String {
             text.push_str(version);
         }
         text.push_str(token);
-        // With what follows it would be the end, or the beginning, of a comment.
+        // Together with the next character it would end, or begin, a comment.
         text.push_str(if token == "*" || token == "/" { " " } else { "" });
         if is_special && at == closes {
             text.push_str("*/");
@@ -102,7 +102,7 @@ fn tokens(text: &[u8], dialect: Dialect) -> Vec<Token<'_>> {
     tokens.filter(|token| !token.is_symbol(b';')).collect()
 }
 
-/// Words and names of a digest, names in quotes and as they are inside of them.
+/// Words and names of a digest; names both in quotes and without.
 fn words_of_digest(digest: &str) -> Vec<String> {
     let parts = digest.split(' ').map(|part| part.trim_matches(['(', ')', ',', ';', '@']));
     let words = parts.filter(|part| part.contains(|c: char| c.is_alphabetic() || c == '`'));
@@ -132,7 +132,7 @@ fn is_same(word: &str, of_digest: &str) -> bool {
     known || word.eq_ignore_ascii_case(of_digest) || format!("`{word}`") == of_digest
 }
 
-/// Whatever comments stand between them, a statement has the tokens that the server's own parser finds.
+/// With any comments between them, a statement has the tokens that the server's own parser finds.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_servers_parser_finds_the_same_tokens() {
     let server = Server::start("parser", &[]);
@@ -200,7 +200,7 @@ async fn character_sets(server: &Server) {
         let dialect =
             Dialect::of(&SessionContext { charset: charsets, ..SessionContext::default() });
         conn.query_drop(format!("SET NAMES {charset}")).await.expect("a character set of clients");
-        // In the others a byte is a character, or none of its bytes looks like another.
+        // In the other sets a byte is a character, or no byte of one looks like another character.
         let has_pairs = PAIRS.contains(&charset.as_str());
         for lead in 0x80..=0xff_u8 {
             let mut texts = vec![
@@ -210,7 +210,7 @@ async fn character_sets(server: &Server) {
             ];
             let seconds = [b'\\', b'`', b'\'', b'"', b'|', b'a', b'0', 0x80, 0xff];
             for second in seconds.into_iter().filter(|_| has_pairs || lead % 16 == 3) {
-                // One column or two, by where the first string or name ends.
+                // One column or two, depending on where the first string or name ends.
                 let pair = &[lead, second][..];
                 texts.push([b"SELECT '", pair, b"', ' '"].concat());
                 texts.push([b"SELECT '\\", pair, b"', ' '"].concat());
@@ -227,8 +227,8 @@ async fn character_sets(server: &Server) {
     assert!(agreed > 10_000, "{agreed}");
 }
 
-/// `false` for what the server refuses. What it executes has as many columns as there are commas
-/// between its tokens, and one more.
+/// `false` if the server refuses the statement. One that it executes has one column more than there
+/// are commas between its tokens.
 async fn agree(conn: &mut Conn, text: &[u8], dialect: Dialect, charset: &str) -> bool {
     let Ok(result) = conn.query_iter(text).await else { return false };
     let columns = result.columns_ref().len();
@@ -239,7 +239,7 @@ async fn agree(conn: &mut Conn, text: &[u8], dialect: Dialect, charset: &str) ->
     true
 }
 
-/// Comments where clients leave them, names and strings in character sets of every kind.
+/// Comments where clients put them, names and strings in every kind of character set.
 const AS_CLIENTS_WRITE: [&[u8]; 28] = [
     b"--\n-- Table structure for table `t`\n--\n\nCREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(20)) \
       -- START TRANSACTION",
@@ -366,7 +366,7 @@ async fn statements_of_every_client_and_session() {
             .value("SELECT COUNT(*) FROM information_schema.tables WHERE table_name LIKE 'left%'")
             .await;
         assert_eq!(left, 0, "{executor} {gtids}");
-        // The mirror is level within a second.
+        // The mirror catches up within a second.
         tokio::time::sleep(std::time::Duration::from_millis(1500)).await;
     }
     let compared = compare(&source, &target).await;

@@ -1,4 +1,4 @@
-//! What can't be replicated stops its channel, by GTID, and nothing else.
+//! A transaction that can't be replicated stops its own channel, names its GTID, and stops nothing else.
 
 use std::path::PathBuf;
 
@@ -24,7 +24,7 @@ impl Topology {
         Daemon::builder(&self.bad, &self.target).channel("good", &self.good, &self.target).start()
     }
 
-    /// The bad channel has stopped with `words`; the good one goes on.
+    /// The bad channel has stopped with `words`; the good one continues.
     async fn stopped_with(&self, daemon: &Daemon, words: &[&str]) {
         wait_state(daemon, 0, "failed").await;
         let message = daemon.status()["channels"][0]["last_error"]["message"].to_string();
@@ -129,7 +129,7 @@ async fn one_flipped_byte_stops() {
     assert_eq!(applied, 1, "everything before the damaged transaction is applied");
 }
 
-/// Events in a binary log file that the source has closed, by their type, are made into others.
+/// Changes events of one type, in a binary log file that the source has closed, to other types.
 async fn change_types(server: &Server, from: u8, into: &[u8]) {
     server.exec("FLUSH BINARY LOGS").await;
     let path = closed_binary_log(server).await;
@@ -144,8 +144,8 @@ async fn change_types(server: &Server, from: u8, into: &[u8]) {
     std::fs::write(&path, file).expect("writable");
 }
 
-/// Rows-query events have the flag that says so: as others that this version does not know they are
-/// what a newer source may send, and as those of Group Replication what an older one does.
+/// Rows-query events have the ignorable flag: turned into unknown types they are events of a newer
+/// source, and turned into those of Group Replication events of an older one.
 #[tokio::test(flavor = "multi_thread")]
 async fn events_that_a_replica_may_pass_over_do_not_stop() {
     let (source, target) = Server::pair(&["--binlog-rows-query-log-events=ON"], &[]);
@@ -209,7 +209,7 @@ async fn a_row_that_is_not_on_the_target_stops_at_its_transaction() {
         let first = "SELECT v FROM d.t WHERE id = 1";
         let (expected, v): (u64, u64) = (source.value(first).await, target.value(first).await);
         assert_eq!(v, expected, "the transaction before it is committed");
-        // Repaired, it goes on by itself after a restart.
+        // Repaired, it resumes on its own after a restart.
         target.exec(&format!("INSERT INTO d.t VALUES (2, {there})")).await;
         assert!(!daemon.terminate().success());
         daemon.start_again();
@@ -218,9 +218,9 @@ async fn a_row_that_is_not_on_the_target_stops_at_its_transaction() {
     }
 }
 
-/// A change that the target does not take, and what is said of it.
+/// A change that the target refuses, and the expected explanation.
 struct Failing {
-    /// On the target, beforehand.
+    /// Run on the target beforehand.
     spoil: &'static str,
     change: &'static str,
     number: u16,
@@ -230,7 +230,7 @@ struct Failing {
     target_row: &'static str,
     /// Column, before, after, on the target; `-` for none.
     columns: &'static [[&'static str; 4]],
-    /// What the statement offered says.
+    /// Words of the statement offered.
     repair: Option<&'static str>,
 }
 
@@ -346,13 +346,13 @@ async fn failing_rows(executor: &str) {
         daemon.wait_drained(&source, &target, DRAIN).await;
     }
     assert!(!daemon.log().contains("secret "), "row values are not for logs");
-    // What was left out or changed by hand on the target, once more.
+    // Empties the tables, which differ by skipped transactions and repairs.
     source.exec("TRUNCATE d.t; TRUNCATE d.parent").await;
     daemon.wait_drained(&source, &target, DRAIN).await;
     compare(&source, &target).await;
 }
 
-/// What the daemon and its command say of it.
+/// Checks the error in the status and in the output of the command.
 fn check(daemon: &Daemon, failing: &Failing, gtid: &str) {
     let error = &daemon.status()["channels"][0]["last_error"];
     assert_eq!((&error["number"], &error["transaction"]), (&failing.number.into(), &gtid.into()));
@@ -369,7 +369,7 @@ fn check(daemon: &Daemon, failing: &Failing, gtid: &str) {
         .map(|column| ["name", "source_before", "source_after", "target"].map(|k| text(&column[k])))
         .collect();
     assert_eq!(columns, failing.columns, "{error:#}");
-    let ways_on = error["ways_on"].as_array().expect("ways on");
+    let ways_on = error["ways_on"].as_array().expect("next steps");
     assert_eq!(ways_on.len(), 3, "{error:#}");
     let shown = daemon.command(&["status"]);
     assert_eq!(shown.code, Some(1), "{shown:?}");
@@ -381,7 +381,7 @@ fn check(daemon: &Daemon, failing: &Failing, gtid: &str) {
     }
 }
 
-/// Goes one of the ways that are offered.
+/// Follows one of the next steps offered.
 async fn repair(daemon: &Daemon, failing: &Failing, gtid: &str, target: &Server) {
     let ways_on = daemon.status()["channels"][0]["last_error"]["ways_on"].clone();
     let first = ways_on[0].as_str().expect("a text");
@@ -407,7 +407,7 @@ async fn a_row_larger_than_the_targets_packets_stops() {
     let daemon = servers.daemon();
     servers.bad.exec("CREATE DATABASE d").await;
     servers.bad.exec("CREATE TABLE d.t (id INT PRIMARY KEY, v LONGBLOB)").await;
-    // Many rows that fit, in one statement that would not.
+    // Rows that each fit, in one statement that does not.
     servers.bad.exec("INSERT INTO d.t VALUES (1,REPEAT('a',1500000)),(2,REPEAT('b',1500000)),(3,REPEAT('c',1500000))").await;
     daemon.wait_drained(&servers.bad, &servers.target, DRAIN).await;
     let before = servers.bad.gtid_executed().await;

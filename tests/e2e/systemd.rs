@@ -1,4 +1,4 @@
-//! What systemd is told: a socket of the test's own in place of its.
+//! Notifications to systemd, received on a socket of the test.
 
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use crate::wait_state;
 
-/// Everything told so far, with the time since the socket was opened.
+/// All notifications so far, with the time since the socket was opened.
 pub(crate) struct Manager {
     directory: TempDir,
     told: Arc<Mutex<Vec<(Duration, String)>>>,
@@ -77,7 +77,7 @@ async fn ready_comes_with_the_channel_and_life_is_shown_until_the_stop() {
         .env("WATCHDOG_USEC", "600000")
         .start();
     wait_state(&daemon, 0, "waiting_for_target").await;
-    // The start takes as long as the target does, and says so.
+    // The start takes as long as the target's, and reports it.
     manager.until(MORE_TIME, 5).await;
     manager.until(ALIVE, 5).await;
     assert_eq!(manager.count(READY), 0, "{:?}", manager.lines());
@@ -91,7 +91,7 @@ async fn ready_comes_with_the_channel_and_life_is_shown_until_the_stop() {
         manager.has_status(&["test running, lag 0.0 s, backlog 0 transactions"])
     })
     .await;
-    // Ready once, also when the source goes away and comes back.
+    // Ready only once, even when the source goes down and comes back.
     source.stop();
     eventually("the status", Duration::from_secs(30), async || {
         manager.has_status(&["test waiting for source"])
@@ -100,7 +100,7 @@ async fn ready_comes_with_the_channel_and_life_is_shown_until_the_stop() {
     source.restart();
     wait_state(&daemon, 0, "running").await;
 
-    // A process that does not run shows no life: three intervals of the watchdog without a sign.
+    // A stopped process sends nothing for three intervals of the watchdog.
     daemon.signal("STOP");
     tokio::time::sleep(Duration::from_millis(300)).await;
     let stopped = manager.count(ALIVE);
@@ -209,7 +209,7 @@ fn systemd_finds_nothing_wrong_with_the_units() {
         let said = String::from_utf8_lossy(&verified.stderr);
         let ours: Vec<_> = said.lines().filter(|line| line.contains("csa-daemon")).collect();
         assert!(verified.status.success() && ours.is_empty(), "{name}: {said}");
-        // 2.0 of 10 is its "OK"; what is open is the network and the state folder.
+        // 2.0 of 10 is its "OK"; the exposure left is the network and the state folder.
         let exposed = Command::new("systemd-analyze")
             .args(["security", "--offline=true", "--no-pager", "--threshold=15"])
             .arg(&instance)

@@ -1,4 +1,4 @@
-//! Ways into the target: what is refused with the key to change, and what is waited for.
+//! Logins to the target: errors refused with the key to change, and errors that the daemon waits out.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ async fn what_the_target_refuses_is_told_from_its_absence() {
         ("ACCOUNT UNLOCK PASSWORD EXPIRE", ["1862", account]),
         ("REQUIRE X509 PASSWORD EXPIRE NEVER", ["1045", account]),
     ] {
-        // A new password ends the state of being expired.
+        // A new password is no longer expired.
         target
             .exec(&format!(
                 "SET sql_log_bin=0; ALTER USER csa@'%' IDENTIFIED BY 'csa_pw'; \
@@ -46,12 +46,12 @@ async fn what_the_target_refuses_is_told_from_its_absence() {
     }
     target.exec("SET sql_log_bin=0; ALTER USER csa@'%' REQUIRE NONE; FLUSH PRIVILEGES").await;
 
-    // The password is not cached there, and nobody may read it on its way.
+    // The server has not cached the password, and nobody may read it on the wire.
     let plain = || builder().set("target.tls", "disabled");
     let keys = ["[channel.target]", "public_key_file", "get_public_key"];
     refused(plain(), &keys);
     let key = target.data_directory.join("public_key.pem").display().to_string();
-    // Inside TLS of whoever it is, the key could not protect it.
+    // Inside TLS with an unverified peer the key could not protect it.
     refused(builder().set("target.public_key_file", key.clone()), &["verify-ca", "disabled"]);
     refused(plain().set("target.public_key_file", right.text("ca.pem")), &["public key"]);
     let daemon = plain().set("target.public_key_file", key).start();
@@ -77,7 +77,7 @@ async fn what_the_target_refuses_is_told_from_its_absence() {
     }
     compare(&source, &target).await;
 
-    // By its socket, which nobody else reads, the password may go.
+    // The password may go through the Unix socket, which nobody else can read.
     target.exec("FLUSH PRIVILEGES").await;
     let socket = target.socket.display().to_string();
     let local = builder().set("target.socket", socket).start();
@@ -86,7 +86,7 @@ async fn what_the_target_refuses_is_told_from_its_absence() {
     local.terminate();
     compare(&source, &target).await;
 
-    // A server as old ones are: no suite in common.
+    // Like an old server: no cipher suite in common.
     target
         .exec(
             "SET GLOBAL tls_version='TLSv1.2'; SET GLOBAL ssl_cipher='DHE-RSA-AES128-GCM-SHA256'; \
@@ -96,7 +96,7 @@ async fn what_the_target_refuses_is_told_from_its_absence() {
     let suites = ["no TLS version or cipher suite", "tls_version", "ssl_cipher"];
     refused(tls("verify-ca", &right), &suites);
 
-    // One that is away is waited for.
+    // The daemon waits for a server that is down.
     target.stop();
     let daemon = builder().set("target.tls", "disabled").build();
     daemon.set("target.get_public_key", true);

@@ -7,7 +7,7 @@ use mysql_async::prelude::Queryable as _;
 
 use crate::{DRAIN, wait_state};
 
-/// What the checkpoint says; in commit order its newest row says all of it.
+/// The set in the checkpoint; in commit order its newest row has all of it.
 async fn checkpoint(target: &Server) -> String {
     let newest = "SELECT gtid_executed FROM csa.checkpoint WHERE channel = 'test' \
                   ORDER BY sequence DESC, LENGTH(gtid_executed) DESC LIMIT 1";
@@ -62,18 +62,18 @@ async fn an_end_is_set_moved_and_cleared_under_load() {
     assert!(until(&daemon).is_null());
     let load = Load::start(&source, &options);
 
-    // Ahead of what arrives.
+    // An end that has not arrived yet.
     let said = daemon.commanded(&["until", "--after-gtids", &format!("{uuid}:1-{}", first + 400)]);
     let after = format!("sql_after_gtids = {uuid}:1-{}", first + 400);
     assert_eq!(said, format!("until: none -> {after}\n"));
     stopped_at(&daemon, &target, &format!("{uuid}:1-{}", first + 400)).await;
-    // Moved: it goes on by itself, while the source has gone on.
+    // The end is moved: the channel resumes on its own, and the source has kept writing.
     let before = format!("{uuid}:{}-{}", first + 800, first + 900);
     let said = daemon.commanded(&["until", "--before-gtids", &before]);
     assert_eq!(said, format!("until: {after} -> sql_before_gtids = {before}\n"));
     stopped_at(&daemon, &target, &format!("{uuid}:1-{}", first + 799)).await;
 
-    // What is past is refused, also while it stands still, and changes nothing.
+    // A past end is refused, even while the channel is stopped, and changes nothing.
     let past = format!("{uuid}:{}", first + 700);
     for arguments in [["until", "--before-gtids", &past], ["until", "--after-gtids", &past]] {
         daemon.command(&arguments).refused(1, &["channel test: until sql_", "is past", &past]);
@@ -94,11 +94,11 @@ async fn an_end_is_set_moved_and_cleared_under_load() {
     assert_eq!(until(&daemon), format!("sql_before_gtids = {before}"));
     assert_eq!(daemon.status()["channels"][0]["state"], "stopped");
 
-    // A restart stays in front of it, as with the key in the file.
+    // A restart stays before it, as with the key in the file.
     daemon.commanded(&["restart"]);
     stopped_at(&daemon, &target, &format!("{uuid}:1-{}", first + 799)).await;
 
-    // By time, within what the source has committed meanwhile.
+    // An end by time, among the transactions that the source has committed meanwhile.
     let (executed, time) = moment(&source).await;
     tokio::time::sleep(Duration::from_millis(500)).await;
     daemon.commanded(&["until", "--before-time", &time]);
@@ -108,7 +108,7 @@ async fn an_end_is_set_moved_and_cleared_under_load() {
     let said = daemon.commanded(&["until", "--clear"]);
     assert!(said.ends_with("-> none\n"), "{said}");
     wait_state(&daemon, 0, "running").await;
-    // One that did not stop there is not started by clearing it.
+    // Clearing the end does not start a channel that did not stop there.
     daemon.commanded(&["until", "--after-gtids", &format!("{uuid}:1-99999999")]);
     daemon.commanded(&["stop"]);
     daemon.commanded(&["until", "--clear"]);
@@ -125,7 +125,7 @@ async fn an_end_is_set_moved_and_cleared_under_load() {
     assert!(audited.first().is_some_and(|line| line.contains(&after)), "{audited:#?}");
 }
 
-/// What waits for a group is not past, however far was read ahead.
+/// A transaction that waits for a group is not past, however far the reader is ahead.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_end_may_lie_in_what_is_read_ahead_and_held_back() {
     let (source, target) = Server::pair(&[], &[]);
@@ -164,7 +164,7 @@ async fn an_end_may_lie_in_what_is_read_ahead_and_held_back() {
     assert_eq!(command("--before-gtids", 31).code, Some(0));
     stopped(30).await;
 
-    // What lies behind the end and is not due does not keep the channel from stopping.
+    // Transactions after the end that are not due do not keep the channel from stopping.
     daemon.commanded(&["until", "--clear"]);
     eventually("row 60", DRAIN, async || newest().await == 60).await;
     daemon.commanded(&["set", "source_delay", "1h"]);
@@ -211,7 +211,7 @@ async fn a_time_in_the_file_is_an_end_and_another_file_another_end() {
     );
     daemon.commanded(&["restart"]);
     stopped_at(&daemon, &target, second).await;
-    // What was set by hand holds over a restart.
+    // A value set by hand survives a restart.
     daemon.commanded(&["until", "--clear"]);
     daemon.commanded(&["restart"]);
     daemon.wait_drained(&source, &target, DRAIN).await;

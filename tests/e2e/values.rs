@@ -1,4 +1,4 @@
-//! Values of every type, at their edges and at random: both executors store what the source has.
+//! Values of every type, at their edges and at random: both executors store the source's values.
 
 use csa_tests::{Daemon, Server, compare};
 use mysql_async::Conn;
@@ -75,7 +75,7 @@ const COLUMNS: [(&str, &str, &[&str]); 42] = [
     ("ve", "VECTOR(2)", &["STRING_TO_VECTOR('[1,-2.5]')", "STRING_TO_VECTOR('[0,1e-30]')"]),
 ];
 
-/// Of a row's own columns, and more: every type that a document can hold.
+/// A document of a row's own columns and more: every type that JSON can hold.
 const DOCUMENT: &str = "JSON_ARRAY(ti,bu,CAST(5 AS UNSIGNED),bi,mu,fl,dl,-0e0,1.0e0,1e300,de,df,dn,\
     CAST(1.10 AS DECIMAL(5,2)),bt,bw,b1,en,se,da,tm,t2,t6,dt,d6,ts,t4,yr,ch,vc,l1,bn,vb,LEFT(bl,300),\
     true,false,NULL,JSON_OBJECT('k\\\"\\\\ü',CAST('{\\\"a\\\": [1.5, \\\"\\\\u0001\\\", 12345678901234567890]}' \
@@ -98,7 +98,7 @@ fn digits(random: &mut StdRng, count: usize) -> String {
     (0..count).map(|_| char::from(random.random_range(b'0'..=b'9'))).collect()
 }
 
-/// Any characters, those that quoting is about more often.
+/// Any characters, more often those that need quoting.
 fn text(random: &mut StdRng, chars: usize) -> String {
     let mut text = String::new();
     for _ in 0..random.random_range(0..=chars) {
@@ -190,7 +190,7 @@ fn assignments(random: &mut StdRng) -> String {
     set
 }
 
-/// What the types of a document's members are: texts don't tell.
+/// The types of a document's members, which texts don't show.
 async fn member_types(server: &Server) -> Vec<String> {
     let members: Vec<String> =
         (0..ELEMENTS).map(|at| format!("IFNULL(JSON_TYPE(j->'$[{at}]'),'-')")).collect();
@@ -199,7 +199,7 @@ async fn member_types(server: &Server) -> Vec<String> {
     conn.query(query).await.expect("types")
 }
 
-/// A source with two targets: row images to the one, statements to the other.
+/// A source with two targets: row images go to one, statements to the other.
 async fn three() -> (Server, Server, Server, Daemon) {
     let (source, images) = Server::pair(&["--binlog-row-event-max-size=1M"], &[]);
     let statements = Server::start("target", &[]);
@@ -246,8 +246,8 @@ async fn both_executors_store_every_value_as_it_is() {
     run(&mut conn, "UPDATE v.t SET j=JSON_ARRAY(CAST(5 AS UNSIGNED),1) WHERE id=33").await;
     let bag = format!("INSERT INTO v.bag ({names},j) SELECT {names},j FROM v.t");
     run(&mut conn, &bag).await;
-    // Every row is found by all of its values, again and again; rows differ in what comparing may
-    // not see.
+    // Every row is found by all of its values, again and again; rows differ in values that comparing
+    // may call equal.
     for image in ["FULL", "MINIMAL", "NOBLOB"] {
         run(&mut conn, &format!("SET binlog_row_image={image}")).await;
         run(&mut conn, "UPDATE v.bag SET n=IFNULL(n,0)+1").await;
@@ -266,7 +266,7 @@ async fn both_executors_store_every_value_as_it_is() {
     assert_eq!(member_types(&statements).await, types);
 }
 
-/// MySQL 9.7 logs what foreign keys cascade to; the target's own cascade to what only it has.
+/// MySQL 9.7 logs cascaded rows; the target's own foreign keys cascade to rows that only it has.
 #[tokio::test(flavor = "multi_thread")]
 async fn cascades_do_the_same_by_both_executors() {
     let (source, images, statements, daemon) = three().await;
@@ -313,7 +313,7 @@ async fn rows_without_a_key_and_partial_documents() {
         ('a','a',0e0,'\\\"1\\\"',x'61',13)";
     run(&mut conn, &format!("INSERT INTO v.like_each_other VALUES {rows}")).await;
     for n in (1..=13).rev() {
-        // The last of those alike goes, or changes.
+        // The last of equal rows is deleted or changed.
         run(&mut conn, &format!("UPDATE v.like_each_other SET n=NULL WHERE n={n}")).await;
         if n % 3 == 0 {
             run(&mut conn, "DELETE FROM v.like_each_other WHERE n IS NULL LIMIT 1").await;
@@ -339,7 +339,7 @@ async fn rows_without_a_key_and_partial_documents() {
             run(&mut conn, &format!("UPDATE v.doc SET {change}")).await;
         }
     }
-    equal(&source, [&images, &statements], &daemon).await; // Texts of a date and of a decimal could be those of a string and of a double.
+    equal(&source, [&images, &statements], &daemon).await; // Text hides a date and a decimal.
     let types = "SELECT CONCAT_WS(' ', JSON_TYPE(j->'$.a[0]'), JSON_TYPE(j->'$.e'), j->'$.d') \
         FROM v.doc WHERE id=2";
     let expected: String = source.value(types).await;
@@ -348,8 +348,8 @@ async fn rows_without_a_key_and_partial_documents() {
     assert_eq!(statements.value::<String>(types).await, expected);
 }
 
-/// What MySQL's own types and images have at their edges: a set's 64th member, a VECTOR before
-/// strings, a row of which no column is in the image.
+/// Edge cases of MySQL's own types and images: a set's 64th member, a VECTOR before strings, a row
+/// without any column in the image.
 #[tokio::test(flavor = "multi_thread")]
 async fn sets_of_64_members_vectors_and_rows_of_defaults() {
     let (source, images, statements, daemon) = three().await;
@@ -403,7 +403,7 @@ async fn sets_of_64_members_vectors_and_rows_of_defaults() {
     assert_eq!(rows, 4);
 }
 
-/// What is computed and cut where it is stored: generated columns and functional indexes of a source
+/// Values that are computed and cut when stored: generated columns and functional indexes of a source
 /// that is not strict, enumerations without a member, character sets that make the target warn.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_only_a_lenient_source_stores() {

@@ -1,4 +1,4 @@
-//! `csa-daemon verify`: equal is equal, different is named, late is neither.
+//! `csa-daemon verify`: equal rows are equal, different rows are named, late rows are neither.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 
 use crate::DRAIN;
 
-/// What a run said.
+/// The output of a run.
 struct Verified {
     code: i32,
     /// The one channel.
@@ -22,7 +22,7 @@ struct Verified {
     stderr: String,
 }
 
-/// Runs it as the source's admin, who may read.
+/// Runs it as the source's admin, who may read the tables.
 fn verify(daemon: &Daemon, arguments: &[&str]) -> Verified {
     let password = daemon.config_path().with_file_name("source.pw");
     std::fs::write(&password, "admin_pw\n").expect("writable");
@@ -67,7 +67,7 @@ impl Verified {
                     let names: Vec<String> = columns.iter().map(text).collect();
                     line.push_str(&format!(" {}", names.join(",")));
                 }
-                // A digest's value is nobody's business.
+                // The value of a digest must not be shown.
                 if let Some((table, rest)) = line.split_once(" digest=") {
                     let kind = rest.split_once(' ').map_or("", |(_, kind)| kind);
                     line = format!("{table} {kind} {}:{}", row["source"], row["target"]);
@@ -83,7 +83,7 @@ fn load_options() -> LoadOptions {
     LoadOptions { rate: Some(150.0), ..LoadOptions::default() }
 }
 
-/// Every type with its edges, beside a load with rows that change all the time.
+/// Every type with its edges, while a load changes rows all the time.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_type_is_equal_and_so_are_tables_under_load() {
     let (source, target) = Server::pair(&[], &[]);
@@ -149,7 +149,7 @@ const ROWS: &str = "USE d; \
     INSERT INTO by_unique VALUES (NULL, 'é', 1), (NULL, 'b', 1), (3, 'c', 1); \
     INSERT INTO bag VALUES (1, 'a'), (1, 'a'), (2, 'b'), (NULL, NULL), (NULL, NULL)";
 
-/// One change on the target and what is to be said about it.
+/// A change on the target and the expected output.
 const CHANGES: &[(&str, &str)] = &[
     ("UPDATE t SET hidden = 2 WHERE id = 1", "d.t id=1 differs hidden"),
     ("DELETE FROM t WHERE id = 2", "d.t id=2 missing_on_target"),
@@ -176,7 +176,7 @@ const CHANGES: &[(&str, &str)] = &[
         "d.names name='b', part=2.50 missing_on_target",
     ),
     ("UPDATE names SET v = 2 WHERE name = 'o''x'", "d.names name='o\\'x', part=1.00 differs v"),
-    // The same key to the collation, but not the same bytes.
+    // The same key by the collation, but not by bytes.
     (
         "UPDATE names SET name = 'C' WHERE name = 'c'",
         "d.names name='c', part=1.00 missing_on_target",
@@ -216,12 +216,12 @@ async fn every_difference_is_found_and_named_by_key() {
         CHANGES.iter().map(|(_, found)| (*found).to_owned()).collect();
     wanted.insert("sbtest.sbtest2 id=77 missing_on_target".to_owned());
 
-    // While the source rests, and with small chunks while it does not.
+    // While the source is idle, and with small chunks while it is not.
     let quiet = verify(&daemon, &[]);
     quiet.assert_code(1);
     assert_eq!(quiet.differences(), wanted);
     assert!(quiet.stderr.contains("channel \"test\": target differs from source"));
-    // Row 77 must stay, for a deleted one stops the channel.
+    // Row 77 must stay, because a deleted one stops the channel.
     source.exec("CREATE DATABASE busy").await;
     let options = LoadOptions { schema: "busy".to_owned(), ..load_options() };
     prepare(&source, &options).await;
@@ -262,7 +262,7 @@ async fn lag_is_waited_for_and_never_a_difference() {
              INSERT INTO comes VALUES (1); ALTER TABLE by_bytes ADD COLUMN later INT DEFAULT 4",
         )
         .await;
-    // Nobody applies it: that is said, and is no difference.
+    // Nobody applies it: the output says so, and it is no difference.
     let stalled = verify(&daemon, &["--catch-up-timeout", "2s"]);
     stalled.assert_code(2);
     let error = stalled.json["error"].as_str().expect("an error");
@@ -409,7 +409,7 @@ async fn a_target_that_dies_midway_ends_the_comparison() {
     assert!(error.contains(&format!("target 127.0.0.1:{}: ", target.port)), "{error}");
     assert!(!error.contains('\n'), "{error}");
     assert_eq!(dead.json["outcome"], Value::Null);
-    // What was finished before is told.
+    // The tables finished before are reported.
     assert_eq!(dead.table("sbtest.account")["outcome"], "equal");
     tokio::task::block_in_place(|| target.restart());
     daemon.wait_drained(&source, &target, DRAIN).await;
@@ -469,7 +469,7 @@ async fn what_cannot_be_compared_is_refused_with_the_way_on() {
     assert!(error.contains("--source-user"), "{error}");
     source.exec("GRANT SELECT ON d.* TO repl@'%'").await;
     daemon.wait_drained(&source, &target, DRAIN).await;
-    // Tables it can't see would be compared with nothing.
+    // It would have nothing to compare with tables that it can't see.
     assert_eq!(said(&[]).0, 2);
     let (code, stdout, error) = said(&["--schema", "d"]);
     assert_eq!(code, 0, "{stdout}{error}");
@@ -507,7 +507,7 @@ async fn what_cannot_be_compared_is_refused_with_the_way_on() {
     assert!(error.contains(&format!("source 127.0.0.1:{}", source.port)), "{error}");
 }
 
-/// Where the target's own `gtid_executed` says how far it is, and where commits come out of order.
+/// Modes in which the target's own `gtid_executed` shows its progress, or commits come out of order.
 #[tokio::test(flavor = "multi_thread")]
 async fn positions_are_known_in_every_mode() {
     let (source, target) = Server::pair(&[], &[]);
@@ -565,7 +565,7 @@ async fn filtered_tables_are_left_out_and_rewritten_ones_compared() {
     found.assert_code(1);
     assert_eq!(found.differences(), BTreeSet::from(["d.t id=2 missing_on_target".to_owned()]));
     assert_eq!(found.table("kept.more")["definition"], json!(["the table is only on the target"]));
-    // Two schemas in one: what is whose can't be told.
+    // Two schemas in one: the origin of a row is unknown.
     let mut conn = source.conn().await;
     let unlogged = "SET sql_log_bin = 0; CREATE DATABASE kept; CREATE TABLE kept.t LIKE d.t";
     conn.query_drop(unlogged).await.expect("creates");
@@ -574,7 +574,7 @@ async fn filtered_tables_are_left_out_and_rewritten_ones_compared() {
     assert!(found.table("d.t")["left_out"].to_string().contains("kept.t"), "{:#}", found.json);
 }
 
-/// Updates row 1 to and fro and counts row 2 up, both all the time; how often, at the end.
+/// Updates row 1 back and forth and counts row 2 up, continuously; reports how often at the end.
 struct HotRows {
     stop: Arc<AtomicBool>,
     tasks: JoinSet<u64>,
@@ -612,8 +612,8 @@ impl HotRows {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rows_that_change_all_the_time_are_equal_or_unstable_but_not_different() {
-    // With whole rows in its log the source would repair what differs.
-    // Each commit on the target takes a while: what it holds is never what the source just had.
+    // With full row images the source would repair the difference.
+    // Each commit on the target takes a while: it never holds the source's latest value.
     let (source, target) =
         Server::pair(&["--binlog-row-image=MINIMAL"], &["--binlog-group-commit-sync-delay=150000"]);
     source
@@ -634,7 +634,7 @@ async fn rows_that_change_all_the_time_are_equal_or_unstable_but_not_different()
         assert_eq!(found.differences(), BTreeSet::from(["d.t id=3 differs v".to_owned()]));
         assert_eq!(found.table("d.t")["unstable"], json!([]));
     }
-    // What changes and is different at once can't be told from what is late.
+    // A row that changes and differs at once can't be told from a late one.
     unlogged.query_drop("UPDATE d.t SET v = 0 WHERE id = 3").await.expect("updates");
     unlogged.query_drop("UPDATE d.t SET v = 5 WHERE id = 2").await.expect("updates");
     let found = verify(&daemon, &[]);

@@ -1,4 +1,4 @@
-//! Changes of the number of workers at moments when they are awkward.
+//! Changes of the number of workers at awkward moments.
 
 use csa_tests::{Daemon, Server, compare, eventually};
 use mysql_async::prelude::Queryable as _;
@@ -54,7 +54,7 @@ async fn the_number_of_workers_rises_during_a_start_and_falls_under_conflicts() 
     daemon.wait_drained(&source, &target, DRAIN).await;
     let all = (&source, &target, &daemon);
 
-    // The rows of two workers are made, then four are wanted, and only then the applier begins.
+    // The start creates the rows of two workers, four are requested, and only then the applier begins.
     daemon.commanded(&["stop"]);
     let mut blocker = target.conn().await;
     blocker.query_drop("BEGIN").await.expect("begins");
@@ -70,8 +70,8 @@ async fn the_number_of_workers_rises_during_a_start_and_falls_under_conflicts() 
     let independent = independent.each_ref().map(String::as_str);
     with_the_first_held_up(all, &independent, 4, || ()).await;
 
-    // The third has to wait for the second, and has no worker yet; the last two wait for their turn
-    // only, which comes after the third's.
+    // The third has to wait for the second, and has no worker yet; the last two only wait for their
+    // turn, which comes after the third's.
     let conflicts = [
         "BEGIN; INSERT INTO d.keyless VALUES (1); UPDATE d.t SET v=2 WHERE id=1; COMMIT",
         "INSERT INTO d.keyless VALUES (2)",

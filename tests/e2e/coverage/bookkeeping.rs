@@ -1,12 +1,12 @@
-//! A target of one daemon is the source of another.
+//! The target of one daemon is the source of another.
 
 use csa_tests::{Compare, Daemon, Server};
 
 use super::run;
 use crate::DRAIN;
 
-/// The first daemon's checkpoints are in the second one's stream: they are not its own, whatever
-/// else their transaction holds.
+/// The first daemon's checkpoints are in the second one's stream: the second must not take them for
+/// its own, whatever else their transaction holds.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_chain_of_two_daemons() {
     let (source, middle) = Server::pair(&[], &[]);
@@ -23,7 +23,7 @@ async fn a_chain_of_two_daemons() {
                 format!("INSERT INTO keyed{round} VALUES (1,'a'),(2,'b')"),
                 format!("INSERT INTO keyless{round} VALUES (1),(1)"),
                 format!("DELETE FROM keyless{round} LIMIT 1"),
-                // Too large to be looked at as a whole.
+                // Too large to be held as a whole.
                 format!("INSERT INTO keyed{round} VALUES (3,REPEAT('c',9000000))"),
             ],
         )
@@ -40,7 +40,7 @@ async fn a_chain_of_two_daemons() {
             second.start_again();
         }
     }
-    // What becomes of the middle's bookkeeping is its own business.
+    // The bookkeeping of the middle server concerns that server alone.
     assert!(first.terminate().success());
     middle.exec("DROP SCHEMA csa; INSERT INTO c.keyed0 VALUES (9, 'after')").await;
     middle.exec("CREATE SCHEMA csa; CREATE TABLE csa.checkpoint (other INT)").await;

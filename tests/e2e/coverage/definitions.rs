@@ -1,5 +1,5 @@
-//! Definitions that do more than hold rows, and statements whose meaning depends on who runs them
-//! or where.
+//! Definitions that do more than hold rows, and statements whose meaning depends on the account or
+//! server that runs them.
 
 use std::time::Duration;
 
@@ -66,7 +66,7 @@ async fn cascades() {
          ON DELETE CASCADE)",
         "CREATE TABLE self (id INT PRIMARY KEY, up INT, FOREIGN KEY (up) REFERENCES self (id) \
          ON DELETE CASCADE)",
-        // A reference to what need not be unique, which only an old setting permits.
+        // A reference to a key that need not be unique, which only an old setting permits.
         "CREATE TABLE loose (id INT PRIMARY KEY, g INT, KEY (g))",
         "SET restrict_fk_on_non_standard_key=OFF",
         "CREATE TABLE of_loose (id INT PRIMARY KEY, g INT, FOREIGN KEY (g) REFERENCES loose (g) \
@@ -115,7 +115,7 @@ async fn cascades() {
     }
 }
 
-/// What fires on the source has come as rows; the same on the target must not fire as well.
+/// Triggers and events on the source arrive as rows; those on the target must not fire too.
 #[tokio::test(flavor = "multi_thread")]
 async fn triggers_and_events_fire_once() {
     let pair = Pair::start(&["--event-scheduler=ON"], &["--event-scheduler=ON"]).await;
@@ -152,7 +152,7 @@ async fn triggers_and_events_fire_once() {
     .await;
     let ticks: u64 = pair.source.value("SELECT COUNT(*) FROM c.ticks").await;
     assert!(ticks >= 8, "{ticks}");
-    // As MySQL's own replicas do: the target's are there, to be enabled when it becomes a source.
+    // As on MySQL's own replicas, the target's events exist, to be enabled when it becomes a source.
     pair.daemon.wait_drained(&pair.source, &pair.target, DRAIN).await;
     let states = "SELECT GROUP_CONCAT(DISTINCT STATUS) FROM information_schema.EVENTS";
     let states: String = pair.target.value(states).await;
@@ -166,7 +166,7 @@ async fn triggers_and_events_fire_once() {
     pair.equal().await;
 }
 
-/// Statements speak of the account that runs them; on the target that is another one.
+/// Statements refer to the account that runs them; on the target that is another one.
 #[tokio::test(flavor = "multi_thread")]
 async fn statements_about_the_account_that_runs_them() {
     let pair = Pair::start_set(&[("applier.replicate_accounts", true.into())]).await;
@@ -208,7 +208,7 @@ async fn statements_about_the_account_that_runs_them() {
     let definer: String = pair.target.value("SELECT DEFINER FROM information_schema.EVENTS").await;
     assert_eq!(definer, "boss@%");
 
-    // The worst of them.
+    // The most dangerous of them.
     pair.run(["GRANT CREATE USER ON *.* TO boss@'%'"]).await;
     let boss = pair.source.opts_as("boss", "boss_pw");
     let mut conn = mysql_async::Conn::new(boss).await.expect("connects");

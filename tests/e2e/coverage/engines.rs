@@ -21,7 +21,7 @@ const TABLES: [&str; 12] = [
     "CREATE TABLE checked (id INT PRIMARY KEY, c TIMESTAMP, CHECK (c > '2007-01-01 00:00:01')) \
      ENGINE=MyISAM",
     "CREATE TABLE inno (id INT PRIMARY KEY, v INT)",
-    // Of another engine on targets.
+    // Tables that have another engine on the targets.
     "CREATE TABLE other (id INT PRIMARY KEY, v INT)",
 ];
 
@@ -123,7 +123,7 @@ async fn tables_of_every_engine() {
     let same = "SELECT @@GLOBAL.gtid_executed";
     assert_eq!(targets[1].value::<String>(same).await, source.value::<String>(same).await);
 
-    // Both kinds in one transaction, which the server takes only apart.
+    // Both kinds in one transaction, which the server accepts only separately.
     run(
         &source,
         [
@@ -140,7 +140,7 @@ async fn tables_of_every_engine() {
         daemon.wait_channel_drained(names[place], &source, &targets[place], DRAIN).await;
         equal(&targets[place], names[place]).await;
     }
-    // Under the source's GTID there is no way to.
+    // Under the source's GTID they can't be separated.
     wait_state(&daemon, 1, "failed").await;
     let why = daemon.status()["channels"][1]["last_error"]["message"].to_string();
     assert!(why.contains("1785") && why.contains("ENGINE=InnoDB"), "{why}");
@@ -149,14 +149,14 @@ async fn tables_of_every_engine() {
     drained().await;
     equal(&targets[1], names[1]).await;
 
-    // A source that has lost what was in memory says so.
+    // A source that has lost its MEMORY tables logs that.
     source.restart();
     run(&source, ["INSERT INTO in_memory VALUES (7,7)", "UPDATE in_memory SET v=8"]).await;
     drained().await;
     for (target, name) in targets.iter().zip(names) {
         equal(target, name).await;
     }
-    // The target writes of its loss before it writes the next rows.
+    // The target logs its own loss before the next rows.
     source.exec("DELETE FROM c.in_memory").await;
     drained().await;
     targets[1].restart();
@@ -164,7 +164,7 @@ async fn tables_of_every_engine() {
     drained().await;
     equal(&targets[1], names[1]).await;
 
-    // The GTID that went with the rows says that they are there.
+    // The GTID of the rows shows that they are there.
     let mut reader = targets[1].conn().await;
     reader.query_drop("LOCK TABLES c.my READ").await.expect("locks");
     source.exec("INSERT INTO c.my VALUES (50,5,''),(51,5,'')").await;
@@ -233,7 +233,7 @@ async fn rows_that_may_be_half_written_are_for_the_operator_to_decide() {
             assert!(why.contains(words), "{words} is missing in {why}");
         }
         if id == 20 {
-            // Whatever the table is by now.
+            // Whatever engine the table has by now.
             target.exec("ALTER TABLE c.t ENGINE=InnoDB").await;
             daemon.commanded(&["restart"]);
             let why = failed().await;
@@ -252,7 +252,7 @@ async fn rows_that_may_be_half_written_are_for_the_operator_to_decide() {
         assert_eq!(target.value::<u64>(entries).await, 0);
     }
 
-    // One row is there or not; of several, those before the one that fails are.
+    // A single row is there or not; of several rows, those before the failing one are there.
     run(target, ["INSERT INTO t VALUES (41,9)"]).await;
     pair.run(["INSERT INTO t VALUES (41,1)"]).await;
     let why = failed().await;
@@ -271,7 +271,7 @@ async fn rows_that_may_be_half_written_are_for_the_operator_to_decide() {
     daemon.wait_drained(source, target, DRAIN).await;
     compare(source, target).await;
 
-    // A lock on the table is waited for, and nothing is in doubt.
+    // The daemon waits for a lock on the table, and nothing is in doubt.
     let mut reader = target.conn().await;
     reader.query_drop("LOCK TABLES c.t READ").await.expect("locks");
     pair.run(["INSERT INTO t VALUES (60,1),(61,1)"]).await;

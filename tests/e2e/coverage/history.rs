@@ -1,4 +1,4 @@
-//! A source whose history is not what it was.
+//! A source with a new history.
 
 use super::Pair;
 use crate::{DRAIN, wait_state};
@@ -29,7 +29,7 @@ async fn the_source_is_reset_while_nobody_follows() {
     stopped(&pair).await;
 }
 
-/// Nothing of the new history is on the target, and the way on is named.
+/// Nothing of the new history is on the target, and the error says how to proceed.
 async fn stopped(pair: &Pair) {
     wait_state(&pair.daemon, 0, "failed").await;
     let message = pair.daemon.status()["channels"][0]["last_error"]["message"].to_string();

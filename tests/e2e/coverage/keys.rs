@@ -1,4 +1,4 @@
-//! What equals what in a key: collations of all character sets, padding, prefixes; and keys on
+//! Equality of key values: collations of all character sets, padding, prefixes; and keys on
 //! columns that are generated, invisible or not there.
 
 use mysql_async::prelude::Queryable as _;
@@ -7,7 +7,7 @@ use super::Pair;
 use crate::EXECUTORS;
 use crate::conflicts::WORDS;
 
-/// Words as SQL, and what else a collation may take for one of them.
+/// Words as SQL, and other strings that a collation may call equal to one of them.
 fn word(number: usize) -> String {
     let hex: String = WORDS[number % WORDS.len()].bytes().map(|b| format!("{b:02x}")).collect();
     if hex.is_empty() { "''".to_owned() } else { format!("_utf8mb4 0x{hex}") }
@@ -59,8 +59,8 @@ async fn every_character_set(executor: &str) {
     assert!(compared.rows as usize > collations.len() * 5, "{compared:?}");
 }
 
-/// Values that a key calls equal although their images differ: what the padding of the shorter one
-/// would be is in no image. Another kind of event between the two would let the second go first.
+/// Values that a key calls equal although their images differ: the padding of the shorter one is in
+/// no image. Another kind of event between the two would let the second go first.
 #[tokio::test(flavor = "multi_thread")]
 async fn prefixes_of_padded_columns() {
     for executor in EXECUTORS {
@@ -85,7 +85,7 @@ async fn padded_columns(executor: &str) {
         ])
         .await;
         pair.run_as_backlog([
-            // Makes the event that the last statement's row goes into as well.
+            // Puts its row into the same event as the last statement's.
             "SET binlog_row_image=NOBLOB".to_owned(),
             format!("UPDATE {name} SET v=1 WHERE id=3"),
             "SET binlog_row_image=FULL".to_owned(),
@@ -139,7 +139,7 @@ async fn computed_keys(executor: &str) {
             "INSERT INTO only_functional VALUES (1),(12),(NULL)",
             r#"INSERT INTO multi VALUES (1,'{"a":[1,2],"s":["x"]}'),(2,'{"a":[3]}'),(3,NULL)"#,
             "INSERT INTO digest (id,a) VALUES (1,'a'),(2,'b')",
-            // Values go from row to row.
+            // Values move from row to row.
             "UPDATE by_virtual SET a=9 WHERE id=1",
             "UPDATE by_virtual SET a=1 WHERE id=2",
             "UPDATE by_virtual SET a=2 WHERE id=3",
@@ -243,7 +243,7 @@ async fn partial_keys(executor: &str) {
     }
 }
 
-/// Row images have columns in an order that no name tells, so none may come in between.
+/// Row images identify columns by position only, so no column may be added in between.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_target_that_would_generate_keys_itself() {
     let pair = Pair::start(&[], &["--sql-generate-invisible-primary-key=ON"]).await;

@@ -15,7 +15,7 @@ use mysql_async::prelude::Queryable as _;
 
 use crate::{DRAIN, EXECUTORS};
 
-/// A source, a target, and a daemon between them. What the tests write is in schema `c`.
+/// A source, a target, and a daemon between them. The tests write in schema `c`.
 struct Pair {
     source: Server,
     target: Server,
@@ -27,7 +27,7 @@ impl Pair {
         Self::start_with(EXECUTORS[0], source, target).await
     }
 
-    /// With keys of the channel set.
+    /// Starts them with these keys of the channel set.
     async fn start_set(keys: &[(&str, toml::Value)]) -> Self {
         let (source, target) = Server::pair(&[], &[]);
         let builder = Daemon::builder(&source, &target);
@@ -51,7 +51,7 @@ impl Pair {
         run(&self.source, statements).await;
     }
 
-    /// Everything has arrived, nothing else is there, and no group met rows of another.
+    /// Expects that everything has arrived, nothing else is there, and no group met rows of another.
     async fn equal(&self) -> Compared {
         self.daemon.wait_drained(&self.source, &self.target, DRAIN).await;
         let compared = compare(&self.source, &self.target).await;
@@ -61,7 +61,7 @@ impl Pair {
         compared
     }
 
-    /// Runs the statements while the daemon is away, so that they share groups.
+    /// Runs the statements while the daemon is down, so that they share groups.
     async fn run_as_backlog<S: AsRef<str>>(&self, statements: impl IntoIterator<Item = S>) {
         self.daemon.wait_drained(&self.source, &self.target, DRAIN).await;
         self.daemon.kill9();
@@ -83,7 +83,7 @@ async fn run<S: AsRef<str>>(server: &Server, statements: impl IntoIterator<Item 
     conn.disconnect().await.expect("disconnects");
 }
 
-/// A test that is gone or renamed must not be claimed.
+/// docs/coverage.md must not name a test that was removed or renamed.
 #[test]
 fn every_test_that_the_documentation_names_exists() {
     fn sources(directory: &std::path::Path, all: &mut String) {

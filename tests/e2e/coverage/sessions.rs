@@ -11,8 +11,8 @@ use crate::DRAIN;
 use super::run;
 
 const ZONES: [&str; 4] = ["+00:00", "+03:00", "-08:30", "SYSTEM"];
-/// Those that the server looks at for each row, not when it opens the table, and what may be in the way
-/// of our own texts.
+/// Settings that the server evaluates for each row, not when it opens the table, and settings that
+/// could interfere with our own statements.
 const MODES: [&str; 4] = [
     "",
     "PAD_CHAR_TO_FULL_LENGTH,TIME_TRUNCATE_FRACTIONAL",
@@ -23,7 +23,7 @@ const LOCALES: [&str; 3] = ["en_US", "de_DE", "ja_JP"];
 const COLLATIONS: [&str; 4] =
     ["utf8mb4_0900_ai_ci", "latin1_swedish_ci", "ucs2_general_ci", "utf16_bin"];
 
-/// Tables with a column that says by which session a row was written, and plain ones.
+/// Tables with a column that records the session that wrote the row, and plain ones.
 const TABLES: [&str; 12] = [
     "CREATE TABLE checked (id INT PRIMARY KEY, v INT, c TIMESTAMP NULL, \
      CHECK (c > '2007-01-01 00:00:01'))",
@@ -34,7 +34,7 @@ const TABLES: [&str; 12] = [
      PARTITION b VALUES LESS THAN MAXVALUE)",
     "CREATE TABLE padded (id INT PRIMARY KEY, v INT, c CHAR(10), l INT AS (CHAR_LENGTH(c)) STORED)",
     "CREATE TABLE cut (id INT PRIMARY KEY, v INT, t TIME(6), s TIME AS (t) STORED)",
-    // Written once: what the server computed in another session it may not find again.
+    // Written once: the server may not find again a value that it computed in another session.
     "CREATE TABLE indexed (id INT PRIMARY KEY, c TIMESTAMP NULL, KEY ((DATE(c))))",
     "CREATE TABLE members (id INT PRIMARY KEY, j JSON, \
      KEY ((CAST(j->'$.d' AS DATE ARRAY))), UNIQUE ((CAST(j->'$.n' AS UNSIGNED ARRAY))))",
@@ -48,7 +48,7 @@ const TABLES: [&str; 12] = [
     "CREATE TABLE more (id INT PRIMARY KEY, c TIMESTAMP NULL)",
 ];
 
-/// Sets up a session at random, from one that takes text as it is.
+/// Sets up a session at random, starting with one that takes text literally.
 fn session(random: &mut StdRng) -> Vec<String> {
     let mut pick = |from: &[&'static str]| *from.choose(random).expect("not empty");
     vec![
@@ -88,7 +88,7 @@ fn statement(random: &mut StdRng) -> String {
     }
 }
 
-/// Entries of indexes, which rows don't show.
+/// Index entries, which rows don't show.
 const INDEXES: [&str; 4] = [
     "SELECT COUNT(*) FROM c.indexed WHERE DATE(c)='2006-12-31'",
     "SELECT COUNT(*) FROM c.indexed WHERE DATE(c)='2007-01-01'",
@@ -104,7 +104,7 @@ async fn what_the_target_computes_from_rows_of_every_session() {
     let source = Server::start("source", &["--event-scheduler=OFF"]);
     let modes = [("grouped", "own"), ("one-to-one", "source"), ("grouped", "mirror")];
     let targets: Vec<Server> = std::thread::scope(|scope| {
-        // Another zone than the source's, where a session's is not taken over.
+        // A zone other than the source's, where a session's zone is not taken over.
         let start = |_| scope.spawn(|| Server::start("target", &["--default-time-zone=+09:00"]));
         let started: Vec<_> = modes.iter().map(start).collect();
         started.into_iter().map(|target| target.join().expect("starts")).collect()

@@ -1,4 +1,4 @@
-//! Shapes of transactions and what a session, or the server, may switch in the middle of a stream.
+//! Shapes of transactions, and settings that a session or the server may switch in mid-stream.
 
 use std::time::Duration;
 
@@ -50,7 +50,7 @@ async fn every_shape(executor: &str) {
         "UPDATE account SET v=30 WHERE id=3",
         "RELEASE SAVEPOINT `ü ``b`",
         "COMMIT",
-        // Ends that are not called COMMIT.
+        // Commits without COMMIT.
         "BEGIN",
         "UPDATE account SET v=v+1",
         "BEGIN",
@@ -64,12 +64,12 @@ async fn every_shape(executor: &str) {
         "INSERT INTO committing VALUES (2)",
         "UNLOCK TABLES",
         "SET autocommit=1",
-        // A statement that fails in the middle leaves nothing of itself.
+        // A statement that fails halfway leaves no trace.
         "BEGIN",
         "INSERT INTO account VALUES (10,'ten',1)",
         "INSERT IGNORE INTO account VALUES (11,'eleven',1),(10,'again',1)",
         "COMMIT",
-        // Temporary tables are the source's own business.
+        // Temporary tables concern the source alone.
         "CREATE TEMPORARY TABLE scratch (a INT PRIMARY KEY, b INT)",
         "INSERT INTO scratch VALUES (1,100),(2,200)",
         "BEGIN",
@@ -114,7 +114,7 @@ async fn many_tables_or_files(executor: &str) {
         "CREATE TABLE a (id INT PRIMARY KEY, v INT, t TEXT)",
         "CREATE TABLE b (id INT PRIMARY KEY, a_id INT, v INT, FOREIGN KEY (a_id) REFERENCES a (id))",
         "CREATE TABLE log (what VARCHAR(20), id INT)",
-        // On the target statements would fire them again: only the source gets them then.
+        // Statements would fire the triggers again on the target, so only the source gets them then.
         if executor == "sql" { "SET sql_log_bin=0" } else { "SET sql_log_bin=1" },
         "CREATE TRIGGER a_changed AFTER UPDATE ON a FOR EACH ROW INSERT INTO log VALUES ('a', NEW.id)",
         "CREATE TRIGGER b_changed BEFORE UPDATE ON b FOR EACH ROW SET NEW.v = NEW.v + 1000",
@@ -147,7 +147,7 @@ async fn many_tables_or_files(executor: &str) {
     assert!(compared.rows > 3500, "{compared:?}");
 }
 
-/// Everything that changes how transactions are written, between one and the next.
+/// Changes every setting of how transactions are logged, between one and the next.
 #[tokio::test(flavor = "multi_thread")]
 async fn settings_that_change_in_mid_stream() {
     for executor in EXECUTORS {
@@ -205,7 +205,7 @@ async fn changing_settings(executor: &str) {
     assert_eq!(pair.equal().await.rows, 40);
 }
 
-/// Partial JSON events beside plain ones of the same rows, in one transaction too.
+/// Partial JSON events and plain ones of the same rows, also within one transaction.
 #[tokio::test(flavor = "multi_thread")]
 async fn partial_json() {
     let pair = Pair::start(&[], &[]).await;
@@ -235,7 +235,7 @@ async fn partial_json() {
         statements.push(format!("UPDATE t SET b=JSON_REMOVE(b,'$[0]') WHERE id={n}"));
         statements.push(format!("UPDATE t SET b=JSON_SET(b,'$.n',3) WHERE id={n}"));
         statements.push("COMMIT".to_owned());
-        // The number goes from one row to the next.
+        // The number moves from one row to the next.
         statements.push(format!("UPDATE t SET a=JSON_REMOVE(a,'$.n') WHERE id={n}"));
         statements.push(format!("UPDATE t SET a=JSON_SET(a,'$.n',{n}+99) WHERE id={n}"));
         statements.push(format!("UPDATE keyless SET a=JSON_SET(a,'$.n',{n}) LIMIT 1"));

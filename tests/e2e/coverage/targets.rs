@@ -1,4 +1,4 @@
-//! Targets that are not quite like their source.
+//! Targets that differ from their source.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ async fn values(server: &Server, query: &str) -> String {
     server.value::<String>(&format!("SELECT COALESCE(({query}),'none')")).await
 }
 
-/// Columns behind those of the source get their defaults; the source's updates leave them alone.
+/// Columns after those of the source get their defaults; the source's updates leave them unchanged.
 #[tokio::test(flavor = "multi_thread")]
 async fn more_columns_and_unique_keys() {
     for executor in EXECUTORS {
@@ -66,7 +66,7 @@ async fn more_of_everything(executor: &str) {
     assert!(!repaired, "{}", pair.daemon.log_tail());
 }
 
-/// Wider columns are filled where the target allows conversions, and named where it does not.
+/// The daemon fills wider columns where the target allows conversions, and names them where it does not.
 #[tokio::test(flavor = "multi_thread")]
 async fn wider_columns() {
     for executor in EXECUTORS {
@@ -115,7 +115,7 @@ async fn in_wider_columns(executor: &str) {
     assert_eq!(values(&pair.target, rows).await, "-1>1,2>3");
 
     if executor == "sql" {
-        // No setting of the target's has a say.
+        // No setting of the target has an effect.
         return;
     }
     pair.target.exec("SET GLOBAL replica_type_conversions=''").await;
@@ -132,7 +132,7 @@ async fn in_wider_columns(executor: &str) {
     }
 }
 
-/// What sessions of a target begin with is its own; replicated statements don't depend on it.
+/// A target has its own defaults for sessions; replicated statements don't depend on them.
 #[tokio::test(flavor = "multi_thread")]
 async fn other_defaults() {
     for executor in EXECUTORS {
@@ -162,7 +162,7 @@ async fn with_other_defaults(executor: &str) {
     )
     .await;
     pair.daemon.kill9();
-    // These are no options.
+    // These can't be set as options.
     pair.target.exec("SET GLOBAL foreign_key_checks=OFF, sql_safe_updates=ON").await;
     pair.daemon.start_again();
     pair.run([
@@ -189,7 +189,7 @@ async fn with_other_defaults(executor: &str) {
     assert_eq!(pair.equal().await.rows, 8);
 }
 
-/// Somebody looks at the checkpoints and forgets to let them go.
+/// Somebody reads the checkpoints with locks and keeps the transaction open.
 #[tokio::test(flavor = "multi_thread")]
 async fn checkpoints_that_are_locked_are_waited_for() {
     let pair = Pair::start(&[], &[]).await;
@@ -208,7 +208,7 @@ async fn checkpoints_that_are_locked_are_waited_for() {
     assert_eq!(pair.equal().await.rows, 2);
 }
 
-/// A table that the operator keeps on the target only, beside replicated ones.
+/// A table that exists on the target only, alongside replicated ones.
 #[tokio::test(flavor = "multi_thread")]
 async fn tables_that_only_the_target_has() {
     let pair = Pair::start(&[], &[]).await;

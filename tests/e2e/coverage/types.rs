@@ -2,11 +2,11 @@
 
 use super::Pair;
 
-/// A column type and values at its edges. No value is NULL; that one comes by itself.
+/// A column type and values at its edges. NULL is not listed; the tests add it.
 struct Type {
     name: String,
     values: Vec<String>,
-    /// How it can stand in a key: with what behind its name; `None` where it can't.
+    /// The text after its name in a key; `None` where it can't be in one.
     key: Option<&'static str>,
 }
 
@@ -82,7 +82,7 @@ fn times() -> Vec<Type> {
 fn strings() -> Vec<Type> {
     const WHOLE: Option<&str> = Some("");
     const PREFIX: Option<&str> = Some("(9)");
-    // One more byte of length at 256 bytes, counted in characters of up to four.
+    // The length takes a second byte from 256 bytes, counted in characters of up to four.
     let lengths = ["''", "'a'", "'a  '", "REPEAT('z',63)", "REPEAT('ä',62)", "'tab\\tnul\\0end'"];
     let mut types = Vec::new();
     for name in ["CHAR(63)", "CHAR(64)", "CHAR(255)", "VARCHAR(63)", "VARCHAR(64)", "VARCHAR(255)"]
@@ -182,7 +182,7 @@ fn objects() -> Vec<Type> {
     ]
 }
 
-/// Rows that are written, turned into each other, and deleted in part.
+/// Inserts rows, turns them into each other, and deletes some.
 fn as_values(types: &[Type]) -> Vec<String> {
     let mut statements = Vec::new();
     for (number, Type { name, values, .. }) in types.iter().enumerate() {
@@ -239,7 +239,7 @@ async fn at_their_edges(types: Vec<Type>) {
         "SET sql_mode='', time_zone='+00:00', binlog_row_image=NOBLOB",
     ] {
         pair.run(["DROP DATABASE c", "CREATE DATABASE c"]).await;
-        // One of the three comes as a backlog.
+        // One of the three is applied as a backlog.
         let mut statements = vec![session.to_owned()];
         statements.extend(as_values(&types));
         statements.extend(as_keys(&types));

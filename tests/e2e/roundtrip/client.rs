@@ -1,4 +1,4 @@
-//! Sessions that write: transactions of every shape, under settings that change on the way.
+//! Sessions that write: transactions of every shape, under settings that change meanwhile.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,19 +14,19 @@ use rand::{Rng as _, SeedableRng as _};
 use super::schema::Schema;
 use super::{ddl, dml};
 
-/// What the clients of a seed have in common.
+/// State shared by the clients of a seed.
 pub(super) struct Shared {
     pub(super) seed: u64,
     pub(super) schema: Mutex<Schema>,
-    /// Of the source.
+    /// The source's data directory.
     data_directory: PathBuf,
     /// The target's error log.
     target_log: PathBuf,
-    /// Everything that was run, with what became of it.
+    /// All statements run, with their outcome.
     transcript: Mutex<Vec<String>>,
     pub(super) worked: AtomicU64,
     pub(super) refused: AtomicU64,
-    /// Transactions that were ended, whichever way.
+    /// Transactions ended, by commit or rollback.
     pub(super) ended: AtomicU64,
 }
 
@@ -49,7 +49,7 @@ impl Shared {
     }
 }
 
-/// On a failure, what was run is kept, what the source made of it, and what the target said.
+/// On a failure, keeps the statements run, the source's binary logs, and the target's error log.
 impl Drop for Shared {
     fn drop(&mut self) {
         if std::thread::panicking() {
@@ -85,11 +85,11 @@ pub(super) struct Client {
     number: u32,
     random: StdRng,
     conn: Conn,
-    /// Of transactions that this client numbers or names itself.
+    /// Counts the transactions that this client numbers or names itself.
     own: u64,
 }
 
-/// How often a session's settings change, and what they change to.
+/// How often a session's settings change, and their new values.
 const SETTINGS: [&str; 33] = [
     "binlog_row_image=FULL",
     "binlog_row_image=FULL",
@@ -147,7 +147,7 @@ impl Client {
         let mut client = Self { shared, number, random, conn, own: 0 };
         let schema = client.shared.with_schema(|schema| schema.name.clone());
         client.run(&format!("USE {schema}")).await;
-        // The time is the seed's, too.
+        // The seed also decides the time.
         client
             .run(
                 "SET lock_wait_timeout=2, innodb_lock_wait_timeout=1, sql_mode='', \
@@ -157,7 +157,7 @@ impl Client {
         client
     }
 
-    /// Runs so many transactions.
+    /// Runs this many transactions.
     pub(super) async fn work(mut self, transactions: u32) {
         for _ in 0..transactions {
             if self.random.random_bool(0.25) {
@@ -215,7 +215,7 @@ impl Client {
             0 => "ROLLBACK",
             // Another one begins; the statements after it are in it.
             1 => "COMMIT AND CHAIN",
-            // Commits by the way.
+            // Commits implicitly.
             2 => "BEGIN",
             _ => "COMMIT",
         };
@@ -315,7 +315,7 @@ impl Client {
         let Some(load) = self.shared.with_schema(|schema| dml::load(schema, random)) else {
             return;
         };
-        // The one place that the source may read.
+        // The only folder that the source may read.
         let files = self.shared.data_directory.with_file_name("files");
         let path = files.join(format!("load-{}.txt", self.number));
         std::fs::write(&path, load.content).expect("writes the file");
@@ -335,7 +335,7 @@ impl Client {
                 self.shared.refused.fetch_add(1, Ordering::Relaxed);
                 let lost = [DEADLOCK, LOCK_WAIT_TIMEOUT].contains(&error.code);
                 if lost {
-                    // A distributed one has its own way to end.
+                    // A distributed transaction ends with its own statements.
                     let _ = self.conn.query_drop("ROLLBACK").await;
                 }
                 (format!(" -- {}: {}", error.code, error.message), !lost)

@@ -1,4 +1,4 @@
-//! Changes of definitions, and what becomes of what is known about the tables.
+//! Changes of definitions, and their effect on the known state of the tables.
 
 use rand::Rng as _;
 use rand::rngs::StdRng;
@@ -7,7 +7,7 @@ use rand::seq::{IndexedMutRandom as _, IndexedRandom as _};
 use super::schema::{Column, Schema, Table};
 use super::values::{COLLATIONS, Kind};
 
-/// A statement and what is different once it has worked.
+/// A statement and its effect once it has succeeded.
 #[derive(Debug)]
 pub(super) struct Definition {
     pub(super) statements: Vec<String>,
@@ -30,7 +30,7 @@ impl Definition {
         Self { statements: vec![statement], effect }
     }
 
-    /// The statements have worked.
+    /// The statements have succeeded.
     pub(super) fn done(self, schema: &mut Schema) {
         let mut with = |name: &str, change: &mut dyn FnMut(&mut Table)| {
             schema.tables.iter_mut().filter(|table| table.name == name).for_each(change);
@@ -71,7 +71,7 @@ pub(super) fn any(schema: &mut Schema, random: &mut StdRng) -> Option<Definition
         0..4 => add_column(table, random),
         4 | 5 => {
             let column = table.columns.choose(random)?.name.clone();
-            // References between tables, or what tells rows from each other, would go with it.
+            // References between tables, or the key that distinguishes rows, would go with it.
             if ["id", "p", "k", "k_", "l", "l_", "g", "g_"].contains(&column.as_str()) {
                 return None;
             }
@@ -119,10 +119,10 @@ pub(super) fn any(schema: &mut Schema, random: &mut StdRng) -> Option<Definition
         22 => {
             quiet(format!("CREATE OR REPLACE VIEW v_{name} AS SELECT 1 AS one, t.* FROM {name} t"))
         }
-        // With rows it is one transaction by row images only.
+        // With rows it is a single transaction with row images only.
         23 if by_statements => quiet(format!("CREATE TABLE made_{name} LIKE {name}")),
-        // What the server logs is in UTF-8 whatever the session's character set, and replicas read it in
-        // that one, MySQL's own included.
+        // The server logs UTF-8 whatever the session's character set, and replicas, MySQL's own
+        // included, read it in the session's.
         23 => Some(Definition {
             statements: vec![
                 "SET NAMES utf8mb4".to_owned(),

@@ -1,4 +1,4 @@
-//! Changes of rows in every way there is to write them.
+//! Changes of rows by every kind of statement.
 
 use rand::Rng as _;
 use rand::rngs::StdRng;
@@ -14,7 +14,7 @@ pub(super) struct Load {
     pub(super) content: String,
 }
 
-/// Where the file's name goes in [`Load::statement`].
+/// Placeholder of the file's name in [`Load::statement`].
 pub(super) const FILE: &str = "{file}";
 
 /// Statements that change rows of one or two tables.
@@ -71,7 +71,7 @@ pub(super) fn any(schema: &Schema, random: &mut StdRng) -> Vec<String> {
         )),
         23 => swap(table, random),
         24 => one(format!("DELETE FROM {name} ORDER BY 1 LIMIT 8")),
-        // Changes nothing, or everything to what it is.
+        // Changes nothing, or sets everything to its present value.
         _ => one(format!("UPDATE {name} SET {0}={0}", any_writable(table, random))),
     }
 }
@@ -107,7 +107,7 @@ pub(super) fn load(schema: &Schema, random: &mut StdRng) -> Option<Load> {
     Some(Load { statement, content })
 }
 
-/// A temporary table's life; nothing of it is logged but what goes into a real table.
+/// Uses a temporary table; only rows written to a real table are logged.
 pub(super) fn temporary(schema: &Schema, random: &mut StdRng) -> Vec<String> {
     let Some(table) = schema.tables.choose(random) else { return Vec::new() };
     let name = &table.name;
@@ -136,7 +136,7 @@ fn any_writable(table: &Table, random: &mut StdRng) -> String {
     writable(table).choose(random).map_or_else(|| "a".to_owned(), |column| column.name.clone())
 }
 
-/// Some columns, in any order, are left to their defaults.
+/// Leaves some columns, in any order, to their defaults.
 fn any_columns<'a>(table: &'a Table, random: &mut StdRng) -> Vec<&'a Column> {
     let all = random.random_bool(0.5);
     let columns: Vec<&Column> = writable(table)
@@ -231,7 +231,7 @@ fn condition(table: &Table, alias: &str, random: &mut StdRng) -> String {
     }
 }
 
-/// Two values of a column change places, over NULL where that is needed.
+/// Swaps two values of a column, by way of NULL where needed.
 fn swap(table: &Table, random: &mut StdRng) -> Vec<String> {
     let comparable = writable(table).filter(|column| column.kind.is_comparable());
     let Some(column) = comparable.choose(random) else { return Vec::new() };

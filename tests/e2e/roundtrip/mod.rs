@@ -3,10 +3,10 @@
 //! Odd seeds are applied as row images, even ones as statements; `CSA_ROUNDTRIP_EXECUTOR=sql` (or
 //! `row-image`) applies all of them so.
 //!
-//! `CSA_ROUNDTRIP_SEEDS=200` (or `100-300`) runs so many seeds, `CSA_ROUNDTRIP_SEED=n` one again;
+//! `CSA_ROUNDTRIP_SEEDS=200` (or `100-300`) runs that many seeds, `CSA_ROUNDTRIP_SEED=n` one again;
 //! with `CSA_ROUNDTRIP_CLIENTS=1` the statements of a seed are the same every time. With
-//! `CSA_ROUNDTRIP_REPLICA=1` a replica of MySQL's own follows too, and after a failure tells how it
-//! got on: what it can't follow is no mistake of ours.
+//! `CSA_ROUNDTRIP_REPLICA=1` a replica of MySQL's own follows too, and reports its state after a
+//! failure: where it fails as well, the mistake is not ours.
 
 mod client;
 mod ddl;
@@ -32,9 +32,9 @@ use client::{Client, Shared};
 use replica::Replica;
 use schema::Schema;
 
-/// Those of every test run.
+/// Seeds of every test run.
 const SEEDS: RangeInclusive<u64> = 1..=8;
-/// Of all clients of a seed together.
+/// Transactions of all clients of a seed together.
 const TRANSACTIONS: u32 = 240;
 
 fn seeds() -> RangeInclusive<u64> {
@@ -81,7 +81,7 @@ async fn whatever_a_source_writes_arrives() {
             if let Some(replica) = &replica {
                 replica.report(&servers_of_seed.0).await;
             }
-            // What it left is in the way of the next.
+            // Its remains would interfere with the next seed.
             servers_of_seed = servers();
             replica = Replica::start_if_wanted(&servers_of_seed.0).await;
         }
@@ -111,7 +111,7 @@ async fn round_trip(servers: Arc<(Server, Server)>, seed: u64) {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         daemon.kill9();
-        // A backlog gathers.
+        // A backlog builds up.
         tokio::time::sleep(Duration::from_millis(random.random_range(0..400))).await;
         daemon.start_again();
     }
@@ -134,12 +134,12 @@ async fn round_trip(servers: Arc<(Server, Server)>, seed: u64) {
         compared.rows,
         started.elapsed().as_secs_f32()
     );
-    // Rows that the scheduler took for independent and were not show here first.
+    // Rows that the scheduler wrongly took for independent show here first.
     assert_eq!(repaired, 0, "a group met rows of another");
     assert!(shared.worked.load(Ordering::Relaxed) > 200, "hardly any statement worked");
 }
 
-/// Makes the tables of a seed in place of the last one's.
+/// Makes the tables of a seed, replacing the last one's.
 async fn prepare(
     servers: &(Server, Server),
     seed: u64,
@@ -165,8 +165,8 @@ async fn prepare(
     ] {
         conn.query_drop(&statement).await.unwrap_or_else(|error| panic!("{statement}: {error}"));
     }
-    // What the server does not take (a key that is too long, a type that can't stand in one) is left
-    // out.
+    // Leaves out definitions that the server refuses (a key that is too long, a type that can't be in
+    // one).
     let mut made = Vec::new();
     for table in std::mem::take(&mut schema.tables) {
         let mut worked = true;
@@ -190,7 +190,7 @@ async fn prepare(
     Arc::new(Shared::new(seed, schema, source, target))
 }
 
-/// Those that only the source was given.
+/// The objects that only the source was given.
 async fn drop_triggers(source: &Server) {
     let mut conn = source.conn().await;
     let list = "SELECT CONCAT(trigger_schema, '.', trigger_name) FROM information_schema.triggers \

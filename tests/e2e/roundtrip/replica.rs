@@ -21,7 +21,7 @@ impl Replica {
         Some(Self(server))
     }
 
-    /// Waits until it has everything, and says how it got on.
+    /// Waits until it has everything, and reports its state.
     pub(super) async fn report(&self, source: &Server) {
         let Self(server) = self;
         let wanted = source.gtid_executed().await;

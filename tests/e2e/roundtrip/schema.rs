@@ -11,13 +11,13 @@ use super::values::{COLLATIONS, Kind};
 pub(super) struct Column {
     pub(super) name: String,
     pub(super) kind: Kind,
-    /// Can't be written.
+    /// The column can't be written.
     pub(super) generated: bool,
-    /// What stands behind the type.
+    /// The text after the type.
     options: String,
 }
 
-/// What is known of a table while other clients may be changing it.
+/// The known state of a table, which other clients may be changing.
 #[derive(Debug, Clone)]
 pub(super) struct Table {
     pub(super) name: String,
@@ -28,7 +28,7 @@ pub(super) struct Table {
     hidden_key: bool,
     /// Rows are found by a key that no two of them share.
     row_key: bool,
-    /// For names of columns and indexes to come.
+    /// Numbers the names of new columns and indexes.
     next: u32,
 }
 
@@ -36,7 +36,7 @@ pub(super) struct Table {
 pub(super) struct Schema {
     pub(super) name: String,
     pub(super) tables: Vec<Table>,
-    /// Rows are not applied as images: nothing is generated that needs them.
+    /// Rows are not applied as images, so nothing is generated that needs images.
     pub(super) by_statements: bool,
     next: u32,
 }
@@ -68,7 +68,7 @@ impl Schema {
         schema
     }
 
-    /// A table more; the statements that make it.
+    /// Adds a table; returns the statements that make it.
     pub(super) fn add_table(&mut self, random: &mut StdRng) -> Vec<String> {
         self.next += 1;
         let table = Table::any(&format!("t{}", self.next), random);
@@ -77,8 +77,8 @@ impl Schema {
         create
     }
 
-    /// What stands in none of the tables: a view and triggers that write elsewhere. On the target
-    /// they would fire by statements, so only the source gets them then.
+    /// Objects outside the tables: a view, and triggers that write elsewhere. With the SQL executor
+    /// the triggers would fire on the target, so only the source gets them then.
     pub(super) fn extras(&self, random: &mut StdRng) -> Vec<String> {
         let mut statements =
             vec!["CREATE TABLE audit (t VARCHAR(20), n INT, at TIMESTAMP(6) NULL)".to_owned()];
@@ -155,7 +155,7 @@ impl Table {
         table
     }
 
-    /// Whether it can be partitioned by `id`.
+    /// True if it can be partitioned by `id`.
     fn add_primary_key(&mut self, random: &mut StdRng) -> bool {
         const AUTOMATIC: &str = "NOT NULL AUTO_INCREMENT";
         let column = |name: &str, kind, options: &str| Column::new(name, kind, options);
@@ -182,7 +182,7 @@ impl Table {
                 let kind = Kind::key(random);
                 let part = kind.prefix(random).unwrap_or_default();
                 self.columns.push(column("k", kind, "NOT NULL"));
-                // Without a primary key the first unique one without NULLs is what rows are found by.
+                // Without a primary key rows are found by the first unique key without NULLs.
                 let key = ["PRIMARY KEY", "PRIMARY KEY", "UNIQUE"].choose(random).expect("keys");
                 self.clauses.push(format!("{key} (k{part})"));
             }
@@ -265,9 +265,9 @@ impl Table {
                 format!("({} % 100)", column.name)
             }
             1 if column.kind.is_text() => {
-                // Without a character set the collation is that of the connection, which the
-                // statement that the server logs for a table with a hidden key has no more: replicas
-                // then have another collation, MySQL's own included.
+                // Without a character set the collation is that of the connection, which is missing from
+                // the statement that the server logs for a table with a hidden key: replicas, MySQL's
+                // own included, then have another collation.
                 format!("(CAST(LOWER(LEFT({},8)) AS CHAR(8) CHARACTER SET utf8mb4))", column.name)
             }
             2 | 3 => {
@@ -282,7 +282,7 @@ impl Table {
         Some(format!("{kind} {name} ({parts})"))
     }
 
-    /// Others refer to it. Its rows are not replaced: MySQL 9.7 leaves their children alone, logs a
+    /// Other tables refer to it. REPLACE is not used: MySQL 9.7 leaves the rows' children alone, logs a
     /// delete and an insert, and every replica, MySQL's own included, cascades or refuses.
     pub(super) fn is_referenced(&self) -> bool {
         ["parent", "child", "tree"].contains(&self.name.as_str())
@@ -317,7 +317,7 @@ impl Table {
     }
 }
 
-/// Tables that refer to each other, in a tree: what a cascade reaches twice the source logs twice.
+/// Tables that refer to each other in a tree: the source logs twice a row that a cascade reaches twice.
 fn family(random: &mut StdRng) -> Vec<Table> {
     let mut tables = Vec::new();
     let mut add = |name: &str, key: &str, clauses: Vec<String>, random: &mut StdRng| {
@@ -346,10 +346,10 @@ fn family(random: &mut StdRng) -> Vec<Table> {
     add("grandchild", "PRIMARY KEY (id)", second, random);
     let third = vec![reference("parent", "p", "id", random)];
     add("only_child", "UNIQUE (id), UNIQUE (p)", third, random);
-    // Its key's columns can't become NULL.
+    // The columns of its key can't become NULL.
     let fourth = "FOREIGN KEY (p, id) REFERENCES parent (p, id) ON DELETE CASCADE".to_owned();
     add("pair", "PRIMARY KEY (id)", vec![fourth], random);
-    // A row that refers to itself is logged twice by a cascade, too.
+    // A cascade also logs a row that refers to itself twice.
     let itself = vec!["FOREIGN KEY (p) REFERENCES tree (id)".to_owned()];
     add("tree", "PRIMARY KEY (id)", itself, random);
     tables

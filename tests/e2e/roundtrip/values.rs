@@ -1,4 +1,4 @@
-//! Column types, and values of which few are different, so that rows meet.
+//! Column types, and few distinct values, so that rows meet.
 
 use rand::Rng as _;
 use rand::rngs::StdRng;
@@ -6,7 +6,7 @@ use rand::seq::IndexedRandom as _;
 
 use crate::conflicts::WORDS;
 
-/// Character sets and what collations do: case, accents, padding, tailoring, several bytes.
+/// Character sets and collations: case, accents, padding, tailoring, several bytes.
 pub(super) const COLLATIONS: [&str; 30] = [
     "utf8mb4_0900_ai_ci",
     "utf8mb4_0900_ai_ci",
@@ -52,7 +52,7 @@ pub(super) enum Kind {
         max: i128,
         unsigned: bool,
     },
-    /// Values from 1 to 20: what foreign keys are made of.
+    /// Values from 1 to 20, for foreign keys.
     Reference,
     Decimal(u8, u8),
     Float,
@@ -155,7 +155,7 @@ impl Kind {
         }
     }
 
-    /// A type that keys are made of.
+    /// A type for keys.
     pub(super) fn key(random: &mut StdRng) -> Self {
         match random.random_range(0..16) {
             0..3 => number(random),
@@ -211,12 +211,12 @@ impl Kind {
         matches!(self, Self::Text { .. })
     }
 
-    /// Whether equality of values means something to the server.
+    /// True if the server can compare its values for equality.
     pub(super) const fn is_comparable(&self) -> bool {
         !matches!(self, Self::Json | Self::Geometry | Self::Vector)
     }
 
-    /// What stands behind the column's name in a key; `None` where it can't stand in one.
+    /// The text after the column's name in a key; `None` where it can't be in one.
     pub(super) fn prefix(&self, random: &mut StdRng) -> Option<String> {
         let (may, must) = match self {
             Self::Text { long, .. } | Self::Bytes { long, .. } => (true, *long),
@@ -390,7 +390,7 @@ fn any_path(random: &mut StdRng) -> &'static str {
     ["$.n", "$.s", "$.a[0]", "$.a[last]", "$.o.k", "$.new", "$.o"].choose(random).expect("paths")
 }
 
-/// Every kind of value that JSON has in MySQL; `a` is what multi-valued indexes look at.
+/// Every kind of value that JSON has in MySQL; multi-valued indexes use `a`.
 fn any_json(random: &mut StdRng) -> String {
     let n = random.random_range(0..40);
     let text = "x".repeat(random.random_range(0..200));
