@@ -10,7 +10,7 @@ use crate::error::{Error, Result, io};
 use crate::fs::{FileSystem, SegmentFile};
 use crate::private::{create_private_folder, make_private, private};
 
-/// The directory, held by this process alone.
+/// The directory, locked by this process.
 #[derive(Debug)]
 pub(crate) struct Directory {
     path: PathBuf,
@@ -26,7 +26,7 @@ impl Directory {
         let lock = private().open(&lock_path).map_err(io("opening", &lock_path))?;
         flock(&lock, FlockOperation::NonBlockingLockExclusive)
             .map_err(|_| Error::Locked { path: path.to_owned() })?;
-        // Ours by its lock: a store of an earlier version may be open to others.
+        // Only now, under the lock. Files of an earlier version may be readable by others.
         make_private(path);
         make_private(&lock_path);
         for number in segments(path)? {
@@ -58,8 +58,8 @@ impl Directory {
         self.fs.open(&path).map_err(io("opening", path))
     }
 
-    /// Creates a segment that begins with `header`, all of it or no file: a half-written header
-    /// must not stay behind.
+    /// Creates a segment that begins with `header`, or no file at all: a half-written header must
+    /// not be left over.
     pub(crate) fn create_segment(
         &self,
         number: u64,

@@ -2,7 +2,7 @@ use std::path::PathBuf;
 
 use crate::RelayPosition;
 
-/// Why the relay store can't go on.
+/// The reason the relay store can't continue.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -15,8 +15,8 @@ pub enum Error {
     },
     #[error("relay store {path} is in use by another process")]
     Locked { path: PathBuf },
-    /// Bytes on disk are not what was written. The transaction that begins at `transaction` and all
-    /// behind it have to be fetched again.
+    /// Bytes on disk differ from those written. The transaction that begins at `transaction` and
+    /// all transactions after it have to be fetched again.
     #[error("relay segment {path} is damaged at byte {offset}: {what}")]
     Damaged { path: PathBuf, offset: u64, what: &'static str, transaction: RelayPosition },
     #[error("relay segment {path} is of format version {version}; this version reads version 1")]

@@ -1,4 +1,4 @@
-//! What a disk can do to the writer, and what must not be lost by it.
+//! Faults of the disk under the writer, which must not lose anything.
 
 use std::fs::File;
 use std::io;
@@ -14,7 +14,7 @@ use crate::fs::{FileSystem, RealFs, SegmentFile};
 use crate::tests::{NOW, SOON, bytes_of, gtid, options, read, transaction, write};
 use crate::{Error, RelayStore, SyncPolicy};
 
-/// What the disk does next.
+/// The next behaviour of the disk.
 #[derive(Debug, Default)]
 struct Faults {
     /// Bytes that may still be written; `None` for any number.
@@ -44,7 +44,7 @@ impl FaultFs {
         Ok(Box::new(FaultFile { file: file?, path, faults }))
     }
 
-    /// What a power failure leaves: synced bytes only.
+    /// Leaves only synced bytes, like a power failure.
     fn lose_power(&self, directory: &Path) {
         for (path, synced) in &self.0.lock().synced {
             if path.starts_with(directory)
@@ -220,7 +220,7 @@ async fn under_the_floor_reception_waits_and_can_be_stopped() {
     faults.0.lock().free = Some(100);
     write(&mut inlet, [(2, vec![10])]).await;
     until(|| store.usage().waiting.is_some()).await;
-    // What readers can't see is not received.
+    // Transactions that readers can't see are not received.
     assert_eq!((store.received_so_far().count(), store.received().count()), (1, 0));
     drop((inlet, reader, store));
     let store = open(directory.path(), SyncPolicy::Os, &FaultFs::default());
@@ -241,7 +241,7 @@ async fn a_power_failure_takes_nothing_that_was_shown() {
     for gno in 1..=9 {
         assert_eq!(read(&mut reader, SOON), Some((gno, bytes_of(gno, &[100, 500]))));
     }
-    // The inlet syncs when it ends, so the power fails before.
+    // The inlet syncs when it ends, so the power fails before that.
     faults.0.lock().fail_sync = true;
     drop((inlet, reader, store));
     faults.lose_power(directory.path());

@@ -1,5 +1,5 @@
-//! The seam under the writer: what a disk may refuse, a test can refuse too. Readers use files
-//! directly; what they meet is bytes, and bytes can be damaged without a seam.
+//! The file system as the writer sees it, replaceable in tests, which can then refuse everything
+//! that a disk may refuse. Readers use files directly: tests can damage their bytes without this.
 
 use std::fmt::Debug;
 use std::fs::{File, OpenOptions};
@@ -9,7 +9,7 @@ use std::path::Path;
 
 use crate::private::create_private_file;
 
-/// What writing a store needs of a file system.
+/// The file system operations for writing a store.
 pub(crate) trait FileSystem: Debug + Send + Sync {
     /// Creates or empties a file.
     fn create(&self, path: &Path) -> io::Result<Box<dyn SegmentFile>>;
@@ -21,16 +21,16 @@ pub(crate) trait FileSystem: Debug + Send + Sync {
     fn free_bytes(&self, path: &Path) -> u64;
 }
 
-/// A segment file that is written.
+/// A segment file open for writing.
 pub(crate) trait SegmentFile: Debug + Send + Sync {
-    /// May write less than all, as `pwrite` may.
+    /// May write fewer bytes, as `pwrite` may.
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize>;
     fn set_len(&self, len: u64) -> io::Result<()>;
     fn sync_data(&self) -> io::Result<()>;
 }
 
 impl dyn SegmentFile + '_ {
-    /// Writes all, however many calls it takes.
+    /// Writes all bytes, in as many calls as it takes.
     pub(crate) fn write_all_at(&self, mut bytes: &[u8], mut offset: u64) -> io::Result<()> {
         while !bytes.is_empty() {
             match self.write_at(bytes, offset) {
@@ -47,7 +47,7 @@ impl dyn SegmentFile + '_ {
     }
 }
 
-/// No space for this user: a full disk, or a quota used up.
+/// True if there is no space for this user: a full disk or an exhausted quota.
 pub(crate) fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }

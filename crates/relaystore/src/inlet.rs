@@ -1,4 +1,4 @@
-//! The asynchronous way in: a bounded queue to the thread that writes.
+//! The asynchronous entry to the store: a bounded queue to the writer thread.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,9 +13,9 @@ use crate::store::Shared;
 use crate::writer::Writer;
 use crate::{Result, SyncPolicy};
 
-/// Event bytes on their way to the writer; an event larger than this goes alone.
+/// The most event bytes in the queue; a larger event is queued alone.
 const QUEUE_BYTES: usize = 2 << 20;
-/// An event's place in the queue costs this much however small it is.
+/// The bytes that any event counts in addition, for its place in the queue.
 const ITEM_BYTES: usize = size_of::<Item>();
 
 #[derive(Debug)]
@@ -24,8 +24,8 @@ enum Item {
     Abandon,
 }
 
-/// One short lock for a whole batch on the writer's side: per event nothing is allocated, and no
-/// task is woken before there is something to show.
+/// The writer takes a whole batch with one short lock: nothing is allocated per event, and no task
+/// is woken before there is something to do.
 #[derive(Debug, Default)]
 struct Queue {
     state: Mutex<QueueState>,
@@ -44,7 +44,7 @@ struct QueueState {
 
 /// Hands events to the writer thread.
 ///
-/// Dropping it ends the thread once what is queued is written and synced, and waits for that: the
+/// Dropping it waits until the thread has written and synced the queue and has ended, so that the
 /// store can be opened again right after. A thread that waits for space gives up at once.
 #[derive(Debug)]
 pub struct RelayInlet {
@@ -74,7 +74,8 @@ impl RelayInlet {
         Self { queue, shared, received, open: None, thread: Some(thread) }
     }
 
-    /// Pending while the queue is full; an item is queued whole or, when dropped before, not at all.
+    /// Pending while the queue is full. An item is queued whole or, if this future is dropped, not
+    /// at all: between the check and the push there is no await.
     async fn send(&self, item: Item) -> std::result::Result<(), SinkError> {
         let (bytes, complete) = match &item {
             Item::Event(event, placement) => {
@@ -150,7 +151,7 @@ impl Drop for RelayInlet {
         self.queue.state.lock().closed = true;
         self.queue.filled.notify_one();
         if let Some(thread) = self.thread.take() {
-            // A panic there was reported by the panic hook.
+            // The panic hook has reported a panic of the thread.
             drop(thread.join());
         }
     }
@@ -163,7 +164,7 @@ enum Taken {
 }
 
 impl Queue {
-    /// Swaps what is queued into `into`; waits for it at most `wait`, for ever without one.
+    /// Swaps the queued items into `into`; waits for some at most `wait`, or without limit.
     fn take(&self, into: &mut Vec<Item>, wait: Option<Duration>) -> Taken {
         let until = wait.map(|wait| Instant::now() + wait);
         let mut state = self.state.lock();
@@ -197,7 +198,8 @@ impl Queue {
     }
 }
 
-/// The writer thread. Whatever is queued is written together; an empty queue shows it at once.
+/// Runs the writer thread. Queued items are written together,
+/// and made visible once the queue is empty.
 fn write_all(mut writer: Writer, queue: &Queue) -> Result<()> {
     let mut items = Vec::new();
     loop {
@@ -214,6 +216,7 @@ fn write_all(mut writer: Writer, queue: &Queue) -> Result<()> {
                 }
             }
             Taken::SyncDue => {}
+            // A transaction cut off by the end is dropped: the source sends it again.
             Taken::Closed => {
                 writer.abandon()?;
                 writer.flush()?;

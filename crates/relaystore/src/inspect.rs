@@ -1,4 +1,4 @@
-//! Looking at a store from outside: while a daemon writes it, or while none has it open.
+//! Reads a store from outside, while a daemon writes it or while none has it open.
 
 use std::fs::File;
 use std::io::{BufReader, ErrorKind, Read, Seek, SeekFrom};
@@ -20,7 +20,7 @@ use crate::transaction::{RelayRange, RelayedTransaction, TransactionBody};
 const READ_AHEAD: usize = 256 << 10;
 const SHORT: &str = "frame ends beyond its segment";
 
-/// One segment.
+/// Facts about one segment.
 #[derive(Debug, Clone)]
 pub struct SegmentFacts {
     pub number: u64,
@@ -33,9 +33,9 @@ pub struct SegmentFacts {
     pub gtid_set: GtidSet,
 }
 
-/// Reads whole transactions in the order they were received, without locks and without changing
-/// anything. Segments that are purged meanwhile are passed over; what is still being written at the end
-/// is left out. Blocks on the disk.
+/// Reads whole transactions in the order in which they were received, without locks and without
+/// changing anything. Segments purged meanwhile are skipped; a transaction still being written at
+/// the end is left out. Blocks on the disk.
 #[derive(Debug)]
 pub struct RelayInspector {
     directory: PathBuf,
@@ -54,11 +54,11 @@ struct OpenSegment {
     format: Option<Arc<FormatDescription>>,
     ordinal: u64,
     cumulative_bytes: u64,
-    /// Others follow: it is complete.
+    /// Other segments follow, so this one is complete.
     closed: bool,
 }
 
-/// What a frame is, its body left out.
+/// A frame without its body.
 struct Frame {
     header: FrameHeader,
     /// Metadata of a first frame, or a format description.
@@ -78,7 +78,7 @@ impl RelayInspector {
         Ok(Self { directory: directory.to_owned(), numbers: numbers.into_iter(), open: None })
     }
 
-    /// There is no segment.
+    /// True if there is no segment.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.numbers.len() == 0
@@ -87,7 +87,7 @@ impl RelayInspector {
     /// All segments, oldest first.
     ///
     /// # Errors
-    /// [`Error::Damaged`] where bytes are not what was written, or the disk fails.
+    /// [`Error::Damaged`] if bytes differ from those written; the disk fails.
     pub fn segments(mut self) -> Result<Vec<SegmentFacts>> {
         let mut facts = Vec::new();
         while self.next_segment()? {
@@ -137,7 +137,7 @@ impl RelayInspector {
 impl Iterator for RelayInspector {
     type Item = Result<RelayedTransaction>;
 
-    /// Bodies are [`TransactionBody::Streamed`]; checksums are verified when they are read.
+    /// Bodies are [`TransactionBody::Streamed`]; reading them verifies their checksums.
     fn next(&mut self) -> Option<Self::Item> {
         let next = self.next_transaction();
         if next.is_err() {
@@ -149,7 +149,7 @@ impl Iterator for RelayInspector {
 }
 
 impl OpenSegment {
-    /// `None` when it was purged, or its header is not written yet.
+    /// `None` if the segment was purged, or its header is not written yet.
     fn open(directory: &Path, number: u64, closed: bool) -> Result<Option<Self>> {
         let path = segment_path(directory, number);
         let is_gone = |error: &Error| matches!(error, Error::Io { source, .. } if source.kind() == ErrorKind::NotFound);
@@ -247,7 +247,7 @@ impl OpenSegment {
         }))
     }
 
-    /// The frame at the offset; `None` at the end of what is written.
+    /// The frame at the offset; `None` at the end of the written bytes.
     fn frame(&mut self) -> Result<Option<Frame>> {
         let start = self.offset;
         let mut bytes = vec![0; FRAME_HEADER_LEN];
@@ -285,7 +285,8 @@ impl OpenSegment {
         }
     }
 
-    /// What can't be read at the end of the last segment is still being written.
+    /// Handles bytes that can't be read: in the last segment they are still being written,
+    /// elsewhere they are damaged.
     fn end<T>(&self, start: u64, what: &'static str) -> Result<Option<T>> {
         if !self.closed {
             return Ok(None);

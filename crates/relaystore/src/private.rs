@@ -1,4 +1,5 @@
-//! Files and folders for their owner alone, whatever the umask: segments hold row values.
+//! Files and folders that only their owner can access, whatever
+//! the umask: segments hold row values.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io;
@@ -10,7 +11,7 @@ use tracing::warn;
 const FOLDER: u32 = 0o700;
 const FILE: u32 = 0o600;
 
-/// Makes the folder, and those above it that are missing.
+/// Creates the folder and its missing parents.
 ///
 /// # Errors
 /// The file system's.
@@ -18,7 +19,7 @@ pub fn create_private_folder(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(FOLDER).create(path)
 }
 
-/// Creates or empties a file, to be written.
+/// Creates or empties a file, and opens it for writing.
 ///
 /// # Errors
 /// The file system's.
@@ -26,18 +27,18 @@ pub fn create_private_file(path: &Path) -> io::Result<File> {
     private().truncate(true).open(path)
 }
 
-/// To write a file that is created if it is missing.
+/// Options for writing a file, which is created if it is missing.
 pub(crate) fn private() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.create(true).write(true).mode(FILE);
     options
 }
 
-/// Takes from group and others what an earlier version, another umask or a copy left them. What can't be
-/// changed is logged: it may be somebody else's on purpose.
+/// Removes access for group and others that an earlier version, another umask or a copy left. A
+/// failure is only logged: another owner may be intended.
 pub fn make_private(path: &Path) {
     if let Err(error) = narrow(path) {
-        warn!(path = %path.display(), %error, "others may read it, and that can't be changed");
+        warn!(path = %path.display(), %error, "other users may read it, and its mode can't be changed");
     }
 }
 
@@ -72,7 +73,7 @@ mod tests {
         fs::set_permissions(&file, Permissions::from_mode(0o444)).expect("ours");
         make_private(&folder);
         make_private(&file);
-        // Nothing is added.
+        // No permission is added.
         assert_eq!((mode(&folder), mode(&file)), (0o700, 0o400));
         make_private(&folder.join("missing"));
     }

@@ -15,17 +15,17 @@ use crate::segment::{FRAME_HEADER_LEN, FrameHeader, FrameKind, decode_metadata, 
 use crate::store::Shared;
 use crate::transaction::{RelayRange, RelayedTransaction, TransactionBody};
 
-/// Read ahead from a segment that has left memory.
+/// Bytes read ahead from a segment that is no longer in memory.
 const READ_AHEAD: usize = 1 << 20;
-/// Read when only frame headers are wanted.
+/// Bytes read if only frame headers are needed.
 const PEEK: usize = 512;
 
-/// Hands out whole transactions in the order they were received.
+/// Hands out whole transactions in the order in which they were received.
 #[derive(Debug)]
 pub struct RelayReader {
     shared: Arc<Shared>,
     position: RelayPosition,
-    /// Passed over when met.
+    /// Transactions to skip.
     executed: GtidSet,
     format: Option<Arc<FormatDescription>>,
     ordinal: u64,
@@ -33,7 +33,7 @@ pub struct RelayReader {
     inline_limit: u64,
     /// Bytes at `position`, from memory or the file.
     ahead: Bytes,
-    /// Bytes from the file still have their checksums to be looked at.
+    /// The bytes come from the file, so their checksums have to be verified.
     from_file: bool,
     file: Option<(u64, File)>,
 }
@@ -52,6 +52,9 @@ impl RelayReader {
             from_file: false,
             file: None,
         };
+        // Begins with the first segment that may hold something
+        // else: all those before it are covered
+        // by `executed`, as the header of the next one shows.
         let first = {
             let state = reader.shared.state.lock();
             let numbers: Vec<u64> = state.segments.keys().copied().collect();
@@ -72,7 +75,7 @@ impl RelayReader {
         self.inline_limit = bytes;
     }
 
-    /// Number of the last transaction read or passed over, and bytes up to it.
+    /// The number of the last transaction read or skipped, and the event bytes up to it.
     #[must_use]
     pub const fn read_so_far(&self) -> (u64, u64) {
         (self.ordinal, self.cumulative_bytes)
@@ -81,7 +84,7 @@ impl RelayReader {
     /// The next whole transaction; `None` if none comes within `wait`.
     ///
     /// # Errors
-    /// [`Error::Damaged`] when the bytes on disk are not what was written, or the disk fails.
+    /// [`Error::Damaged`] if the bytes on disk differ from those written; the disk fails.
     pub fn next(&mut self, wait: Duration) -> Result<Option<RelayedTransaction>> {
         while self.wait_for_more(wait)? {
             let start = self.position;
@@ -179,7 +182,7 @@ impl RelayReader {
         })
     }
 
-    /// Whether there is something between here and the visible end.
+    /// True if there is something between here and the visible end.
     fn wait_for_more(&mut self, wait: Duration) -> Result<bool> {
         let until = Instant::now() + wait;
         loop {
@@ -199,6 +202,7 @@ impl RelayReader {
                 let read = self.read_so_far();
                 let end = self.position;
                 self.enter_segment(next);
+                // The new segment's header counts the transactions before it: fewer were read here.
                 if self.read_so_far() != read {
                     self.position = end;
                     return Err(self.damaged(end, "segment ends before its last transaction"));
@@ -230,7 +234,7 @@ impl RelayReader {
         self.file = None;
     }
 
-    /// The frame at the position, whole and verified; moves behind it.
+    /// Returns the frame at the position, whole and verified, and moves past it.
     fn frame(&mut self, transaction: RelayPosition) -> Result<(FrameHeader, Bytes)> {
         let header = self.frame_header(transaction, READ_AHEAD)?;
         let len = header.frame_len();
@@ -245,7 +249,7 @@ impl RelayReader {
         Ok((header, frame))
     }
 
-    /// Moves behind the frame at the position without reading its body.
+    /// Moves past the frame at the position without reading its body.
     fn skip_frame(&mut self, transaction: RelayPosition) -> Result<FrameHeader> {
         let header = self.frame_header(transaction, PEEK)?;
         let len = header.frame_len();
@@ -259,14 +263,14 @@ impl RelayReader {
         FrameHeader::parse(&self.ahead).map_err(|error| self.damaged(transaction, error.0))
     }
 
-    /// Makes sure that `want` bytes at the position are in memory.
+    /// Ensures that `want` bytes at the position are in memory.
     fn read_ahead(&mut self, want: usize, ahead: usize, transaction: RelayPosition) -> Result<()> {
         if self.ahead.len() >= want {
             return Ok(());
         }
         let (tail, len) = {
             let state = self.shared.state.lock();
-            // Never beyond the visible end: what is there may still be abandoned and written anew.
+            // Never beyond the visible end: bytes there may still be abandoned and overwritten.
             let len = if self.position.segment == state.end.segment {
                 state.end.offset
             } else {

@@ -1,4 +1,5 @@
-//! Opening: what is there, what is whole, and whether it fits the target.
+//! Opens a store: finds its segments, cuts off an unfinished transaction, and checks that the rest
+//! follows from the target's transactions.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -17,25 +18,26 @@ use crate::segment::{
 };
 use crate::store::Segment;
 
-/// What opening found and did, for the log.
+/// The report of opening a store, for the log.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Recovery {
     /// Bytes cut from the end of the last segment.
     pub cut_bytes: u64,
-    /// Transactions that begin in these bytes, as far as they can be read: as a rule the one that
-    /// was being written.
+    /// Transactions that begin in these bytes, as far as they can be read: usually the one that was
+    /// being written.
     pub cut_transactions: GtidSet,
-    /// Segments dropped because their header was never completed, or because what goes before them
+    /// Segments dropped because their header was never completed, or because something before them
     /// is missing.
     pub dropped_segments: usize,
-    /// The store was emptied: it begins with transactions that do not follow the target's.
+    /// The transactions missing between the target and the
+    /// store, which was emptied because of them.
     pub emptied_for: Option<GtidSet>,
 }
 
 pub(crate) struct Recovered {
     pub(crate) segments: BTreeMap<u64, Segment>,
     pub(crate) end: RelayPosition,
-    /// Below it everything is executed on the target.
+    /// Everything below it is executed on the target.
     pub(crate) released: RelayPosition,
     pub(crate) received: GtidSet,
     pub(crate) format: Option<FormatDescription>,
@@ -44,10 +46,11 @@ pub(crate) struct Recovered {
     pub(crate) report: Recovery,
 }
 
-/// Largest header: GTID sets of thousands of sources fit.
+/// The largest header; GTID sets of thousands of sources fit.
 const HEADER_LEN_MAX: u64 = 64 << 20;
 
-/// `executed`: what the target has; while that is not known, everything whole is kept.
+/// Recovers the store. The target has `executed`; while that is
+/// unknown, every whole transaction is kept.
 pub(crate) fn recover(directory: &Directory, executed: Option<&GtidSet>) -> Result<Recovered> {
     let mut report = Recovery::default();
     let Headers { mut segments, doomed } = read_headers(directory.path())?;
@@ -96,7 +99,7 @@ pub(crate) fn recover(directory: &Directory, executed: Option<&GtidSet>) -> Resu
     })
 }
 
-/// Drops what can't be applied to a target that has `executed`.
+/// Drops segments that can't be applied to a target that has `executed`.
 fn keep_what_follows(
     directory: &Directory,
     segments: &mut BTreeMap<u64, Segment>,
@@ -114,6 +117,7 @@ fn keep_what_follows(
         report.emptied_for = Some(missing);
     }
     let holes = holes(segments, executed);
+    // The last first: a crash in between leaves no gap.
     for number in segments.split_off(&holes).into_keys().rev() {
         directory.remove(number)?;
         report.dropped_segments += 1;
@@ -121,15 +125,16 @@ fn keep_what_follows(
     Ok(())
 }
 
-/// The segments hold all that comes after `executed`, up to their end.
+/// True if the segments hold everything after `executed`, up to their end.
 pub(crate) fn follows(segments: &BTreeMap<u64, Segment>, executed: &GtidSet) -> bool {
     segments.values().next().is_some_and(|first| first.header.previous.is_subset_of(executed))
         && holes(segments, executed) == u64::MAX
 }
 
-/// The first segment behind which something is missing. When the target was ahead of the store, a
-/// segment began with what only the target had; a target set back since then needs it again. Such a
-/// beginning shows: its set grew by more than the transactions received.
+/// The number of the first segment with something missing before it. If the target was ahead of the
+/// store, a segment began after transactions that only the target had; a target restored to an
+/// earlier state needs them again. The header of such a segment shows it: its GTID set grew by more
+/// than the transactions received.
 pub(crate) fn holes(segments: &BTreeMap<u64, Segment>, executed: &GtidSet) -> u64 {
     let pairs = segments.values().zip(segments.values().skip(1));
     for (before, after) in pairs {
@@ -143,7 +148,7 @@ pub(crate) fn holes(segments: &BTreeMap<u64, Segment>, executed: &GtidSet) -> u6
     u64::MAX
 }
 
-/// Where the target stands in whole segments, known without reading them.
+/// The target's position in whole segments, found without reading them.
 pub(crate) fn released(
     segments: &BTreeMap<u64, Segment>,
     end: RelayPosition,
@@ -174,10 +179,10 @@ fn empty(executed: GtidSet, report: Recovery) -> Recovered {
     }
 }
 
-/// Headers of the segments that follow each other without a gap.
+/// The headers of the segments that follow each other without a gap.
 pub(crate) struct Headers {
     pub(crate) segments: BTreeMap<u64, Segment>,
-    /// Nothing behind a hole can be applied in order.
+    /// Segments after a gap, which can't be applied in order.
     pub(crate) doomed: Vec<u64>,
 }
 
@@ -221,8 +226,8 @@ pub(crate) fn read_header(path: &Path) -> Result<std::result::Result<Segment, He
         header,
         header_len: header_len as u64,
         len,
-        // Not read yet; format descriptions at the end of a segment are rare, and released with
-        // the next transaction.
+        // The exact value is unknown before a scan. A format description at the end of a segment is
+        // rare; it is released with the next transaction.
         transactions_end: len,
     }))
 }
@@ -235,7 +240,7 @@ pub(crate) struct Scan {
     bytes: u64,
     pub(crate) received: GtidSet,
     format: Option<FormatDescription>,
-    /// Transactions that begin behind `end`.
+    /// Transactions that begin after `end`.
     cut: GtidSet,
 }
 
@@ -299,14 +304,14 @@ impl Scan {
     }
 }
 
-/// Transactions that begin in what is about to be cut, as far as intact frames tell.
+/// Transactions that begin in the bytes to be cut, as far as intact frames show.
 fn transactions_behind(path: &Path, mut offset: u64, len: u64) -> Result<GtidSet> {
     let mut file = File::open(path).map_err(io("opening", path))?;
     let mut cut = GtidSet::new();
     let mut frame = Vec::new();
     loop {
         file.seek(SeekFrom::Start(offset)).map_err(io("reading", path))?;
-        // What is left of a frame may still hold its metadata, but nothing vouches for it.
+        // The rest of a torn frame may still hold its metadata, but no checksum covers it.
         if !read_frame(&mut file, &mut frame, len - offset).map_err(io("reading", path))? {
             return Ok(cut);
         }
@@ -323,7 +328,7 @@ fn transactions_behind(path: &Path, mut offset: u64, len: u64) -> Result<GtidSet
     }
 }
 
-/// Reads one frame whole; `false` at the end of the file, torn or not.
+/// Reads one whole frame; `false` at the end of the file, even within a torn frame.
 fn read_frame(file: &mut impl Read, frame: &mut Vec<u8>, left: u64) -> std::io::Result<bool> {
     frame.clear();
     if left < FRAME_HEADER_LEN as u64 {
@@ -340,6 +345,7 @@ fn read_frame(file: &mut impl Read, frame: &mut Vec<u8>, left: u64) -> std::io::
     Ok(true)
 }
 
+/// Deletes everything from `position` on, the last segment first: a crash in between leaves no gap.
 pub(crate) fn discard_from(directory: &Directory, position: RelayPosition) -> Result<()> {
     for number in directory.segments()?.into_iter().rev() {
         if number > position.segment {

@@ -1,4 +1,5 @@
-//! One store, several appliers one after the other, and a store that is filled before the target is known.
+//! One store with several appliers one after another, and a store that is filled before the target
+//! is known.
 
 use csa_provider::GtidSet;
 
@@ -30,16 +31,16 @@ async fn an_applier_that_begins_earlier_finds_everything_or_is_refused() {
     }
     let segments = store.usage().segments;
     assert!(segments > 4, "{segments}");
-    // Applied up to 3, and what that takes with it is purged.
+    // Applied up to 3, and the segments up to there are purged.
     store.release(ends[2]);
     assert!(store.usage().segments < segments);
     assert!(!store.restart_after(&GtidSet::new()), "what was purged is not there any more");
     assert!(!store.follows(&up_to(13)), "13 was never received");
-    // Released up to 11, in segments that can't all go; then the target comes back at 5.
+    // Released up to 11, in segments that can't all be purged; then the target comes back at 5.
     let older = up_to(5);
     store.release(RelayPosition { segment: ends[4].segment, offset: ends[4].offset });
     assert!(store.restart_after(&older));
-    // A new segment purges by what the new applier has committed, and by nothing else.
+    // A new segment purges only what the new applier has committed.
     write(&mut inlet, (13..=16).map(|gno| (gno, body()))).await;
     let mut reader = store.reader(older);
     for gno in 6..=16 {
@@ -62,7 +63,7 @@ async fn what_an_earlier_applier_released_stays_for_one_that_begins_before_it() 
     }
     store.release(last.expect("there").end);
     assert!(store.restart_after(&up_to(1)));
-    // Enough for several segments: the first would go if it still counted as released.
+    // Enough for several segments: the first would be purged if it still counted as released.
     write(&mut inlet, (4..=6).map(|gno| (gno, vec![900 << 10]))).await;
     drop(inlet);
     let mut reader = store.reader(up_to(1));

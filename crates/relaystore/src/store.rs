@@ -22,37 +22,37 @@ pub struct RelayStore {
     writer: Mutex<Option<Writer>>,
 }
 
-/// Sizes and totals, for those who watch.
+/// Sizes and totals, for the status page and metrics.
 #[derive(Debug, Clone, Default)]
 pub struct RelayUsage {
     pub segments: usize,
     /// Bytes of all segment files.
     pub bytes: u64,
-    /// Transactions the channel ever received into this store, and bytes of their events.
+    /// All transactions that the channel ever received into this store, and bytes of their events.
     pub transactions_total: u64,
     pub event_bytes_total: u64,
-    /// Why reception waits for space.
+    /// The reason reception waits for space.
     pub waiting: Option<String>,
-    /// Times fdatasync was called.
+    /// The number of fdatasync calls.
     pub syncs_total: u64,
-    /// Of the options; 0 for none.
+    /// The limits from the options; 0 for none.
     pub space_limit: u64,
     pub min_free_disk: u64,
-    /// Bytes of the file system left when [`RelayStore::measure_disk`] last asked.
+    /// Free bytes of the file system as of the last [`RelayStore::measure_disk`].
     pub free_disk: Option<u64>,
 }
 
-/// What writer, readers and watchers have in common.
+/// The part of a store that the writer, readers and the status page share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) options: RelayStoreOptions,
     pub(crate) directory: Directory,
     pub(crate) state: Mutex<State>,
-    /// The visible end moved.
+    /// Signals that the visible end moved.
     pub(crate) grown: Condvar,
-    /// The store is gone: readers wait no longer.
+    /// The store is dropped: readers no longer wait.
     pub(crate) closing: AtomicBool,
-    /// The inlet or the store is gone: the writer waits no longer for space.
+    /// The inlet or the store is dropped: the writer no longer waits for space.
     pub(crate) giving_up: AtomicBool,
 }
 
@@ -64,7 +64,7 @@ pub(crate) struct State {
     /// Everything below is committed on the target.
     pub(crate) released: RelayPosition,
     pub(crate) tail: Tail,
-    /// Of the whole transactions, and of those executed when the store was opened.
+    /// GTIDs of the whole transactions, and of those executed when the store was opened.
     pub(crate) received: GtidSet,
     pub(crate) usage: RelayUsage,
 }
@@ -73,7 +73,7 @@ pub(crate) struct State {
 pub(crate) struct Segment {
     pub(crate) header: SegmentHeader,
     pub(crate) header_len: u64,
-    /// Bytes written so far, unfinished transaction included.
+    /// Bytes written so far, including an unfinished transaction.
     pub(crate) len: u64,
     /// End of its last whole transaction; a format description may follow.
     pub(crate) transactions_end: u64,
@@ -84,7 +84,7 @@ impl State {
         self.segments.values().map(|segment| segment.len).sum()
     }
 
-    /// All that comes after `executed` is here, up to the end.
+    /// True if everything after `executed` is here, up to the end.
     fn follows(&self, executed: &GtidSet) -> bool {
         executed.is_subset_of(&self.received) && recovery::follows(&self.segments, executed)
     }
@@ -94,17 +94,17 @@ impl State {
         offset <= segment.header_len || self.released >= RelayPosition { segment: number, offset }
     }
 
-    /// Whether every whole transaction in the store is released.
+    /// True if every whole transaction in the store is released.
     pub(crate) fn is_all_released(&self) -> bool {
         self.segments.iter().all(|(&number, segment)| self.is_released(number, segment))
     }
 }
 
 impl Shared {
-    /// Deletes segments whose last transaction is released; never the one that is written.
+    /// Deletes segments with a released last transaction, but never the one being written.
     ///
-    /// A file that can't be deleted is told and left: its space is lost until the store is opened
-    /// again, nothing else.
+    /// A file that can't be deleted is logged and left. Nothing but its space is lost, until the
+    /// store is opened again.
     pub(crate) fn purge(&self) {
         let mut state = self.state.lock();
         let mut gone = Vec::new();
@@ -126,25 +126,25 @@ impl Shared {
             }
         }
         if let Err(error) = self.directory.sync() {
-            warn!(%error, "purge is not durable yet");
+            warn!(%error, "purging of relay segments is not durable yet");
         }
     }
 }
 
 impl RelayStore {
-    /// Opens a channel's store, or creates it. `executed` is what the target has.
+    /// Opens a channel's store, or creates it. The target has `executed`.
     ///
     /// Blocks on the disk: call it where blocking is allowed.
     ///
     /// # Errors
-    /// Another process holds it, the disk fails, a segment is of another version.
+    /// Another process holds the store, the disk fails, or a segment is of another version.
     pub fn open(options: RelayStoreOptions, executed: &GtidSet) -> Result<(Self, Recovery)> {
         Self::open_on(options, executed, Arc::new(RealFs))
     }
 
-    /// Opens a store that holds something while it is not known what the target has: reception
-    /// continues after what was received. Nothing is released before [`Self::restart_after`] says from
-    /// where. `None`, with nothing created, where there is nothing to continue.
+    /// Opens a store that is not empty while the target's transactions are unknown: reception
+    /// continues after those received. Nothing is released before [`Self::restart_after`] sets the
+    /// place. `None`, with nothing created, if there is nothing to continue.
     ///
     /// Blocks on the disk.
     ///
@@ -212,7 +212,8 @@ impl RelayStore {
             (recovered.transactions, recovered.event_bytes),
         )?;
         if ahead {
-            // What follows does not follow the last transaction here: a header says so.
+            // The next transaction does not follow the last one here. A new header records this,
+            // see `holes`.
             writer.begin_segment()?;
         }
         shared.purge();
@@ -221,37 +222,37 @@ impl RelayStore {
         Ok((store, recovered.report))
     }
 
-    /// Everything in the store and on the target when the store was opened.
+    /// Everything that was in the store and on the target when the store was opened.
     #[must_use]
     pub const fn received(&self) -> &GtidSet {
         &self.received
     }
 
-    /// The same, and everything that readers can see by now.
+    /// [`Self::received`] and everything that has become visible to readers since.
     #[must_use]
     pub fn received_so_far(&self) -> GtidSet {
         self.shared.state.lock().received.clone()
     }
 
-    /// The way in. Starts the writer's thread; there is one per store, ever.
+    /// The inlet of the store. Starts the writer's thread; a store has only one, ever.
     ///
     /// # Panics
-    /// When asked for twice.
+    /// If called twice.
     #[must_use]
     pub fn inlet(&self) -> RelayInlet {
         let writer = self.writer.lock().take().expect("a relay store has one inlet");
         RelayInlet::start(Arc::clone(&self.shared), writer, self.received.clone())
     }
 
-    /// A way out, beginning behind `executed`: whole transactions in it are passed over.
+    /// A reader that begins after `executed`, skipping whole transactions in that set.
     #[must_use]
     pub fn reader(&self, executed: GtidSet) -> RelayReader {
         RelayReader::new(Arc::clone(&self.shared), executed)
     }
 
-    /// Prepares for a reader that begins after `executed`, which may be less than what was released: from
-    /// now on only that counts as committed. `false`, with nothing changed, where the store lacks some of
-    /// what follows, or has not received all of `executed`: it has to be opened again.
+    /// Prepares for a reader that begins after `executed`: from now on only that counts as
+    /// committed, even if more was released. `false`, with nothing changed, if the store lacks some
+    /// later transaction or has not received all of `executed`: it has to be opened again.
     #[must_use]
     pub fn restart_after(&self, executed: &GtidSet) -> bool {
         let mut state = self.shared.state.lock();
@@ -265,13 +266,13 @@ impl RelayStore {
         true
     }
 
-    /// [`Self::restart_after`] would do.
+    /// True if [`Self::restart_after`] would succeed.
     #[must_use]
     pub fn follows(&self, executed: &GtidSet) -> bool {
         self.shared.state.lock().follows(executed)
     }
 
-    /// Everything below `position` is committed on the target and may go.
+    /// Everything below `position` is committed on the target and may be purged.
     pub fn release(&self, position: RelayPosition) {
         let mut state = self.shared.state.lock();
         if state.released < position {
@@ -298,13 +299,13 @@ impl RelayStore {
         usage
     }
 
-    /// Looks how much the file system has left; blocks for as long as it takes to answer.
+    /// Measures the free space of the file system; blocks until it answers.
     pub fn measure_disk(&self) {
         let free = Some(self.shared.directory.free_bytes()).filter(|&free| free != u64::MAX);
         self.shared.state.lock().usage.free_disk = free;
     }
 
-    /// Cuts a closed store before a damaged transaction; what was behind it is fetched again.
+    /// Cuts a closed store before a damaged transaction; that and all later ones are fetched again.
     ///
     /// # Errors
     /// The store is open, or the disk fails.

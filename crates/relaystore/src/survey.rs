@@ -1,5 +1,5 @@
-//! What a channel has received, told before its store is opened: without its lock, and without changing
-//! anything.
+//! Reports the transactions that a channel has received before its store is opened, without locking
+//! or changing it.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -10,17 +10,17 @@ use crate::directory::segment_path;
 use crate::error::{Error, Result};
 use crate::recovery::{Headers, Scan, holes, read_headers};
 
-/// What a store holds.
+/// The contents of a store.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RelaySurvey {
-    /// Everything received up to the last whole transaction in it, with what was received or executed
-    /// before its first.
+    /// Everything received up to its last whole transaction, including transactions received or
+    /// executed before its first.
     pub received: GtidSet,
-    /// Whether it follows on from the target, so that opening it keeps its transactions.
+    /// True if it follows from the target's transactions, so that opening it keeps its own.
     pub follows: bool,
 }
 
-/// Looks at the store in `directory`; `executed` is what the target has. `None` where there is none.
+/// Looks at the store in `directory`; the target has `executed`. `None` if there is no store.
 ///
 /// Blocks on the disk for as long as opening the store does.
 ///
@@ -28,7 +28,7 @@ pub struct RelaySurvey {
 /// The disk fails, or a segment is of another version.
 pub fn survey(directory: &Path, executed: &GtidSet) -> Result<Option<RelaySurvey>> {
     match look(directory, executed) {
-        // There is none yet, or a daemon that runs has just purged what was to be looked at.
+        // There is no store yet, or a running daemon has just purged the segment.
         Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => Ok(None),
         other => other,
     }

@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use crate::RelayPosition;
 
-/// The newest frames in memory: what was written last, in runs that stand together in one file.
+/// The newest frames in memory: those written last, as runs that are contiguous in one file.
 #[derive(Debug, Default)]
 pub(crate) struct Tail {
     runs: VecDeque<(RelayPosition, Bytes)>,
@@ -12,7 +12,7 @@ pub(crate) struct Tail {
 }
 
 impl Tail {
-    /// Adds what was just written at `start`; the oldest go beyond `limit` bytes.
+    /// Adds a run just written at `start`, and drops the oldest ones beyond `limit` bytes.
     pub(crate) fn push(&mut self, start: RelayPosition, run: Bytes, limit: usize) {
         self.bytes += run.len();
         self.runs.push_back((start, run));

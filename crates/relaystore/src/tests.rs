@@ -171,7 +171,7 @@ async fn a_flipped_byte_is_damage_or_nothing() {
         };
         let (store, recovery) = opened.expect("damage is not taken for another version");
         if recovery.dropped_segments > 0 {
-            // The header was hit: everything is fetched again. Put the files back.
+            // The header is damaged: everything is fetched again. Put the files back.
             drop(store);
             std::fs::remove_dir_all(directory.path()).expect("removable");
             filled(directory.path(), &transactions).await;
@@ -288,7 +288,8 @@ async fn an_abandoned_transaction_is_never_read_ahead() {
         let mut inlet = store.inlet();
         let mut reader = store.reader(GtidSet::new());
         for gno in 1..=5 {
-            // One whole, then large frames of the next that are written and taken back.
+            // One whole transaction, then large frames of the next one
+            // that are written and removed again.
             write(&mut inlet, [(gno, vec![10])]).await;
             let before = store.usage().bytes;
             for (event, placement) in transaction(gno + 1, &[900, 1100]).into_iter().take(3) {
@@ -317,7 +318,7 @@ async fn a_target_ahead_of_the_store_leaves_no_hole() {
     let mut inlet = store.inlet();
     write(&mut inlet, [(11, vec![10])]).await;
     drop((inlet, store));
-    // The target was set back: 3 to 10 are in neither.
+    // The target was restored to an earlier state: 3 to 10 are in neither.
     let back: GtidSet = (1..=2).map(gtid).collect();
     let (store, recovery) = RelayStore::open(options(directory.path()), &back).expect("not locked");
     assert!(recovery.emptied_for.is_some() || recovery.dropped_segments > 0);
@@ -344,7 +345,7 @@ async fn an_event_larger_than_a_batch_passes() {
             assert!(read(&mut reader, NOW) == Some((gno, bytes_of(gno, &sizes))));
         }
     }
-    // Streamed, it takes its longest frame; held, all of it.
+    // Streamed, it takes its longest frame; held in memory, all of it.
     for (inline, expected) in [(1000, 3 << 20..4 << 20), (1 << 30, 7 << 20..8 << 20)] {
         let mut reader = store.reader((1..=1).map(gtid).collect());
         reader.set_inline_limit(inline);
@@ -401,7 +402,7 @@ async fn at_the_space_limit_reception_waits_and_goes_on() {
     assert!(usage.bytes <= 8000);
     let mut reader = store.reader(GtidSet::new());
     for gno in 1..=31 {
-        let relayed = reader.next(SOON).expect("undamaged").expect("goes on");
+        let relayed = reader.next(SOON).expect("undamaged").expect("continues");
         assert_eq!(relayed.header.gtid.gno, gno);
         store.release(relayed.end);
     }
@@ -433,7 +434,7 @@ async fn a_survey_says_what_opening_would_find_and_changes_nothing() {
     let before = files();
     assert!(before > 3, "several segments");
     assert_eq!(look(&set(1..=5)), found);
-    // A target set back beyond its beginning: opening would empty it.
+    // The target was restored to a state before the store's beginning: opening would empty it.
     let behind = Some(RelaySurvey { received: set(1..=20), follows: false });
     assert_eq!(look(&set(1..=4)), behind);
     assert_eq!(files(), before);

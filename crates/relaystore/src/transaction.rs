@@ -16,20 +16,20 @@ use crate::segment::{FRAME_HEADER_LEN, FrameHeader, verify_frame};
 #[derive(Debug, Clone)]
 pub struct RelayedTransaction {
     pub header: TransactionHeader,
-    /// How its events are laid out.
+    /// The layout of its events.
     pub format: Arc<FormatDescription>,
     pub start: RelayPosition,
     pub end: RelayPosition,
-    /// Its number among all the channel ever received into this store, from 1.
+    /// Its number among all transactions that the channel ever received into this store, from 1.
     pub ordinal: u64,
     /// Bytes of its events, as the source sent them.
     pub event_bytes: u64,
-    /// The same of everything up to and including it.
+    /// Event bytes of everything up to and including it.
     pub cumulative_bytes: u64,
     pub body: TransactionBody,
 }
 
-/// Where a transaction's events are.
+/// The place of a transaction's events.
 #[derive(Debug, Clone)]
 pub enum TransactionBody {
     /// In memory: runs of whole events.
@@ -47,7 +47,7 @@ pub struct RelayRange {
 }
 
 impl RelayedTransaction {
-    /// The events in order, from the GTID event to the last.
+    /// The events in order, from the GTID event to the last one.
     ///
     /// Of a streamed transaction one frame is in memory at a time; reading it blocks on the disk.
     #[must_use]
@@ -68,8 +68,8 @@ impl RelayedTransaction {
 }
 
 impl RelayedTransaction {
-    /// Bytes of it that are in memory at a time: all of one that is held, the longest frame of a
-    /// streamed one, whose frames are looked up by their headers.
+    /// Bytes of it that are in memory at a time: all of a transaction held in memory, the longest
+    /// frame of a streamed one, found by reading its frame headers.
     ///
     /// # Errors
     /// The segment can't be read, or is damaged.

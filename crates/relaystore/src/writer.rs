@@ -23,7 +23,7 @@ use crate::{RelayPosition, SyncPolicy};
 
 /// Frames are written together up to this size.
 const BATCH_BYTES: usize = 1 << 20;
-/// How often a full store looks for room.
+/// The interval at which a full store looks for room.
 const ROOM_POLL: Duration = Duration::from_millis(20);
 
 /// Owned by the writer thread.
@@ -35,23 +35,23 @@ pub(crate) struct Writer {
     header_len: u64,
     /// Bytes in the file.
     written: u64,
-    /// Whole frames to be written next.
+    /// Whole frames that are written next.
     batch: Vec<u8>,
-    /// The frame that grows.
+    /// The unfinished frame.
     frame: Vec<u8>,
     metadata_len: usize,
     open: Option<OpenTransaction>,
-    /// End of the last whole transaction, as it will stand in the file.
+    /// End of the last whole transaction in the file, once the batch is written.
     whole: u64,
-    /// The same without a format description behind it.
+    /// The same without a format description after it.
     transactions_end: u64,
     received: GtidSet,
-    /// Whole, and not shown to readers yet.
+    /// Whole transactions that are not yet visible to readers.
     fresh: Vec<Gtid>,
     format: Option<FormatDescription>,
     transactions: u64,
     event_bytes: u64,
-    /// Bytes of all segments when something was last written.
+    /// Bytes of all segments after the last write.
     used: u64,
     dirty: bool,
     synced: Instant,
@@ -60,7 +60,7 @@ pub(crate) struct Writer {
 #[derive(Debug)]
 struct OpenTransaction {
     header: TransactionHeader,
-    /// Where it begins in the file.
+    /// Its offset in the file.
     start: u64,
     bytes: u64,
     /// Its first frame is complete.
@@ -77,7 +77,7 @@ impl Writer {
         let end = shared.state.lock().end;
         let mut writer = Self {
             file: match end.segment {
-                // An empty file, replaced below: there is always one to write to.
+                // An empty file, replaced below, because the field needs one.
                 0 => {
                     let path = shared.directory.segment_path(1);
                     shared.directory.create_segment(1, &[]).map_err(io("creating", path))?
@@ -146,7 +146,7 @@ impl Writer {
         {
             return Ok(());
         }
-        // The provider has read it before; what it accepted parses again.
+        // The provider has parsed it before, so this does not fail.
         let Ok(format) = FormatDescription::parse(event.bytes().clone()) else { return Ok(()) };
         self.format = Some(format);
         let start = begin_frame(&mut self.batch);
@@ -158,7 +158,7 @@ impl Writer {
 
     fn begin(&mut self, header: TransactionHeader) -> Result<()> {
         if self.batch_fills_store() {
-            // What is whole has to be seen, or it can't be applied and make room.
+            // Whole transactions must become visible, or they can't be applied to make room.
             self.flush()?;
         }
         if self.wants_new_segment() {
@@ -173,7 +173,7 @@ impl Writer {
         Ok(())
     }
 
-    /// A transaction goes on in another frame once this one is large.
+    /// Continues a transaction in another frame once the current one is large.
     fn make_room_in_frame(&mut self, event_len: usize) -> Result<()> {
         let fits = self.frame.len() + event_len <= self.shared.options.frame_bytes;
         if fits || self.frame.len() == FRAME_HEADER_LEN {
@@ -187,7 +187,7 @@ impl Writer {
         Ok(())
     }
 
-    /// The open transaction is whole.
+    /// Records that the open transaction is whole.
     fn complete(&mut self) {
         if let Some(open) = self.open.take() {
             self.received.add(&open.header.gtid);
@@ -221,13 +221,14 @@ impl Writer {
         if len <= self.header_len {
             return false;
         }
-        // Near the limit a segment ends early, so that what it holds can be purged.
+        // Near the limit a segment ends early, so that its transactions can be purged.
         let pressed = options.space_limit > 0 && self.shared.state.lock().usage.waiting.is_some();
         len >= options.effective_segment_size() || pressed
     }
 
-    /// Ends this segment; what comes next begins another.
+    /// Ends this segment and begins the next one.
     pub(crate) fn begin_segment(&mut self) -> Result<()> {
+        // Recovery scans only the last segment: this one has to be whole on disk first.
         if self.number > 0 && self.shared.options.sync != SyncPolicy::Os {
             self.sync()?;
         }
@@ -273,7 +274,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes what is whole frames, and shows what is whole transactions.
+    /// Writes whole frames, and makes whole transactions visible.
     pub(crate) fn flush(&mut self) -> Result<()> {
         if self.batch.is_empty() {
             return Ok(());
@@ -281,7 +282,7 @@ impl Writer {
         let next = Vec::with_capacity(self.batch.len().min(BATCH_BYTES));
         let mut run = std::mem::replace(&mut self.batch, next);
         if run.capacity() > run.len() * 2 {
-            // The tail counts what it shows, so it must not hold much more.
+            // The tail counts the bytes in use, so it must not hold many more.
             run.shrink_to_fit();
         }
         let run = Bytes::from(run);
@@ -289,8 +290,8 @@ impl Writer {
         self.publish(Some((start, run)))
     }
 
-    /// Writes an event that is larger than a batch from where it is, as a frame of its own. It does
-    /// not enter the memory tail: it would push out everything else.
+    /// Writes an event that is larger than a batch as a frame of its own, without copying it. It
+    /// does not enter the memory tail, because it would push out everything else.
     fn append_large(&mut self, event: &[u8], last: bool) -> Result<()> {
         self.flush()?;
         let head = frame_around(FrameKind::Transaction { first: false, last }, event);
@@ -303,8 +304,7 @@ impl Writer {
         self.publish(None)
     }
 
-    /// Appends `parts` to the file; waits as long as there is no room for them. Returns where they
-    /// begin.
+    /// Appends `parts` to the file, waiting while there is no room. Returns their offset.
     fn write(&mut self, parts: &[&[u8]]) -> Result<u64> {
         let start = self.written;
         let len: u64 = parts.iter().map(|part| part.len() as u64).sum();
@@ -313,6 +313,7 @@ impl Writer {
             if !is_full(&error) {
                 return Err(io("writing", self.path())(error));
             }
+            // Gives back the space of the half-written part while this waits.
             self.rewind(start)?;
             self.wait("a full disk")?;
         }
@@ -331,6 +332,7 @@ impl Writer {
     }
 
     fn publish(&mut self, run: Option<(u64, Bytes)>) -> Result<()> {
+        // Before the end moves: with this policy nothing is visible that a crash could lose.
         if self.shared.options.sync == SyncPolicy::Transaction {
             self.sync()?;
         }
@@ -407,8 +409,8 @@ impl Writer {
         self.shared.directory.segment_path(self.number)
     }
 
-    /// Waits while the store is at its limit or the disk is near its floor. A transaction that is
-    /// alone in the store passes: nothing would ever make room for it.
+    /// Waits while the store is at its limit or the disk near `min_free_disk`. A transaction that
+    /// is alone in the store passes: nothing would ever make room for it.
     fn wait_for_room(&self, bytes: u64) -> Result<()> {
         let options = &self.shared.options;
         loop {
@@ -451,7 +453,7 @@ impl Writer {
 
     fn clear_waiting(&self) {
         if self.shared.state.lock().usage.waiting.take().is_some() {
-            info!("reception goes on: there is room in the relay store");
+            info!("reception resumes: there is room in the relay store");
         }
     }
 }

@@ -11,7 +11,7 @@ fn transactions() -> Transactions {
     (1..=12).map(|gno| (gno, vec![100, 400, gno as usize])).collect()
 }
 
-/// What an inspector finds: numbers and events.
+/// The findings of an inspector: numbers and events.
 fn found(directory: &Path) -> Vec<(u64, Vec<u8>)> {
     let inspector = RelayInspector::open(directory).expect("readable");
     let transactions = inspector.map(|transaction| {
@@ -82,7 +82,7 @@ async fn what_is_cut_short_at_the_end_is_left_out_and_damage_before_it_is_told()
         assert!(found.len() >= before);
     }
     std::fs::write(&last.path, &whole).expect("writable");
-    // A purged segment is passed over, a damaged one is not.
+    // A purged segment is skipped, a damaged one is not.
     let bytes = std::fs::read(&first.path).expect("readable");
     std::fs::remove_file(&first.path).expect("removable");
     assert_eq!(found(directory.path()).len(), 12 - first.transactions as usize);

@@ -1,8 +1,8 @@
 use csa_provider::{Gtid, Tag, TransactionHeader, Uuid};
 
-/// Bytes in front of a frame's body.
+/// Bytes before a frame's body.
 pub(crate) const FRAME_HEADER_LEN: usize = 12;
-/// No frame is longer: one event of the protocol's largest size, and metadata.
+/// The longest frame: one event of the protocol's largest size, and metadata.
 const BODY_LEN_MAX: usize = (1 << 30) + (1 << 16);
 const FIRST: u8 = 1;
 const LAST: u8 = 2;
@@ -22,12 +22,12 @@ pub(crate) struct FrameHeader {
     checksum: u32,
 }
 
-/// What is wrong with a frame.
+/// The reason a frame is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FrameError(pub(crate) &'static str);
 
 impl FrameHeader {
-    /// Reads the 12 bytes in front of a body.
+    /// Reads the 12 bytes before a body.
     pub(crate) fn parse(bytes: &[u8]) -> Result<Self, FrameError> {
         let short = FrameError("frame header is cut short");
         let field = |at: usize| -> Result<u32, FrameError> {
@@ -68,7 +68,7 @@ pub(crate) fn verify_frame(header: &FrameHeader, frame: &[u8]) -> Result<(), Fra
     Ok(())
 }
 
-/// Leaves room for a frame header; the body is appended behind it. Returns where the frame begins.
+/// Leaves room for a frame header; the caller appends the body. Returns the offset of the frame.
 pub(crate) fn begin_frame(out: &mut Vec<u8>) -> usize {
     let start = out.len();
     out.resize(start + FRAME_HEADER_LEN, 0);
@@ -92,7 +92,7 @@ pub(crate) fn finish_frame(out: &mut [u8], start: usize, kind: FrameKind, metada
     frame[4..8].copy_from_slice(&checksum.to_le_bytes());
 }
 
-/// The header of a frame, without metadata, whose body stands elsewhere.
+/// The header of a frame without metadata, with a body that is kept elsewhere.
 pub(crate) fn frame_around(kind: FrameKind, body: &[u8]) -> [u8; FRAME_HEADER_LEN] {
     let mut head = [0; FRAME_HEADER_LEN];
     finish_frame(&mut head, 0, kind, 0);
@@ -102,7 +102,7 @@ pub(crate) fn frame_around(kind: FrameKind, body: &[u8]) -> [u8; FRAME_HEADER_LE
     head
 }
 
-/// Appends what a first frame says about its transaction; returns the length.
+/// Appends the metadata of a first frame, and returns its length.
 pub(crate) fn encode_metadata(header: &TransactionHeader, out: &mut Vec<u8>) -> usize {
     let start = out.len();
     out.extend_from_slice(header.gtid.uuid.as_bytes());

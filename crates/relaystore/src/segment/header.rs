@@ -3,10 +3,10 @@ use csa_provider::{FormatDescription, GtidSet};
 
 const MAGIC: &[u8; 8] = b"CSARELAY";
 const VERSION: u16 = 1;
-/// Magic, version, length: what is needed to know how long a header is.
+/// Magic, version, length: the bytes that show how long a header is.
 const PREFIX_LEN: usize = 14;
 
-/// What stands at the start of a segment.
+/// The header at the start of a segment.
 #[derive(Debug, Clone)]
 pub(crate) struct SegmentHeader {
     pub(crate) number: u64,
@@ -19,7 +19,7 @@ pub(crate) struct SegmentHeader {
     pub(crate) format: Option<FormatDescription>,
 }
 
-/// Why bytes are not a segment header.
+/// The reason bytes are not a segment header.
 #[derive(Debug)]
 pub(crate) enum HeaderError {
     Damaged(&'static str),
@@ -48,7 +48,7 @@ impl SegmentHeader {
         out
     }
 
-    /// Reads a header from the start of a segment; also its length.
+    /// Reads a header from the start of a segment; returns its length too.
     pub(crate) fn parse(bytes: &[u8]) -> Result<(Self, usize), HeaderError> {
         let damaged = HeaderError::Damaged;
         if bytes.get(..8) != Some(MAGIC) {
@@ -63,8 +63,8 @@ impl SegmentHeader {
         if read_u32(checksum, 0) != Some(crc32c::crc32c(covered)) {
             return Err(damaged("wrong header checksum"));
         }
-        // Only now: every version keeps magic, version, length and the checksum where they are, and a
-        // flipped bit must not pass for a newer version.
+        // Only after the checksum, or a flipped bit would count as a newer version. Every version
+        // keeps magic, version, length and checksum in the same places.
         if version != VERSION {
             return Err(HeaderError::Version(version));
         }

@@ -1,4 +1,4 @@
-//! The bytes of a segment: header and frames, as FORMAT.md lays them down. Pure.
+//! The bytes of a segment: header and frames, as FORMAT.md specifies them. Pure.
 
 mod frame;
 mod header;
