@@ -51,6 +51,7 @@ async fn supervise(config: Config, path: &Path, log: LogFilter) -> Result<(), Fa
     let kill = CancellationToken::new();
     let daemon = Arc::new(Daemon::new(config, path.to_owned(), log, &stop, &kill));
     refuse_if_none_can_run(&daemon).await?;
+    // Before the channels: one that waits for a server can already be watched and commanded.
     api::start(Arc::clone(&daemon), stop.clone()).await?;
     if service::is_managed() {
         let seen = Arc::clone(&daemon);
@@ -65,6 +66,7 @@ async fn supervise(config: Config, path: &Path, log: LogFilter) -> Result<(), Fa
     info!(pid = std::process::id(), version = env!("CARGO_PKG_VERSION"), "started");
     wait_for_signal(&daemon, &stop, &kill).await?;
     let mut failures = Vec::new();
+    // All stop at the same time, so waiting for one after the other costs nothing.
     for channel in &daemon.channels {
         failures.extend(channel.finish().await.err());
     }

@@ -127,6 +127,7 @@ pub(super) async fn network(
 ) {
     let doors = Doors::new(NETWORK.0, NETWORK.1);
     loop {
+        // The permit first: a client without one waits in the kernel and takes no descriptor.
         let accept = async { Ok((doors.room().await?, listener.accept().await?)) };
         let (room, (stream, address)) = tokio::select! {
             accepted = accept => match accepted {
@@ -135,6 +136,7 @@ pub(super) async fn network(
             },
             () = stop.cancelled() => return,
         };
+        // Without a place the stream is dropped, which closes it.
         let Some(visit) = doors.enter(address.ip(), room) else { continue };
         let (tls, app, stop) = (daemon.access().tls.clone(), app.clone(), stop.clone());
         tokio::spawn(async move {

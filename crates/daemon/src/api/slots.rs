@@ -41,6 +41,7 @@ impl<A: PartialEq> Slots<A> {
         let alike = self.taken.values().filter(|slot| slot.address == address).count();
         let silent = |only_alike: bool| {
             let mut slots = self.taken.iter();
+            // Ids grow with time: the first silent one has been silent longest.
             let found = slots.find(|(_, s)| !s.has_asked && (!only_alike || s.address == address));
             found.map(|(id, _)| *id)
         };

@@ -32,6 +32,7 @@ pub(super) fn write_token(path: &Path, token: &SecretString) -> io::Result<()> {
 /// Opens the socket; `group` by name or number. It gets its mode and group before its name, so
 /// nobody else can open it in between.
 pub(super) fn open(path: &Path, group: Option<&str>) -> io::Result<UnixListener> {
+    // A living daemon accepts; the socket of one that was killed refuses, and is replaced.
     if UnixStream::connect(path).is_ok() {
         let text = "another daemon uses it; give this one a state_dir of its own";
         return Err(io::Error::new(io::ErrorKind::AddrInUse, text));

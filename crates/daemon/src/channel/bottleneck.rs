@@ -176,6 +176,7 @@ impl Meter {
         let (first, last) = (self.samples.front()?, self.samples.back()?);
         let seconds = last.at.saturating_duration_since(first.at).as_secs_f64();
         let rate = |from: u64, to: u64| to.saturating_sub(from) as f64 / seconds;
+        // Over less time, a rate would be noise.
         (seconds >= 0.5)
             .then(|| (rate(first.applied, last.applied), rate(first.received, last.received)))
     }

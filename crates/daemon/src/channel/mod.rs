@@ -67,6 +67,7 @@ impl Channel {
         &self.settings.name
     }
 
+    /// Checks everything that [`Self::open`] does, and takes nothing.
     async fn preflight(&self) -> Result<Findings, String> {
         let mut findings = Findings::default();
         let settings = &self.settings;
@@ -154,6 +155,7 @@ impl Channel {
             Ok(why) => self.watch.stopped(why),
             Err(error) => {
                 self.watch.failed(error);
+                // Another daemon receives for the channel now.
                 if error.is_fenced() {
                     self.reception.end().await;
                 }
@@ -285,6 +287,7 @@ impl Channel {
             .await
             .map_err(ChannelError::Target)?;
         self.check_target(&target).map_err(ChannelError::Refused)?;
+        // The target first: its checkpoint says what the source must still have.
         let standing = Standing::of(settings, &taking.start, &target, &self.reception).await;
         let source = match csa_provider::preflight(&settings.source, standing.known.as_ref()).await
         {

@@ -235,6 +235,7 @@ impl Supervisor {
         let ended = match finished {
             Ok(ended) => ended,
             Err(_) => {
+                // The target rolls back what is given up; the next start applies it again.
                 life.kill.cancel();
                 life.task.await
             }

@@ -64,6 +64,7 @@ impl Session {
         let mut session = Self { link, address: server.address() };
         session.check_product(side).await?;
         for statement in PRELUDE {
+            // Without a server's error number, the link itself has failed.
             if let Err(Refusal { code: None, text }) = session.rows(statement).await {
                 return Err(Unusable::Login(format!("{side} {text}")));
             }

@@ -9,7 +9,7 @@ use super::client::Client;
 use super::{Admin, Control, Failure, Stop, Until, relay, status};
 use crate::view::{ChangedView, CommandView, PendingView, ReloadView, WaitView};
 
-/// The longest wait within one request.
+/// The longest wait within one request; the daemon's own limit is an hour.
 const WAIT: Duration = Duration::from_secs(600);
 
 /// Carries out a command.
