@@ -9,7 +9,7 @@ BENCH_DRAIN ?= --quick --rows 10000 --transactions 15000
 BENCH_ONLINE ?= --quick --rows 10000 --seconds 10 --load updates-1,write-only
 BENCH_IDLE ?= --quick
 
-# What builds the Debian package, kept beside the downloads.
+# The tools that build the Debian package and check dependencies, kept with the downloads.
 CACHE := $(or $(CSA_SANDBOX_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/csa-daemon)
 CARGO_DEB := $(CACHE)/tools/bin/cargo-deb
 CARGO_DENY := $(CACHE)/tools/bin/cargo-deny
@@ -44,8 +44,8 @@ lint:
 	cargo fmt --all -- --check
 	cargo clippy --workspace --all-targets -- -D warnings
 
-# Licences, sources and known weaknesses of every dependency, by deny.toml. The list of weaknesses is
-# downloaded; where it can't be, that one check is left out, and said to be.
+# Licences, sources and known vulnerabilities of every dependency, by deny.toml. The list of
+# vulnerabilities is downloaded; where that fails, a message says that this one check did not run.
 deny: $(CARGO_DENY)
 	$(CARGO_DENY) check --hide-inclusion-graph bans licenses sources
 	@if $(CARGO_DENY) fetch db >/dev/null 2>&1; then \

@@ -1,4 +1,4 @@
--- On the source. The account is no business of its replicas, whose accounts may not make accounts:
+-- On the source. Replicas don't need the account, and theirs may lack the privilege to create it:
 SET SESSION sql_log_bin = 0;
 CREATE USER 'repl'@'%' IDENTIFIED BY 'change me';
 GRANT REPLICATION SLAVE ON *.* TO 'repl'@'%';
@@ -19,19 +19,19 @@ GRANT SET_ANY_DEFINER, ALLOW_NONEXISTENT_DEFINER ON *.* TO 'csa'@'%';
 GRANT SYSTEM_USER ON *.* TO 'csa'@'%';
 -- Replicated DDL under tagged GTIDs; leave it out for a target older than 8.3:
 GRANT TRANSACTION_GTID_TAG ON *.* TO 'csa'@'%';
--- Not the target's accounts: with INSERT, UPDATE and DELETE on the schema mysql a server takes account statements
--- without CREATE USER. Global privileges cover that schema unless they are taken away there. Replicas of the target need
--- partial_revokes = ON before it, or the REVOKE stops them (1141):
+-- Protect the target's accounts: with INSERT, UPDATE and DELETE on the schema mysql a server accepts account statements
+-- without CREATE USER. Global privileges cover that schema unless they are revoked there. Replicas of the target need
+-- partial_revokes = ON first, or the REVOKE stops them (1141):
 SET PERSIST partial_revokes = ON;
 REVOKE INSERT, UPDATE, DELETE, CREATE, DROP, ALTER, INDEX, REFERENCES, CREATE VIEW, CREATE ROUTINE, ALTER ROUTINE, TRIGGER,
        EVENT ON mysql.* FROM 'csa'@'%';
 
--- Schema by schema, in place of the two global GRANTs of rows and DDL and of the REVOKE: these for the daemon itself,
+-- To grant schema by schema instead of the two global GRANTs (rows, DDL) and the REVOKE: these for the daemon itself,
 -- GRANT SELECT, INSERT, UPDATE, DELETE, CREATE ON csa.* TO 'csa'@'%';
 -- GRANT SELECT ON performance_schema.* TO 'csa'@'%';
 -- and this for each schema that is replicated, which the account may then also create and drop:
 -- GRANT SELECT, INSERT, UPDATE, DELETE, CREATE, DROP, ALTER, INDEX, REFERENCES, CREATE VIEW, SHOW VIEW, CREATE ROUTINE, ALTER ROUTINE, TRIGGER, EVENT, EXECUTE ON shop.* TO 'csa'@'%';
 
--- Only if the source's accounts are to be the target's (replicate_accounts = true), in place of the REVOKE. Whoever passes
--- a privilege on has to have it, WITH GRANT OPTION:
+-- Only to replicate the source's accounts to the target (replicate_accounts = true), instead of the REVOKE. An account can
+-- pass on only privileges that it has WITH GRANT OPTION:
 -- GRANT CREATE USER, ROLE_ADMIN ON *.* TO 'csa'@'%' WITH GRANT OPTION;

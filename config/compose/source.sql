@@ -11,7 +11,7 @@ CREATE TABLE shop.sale (
     at TIMESTAMP(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6)
 );
 
--- Something to watch.
+-- A write each second, to watch.
 SET SESSION sql_log_bin = 0;
 CREATE EVENT shop.sell ON SCHEDULE EVERY 1 SECOND
 DO INSERT INTO shop.sale (amount) VALUES (ROUND(100 * RAND(), 2)), (ROUND(100 * RAND(), 2));

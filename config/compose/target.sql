@@ -1,4 +1,4 @@
--- Run once, when the target of compose.yaml is initialised; as ../grants.sql has it.
+-- Run once, when the target of compose.yaml is initialised; same grants as ../grants.sql.
 CREATE USER 'csa'@'%' IDENTIFIED BY 'change me';
 GRANT SELECT, INSERT, UPDATE, DELETE, CREATE ON *.* TO 'csa'@'%';
 -- Without these two rows are written by INSERT, UPDATE and DELETE (executor = "sql"), which needs TRIGGER below:
@@ -11,8 +11,8 @@ GRANT SET_ANY_DEFINER, ALLOW_NONEXISTENT_DEFINER ON *.* TO 'csa'@'%';
 GRANT SYSTEM_USER ON *.* TO 'csa'@'%';
 -- Replicated DDL under tagged GTIDs; leave it out for a target older than 8.3:
 GRANT TRANSACTION_GTID_TAG ON *.* TO 'csa'@'%';
--- Not the target's accounts: with INSERT, UPDATE and DELETE on the schema mysql a server takes account statements
--- without CREATE USER. Global privileges cover that schema unless they are taken away there:
+-- Protect the target's accounts: with INSERT, UPDATE and DELETE on the schema mysql a server accepts account statements
+-- without CREATE USER. Global privileges cover that schema unless they are revoked there:
 SET PERSIST partial_revokes = ON;
 REVOKE INSERT, UPDATE, DELETE, CREATE, DROP, ALTER, INDEX, REFERENCES, CREATE VIEW, CREATE ROUTINE, ALTER ROUTINE, TRIGGER,
        EVENT ON mysql.* FROM 'csa'@'%';

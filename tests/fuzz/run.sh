@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Fuzzes each target for some time, beginning with its corpus: run.sh [SECONDS] [TARGET…]
-# Needs a C++ compiler (libFuzzer comes with a crate); no nightly toolchain. `save.sh` makes what was
-# found new in work/ part of the corpus.
+# Needs a C++ compiler (libFuzzer comes with a crate); no nightly toolchain. `save.sh` adds new inputs
+# in work/ to the corpus.
 set -euo pipefail
 cd "$(dirname "$0")"
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Adds to each target's corpus what its last run in work/ found new, as few inputs as cover the same.
+# Adds the new inputs of the last run in work/ to each target's corpus, the fewest with the same coverage.
 set -euo pipefail
 cd "$(dirname "$0")"
 

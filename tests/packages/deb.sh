@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The Debian package: built, installed into a root of its own, its daemon run between two servers as
-# docs/operating.md says, upgraded, purged. Without root privileges it is unpacked instead.
+# Tests the Debian package: builds it, installs it into a separate root, runs its daemon between two
+# servers as docs/operating.md says, upgrades and purges it. Without root privileges it only unpacks it.
 set -euo pipefail
 . "$(dirname "$0")/../provisioning/lib.sh"
 
@@ -8,7 +8,7 @@ STAGE=$WORK/root
 
 is_root() { ((UID == 0)); }
 
-# dpkg on a root of its own; scripts are told of it by DPKG_ROOT and run with this system's programs.
+# Runs dpkg on a separate root; scripts learn of it from DPKG_ROOT and run with this system's programs.
 stage_dpkg() {
     dpkg --root="$STAGE" --force-script-chrootless --force-depends --force-confold "$@" >"$WORK/dpkg.log" 2>&1 ||
         die "dpkg $*: $(cat "$WORK/dpkg.log")"
@@ -42,7 +42,7 @@ check_files() {
     done
     expect 'the mode of the configuration' "$(mode_of etc/csa-daemon/csa-daemon.toml)" 640
     expect 'the list of configuration files' "$(dpkg-deb -I "$PACKAGE" conffiles)" /etc/csa-daemon/csa-daemon.toml
-    # Crates that the program can't do without, each with a checksum and a licence.
+    # Crates that the program needs, each with a checksum and a licence.
     local doc=$STAGE/usr/share/doc/csa-daemon crate
     for crate in tokio rustls mysql_common; do
         grep -q "\"pkg:cargo/$crate@" "$doc/sbom.cdx.json" || die "the SBOM lacks $crate"
@@ -59,14 +59,14 @@ check_files() {
             die "no system user was made: $(cat "$STAGE/etc/passwd")"
         expect 'the group of the configuration' "$(stat -c '%g' "$STAGE/etc/csa-daemon/csa-daemon.toml")" "$group"
     fi
-    # As installed: programs are looked for under the root. This one is of the system.
+    # As installed, programs are looked up under the root; this one is the system's.
     install -D "$(type -P kill)" "$STAGE/bin/kill"
     systemd-analyze verify --root="$STAGE" --man=no --recursive-errors=no csa-daemon.service \
         csa-daemon@one.service 2>"$WORK/verify.log" || die "units: $(cat "$WORK/verify.log")"
     say 'the files are in place'
 }
 
-# Every command has a page, a completion and neither names one that there is not.
+# Every command has a page and a completion, and neither names a command that does not exist.
 check_pages() {
     local command commands completion=$STAGE/usr/share/bash-completion/completions/csa-daemon
     commands=$(csa-daemon --help | sed -n '/^Commands:/,/^$/p' | sed -n 's/^  \([a-z][a-z-]*\).*/\1/p' | grep -v '^help$')
@@ -100,7 +100,7 @@ ln -sf "$STAGE/usr/bin/csa-daemon" "$WORK/bin/csa-daemon"
 EXAMPLES=$STAGE/usr/share/doc/csa-daemon/examples
 check_pages
 
-# The example is whole but for the passwords.
+# The example is complete except for the passwords.
 refusal=$(csa-daemon check --config "$STAGE/etc/csa-daemon/csa-daemon.toml" 2>&1) && die 'the example has passwords'
 [[ $refusal == *password_file* ]] || die "the example is refused for another reason: $refusal"
 
@@ -119,7 +119,7 @@ guide operating.md 'Monitoring'
 grep -q '"channel_name":"shop"' "$WORK/status.json" || die "no status: $(cat "$WORK/status.json")"
 grep -q '^csa_' "$WORK/metrics.txt" || die 'no metrics'
 guide operating.md Tuning
-# An upgrade keeps what the operator wrote, and the daemon goes on where it was.
+# An upgrade keeps the operator's changes, and the daemon resumes where it was.
 if is_root; then
     echo '# the operator'\''s' >>"$STAGE/etc/csa-daemon/csa-daemon.toml"
     stage_dpkg -i "$PACKAGE"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The clone plugin copies the source while it is written to. Runs the guide as it is written.
+# The clone plugin copies the source while it is written to. Runs the guide exactly as written.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# mysqldump copies the source, with its GTID set, while it is written to. Runs the guide as it is written.
+# mysqldump copies the source, with its GTID set, while it is written to. Runs the guide exactly as written.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
@@ -7,7 +7,7 @@ start_server source
 start_server target
 fill_types
 fill_shop
-# Dumped JSON is text: what SQL put in as DECIMAL comes back as DOUBLE.
+# Dumped JSON is text: a DECIMAL that SQL put in comes back as a DOUBLE.
 on source <<<"DELETE FROM everything.documents WHERE JSON_EXTRACT(doc, '$.n') IS NOT NULL"
 start_load
 say "source on port $PORT_SOURCE, target on port $PORT_TARGET"

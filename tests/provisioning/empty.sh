@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# All of the source is in its binary logs. Runs the guide as it is written.
+# The source's binary logs hold its whole history. Runs the guide exactly as written.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Both servers are lost one after the other under load, as docs/operating.md has it: the source's replica
-# takes over from it, then the target's from the target.
+# Both servers are lost one after the other under load, as in docs/operating.md: the source's replica
+# takes over from the source, then the target's replica from the target.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
@@ -16,7 +16,7 @@ follow() {
         SOURCE_PASSWORD = 'admin_pw', SOURCE_AUTO_POSITION = 1, SOURCE_SSL = 1; START REPLICA"
 }
 
-# wait_for ROLE SET: until it has executed the set.
+# wait_for ROLE SET: waits until the server has executed the set.
 wait_for() {
     local done
     done=$(on "$1" <<<"SELECT WAIT_FOR_EXECUTED_GTID_SET('$2', $PATIENCE)")
@@ -28,9 +28,9 @@ executed() { on "$1" <<<"SELECT REPLACE(@@GLOBAL.gtid_executed, '\n', '')"; }
 # The accounts of every later source and target are in the binary logs of the first.
 follow source replica
 follow target spare
-# Or the REVOKE of grants.sql would stop it.
+# Otherwise the REVOKE of grants.sql would stop it.
 on spare <<<"SET PERSIST partial_revokes = ON"
-# A replica that asks later than that lacks what is said to be purged.
+# Must come first: a replica that connects after the purge lacks the purged GTIDs.
 on target <<<"CREATE DATABASE ready; DROP DATABASE ready"
 wait_for spare "$(executed target)"
 on source <<<"CREATE USER 'repl'@'%' IDENTIFIED BY 'change me'; GRANT REPLICATION SLAVE ON *.* TO 'repl'@'%'"

@@ -1,11 +1,11 @@
-# Two sandbox servers, a write load on the source, the guides' own commands run as they are written,
+# Two sandbox servers, a write load on the source, the guides' own commands run exactly as written,
 # and the comparison at the end. To be sourced; the caller has set -euo pipefail.
 # shellcheck shell=bash
 
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 SANDBOX=$ROOT/tests/sandbox/mysql-sandbox
 DAEMON=${CSA_DAEMON_BIN:-$ROOT/target/debug/csa-daemon}
-# How long the target may take to come level, in seconds.
+# How long the target may take to catch up, in seconds.
 PATIENCE=${CSA_PATIENCE:-120}
 export CSA_SANDBOX_OWNER=${CSA_SANDBOX_OWNER:-$$}
 
@@ -48,12 +48,12 @@ free_port() {
 }
 
 ADMIN=$(free_port)
-# Where the package puts grants.sql and minimal.toml.
+# The folder in which the package puts grants.sql and minimal.toml.
 EXAMPLES=$ROOT/config
 
 # --- servers --------------------------------------------------------------------------------------
 
-# start_server ROLE [OPTION…]: sets PORT_ROLE; the accounts that the guides make are taken away.
+# start_server ROLE [OPTION…]: sets PORT_ROLE; removes the accounts that the guides create.
 start_server() {
     local role=$1 name=$1-${0##*/}-$$ port
     shift
@@ -65,7 +65,7 @@ start_server() {
     on "$role" <<<"SET SESSION sql_log_bin = 0; DROP USER repl@'%', csa@'%'"
 }
 
-# on ROLE [ARG…]: the client as root, errors ending the script.
+# on ROLE [ARG…]: runs the client as root; errors end the script.
 on() {
     local name=NAME_${1^^}
     shift
@@ -74,7 +74,7 @@ on() {
 
 # --- the guides -----------------------------------------------------------------------------------
 
-# Programs under the names by which the guides call them. systemctl does what the unit does.
+# Programs under the names that the guides use. systemctl does the unit's work.
 make_programs() {
     local program
     mkdir -p "$WORK/bin" "$WORK/state"
@@ -91,7 +91,7 @@ TEXT
 }
 make_programs
 
-# Names and places of the guides become those of this run: the host first, then the port behind it.
+# Replaces the guides' names and paths by those of this run: the host first, then the port after it.
 localize() {
     perl -0pe '
         BEGIN { ($work, $examples, $admin, %port) = splice @ARGV, 0, 7 }
@@ -149,7 +149,7 @@ run_block() {
 wait_for_restart() {
     local name=NAME_${1^^} deadline=$((SECONDS + PATIENCE))
     while [[ $("$SANDBOX" status "${!name}") =~ PID=[0-9] ]]; do
-        ((SECONDS < deadline)) || die "the $1 did not end by itself"
+        ((SECONDS < deadline)) || die "the $1 did not end on its own"
         sleep 0.2
     done
     "$SANDBOX" restart "${!name}" >/dev/null
@@ -175,7 +175,7 @@ INSERT INTO shop.item WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 F
 SQL
 }
 
-# Two clients, each a stream of small transactions, until the file is gone.
+# Two clients, each with a stream of small transactions, until the file is removed.
 start_load() {
     local client
     touch "$WORK/load"
@@ -187,7 +187,7 @@ start_load() {
 
 transactions() {
     local item number
-    # Far more than the script lasts; every statement waits for the one before.
+    # Far more than the script needs; every statement waits for the one before.
     for ((number = 0; number < 2000000; number++)); do
         ((number % 64)) || [[ -f $WORK/load ]] || return 0
         item=$((1 + (number * 7919 + $1) % 200))
@@ -197,11 +197,11 @@ transactions() {
     done
 }
 
-# Ends the load; there must have been one to the end.
+# Ends the load, which must have run to the end.
 stop_load() {
     local pid
     for pid in "${LOADS[@]}"; do
-        kill -0 "$pid" 2>/dev/null || die "the load ended by itself"
+        kill -0 "$pid" 2>/dev/null || die "the load ended on its own"
     done
     rm "$WORK/load"
     wait "${LOADS[@]}"
@@ -216,14 +216,14 @@ wait_level() {
     wanted=$(on source <<<"SELECT REPLACE(@@GLOBAL.gtid_executed, '\n', '')")
     until [[ $(on target <<<"SELECT MAX(GTID_SUBSET('$wanted', gtid_executed)) FROM csa.checkpoint") == 1 ]]; do
         ((SECONDS < deadline)) || die "the target is not level after $PATIENCE s: $(csa-daemon status)"
-        # It fails when the channel does.
+        # Fails when the channel does.
         csa-daemon status >/dev/null || die "$(csa-daemon status)"
         sleep 0.2
     done
 }
 
-# All databases but the servers' own, as text. The next AUTO_INCREMENT is no content, and an event is meant
-# to rest on a replica.
+# All databases except the servers' own, as text. The next AUTO_INCREMENT is no content, and an event
+# does not run on a replica.
 contents() {
     local databases
     databases=$(on "$1" <<<"SELECT schema_name FROM information_schema.schemata WHERE schema_name NOT IN
@@ -243,7 +243,7 @@ compare() {
     say "source and target are equal ($(wc -c <"$WORK/source.sql") bytes of dump)"
 }
 
-# The end of every way: start, keep up with the load, come level, stop.
+# The end of every way: start, keep up with the load, catch up, stop.
 finish() {
     local before after
     before=$(sales)

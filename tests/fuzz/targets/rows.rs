@@ -1,4 +1,4 @@
-//! A table map and rows behind it: keys are found, or the bytes are refused.
+//! A table map followed by rows: keys are found, or the bytes are refused.
 #![no_main]
 
 use std::sync::Arc;

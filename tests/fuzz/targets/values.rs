@@ -15,7 +15,7 @@ fn value_type(selector: u8, [a, b]: [u8; 2]) -> ValueType {
         2 => ValueType::Year,
         3 => ValueType::Float,
         4 => ValueType::Double,
-        // As a damaged table map may have it.
+        // As in a damaged table map.
         5 => ValueType::Decimal { precision: a, scale: b },
         6 => ValueType::Date,
         7 => ValueType::Time { fraction: a },
