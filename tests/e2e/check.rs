@@ -280,7 +280,7 @@ async fn positions_and_a_channel_that_is_taken() {
         "channel test\n",
         "\n  ok       source.gtid_mode: ON, enforce_gtid_consistency=ON\n",
         "\n  warning  target.channel: a daemon has the channel (connection ",
-        "behind the checkpoint; nothing is pending\n",
+        "after the checkpoint; nothing is pending\n",
         "\n             on the source: GRANT SELECT ON *.* TO 'repl'@'%';\n",
         " ok, 3 warnings, 0 errors\n",
     ] {
