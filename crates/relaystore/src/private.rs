@@ -38,7 +38,7 @@ pub(crate) fn private() -> OpenOptions {
 /// failure is only logged: another owner may be intended.
 pub fn make_private(path: &Path) {
     if let Err(error) = narrow(path) {
-        warn!(path = %path.display(), %error, "other users may read it, and its mode can't be changed");
+        warn!(path = %path.display(), %error, "others may read it, and its mode can't be changed");
     }
 }
 

@@ -214,6 +214,7 @@ impl<K: KeySource> Admission<K> {
         changes.opaque |= self.as_logged && !changes.rows.is_empty();
         // Only now may it fail: the reader has been emptied for the next transaction.
         let mut kind = kind?;
+        // All its tables are left out, or its statements changed no row.
         if whole && kind == TransactionKind::Rows && is_nothing(&changes) {
             kind = TransactionKind::Empty;
         }
@@ -236,6 +237,7 @@ impl<K: KeySource> Admission<K> {
             _ => None,
         };
         let changes = looked_at.then_some(changes);
+        // The permit was requested before the rows were parsed.
         if let (Some(permit), Some(changes)) = (&mut permit, &changes) {
             permit.extend(changes.held_bytes());
         }
@@ -312,9 +314,11 @@ impl<K: KeySource> Admission<K> {
                 EventType::XA_PREPARE if distributed => {
                     let end =
                         XaPrepareEvent::parse(&event).map_err(|error| unreadable(gtid, error))?;
+                    // XA COMMIT … ONE PHASE: an ordinary transaction.
                     return Ok(if end.one_phase { kind } else { TransactionKind::Xa });
                 }
                 EventType::GTID | EventType::GTID_TAGGED | EventType::ROWS_QUERY => {}
+                // Its end, prepared or in one phase, is not read: a barrier is right for either.
                 EventType::TABLE_MAP if distributed && !whole => return Ok(TransactionKind::Xa),
                 EventType::TABLE_MAP
                     if begun && !whole && !self.may_be_not_transactional(gtid)? =>
@@ -356,6 +360,8 @@ impl<K: KeySource> Admission<K> {
 
     fn statement(&mut self, gtid: &Gtid, event: &RawEvent) -> Result<StatementVerdict> {
         let query = QueryEvent::parse(event.body()).map_err(|error| unreadable(gtid, error))?;
+        // Unknown status variables stop the channel here, before
+        // the statement can run without them.
         query.context().map_err(|error| unreadable(gtid, error))?;
         let (_, dialect) = Statement::read(&query);
         let source = &mut self.source;

@@ -90,6 +90,8 @@ impl ChangesReader {
         let plain = RowsEvent::parse(event.event_type(), body)?;
         let Some(rows) = plain.filter(|rows| !rows.images.is_empty()) else {
             changes.opaque = true;
+            // Its rows and keys are not read, so it may reach any
+            // row here, of children and of parents.
             changes.tables.push(TableUse::Whole(layout.id));
             let reached = &layout.keys.cascades_to;
             changes.tables.extend(reached.iter().map(|&table| TableUse::Whole(table)));
@@ -135,6 +137,7 @@ impl ChangesReader {
             server_id: event.header().server_id,
             timestamp: event.header().timestamp,
             full,
+            // Shares the event's memory.
             body: event.bytes().slice(EventHeader::LEN..EventHeader::LEN + body.len()),
             columns,
             rows: (first, changes.rows.len() as u32),

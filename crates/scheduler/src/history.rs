@@ -82,6 +82,7 @@ impl KeyHistory {
         };
         for table in &changes.tables {
             match table {
+                // Rows of other groups conflict by their keys, below.
                 TableUse::Rows(id) => {
                     if let Some(uses) = self.tables.get(id) {
                         take(uses.whole);
@@ -102,6 +103,7 @@ impl KeyHistory {
                 if uses.write != own {
                     highest = highest.max(uses.write);
                 }
+                // Readers of a parent's key do not wait for each other.
                 if key.role() != KeyRole::Read {
                     highest = highest.max(uses.read.other_than(own));
                 }
@@ -148,6 +150,7 @@ impl KeyHistory {
             self.young.clear();
             self.old_last = self.last;
         }
+        // Tables have no generations: they are few, and go when nothing is in flight.
         if self.last <= low_water {
             self.tables.clear();
         }

@@ -39,7 +39,8 @@ impl EventMemory {
         Self { shared: Arc::new(Shared { state: Mutex::new(state), released: Condvar::new() }) }
     }
 
-    /// Takes a place in the queue for `bytes`; [`Ticket::wait`] is called until they are granted.
+    /// Takes a place in the queue for `bytes`; the caller waits
+    /// on the ticket until they are granted.
     #[must_use]
     pub fn request(&self, bytes: u64) -> Ticket {
         let mut state = self.shared.state.lock();
@@ -129,6 +130,7 @@ impl Ticket {
                 state.held = state.held.saturating_add(self.bytes);
                 state.peak = state.peak.max(state.held);
                 self.granted = true;
+                // There may be room for the next ticket as well.
                 shared.released.notify_all();
                 return Some(EventPermit { memory: self.memory.clone(), bytes: self.bytes });
             }

@@ -140,6 +140,7 @@ impl Scheduler {
         if self.is_free(first) {
             return self.hand_out(0);
         }
+        // The last free worker is kept for the earliest group, for which all later ones wait.
         let spare = self.workers - self.running;
         if spare >= 2 {
             while self.formed.len() < self.workers && !self.formed.iter().any(|g| self.is_free(g)) {

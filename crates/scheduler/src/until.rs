@@ -110,6 +110,7 @@ impl UntilGate {
     /// # Errors
     /// The new end is past; nothing was changed.
     pub fn set(&self, until: Option<Until>) -> Result<bool, UntilPast> {
+        // `pass` takes the same lock, so no transaction can pass between check and change.
         let mut state = self.state.lock();
         if let Some(until) = &until
             && let Some(passed) = state.past(until)
@@ -149,6 +150,7 @@ impl UntilGate {
     /// met.
     pub fn end(&self, executed: &GtidSet, read_to: Option<&Until>) -> StreamEnd {
         let mut state = self.state.lock();
+        // An end that reading ahead met counts only if it has not been changed since.
         let reached = state.reached || read_to == state.until.as_ref();
         let until = state.until.clone().filter(|_| reached);
         state.stopped = until.is_some();
@@ -187,6 +189,7 @@ impl UntilGate {
         }
         state.passed.add(gtid);
         state.latest = state.latest.max(committed);
+        // The set may come in any order, so all of it has to have passed.
         if let Some(Until::AfterGtids(set)) = &state.until {
             state.reached = set.contains(gtid) && set.is_subset_of(&state.passed);
         }

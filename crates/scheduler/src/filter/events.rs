@@ -50,6 +50,7 @@ impl<I: Iterator<Item = Result<RawEvent>>> KeptEvents<I> {
         if event_type.is_rows() {
             return self.rows(event);
         }
+        // Rows held back keep their place before it.
         self.ready.extend(self.last_rows.take());
         self.ready.push_back(event);
         Ok(())
@@ -81,6 +82,7 @@ impl<I: Iterator<Item = Result<RawEvent>>> KeptEvents<I> {
             self.ready.extend(self.maps.drain(..));
             self.last_rows = Some(event);
         }
+        // Table maps apply up to the end of their statement.
         if u16::from(flags) & RowsEvent::STATEMENT_END != 0 {
             self.maps.clear();
             self.ready.extend(self.last_rows.take().map(end_statement));

@@ -168,6 +168,8 @@ impl<'t, 'a> Words<'t, 'a> {
             }
             "VIEW" => self.one_table(),
             "SCHEMA" => {
+                // Without a name it changes the default database
+                // (<https://dev.mysql.com/doc/refman/en/alter-database.html>).
                 let options = ["CHARACTER", "CHARSET", "DEFAULT", "COLLATE", "ENCRYPTION", "READ"];
                 match options.iter().any(|option| self.is(option)) {
                     true => Some(Object::Schema(None)),
@@ -273,6 +275,7 @@ impl<'t, 'a> Words<'t, 'a> {
         if self.symbol(b'*') {
             return Some(Object::Accounts);
         }
+        // Before a dot such a word is the name of a schema.
         if self.tokens.get(1).is_some_and(|token| !token.is_symbol(b'.')) {
             self.take_any(&["TABLE", "FUNCTION", "PROCEDURE", "LIBRARY"]);
         }

@@ -131,6 +131,8 @@ impl FilterRules {
         &self,
         tables: impl IntoIterator<Item = (&'a str, &'a str)>,
     ) -> bool {
+        // In the order of the manual's chart: exact names before patterns, and lists to replicate
+        // before lists to ignore.
         for (schema, table) in tables {
             let name = format!("{schema}.{table}");
             if self.do_table.contains(&name) {
@@ -146,7 +148,8 @@ impl FilterRules {
         self.do_table.is_empty() && self.wild_do_table.is_empty()
     }
 
-    /// True if the wild rules let a schema as a whole pass, when it is created or dropped.
+    /// True if the wild rules let a schema as a whole pass, when it is created or dropped. Like the
+    /// server (`Rpl_filter::db_ok_with_wild_table`), it compares the name with a dot and no table.
     pub(super) fn schema_ok(&self, schema: &str) -> bool {
         self.wild_rule(&format!("{schema}.")).unwrap_or(self.wild_do_table.is_empty())
     }

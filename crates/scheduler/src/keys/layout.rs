@@ -114,6 +114,7 @@ impl TableLayout {
         let parts = keys.unique.iter().flat_map(|key| key.parts.iter().cloned()).chain(referring);
         let cascading = keys.cascading_columns.iter().copied();
         self.wanted = parts.map(|part| part.column).chain(cascading.clone()).collect();
+        // In the order in which images are scanned; places are found by binary search.
         self.wanted.sort_unstable();
         self.wanted.dedup();
         self.cascading = cascading.filter_map(|c| self.wanted.binary_search(&c).ok()).collect();
@@ -179,6 +180,7 @@ impl TableLayout {
         if event.kind != RowsKind::Delete {
             let rest = bytes.get(ends.before..).unwrap_or_default();
             let found = |_, value| {
+                // Ranges count from the start of the row, not of the second image.
                 after.push(match value {
                     Value::At(range) => {
                         Value::At(range.start + ends.before..range.end + ends.before)
@@ -203,6 +205,7 @@ impl TableLayout {
     ) -> bool {
         let first = keys.len();
         let mut whole = self.whole;
+        // Cascades follow a deleted row and a changed key.
         let mut moved = images.kind == RowsKind::Delete;
         if !whole {
             for (index, parts) in self.unique.iter().enumerate() {
@@ -219,6 +222,7 @@ impl TableLayout {
         if whole {
             keys.truncate(first);
         }
+        // Without a rank no order of tables puts every parent before its children.
         let mut keyed = !whole && self.keys.foreign_key_rank.is_some();
         for foreign in &self.foreign {
             let read = match &foreign.key {
@@ -235,6 +239,7 @@ impl TableLayout {
                 TableUse::Whole(foreign.parent)
             });
         }
+        // Rows that a cascade changes are in no image: their keys are unknown.
         if (moved || whole) && images.kind != RowsKind::Write {
             keyed &= self.keys.cascades_to.is_empty();
             tables.extend(self.keys.cascades_to.iter().map(|&table| TableUse::Whole(table)));
