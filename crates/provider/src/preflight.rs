@@ -65,6 +65,7 @@ pub async fn preflight(options: &SourceOptions, known: Option<&Known>) -> Result
             }
             Err(error) => last = login_error(options, &address, &error),
         }
+        // Only an unreachable source lets the next address have its turn.
         if !matches!(last, PreflightError::Unreachable(_)) {
             break;
         }
@@ -93,6 +94,7 @@ async fn inspect(
     let unreachable =
         |error: ConnectionError| PreflightError::Unreachable(format!("source {address}: {error}"));
     let refuse = |text: String| Err(PreflightError::Refused(text));
+    // Asked alone: another product may not know the variables below.
     let said = connection
         .query("SELECT @@version, @@version_comment", Limits::SETTING)
         .await

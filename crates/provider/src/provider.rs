@@ -194,6 +194,8 @@ impl Provider {
             self.status.update(|view| view.address = format!("{host}:{port}"));
             match self.link(&host, port, sink).await {
                 Ok(never) => match never {},
+                // A link that was never up lets the next address have its turn. After a lost one
+                // the caller starts again with the first address.
                 Err(LinkEnd::Fault(error)) if !self.status.view().connected => last = error,
                 Err(end) => return end,
             }

@@ -100,6 +100,7 @@ impl TransactionAssembler {
         match event_type {
             EventType::GTID | EventType::GTID_TAGGED => self.begin(event),
             EventType::QUERY => self.query(event),
+            // A payload holds the whole rest of its transaction, including its end.
             EventType::XID | EventType::XA_PREPARE | EventType::TRANSACTION_PAYLOAD => {
                 self.require_open(event_type)?;
                 Ok(self.end())

@@ -99,6 +99,8 @@ impl RelayInlet {
                     }
                     return Ok(());
                 }
+                // A large event may not fit although the queue is below
+                // the mark that wakes the writer.
                 if state.writer_waits {
                     state.writer_waits = false;
                     self.queue.filled.notify_one();
@@ -147,6 +149,7 @@ impl TransactionSink for RelayInlet {
 
 impl Drop for RelayInlet {
     fn drop(&mut self) {
+        // Without this a writer that waits for space would never reach the end of the queue.
         self.shared.giving_up.store(true, Ordering::Release);
         self.queue.state.lock().closed = true;
         self.queue.filled.notify_one();
@@ -211,6 +214,7 @@ fn write_all(mut writer: Writer, queue: &Queue) -> Result<()> {
                         Item::Abandon => writer.abandon()?,
                     }
                 }
+                // With more in the queue, larger writes are worth a little delay.
                 if writer.sync_policy() == SyncPolicy::Transaction || queue.is_empty() {
                     writer.flush()?;
                 }

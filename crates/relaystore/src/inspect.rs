@@ -110,6 +110,7 @@ impl RelayInspector {
 
     fn next_segment(&mut self) -> Result<bool> {
         while let Some(number) = self.numbers.next() {
+            // Only the last segment may still grow.
             let closed = self.numbers.len() > 0;
             if let Some(segment) = OpenSegment::open(&self.directory, number, closed)? {
                 self.open = Some(segment);

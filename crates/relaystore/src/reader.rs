@@ -139,6 +139,7 @@ impl RelayReader {
             event_bytes += next.body_len as u64;
             match run {
                 Some(run) => runs.push(run),
+                // Skipped, or streamed from now on: its first frames are not needed either.
                 None => runs.clear(),
             }
         }
@@ -188,6 +189,7 @@ impl RelayReader {
         loop {
             let shared = Arc::clone(&self.shared);
             let mut state = shared.state.lock();
+            // An earlier segment is complete: it ends at its length, not at the visible end.
             if self.position.segment < state.end.segment {
                 let ended = state
                     .segments
@@ -196,6 +198,7 @@ impl RelayReader {
                 if !ended {
                     return Ok(true);
                 }
+                // Not simply the next number: segments may have been purged.
                 let next = state.segments.range(self.position.segment + 1..).next();
                 let next = next.map_or(state.end.segment, |(&number, _)| number);
                 drop(state);

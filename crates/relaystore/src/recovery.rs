@@ -61,6 +61,7 @@ pub(crate) fn recover(directory: &Directory, executed: Option<&GtidSet>) -> Resu
     if let Some(executed) = executed {
         keep_what_follows(directory, &mut segments, executed, &mut report)?;
     }
+    // Durable before new segments reuse the numbers.
     if report.dropped_segments > 0 || report.emptied_for.is_some() {
         directory.sync()?;
     }
@@ -158,6 +159,7 @@ pub(crate) fn released(
     if received.is_subset_of(executed) {
         return end;
     }
+    // The place within a segment is unknown, which only delays purging.
     let behind = segments
         .iter()
         .rev()
@@ -273,6 +275,8 @@ impl Scan {
             let body = frame.get(FRAME_HEADER_LEN..).unwrap_or_default();
             let event_bytes = (header.body_len - header.metadata_len) as u64;
             match header.kind {
+                // Inside a transaction neither this nor a first frame is valid: its rest was
+                // never written.
                 FrameKind::FormatDescription if open.is_none() => {
                     let format = FormatDescription::parse(Bytes::copy_from_slice(body));
                     let Ok(format) = format else { break };

@@ -112,6 +112,8 @@ impl Shared {
             && let Some((&number, segment)) = state.segments.first_key_value()
             && state.is_released(number, segment)
         {
+            // First here, so that readers no longer find it; a file left by a crash is deleted
+            // after the next start.
             state.segments.remove(&number);
             gone.push(number);
         }

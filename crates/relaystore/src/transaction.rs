@@ -115,6 +115,7 @@ impl EventCursor {
                 },
             }
         }
+        // Events do not span frames, so one that is longer than its run is damage.
         let size = EventHeader::parse(&self.run).map_or(0, |header| header.event_size as usize);
         if size < EventHeader::LEN || size > self.run.len() {
             return Err(self.damaged("event length"));

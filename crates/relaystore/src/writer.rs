@@ -176,6 +176,7 @@ impl Writer {
     /// Continues a transaction in another frame once the current one is large.
     fn make_room_in_frame(&mut self, event_len: usize) -> Result<()> {
         let fits = self.frame.len() + event_len <= self.shared.options.frame_bytes;
+        // An event that does not fit into an empty frame gets a frame of its own size.
         if fits || self.frame.len() == FRAME_HEADER_LEN {
             return Ok(());
         }
@@ -248,6 +249,7 @@ impl Writer {
                 other => break other.map_err(io("creating", &path))?,
             }
         };
+        // A crash from here on finds the segment by its name, with a complete header.
         self.shared.directory.sync()?;
         self.file = file;
         self.number = number;
@@ -362,6 +364,7 @@ impl Writer {
         let Some(open) = self.open.take() else { return Ok(()) };
         self.frame.clear();
         self.metadata_len = 0;
+        // Still in the batch as a whole: nothing of it is in the file.
         if open.start >= self.written {
             self.batch.truncate((open.start - self.written) as usize);
             return self.flush();

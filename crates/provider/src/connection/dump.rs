@@ -103,6 +103,7 @@ impl SourceConnection {
             // The description applies from here on, whatever was negotiated: a file written earlier
             // may have had another setting.
             self.checksum = event.checksum();
+            // `parse` has verified it; it has room for a checksum whatever its algorithm.
             return Ok(RawEvent::trusted(bytes, ChecksumAlgorithm::Crc32)?);
         }
         Ok(RawEvent::parse(bytes, self.checksum)?)

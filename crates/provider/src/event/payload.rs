@@ -148,6 +148,7 @@ impl fmt::Debug for PayloadEvents {
 impl PayloadEvents {
     /// The next event's header and length, which counts as read.
     fn next_header(&mut self) -> Result<Option<([u8; EventHeader::LEN], u64)>, EventError> {
+        // The stream has to end where it declares: more bytes would be events that nobody applies.
         if self.read == self.declared {
             let mut beyond = [0];
             let more = self.source.read(&mut beyond).map_err(EventError::Decompress)?;

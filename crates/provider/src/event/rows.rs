@@ -255,6 +255,7 @@ fn scan(
         (0..columns.len()).filter(|&column| is_set(bitmap, column)).count()
     };
     let full = present == columns.len();
+    // One NULL bit for each column in the image, not for each column of the table.
     let nulls = bytes.get(..present.div_ceil(8)).ok_or_else(|| cut(0))?;
     let mut at = nulls.len();
     let mut bit = 0;

@@ -48,6 +48,7 @@ impl GtidSet {
             TAGGED => (true, head << 8 >> 16),
             _ => return Err(reader.malformed("GTID set format")),
         };
+        // Nothing is reserved by these counts, which damaged bytes may set to anything.
         let mut set = Self::new();
         for _ in 0..count {
             let uuid = Uuid::from_slice(reader.take(16, "GTID set UUID")?)

@@ -56,10 +56,13 @@ pub(super) async fn login(
     let encrypted = encrypt.is_some();
     if let Some(config) = encrypt {
         capabilities |= CapabilityFlags::CLIENT_SSL;
+        // Before TLS only the capabilities are sent; user and proof follow encrypted.
         let request = SslRequest::new(capabilities, MAX_PACKET, UTF8MB4_GENERAL_CI);
         packets.send_struct(&request).await?;
         packets = encrypt_transport(packets, config, options).await?;
     }
+    // The greeting names the server's default plugin; the account's may be another, to which the
+    // server then switches.
     let plugin = AuthPlugin::from_bytes(&greeting.plugin).into_owned();
     let plugin = Some(plugin).filter(is_supported).unwrap_or(AuthPlugin::CachingSha2Password);
     let mut auth = Auth { plugin, nonce: greeting.nonce, options, encrypted };

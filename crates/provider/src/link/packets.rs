@@ -151,6 +151,7 @@ impl Packets {
                         )));
                     }
                     let len = u32::from_le_bytes([a, b, c, 0]) as usize;
+                    // Before memory is reserved: a length is only a claim.
                     if self.packet.len() + len > self.limit {
                         return Err(LinkError::TooLong(format!(
                             "a packet of more than {} bytes",

@@ -101,6 +101,7 @@ impl Link {
         // Values are read by position, so columns need no real description.
         let described: Arc<[Column]> =
             (0..columns).map(|_| Column::new(ColumnType::MYSQL_TYPE_VAR_STRING)).collect();
+        // Column definitions, and an EOF packet after them unless it is deprecated.
         for _ in 0..columns + usize::from(!self.deprecate_eof) {
             self.packets.look(self.silence).await?;
         }

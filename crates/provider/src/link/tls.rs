@@ -24,6 +24,7 @@ pub(crate) fn client_config(options: &LinkOptions) -> Result<Option<Arc<ClientCo
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
         .map_err(|error| LinkError::Tls(error.to_string()))?
+        // rustls checks chain and name or nothing; `Verifier` checks as much as the mode requires.
         .dangerous()
         .with_custom_certificate_verifier(verifier(options, &provider)?);
     let config = match (&options.tls.cert, &options.tls.key) {
