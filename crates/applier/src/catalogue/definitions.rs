@@ -28,29 +28,39 @@ pub(super) async fn read(
     (schema, table): &TableName,
 ) -> Result<Option<Definition>> {
     let named = format!("TABLE_SCHEMA={} AND TABLE_NAME={}", quote(schema), quote(table));
-    let columns: Vec<(String, String, Option<String>)> = session
+    let columns: Vec<(String, String, Option<String>, bool)> = session
         .rows(&format!(
-            "SELECT COLUMN_NAME, LOWER(DATA_TYPE), COLLATION_NAME FROM information_schema.COLUMNS \
+            "SELECT COLUMN_NAME, LOWER(DATA_TYPE), COLLATION_NAME, \
+             COALESCE(GENERATION_EXPRESSION,'')<>'' FROM information_schema.COLUMNS \
              WHERE {named} ORDER BY ORDINAL_POSITION"
         ))
         .await?;
     if columns.is_empty() {
         return Ok(None);
     }
-    let parts: Vec<(String, Option<String>, Option<usize>)> = session
+    let parts: Vec<(String, Option<String>, Option<usize>, bool)> = session
         .rows(&format!(
-            "SELECT INDEX_NAME, COLUMN_NAME, SUB_PART FROM information_schema.STATISTICS \
-             WHERE {named} AND NON_UNIQUE=0 \
+            "SELECT INDEX_NAME, COLUMN_NAME, SUB_PART, NON_UNIQUE=0 \
+             FROM information_schema.STATISTICS WHERE {named} \
              ORDER BY INDEX_NAME<>'PRIMARY', INDEX_NAME, SEQ_IN_INDEX"
         ))
         .await?;
+    let table = Table::read(session, &named).await?;
+    let generated = columns.iter().any(|(.., generated)| *generated);
+    let functional = parts.iter().any(|(_, column, ..)| column.is_none());
     let mut definition = Definition {
-        computes: computes(session, &named).await?,
-        not_transactional: has_not_transactional(session, &named).await?,
+        computes: generated
+            || functional
+            || table.has_checks
+            || (table.is_partitioned && partitions_compute(session, &named).await?),
+        // Whether an engine is transactional is asked only for tables of uncommon ones.
+        not_transactional: !matches!(table.engine.as_str(), "" | "InnoDB" | "BLACKHOLE")
+            && has_not_transactional(session, &named).await?,
         ..Definition::default()
     };
     let mut last = None;
-    for (index, column, prefix) in parts {
+    let unique = parts.into_iter().filter(|(.., unique)| *unique);
+    for (index, column, prefix, _) in unique {
         if last.as_ref() != Some(&index) {
             definition.unique.push(Vec::new());
             last = Some(index);
@@ -61,7 +71,7 @@ pub(super) async fn read(
             definition.opaque_unique_key = true;
             continue;
         };
-        let Some((_, data_type, collation)) = columns.get(place) else { continue };
+        let Some((_, data_type, collation, _)) = columns.get(place) else { continue };
         let class = class(session, collations, data_type, collation.as_deref(), prefix).await?;
         parts.push(KeyPart { column: place, class });
     }
@@ -81,24 +91,48 @@ pub(super) async fn has_not_transactional(session: &mut Session, condition: &str
     Ok(found.first() == Some(&true))
 }
 
-/// True if the server evaluates an expression for a row: generated columns and checks, index parts
-/// without a column, partitions by more than the values of columns.
-async fn computes(session: &mut Session, named: &str) -> Result<bool> {
+/// A table apart from its columns and keys.
+#[derive(Debug, Default)]
+struct Table {
+    /// Empty for a view.
+    engine: String,
+    is_partitioned: bool,
+    has_checks: bool,
+}
+
+impl Table {
+    /// One query: a view of `information_schema` costs the server most of a millisecond, and every table
+    /// is read again after a statement that changes definitions.
+    async fn read(session: &mut Session, named: &str) -> Result<Self> {
+        let found: Option<(Option<String>, bool, bool)> = session
+            .setting(&format!(
+                "SELECT ENGINE, COALESCE(CREATE_OPTIONS,'') LIKE '%partitioned%', \
+                 EXISTS(SELECT 1 FROM information_schema.TABLE_CONSTRAINTS \
+                  WHERE {named} AND CONSTRAINT_TYPE='CHECK') \
+                 FROM information_schema.TABLES WHERE {named} AND TABLE_TYPE='BASE TABLE'"
+            ))
+            .await?;
+        Ok(found.map_or_else(Self::default, |(engine, is_partitioned, has_checks)| Self {
+            engine: engine.unwrap_or_default(),
+            is_partitioned,
+            has_checks,
+        }))
+    }
+}
+
+/// True if the server finds a row's partition by more than the values of columns. With generated
+/// columns, index parts without a column and checks these are all expressions that it evaluates for a
+/// row.
+async fn partitions_compute(session: &mut Session, named: &str) -> Result<bool> {
     const COLUMNS_ONLY: &str = "'^`[^`]+`(,`[^`]+`)*$'";
-    let found: Vec<bool> = session
-        .rows(&format!(
-            "SELECT EXISTS(SELECT 1 FROM information_schema.COLUMNS \
-              WHERE {named} AND GENERATION_EXPRESSION<>'') \
-             OR EXISTS(SELECT 1 FROM information_schema.STATISTICS \
-              WHERE {named} AND COLUMN_NAME IS NULL) \
-             OR EXISTS(SELECT 1 FROM information_schema.TABLE_CONSTRAINTS \
-              WHERE {named} AND CONSTRAINT_TYPE='CHECK') \
-             OR EXISTS(SELECT 1 FROM information_schema.PARTITIONS \
+    let found: Option<bool> = session
+        .setting(&format!(
+            "SELECT EXISTS(SELECT 1 FROM information_schema.PARTITIONS \
               WHERE {named} AND (PARTITION_EXPRESSION NOT REGEXP {COLUMNS_ONLY} \
                OR SUBPARTITION_EXPRESSION NOT REGEXP {COLUMNS_ONLY}))"
         ))
         .await?;
-    Ok(found.first() == Some(&true))
+    Ok(found == Some(true))
 }
 
 async fn class(
