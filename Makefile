@@ -43,6 +43,7 @@ test: sandbox tools
 lint:
 	cargo fmt --all -- --check
 	cargo clippy --workspace --all-targets -- -D warnings
+	tests/lint/words
 
 # Licences, sources and known vulnerabilities of every dependency, by deny.toml. The list of
 # vulnerabilities is downloaded; where that fails, a message says that this one check did not run.

@@ -259,9 +259,9 @@ async fn positions_and_a_channel_that_is_taken() {
     assert!(failover.at("warning").contains(&"source.login"), "{:#?}", failover.findings);
 
     // The missing tables are still to come.
-    let behind = check_tables(builder());
-    behind.says("tables.missing", "warning", &["d.t", "pending transactions"]);
-    assert!(behind.of("position.start")["text"].to_string().contains("3 transactions pending"));
+    let lagging = check_tables(builder());
+    lagging.says("tables.missing", "warning", &["d.t", "pending transactions"]);
+    assert!(lagging.of("position.start")["text"].to_string().contains("3 transactions pending"));
 
     // Tables without GTIDs mean a copy whose transactions would be applied again.
     target.exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY)").await;

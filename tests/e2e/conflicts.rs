@@ -292,8 +292,8 @@ pub(crate) async fn both_ways_comparing(
     daemon.wait_drained(source, target, DRAIN).await;
     equal().await;
     daemon.kill9();
-    let behind = Clients::run(source, CLIENTS, row_images, transaction, backlog).await;
-    assert!(committed > 200 && behind > 200, "{committed} and {behind}");
+    let backlogged = Clients::run(source, CLIENTS, row_images, transaction, backlog).await;
+    assert!(committed > 200 && backlogged > 200, "{committed} and {backlogged}");
     daemon.start_again();
     let mut kills = 0;
     while kills < 4 && mid_drain(daemon).await {
@@ -304,8 +304,8 @@ pub(crate) async fn both_ways_comparing(
     daemon.wait_drained(source, target, DRAIN).await;
     let compared = equal().await;
     assert!(compared.rows > 100, "{compared:?}");
-    assert!(kills > 0, "the backlog of {behind} was gone before the first kill");
-    report(daemon, committed + behind, kills);
+    assert!(kills > 0, "the backlog of {backlogged} was gone before the first kill");
+    report(daemon, committed + backlogged, kills);
     // Rows and keys unknown to the scheduler would show here first.
     let repaired = daemon.log().contains("applying its transactions one by one");
     assert!(!repaired, "a group met rows of another\n{}", daemon.log_tail());

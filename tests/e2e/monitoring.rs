@@ -207,13 +207,13 @@ fn metrics_in(query: &str) -> Vec<String> {
     while let Some(at) = left.find(is_part) {
         left = &left[at..];
         let end = left.find(|letter| !is_part(letter)).unwrap_or(left.len());
-        let (name, behind) = left.split_at(end);
-        let is_function = behind.starts_with('(');
+        let (name, after) = left.split_at(end);
+        let is_function = after.starts_with('(');
         let is_number = name.starts_with(|letter: char| letter.is_ascii_digit());
         if !is_function && !is_number && !PROMQL.contains(&name) {
             names.push(name.to_owned());
         }
-        left = behind;
+        left = after;
     }
     names
 }

@@ -64,7 +64,7 @@ sleep 1
 say 'the target is dead'
 on spare <<<"DO WAIT_FOR_EXECUTED_GTID_SET((SELECT received_transaction_set FROM
     performance_schema.replication_connection_status), $PATIENCE)"
-behind=$(sales)
+sales_before=$(sales)
 sleep 1
 PORT_OLD=$PORT_TARGET PORT_TARGET=$PORT_SPARE NAME_TARGET=$NAME_SPARE
 cp "$WORK/spare.cnf" "$WORK/target.cnf"
@@ -72,7 +72,7 @@ sed -i "s/port = $PORT_OLD/port = $PORT_TARGET/" "$CSA_DAEMON_CONFIG"
 guide operating.md 'Failover of the target'
 sleep 2
 stop_load
-(($(sales) > behind)) || die 'the load wrote nothing'
+(($(sales) > sales_before)) || die 'the load wrote nothing'
 wait_level
 compare
 systemctl stop csa-daemon

@@ -160,12 +160,12 @@ pub(crate) fn released(
         return end;
     }
     // The place within a segment is unknown, which only delays purging.
-    let behind = segments
+    let segment = segments
         .iter()
         .rev()
         .find(|(_, segment)| segment.header.previous.is_subset_of(executed))
         .map_or(0, |(&number, _)| number);
-    RelayPosition { segment: behind, offset: 0 }
+    RelayPosition { segment, offset: 0 }
 }
 
 fn empty(executed: GtidSet, report: Recovery) -> Recovered {

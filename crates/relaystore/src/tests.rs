@@ -435,8 +435,8 @@ async fn a_survey_says_what_opening_would_find_and_changes_nothing() {
     assert!(before > 3, "several segments");
     assert_eq!(look(&set(1..=5)), found);
     // The target was restored to a state before the store's beginning: opening would empty it.
-    let behind = Some(RelaySurvey { received: set(1..=20), follows: false });
-    assert_eq!(look(&set(1..=4)), behind);
+    let shorter = Some(RelaySurvey { received: set(1..=20), follows: false });
+    assert_eq!(look(&set(1..=4)), shorter);
     assert_eq!(files(), before);
     let (store, _) = reopen(directory.path(), &set(1..=7));
     assert_eq!(*store.received(), set(1..=20));

@@ -14,8 +14,8 @@ async fn arrives(packet_bytes: usize) {
     .await;
     let arrived = next(&mut connection).await.unwrap_or_else(|error| panic!("{error}"));
     assert!(arrived.bytes() == &event, "an event of {} bytes", event.len());
-    let behind = next(&mut connection).await.unwrap_or_else(|error| panic!("{error}"));
-    assert_eq!(behind.event_type(), EventType::HEARTBEAT, "the packet after it");
+    let next_event = next(&mut connection).await.unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(next_event.event_type(), EventType::HEARTBEAT, "the packet after it");
     script.await.unwrap();
 }
 

@@ -14,11 +14,11 @@ pub(super) fn read(precision: u8, scale: u8, reader: &mut Reader<'_>) -> Result<
     let integral = precision.checked_sub(scale).ok_or_else(|| malformed(reader))?;
     // The first group before the point and the last one after it may be short.
     let before = groups(integral).rev();
-    let behind = groups(scale);
+    let fraction = groups(scale);
     let mut first = true;
     let mut negative = false;
     let mut digits = String::with_capacity(precision + 3);
-    for (place, len) in before.map(|len| (0, len)).chain(behind.map(|len| (1, len))) {
+    for (place, len) in before.map(|len| (0, len)).chain(fraction.map(|len| (1, len))) {
         let size = BYTES.get(len).copied().unwrap_or_default();
         let bytes = reader.take(size, "DECIMAL")?;
         let mut value = bytes.iter().fold(0_u64, |value, &byte| value << 8 | u64::from(byte));
