@@ -13,17 +13,17 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-use crate::commit_turn::CommitTurn;
-use crate::control::ControlSession;
-use crate::lock_inversion::{self, LockWatch};
+use crate::group::commit_turn::CommitTurn;
+use crate::group::lock_inversion::{self, LockWatch};
+use crate::group::throttle::Throttle;
+use crate::group::worker::{Shared, Worker};
 use crate::options::{ApplierOptions, TargetOptions, Tuning};
-use crate::ownership;
-use crate::session::Session;
-use crate::statement::StatementExecutor;
+use crate::ownership::control::ControlSession;
+use crate::statement::executor::StatementExecutor;
 use crate::status::ApplierStatus;
-use crate::target_tables::TargetTables;
-use crate::throttle::Throttle;
-use crate::worker::{Shared, Worker};
+use crate::target::definitions::tables::TargetTables;
+use crate::target::locks;
+use crate::target::session::Session;
 use crate::{Error, ErrorClass, Result};
 
 /// Transactions in source order. The sender knows why the stream ends.
@@ -259,7 +259,7 @@ impl<O: CommitObserver> Applier<O> {
         drop(self);
         let end = async {
             let mut session = Session::connect(&target).await?;
-            ownership::end_all(&mut session, &channel, &identity, workers.into_iter()).await?;
+            locks::end_all(&mut session, &channel, &identity, workers.into_iter()).await?;
             session.close().await;
             crate::Result::Ok(())
         };

@@ -1,5 +1,7 @@
 //! The applier's state, for the status page and metrics.
 
+pub(crate) mod activity;
+
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -8,8 +10,8 @@ use csa_scheduler::{AdmittedTransaction, Group, GroupKind, LowWaterMark, Schedul
 use parking_lot::{Condvar, Mutex};
 use tracing::info;
 
-use crate::sessions::{SessionView, Sessions};
 use crate::{Checkpoint, Error, Executor};
+use activity::{SessionView, Sessions};
 
 /// A user of the target that may have lost it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

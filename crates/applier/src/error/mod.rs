@@ -1,0 +1,281 @@
+//! The errors of the applier, their classes, and their texts without values of rows.
+
+pub(crate) mod failing_row;
+pub(crate) mod server_text;
+pub(crate) mod transaction;
+
+use std::borrow::Cow;
+use std::fmt;
+
+use csa_provider::link::LinkError;
+
+use csa_provider::Gtid;
+
+use failing_row::FailingRow;
+use server_text::{ServerText, without_values};
+
+/// Consequence of an error for the channel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ErrorClass {
+    /// Deadlock or lock wait timeout: roll back and try again.
+    Retry,
+    /// The target is away or refuses writes for now: wait for it, then find out what was committed.
+    Unavailable,
+    /// Repeating would not help: the channel stops.
+    Stop,
+}
+
+/// The reason why the applier could not continue. As text it holds no values of rows.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    #[error("target {address}: {}", shown(source))]
+    Target {
+        address: String,
+        #[source]
+        source: LinkError,
+    },
+    #[error("target {address}: no answer within {seconds} s")]
+    Timeout { address: String, seconds: u64 },
+    /// A session waits for an answer that won't come.
+    #[error("target {address}: connection {connection} does not answer: {why}")]
+    Silent { address: String, connection: u32, why: String },
+    /// The server is of a kind that can't be a target.
+    #[error("target {address} {why}")]
+    Product { address: String, why: String },
+    #[error("{what}: {}", shown(source))]
+    Server {
+        what: Cow<'static, str>,
+        #[source]
+        source: LinkError,
+    },
+    /// A transaction failed on the target; `of` describes it.
+    #[error("{}", failed(gtid, of, *code, message, row))]
+    Transaction {
+        gtid: String,
+        of: String,
+        code: u16,
+        message: ServerText,
+        /// The row at which it failed, if it was found.
+        row: Option<Box<FailingRow>>,
+    },
+    /// Row changes that the target's tables don't take as they are; `code` is that of the server's error
+    /// with the same meaning.
+    #[error("error {code}: {message}")]
+    Rows { code: u16, message: String },
+    /// A statement that commits implicitly was begun, and it is unknown whether it took effect.
+    #[error(
+        "transaction {gtid}: its statement was under way when the daemon or the target went away, and \
+         this target has no record of whether it took effect; look there, then run, if it did: UPDATE \
+         csa.statement SET executed=1 WHERE channel='{channel}', if not: DELETE FROM csa.statement \
+         WHERE channel='{channel}', and start the channel again"
+    )]
+    InDoubt { gtid: String, channel: String },
+    /// Rows that can't be rolled back were being written.
+    #[error(
+        "transaction {gtid}: its rows were being written, to tables that are not transactional on \
+         the target, when the write was interrupted: none, some or all of them may be there; \
+         compare with the source (csa-daemon verify) and complete or undo them, then run, if they are \
+         complete: UPDATE csa.statement SET executed=1 WHERE channel='{channel}', if none is there: \
+         DELETE FROM csa.statement WHERE channel='{channel}', and start the channel again"
+    )]
+    HalfDone { gtid: String, channel: String },
+    /// Somebody else holds the channel for now.
+    #[error("channel {channel}: {what}")]
+    Held { channel: String, what: String },
+    /// A session leads to another server than the channel's control session, or to the same server
+    /// after a restart.
+    #[error(
+        "target {address}: the session does not lead to where the channel is held; waiting for the \
+         control session"
+    )]
+    Elsewhere { address: String },
+    /// The target lacks transactions that it was known to have: it was restored, lost its last ones in a
+    /// crash, or is another server that lagged.
+    #[error(
+        "channel {channel}: target {address} came back older than it was: it lacks {}",
+        lacking(missing)
+    )]
+    Older { channel: String, address: String, missing: String },
+    /// Another daemon took the channel over.
+    #[error("channel {channel}: {what}")]
+    Fenced { channel: String, what: String },
+    #[error("checkpoint of channel {channel}: {what}")]
+    Checkpoint { channel: String, what: String },
+    #[error(transparent)]
+    Admission(#[from] csa_scheduler::Error),
+    #[error("transaction {gtid}: {what}")]
+    Unsupported { gtid: String, what: String },
+    #[error("reading the relay store: {0}")]
+    Relay(String),
+}
+
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl Error {
+    /// The consequence for the channel.
+    #[must_use]
+    pub fn class(&self) -> ErrorClass {
+        match self {
+            Self::Target { source, .. } | Self::Server { source, .. } => class_of(source),
+            Self::Timeout { .. }
+            | Self::Silent { .. }
+            | Self::Held { .. }
+            | Self::Elsewhere { .. } => ErrorClass::Unavailable,
+            _ => ErrorClass::Stop,
+        }
+    }
+
+    /// True for an error that passes with time: no reason to stop a channel.
+    pub(crate) fn is_passing(&self) -> bool {
+        self.class() != ErrorClass::Stop
+    }
+
+    /// The text with the values that the server quotes: for those who may see rows, not for logs.
+    #[must_use]
+    pub fn with_values(&self) -> String {
+        match self {
+            Self::Target { address, source } => format!("target {address}: {source}"),
+            Self::Server { what, source } => format!("{what}: {source}"),
+            Self::Transaction { gtid, of, code, message, row } => {
+                failed(gtid, of, *code, &message.full(), row)
+            }
+            other => other.to_string(),
+        }
+    }
+
+    /// The server's text without our words around it.
+    pub(crate) fn server_text(&self) -> ServerText {
+        match self {
+            Self::Target { source: LinkError::Server { code, message }, .. }
+            | Self::Server { source: LinkError::Server { code, message }, .. } => {
+                ServerText::new(*code, message)
+            }
+            Self::Rows { message, .. } => ServerText::own(message.as_str()),
+            other => ServerText::own(other.to_string()),
+        }
+    }
+
+    /// The server's error number, where one was given.
+    #[must_use]
+    pub fn code(&self) -> Option<u16> {
+        match self {
+            Self::Target { source, .. } | Self::Server { source, .. } => source.code(),
+            Self::Transaction { code, .. } | Self::Rows { code, .. } => Some(*code),
+            _ => None,
+        }
+    }
+
+    /// The row at which it failed, where one was found.
+    #[must_use]
+    pub fn row(&self) -> Option<&FailingRow> {
+        match self {
+            Self::Transaction { row, .. } => row.as_deref(),
+            _ => None,
+        }
+    }
+
+    /// The GTID of the failed transaction, if a transaction failed.
+    #[must_use]
+    pub fn gtid(&self) -> Option<Gtid> {
+        match self {
+            Self::Transaction { gtid, .. }
+            | Self::Unsupported { gtid, .. }
+            | Self::InDoubt { gtid, .. }
+            // Here as text, but made from a GTID.
+            | Self::HalfDone { gtid, .. } => gtid.parse().ok(),
+            Self::Admission(
+                csa_scheduler::Error::Unsupported { gtid, .. }
+                | csa_scheduler::Error::Unreadable { gtid, .. }
+                | csa_scheduler::Error::Keys { gtid, .. },
+            ) => Some(gtid.clone()),
+            _ => None,
+        }
+    }
+}
+
+fn lacking(missing: &str) -> String {
+    match missing {
+        "" => "nothing that was applied, but is a copy from before this daemon took the channel"
+            .to_owned(),
+        missing => format!("{missing}, which was committed there"),
+    }
+}
+
+fn failed(
+    gtid: &str,
+    of: &str,
+    code: u16,
+    message: &dyn fmt::Display,
+    row: &Option<Box<FailingRow>>,
+) -> String {
+    format!("transaction {gtid} ({of}) failed on the target: error {code}: {message}{}", at(row))
+}
+
+/// Without values.
+fn shown(error: &LinkError) -> String {
+    match error {
+        LinkError::Server { code, message } => {
+            let message = without_values(*code, message).into_owned();
+            LinkError::Server { code: *code, message }.to_string()
+        }
+        other => other.to_string(),
+    }
+}
+
+fn at(row: &Option<Box<FailingRow>>) -> String {
+    row.as_ref().map(|row| format!("; at {row}")).unwrap_or_default()
+}
+
+pub(crate) fn class_of(error: &LinkError) -> ErrorClass {
+    match error {
+        LinkError::Server { code, .. } => class_of_code(*code),
+        // It would be as long next time.
+        LinkError::TooLong(_) => ErrorClass::Stop,
+        // Even a login that is refused while the channel runs: a server in between may refuse it,
+        // or a certificate that is being replaced. At a start it stops the channel.
+        _ => ErrorClass::Unavailable,
+    }
+}
+
+/// The consequence of a server error.
+pub(crate) const fn class_of_code(code: u16) -> ErrorClass {
+    match code {
+        // Lock wait timeout, deadlock.
+        1205 | 1213 => ErrorClass::Retry,
+        // Too many connections, shutdown in progress, query interrupted, session killed, read-only
+        // modes, idle disconnect.
+        1040 | 1053 | 1317 | 1290 | 1836 | 1927 | 3169 | 4031 => ErrorClass::Unavailable,
+        _ => ErrorClass::Stop,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_text_an_error_has_no_values() {
+        let server = |code, text: &str| LinkError::Server { code, message: text.to_owned() };
+        for (code, text) in [
+            (1062, "Duplicate entry 'secret for key x' for key 't.u'"),
+            (1366, "Incorrect string value: 'secret' for column 'c' at row 1"),
+            (1064, "You have an error in your SQL syntax near 'secret' at line 1"),
+        ] {
+            let target = Error::Target { address: "t".to_owned(), source: server(code, text) };
+            let of = Error::Server { what: "what".into(), source: server(code, text) };
+            let transaction = Error::Transaction {
+                gtid: "g:1".to_owned(),
+                of: "row changes".to_owned(),
+                code,
+                message: target.server_text(),
+                row: None,
+            };
+            for error in [target, of, transaction] {
+                let (shown, full) = (error.to_string(), error.with_values());
+                assert!(!shown.contains("secret") && shown.contains(&code.to_string()), "{shown}");
+                assert!(full.contains(text), "{full}");
+            }
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! A failed row transaction as an error that names it and its tables.
+
+use csa_provider::{EventType, TableMap};
+use csa_scheduler::AdmittedTransaction;
+
+use super::failing_row::FailingRow;
+use crate::Error;
+
+/// ER_GTID_UNSAFE_NON_TRANSACTIONAL_TABLE.
+pub(crate) const NOT_TRANSACTIONAL: u16 = 1785;
+/// ER_UNKNOWN_ERROR: BINLOG returns no more than this for some causes.
+const UNKNOWN: u16 = 1105;
+
+pub(crate) fn named(
+    transaction: &AdmittedTransaction,
+    error: &Error,
+    row: Option<Box<FailingRow>>,
+) -> Error {
+    let code = error.code().unwrap_or_default();
+    let mut message = error.server_text();
+    message.push(match code {
+        NOT_TRANSACTIONAL => {
+            " One of its tables is no longer transactional on the target: restart the channel, \
+             which then writes such rows alone, or run there: ALTER TABLE … ENGINE=InnoDB"
+        }
+        UNKNOWN => {
+            ": the target's error log has the cause. Column types differ (run there: SET PERSIST \
+             replica_type_conversions='ALL_NON_LOSSY'), or our account may not write the table"
+        }
+        _ => "",
+    });
+    let gtid = transaction.relayed.header.gtid.to_string();
+    Error::Transaction { gtid, of: tables_of(transaction), code, message, row }
+}
+
+/// The tables that a transaction writes, as many as fit a line.
+pub(crate) fn tables_of(transaction: &AdmittedTransaction) -> String {
+    const NAMED_MAX: usize = 5;
+    let mut tables: Vec<String> = Vec::new();
+    for event in transaction.events().map_while(|event| event.ok()) {
+        if event.event_type() != EventType::TABLE_MAP {
+            continue;
+        }
+        let Ok(map) = TableMap::parse(event.body()) else { continue };
+        let name = |bytes| String::from_utf8_lossy(bytes).into_owned();
+        let table = format!("{}.{}", name(map.schema), name(map.table));
+        if !tables.contains(&table) {
+            tables.push(table);
+        }
+        if tables.len() > NAMED_MAX {
+            tables.truncate(NAMED_MAX);
+            tables.push("…".to_owned());
+            break;
+        }
+    }
+    format!("row changes of {}", tables.join(", "))
+}

@@ -1,0 +1,171 @@
+//! Locks that keys don't explain.
+//!
+//! InnoDB locks more than the keys a row touches: gaps, unique checks, secondary index entries. So an
+//! earlier group can wait for a later one, which itself waits for its turn to commit. The server sees
+//! no deadlock there, only a long wait; the later group has to roll back.
+
+use std::time::{Duration, Instant};
+
+use csa_scheduler::Sequence;
+use tracing::info;
+
+use crate::status::activity::{Sessions, Stalled};
+use crate::target::session::Session;
+use crate::{Result, Vendor};
+
+/// Time that the group whose turn it is may apply before its blockers are looked up. A statement of a
+/// large group takes longer than that; the lookup then finds nothing.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// How often the applier looks.
+pub(crate) const INTERVAL: Duration = Duration::from_millis(50);
+
+/// A group that no other waits for is checked this rarely, only to explain why it takes so long.
+const RARELY: Duration = Duration::from_secs(1);
+
+/// Pauses between two thorough lookups for the same group: the first and the longest. They read every
+/// lock of the transactions in the way.
+const THOROUGH: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(4));
+
+/// Waiting threads and the owners of the lock records in the way. Cheap, but an implicit lock, as of
+/// a row just inserted, is shown under the thread that first waited for it
+/// (<https://dev.mysql.com/doc/refman/en/performance-schema-data-locks-table.html>).
+const WAITS: &str = "SELECT DISTINCT r.PROCESSLIST_ID, b.PROCESSLIST_ID \
+     FROM performance_schema.data_lock_waits w \
+     JOIN performance_schema.threads b ON b.THREAD_ID=w.BLOCKING_THREAD_ID \
+     JOIN performance_schema.threads r ON r.THREAD_ID=w.REQUESTING_THREAD_ID \
+     WHERE r.PROCESSLIST_ID IS NOT NULL AND b.PROCESSLIST_ID IS NOT NULL";
+
+/// Waiting threads and the threads they wait for: a transaction's table locks always show its own
+/// thread. (`information_schema.innodb_trx` has the thread too, but its contents are not refreshed
+/// while it is read more than ten times a second.)
+const WAITS_BY_TRANSACTION: &str = "SELECT DISTINCT r.PROCESSLIST_ID, b.PROCESSLIST_ID FROM \
+     (SELECT DISTINCT ENGINE, REQUESTING_THREAD_ID requester, BLOCKING_ENGINE_TRANSACTION_ID trx \
+     FROM performance_schema.data_lock_waits) w \
+     STRAIGHT_JOIN performance_schema.data_locks l \
+     ON l.ENGINE_TRANSACTION_ID=w.trx AND l.ENGINE=w.ENGINE AND l.LOCK_TYPE='TABLE' \
+     STRAIGHT_JOIN performance_schema.threads b ON b.THREAD_ID=l.THREAD_ID \
+     STRAIGHT_JOIN performance_schema.threads r ON r.THREAD_ID=w.requester \
+     WHERE r.PROCESSLIST_ID IS NOT NULL AND b.PROCESSLIST_ID IS NOT NULL";
+
+/// The same on MariaDB, which has only these tables.
+const MARIADB_WAITS: &str = "SELECT DISTINCT r.trx_mysql_thread_id, b.trx_mysql_thread_id \
+     FROM information_schema.INNODB_LOCK_WAITS w \
+     JOIN information_schema.INNODB_TRX r ON r.trx_id=w.requesting_trx_id \
+     JOIN information_schema.INNODB_TRX b ON b.trx_id=w.blocking_trx_id";
+/// These tables are not refreshed if they are read again within 100 ms.
+const MARIADB_PAUSE: Duration = Duration::from_millis(300);
+
+/// The last lookups, to limit their rate.
+#[derive(Debug, Default)]
+pub(crate) struct LockWatch {
+    looked: Option<Instant>,
+    thorough: Option<Thorough>,
+}
+
+/// The time of a group's next thorough lookup.
+#[derive(Debug, Clone, Copy)]
+struct Thorough {
+    group: Sequence,
+    next: Instant,
+    pause: Duration,
+}
+
+impl LockWatch {
+    /// Finds out whether the group whose turn it is waits for later groups of ours, directly or through
+    /// others, and makes those roll back. Returns the connections it waits for; `None` if nothing new is
+    /// known.
+    pub(crate) async fn look(
+        &mut self,
+        session: &mut Session,
+        sessions: &Sessions,
+    ) -> Result<Option<Vec<u32>>> {
+        let Some(stalled) = sessions.stalled(PATIENCE) else {
+            *self = Self::default();
+            return Ok(Some(Vec::new()));
+        };
+        let since = self.looked.map_or(stalled.since, |looked| looked.max(stalled.since));
+        if !stalled.parked && since.elapsed() < RARELY {
+            return Ok(None);
+        }
+        let mariadb = session.vendor() == Vendor::MariaDb;
+        if mariadb && self.looked.is_some_and(|looked| looked.elapsed() < MARIADB_PAUSE) {
+            return Ok(None);
+        }
+        self.looked = Some(Instant::now());
+        if mariadb {
+            let waits: Vec<(u32, u32)> = session.rows(MARIADB_WAITS).await?;
+            return Ok(Some(resolve(&waits, sessions, stalled).0));
+        }
+        let waits: Vec<(u32, u32)> = session.rows(WAITS).await?;
+        if !waits.iter().any(|(waits, _)| *waits == stalled.connection) {
+            return Ok(Some(Vec::new()));
+        }
+        let (holders, asked) = resolve(&waits, sessions, stalled);
+        if asked > 0 {
+            return Ok(Some(holders));
+        }
+        if !self.is_thorough_due(stalled.sequence) {
+            return Ok(None);
+        }
+        let waits: Vec<(u32, u32)> = session.rows(WAITS_BY_TRANSACTION).await?;
+        Ok(Some(resolve(&waits, sessions, stalled).0))
+    }
+
+    fn is_thorough_due(&mut self, group: Sequence) -> bool {
+        let now = Instant::now();
+        let pause = match self.thorough {
+            Some(last) if last.group == group && now < last.next => return false,
+            Some(last) if last.group == group => (last.pause * 2).min(THOROUGH.1),
+            _ => THOROUGH.0,
+        };
+        self.thorough = Some(Thorough { group, next: now + pause, pause });
+        true
+    }
+}
+
+/// The connections that a stalled group waits for, and how many groups of ours were asked to roll back.
+fn resolve(
+    waits: &[(u32, u32)],
+    sessions: &Sessions,
+    Stalled { sequence, connection, .. }: Stalled,
+) -> (Vec<u32>, usize) {
+    let blockers = blockers(connection, waits);
+    let asked = sessions.yield_to(sequence, &blockers);
+    if asked > 0 {
+        info!(
+            sequence = sequence.get(),
+            groups = asked,
+            "later groups hold its locks and roll back"
+        );
+    }
+    (blockers, asked)
+}
+
+/// Every connection that `connection` waits for, directly or through others. `waits`: pairs of a waiting
+/// and a blocking connection.
+fn blockers(connection: u32, waits: &[(u32, u32)]) -> Vec<u32> {
+    let mut found = vec![connection];
+    let mut next = 0;
+    while let Some(&waiting) = found.get(next) {
+        for (_, blocker) in waits.iter().filter(|(waits, _)| *waits == waiting) {
+            if !found.contains(blocker) {
+                found.push(*blocker);
+            }
+        }
+        next += 1;
+    }
+    found.split_off(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blockers_are_found_through_others() {
+        let waits = [(1, 2), (2, 3), (3, 2), (3, 4), (5, 6)];
+        assert_eq!(blockers(1, &waits), [2, 3, 4]);
+        assert!(blockers(6, &waits).is_empty());
+    }
+}

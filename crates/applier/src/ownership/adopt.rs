@@ -1,0 +1,85 @@
+//! Moves the checkpoint of one channel to the name of another, which takes its place.
+
+use tracing::info;
+
+use crate::options::TargetOptions;
+use crate::ownership::audit::{self, AuditEntry};
+use crate::ownership::channel_record::has_table;
+use crate::ownership::checkpoint::{self, Checkpoint};
+use crate::ownership::control::connect;
+use crate::target::locks;
+use crate::target::session::Session;
+use crate::target::sql::quote;
+use crate::{Error, Result};
+
+/// An identity that no daemon has, so a session that holds a channel is never taken for our own and
+/// ended.
+const NOBODY: &str = "csa-daemon adopt";
+
+/// Moves all rows of channel `from` to the entry's channel, in one transaction with the entry, and
+/// with a new epoch. A daemon that still runs `from` finds no row to write, and one that starts it
+/// later no checkpoint.
+///
+/// # Errors
+/// A daemon holds one of the two, `from` has no checkpoint, the other has one, or the target refuses;
+/// nothing is changed then.
+pub async fn adopt(target: &TargetOptions, from: &str, entry: &AuditEntry) -> Result<Checkpoint> {
+    let to = entry.channel.as_str();
+    let mut session = connect(target).await?;
+    // The server releases both locks when the session ends.
+    for channel in [from, to] {
+        locks::take(&mut session, channel, NOBODY).await?;
+    }
+    if !has_table(&mut session, "checkpoint").await? {
+        return Err(none(from));
+    }
+    audit::ensure(&mut session).await?;
+    session.run("BEGIN").await?;
+    let moved = move_rows(&mut session, from, to).await;
+    match moved {
+        Ok(_) => {
+            session.run(entry.insert()).await?;
+            session.run("COMMIT").await.map(drop)?;
+        }
+        Err(_) => session.run("ROLLBACK").await.map(drop)?,
+    }
+    session.close().await;
+    let checkpoint = moved?;
+    info!(channel = to, from, executed = %checkpoint.executed, "checkpoint adopted");
+    Ok(checkpoint)
+}
+
+async fn move_rows(session: &mut Session, from: &str, to: &str) -> Result<Checkpoint> {
+    let mut checkpoint = checkpoint::read(session, from, true).await?.ok_or_else(|| none(from))?;
+    if let Some(there) = checkpoint::read(session, to, true).await? {
+        return Err(Error::Checkpoint {
+            channel: to.to_owned(),
+            what: format!(
+                "there is one already, at {}; nothing was adopted from channel {from:?}",
+                there.executed
+            ),
+        });
+    }
+    checkpoint.epoch += 1;
+    let (epoch, old, new) = (checkpoint.epoch, quote(from), quote(to));
+    session
+        .run(format!("UPDATE csa.checkpoint SET channel={new}, epoch={epoch} WHERE channel={old}"))
+        .await?;
+    // A statement in doubt stays in doubt, and the record of the sources stays.
+    for table in ["statement", "channel"] {
+        if has_table(session, table).await? {
+            session.run(format!("DELETE FROM csa.{table} WHERE channel={new}")).await?;
+            session
+                .run(format!("UPDATE csa.{table} SET channel={new} WHERE channel={old}"))
+                .await?;
+        }
+    }
+    Ok(checkpoint)
+}
+
+fn none(channel: &str) -> Error {
+    Error::Checkpoint {
+        channel: channel.to_owned(),
+        what: "the target has none of it, so there is nothing to adopt".to_owned(),
+    }
+}

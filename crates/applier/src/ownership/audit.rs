@@ -1,0 +1,140 @@
+//! `csa.audit` on the target: a record of the commands to a channel, and of who gave them.
+
+use tracing::warn;
+
+use super::control;
+use crate::options::TargetOptions;
+use crate::target::session::Session;
+use crate::target::sql::quote;
+use crate::{ErrorClass, Result};
+
+/// Rows are only added. `by` is the name that a client gave itself, `peer` its address or process as the
+/// kernel knows it.
+const CREATE: &str = "CREATE TABLE IF NOT EXISTS csa.audit (\
+     id BIGINT UNSIGNED NOT NULL AUTO_INCREMENT PRIMARY KEY, \
+     channel VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL, \
+     at TIMESTAMP(6) NOT NULL, \
+     action VARCHAR(32) CHARACTER SET ascii COLLATE ascii_bin NOT NULL, \
+     gtid VARCHAR(128) CHARACTER SET ascii COLLATE ascii_bin NOT NULL, \
+     `by` VARCHAR(255) CHARACTER SET utf8mb4 NOT NULL, \
+     peer VARCHAR(255) CHARACTER SET utf8mb4 NOT NULL DEFAULT '', \
+     detail VARCHAR(1024) CHARACTER SET utf8mb4 NOT NULL DEFAULT '') ENGINE=InnoDB";
+
+/// Columns that earlier versions did not have; their INSERTs leave them out.
+const ADDED: [(&str, &str); 2] = [
+    ("peer", "peer VARCHAR(255) CHARACTER SET utf8mb4 NOT NULL DEFAULT ''"),
+    ("detail", "detail VARCHAR(1024) CHARACTER SET utf8mb4 NOT NULL DEFAULT ''"),
+];
+
+/// ER_DUP_FIELDNAME: another channel's start has just added it.
+const IS_THERE: u16 = 1060;
+
+/// One command.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AuditEntry {
+    pub channel: String,
+    /// Microseconds since the epoch.
+    pub at: u64,
+    pub action: String,
+    /// The transaction that the command concerns; empty for other commands.
+    pub gtid: String,
+    /// The name that the operator's client gave itself.
+    pub by: String,
+    /// The same client as the kernel knows it: an address, or a user and process of this host.
+    pub peer: String,
+    /// Further text, such as a setting and its values.
+    pub detail: String,
+}
+
+impl AuditEntry {
+    pub(crate) fn insert(&self) -> String {
+        // Independent of the session's time zone.
+        let at = format!("FROM_UNIXTIME({}.{:06})", self.at / 1_000_000, self.at % 1_000_000);
+        let text = |text: &str, max: usize| quote(&text.chars().take(max).collect::<String>());
+        format!(
+            "INSERT INTO csa.audit (channel, at, action, gtid, `by`, peer, detail) \
+             VALUES ({}, {at}, {}, {}, {}, {}, {})",
+            quote(&self.channel),
+            text(&self.action, 32),
+            text(&self.gtid, 128),
+            text(&self.by, 255),
+            text(&self.peer, 255),
+            text(&self.detail, 1024),
+        )
+    }
+}
+
+/// Writes an entry on a session of its own.
+///
+/// # Errors
+/// The target is away, or refuses.
+pub async fn record(target: &TargetOptions, entry: &AuditEntry) -> Result<()> {
+    let mut session = control::connect(target).await?;
+    ensure(&mut session).await?;
+    session.run(entry.insert()).await?;
+    session.close().await;
+    Ok(())
+}
+
+/// Creates the table at the start of a channel. A channel whose account may not do so starts all
+/// the same: its commands are in the log only.
+///
+/// # Errors
+/// The target is away.
+pub(crate) async fn create(session: &mut Session, channel: &str) -> Result<()> {
+    match ensure(session).await {
+        Err(error) if error.class() == ErrorClass::Stop => {
+            warn!(
+                channel,
+                %error,
+                "csa.audit can't be created or extended: commands are in this log only"
+            );
+            Ok(())
+        }
+        other => other,
+    }
+}
+
+/// Creates the table, or adds the columns it lacks.
+pub(crate) async fn ensure(session: &mut Session) -> Result<()> {
+    let columns = "SELECT LOWER(column_name) FROM information_schema.columns \
+         WHERE table_schema='csa' AND table_name='audit'";
+    let known: Vec<String> = session.rows(columns).await?;
+    if known.is_empty() {
+        return session.run(CREATE).await.map(drop);
+    }
+    for (name, definition) in ADDED {
+        if known.iter().any(|known| known == name) {
+            continue;
+        }
+        match session.run(format!("ALTER TABLE csa.audit ADD COLUMN {definition}")).await {
+            Err(error) if error.code() != Some(IS_THERE) => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_is_a_row_whatever_is_in_it() {
+        let entry = AuditEntry {
+            channel: "c".to_owned(),
+            at: 1_772_323_200_000_001,
+            action: "set".to_owned(),
+            by: "o'n\\e".to_owned(),
+            peer: "127.0.0.1".to_owned(),
+            detail: "x".repeat(2000),
+            ..AuditEntry::default()
+        };
+        let text = entry.insert();
+        assert!(
+            text.contains("FROM_UNIXTIME(1772323200.000001), 'set', '', 'o''n\\\\e', '127.0"),
+            "{text}"
+        );
+        assert!(text.ends_with(&format!("'{}')", "x".repeat(1024))), "{text}");
+    }
+}

@@ -1,0 +1,216 @@
+//! Channels as the target records them: their checkpoints, and `csa.channel`, which has for each channel
+//! its filters and the servers whose transactions it follows.
+//!
+//! `csa.channel` holds no progress. A version that does not know it leaves it alone, and a channel
+//! last run by such a version has no row there.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use csa_provider::{Foreign, GtidSet, Uuid, foreign_to};
+
+use crate::ownership::checkpoint::{self, Checkpoint};
+use crate::target::session::Session;
+use crate::target::sql::quote;
+use crate::{Error, Result};
+
+const CREATE: &str = "CREATE TABLE IF NOT EXISTS csa.channel (\
+     channel VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL, \
+     source_uuids MEDIUMTEXT CHARACTER SET ascii COLLATE ascii_bin NOT NULL, \
+     foreign_uuids MEDIUMTEXT CHARACTER SET ascii COLLATE ascii_bin NOT NULL, \
+     filters MEDIUMTEXT CHARACTER SET utf8mb4 NOT NULL, \
+     updated_at TIMESTAMP(6) NOT NULL, \
+     PRIMARY KEY (channel)) ENGINE=InnoDB";
+
+/// A channel on the target, whichever daemon runs it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ChannelRecord {
+    pub channel: String,
+    pub checkpoint: Option<Checkpoint>,
+    /// The target's `gtid_executed` was its checkpoint when it last ran.
+    pub follows_target: bool,
+    /// `None`: it was last run by a version that did not record it.
+    pub identity: Option<ChannelIdentity>,
+}
+
+/// A row of `csa.channel`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ChannelIdentity {
+    /// Servers whose transactions its sources had.
+    pub source_uuids: BTreeSet<Uuid>,
+    /// Servers whose transactions the target had when the channel began, but the source had not.
+    pub foreign_uuids: BTreeSet<Uuid>,
+    /// Its `replicate_*` settings, in the daemon's notation.
+    pub filters: String,
+}
+
+/// Every channel that the target records; none if it has no such tables.
+pub(crate) async fn read_all(session: &mut Session) -> Result<Vec<ChannelRecord>> {
+    let mut found: BTreeMap<String, ChannelRecord> = BTreeMap::new();
+    if has_table(session, "checkpoint").await? {
+        for (channel, worker, row) in checkpoint::read_rows(session).await? {
+            let record = entry(&mut found, &channel);
+            record.follows_target |= worker == checkpoint::PROGRESS;
+            record.checkpoint.get_or_insert_default().merge(&row);
+        }
+    }
+    if has_table(session, "channel").await? {
+        let query = "SELECT channel, source_uuids, foreign_uuids, filters FROM csa.channel";
+        let rows: Vec<(String, String, String, String)> = session.rows(query).await?;
+        for (channel, source, foreign, filters) in rows {
+            let record = entry(&mut found, &channel);
+            record.identity = Some(ChannelIdentity {
+                source_uuids: parse(&channel, &source)?,
+                foreign_uuids: parse(&channel, &foreign)?,
+                filters,
+            });
+        }
+    }
+    Ok(found.into_values().collect())
+}
+
+fn entry<'a>(
+    found: &'a mut BTreeMap<String, ChannelRecord>,
+    channel: &str,
+) -> &'a mut ChannelRecord {
+    found.entry(channel.to_owned()).or_insert_with(|| ChannelRecord {
+        channel: channel.to_owned(),
+        ..ChannelRecord::default()
+    })
+}
+
+pub(crate) async fn has_table(session: &mut Session, table: &str) -> Result<bool> {
+    let query = format!(
+        "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema='csa' AND table_name={}",
+        quote(table)
+    );
+    let found: Vec<u64> = session.rows(&query).await?;
+    Ok(found.first().is_some_and(|&count| count > 0))
+}
+
+/// Records the servers whose transactions the channel follows, and its filters.
+pub(crate) async fn note(
+    session: &mut Session,
+    channel: &str,
+    identity: &ChannelIdentity,
+) -> Result<()> {
+    session.run(CREATE).await?;
+    let values = format!(
+        "source_uuids='{}',foreign_uuids='{}',filters={},updated_at=NOW(6)",
+        list(&identity.source_uuids),
+        list(&identity.foreign_uuids),
+        quote(&identity.filters)
+    );
+    session
+        .run(format!(
+            "INSERT INTO csa.channel SET channel={},{values} ON DUPLICATE KEY UPDATE {values}",
+            quote(channel)
+        ))
+        .await
+        .map(drop)
+}
+
+/// The record for a channel that has `executed` and is about to follow a source that has executed
+/// `source`; `None` if neither a record nor the source is known.
+pub(crate) fn identity(
+    known: Option<&ChannelIdentity>,
+    executed: &GtidSet,
+    source: Option<&GtidSet>,
+    filters: &str,
+) -> Option<ChannelIdentity> {
+    let mut identity = match (known, source) {
+        (Some(known), _) => known.clone(),
+        (None, Some(source)) => ChannelIdentity {
+            foreign_uuids: foreign_to(executed, source),
+            ..ChannelIdentity::default()
+        },
+        (None, None) => return None,
+    };
+    identity.source_uuids.extend(source.into_iter().flat_map(GtidSet::uuids));
+    filters.clone_into(&mut identity.filters);
+    Some(identity)
+}
+
+/// Servers whose transactions a source of `channel` need not have: those the channel began with, the
+/// target's own, and those of other channels: they are in the checkpoint if that is the target's
+/// `gtid_executed`.
+pub(crate) fn foreign(
+    channel: &str,
+    identity: Option<&ChannelIdentity>,
+    target_uuid: Option<Uuid>,
+    all: &[ChannelRecord],
+) -> Foreign {
+    let identity = identity?;
+    let mut foreign = identity.foreign_uuids.clone();
+    let others = all.iter().filter(|record| record.channel != channel);
+    for other in others.filter_map(|record| record.identity.as_ref()) {
+        foreign.extend(other.source_uuids.difference(&identity.source_uuids));
+    }
+    foreign.extend(target_uuid);
+    Some(foreign)
+}
+
+fn list(uuids: &BTreeSet<Uuid>) -> String {
+    uuids.iter().map(Uuid::to_string).collect::<Vec<_>>().join(",")
+}
+
+fn parse(channel: &str, text: &str) -> Result<BTreeSet<Uuid>> {
+    let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
+    parts
+        .map(|part| {
+            Uuid::parse_str(part).map_err(|_| Error::Checkpoint {
+                channel: channel.to_owned(),
+                what: format!("csa.channel: {part:?} is not a UUID"),
+            })
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: Uuid = Uuid::from_bytes([0xaa; 16]);
+    const B: Uuid = Uuid::from_bytes([0xbb; 16]);
+    const C: Uuid = Uuid::from_bytes([0xcc; 16]);
+    const OWN: Uuid = Uuid::from_bytes([0x01; 16]);
+
+    fn set(uuids: &[Uuid]) -> GtidSet {
+        let texts: Vec<String> = uuids.iter().map(|uuid| format!("{uuid}:1-5")).collect();
+        texts.join(",").parse().expect("a set")
+    }
+
+    #[test]
+    fn what_a_channel_began_with_stays_foreign_to_its_source() {
+        assert_eq!(identity(None, &set(&[A, B]), None, "x"), None);
+        let first = identity(None, &set(&[A, B]), Some(&set(&[A])), "x").expect("known");
+        assert_eq!((&first.source_uuids, &first.foreign_uuids), (&[A].into(), &[B].into()));
+        // After a failover: C is new, and nothing becomes foreign any more.
+        let next = identity(Some(&first), &set(&[A, B, C]), Some(&set(&[A, C])), "y");
+        let next = next.expect("known");
+        assert_eq!((&next.source_uuids, &next.foreign_uuids), (&[A, C].into(), &[B].into()));
+        assert_eq!(next.filters, "y");
+        assert_eq!(parse("c", &list(&next.source_uuids)).expect("UUIDs"), next.source_uuids);
+        assert_eq!(parse("c", "").expect("none"), BTreeSet::new());
+        assert!(parse("c", "what").is_err());
+    }
+
+    #[test]
+    fn other_channels_sources_are_foreign_unless_shared() {
+        let of = |channel: &str, sources: &[Uuid]| ChannelRecord {
+            channel: channel.to_owned(),
+            identity: Some(ChannelIdentity {
+                source_uuids: sources.iter().copied().collect(),
+                ..ChannelIdentity::default()
+            }),
+            ..ChannelRecord::default()
+        };
+        let all = [of("one", &[A]), of("two", &[A, B]), of("three", &[C])];
+        let foreign = |n: usize| {
+            let channel = &all[n].channel;
+            foreign(channel, all[n].identity.as_ref(), Some(OWN), &all).expect("known")
+        };
+        assert_eq!(foreign(0), [B, C, OWN].into());
+        assert_eq!(foreign(1), [C, OWN].into());
+        assert_eq!(foreign(2), [A, B, OWN].into());
+    }
+}

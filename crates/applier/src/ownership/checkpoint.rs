@@ -1,0 +1,220 @@
+//! The checkpoint row: the target's progress, written in each group's own transaction.
+
+use csa_provider::GtidSet;
+use csa_scheduler::Sequence;
+
+use crate::target::session::Session;
+use crate::target::sql::quote;
+use crate::{Error, Result};
+
+/// One row per channel and worker, so that workers never meet on a row.
+const CREATE: [&str; 2] = [
+    "CREATE DATABASE IF NOT EXISTS csa DEFAULT CHARACTER SET utf8mb4",
+    "CREATE TABLE IF NOT EXISTS csa.checkpoint (\
+     channel VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL, \
+     worker SMALLINT UNSIGNED NOT NULL, \
+     sequence BIGINT UNSIGNED NOT NULL, \
+     gtid_executed MEDIUMTEXT CHARACTER SET ascii COLLATE ascii_bin NOT NULL, \
+     epoch BIGINT UNSIGNED NOT NULL, \
+     updated_at TIMESTAMP(6) NOT NULL, \
+     PRIMARY KEY (channel, worker)) ENGINE=InnoDB",
+];
+
+/// The start of a channel without a checkpoint.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StartFrom {
+    /// The target's `gtid_executed`: it was provisioned by clone or dump.
+    Target,
+    /// The source's `gtid_executed` at the first start.
+    Source,
+    /// A GTID set that the target already holds.
+    Executed(GtidSet),
+}
+
+/// The channel's progress, and the epoch of the daemon that may move it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Checkpoint {
+    /// The last committed group.
+    pub sequence: Sequence,
+    /// Everything executed on the target.
+    pub executed: GtidSet,
+    /// Raised by every daemon that takes the channel over.
+    pub epoch: u64,
+}
+
+impl Checkpoint {
+    /// Adds another row of the channel. Each row states what was committed with it and before it,
+    /// so none states too much; out of commit order only all of them together are complete.
+    pub(crate) fn merge(&mut self, row: &Self) {
+        self.sequence = self.sequence.max(row.sequence);
+        self.epoch = self.epoch.max(row.epoch);
+        self.executed.union(&row.executed);
+    }
+}
+
+/// A group's UPDATE of its checkpoint row; it matches no row once another daemon took over.
+pub(crate) fn update(
+    channel: &str,
+    worker: u16,
+    epoch: u64,
+    sequence: Sequence,
+    executed: &GtidSet,
+) -> String {
+    format!(
+        "UPDATE csa.checkpoint SET sequence={sequence},gtid_executed='{executed}',\
+         updated_at=NOW(6) WHERE channel={} AND worker={worker} AND epoch={epoch}",
+        quote(channel)
+    )
+}
+
+/// Number of the row that shows progress to readers where the target's `gtid_executed` is the
+/// checkpoint; no worker has this number.
+pub(crate) const PROGRESS: u16 = u16::MAX;
+
+/// Neither a worker nor [`PROGRESS`].
+const NOBODY: u16 = u16::MAX - 1;
+
+/// Locks a worker's checkpoint row until the end of the transaction and changes nothing, so nothing is
+/// logged; it matches no row once another daemon took over.
+pub(crate) fn hold(channel: &str, worker: u16, epoch: u64) -> String {
+    format!(
+        "UPDATE csa.checkpoint SET epoch=epoch WHERE channel={} AND worker={worker} \
+         AND epoch={epoch}",
+        quote(channel)
+    )
+}
+
+/// Creates the table if it is missing.
+pub(crate) async fn create(session: &mut Session) -> Result<()> {
+    for statement in CREATE {
+        session.run(statement).await?;
+    }
+    Ok(())
+}
+
+/// Writes the row that shows readers the channel's progress.
+pub(crate) async fn keep_progress(
+    session: &mut Session,
+    channel: &str,
+    checkpoint: &Checkpoint,
+) -> Result<()> {
+    let Checkpoint { sequence, executed, epoch } = checkpoint;
+    let channel = quote(channel);
+    let values =
+        format!("sequence={sequence},gtid_executed='{executed}',epoch={epoch},updated_at=NOW(6)");
+    session
+        .run(format!(
+            "INSERT INTO csa.checkpoint SET channel={channel},worker={PROGRESS},{values} \
+             ON DUPLICATE KEY UPDATE {values}"
+        ))
+        .await
+        .map(drop)
+}
+
+/// The GTID set in the row for readers, if it is there.
+pub(crate) async fn progress(session: &mut Session, channel: &str) -> Result<Option<GtidSet>> {
+    let query = format!(
+        "SELECT gtid_executed FROM csa.checkpoint WHERE channel={} AND worker={PROGRESS}",
+        quote(channel)
+    );
+    let rows: Vec<String> = session.rows(&query).await?;
+    let Some(text) = rows.into_iter().next() else { return Ok(None) };
+    text.parse().map(Some).map_err(|error| Error::Checkpoint {
+        channel: channel.to_owned(),
+        what: format!("gtid_executed in csa.checkpoint is not a GTID set: {error}"),
+    })
+}
+
+/// True if the target's `gtid_executed` was the channel's checkpoint when it last ran.
+pub(crate) async fn has_progress(session: &mut Session, channel: &str) -> Result<bool> {
+    let query = format!(
+        "SELECT COUNT(*) FROM csa.checkpoint WHERE channel={} AND worker={PROGRESS}",
+        quote(channel)
+    );
+    let found: Vec<u64> = session.rows(&query).await?;
+    Ok(found.first().is_some_and(|&count| count > 0))
+}
+
+/// Makes the workers' rows the checkpoint again, with the contents of `checkpoint`. One
+/// transaction, so a crash leaves either the row for readers or the new contents.
+pub(crate) async fn drop_progress(
+    session: &mut Session,
+    channel: &str,
+    checkpoint: &Checkpoint,
+) -> Result<()> {
+    let Checkpoint { sequence, executed, epoch } = checkpoint;
+    for statement in [
+        "BEGIN".to_owned(),
+        update(channel, 0, *epoch, *sequence, executed),
+        format!(
+            "DELETE FROM csa.checkpoint WHERE channel={} AND worker={PROGRESS}",
+            quote(channel)
+        ),
+        "COMMIT".to_owned(),
+    ] {
+        session.run(statement).await?;
+    }
+    Ok(())
+}
+
+/// The workers that have rows, and [`PROGRESS`].
+pub(crate) async fn workers(session: &mut Session, channel: &str) -> Result<Vec<u16>> {
+    let query = format!("SELECT worker FROM csa.checkpoint WHERE channel={}", quote(channel));
+    session.rows(&query).await
+}
+
+/// Changes nothing and locks nothing, but fails where the target takes no writes.
+pub(crate) fn probe(channel: &str) -> String {
+    format!(
+        "UPDATE csa.checkpoint SET epoch=epoch WHERE channel={} AND worker={NOBODY}",
+        quote(channel)
+    )
+}
+
+/// Looks for a table of ours without touching it.
+pub(crate) async fn has_table(session: &mut Session, name: &str) -> Result<bool> {
+    let query = format!(
+        "SELECT COUNT(*) FROM information_schema.tables \
+         WHERE table_schema='csa' AND table_name={}",
+        quote(name)
+    );
+    let found: Vec<u64> = session.rows(&query).await?;
+    Ok(found.first().is_some_and(|&count| count > 0))
+}
+
+/// A channel's progress: all of its rows together.
+///
+/// With `lock` it waits for the transactions that hold the rows.
+pub(crate) async fn read(
+    session: &mut Session,
+    channel: &str,
+    lock: bool,
+) -> Result<Option<Checkpoint>> {
+    let suffix = if lock { " FOR UPDATE" } else { "" };
+    let condition = format!(" WHERE channel={}{suffix}", quote(channel));
+    let mut found: Option<Checkpoint> = None;
+    for (_, _, row) in rows(session, &condition).await? {
+        found.get_or_insert_default().merge(&row);
+    }
+    Ok(found)
+}
+
+/// Every row, with its channel and worker.
+pub(crate) async fn read_rows(session: &mut Session) -> Result<Vec<(String, u16, Checkpoint)>> {
+    rows(session, "").await
+}
+
+async fn rows(session: &mut Session, condition: &str) -> Result<Vec<(String, u16, Checkpoint)>> {
+    let query = format!(
+        "SELECT channel, worker, sequence, gtid_executed, epoch FROM csa.checkpoint{condition}"
+    );
+    let rows: Vec<(String, u16, u64, String, u64)> = session.rows(&query).await?;
+    let checkpoint = |(channel, worker, sequence, executed, epoch): (String, _, _, String, _)| {
+        let executed: GtidSet = executed.parse().map_err(|error| Error::Checkpoint {
+            channel: channel.clone(),
+            what: format!("gtid_executed in csa.checkpoint is not a GTID set: {error}"),
+        })?;
+        Ok((channel, worker, Checkpoint { sequence: Sequence::new(sequence), executed, epoch }))
+    };
+    rows.into_iter().map(checkpoint).collect()
+}

@@ -1,0 +1,13 @@
+//! The channel's place on the target: who owns it, how far it is, and who may start it from where.
+
+pub(crate) mod adopt;
+pub(crate) mod audit;
+pub(crate) mod channel_record;
+pub(crate) mod checkpoint;
+mod continuity;
+pub(crate) mod control;
+pub(crate) mod intent;
+pub(crate) mod preflight;
+pub(crate) mod reconnect;
+mod skip;
+pub(crate) mod start_position;

@@ -1,0 +1,450 @@
+//! Requirements that a target must meet before anything is written to it.
+
+mod mariadb;
+
+use std::collections::BTreeSet;
+
+use crate::options::{TargetGtids, TargetOptions};
+use crate::ownership::channel_record::{self, ChannelRecord};
+use crate::ownership::control::{server_uuid, target_executed};
+use crate::target::session::Session;
+use crate::{Checkpoint, Error, Executor, Vendor};
+use csa_provider::link::Side;
+use csa_provider::{Foreign, GtidSet, Uuid};
+
+/// Facts about a target that meets them.
+#[derive(Debug, Clone)]
+pub struct TargetFacts {
+    pub version: String,
+    pub vendor: Vendor,
+    /// How rows will be written.
+    pub executor: Executor,
+    /// Statements can run under their source's GTID.
+    pub statement_gtids: bool,
+    pub gtid_executed: GtidSet,
+    /// It holds tables and no record of which of the source's transactions are in them.
+    pub start_is_unknown: bool,
+    /// The server's own; MariaDB has none.
+    pub server_uuid: Option<Uuid>,
+    /// The channel's checkpoint, if it has one.
+    pub checkpoint: Option<Checkpoint>,
+    /// Every channel that the target records.
+    pub channels: Vec<ChannelRecord>,
+    /// Schemas and tables there, if other channels exist at a first start.
+    pub tables: Vec<(String, String)>,
+    /// `lower_case_table_names` is not 0: names of schemas and tables are the same in any case.
+    pub folds_case: bool,
+    /// Things that will work less well, one line each.
+    pub warnings: Vec<String>,
+}
+
+impl TargetFacts {
+    /// Servers whose transactions the source of `channel` need not have, though the target has them.
+    #[must_use]
+    pub fn foreign(&self, channel: &str) -> Foreign {
+        let own = self.channels.iter().find(|record| record.channel == channel);
+        let identity = own.and_then(|record| record.identity.as_ref());
+        channel_record::foreign(channel, identity, self.server_uuid, &self.channels)
+    }
+}
+
+/// The reason why a channel can't start on this target.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PreflightError {
+    /// It may come back: wait for it.
+    #[error("{0}")]
+    Unreachable(String),
+    /// The target or the configuration has to change; the text says how.
+    #[error("{0}")]
+    Refused(String),
+}
+
+/// Unknown system variable: the prelude sets only those that every MySQL since 8.0 has.
+const UNKNOWN_VARIABLE: u16 = 1193;
+
+pub(crate) type Result<T> = std::result::Result<T, PreflightError>;
+
+/// Global privileges without which replicated statements and rows fail.
+pub const PRIVILEGES: [&str; 5] = ["SELECT", "INSERT", "UPDATE", "DELETE", "CREATE"];
+/// Global privileges that replicated DDL may need.
+pub const DDL_PRIVILEGES: [&str; 9] = [
+    "DROP",
+    "ALTER",
+    "INDEX",
+    "REFERENCES",
+    "CREATE VIEW",
+    "CREATE ROUTINE",
+    "ALTER ROUTINE",
+    "TRIGGER",
+    "EVENT",
+];
+/// Any one of these permits the BINLOG statement.
+pub const BINLOG_PRIVILEGES: [&str; 3] = ["REPLICATION_APPLIER", "BINLOG_ADMIN", "SUPER"];
+/// Any one of these permits `SET gtid_next`.
+pub const GTID_PRIVILEGES: [&str; 4] =
+    ["REPLICATION_APPLIER", "SYSTEM_VARIABLES_ADMIN", "SESSION_VARIABLES_ADMIN", "SUPER"];
+
+/// Checks the target; reads only.
+///
+/// # Errors
+/// [`PreflightError::Unreachable`] if it does not answer, otherwise [`PreflightError::Refused`] with
+/// one line that names the fix.
+pub async fn preflight(target: &TargetOptions, channel: &str) -> Result<TargetFacts> {
+    let address = target.address();
+    // With "mirror" the session would set sql_log_bin, and that privilege is checked below.
+    let plain = TargetOptions { gtids: TargetGtids::Own, ..target.clone() };
+    let mut session = Session::connect(&plain).await.map_err(|error| login(target, &error))?;
+    let facts = inspect(&mut session, target, channel, &address).await;
+    session.close().await;
+    facts
+}
+
+async fn inspect(
+    session: &mut Session,
+    target: &TargetOptions,
+    channel: &str,
+    address: &str,
+) -> Result<TargetFacts> {
+    let unreachable = |error: Error| PreflightError::Unreachable(error.to_string());
+    if session.vendor() == Vendor::MariaDb {
+        let version = session.setting("SELECT @@version").await.map_err(unreachable)?;
+        let version = version.unwrap_or_default();
+        return mariadb::inspect(session, target, channel, version).await;
+    }
+    let row: Option<(String, bool, bool, String, bool, u64, u8)> = session
+        .setting(
+            "SELECT @@version, @@global.read_only, @@global.super_read_only, @@global.gtid_mode, \
+             @@global.log_bin, @@global.max_allowed_packet, @@global.lower_case_table_names",
+        )
+        .await
+        .map_err(unreachable)?;
+    let Some((version, read_only, super_read_only, gtid_mode, log_bin, packet, case)) = row else {
+        return Err(PreflightError::Unreachable(format!("target {address}: no server variables")));
+    };
+    let grants = Grants::read(session).await.map_err(unreachable)?;
+    if super_read_only {
+        return Err(PreflightError::Refused(format!(
+            "target {address} is super_read_only; run there: SET GLOBAL super_read_only=OFF"
+        )));
+    }
+    if read_only && !grants.has_any(&["CONNECTION_ADMIN", "SUPER"]) {
+        return Err(PreflightError::Refused(format!(
+            "target {address} is read_only; run there: SET GLOBAL read_only=OFF, or: \
+             GRANT CONNECTION_ADMIN ON *.* TO {}",
+            grants.account
+        )));
+    }
+    let executor = target.executor.unwrap_or(match grants.has_any(&BINLOG_PRIVILEGES) {
+        true => Executor::RowImage,
+        false => Executor::Sql,
+    });
+    let gtids = matches!(gtid_mode.as_str(), "ON" | "ON_PERMISSIVE");
+    let statement_gtids = gtids && grants.has_any(&GTID_PRIVILEGES);
+    if !gtids && (executor == Executor::RowImage || target.gtids.hides_bookkeeping()) {
+        return Err(PreflightError::Refused(format!(
+            "target {address} has gtid_mode={gtid_mode}, so after a crash nothing would show \
+             whether a replicated DDL ran; set gtid_mode=ON and enforce_gtid_consistency=ON there"
+        )));
+    }
+    grants.verify(address, executor)?;
+    if target.gtids.hides_bookkeeping() {
+        grants.verify_hidden(address, target.gtids)?;
+    }
+    let gtid_executed = target_executed(session).await.map_err(unreachable)?;
+    let server_uuid = server_uuid(session).await.map_err(unreachable)?;
+    let (checkpoint, channels) = known_channels(session, channel).await?;
+    let tables = tables_beside(session, checkpoint.is_none(), &channels).await?;
+    let mut warnings =
+        warnings(session, target, &grants, log_bin, packet).await.map_err(unreachable)?;
+    if executor == Executor::Sql {
+        warnings.extend(sql_warnings(target, &grants, statement_gtids));
+    }
+    Ok(TargetFacts {
+        version,
+        vendor: Vendor::MySql,
+        executor,
+        statement_gtids,
+        gtid_executed,
+        start_is_unknown: false,
+        server_uuid,
+        checkpoint,
+        channels,
+        tables,
+        folds_case: case != 0,
+        warnings,
+    })
+}
+
+/// The channel's checkpoint, if it has one, and every channel of the target.
+pub(crate) async fn known_channels(
+    session: &mut Session,
+    channel: &str,
+) -> Result<(Option<Checkpoint>, Vec<ChannelRecord>)> {
+    let channels = channel_record::read_all(session).await.map_err(|error| match error {
+        Error::Checkpoint { .. } => PreflightError::Refused(error.to_string()),
+        other => PreflightError::Unreachable(other.to_string()),
+    })?;
+    let own = channels.iter().find(|record| record.channel == channel);
+    let checkpoint = own.and_then(|record| record.checkpoint.clone());
+    Ok((checkpoint, channels))
+}
+
+/// The channels and tables of a target.
+#[derive(Debug, Clone, Default)]
+pub struct TargetChannels {
+    pub channels: Vec<ChannelRecord>,
+    /// Schemas and tables there.
+    pub tables: Vec<(String, String)>,
+    pub folds_case: bool,
+}
+
+/// Reads the channels that the target records, and its tables.
+///
+/// # Errors
+/// The target is away, or refuses.
+pub async fn target_channels(target: &TargetOptions) -> crate::Result<TargetChannels> {
+    let plain = TargetOptions { gtids: TargetGtids::Own, ..target.clone() };
+    let mut session = Session::connect(&plain).await?;
+    let case: Option<u8> = session.setting("SELECT @@global.lower_case_table_names").await?;
+    let channels = channel_record::read_all(&mut session).await?;
+    let tables = session.rows(TABLES).await?;
+    session.close().await;
+    Ok(TargetChannels { channels, tables, folds_case: case.is_some_and(|case| case != 0) })
+}
+
+const TABLES: &str = "SELECT table_schema, table_name FROM information_schema.tables WHERE \
+     table_type='BASE TABLE' AND table_schema NOT IN \
+     ('csa','mysql','sys','performance_schema','information_schema')";
+
+/// The target's tables, for a first start where other channels exist.
+pub(crate) async fn tables_beside(
+    session: &mut Session,
+    is_first: bool,
+    channels: &[ChannelRecord],
+) -> Result<Vec<(String, String)>> {
+    if !is_first || channels.iter().all(|record| record.checkpoint.is_none()) {
+        return Ok(Vec::new());
+    }
+    session.rows(TABLES).await.map_err(|error| PreflightError::Unreachable(error.to_string()))
+}
+
+pub(crate) async fn warnings(
+    session: &mut Session,
+    target: &TargetOptions,
+    grants: &Grants,
+    log_bin: bool,
+    packet: u64,
+) -> crate::Result<Vec<String>> {
+    let address = target.address();
+    let set = session.vendor().set();
+    let mut warnings = Vec::new();
+    let missing = grants.missing(&DDL_PRIVILEGES);
+    if !missing.is_empty() {
+        warnings.push(format!(
+            "replicated DDL may fail on target {address}; run there: GRANT {} ON *.* TO {}",
+            missing.join(", "),
+            grants.account
+        ));
+    }
+    let trusted: Vec<bool> =
+        session.rows("SELECT @@global.log_bin_trust_function_creators").await.unwrap_or_default();
+    if log_bin && !grants.has_any(&["SUPER"]) && trusted.first() == Some(&false) {
+        warnings.push(format!(
+            "CREATE FUNCTION and CREATE TRIGGER will fail on target {address} (1419); run there: \
+             {set} log_bin_trust_function_creators=ON, or: GRANT SUPER ON *.* TO {}",
+            grants.account
+        ));
+    }
+    let engines: Vec<(String, String, String)> = session
+        .rows(
+            "SELECT table_schema, table_name, engine FROM information_schema.tables \
+             WHERE table_type='BASE TABLE' AND engine NOT IN ('InnoDB') AND table_schema NOT IN \
+             ('mysql','sys','performance_schema','information_schema') LIMIT 3",
+        )
+        .await?;
+    for (schema, table, engine) in engines {
+        warnings.push(format!(
+            "{schema}.{table} on target {address} is {engine}: a change of its rows can't be \
+             rolled back, so it is applied alone, and an interrupted one stops the channel; run \
+             there: ALTER TABLE … ENGINE=InnoDB"
+        ));
+    }
+    if packet < 64 << 20 {
+        warnings.push(format!(
+            "target {address} has max_allowed_packet={packet}; large rows need more: \
+             {set} max_allowed_packet=1073741824"
+        ));
+    }
+    Ok(warnings)
+}
+
+/// Drawbacks of a target that does not take row images.
+fn sql_warnings(target: &TargetOptions, grants: &Grants, statement_gtids: bool) -> Vec<String> {
+    let address = target.address();
+    let mut warnings = Vec::new();
+    if target.executor.is_none() {
+        warnings.push(format!(
+            "target {address} does not permit the BINLOG statement, so rows are written by executor \
+             \"sql\", which is slower; to change that, run there: GRANT REPLICATION_APPLIER ON *.* TO {}",
+            grants.account
+        ));
+    }
+    if !statement_gtids {
+        warnings.push(format!(
+            "target {address} can't record statements under their GTID: after a crash in the \
+             middle of one, the channel stops and asks whether it took effect; gtid_mode=ON and \
+             GRANT REPLICATION_APPLIER ON *.* TO {} avoid that",
+            grants.account
+        ));
+    }
+    warnings
+}
+
+fn login(target: &TargetOptions, error: &Error) -> PreflightError {
+    let address = target.address();
+    if let Error::Target { source, .. } = error
+        && let Some(why) = source.refusal(Side::Target, &address, &target.user)
+    {
+        return PreflightError::Refused(why);
+    }
+    if error.code() == Some(UNKNOWN_VARIABLE) {
+        return PreflightError::Refused(format!(
+            "target {address} is neither MySQL 8.0 nor MariaDB 10.11, or newer ({}); other servers are not \
+             supported by this version",
+            error.server_text()
+        ));
+    }
+    match error {
+        Error::Product { .. } => PreflightError::Refused(error.to_string()),
+        _ => PreflightError::Unreachable(error.to_string()),
+    }
+}
+
+/// The global privileges of our account.
+#[derive(Debug)]
+pub(crate) struct Grants {
+    pub(crate) account: String,
+    global: BTreeSet<String>,
+    /// Some schema has grants of its own, so a missing global privilege proves nothing.
+    pub(crate) by_schema: bool,
+}
+
+impl Grants {
+    pub(crate) async fn read(session: &mut Session) -> crate::Result<Self> {
+        let account: Vec<String> = session.rows("SELECT CURRENT_USER()").await?;
+        let account = account.into_iter().next().unwrap_or_default();
+        let account = match account.rsplit_once('@') {
+            Some((user, host)) => format!("'{user}'@'{host}'"),
+            None => account,
+        };
+        let lines: Vec<String> = session.rows("SHOW GRANTS").await?;
+        let (global, by_schema) = parse(&lines);
+        Ok(Self { account, global, by_schema })
+    }
+
+    pub(crate) fn has_any(&self, names: &[&str]) -> bool {
+        names.iter().any(|name| self.global.contains(*name))
+            || self.global.contains("ALL PRIVILEGES")
+    }
+
+    fn missing<'a>(&self, names: &[&'a str]) -> Vec<&'a str> {
+        names.iter().copied().filter(|name| !self.has_any(&[name])).collect()
+    }
+
+    /// Checks the privilege to set `sql_log_bin` and `gtid_purged`, for "mirror" and "source".
+    fn verify_hidden(&self, address: &str, gtids: TargetGtids) -> Result<()> {
+        if self.has_any(&["SYSTEM_VARIABLES_ADMIN", "SUPER"]) {
+            return Ok(());
+        }
+        Err(PreflightError::Refused(format!(
+            "target {address} lacks a privilege for target_gtids = \"{}\"; run there: \
+             GRANT SYSTEM_VARIABLES_ADMIN ON *.* TO {}",
+            gtids.name(),
+            self.account
+        )))
+    }
+
+    fn verify(&self, address: &str, executor: Executor) -> Result<()> {
+        let mut missing = if self.by_schema { Vec::new() } else { self.missing(&PRIVILEGES) };
+        match executor {
+            Executor::RowImage => {
+                if !self.has_any(&BINLOG_PRIVILEGES) || !self.has_any(&GTID_PRIVILEGES) {
+                    missing.push("REPLICATION_APPLIER");
+                }
+            }
+            // A trigger that our account can't see would fire unnoticed.
+            Executor::Sql => missing.extend(self.missing(&["TRIGGER"])),
+        }
+        self.refuse_lack_of(address, &missing)
+    }
+
+    /// # Errors
+    /// Names those of `names` that are missing.
+    pub(crate) fn verify_all(&self, address: &str, names: &[&str]) -> Result<()> {
+        self.refuse_lack_of(address, &self.missing(names))
+    }
+
+    fn refuse_lack_of(&self, address: &str, missing: &[&str]) -> Result<()> {
+        if missing.is_empty() {
+            return Ok(());
+        }
+        Err(PreflightError::Refused(format!(
+            "target {address} lacks privileges; run there: GRANT {} ON *.* TO {}",
+            missing.join(", "),
+            self.account
+        )))
+    }
+}
+
+/// Global privileges in `SHOW GRANTS` lines, and whether any grant is for one schema.
+fn parse(lines: &[String]) -> (BTreeSet<String>, bool) {
+    let mut global = BTreeSet::new();
+    let mut by_schema = false;
+    for line in lines {
+        let Some(rest) = line.strip_prefix("GRANT ") else { continue };
+        if let Some((privileges, _)) = rest.split_once(" ON *.* TO ") {
+            global.extend(privileges.split(',').map(|name| name.trim().to_uppercase()));
+        } else if rest.contains(".* TO ") {
+            by_schema = true;
+        }
+    }
+    (global, by_schema)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn grants(lines: &[&str]) -> Grants {
+        let lines: Vec<String> = lines.iter().map(|&line| line.to_owned()).collect();
+        let (global, by_schema) = parse(&lines);
+        Grants { account: "'csa'@'%'".to_owned(), global, by_schema }
+    }
+
+    #[test]
+    fn missing_privileges_are_printed_as_a_grant() {
+        let error = grants(&["GRANT SELECT, INSERT, UPDATE ON *.* TO `csa`@`%`"])
+            .verify("db:3306", Executor::RowImage)
+            .expect_err("incomplete");
+        assert_eq!(
+            error.to_string(),
+            "target db:3306 lacks privileges; run there: GRANT DELETE, CREATE, \
+             REPLICATION_APPLIER ON *.* TO 'csa'@'%'"
+        );
+    }
+
+    #[test]
+    fn dynamic_privileges_come_on_a_line_of_their_own() {
+        let full = grants(&[
+            "GRANT SELECT, INSERT, UPDATE, DELETE, CREATE ON *.* TO `csa`@`%`",
+            "GRANT REPLICATION_APPLIER ON *.* TO `csa`@`%`",
+        ]);
+        assert!(full.verify("db:3306", Executor::RowImage).is_ok());
+        let error = full.verify("db:3306", Executor::Sql).expect_err("triggers are not seen");
+        assert!(error.to_string().contains("GRANT TRIGGER ON"), "{error}");
+        let all = grants(&["GRANT ALL PRIVILEGES ON *.* TO `root`@`%`"]);
+        assert!(all.verify("db:3306", Executor::RowImage).is_ok());
+        assert!(all.verify("db:3306", Executor::Sql).is_ok());
+    }
+}

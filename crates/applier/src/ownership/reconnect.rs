@@ -1,0 +1,165 @@
+//! Reopens the control session after it was lost: first it checks that the target still has everything
+//! known to be committed, then the other sessions may follow.
+
+use std::collections::BTreeSet;
+
+use csa_provider::GtidSet;
+use tracing::warn;
+
+use crate::options::{TargetGtids, TargetOptions};
+use crate::ownership::checkpoint;
+use crate::ownership::continuity::{Said, Verdict, judge};
+use crate::ownership::control::{self, ControlSession, add_rows, fenced, target_executed};
+use crate::target::generation::Place;
+use crate::target::locks;
+use crate::target::session::Session;
+use crate::{Error, Result};
+
+/// No such schema, no such table.
+const NO_TABLE: [u16; 2] = [1049, 1146];
+
+impl ControlSession {
+    /// Connects again after the session was lost, and begins a generation if the channel is still ours
+    /// and everything `committed` is there. `committed` is called when no COMMIT is under way.
+    ///
+    /// # Errors
+    /// [`Error::Older`] if the target lacks some of it, [`Error::Fenced`] if another daemon took the
+    /// channel over; else errors that pass with time.
+    pub(crate) async fn reopen(
+        &mut self,
+        target: &TargetOptions,
+        committed: impl Fn() -> GtidSet,
+    ) -> Result<()> {
+        self.is_held = false;
+        let session = control::connect(target).await?;
+        // Closed before the lock is taken again: the old session may still live and hold it.
+        std::mem::replace(&mut self.session, session).close().await;
+        // Checked before the lock: a daemon that took the channel over may hold it for long.
+        let said = self.said(target.gtids).await?;
+        if let Verdict::TakenOver(epoch) = judge(self.checkpoint.epoch, &GtidSet::new(), &said) {
+            return Err(self.taken_over(epoch));
+        }
+        locks::take(&mut self.session, &self.channel, &self.identity).await?;
+        let generation = self.generation.clone();
+        let renewal = generation.renew().await;
+        // Read after the last COMMIT has its answer, or the target would seem to lack it.
+        let said = self.said(target.gtids).await?;
+        let committed = committed();
+        match judge(self.checkpoint.epoch, &committed, &said) {
+            Verdict::Same => {}
+            Verdict::TakenOver(epoch) => return Err(self.taken_over(epoch)),
+            Verdict::Older(missing) => {
+                return Err(Error::Older {
+                    channel: self.channel.clone(),
+                    address: target.address(),
+                    missing: missing.to_string(),
+                });
+            }
+            Verdict::Gone => return Err(self.gone(target, &committed)),
+        }
+        let place = Place::of(&mut self.session, &self.channel).await?;
+        if target.gtids == TargetGtids::Source && place.server == self.server {
+            self.check_engine(target).await?;
+        }
+        // Reads succeed on a read-only target too; no generation begins there.
+        self.probe().await?;
+        self.restore_rows(target.gtids, &said.executed).await?;
+        self.server.clone_from(&place.server);
+        renewal.begin(place);
+        self.is_held = true;
+        Ok(())
+    }
+
+    async fn said(&mut self, gtids: TargetGtids) -> Result<Said> {
+        let session = &mut self.session;
+        let found = match checkpoint::read(session, &self.channel, false).await {
+            Err(error) if error.code().is_some_and(|code| NO_TABLE.contains(&code)) => None,
+            found => found?,
+        };
+        let epoch = found.as_ref().map(|found| found.epoch);
+        let executed = match gtids {
+            TargetGtids::Source => target_executed(session).await?,
+            _ => found.unwrap_or_default().executed,
+        };
+        Ok(Said { epoch, executed })
+    }
+
+    /// Adds workers' rows that are missing. Rows in which no group was committed can be lost without any
+    /// GTID missing.
+    async fn restore_rows(&mut self, gtids: TargetGtids, executed: &GtidSet) -> Result<()> {
+        let Self { session, channel, checkpoint: taken, workers, .. } = self;
+        let found = checkpoint::workers(session, channel).await?;
+        let found: BTreeSet<u16> = found.into_iter().collect();
+        let missing: Vec<u16> = (0..*workers).filter(|worker| !found.contains(worker)).collect();
+        if !missing.is_empty() {
+            warn!(
+                channel,
+                ?missing,
+                "rows of workers are gone from csa.checkpoint, adding them again"
+            );
+            add_rows(session, channel, missing.into_iter(), taken).await?;
+        }
+        if gtids == TargetGtids::Source && !found.contains(&checkpoint::PROGRESS) {
+            let now = crate::Checkpoint { executed: executed.clone(), ..taken.clone() };
+            checkpoint::keep_progress(session, channel, &now).await?;
+        }
+        Ok(())
+    }
+
+    /// After a crash of a server that does not flush at each commit, its binary log, and so its
+    /// `gtid_executed`, can have transactions that its tables lost. The row for readers is in a
+    /// table, and was written after everything it names.
+    async fn check_engine(&mut self, target: &TargetOptions) -> Result<()> {
+        let row = checkpoint::progress(&mut self.session, &self.channel).await?;
+        let missing = self.noted.difference(&row.unwrap_or_default());
+        if missing.is_empty() {
+            return Ok(());
+        }
+        Err(Error::Checkpoint {
+            channel: self.channel.clone(),
+            what: format!(
+                "target {} lost transactions in a crash that its binary log and gtid_executed still \
+                 name, {missing} and perhaps later ones; provision it again, and set \
+                 innodb_flush_log_at_trx_commit=1 there: with target_gtids = \"source\" nothing else \
+                 records what it has",
+                target.address()
+            ),
+        })
+    }
+
+    fn taken_over(&self, epoch: u64) -> Error {
+        fenced(&self.channel, format!("another daemon took it over (epoch {epoch})"))
+    }
+
+    /// All rows are gone. Starting as if for the first time would apply history again.
+    fn gone(&self, target: &TargetOptions, committed: &GtidSet) -> Error {
+        let address = target.address();
+        // In this mode the rows are only the fence, and a replica of the target, promoted, has none.
+        if target.gtids == TargetGtids::Source {
+            let missing = committed.to_string();
+            return Error::Older { channel: self.channel.clone(), address, missing };
+        }
+        Error::Checkpoint {
+            channel: self.channel.clone(),
+            what: format!(
+                "its rows in csa.checkpoint are gone from target {address}, which had {committed}; put \
+                 the schema csa back as it was, or set applier.start_from to the GTID set that the \
+                 target holds, then restart the channel"
+            ),
+        }
+    }
+}
+
+/// A session for a worker, connected to the place where the channel is held, and its generation. The
+/// transaction of the worker's earlier session there has ended.
+pub(crate) async fn worker_session(
+    target: &TargetOptions,
+    generation: &crate::Generation,
+    channel: &str,
+    worker: u16,
+) -> Result<(Session, u64)> {
+    let mut session = Session::connect(target).await?;
+    let number = generation.admit(&mut session, channel).await?;
+    locks::take_worker(&mut session, channel, worker).await?;
+    Ok((session, number))
+}

@@ -1,0 +1,63 @@
+//! Records a transaction as executed without executing it.
+
+use csa_provider::Gtid;
+use tracing::warn;
+
+use crate::options::{TargetGtids, TargetOptions};
+use crate::ownership::audit::AuditEntry;
+use crate::ownership::checkpoint;
+use crate::ownership::control::{ControlSession, fenced};
+use crate::statement::executor::consume;
+use crate::{Error, Result};
+
+/// The checkpoint row that is written; no worker runs meanwhile.
+const WORKER: u16 = 0;
+
+impl ControlSession {
+    /// Commits `gtid` as executed into the checkpoint, together with a row of `csa.audit` that names who
+    /// asked for it. Nothing of the transaction is applied. Returns `false` if it was executed already.
+    /// `target` is the one that this session was opened on.
+    ///
+    /// # Errors
+    /// The target refuses, or another daemon took the channel over; nothing is skipped then.
+    pub async fn skip(
+        &mut self,
+        target: &TargetOptions,
+        gtid: &Gtid,
+        entry: &AuditEntry,
+    ) -> Result<bool> {
+        let Self { session, channel, checkpoint, .. } = self;
+        let mut executed = checkpoint.executed.clone();
+        if !executed.add(gtid) {
+            return Ok(false);
+        }
+        let sequence = checkpoint.sequence.next();
+        let update = checkpoint::update(channel, WORKER, checkpoint.epoch, sequence, &executed);
+        let insert = entry.insert();
+        if target.gtids == TargetGtids::Source {
+            // The target's `gtid_executed` is the checkpoint: an empty transaction fills the gap. The
+            // audit row is not part of it, or it would go to the target's replicas. A crash in between
+            // leaves an audit row for a command that did nothing; the command can be given again.
+            session.run(insert).await?;
+            session.run("SET SESSION sql_log_bin=1").await?;
+            consume(session, &gtid.to_string()).await?;
+            session.run("SET SESSION sql_log_bin=0").await?;
+        } else {
+            let written = session.run(format!("BEGIN;{update};{insert}")).await;
+            if !matches!(&written, Ok(matched) if matched.get(1) == Some(&1)) {
+                session.run("ROLLBACK").await?;
+                return Err(written.err().unwrap_or_else(|| taken_over(channel)));
+            }
+            session.run("COMMIT").await?;
+        }
+        let AuditEntry { by, peer, .. } = entry;
+        warn!(channel, %gtid, by, peer, "transaction skipped: recorded as executed, nothing of it applied");
+        checkpoint.executed = executed;
+        checkpoint.sequence = sequence;
+        Ok(true)
+    }
+}
+
+fn taken_over(channel: &str) -> Error {
+    fenced(channel, "another daemon took it over; nothing was skipped".to_owned())
+}

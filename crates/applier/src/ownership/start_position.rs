@@ -1,0 +1,278 @@
+//! Checks that a channel may start where it is about to: nothing must be applied a second time, and
+//! nothing left out. Pure.
+//!
+//! With `target_gtids = "own"` the target's `gtid_executed` has little more of the source than its
+//! definitions, so it shows where a copy ends and nothing else. It is compared with what else is known:
+//! the checkpoints of other channels, the numbers missing in between, and the transactions that this
+//! channel's relay store has received.
+
+use csa_provider::{GtidSet, Uuid};
+
+use crate::options::TargetGtids;
+use crate::ownership::channel_record::ChannelRecord;
+use crate::ownership::checkpoint::{Checkpoint, StartFrom};
+
+/// The most intervals of a set that an error spells out.
+const SHOWN: usize = 1000;
+
+/// The tables that two channels both write.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Shared {
+    /// No table of the target is written by both.
+    Nothing,
+    /// At least this one.
+    Table(String),
+    /// The other channel was last run by a version that did not record its filters.
+    Unknown,
+}
+
+/// Facts about a channel that is about to start.
+#[derive(Debug)]
+pub struct StartPosition<'a> {
+    pub channel: &'a str,
+    /// The target, as errors name it.
+    pub address: &'a str,
+    pub start: &'a StartFrom,
+    pub gtids: TargetGtids,
+    /// The source's `gtid_executed`; `None` while it is away.
+    pub source: Option<&'a GtidSet>,
+    /// The target's `gtid_executed` and `server_uuid`.
+    pub target: &'a GtidSet,
+    pub target_uuid: Option<Uuid>,
+    /// Every channel of the target, this one included.
+    pub channels: &'a [ChannelRecord],
+    /// Transactions that this channel's relay store has received.
+    pub relayed: &'a GtidSet,
+}
+
+impl StartPosition<'_> {
+    /// Checks that the channel may start; `shared` names tables that another channel writes too. Returns
+    /// warnings.
+    ///
+    /// # Errors
+    /// The reason why it may not, and how to proceed.
+    pub fn check(&self, shared: impl Fn(&ChannelRecord) -> Shared) -> Result<Vec<String>, String> {
+        let own = self.channels.iter().find(|record| record.channel == self.channel);
+        match own.and_then(|record| Some((record, record.checkpoint.as_ref()?))) {
+            Some((record, checkpoint)) => {
+                // The target's `gtid_executed` was the checkpoint, and may be ahead of the row.
+                let follows = record.follows_target || self.gtids == TargetGtids::Source;
+                if !follows {
+                    self.not_restored(checkpoint)?;
+                }
+                Ok(Vec::new())
+            }
+            None => self.check_first(shared),
+        }
+    }
+
+    fn others(&self) -> impl Iterator<Item = (&ChannelRecord, &Checkpoint)> {
+        let others = self.channels.iter().filter(|record| record.channel != self.channel);
+        others.filter_map(|record| Some((record, record.checkpoint.as_ref()?)))
+    }
+
+    /// Transactions of the source that the target has executed.
+    fn of_source(&self, checkpoint: &GtidSet) -> GtidSet {
+        match self.source {
+            Some(source) => self.target.intersection(source),
+            None => self
+                .target
+                .of_servers(|uuid| checkpoint.has_uuid(uuid) && Some(*uuid) != self.target_uuid),
+        }
+    }
+
+    /// A statement is executed under its source GTID before the checkpoint has it, one at a time. More
+    /// than one beyond the checkpoint means that the data was restored and the GTIDs were not.
+    fn not_restored(&self, checkpoint: &Checkpoint) -> Result<(), String> {
+        let mut beyond = self.of_source(&checkpoint.executed).difference(&checkpoint.executed);
+        let mut in_doubt = 1;
+        for (_, other) in self.others() {
+            if beyond.intersects(&other.executed) {
+                beyond.subtract(&other.executed);
+                // It may have a statement of its own beyond its checkpoint.
+                in_doubt += 1;
+            }
+        }
+        if beyond.count() <= in_doubt {
+            return Ok(());
+        }
+        let mut all = checkpoint.executed.clone();
+        all.union(&beyond);
+        Err(format!(
+            "target {} has executed {} of the source that the checkpoint of channel {:?} lacks: {}. Was \
+             its data restored from a backup and its GTIDs kept? Statements among these would be passed \
+             over. Restore it with the GTIDs of the backup (RESET BINARY LOGS AND GTIDS there, \
+             then SET GLOBAL gtid_purged as the backup has it), or copy the source again; if its \
+             data does hold them: DELETE FROM csa.checkpoint WHERE channel='{}' there, and \
+             applier.start_from = \"{}\"",
+            self.address,
+            transactions(beyond.count()),
+            self.channel,
+            shown(&beyond),
+            self.channel,
+            shown(&all),
+        ))
+    }
+
+    fn check_first(
+        &self,
+        shared: impl Fn(&ChannelRecord) -> Shared,
+    ) -> Result<Vec<String>, String> {
+        let Some(source) = self.source else {
+            return Err("the first start of a channel needs its source".to_owned());
+        };
+        let start = match self.start {
+            StartFrom::Target => self.target,
+            StartFrom::Source => source,
+            StartFrom::Executed(set) => set,
+        };
+        let mut warnings = Vec::new();
+        for (other, checkpoint) in self.others() {
+            let applied = checkpoint.executed.intersection(source);
+            let follows = other
+                .identity
+                .as_ref()
+                .map(|identity| identity.source_uuids.iter().any(|uuid| source.has_uuid(uuid)));
+            // The checkpoints of all channels have what the target had before any of them began.
+            if !follows.unwrap_or_else(|| !applied.is_subset_of(self.target)) {
+                continue;
+            }
+            let again = applied.difference(start);
+            let passed_over = match self.start {
+                StartFrom::Source => source.difference(&checkpoint.executed),
+                _ => GtidSet::new(),
+            };
+            if again.is_empty() && passed_over.is_empty() {
+                continue;
+            }
+            let table = match (self.start, shared(other)) {
+                (StartFrom::Target, _) => None,
+                (_, Shared::Nothing) => continue,
+                (_, Shared::Table(table)) => Some(table),
+                (_, Shared::Unknown) => {
+                    warnings.push(format!(
+                        "channel {:?} has applied transactions of this source on target {} too; \
+                         make sure that the two write different tables",
+                        other.channel, self.address
+                    ));
+                    continue;
+                }
+            };
+            return Err(self.beside(&other.channel, &applied, &again, &passed_over, table));
+        }
+        if *self.start == StartFrom::Target && self.gtids != TargetGtids::Source {
+            self.is_a_copy(source)?;
+            self.is_not_behind_the_relay_store(source)?;
+        }
+        if matches!(self.start, StartFrom::Executed(_)) && self.gtids != TargetGtids::Source {
+            let executed = start.clone();
+            self.not_restored(&Checkpoint { executed, ..Checkpoint::default() })?;
+        }
+        Ok(warnings)
+    }
+
+    /// The error if another channel has applied transactions of this source.
+    fn beside(
+        &self,
+        other: &str,
+        applied: &GtidSet,
+        again: &GtidSet,
+        passed_over: &GtidSet,
+        table: Option<String>,
+    ) -> String {
+        let Self { channel, address, .. } = self;
+        let what = match again.is_empty() {
+            false => format!(
+                "{} that it applied would be applied a second time: {}",
+                transactions(again.count()),
+                shown(again)
+            ),
+            true => format!(
+                "{} that it has not applied would be passed over: {}",
+                transactions(passed_over.count()),
+                shown(passed_over)
+            ),
+        };
+        let mut all = self.target.clone();
+        all.union(applied);
+        let beside = match table {
+            Some(table) => format!("; both write {table}, so they can't run beside each other"),
+            None => format!(
+                "; if both are to run, on tables of their own: applier.start_from = the GTID set that \
+                 the copy of this channel's tables holds (\"{}\" where it holds all that {other:?} has \
+                 applied)",
+                shown(&all)
+            ),
+        };
+        format!(
+            "channel {channel:?} has no checkpoint on target {address}, and channel {other:?} has \
+             applied transactions of the same source there; {what}. If {channel:?} takes the place of \
+             {other:?}: csa-daemon adopt --from {other} --channel {channel}{beside}"
+        )
+    }
+
+    /// A copy holds everything that the source had executed at one moment, so the target has every
+    /// number that the source has below the target's highest.
+    fn is_a_copy(&self, source: &GtidSet) -> Result<(), String> {
+        let holes = source.below_ends_of(self.target).difference(self.target);
+        if holes.is_empty() {
+            return Ok(());
+        }
+        let Self { channel, address, .. } = self;
+        let executed = self.target.intersection(source);
+        Err(format!(
+            "channel {channel:?} has no checkpoint on target {address}, and the target's \
+             gtid_executed is not that of a copy: {} of the source are missing in between, {}. \
+             Another channel has applied there, or the schema csa was dropped, and they would be \
+             applied a second time. If nothing but these is missing: applier.start_from = \"{}\"; \
+             if everything is there up to some point: applier.start_from = the GTID set up to \
+             there; else copy the source again",
+            transactions(holes.count()),
+            shown(&holes),
+            shown(&executed),
+        ))
+    }
+
+    /// A channel may have applied everything that it has received.
+    fn is_not_behind_the_relay_store(&self, source: &GtidSet) -> Result<(), String> {
+        let again = self.relayed.intersection(source).difference(self.target);
+        if again.is_empty() {
+            return Ok(());
+        }
+        let Self { channel, address, .. } = self;
+        Err(format!(
+            "channel {channel:?} has no checkpoint on target {address}, and has received {} before that \
+             the target's gtid_executed lacks: {}. Was the schema csa dropped there? Those that \
+             were applied would be applied a second time. If the target is a copy that holds none \
+             of them: applier.start_from = \"{}\"; if it holds all: applier.start_from = \"{}\"; \
+             else copy the source again",
+            transactions(again.count()),
+            shown(&again),
+            shown(&self.target.intersection(source)),
+            {
+                let mut all = self.target.intersection(source);
+                all.union(&again);
+                shown(&all)
+            },
+        ))
+    }
+}
+
+fn transactions(count: u64) -> String {
+    match count {
+        1 => "1 transaction".to_owned(),
+        _ => format!("{count} transactions"),
+    }
+}
+
+/// The set as text, unless it is too long to read.
+fn shown(set: &GtidSet) -> String {
+    match set.intervals().count() {
+        0..=SHOWN => set.to_string(),
+        many => format!("{many} intervals, too many to list"),
+    }
+}
+
+#[cfg(test)]
+#[path = "start_position_tests.rs"]
+mod tests;

@@ -1,0 +1,224 @@
+use csa_scheduler::Sequence;
+
+use super::*;
+use crate::ownership::channel_record::ChannelIdentity;
+
+const A: &str = "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa";
+const B: &str = "bbbbbbbb-bbbb-bbbb-bbbb-bbbbbbbbbbbb";
+const OWN: &str = "01010101-0101-0101-0101-010101010101";
+
+fn set(text: &str) -> GtidSet {
+    let text = text.replace("A:", &format!("{A}:")).replace("B:", &format!("{B}:"));
+    text.replace("T:", &format!("{OWN}:")).parse().expect("a set")
+}
+
+fn record(channel: &str, executed: &str) -> ChannelRecord {
+    let checkpoint = Checkpoint { sequence: Sequence::new(7), executed: set(executed), epoch: 1 };
+    ChannelRecord {
+        channel: channel.to_owned(),
+        checkpoint: Some(checkpoint),
+        ..ChannelRecord::default()
+    }
+}
+
+/// A start of channel `new`, whose source has executed A:1-100.
+#[derive(Clone)]
+struct Case {
+    start: StartFrom,
+    gtids: TargetGtids,
+    source: Option<&'static str>,
+    target: &'static str,
+    channels: Vec<ChannelRecord>,
+    relayed: &'static str,
+    shared: Shared,
+}
+
+impl Default for Case {
+    fn default() -> Self {
+        Self {
+            start: StartFrom::Target,
+            gtids: TargetGtids::Own,
+            source: Some("A:1-100"),
+            target: "",
+            channels: Vec::new(),
+            relayed: "",
+            shared: Shared::Unknown,
+        }
+    }
+}
+
+impl Case {
+    fn check(&self) -> Result<Vec<String>, String> {
+        let source = self.source.map(set);
+        let position = StartPosition {
+            channel: "new",
+            address: "target:3306",
+            start: &self.start,
+            gtids: self.gtids,
+            source: source.as_ref(),
+            target: &set(self.target),
+            target_uuid: OWN.parse().ok(),
+            channels: &self.channels,
+            relayed: &set(self.relayed),
+        };
+        position.check(|_| self.shared.clone())
+    }
+
+    #[track_caller]
+    fn starts(&self) {
+        assert_eq!(self.check(), Ok(Vec::new()));
+    }
+
+    #[track_caller]
+    fn refused(&self, words: &[&str]) {
+        let why = self.check().expect_err("refused");
+        for word in words {
+            let word = word.replace("A:", &format!("{A}:")).replace("T:", &format!("{OWN}:"));
+            assert!(why.contains(&word), "{word:?} is missing in {why}");
+        }
+    }
+}
+
+fn at(set_text: &str) -> StartFrom {
+    StartFrom::Executed(set(set_text))
+}
+
+#[test]
+fn copies_and_empty_targets_start() {
+    for target in ["", "T:1-9", "A:1-60", "A:1-60,T:1-3", "A:1-100,B:5-9:20"] {
+        Case { target, ..Case::default() }.starts();
+    }
+    // The source has these holes too.
+    Case { source: Some("A:1-50:60-100"), target: "A:1-50:60-70", ..Case::default() }.starts();
+    Case { source: Some("A:1-50,A:blue:1-20"), target: "A:1-30,A:blue:1-9", ..Case::default() }
+        .starts();
+}
+
+#[test]
+fn definitions_alone_are_no_copy() {
+    for target in ["A:1-6:41-45:68", "A:2", "A:1-6:8,T:1-100"] {
+        let case = Case { target, ..Case::default() };
+        case.refused(&["no checkpoint", "not that of a copy", "start_from"]);
+        // The operator knows better.
+        Case { start: at("A:1-100"), ..case.clone() }.starts();
+        // In this mode it is the checkpoint.
+        Case { gtids: TargetGtids::Source, ..case }.starts();
+    }
+    Case { target: "A:1-6:41", ..Case::default() }.refused(&[
+        "34 transactions",
+        "A:7-40",
+        "\"A:1-6",
+    ]);
+}
+
+#[test]
+fn a_renamed_channel_is_refused_and_told_how_to_adopt() {
+    let renamed = Case { channels: vec![record("old", "A:1-90")], ..Case::default() };
+    for target in ["", "A:1-60", "A:1-60:70"] {
+        Case { target, ..renamed.clone() }.refused(&[
+            "channel \"old\"",
+            "second time",
+            "csa-daemon adopt --from old --channel new",
+            "start_from",
+            "A:1-90\"",
+        ]);
+    }
+    // The target's GTIDs include the other's checkpoint.
+    Case { target: "A:1-90", ..renamed.clone() }.starts();
+    Case { target: "A:1-95", gtids: TargetGtids::Mirror, ..renamed.clone() }.starts();
+    // A set or "source" left from its own first start is no better.
+    let same = Case { shared: Shared::Table("d.t".to_owned()), ..renamed.clone() };
+    Case { start: at("A:1-60"), ..same.clone() }.refused(&["both write d.t", "A:61-90", "adopt"]);
+    let late = Case { start: StartFrom::Source, ..same.clone() };
+    late.refused(&["passed over", "A:91-100", "adopt"]);
+    Case { start: at("A:1-90"), ..same.clone() }.starts();
+    // Where the target's GTIDs are level with the other's, the recorded sources decide.
+    let mut level = Case { target: "A:1-90", gtids: TargetGtids::Mirror, ..late };
+    let follows = |server: &str| ChannelIdentity {
+        source_uuids: [server.parse().expect("a UUID")].into(),
+        ..ChannelIdentity::default()
+    };
+    level.channels[0].identity = Some(follows(A));
+    level.refused(&["passed over", "A:91-100"]);
+    level.channels[0].identity = Some(follows(B));
+    level.starts();
+}
+
+#[test]
+fn channels_with_tables_of_their_own_start_where_they_are_told() {
+    let beside = Case {
+        target: "A:1-60",
+        channels: vec![record("other", "A:1-90")],
+        shared: Shared::Nothing,
+        ..Case::default()
+    };
+    Case { start: at("A:1-70"), ..beside.clone() }.starts();
+    Case { start: StartFrom::Source, ..beside.clone() }.starts();
+    // The target's GTIDs are not those of this channel's tables.
+    beside.refused(&["on tables of their own", "start_from"]);
+    let unknown = Case { start: at("A:1-70"), shared: Shared::Unknown, ..beside };
+    assert!(unknown.check().is_ok_and(|warnings| warnings[0].contains("\"other\"")));
+}
+
+#[test]
+fn a_channel_of_another_source_is_none_of_its_business() {
+    for other in ["B:1-50", "B:1-50,A:1-60"] {
+        // The second began on a target that was a copy of A.
+        let case =
+            Case { target: "A:1-60,B:3", channels: vec![record("b", other)], ..Case::default() };
+        case.starts();
+        Case { start: StartFrom::Source, ..case }.starts();
+    }
+}
+
+#[test]
+fn what_was_received_before_may_have_been_applied() {
+    let dropped = Case { target: "A:1-60", relayed: "A:1-80", ..Case::default() };
+    dropped.refused(&["csa dropped", "A:61-80", "\"A:1-60\"", "\"A:1-80\""]);
+    // A newer copy.
+    Case { target: "A:1-90", ..dropped.clone() }.starts();
+    Case { start: at("A:1-60"), ..dropped.clone() }.starts();
+    Case { gtids: TargetGtids::Source, ..dropped }.starts();
+}
+
+#[test]
+fn a_target_restored_without_its_gtids_is_refused() {
+    let own = |executed| vec![record("new", executed)];
+    // At most the statement under way when it last stopped.
+    for (target, executed) in [
+        ("", "A:1-50"),
+        ("A:1-6:41", "A:1-50"),
+        ("A:1-6:51", "A:1-50"),
+        ("A:1-6,T:1-700", "A:1-50,T:1-3"),
+    ] {
+        for source in [Some("A:1-100"), Some("A:1-100,T:1-3"), None] {
+            Case { source, target, channels: own(executed), ..Case::default() }.starts();
+        }
+    }
+    let restored = Case { target: "A:1-6:51:70,T:1-9", channels: own("A:1-50"), ..Case::default() };
+    for source in [Some("A:1-100"), None] {
+        for gtids in [TargetGtids::Own, TargetGtids::Mirror] {
+            Case { source, gtids, ..restored.clone() }.refused(&[
+                "2 transactions",
+                "A:51:70",
+                "restored from a backup",
+                "gtid_purged",
+                "WHERE channel='new'",
+                "\"A:1-51:70\"",
+            ]);
+        }
+    }
+    Case { gtids: TargetGtids::Source, ..restored.clone() }.starts();
+    // The target's GTIDs were the checkpoint until the channel was stopped.
+    let mut followed = restored.channels[0].clone();
+    followed.follows_target = true;
+    Case { channels: vec![followed], ..restored.clone() }.starts();
+    // Another channel, with other tables, has executed them.
+    let mut beside = restored.clone();
+    beside.channels.push(record("other", "A:1-69"));
+    beside.starts();
+    // The check applies to a start that the operator named too.
+    let named = Case { start: at("A:1-50"), channels: Vec::new(), ..restored };
+    named.refused(&["A:51:70"]);
+    Case { start: at("A:1-51:70"), ..named }.starts();
+}

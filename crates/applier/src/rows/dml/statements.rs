@@ -1,0 +1,534 @@
+//! The statement for one row. Pure.
+
+use std::sync::Arc;
+
+use csa_provider::{ColumnValue, Field, JsonDiff, JsonValue, RowsEvent, RowsKind, ValueType};
+
+use super::conversion::{self, Strings};
+use super::json::{push_diff_conditions, push_diffs, push_document, push_text_document};
+use super::literal::{push_binary, push_plain, push_string, push_timestamp};
+use super::packets::{PacketWriter, Settings};
+use super::plan::{PlannedColumn, PlannedKey, TablePlan};
+use super::warnings::Tolerated;
+use super::{Refusal, codes, unreadable};
+use crate::Vendor;
+use crate::target::definitions::table::{Generated, TargetType};
+
+/// Makes the statements of one rows event.
+#[derive(Debug)]
+pub(super) struct RowStatements<'p> {
+    plan: &'p TablePlan<'p>,
+    settings: Settings,
+    kind: RowsKind,
+    /// Beginning of the INSERT, and the values of columns that the images leave out.
+    insert: Arc<[u8]>,
+    implicit: Vec<u8>,
+    /// Beginning of a DELETE by a list of keys, and its description for errors; by key.
+    lists: Vec<(Arc<[u8]>, Arc<str>)>,
+    by_all: Arc<str>,
+}
+
+impl<'p> RowStatements<'p> {
+    pub(super) fn new(plan: &'p TablePlan<'p>, rows: &RowsEvent<'_>) -> Result<Self, Refusal> {
+        plan.check_triggers(rows.kind)?;
+        Self::to_look_at(plan, rows)
+    }
+
+    /// As [`Self::new`], for statements that an operator reads before they are executed: triggers are
+    /// no obstacle.
+    pub(super) fn to_look_at(
+        plan: &'p TablePlan<'p>,
+        rows: &RowsEvent<'_>,
+    ) -> Result<Self, Refusal> {
+        if rows.width != plan.columns.len() {
+            return Err(unreadable("column count differs from the table map's"));
+        }
+        let has = |flag| rows.flags & flag != 0;
+        let settings = Settings {
+            foreign_key_checks: !has(RowsEvent::NO_FOREIGN_KEY_CHECKS),
+            unique_checks: !has(RowsEvent::RELAXED_UNIQUE_CHECKS),
+            strict: plan.computed.is_none(),
+        };
+        let label = plan.table.label();
+        let (verb, by_all) = match rows.kind {
+            RowsKind::Write => ("insert into", ""),
+            RowsKind::Update => ("update of", " by all columns"),
+            RowsKind::Delete => ("delete from", " by all columns"),
+        };
+        let by = |key: &PlannedKey| Arc::from(format!("{verb} {label} by {}", key.label));
+        let lists = plan.keys.iter().map(|key| (list_head(plan, key), by(key)));
+        let mut statements = Self {
+            plan,
+            settings,
+            kind: rows.kind,
+            insert: Arc::default(),
+            implicit: Vec::new(),
+            lists: lists.collect(),
+            by_all: Arc::from(format!("{verb} {label}{by_all}")),
+        };
+        if rows.kind == RowsKind::Write {
+            statements.begin_insert(rows.after)?;
+        }
+        Ok(statements)
+    }
+
+    /// Writes all rows of the event.
+    pub(super) fn write(
+        &self,
+        rows: &RowsEvent<'_>,
+        writer: &mut PacketWriter,
+    ) -> Result<(), Refusal> {
+        let (mut before, mut after) = (Vec::new(), Vec::new());
+        let mut rest = rows.images;
+        // An empty image is one row without columns: INSERT INTO t () VALUES () with
+        // binlog_row_image=MINIMAL.
+        let mut empty = rest.is_empty();
+        while !rest.is_empty() || empty {
+            let row = rows.read_row(&self.plan.layout, rest, &mut before, &mut after);
+            let len = row.map_err(unreadable)?;
+            if len == 0 && !std::mem::take(&mut empty) {
+                return Err(unreadable("row without a length"));
+            }
+            rest = rest.get(len..).unwrap_or_default();
+            match self.kind {
+                RowsKind::Write => self.insert(&after, writer)?,
+                RowsKind::Update => self.update(&before, &after, writer)?,
+                RowsKind::Delete => self.delete(&before, writer)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Columns that the images leave out get their defaults, or the implicit default of their type, as
+    /// in the source's session: without a default it can't have been strict.
+    fn begin_insert(&mut self, present: &[u8]) -> Result<(), Refusal> {
+        let mut names: Vec<&str> = Vec::new();
+        let mut implicit = Vec::new();
+        let is_present =
+            |place: usize| present.get(place / 8).is_some_and(|byte| byte >> (place % 8) & 1 == 1);
+        for (place, column) in self.plan.columns.iter().enumerate() {
+            if column.target.generated == Generated::No && is_present(place) {
+                names.push(&column.quoted);
+            }
+        }
+        for (place, column) in self.plan.columns.iter().enumerate() {
+            if !is_present(place) && !column.target.has_default {
+                implicit.extend_from_slice(if names.is_empty() { b"" } else { b"," });
+                implicit.extend_from_slice(self.implicit_default(column)?);
+                names.push(&column.quoted);
+            }
+        }
+        let head = format!("INSERT INTO {} ({}) VALUES ", self.plan.quoted, names.join(","));
+        self.insert = head.into_bytes().into();
+        self.implicit = implicit;
+        Ok(())
+    }
+
+    fn implicit_default(&self, column: &PlannedColumn<'_>) -> Result<&'static [u8], Refusal> {
+        Ok(match column.target.target_type {
+            TargetType::Enum => b"1",
+            TargetType::Text { .. } | TargetType::Binary { .. } => b"''",
+            TargetType::Date | TargetType::DateTime { .. } | TargetType::Timestamp { .. } => {
+                b"'0000-00-00'"
+            }
+            TargetType::Json | TargetType::Geometry | TargetType::Vector | TargetType::Other(_) => {
+                let what = "the source left it out, and it has no default on the target".to_owned();
+                return Err(self.refusal(column, codes::NO_DEFAULT, what));
+            }
+            _ => b"0",
+        })
+    }
+
+    pub(super) fn insert(
+        &self,
+        after: &[Field<'_>],
+        writer: &mut PacketWriter,
+    ) -> Result<(), Refusal> {
+        let mut row = vec![b'('];
+        let mut zeros = Vec::new();
+        for (column, field) in self.plan.columns.iter().zip(after) {
+            if column.target.generated != Generated::No || *field == Field::Absent {
+                continue;
+            }
+            if row.len() > 1 {
+                row.push(b',');
+            }
+            if self.push_assigned(column, field, &mut row)? {
+                zeros.push(column);
+            }
+        }
+        row.extend_from_slice(&self.implicit);
+        row.push(b')');
+        match self.tolerating(&zeros) {
+            Some((lenient, tolerated)) => {
+                let text: [&[u8]; 2] = [&self.insert, &row];
+                writer.statement(lenient, &text, &self.by_all, Some(&tolerated));
+            }
+            None => {
+                let tolerated = self.plan.computed.as_ref();
+                writer.list_row(self.settings, &self.insert, b"", &row, &self.by_all, tolerated);
+            }
+        }
+        Ok(())
+    }
+
+    fn update(
+        &self,
+        before: &[Field<'_>],
+        after: &[Field<'_>],
+        writer: &mut PacketWriter,
+    ) -> Result<(), Refusal> {
+        let key = self.plan.key_for(before);
+        let mut text = format!("UPDATE {}", self.plan.quoted).into_bytes();
+        if let Some(key) = key {
+            text.extend_from_slice(format!(" FORCE INDEX ({})", key.index).as_bytes());
+        }
+        text.extend_from_slice(b" SET ");
+        let start = text.len();
+        let mut conditions = Vec::new();
+        let mut zeros = Vec::new();
+        for (column, field) in self.plan.columns.iter().zip(after) {
+            // Not assigned, it would be set to the current time.
+            let keep = *field == Field::Absent && column.target.on_update;
+            if column.target.generated != Generated::No || *field == Field::Absent && !keep {
+                continue;
+            }
+            push_assignment(column, start, &mut text);
+            match field {
+                Field::Absent => text.extend_from_slice(column.quoted.as_bytes()),
+                Field::JsonDiff(_) if self.plan.table.vendor == Vendor::MariaDb => {
+                    let what = "a partial update of a JSON document, which MariaDB stores as text; \
+                        SET GLOBAL binlog_row_value_options='' on the source";
+                    return Err(self.refusal(column, codes::UNSUPPORTED, what.to_owned()));
+                }
+                Field::JsonDiff(diffs) => {
+                    let diffs = JsonDiff::parse(diffs).map_err(unreadable)?;
+                    let pushed = push_diffs(&column.quoted, &diffs, &mut text).and_then(|()| {
+                        push_diff_conditions(&column.quoted, &diffs, &mut conditions)
+                    });
+                    pushed.map_err(|what| self.refusal(column, codes::CONVERSION, what))?;
+                }
+                _ if self.push_assigned(column, field, &mut text)? => zeros.push(column),
+                _ => {}
+            }
+        }
+        if text.len() == start
+            && let Some(column) = self.plan.columns.first()
+        {
+            // Nothing to assign, but the statement still has to check that the row is there.
+            push_assignment(column, start, &mut text);
+            text.extend_from_slice(column.quoted.as_bytes());
+        }
+        text.extend_from_slice(b" WHERE ");
+        let what = self.push_condition(key, before, &mut text)?;
+        text.extend_from_slice(&conditions);
+        if key.is_none() {
+            text.extend_from_slice(b" LIMIT 1");
+        }
+        match self.tolerating(&zeros) {
+            Some((lenient, tolerated)) => {
+                writer.statement(lenient, &[&text], &what, Some(&tolerated));
+            }
+            None => {
+                writer.statement(self.settings, &[&text], &what, self.plan.computed.as_ref());
+            }
+        }
+        Ok(())
+    }
+
+    /// Settings for a row with the ENUM value 0 (no member): only a lenient session stores it, with a
+    /// warning.
+    fn tolerating(&self, zeros: &[&PlannedColumn<'_>]) -> Option<(Settings, Arc<Tolerated>)> {
+        if zeros.is_empty() {
+            return None;
+        }
+        let mut tolerated = self.plan.computed.as_deref().cloned().unwrap_or_default();
+        tolerated.columns.extend(zeros.iter().map(|column| column.target.name.clone()));
+        Some((Settings { strict: false, ..self.settings }, Arc::new(tolerated)))
+    }
+
+    fn delete(&self, before: &[Field<'_>], writer: &mut PacketWriter) -> Result<(), Refusal> {
+        let key = self.plan.key_for(before);
+        // One DELETE goes through its rows in the order of the index, which may not be the order of
+        // parents and children in one table.
+        if let Some(key) = key.filter(|key| key.listable && !self.plan.table.refers_to_itself) {
+            let mut row = Vec::new();
+            let several = key.columns.len() > 1;
+            row.extend_from_slice(if several { b"(" } else { b"" });
+            for (index, &place) in key.columns.iter().enumerate() {
+                if index > 0 {
+                    row.push(b',');
+                }
+                self.push_key_value(place, before, &mut row)?;
+            }
+            row.extend_from_slice(if several { b")" } else { b"" });
+            if let Some((head, what)) = self.list_of(key) {
+                let tolerated = self.plan.computed.as_ref();
+                writer.list_row(self.settings, head, b")", &row, what, tolerated);
+                return Ok(());
+            }
+        }
+        let mut text = delete_from(self.plan, key).into_bytes();
+        let what = self.push_condition(key, before, &mut text)?;
+        if key.is_none() {
+            text.extend_from_slice(b" LIMIT 1");
+        }
+        writer.statement(self.settings, &[&text], &what, self.plan.computed.as_ref());
+        Ok(())
+    }
+
+    fn list_of(&self, key: &PlannedKey) -> Option<&(Arc<[u8]>, Arc<str>)> {
+        let place = self.plan.keys.iter().position(|known| std::ptr::eq(known, key))?;
+        self.lists.get(place)
+    }
+
+    /// Appends the condition that finds the row: its key, or all columns of the image.
+    pub(super) fn push_condition(
+        &self,
+        key: Option<&PlannedKey>,
+        before: &[Field<'_>],
+        out: &mut Vec<u8>,
+    ) -> Result<Arc<str>, Refusal> {
+        let start = out.len();
+        let Some(key) = key else {
+            for (column, field) in self.plan.columns.iter().zip(before) {
+                if column.target.generated == Generated::No && *field != Field::Absent {
+                    push_and(start, out);
+                    self.push_same(column, field, out)?;
+                }
+            }
+            if out.len() == start {
+                let label = self.plan.table.label();
+                return Err(unreadable(format!(
+                    "a row image of {label} has no column to find the row by"
+                )));
+            }
+            return Ok(Arc::clone(&self.by_all));
+        };
+        for &place in &key.columns {
+            push_and(start, out);
+            if let Some(column) = self.plan.columns.get(place) {
+                out.extend_from_slice(column.quoted.as_bytes());
+                out.push(b'=');
+            }
+            self.push_key_value(place, before, out)?;
+        }
+        Ok(self.list_of(key).map_or_else(|| Arc::clone(&self.by_all), |(_, what)| Arc::clone(what)))
+    }
+
+    fn push_key_value(
+        &self,
+        place: usize,
+        image: &[Field<'_>],
+        out: &mut Vec<u8>,
+    ) -> Result<(), Refusal> {
+        match (self.plan.columns.get(place), image.get(place)) {
+            (Some(column), Some(Field::Bytes(bytes))) => self.push_compared(column, bytes, out),
+            _ => Err(unreadable("a key column is not in the image")),
+        }
+    }
+
+    /// Appends a condition that only the very same value meets: plain comparison may ignore letter case,
+    /// trailing spaces and the sign of zero.
+    fn push_same(
+        &self,
+        column: &PlannedColumn<'_>,
+        field: &Field<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Refusal> {
+        let name = column.quoted.as_bytes();
+        let bytes = match field {
+            Field::Bytes(bytes) => bytes,
+            Field::Null => {
+                out.extend_from_slice(name);
+                out.extend_from_slice(b" IS NULL");
+                return Ok(());
+            }
+            Field::Absent | Field::JsonDiff(_) => {
+                return Err(unreadable("a column is not in the image"));
+            }
+        };
+        let mut literal = Vec::new();
+        self.push_compared(column, bytes, &mut literal)?;
+        let is_text = matches!(column.target.target_type, TargetType::Text { .. });
+        let mut push = |parts: &[&[u8]]| parts.iter().for_each(|part| out.extend_from_slice(part));
+        match column.value_type {
+            ValueType::Json if !is_text => {
+                push(&[name, b"=", &literal, b" AND CAST(", name, b" AS CHAR)=CAST("]);
+                push(&[&literal, b" AS CHAR)"]);
+            }
+            ValueType::Geometry | ValueType::Vector => {
+                push(&[b"CAST(", name, b" AS BINARY)=", &literal]);
+            }
+            _ if is_text => {
+                if column.target.indexed {
+                    push(&[name, b"=", &literal, b" AND "]);
+                }
+                let exact = self.exact_bytes(column, bytes, &literal);
+                push(&[b"CAST(", name, b" AS BINARY)=", &exact]);
+            }
+            // MariaDB shows zero without its sign.
+            ValueType::Float | ValueType::Double
+                if is_zero(bytes) && self.plan.table.vendor == Vendor::MySql =>
+            {
+                let negative = bytes.last().is_some_and(|byte| byte & 0x80 != 0);
+                let text: &[u8] = if negative { b"'-0'" } else { b"'0'" };
+                push(&[name, b"=", &literal, b" AND CONCAT(", name, b")=", text]);
+            }
+            _ => push(&[name, b"=", &literal]),
+        }
+        Ok(())
+    }
+
+    /// The bytes that the target's column has for a string.
+    fn exact_bytes(&self, column: &PlannedColumn<'_>, bytes: &[u8], literal: &[u8]) -> Vec<u8> {
+        match (&column.target.target_type, &column.strings) {
+            (TargetType::Text { charset, .. }, Strings::Text(source, _))
+                if !conversion::is_same(charset, source)
+                    || column.value_type == ValueType::Json =>
+            {
+                let converted: [&[u8]; 5] =
+                    [b"CAST(CONVERT(", literal, b" USING ", charset.as_bytes(), b") AS BINARY)"];
+                converted.concat()
+            }
+            _ => {
+                let mut exact = Vec::new();
+                push_binary(bytes, &mut exact);
+                exact
+            }
+        }
+    }
+
+    /// Appends a value to be compared with the column.
+    fn push_compared(
+        &self,
+        column: &PlannedColumn<'_>,
+        bytes: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<(), Refusal> {
+        match (column.value_type, &column.target.target_type) {
+            (ValueType::Json, TargetType::Json) => {
+                let value = JsonValue::parse(bytes).map_err(unreadable)?;
+                push_document(&value, true, out)
+                    .map_err(|what| self.refusal(column, codes::CONVERSION, what))
+            }
+            // The server compares sets as signed numbers.
+            (ValueType::Set { .. }, _) => {
+                let members =
+                    bytes.iter().rev().fold(0_u64, |all, &byte| all << 8 | u64::from(byte));
+                out.extend_from_slice(members.cast_signed().to_string().as_bytes());
+                Ok(())
+            }
+            _ => self.push_value(column, bytes, out),
+        }
+    }
+
+    /// Appends a value to be stored; `true` for one that a strict session refuses.
+    fn push_assigned(
+        &self,
+        column: &PlannedColumn<'_>,
+        field: &Field<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<bool, Refusal> {
+        let bytes = match field {
+            Field::Bytes(bytes) => bytes,
+            Field::Null => {
+                out.extend_from_slice(b"NULL");
+                return Ok(false);
+            }
+            Field::Absent | Field::JsonDiff(_) => {
+                return Err(unreadable("a change of a document where a document should be"));
+            }
+        };
+        self.push_value(column, bytes, out)?;
+        // ENUM value 0 is no member.
+        let is_enum = matches!(column.value_type, ValueType::Enum { .. });
+        Ok(is_enum && bytes.iter().all(|&byte| byte == 0))
+    }
+
+    fn push_value(
+        &self,
+        column: &PlannedColumn<'_>,
+        bytes: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<(), Refusal> {
+        let value = ColumnValue::read(column.value_type, column.unsigned, bytes);
+        let value =
+            value.map_err(|error| self.refusal(column, codes::CONVERSION, error.to_string()))?;
+        let pushed = match (&value, column.value_type) {
+            (ColumnValue::Json(bytes), _) => {
+                let document = JsonValue::parse(bytes).map_err(unreadable)?;
+                match column.target.target_type {
+                    TargetType::Json => push_document(&document, false, out),
+                    _ => push_text_document(&document, out),
+                }
+            }
+            // The image leaves out trailing zeros, which are part of the value.
+            (ColumnValue::Bytes(bytes), ValueType::Char { max_bytes })
+                if column.strings == Strings::Binary =>
+            {
+                let mut padded = bytes.to_vec();
+                padded.resize(padded.len().max(usize::from(max_bytes)), 0);
+                push_string(&Strings::Binary, &padded, out);
+                Ok(())
+            }
+            (ColumnValue::Bytes(bytes), ValueType::Geometry | ValueType::Vector) => {
+                push_string(&Strings::Binary, bytes, out);
+                Ok(())
+            }
+            (ColumnValue::Bytes(bytes), _) => {
+                push_string(&column.strings, bytes, out);
+                Ok(())
+            }
+            (ColumnValue::Timestamp(time), _) => {
+                push_timestamp(&time.to_string(), self.plan.zone.as_deref(), out);
+                Ok(())
+            }
+            _ => push_plain(&value, out),
+        };
+        pushed.map_err(|what| self.refusal(column, codes::CONVERSION, what))
+    }
+
+    fn refusal(&self, column: &PlannedColumn<'_>, code: u16, what: String) -> Refusal {
+        let table = self.plan.table.label();
+        Refusal::new(code, format!("column {} of {table}: {what}", column.target.name))
+    }
+}
+
+/// True for a floating-point zero of either sign.
+fn is_zero(bytes: &[u8]) -> bool {
+    bytes.split_last().is_some_and(|(last, rest)| last & 0x7f == 0 && rest.iter().all(|&b| b == 0))
+}
+
+/// The hint keeps the server from reading, and locking, the whole of a small table.
+fn delete_from(plan: &TablePlan<'_>, key: Option<&PlannedKey>) -> String {
+    let hint = key.filter(|_| plan.table.vendor == Vendor::MySql).map(|key| {
+        let table = crate::target::sql::identifier(&plan.table.name);
+        format!("/*+ INDEX({table} {}) */ ", key.index)
+    });
+    format!("DELETE {}FROM {} WHERE ", hint.unwrap_or_default(), plan.quoted)
+}
+
+fn list_head(plan: &TablePlan<'_>, key: &PlannedKey) -> Arc<[u8]> {
+    let columns = key.columns.iter().filter_map(|&column| plan.columns.get(column));
+    let names: Vec<&str> = columns.map(|column| column.quoted.as_str()).collect();
+    let names = match names.as_slice() {
+        [name] => (*name).to_owned(),
+        names => format!("({})", names.join(",")),
+    };
+    format!("{}{names} IN (", delete_from(plan, Some(key))).into_bytes().into()
+}
+
+fn push_assignment(column: &PlannedColumn<'_>, start: usize, out: &mut Vec<u8>) {
+    if out.len() > start {
+        out.push(b',');
+    }
+    out.extend_from_slice(column.quoted.as_bytes());
+    out.push(b'=');
+}
+
+fn push_and(start: usize, out: &mut Vec<u8>) {
+    if out.len() > start {
+        out.extend_from_slice(b" AND ");
+    }
+}

@@ -1,0 +1,189 @@
+//! The two ways of writing rows: row images through BINLOG, or statements of their values.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use csa_provider::{FormatDescription, SessionContext};
+use tokio::task::spawn_blocking;
+
+use crate::options::{ApplierOptions, ExecMode, Executor};
+use crate::rows::dml::{self, Answer, Packet, Refusal, SessionSettings};
+use crate::rows::image::RowImages;
+use crate::target::as_source;
+use crate::target::definitions::tables::TargetTables;
+use crate::target::row_session;
+use crate::target::session::{Session, push_binlog};
+use crate::{Error, Result};
+
+/// Writes the rows of one attempt at a group on one session.
+#[derive(Debug)]
+pub(crate) struct RowExecutor {
+    executor: Executor,
+    exec_mode: ExecMode,
+    statement_bytes: usize,
+    /// Statements run under their source's GTID, so the session may still have one in `gtid_next`.
+    gtids: bool,
+    /// Tables that are not transactional are written too.
+    any_engine: bool,
+    tables: Arc<TargetTables>,
+    settings: SessionSettings,
+}
+
+/// Bytes of row images made into statements at once. As text they take two to four times the space.
+const IMAGE_BYTES: usize = 1 << 20;
+/// Making statements of so few bytes takes less time than a switch to another thread and back.
+const BYTES_AT_ONCE: usize = 16 << 10;
+/// Bytes of statements in one packet.
+const PACKET_BYTES: usize = 1 << 20;
+
+impl RowExecutor {
+    pub(crate) fn new(options: &ApplierOptions, tables: Arc<TargetTables>) -> Self {
+        Self {
+            executor: options.executor,
+            exec_mode: options.exec_mode,
+            statement_bytes: options.statement_bytes,
+            gtids: options.statement_gtids,
+            any_engine: false,
+            tables,
+            settings: SessionSettings::default(),
+        }
+    }
+
+    /// Also writes tables that are not transactional; the caller is prepared for rows that can't be
+    /// rolled back.
+    pub(crate) fn for_any_engine(self) -> Self {
+        Self { any_engine: true, ..self }
+    }
+
+    /// Sets the session up for rows of this format; call it outside of a transaction.
+    pub(crate) async fn prepare(
+        &self,
+        session: &mut Session,
+        format: &Arc<FormatDescription>,
+    ) -> Result<()> {
+        match self.executor {
+            Executor::RowImage => session.use_format(format, self.exec_mode).await,
+            Executor::Sql => session.use_statements().await,
+        }
+    }
+
+    /// True if rows go as row images.
+    pub(crate) fn takes_row_images(&self) -> bool {
+        self.executor == Executor::RowImage
+    }
+
+    /// Bytes of row images in one step.
+    pub(crate) fn step_bytes(&self, session: &Session) -> usize {
+        self.statement_bytes.min(match self.executor {
+            Executor::RowImage => session.row_image_bytes(),
+            Executor::Sql => IMAGE_BYTES,
+        })
+    }
+
+    /// Sends row images, after `opening` in the first packet. Returns the rows that the opening's
+    /// statements matched.
+    pub(crate) async fn send(
+        &mut self,
+        session: &mut Session,
+        opening: Option<Opening>,
+        images: RowImages,
+    ) -> Result<Vec<u64>> {
+        let RowImages { events, session: written_in } = images;
+        match self.executor {
+            Executor::RowImage => {
+                let mut statement = opening.map(|opening| opening.text).unwrap_or_default();
+                if let Some(set) = session.enter(written_in.as_ref()) {
+                    push_separator(&mut statement);
+                    statement.extend_from_slice(set.as_bytes());
+                }
+                push_separator(&mut statement);
+                // Last in the packet: the OK to a BINLOG statement lacks the more-results flag.
+                push_binlog(&mut statement, &events);
+                session.run(&statement).await
+            }
+            Executor::Sql => self.send_statements(session, opening, events, written_in).await,
+        }
+    }
+
+    async fn send_statements(
+        &mut self,
+        session: &mut Session,
+        mut opening: Option<Opening>,
+        images: Vec<u8>,
+        written_in: Option<Arc<SessionContext>>,
+    ) -> Result<Vec<u64>> {
+        let zone = written_in.as_deref().and_then(row_session::zone_for_statements);
+        let packets = self.packets(session, opening.is_none(), images, zone).await?;
+        let mut opened = Vec::new();
+        if let Some(set) = session.enter_for_statements(written_in.as_ref()) {
+            let Opening { text, statements } = opening.get_or_insert_default();
+            push_separator(text);
+            text.extend_from_slice(set.as_bytes());
+            *statements += 1;
+        }
+        for packet in packets {
+            let Opening { mut text, statements } = opening.take().unwrap_or_default();
+            push_separator(&mut text);
+            text.extend_from_slice(&packet.text);
+            let answers = session.run_counting(&text).await?;
+            let (first, rest) = answers.split_at_checked(statements).unwrap_or_default();
+            opened.extend(first.iter().map(|answer: &Answer| answer.rows));
+            packet.check(rest)?;
+        }
+        // No packet carried the opening: it goes alone.
+        if let Some(Opening { text, .. }) = opening {
+            opened = session.run(&text).await?;
+        }
+        Ok(opened)
+    }
+
+    async fn packets(
+        &mut self,
+        session: &mut Session,
+        opened: bool,
+        images: Vec<u8>,
+        zone: Option<&str>,
+    ) -> Result<Vec<Packet>> {
+        let images = Bytes::from(images);
+        let names = dml::tables_in(&images)?;
+        if self.gtids && !opened && !self.tables.has_all(&names) {
+            // A transaction that was rolled back leaves the source's GTID in gtid_next, and then
+            // the server refuses even to read definitions.
+            session.run(as_source::AUTOMATIC).await?;
+        }
+        let mut tables = self.tables.of(session, names).await?;
+        if self.any_engine {
+            for table in tables.values_mut().flatten() {
+                Arc::make_mut(table).not_transactional = None;
+            }
+        }
+        let (limit, settings) = (session.packet_bytes().min(PACKET_BYTES), self.settings);
+        let is_large = images.len() > BYTES_AT_ONCE;
+        let zone = zone.map(str::to_owned);
+        let make = move || dml::statements(&images, &tables, limit, settings, zone.as_deref());
+        let made = if is_large { spawn_blocking(make).await } else { Ok(make()) };
+        let (packets, settings) =
+            made.map_err(|error| Error::Relay(format!("making statements: {error}")))??;
+        self.settings = settings;
+        Ok(packets)
+    }
+}
+
+/// The statements that begin a unit's transaction, and their number.
+#[derive(Debug, Default)]
+pub(crate) struct Opening {
+    pub(crate) text: Vec<u8>,
+    pub(crate) statements: usize,
+}
+
+fn push_separator(statements: &mut Vec<u8>) {
+    if !statements.is_empty() {
+        statements.push(b';');
+    }
+}
+
+impl From<Refusal> for Error {
+    fn from(Refusal { code, message }: Refusal) -> Self {
+        Self::Rows { code, message }
+    }
+}

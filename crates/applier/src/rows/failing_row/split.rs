@@ -1,0 +1,105 @@
+//! Splits a rows event into events of one row each. Pure.
+
+use bytes::Bytes;
+use csa_provider::{EventType, Field, RowsEvent, TableMap};
+
+use crate::rows::dml;
+use crate::rows::image::set_statement_end;
+use crate::{Error, Result};
+
+/// The rows of an event, each after the table maps that stood before the event.
+#[derive(Debug)]
+pub(super) struct Split {
+    pub(super) table: String,
+    pub(super) event_type: EventType,
+    pub(super) end_log_pos: u32,
+    pub(super) rows: Vec<Vec<u8>>,
+}
+
+impl Split {
+    /// `images`: table maps and one rows event, without checksums.
+    ///
+    /// # Errors
+    /// Malformed events.
+    pub(super) fn new(images: &Bytes) -> Result<Self> {
+        let events: Vec<_> = dml::events(images).collect::<std::result::Result<_, _>>()?;
+        let (map, rows) = dml::last_rows(&events)?;
+        let Some(event) = events.last() else { return Err(Error::Relay("no event".to_owned())) };
+        let (schema, table) = dml::name_of(&map);
+        let head = event.body().get(..rows.images_at).unwrap_or_default();
+        let maps = images.get(..images.len() - event.len()).unwrap_or_default();
+        let single = |row: &[u8]| {
+            let mut single = maps.to_vec();
+            event.with_body(&[head, row].concat()).write_without_checksum(&mut single);
+            set_statement_end(&mut single, maps.len());
+            single
+        };
+        Ok(Self {
+            table: format!("{schema}.{table}"),
+            event_type: event.event_type(),
+            end_log_pos: event.header().log_pos,
+            rows: split(&map, &rows)?.into_iter().map(single).collect(),
+        })
+    }
+}
+
+fn split<'a>(map: &TableMap<'_>, rows: &RowsEvent<'a>) -> Result<Vec<&'a [u8]>> {
+    let unreadable = |error: csa_provider::EventError| Error::Relay(error.to_string());
+    let layout = map.columns().map_err(unreadable)?;
+    let (mut before, mut after): (Vec<Field<'_>>, Vec<Field<'_>>) = (Vec::new(), Vec::new());
+    let (mut found, mut rest) = (Vec::new(), rows.images);
+    while !rest.is_empty() {
+        let len = rows.read_row(&layout, rest, &mut before, &mut after).map_err(unreadable)?;
+        let Some((row, remaining)) = rest.split_at_checked(len).filter(|_| len > 0) else {
+            return Err(Error::Relay("a row image is cut short".to_owned()));
+        };
+        found.push(row);
+        rest = remaining;
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use csa_provider::test_util::{int_image, int_table_map, rows_event};
+
+    use super::*;
+
+    const TABLE_ID: u64 = 7;
+
+    #[test]
+    fn each_row_stands_behind_the_maps_and_ends_its_statement() {
+        let rows: Vec<Vec<u8>> = [[Some(1), None], [None, Some(2)], [Some(3), Some(4)]]
+            .iter()
+            .map(|row| int_image(row))
+            .collect();
+        let mut maps = Vec::new();
+        int_table_map(9, "d", "other", 3).write_without_checksum(&mut maps);
+        int_table_map(TABLE_ID, "d", "t", 2).write_without_checksum(&mut maps);
+        let images = |rows: &[u8]| {
+            let mut images = maps.clone();
+            let start = images.len();
+            rows_event(EventType::WRITE_ROWS, TABLE_ID, 2, rows)
+                .write_without_checksum(&mut images);
+            (images, start)
+        };
+        let split = Split::new(&images(&rows.concat()).0.into()).expect("well-formed");
+        assert_eq!((split.table.as_str(), split.event_type), ("d.t", EventType::WRITE_ROWS));
+        let single = |row: &Vec<u8>| {
+            let (mut images, start) = images(row);
+            set_statement_end(&mut images, start);
+            images
+        };
+        assert_eq!(split.rows, rows.iter().map(single).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn half_a_row_is_an_error() {
+        let mut images = Vec::new();
+        int_table_map(TABLE_ID, "d", "t", 2).write_without_checksum(&mut images);
+        let row = int_image(&[Some(1), Some(2)]);
+        rows_event(EventType::WRITE_ROWS, TABLE_ID, 2, &row[..row.len() - 1])
+            .write_without_checksum(&mut images);
+        assert!(Split::new(&images.into()).is_err());
+    }
+}

@@ -1,0 +1,56 @@
+//! Merges a group's row changes into few, large row events with its net changes. Pure.
+//!
+//! Changes are taken in source order into a *stage*: as long as different rows touch no common key,
+//! their order does not matter, and they are collected by table and operation. Repeated changes of
+//! one row are folded into one. What can't be folded closes the stage and opens the next.
+
+mod stage;
+mod writer;
+
+#[cfg(test)]
+mod tests;
+
+use csa_scheduler::AdmittedTransaction;
+
+use crate::rows::image::RowImages;
+
+use stage::{ChangedRow, Stage};
+use writer::StatementWriter;
+
+/// A group's net changes, as row images for BINLOG statements.
+#[derive(Debug, Default)]
+pub(crate) struct Merged {
+    pub(crate) free: Vec<RowImages>,
+    /// To be sent after the others, once the groups in the way are committed.
+    pub(crate) late: Vec<RowImages>,
+}
+
+/// Merges a group's changes into statements of at most about `limit` bytes of row images. Rows that
+/// touch a key for which `is_late` holds come last, with all rows whose order relative to them matters.
+pub(crate) fn merge(
+    transactions: &[AdmittedTransaction],
+    limit: usize,
+    is_late: impl Fn(u64) -> bool,
+) -> Merged {
+    let rows: usize = transactions.iter().map(AdmittedTransaction::rows).sum();
+    let mut free = StatementWriter::new(limit);
+    let mut late = StatementWriter::new(limit);
+    let mut stage = Stage::with_capacity(rows);
+    for transaction in transactions {
+        let Some(changes) = &transaction.changes else { continue };
+        for block in &changes.blocks {
+            let session = transaction.session.as_ref().filter(|_| block.layout.by_session);
+            for row in block.rows.0..block.rows.1 {
+                let row = ChangedRow { changes, block, row: row as usize, session };
+                if !stage.take(&row) {
+                    stage.write(&mut free, &mut late, &is_late);
+                    stage.clear();
+                    // An empty stage takes anything.
+                    stage.take(&row);
+                }
+            }
+        }
+    }
+    stage.write(&mut free, &mut late, &is_late);
+    Merged { free: free.finish(), late: late.finish() }
+}

@@ -1,0 +1,314 @@
+//! Random histories of two tables, merged, must change a strict model as they did one by one.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use csa_provider::test_util::{
+    event, format_description, gtid_event, int_image, int_table_map, query_event_in, rows_event,
+};
+use csa_provider::{
+    ChecksumAlgorithm, EventHeader, EventType, Gtid, RawEvent, RowsEvent, RowsKind, TableMap, Tag,
+    TransactionHeader, Uuid, Value, scan_image,
+};
+use csa_relaystore::{RelayPosition, RelayedTransaction, TransactionBody};
+use csa_scheduler::{
+    Admission, AdmittedTransaction, ForeignKey, KeyClass, KeyPart, KeySource, KeySourceError,
+    TableId, TableKeys, UniqueKey,
+};
+use proptest::prelude::*;
+
+use super::merge;
+use crate::rows::image::RowImages;
+
+/// `parent (id PRIMARY KEY, u UNIQUE, v)` and `child (id PRIMARY KEY, p REFERENCES parent (id), v)`.
+type Row = [Option<i32>; 3];
+
+const PARENT: usize = 0;
+const CHILD: usize = 1;
+const NAMES: [&str; 2] = ["parent", "child"];
+
+/// Rows by id; every change is checked as strictly as the target does.
+#[derive(Debug, Clone, Default, PartialEq)]
+struct Model {
+    tables: [BTreeMap<i32, Row>; 2],
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Change {
+    table: usize,
+    before: Option<Row>,
+    after: Option<Row>,
+}
+
+impl Model {
+    fn apply(&mut self, change: Change) -> Result<(), String> {
+        let Change { table, before, after } = change;
+        if let Some(before) = before {
+            let id = before[0].expect("key");
+            let held = self.tables[table].remove(&id);
+            if held != Some(before) {
+                return Err(format!("1032: {} has {held:?}, not {before:?}", NAMES[table]));
+            }
+        }
+        if let Some(after) = after {
+            let id = after[0].expect("key");
+            let rows = &self.tables[table];
+            let taken = rows.contains_key(&id)
+                || table == PARENT
+                    && after[1].is_some()
+                    && rows.values().any(|row| row[1] == after[1]);
+            if taken {
+                return Err(format!("1062: {} {after:?}", NAMES[table]));
+            }
+            self.tables[table].insert(id, after);
+        }
+        self.check_references()
+    }
+
+    fn check_references(&self) -> Result<(), String> {
+        let lost = self.tables[CHILD]
+            .values()
+            .find(|row| row[1].is_some_and(|parent| !self.tables[PARENT].contains_key(&parent)));
+        lost.map_or(Ok(()), |row| Err(format!("1452: child {row:?}")))
+    }
+
+    /// The change that some random bytes select, if it is possible now.
+    fn change(&self, [what, id, other, value]: [u8; 4]) -> Option<Change> {
+        let table = usize::from(what & 1);
+        let id = i32::from(id % 6);
+        let held = self.tables[table].get(&id).copied();
+        let second = (other % 5 != 0).then(|| i32::from(other % 6));
+        let row = [Some(id), second, Some(i32::from(value))];
+        let (before, after) = match (what >> 1 & 3, held) {
+            (_, None) => (None, Some(row)),
+            (0, held) => (held, None),
+            (1, Some(held)) => (Some(held), Some(row)),
+            (2, Some(held)) => (Some(held), Some([Some(i32::from(other % 6)), held[1], row[2]])),
+            (_, Some(held)) => (Some(held), Some([held[0], held[1], row[2]])),
+        };
+        let change = Change { table, before, after };
+        self.clone().apply(change).is_ok().then_some(change)
+    }
+}
+
+struct Definitions;
+
+fn key(column: usize) -> KeyPart {
+    KeyPart { column, class: KeyClass::Integer }
+}
+
+impl KeySource for Definitions {
+    fn table(
+        &mut self,
+        _schema: &[u8],
+        table: &[u8],
+    ) -> Result<(TableId, Option<Arc<TableKeys>>), KeySourceError> {
+        let mut keys = TableKeys {
+            columns: 3,
+            unique: vec![UniqueKey { parts: vec![key(0)] }],
+            foreign_key_rank: Some(0),
+            has_relations: true,
+            ..TableKeys::default()
+        };
+        if table == b"parent" {
+            keys.unique.push(UniqueKey { parts: vec![key(1)] });
+            keys.computes = true;
+            return Ok((TableId(1), Some(Arc::new(keys))));
+        }
+        keys.foreign_key_rank = Some(1);
+        keys.foreign_keys
+            .push(ForeignKey { parent: TableId(1), parent_key: Some((0, vec![key(1)])) });
+        Ok((TableId(2), Some(Arc::new(keys))))
+    }
+
+    fn trigger_table(&mut self, _: &str, _: &str) -> Result<Option<String>, KeySourceError> {
+        Ok(None)
+    }
+
+    fn forget(&mut self) {}
+}
+
+fn transaction(gno: u64, changes: &[Change]) -> RelayedTransaction {
+    transaction_in(0, gno, changes)
+}
+
+/// Of a session in this time zone.
+fn transaction_in(zone: u64, gno: u64, changes: &[Change]) -> RelayedTransaction {
+    let gtid = Gtid { uuid: Uuid::from_bytes([5; 16]), tag: Tag::untagged(), gno };
+    let begin = gtid_event(&gtid, gno);
+    let header = TransactionHeader::parse(&begin).expect("well-formed");
+    let time_zone = [&[5, 6], format!("+0{zone}:00").as_bytes()].concat();
+    let mut events = vec![begin, query_event_in(&time_zone, "", "BEGIN")];
+    for change in changes {
+        let id = change.table as u64 + 70;
+        let image = |row: Option<Row>| row.map(|row| int_image(&row)).unwrap_or_default();
+        let images = [image(change.before), image(change.after)].concat();
+        let event_type = match (change.before, change.after) {
+            (None, _) => EventType::WRITE_ROWS,
+            (_, None) => EventType::DELETE_ROWS,
+            _ => EventType::UPDATE_ROWS,
+        };
+        events.push(int_table_map(id, "d", NAMES[change.table], 3));
+        events.push(rows_event(event_type, id, 3, &images));
+    }
+    events.push(event(EventType::XID, &[0; 8]));
+    let bytes: Vec<u8> = events.iter().flat_map(|event| event.bytes().to_vec()).collect();
+    RelayedTransaction {
+        header,
+        format: Arc::new(format_description()),
+        start: RelayPosition { segment: 1, offset: gno },
+        end: RelayPosition { segment: 1, offset: gno + 1 },
+        ordinal: gno,
+        event_bytes: bytes.len() as u64,
+        cumulative_bytes: gno,
+        body: TransactionBody::Whole(vec![Bytes::from(bytes)]),
+    }
+}
+
+/// Reads merged statements back as the target would.
+fn changes_of(statement: &[u8]) -> Vec<Change> {
+    let mut changes = Vec::new();
+    let mut rest = Bytes::copy_from_slice(statement);
+    let mut tables = BTreeMap::new();
+    while !rest.is_empty() {
+        let header = EventHeader::parse(&rest).expect("header");
+        let event = rest.split_to(header.event_size as usize);
+        let event = RawEvent::trusted(event, ChecksumAlgorithm::Off).expect("event");
+        if event.event_type() == EventType::TABLE_MAP {
+            let map = TableMap::parse(event.body()).expect("table map");
+            let table = NAMES.iter().position(|name| name.as_bytes() == map.table).expect("known");
+            tables.insert(map.table_id, (table, map.columns().expect("columns")));
+            continue;
+        }
+        let rows =
+            RowsEvent::parse(event.event_type(), event.body()).expect("rows").expect("plain");
+        let last = rest.is_empty();
+        assert_eq!(rows.flags & RowsEvent::STATEMENT_END != 0, last, "only the last ends it");
+        let (table, columns) = &tables[&rows.table_id];
+        let mut images = rows.images;
+        while !images.is_empty() {
+            let mut read = |bitmap: &[u8]| {
+                let mut row: Row = [None; 3];
+                let end = scan_image(columns, bitmap, images, &[0, 1, 2], |place, value| {
+                    if let Value::At(range) = value {
+                        let bytes = images[range].try_into().expect("INT");
+                        row[place] = Some(i32::from_le_bytes(bytes));
+                    }
+                })
+                .expect("image");
+                images = &images[end..];
+                row
+            };
+            let before = (rows.kind != RowsKind::Write).then(|| read(rows.before));
+            let after = (rows.kind != RowsKind::Delete).then(|| read(rows.after));
+            changes.push(Change { table: *table, before, after });
+        }
+    }
+    changes
+}
+
+/// True if a change uses one of these keys, as admission sees it.
+fn touches(change: &Change, keys: &[u64]) -> bool {
+    let admitted = Admission::new(Definitions).admit(transaction(1, &[*change]), None, true);
+    let changes = admitted.expect("known").changes.expect("looked at");
+    changes.keys.iter().any(|key| keys.contains(&key.key()))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
+
+    /// Whatever the history, its merged statements are possible one after the other and end alike.
+    #[test]
+    fn merged_statements_do_what_the_history_did(
+        setup in prop::collection::vec(any::<[u8; 4]>(), 0..30),
+        history in prop::collection::vec(prop::collection::vec(any::<[u8; 4]>(), 1..6), 1..20),
+        limit in prop_oneof![Just(200_usize), Just(4 << 20)],
+        late in prop_oneof![Just(0_u64), Just(10), Just(50), Just(100)],
+        zones in 1..4_u64,
+    ) {
+        let mut start = Model::default();
+        for random in setup {
+            if let Some(change) = start.change(random) {
+                start.apply(change).expect("possible");
+            }
+        }
+        let mut end = start.clone();
+        let mut admission = Admission::new(Definitions);
+        let mut admitted: Vec<AdmittedTransaction> = Vec::new();
+        for (gno, randoms) in (1..).zip(history) {
+            let mut changes = Vec::new();
+            for random in randoms {
+                if let Some(change) = end.change(random) {
+                    end.apply(change).expect("possible");
+                    changes.push(change);
+                }
+            }
+            let relayed = transaction_in(gno % zones, gno, &changes);
+            admitted.push(admission.admit(relayed, None, true).expect("known"));
+        }
+        prop_assert!(admitted.iter().all(AdmittedTransaction::is_keyed));
+        let late: Vec<u64> = admitted
+            .iter()
+            .flat_map(|t| t.changes.iter().flat_map(|changes| &changes.keys))
+            .map(|key| key.key())
+            .filter(|key| key % 100 < late)
+            .collect();
+        let merged = merge(&admitted, limit, |key| late.contains(&key));
+        let mut target = start;
+        for statement in &merged.free {
+            for change in changes_of(&statement.events) {
+                prop_assert!(!touches(&change, &late), "{change:?} is late");
+                target.apply(change).map_err(TestCaseError::fail)?;
+            }
+        }
+        for statement in &merged.late {
+            for change in changes_of(&statement.events) {
+                target.apply(change).map_err(TestCaseError::fail)?;
+            }
+        }
+        prop_assert_eq!(target, end);
+    }
+}
+
+#[test]
+fn rows_of_two_sessions_share_no_statement_where_that_matters() {
+    let row = |id, v| Some([Some(id), None, Some(v)]);
+    let merged = |table| {
+        let mut admission = Admission::new(Definitions);
+        let admitted: Vec<AdmittedTransaction> = (0..8)
+            .map(|id| Change { table, before: row(id, 1), after: row(id, 2) })
+            .zip(1..)
+            .map(|(change, gno)| {
+                let relayed = transaction_in(gno % 2, gno, &[change]);
+                admission.admit(relayed, None, true).expect("known")
+            })
+            .collect();
+        let statements = merge(&admitted, 4 << 20, |_| false).free.into_iter();
+        let zone = |images: &RowImages| images.session.as_ref()?.time_zone.clone();
+        statements.map(|images| (zone(&images), changes_of(&images.events).len())).collect()
+    };
+    let zone = |zone: &str| Some(zone.to_owned());
+    let parents: Vec<_> = merged(PARENT);
+    assert_eq!(parents, [(zone("+01:00"), 4), (zone("+00:00"), 4)]);
+    let children: Vec<_> = merged(CHILD);
+    assert_eq!(children, [(None, 8)]);
+}
+
+#[test]
+fn repeated_updates_of_a_row_become_one() {
+    let row = |v| Some([Some(1), None, Some(v)]);
+    let mut admission = Admission::new(Definitions);
+    let admitted: Vec<AdmittedTransaction> = (0..100)
+        .map(|v| Change { table: PARENT, before: row(v), after: row(v + 1) })
+        .zip(1..)
+        .map(|(change, gno)| {
+            admission.admit(transaction(gno, &[change]), None, true).expect("known")
+        })
+        .collect();
+    let merged = merge(&admitted, 4 << 20, |_| false);
+    assert_eq!((merged.free.len(), merged.late.len()), (1, 0));
+    let changes = changes_of(&merged.free[0].events);
+    assert_eq!(changes.len(), 1);
+    assert_eq!((changes[0].before, changes[0].after), (row(0), row(100)));
+}

@@ -1,0 +1,175 @@
+//! The steps in which a group is sent to the target.
+
+use std::sync::Arc;
+
+use csa_scheduler::{AdmittedTransaction, Group, Sequence, decompressed_bytes};
+use tokio::sync::mpsc;
+use tokio::task::spawn_blocking;
+
+use super::merge;
+use crate::rows::image::{Framing, RowImageCutter, RowImages, Step};
+use crate::status::activity::Progress;
+use crate::{Error, Result};
+
+/// Merging so few rows takes less time than a switch to another thread and back.
+const ROWS_AT_ONCE: usize = 64;
+
+/// Steps of a group, in order: its net changes if everything in it is understood, else its events
+/// as they came.
+#[derive(Debug)]
+pub(crate) struct Steps {
+    free: Source,
+    /// To be sent once the groups up to this one are committed.
+    late: std::vec::IntoIter<RowImages>,
+    pub(crate) late_dependency: Option<Sequence>,
+    progress: Arc<Progress>,
+}
+
+#[derive(Debug)]
+enum Source {
+    Merged(std::vec::IntoIter<RowImages>),
+    /// Cut on demand, on a thread of their own: reading a transaction back from the relay store blocks
+    /// on the disk. At most one step is ahead, so memory stays at a few statements however large the
+    /// transaction is.
+    Cut(mpsc::Receiver<Result<Step>>),
+}
+
+impl Steps {
+    /// `limit`: bytes of row images in one statement. Groups up to `low_water` are committed.
+    pub(crate) async fn of(
+        group: &Arc<Group>,
+        range: (usize, usize),
+        limit: usize,
+        low_water: Sequence,
+        progress: &Arc<Progress>,
+    ) -> Self {
+        let group = Arc::clone(group);
+        if !group.is_keyed() {
+            return Self::cut(group, range, limit, Framing::Group, progress);
+        }
+        let merge = {
+            let group = Arc::clone(&group);
+            move || {
+                let in_the_way = |key| {
+                    let earlier = group.late.get(&key).copied().unwrap_or_default();
+                    earlier > low_water.get()
+                };
+                merge::merge(slice(&group, range), limit, in_the_way)
+            }
+        };
+        let rows: usize = slice(&group, range).iter().map(AdmittedTransaction::rows).sum();
+        let merged = match rows > ROWS_AT_ONCE {
+            true => spawn_blocking(merge).await,
+            false => Ok(merge()),
+        };
+        match merged {
+            Ok(merged) => Self {
+                progress: {
+                    let all = merged.free.iter().chain(&merged.late);
+                    let bytes: usize = all.map(|images| images.events.len()).sum();
+                    progress.begin(bytes as u64);
+                    Arc::clone(progress)
+                },
+                late_dependency: (!merged.late.is_empty())
+                    .then(|| group.late.values().max().copied().map(Sequence::new))
+                    .flatten(),
+                free: Source::Merged(merged.free.into_iter()),
+                late: merged.late.into_iter(),
+            },
+            // The runtime is shutting down; nobody will ask for a step.
+            Err(_) => Self::cut(group, range, limit, Framing::Group, progress),
+        }
+    }
+
+    /// Steps of a transaction that is not committed with others, its own beginning and end included.
+    pub(crate) fn as_logged(group: &Arc<Group>, limit: usize) -> Self {
+        let all = (0, group.transactions.len());
+        Self::cut(Arc::clone(group), all, limit, Framing::Own, &Arc::default())
+    }
+
+    /// A group's events as they came, without the beginning and end of its transactions.
+    pub(crate) fn alone(group: &Arc<Group>, limit: usize) -> Self {
+        let all = (0, group.transactions.len());
+        Self::cut(Arc::clone(group), all, limit, Framing::Group, &Arc::default())
+    }
+
+    /// A step for each rows event.
+    pub(crate) fn by_event(group: &Arc<Group>, range: (usize, usize)) -> Self {
+        Self::cut(Arc::clone(group), range, 1, Framing::Group, &Arc::default())
+    }
+
+    fn cut(
+        group: Arc<Group>,
+        range: (usize, usize),
+        limit: usize,
+        framing: Framing,
+        progress: &Arc<Progress>,
+    ) -> Self {
+        let (sender, steps) = mpsc::channel(1);
+        let read = Arc::clone(progress);
+        spawn_blocking(move || {
+            let bytes = |t: &AdmittedTransaction| {
+                let decompressed = decompressed_bytes(&t.relayed);
+                decompressed.map_or(t.relayed.event_bytes, |(kept, more)| kept.saturating_add(more))
+            };
+            read.begin(slice(&group, range).iter().map(bytes).sum());
+            let send = |step| sender.blocking_send(step).is_ok();
+            let mut cutter = RowImageCutter::new(limit, framing);
+            let mut ready = Vec::new();
+            for transaction in slice(&group, range) {
+                let gtid = &transaction.relayed.header.gtid;
+                cutter.enter(transaction.session.as_ref(), &mut ready);
+                for event in transaction.events() {
+                    if let Ok(event) = &event {
+                        read.add(event.len());
+                    }
+                    let pushed = event
+                        .map_err(Error::from)
+                        .and_then(|event| cutter.push(gtid, &event, &mut ready));
+                    if let Err(error) = pushed {
+                        send(Err(error));
+                        return;
+                    }
+                    if !ready.drain(..).all(|step| send(Ok(step))) {
+                        return;
+                    }
+                }
+            }
+            cutter.finish(&mut ready);
+            // The receiver may be gone by now, which is no error.
+            ready.into_iter().all(|step| send(Ok(step)));
+        });
+        Self {
+            free: Source::Cut(steps),
+            late: Vec::new().into_iter(),
+            late_dependency: None,
+            progress: Arc::clone(progress),
+        }
+    }
+
+    /// The next step that need not wait.
+    pub(crate) async fn next(&mut self) -> Option<Result<Step>> {
+        match &mut self.free {
+            Source::Merged(statements) => {
+                statements.next().map(|images| Ok(Step::RowImages(images)))
+            }
+            Source::Cut(steps) => steps.recv().await,
+        }
+    }
+
+    /// Counts bytes of a merged group that were sent; where events are cut, reading them counts instead.
+    pub(crate) fn sent(&self, bytes: usize) {
+        if matches!(self.free, Source::Merged(_)) {
+            self.progress.add(bytes);
+        }
+    }
+
+    /// The next step that has to wait.
+    pub(crate) fn next_late(&mut self) -> Option<RowImages> {
+        self.late.next()
+    }
+}
+
+fn slice(group: &Group, range: (usize, usize)) -> &[AdmittedTransaction] {
+    group.transactions.get(range.0..range.1).unwrap_or_default()
+}

@@ -1,0 +1,366 @@
+//! Rows of tables that are not transactional on the target (MyISAM, MEMORY, CSV, ARCHIVE, MERGE).
+//!
+//! No ROLLBACK restores them, and they don't commit with the checkpoint. So their transaction is
+//! written alone: an entry in `csa.statement` is committed before it, and removed together with the
+//! checkpoint after it. An entry found at a start means that some of the rows may be there.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use csa_provider::{Dialect, SessionContext, Statement};
+use csa_scheduler::Group;
+use tracing::info;
+
+use super::{SourceStatement, StatementExecutor, consume};
+use crate::error::server_text::ServerText;
+use crate::error::transaction::{NOT_TRANSACTIONAL, tables_of};
+use crate::options::TargetGtids;
+use crate::ownership::intent::{self, Intent};
+use crate::rows::dml;
+use crate::rows::executor::RowExecutor;
+use crate::rows::failing_row::rows_in;
+use crate::rows::image::{RowImages, Step, clear_statement_end, set_statement_end};
+use crate::rows::steps::Steps;
+use crate::statement::progress;
+use crate::target::as_source;
+use crate::target::definitions::tables::TargetTables;
+use crate::target::retry;
+use crate::target::session::Session;
+use crate::{Error, ErrorClass, Result};
+
+/// The group's one transaction, in the form that the statement executor takes.
+pub(super) fn read(group: &Group) -> Result<SourceStatement> {
+    let Some(transaction) = group.transactions.first() else {
+        return Err(Error::Relay("a group without transactions".to_owned()));
+    };
+    Ok(SourceStatement {
+        gtid: transaction.relayed.header.gtid.to_string(),
+        kind: Statement::Begin,
+        words: format!("{}, not all of them transactional on the target", tables_of(transaction)),
+        database: String::new(),
+        xid: None,
+        changed: None,
+        objection: None,
+        context: SessionContext::default(),
+        timestamp: 0,
+        error_code: 0,
+        refusal: None,
+    })
+}
+
+/// Writes rows on a session.
+struct Writer<'a> {
+    session: &'a mut Session,
+    rows: RowExecutor,
+    tables: &'a TargetTables,
+    gtid: &'a str,
+    retries: u32,
+    /// Something may have changed that no ROLLBACK undoes.
+    changed: bool,
+}
+
+impl StatementExecutor {
+    /// Writes the group's rows and then the checkpoint.
+    pub(super) async fn attempt_rows(&mut self, group: &Arc<Group>, gtid: &str) -> Result<()> {
+        let channel = self.options.channel.clone();
+        let under_source = self.target.gtids == TargetGtids::Source;
+        let session = &mut self.control.session;
+        intent::create_if_missing(session).await?;
+        if !under_source || !session.has_executed(gtid).await? {
+            let known = intent::find(session, &channel, gtid, &group.executed_after).await;
+            let known = known.map_err(|error| match error {
+                Error::InDoubt { gtid, channel } => Error::HalfDone { gtid, channel },
+                other => other,
+            })?;
+            if known == Intent::None {
+                self.write_rows(group, gtid).await?;
+            }
+        }
+        let session = &mut self.control.session;
+        // Rows that changed nothing, or an operator's word that they are there, leave the GTID unused.
+        if under_source && !session.has_executed(gtid).await? {
+            session.run("SET SESSION sql_log_bin=1").await?;
+            consume(session, gtid).await?;
+            session.run("SET SESSION sql_log_bin=0").await?;
+        }
+        // One transaction: a crash leaves the entry and the old checkpoint, or neither.
+        session.run("BEGIN").await?;
+        self.write_checkpoint(group).await?;
+        let session = &mut self.control.session;
+        session.run(intent::withdraw(&channel)).await?;
+        session.run("COMMIT").await.map(drop)
+    }
+
+    async fn write_rows(&mut self, group: &Arc<Group>, gtid: &str) -> Result<()> {
+        let channel = &self.options.channel;
+        let under_source = self.target.gtids == TargetGtids::Source;
+        let rows = RowExecutor::new(&self.options, Arc::clone(&self.tables)).for_any_engine();
+        let session = &mut self.control.session;
+        rows.prepare(session, group.format()).await?;
+        let whole = match under_source {
+            true => Some(one_statement(session, group, &rows, &self.tables, gtid).await?),
+            false => None,
+        };
+        // Committed before the first row, so that a crash at any later point finds the entry.
+        session.run(intent::announce(channel, gtid)).await?;
+        let connection = session.id();
+        let retries = self.options.transaction_retries;
+        let tables = self.tables.as_ref();
+        let mut writer = Writer { session, rows, tables, gtid, retries, changed: false };
+        let outcome = tokio::select! {
+            outcome = async { match whole {
+                Some(images) => writer.under_source(group, images).await,
+                None => writer.in_order(group).await,
+            } } => outcome,
+            never = progress::follow(&self.target, connection, &self.status) => match never {},
+        };
+        let changed = writer.changed;
+        let session = &mut self.control.session;
+        session.run("ROLLBACK").await?;
+        session.leave_now().await?;
+        if under_source {
+            session.run(as_source::AUTOMATIC).await?;
+            session.run("SET SESSION sql_log_bin=0").await?;
+        }
+        let Err(error) = outcome else { return Ok(()) };
+        if !changed {
+            // The server still answers, and nothing changed.
+            session.run(intent::withdraw(channel)).await?;
+            return Err(error);
+        }
+        match error.code() {
+            Some(code) if error.class() == ErrorClass::Stop => {
+                let half_done = Error::HalfDone { gtid: gtid.to_owned(), channel: channel.clone() };
+                let mut message = error.server_text();
+                message.push(&format!("; {half_done}"));
+                let of = group.transactions.first().map(tables_of).unwrap_or_default();
+                Err(Error::Transaction { gtid: gtid.to_owned(), of, code, message, row: None })
+            }
+            _ => Err(error),
+        }
+    }
+}
+
+impl Writer<'_> {
+    /// Writes rows event by rows event, in the order logged. Transactional rows are committed before the
+    /// next event that is not transactional: the server lets no transaction have both (1785).
+    async fn in_order(&mut self, group: &Arc<Group>) -> Result<()> {
+        let mut steps = Steps::by_event(group, (0, group.transactions.len()));
+        let mut open = false;
+        while let Some(step) = steps.next().await {
+            let images = match step? {
+                Step::RowImages(images) => images,
+                Step::Statement(text) if is_rollback_to(&text) => {
+                    let what = "a savepoint that was rolled back, with rows of a table that is not \
+                        transactional on the target; run there: ALTER TABLE … ENGINE=InnoDB";
+                    return Err(Error::Unsupported {
+                        gtid: self.gtid.to_owned(),
+                        what: what.to_owned(),
+                    });
+                }
+                // A savepoint that nothing rolls back to.
+                Step::Statement(_) => continue,
+            };
+            let engines = engines(self.session, self.tables, &images).await?;
+            if engines.iter().all(Option::is_none) {
+                if !open {
+                    self.session.run("BEGIN").await?;
+                    open = true;
+                }
+                self.rows.send(self.session, None, images).await?;
+                continue;
+            }
+            if open {
+                // Set first: the answer to the COMMIT may be lost.
+                self.changed = true;
+                self.session.run("COMMIT").await?;
+                open = false;
+            }
+            self.at_once("BEGIN", images).await?;
+        }
+        if open {
+            self.changed = true;
+            self.session.run("COMMIT").await?;
+        }
+        Ok(())
+    }
+
+    /// Writes rows, all of tables that are not transactional, under the source's GTID.
+    async fn under_source(&mut self, group: &Arc<Group>, images: RowImages) -> Result<()> {
+        self.session.run("SET SESSION sql_log_bin=1").await?;
+        let header = group.transactions.first().map(|transaction| &transaction.relayed.header);
+        let identity = header.map(as_source::identity).unwrap_or_default();
+        self.at_once(&format!("SET SESSION {identity};BEGIN"), images).await
+    }
+
+    /// Writes and commits rows that can't be rolled back.
+    async fn at_once(&mut self, opening: &str, images: RowImages) -> Result<()> {
+        let is_one = rows_in(&images.events)? == 1;
+        // As SQL, earlier statements may have been executed before the one that failed.
+        let is_whole = is_one || self.rows.takes_row_images();
+        let before = self.changed;
+        let mut retries = 0;
+        loop {
+            self.session.leave_now().await?;
+            self.session.run(opening).await?;
+            self.changed = true;
+            let Err(error) = self.rows.send(self.session, None, images.clone()).await else {
+                break;
+            };
+            match error.class() {
+                // The lock waited for is the table's: no row was written.
+                ErrorClass::Retry if is_whole => {
+                    self.changed = before;
+                    self.session.run("ROLLBACK").await?;
+                    if retries == self.retries {
+                        return Err(error);
+                    }
+                    retries += 1;
+                    info!(gtid = self.gtid, retries, %error, "rows not written, trying again");
+                    tokio::time::sleep(retry::pause(retries)).await;
+                }
+                ErrorClass::Stop if is_one && error.code().is_some() => {
+                    self.changed = before;
+                    return Err(error);
+                }
+                _ => return Err(error),
+            }
+        }
+        self.session.run("COMMIT").await.map(drop)
+    }
+}
+
+/// The engine of each table that the events change; `None` for a transactional one.
+async fn engines(
+    session: &mut Session,
+    tables: &TargetTables,
+    images: &RowImages,
+) -> Result<Vec<Option<String>>> {
+    let names = dml::tables_in(&Bytes::copy_from_slice(&images.events))?;
+    if !tables.has_all(&names) {
+        session.leave_now().await?;
+    }
+    let tables = tables.of(session, names).await?;
+    Ok(tables
+        .into_values()
+        .map(|table| table.and_then(|table| table.not_transactional.clone()))
+        .collect())
+}
+
+/// The server writes this statement itself, so its first words are readable in any character set.
+fn is_rollback_to(statement: &[u8]) -> bool {
+    Statement::classify(statement, Dialect::of_names()) == Statement::RollbackTo
+}
+
+/// All rows of a transaction as one statement: on tables without transactions the first statement
+/// uses up the GTID.
+async fn one_statement(
+    session: &mut Session,
+    group: &Arc<Group>,
+    rows: &RowExecutor,
+    tables: &TargetTables,
+    gtid: &str,
+) -> Result<RowImages> {
+    let refused = |why: &str| Error::Transaction {
+        gtid: gtid.to_owned(),
+        of: group.transactions.first().map(tables_of).unwrap_or_default(),
+        code: NOT_TRANSACTIONAL,
+        message: ServerText::own(format!(
+            "{why}; for tables that are not transactional on the target that can't be done under the \
+             source's GTID: run there: ALTER TABLE … ENGINE=InnoDB, or set another target_gtids"
+        )),
+        row: None,
+    };
+    if !rows.takes_row_images() {
+        return Err(refused("the rows are written by several statements (executor = \"sql\")"));
+    }
+    let limit = session.row_image_bytes();
+    let mut steps = Steps::alone(group, limit);
+    let mut whole: Option<RowImages> = None;
+    while let Some(step) = steps.next().await {
+        match step? {
+            Step::Statement(text) if is_rollback_to(&text) => {
+                return Err(refused("a savepoint was rolled back"));
+            }
+            Step::Statement(_) => {}
+            Step::RowImages(images) => match &mut whole {
+                Some(whole) => whole.events.extend_from_slice(&images.events),
+                None => whole = Some(images),
+            },
+        }
+        if whole.as_ref().is_some_and(|images| images.events.len() > limit) {
+            return Err(refused("its rows do not fit one packet (max_allowed_packet)"));
+        }
+    }
+    let images = whole.ok_or_else(|| Error::Relay("a transaction without rows".to_owned()))?;
+    let engines = engines(session, tables, &images).await?;
+    if engines.iter().any(Option::is_none) {
+        return Err(refused("it changes transactional tables too"));
+    }
+    let events = as_one_statement(&Bytes::from(images.events))?;
+    Ok(RowImages { events, session: images.session })
+}
+
+/// Row images in the form of one statement: table maps, then rows, with a statement end on the last.
+fn as_one_statement(images: &Bytes) -> Result<Vec<u8>> {
+    let (mut maps, mut rows) = (Vec::new(), Vec::new());
+    let mut mapped: Vec<Bytes> = Vec::new();
+    let mut last = None;
+    for event in dml::events(images) {
+        let event = event?;
+        if event.event_type().is_rows() {
+            last = Some(rows.len());
+            let start = rows.len();
+            event.write_without_checksum(&mut rows);
+            clear_statement_end(&mut rows, start);
+            continue;
+        }
+        // The source repeats the maps in each statement.
+        let body = Bytes::copy_from_slice(event.body());
+        if !mapped.contains(&body) {
+            event.write_without_checksum(&mut maps);
+            mapped.push(body);
+        }
+    }
+    if let Some(last) = last {
+        set_statement_end(&mut rows, last);
+    }
+    maps.append(&mut rows);
+    Ok(maps)
+}
+
+#[cfg(test)]
+mod tests {
+    use csa_provider::EventType;
+    use csa_provider::test_util::{int_image, int_table_map, rows_event};
+
+    use super::*;
+
+    #[test]
+    fn statements_become_one() {
+        let mut images = Vec::new();
+        for (table, value) in [(7, 1), (8, 2), (7, 3)] {
+            int_table_map(table, "d", if table == 7 { "a" } else { "b" }, 1)
+                .write_without_checksum(&mut images);
+            let start = images.len();
+            rows_event(EventType::WRITE_ROWS, table, 1, &int_image(&[Some(value)]))
+                .write_without_checksum(&mut images);
+            set_statement_end(&mut images, start);
+        }
+        let one = as_one_statement(&images.into()).expect("well-formed");
+        let events: Vec<_> =
+            dml::events(&one.into()).collect::<std::result::Result<_, _>>().expect("well-formed");
+        let ends = |body: &[u8]| body.get(6).is_some_and(|flags| flags & 1 != 0);
+        let shape: Vec<_> = events
+            .iter()
+            .map(|event| (event.event_type(), event.body()[0], ends(event.body())))
+            .collect();
+        let map = |table| (EventType::TABLE_MAP, table);
+        assert_eq!(
+            shape[..2].iter().map(|&(kind, table, _)| (kind, table)).collect::<Vec<_>>(),
+            [map(7), map(8)]
+        );
+        let rows = EventType::WRITE_ROWS;
+        assert_eq!(shape[2..], [(rows, 7, false), (rows, 8, false), (rows, 7, true)]);
+    }
+}

@@ -1,0 +1,4 @@
+//! Statements of a MySQL source on a MariaDB target.
+
+pub(super) mod context;
+pub(super) mod differences;

@@ -1,0 +1,353 @@
+//! The target's definitions, as far as they decide which groups may run at the same time.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use csa_scheduler::{
+    ForeignKey, KeyPart, KeySource, KeySourceError, TableId, TableKeys, UniqueKey,
+};
+use tokio::runtime::Handle;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, warn};
+
+use super::TableName;
+use super::collations::Collations;
+use super::keys::{self, Definition};
+use super::references::{self, References};
+use crate::options::{ApplierOptions, TargetOptions};
+use crate::status::{ApplierStatus, Party};
+use crate::target::generation::Generation;
+use crate::target::session::Session;
+use crate::target::sql::{identifier, quote};
+use crate::{Error, Result};
+
+/// First and longest pause between attempts, if no channel sets them.
+const RETRY: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
+const USER_SCHEMAS: &str =
+    "TABLE_SCHEMA NOT IN ('mysql', 'sys', 'performance_schema', 'information_schema')";
+const UNKNOWN_DATABASE: u16 = 1049;
+const NO_SUCH_TRIGGER: u16 = 1360;
+
+/// Reads keys from the target, for the thread that admits transactions. Its methods block.
+///
+/// Definitions stay valid until a statement is executed; [`KeySource::forget`] must then be called.
+#[derive(Debug)]
+pub struct TargetCatalogue {
+    runtime: Handle,
+    target: TargetOptions,
+    end: CancellationToken,
+    channel: Option<OfChannel>,
+    /// First and longest pause between attempts to reach the target.
+    retry: (Duration, Duration),
+    session: Option<Session>,
+    /// `lower_case_table_names` is not 0.
+    folds_case: bool,
+    collations: Collations,
+    ids: HashMap<TableName, TableId>,
+    definitions: HashMap<TableName, Option<Definition>>,
+    references: Option<Arc<References>>,
+    /// Some table is not transactional.
+    not_transactional: Option<bool>,
+}
+
+/// The channel that definitions are read for.
+#[derive(Debug)]
+struct OfChannel {
+    name: String,
+    generation: Generation,
+    status: Arc<ApplierStatus>,
+}
+
+impl TargetCatalogue {
+    /// Reads nothing before the first table is asked for. Cancelling `end` ends the wait for a target
+    /// that is away.
+    #[must_use]
+    pub fn new(runtime: Handle, target: TargetOptions, end: CancellationToken) -> Self {
+        Self {
+            runtime,
+            target,
+            end,
+            channel: None,
+            retry: RETRY,
+            session: None,
+            folds_case: false,
+            collations: Collations::default(),
+            ids: HashMap::new(),
+            definitions: HashMap::new(),
+            references: None,
+            not_transactional: None,
+        }
+    }
+
+    /// Reads only where the channel is held: another server may have other keys, or older ones. A lost
+    /// target shows in `status`.
+    #[must_use]
+    pub fn of_channel(
+        mut self,
+        options: &ApplierOptions,
+        generation: Generation,
+        status: Arc<ApplierStatus>,
+    ) -> Self {
+        self.retry = (options.connect_retry, options.connect_retry_max);
+        self.channel = Some(OfChannel { name: options.channel.clone(), generation, status });
+        self
+    }
+
+    /// Waits for the target; the pause to take next time.
+    async fn lost(&mut self, error: &Error, pause: Duration) -> Duration {
+        self.session = None;
+        warn!(%error, "the target's definitions can't be read, trying again in {pause:?}");
+        match &self.channel {
+            Some(channel) => {
+                channel.status.target_lost(Party::Catalogue, error);
+                channel.generation.suspect();
+                tokio::select! {
+                    () = tokio::time::sleep(pause) => {}
+                    () = channel.generation.next() => {}
+                }
+            }
+            None => tokio::time::sleep(pause).await,
+        }
+        (pause * 2).min(self.retry.1)
+    }
+
+    fn reached(&self) {
+        if let Some(channel) = &self.channel {
+            channel.status.target_reached(Party::Catalogue);
+        }
+    }
+
+    /// Asks until the target answers or the channel ends.
+    fn ask<T>(
+        &mut self,
+        question: impl AsyncFn(&mut Self) -> Result<T>,
+    ) -> std::result::Result<T, KeySourceError> {
+        let runtime = self.runtime.clone();
+        let end = self.end.clone();
+        let answer = async {
+            let mut pause = self.retry.0;
+            let mut is_lost = false;
+            loop {
+                match question(self).await {
+                    Err(error) if error.is_passing() => {
+                        is_lost = true;
+                        pause = self.lost(&error, pause).await;
+                    }
+                    other => {
+                        if is_lost {
+                            self.reached();
+                        }
+                        return other;
+                    }
+                }
+            }
+        };
+        runtime.block_on(async {
+            tokio::select! {
+                answer = answer => answer.map_err(Into::into),
+                () = end.cancelled() => Err(Error::Relay("the channel stops".to_owned()).into()),
+            }
+        })
+    }
+
+    async fn session(&mut self) -> Result<&mut Session> {
+        if self.session.is_none() {
+            let mut session = Session::connect(&self.target).await?;
+            if let Some(channel) = &self.channel {
+                channel.generation.admit(&mut session, &channel.name).await?;
+            }
+            let rows: Vec<u8> = session.rows("SELECT @@GLOBAL.lower_case_table_names").await?;
+            self.folds_case = rows.first().is_some_and(|&mode| mode != 0);
+            self.session = Some(session);
+        }
+        self.session.as_mut().ok_or_else(|| Error::Relay("no session".to_owned()))
+    }
+
+    async fn load(&mut self, name: &TableName) -> Result<(TableId, Option<Arc<TableKeys>>)> {
+        // Connects first: `folds_case` is read with the session.
+        self.session().await?;
+        let name = match self.folds_case {
+            true => (name.0.to_lowercase(), name.1.to_lowercase()),
+            false => name.clone(),
+        };
+        let id = self.id(&name);
+        self.read(&name).await?;
+        let references = self.read_references().await?;
+        // A parent's keys number this table's references, and cascades change rows that no event names.
+        let cascades_to = references.cascades_from(&name);
+        for other in references.parents_of(&name).iter().chain(&cascades_to) {
+            self.read(other).await?;
+        }
+        let keys = self.assemble(&name, &references, &cascades_to);
+        debug!(
+            schema = name.0,
+            table = name.1,
+            known = keys.is_some(),
+            "keys read from the target"
+        );
+        Ok((id, keys.map(Arc::new)))
+    }
+
+    fn id(&mut self, name: &TableName) -> TableId {
+        let next = TableId(self.ids.len() as u32 + 1);
+        *self.ids.entry(name.clone()).or_insert(next)
+    }
+
+    async fn read(&mut self, name: &TableName) -> Result<()> {
+        if self.definitions.contains_key(name) {
+            return Ok(());
+        }
+        let Some(session) = self.session.as_mut() else { return Ok(()) };
+        let definition = keys::read(session, &mut self.collations, name).await?;
+        self.definitions.insert(name.clone(), definition);
+        Ok(())
+    }
+
+    async fn read_references(&mut self) -> Result<Arc<References>> {
+        if let Some(references) = &self.references {
+            return Ok(Arc::clone(references));
+        }
+        let references = match self.session.as_mut() {
+            Some(session) => references::read(session, self.folds_case).await?,
+            None => References::default(),
+        };
+        Ok(Arc::clone(self.references.insert(Arc::new(references))))
+    }
+
+    fn assemble(
+        &mut self,
+        name: &TableName,
+        references: &References,
+        cascades_to: &BTreeSet<TableName>,
+    ) -> Option<TableKeys> {
+        let definition = self.definitions.get(name)?.clone()?;
+        let reached = cascades_to.iter().filter_map(|table| self.definitions.get(table)?.as_ref());
+        let computes = definition.computes || reached.into_iter().any(|table| table.computes);
+        let unique = definition.unique.iter().map(|parts| UniqueKey { parts: parts.clone() });
+        Some(TableKeys {
+            columns: definition.columns.len(),
+            unique: unique.collect(),
+            opaque_unique_key: definition.opaque_unique_key,
+            foreign_keys: references
+                .of(name)
+                .iter()
+                .map(|reference| self.foreign_key(&definition, reference))
+                .collect(),
+            cascades_to: cascades_to.iter().map(|table| self.id(table)).collect(),
+            cascading_columns: cascading_columns(&definition, references, name),
+            foreign_key_rank: references.rank(name),
+            has_relations: references.has_relations(name),
+            computes,
+            not_transactional: definition.not_transactional,
+        })
+    }
+
+    fn foreign_key(&mut self, child: &Definition, reference: &references::Reference) -> ForeignKey {
+        let parent = self.id(&reference.parent);
+        let definition = self.definitions.get(&reference.parent).and_then(Option::as_ref);
+        let parent_key = definition.and_then(|definition| {
+            definition.unique.iter().enumerate().find_map(|(index, parts)| {
+                let columns = child_columns(child, definition, parts, reference)?;
+                Some((index, columns))
+            })
+        });
+        ForeignKey { parent, parent_key }
+    }
+}
+
+/// Places of the columns that cascading references are to; all columns where one of them can't be found
+/// by name, so that no cascade is missed.
+fn cascading_columns(
+    definition: &Definition,
+    references: &References,
+    name: &TableName,
+) -> Vec<usize> {
+    let place = |wanted: &str| {
+        let is_it = |column: &String| column.to_lowercase() == wanted.to_lowercase();
+        definition.columns.iter().position(is_it)
+    };
+    let columns = references.cascading_columns(name);
+    let places: Option<Vec<usize>> = columns.into_iter().map(place).collect();
+    places.unwrap_or_else(|| (0..definition.columns.len()).collect())
+}
+
+/// The child's columns in the order of the parent's key, if the reference is to exactly that key.
+fn child_columns(
+    child: &Definition,
+    parent: &Definition,
+    parts: &[KeyPart],
+    reference: &references::Reference,
+) -> Option<Vec<KeyPart>> {
+    if parts.len() != reference.columns.len() {
+        return None;
+    }
+    let column_of = |part: &KeyPart| {
+        let name = parent.columns.get(part.column)?;
+        let (own, _) = reference.columns.iter().find(|(_, theirs)| theirs == name)?;
+        let column = child.columns.iter().position(|column| column == own)?;
+        Some(KeyPart { column, class: part.class.clone() })
+    };
+    parts.iter().map(column_of).collect()
+}
+
+impl KeySource for TargetCatalogue {
+    fn table(
+        &mut self,
+        schema: &[u8],
+        table: &[u8],
+    ) -> std::result::Result<(TableId, Option<Arc<TableKeys>>), KeySourceError> {
+        let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+        let name = (text(schema), text(table));
+        self.ask(async |catalogue| catalogue.load(&name).await)
+    }
+
+    fn trigger_table(
+        &mut self,
+        schema: &str,
+        trigger: &str,
+    ) -> std::result::Result<Option<String>, KeySourceError> {
+        let query = format!(
+            "SELECT EVENT_OBJECT_TABLE FROM information_schema.TRIGGERS \
+             WHERE TRIGGER_SCHEMA={} AND TRIGGER_NAME={}",
+            quote(schema),
+            quote(trigger)
+        );
+        let show = format!("SHOW CREATE TRIGGER {}.{}", identifier(schema), identifier(trigger));
+        self.ask(async |catalogue| {
+            let session = catalogue.session().await?;
+            let rows: Vec<String> = session.rows(&query).await?;
+            if let Some(table) = rows.into_iter().next() {
+                return Ok(Some(table));
+            }
+            // information_schema also leaves out triggers that this account may not see, so an empty
+            // result does not prove that there is none.
+            match session.run(&show).await {
+                Err(error) if matches!(error.code(), Some(NO_SUCH_TRIGGER | UNKNOWN_DATABASE)) => {
+                    Ok(None)
+                }
+                Err(error) => Err(error),
+                Ok(_) => Err(Error::Relay(format!("trigger {schema}.{trigger} has no table"))),
+            }
+        })
+    }
+
+    fn has_not_transactional(&mut self) -> std::result::Result<bool, KeySourceError> {
+        if let Some(known) = self.not_transactional {
+            return Ok(known);
+        }
+        let found = self.ask(async |catalogue| {
+            let session = catalogue.session().await?;
+            keys::has_not_transactional(session, USER_SCHEMAS).await
+        })?;
+        self.not_transactional = Some(found);
+        Ok(found)
+    }
+
+    fn forget(&mut self) {
+        self.not_transactional = None;
+        self.definitions.clear();
+        self.references = None;
+        self.ids.clear();
+    }
+}

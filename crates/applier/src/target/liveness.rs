@@ -1,0 +1,129 @@
+//! Finds out whether a silent session still works.
+//!
+//! A statement may take hours, so silence proves nothing; and TCP notices a dead link after a quarter of
+//! an hour, or never where something in between still acknowledges. The server knows: over a separate
+//! connection, its process list shows whether the session executes.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use csa_provider::link::{Limits, Side};
+use tracing::debug;
+
+use crate::options::TargetOptions;
+use crate::target::session::connect;
+use crate::{Error, Result};
+
+/// Seconds after which an answer that the server has sent would have arrived.
+const UNDER_WAY: i64 = 5;
+/// Time to wait for an answer that is on its way before asking again.
+const AGAIN: Duration = Duration::from_secs(2);
+
+/// The state of a session as another connection sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    Executes,
+    /// It has just answered.
+    Answered,
+    /// Its answer was lost, or it is gone.
+    Lost,
+}
+
+/// Watches over one session.
+#[derive(Debug, Clone)]
+pub(crate) struct Liveness {
+    target: Arc<TargetOptions>,
+    connection: u32,
+}
+
+impl Liveness {
+    pub(crate) fn of(target: &TargetOptions, connection: u32) -> Self {
+        Self { target: Arc::new(target.clone()), connection }
+    }
+
+    /// Waits for the answer as long as the server works on it.
+    ///
+    /// # Errors
+    /// [`Error::Silent`] if the answer won't come; the session can't be used any more.
+    pub(crate) async fn watch<T>(&self, answer: impl Future<Output = Result<T>>) -> Result<T> {
+        tokio::pin!(answer);
+        let limit = self.target.net_timeout;
+        let mut patience = limit;
+        loop {
+            tokio::select! {
+                biased;
+                answer = &mut answer => return answer,
+                () = tokio::time::sleep(patience) => {}
+            }
+            // Boxed, not to enlarge the future of every answer: it is large and seldom needed.
+            let asked = tokio::select! {
+                biased;
+                answer = &mut answer => return answer,
+                asked = tokio::time::timeout(limit, Box::pin(self.ask())) => asked,
+            };
+            patience = match asked {
+                Ok(Ok(Verdict::Executes)) => limit,
+                Ok(Ok(Verdict::Answered)) => AGAIN,
+                Ok(Ok(Verdict::Lost)) => {
+                    return Err(self.silent("the server no longer executes anything for it"));
+                }
+                // The server is there and too busy to say more.
+                Ok(Err(error)) if error.code().is_some() => limit,
+                Ok(Err(error)) => return Err(self.silent(&error.to_string())),
+                Err(_) => return Err(self.silent("the server answers no other connection either")),
+            };
+        }
+    }
+
+    async fn ask(&self) -> Result<Verdict> {
+        let mut link = connect(&self.target, Side::Target).await?;
+        let query = format!(
+            "SELECT COMMAND, CAST(TIME AS SIGNED) FROM information_schema.PROCESSLIST WHERE ID={}",
+            self.connection
+        );
+        let found = link.query::<(String, i64)>(&query, Limits::SETTING).await;
+        let found = found
+            .map_err(|source| Error::Target { address: self.target.address(), source })?
+            .into_iter()
+            .next();
+        debug!(connection = self.connection, ?found, "asked what a silent session does");
+        link.quit().await;
+        Ok(verdict(found.as_ref().map(|(command, seconds)| (command.as_str(), *seconds))))
+    }
+
+    pub(crate) fn silent(&self, why: &str) -> Error {
+        Error::Silent {
+            address: self.target.address(),
+            connection: self.connection,
+            why: why.to_owned(),
+        }
+    }
+}
+
+/// Judges by the session's line of the process list: command and seconds.
+fn verdict(line: Option<(&str, i64)>) -> Verdict {
+    match line {
+        Some(("Sleep", seconds)) if seconds < UNDER_WAY => Verdict::Answered,
+        None | Some(("Sleep" | "Killed", _)) => Verdict::Lost,
+        Some(_) => Verdict::Executes,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_session_that_executes_is_waited_for() {
+        for (line, expected) in [
+            (Some(("Query", 7200)), Verdict::Executes),
+            (Some(("Sleep", 0)), Verdict::Answered),
+            (Some(("Sleep", 30)), Verdict::Lost),
+            (Some(("Killed", 1)), Verdict::Lost),
+            (None, Verdict::Lost),
+        ] {
+            assert_eq!(verdict(line), expected, "{line:?}");
+        }
+    }
+}

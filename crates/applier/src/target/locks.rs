@@ -1,0 +1,290 @@
+//! Finds the sessions that hold a channel on the target, by the target's own locks.
+//!
+//! Each session of ours that writes holds a named lock for as long as it lives, and the server releases
+//! it only after it has rolled back or committed the session's transaction. So the holder of a name is
+//! the session that it stands for, whatever became of its connection.
+
+use std::time::Duration;
+
+use tracing::{info, warn};
+
+use crate::target::session::Session;
+use crate::target::sql::quote;
+use crate::{Error, Result};
+
+/// The longest lock name (<https://dev.mysql.com/doc/refman/en/locking-functions.html>).
+const NAME_MAX: usize = 64;
+/// Seconds to wait for a lock that is about to be released.
+const PATIENCE: u32 = 2;
+/// Seconds that the target may take to end a session and to roll back its transaction.
+const END_PATIENCE: u32 = 10;
+/// The server ends an idle control session after this time, which frees the lock of a daemon whose host
+/// is gone; a living one pings far more often.
+pub(crate) const IDLE_LIMIT: Duration = Duration::from_secs(60);
+/// No such thread: the session has ended on its own.
+const NO_SUCH_THREAD: u16 = 1094;
+/// The session is of another account, as after a change of `target.user`.
+const NOT_OWNER: u16 = 1095;
+
+/// The lock of a channel.
+#[must_use]
+pub fn lock_name(channel: &str) -> String {
+    bounded("csa:", channel)
+}
+
+/// The lock of a worker's session. Two workers of a channel never have the same number at the same time.
+pub(crate) fn worker_lock(channel: &str, worker: u16) -> String {
+    bounded(&format!("csa-worker:{worker}:"), channel)
+}
+
+/// The lock that marks a control session as this daemon's.
+fn daemon_lock(identity: &str) -> String {
+    bounded("csa-daemon:", identity)
+}
+
+/// Shortens a long name to its start and a digest of the whole.
+fn bounded(prefix: &str, name: &str) -> String {
+    if prefix.len() + name.len() <= NAME_MAX {
+        return format!("{prefix}{name}");
+    }
+    let digest = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    let kept = NAME_MAX.saturating_sub(prefix.len() + 17);
+    let kept = name.get(..kept).unwrap_or_default();
+    format!("{prefix}{kept}#{digest:016x}")
+}
+
+/// Another session that holds the channel's lock.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Holder {
+    connection: u64,
+    /// This daemon opened it, before its connection was lost or the process ended.
+    is_ours: bool,
+    process: Option<Process>,
+}
+
+/// A line of the server's process list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Process {
+    host: String,
+    command: String,
+    seconds: i64,
+    stage: String,
+}
+
+/// How to treat a holder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Deal {
+    /// It is our own and idle.
+    End,
+    /// It is our own and executes: hours of work may be in it, and its GTID shows later whether it
+    /// took effect.
+    LetFinish,
+    /// It is not ours.
+    Wait,
+}
+
+impl Holder {
+    fn deal(&self) -> Deal {
+        let idle = self.process.as_ref().is_some_and(|process| process.command == "Sleep");
+        match (self.is_ours, idle) {
+            (true, true) => Deal::End,
+            (true, false) => Deal::LetFinish,
+            (false, _) => Deal::Wait,
+        }
+    }
+
+    fn describe(&self) -> String {
+        let mut text = format!("connection {} there", self.connection);
+        if let Some(Process { host, command, seconds, stage }) = &self.process {
+            text.push_str(&format!(" from {host}, {command} for {seconds} s"));
+            if !stage.is_empty() {
+                text.push_str(&format!(": {stage}"));
+            }
+        }
+        match self.deal() {
+            Deal::Wait => format!(
+                "another daemon holds it on this target ({text}); waiting until it is released"
+            ),
+            _ => format!(
+                "an earlier session of this daemon still executes on the target ({text}); waiting for \
+                 it to end; KILL {} there abandons its work",
+                self.connection
+            ),
+        }
+    }
+}
+
+/// Takes the channel's lock, ending an idle session that this daemon left behind. The daemon keeps
+/// `identity` over restarts and shares it with no other.
+///
+/// # Errors
+/// [`Error::Held`] while somebody else holds it.
+pub(crate) async fn take(session: &mut Session, channel: &str, identity: &str) -> Result<()> {
+    let (name, own) = (quote(&lock_name(channel)), quote(&daemon_lock(identity)));
+    let query = format!(
+        "SELECT COALESCE(GET_LOCK({name}, {PATIENCE}), 0), COALESCE(IS_USED_LOCK({name}), 0), \
+         COALESCE(IS_USED_LOCK({own}), 0)"
+    );
+    let rows: Vec<(bool, u64, u64)> = session.rows(&query).await?;
+    let (taken, connection, of_ours) = rows.into_iter().next().unwrap_or_default();
+    if !taken {
+        let is_ours = connection != 0 && connection == of_ours;
+        let process = process(session, connection).await?;
+        let holder = Holder { connection, is_ours, process };
+        if holder.deal() != Deal::End {
+            return Err(held(channel, holder.describe()));
+        }
+        info!(channel, connection, "ending an earlier session of this daemon");
+        kill(session, connection).await?;
+        if !get(session, &name, END_PATIENCE).await? {
+            return Err(held(channel, holder.describe()));
+        }
+    }
+    if !get(session, &own, PATIENCE).await? {
+        // No reason to stop: the lock only serves to recognise this session later.
+        warn!(channel, "another session on the target uses this daemon's identity");
+    }
+    Ok(())
+}
+
+/// Takes a worker's lock, ending the session that had it: its connection was lost, or the channel has
+/// passed from its daemon to this one. Its transaction has ended when this returns.
+pub(crate) async fn take_worker(session: &mut Session, channel: &str, worker: u16) -> Result<()> {
+    let name = quote(&worker_lock(channel, worker));
+    if get(session, &name, 0).await? {
+        return Ok(());
+    }
+    let holder = holder(session, &name).await?;
+    if holder != 0 {
+        info!(channel, worker, connection = holder, "ending the worker's earlier session");
+        kill(session, holder).await?;
+    }
+    if get(session, &name, END_PATIENCE).await? {
+        return Ok(());
+    }
+    let what = format!(
+        "an earlier session of worker {worker} (connection {holder} on the target) has not ended yet"
+    );
+    Err(held(channel, what))
+}
+
+/// Ends sessions of these workers that an earlier daemon left behind. The caller holds the channel.
+pub(crate) async fn end_workers(
+    session: &mut Session,
+    channel: &str,
+    workers: impl Iterator<Item = u16>,
+) -> Result<()> {
+    for worker in workers {
+        let holder = holder(session, &quote(&worker_lock(channel, worker))).await?;
+        if holder != 0 {
+            info!(channel, worker, connection = holder, "ending a session that was left behind");
+            kill(session, holder).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Ends every session of this daemon on the channel, from another session.
+pub(crate) async fn end_all(
+    session: &mut Session,
+    channel: &str,
+    identity: &str,
+    workers: impl Iterator<Item = u16>,
+) -> Result<()> {
+    let control = holder(session, &quote(&lock_name(channel))).await?;
+    if control == 0 || control != holder(session, &quote(&daemon_lock(identity))).await? {
+        return Ok(());
+    }
+    end_workers(session, channel, workers).await?;
+    kill(session, control).await
+}
+
+async fn get(session: &mut Session, name: &str, seconds: u32) -> Result<bool> {
+    let query = format!("SELECT COALESCE(GET_LOCK({name}, {seconds}), 0)");
+    let rows: Vec<bool> = session.rows(&query).await?;
+    Ok(rows.first() == Some(&true))
+}
+
+/// The connection that holds the lock; 0 for none.
+async fn holder(session: &mut Session, name: &str) -> Result<u64> {
+    let query = format!("SELECT COALESCE(IS_USED_LOCK({name}), 0)");
+    let rows: Vec<u64> = session.rows(&query).await?;
+    Ok(rows.first().copied().unwrap_or_default())
+}
+
+async fn kill(session: &mut Session, connection: u64) -> Result<()> {
+    match session.run(format!("KILL {connection}")).await {
+        Err(error) if error.code() == Some(NO_SUCH_THREAD) => Ok(()),
+        // Whatever then waits for its locks reports it.
+        Err(error) if error.code() == Some(NOT_OWNER) => {
+            warn!(connection, %error, "a session that was left behind can't be ended");
+            Ok(())
+        }
+        other => other.map(drop),
+    }
+}
+
+/// Without PROCESS the server hides sessions of other accounts.
+async fn process(session: &mut Session, connection: u64) -> Result<Option<Process>> {
+    let query = format!(
+        "SELECT HOST, COMMAND, CAST(TIME AS SIGNED), COALESCE(STATE, '') \
+         FROM information_schema.PROCESSLIST WHERE ID={connection}"
+    );
+    let rows: Vec<(String, String, i64, String)> = session.rows(&query).await?;
+    Ok(rows.into_iter().next().map(|(host, command, seconds, stage)| Process {
+        host,
+        command,
+        seconds,
+        stage,
+    }))
+}
+
+fn held(channel: &str, what: String) -> Error {
+    Error::Held { channel: channel.to_owned(), what }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lock_names_fit_and_differ() {
+        let long = "a".repeat(64);
+        let other = format!("{}b", "a".repeat(63));
+        assert_eq!(lock_name("orders"), "csa:orders");
+        assert_eq!(worker_lock("orders", 3), "csa-worker:3:orders");
+        for (one, two) in [
+            (lock_name(&long), lock_name(&other)),
+            (worker_lock(&long, u16::MAX), worker_lock(&other, u16::MAX)),
+            (worker_lock(&long, 1), worker_lock(&long, 2)),
+        ] {
+            assert!(one.len() <= NAME_MAX && two.len() <= NAME_MAX, "{one} {two}");
+            assert_ne!(one, two);
+        }
+    }
+
+    #[test]
+    fn only_an_own_session_that_does_nothing_is_ended() {
+        let process = |command: &str| Process {
+            host: "db1:4711".to_owned(),
+            command: command.to_owned(),
+            seconds: 12,
+            stage: "altering table".to_owned(),
+        };
+        for (is_ours, process, deal, said) in [
+            (true, Some(process("Sleep")), Deal::End, "earlier session"),
+            (true, Some(process("Query")), Deal::LetFinish, "Query for 12 s: altering table"),
+            (true, Some(process("Killed")), Deal::LetFinish, "KILL 7 there"),
+            (true, None, Deal::LetFinish, "connection 7 there"),
+            (false, Some(process("Sleep")), Deal::Wait, "another daemon holds it"),
+            (false, Some(process("Query")), Deal::Wait, "from db1:4711"),
+            (false, None, Deal::Wait, "another daemon holds it"),
+        ] {
+            let holder = Holder { connection: 7, is_ours, process };
+            assert_eq!(holder.deal(), deal, "{holder:?}");
+            assert!(holder.describe().contains(said), "{}", holder.describe());
+        }
+    }
+}

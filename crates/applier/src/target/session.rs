@@ -1,0 +1,357 @@
+//! One connection to the target, with our session settings.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use csa_provider::link::{Budget, FromRow, Limits, Link, LinkError, Row, Side};
+use csa_provider::{FormatDescription, SessionContext};
+
+use super::{mariadb, row_session};
+use crate::options::{ExecMode, TargetGtids, TargetOptions};
+use crate::rows::dml::{self, Answer, Warning};
+use crate::target::as_source;
+use crate::target::liveness::Liveness;
+use crate::{Error, Result, Vendor};
+
+/// Every session runs READ COMMITTED: gap locks would make independent groups wait for each other.
+/// `sql_mode` and `time_zone` are for our own statements; row images mean the same under any, unless
+/// the table has the server compute something ([`row_session`]).
+/// Time-outs are ours, so that the server's global settings can't end a session that waits for its turn.
+const PRELUDE: &str = "SET SESSION transaction_isolation='READ-COMMITTED', autocommit=1, \
+     completion_type='NO_CHAIN', transaction_read_only=0, sql_safe_updates=0, \
+     sql_select_limit=18446744073709551615, sql_mode='', time_zone='+00:00', wait_timeout=2147483, interactive_timeout=2147483, \
+     net_read_timeout=600, net_write_timeout=600, \
+     innodb_lock_wait_timeout=10, lock_wait_timeout=60, information_schema_stats_expiry=0";
+
+const ER_NET_PACKET_TOO_LARGE: u16 = 1153;
+
+#[derive(Debug)]
+pub(crate) struct Session {
+    link: Link,
+    address: String,
+    vendor: Vendor,
+    /// Bytes that the server takes in one packet.
+    max_allowed_packet: usize,
+    /// The format description that was last sent for row images.
+    format: Option<Arc<FormatDescription>>,
+    /// The source session whose settings it has instead of ours.
+    under: Option<Arc<SessionContext>>,
+    /// Present value of `default_collation_for_utf8mb4`; `None` if the server has no such variable.
+    default_collation: Option<u16>,
+    /// It is set up for statements made of row values.
+    for_statements: bool,
+    /// Seconds without a statement after which the server ends the session; `None` for the prelude's.
+    idle_limit: Option<u64>,
+    liveness: Liveness,
+    /// An answer was given up: the next bytes would be taken for the answer to another statement.
+    is_lost: bool,
+}
+
+impl Session {
+    /// Connects and sets the session up.
+    pub(crate) async fn connect(target: &TargetOptions) -> Result<Self> {
+        let address = target.address();
+        let link = connect(target, Side::Target).await?;
+        let liveness = Liveness::of(target, link.connection_id());
+        let mut session = Self {
+            link,
+            liveness,
+            is_lost: false,
+            address,
+            vendor: Vendor::default(),
+            max_allowed_packet: usize::MAX,
+            format: None,
+            under: None,
+            default_collation: None,
+            for_statements: false,
+            idle_limit: None,
+        };
+        let said: Option<(String, String)> =
+            session.setting("SELECT @@version, @@version_comment").await?;
+        let (version, comment) = said.unwrap_or_default();
+        // Checked before anything is set: other servers know only some of the settings.
+        if let Some(why) = csa_provider::unsupported_target(&version, &comment) {
+            return Err(Error::Product { address: session.address, why });
+        }
+        session.vendor = Vendor::of(&version);
+        session.set_up().await?;
+        if target.gtids == TargetGtids::Mirror {
+            session.run("SET SESSION sql_log_bin=0").await?;
+        }
+        let limit = session.setting("SELECT @@SESSION.max_allowed_packet").await?;
+        session.max_allowed_packet = limit.unwrap_or(usize::MAX);
+        Ok(session)
+    }
+
+    /// Sets what all of our sessions have.
+    pub(crate) async fn set_up(&mut self) -> Result<()> {
+        let prelude = match self.vendor {
+            Vendor::MySql => PRELUDE,
+            Vendor::MariaDb => mariadb::PRELUDE,
+        };
+        match self.idle_limit {
+            Some(seconds) => self.run(format!("{prelude}, wait_timeout={seconds}")).await.map(drop),
+            None => self.run(prelude).await.map(drop),
+        }
+    }
+
+    /// Makes the server end the session after so long without a statement, whatever became of the link.
+    pub(crate) async fn end_when_idle(&mut self, limit: Duration) -> Result<()> {
+        self.idle_limit = Some(limit.as_secs());
+        self.set_up().await
+    }
+
+    /// The target's name in messages.
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+
+    pub(crate) fn vendor(&self) -> Vendor {
+        self.vendor
+    }
+
+    /// Statements to run before rows that were written in another session; `None` if nothing has to be
+    /// set. The caller must send them: the session is recorded as having these settings.
+    pub(crate) fn enter(&mut self, session: Option<&Arc<SessionContext>>) -> Option<String> {
+        let session = session.filter(|session| self.under.as_ref() != Some(*session))?;
+        let set = row_session::statements(session, self.default_collation);
+        self.under = Some(Arc::clone(session));
+        if self.default_collation.is_some() && session.default_collation_for_utf8mb4.is_some() {
+            self.default_collation = session.default_collation_for_utf8mb4;
+        }
+        Some(set)
+    }
+
+    /// [`Self::enter`] for rows that are written as SQL, which need our own settings again where
+    /// they have no session.
+    pub(crate) fn enter_for_statements(
+        &mut self,
+        session: Option<&Arc<SessionContext>>,
+    ) -> Option<String> {
+        if self.under.as_ref() == session {
+            return None;
+        }
+        self.under = session.cloned();
+        Some(match session {
+            Some(session) => row_session::for_statements(session),
+            None => row_session::OWN_FOR_STATEMENTS.to_owned(),
+        })
+    }
+
+    /// Statements to run before our own, if rows of another session came before. The caller must send
+    /// them.
+    pub(crate) fn leave(&mut self) -> Option<&'static str> {
+        self.under.take().map(|_| match self.for_statements {
+            true => row_session::OWN_FOR_STATEMENTS,
+            false => row_session::OWN,
+        })
+    }
+
+    /// Restores our own settings.
+    pub(crate) async fn leave_now(&mut self) -> Result<()> {
+        match self.leave() {
+            Some(own) => self.run(own).await.map(drop),
+            None => Ok(()),
+        }
+    }
+
+    /// True if the server has executed a transaction with this GTID, whoever sent it.
+    pub(crate) async fn has_executed(&mut self, gtid: &str) -> Result<bool> {
+        let query = format!("SELECT GTID_SUBSET('{gtid}', @@GLOBAL.gtid_executed)");
+        let rows: Vec<bool> = self.rows(&query).await?;
+        Ok(rows.first() == Some(&true))
+    }
+
+    /// The server's number of this connection.
+    pub(crate) fn id(&self) -> u32 {
+        self.link.connection_id()
+    }
+
+    /// Runs one packet of statements and reads every result; matched rows of each statement.
+    ///
+    /// Nothing may follow a BINLOG statement in a packet: its OK lacks the more-results flag.
+    pub(crate) async fn run(&mut self, statements: impl AsRef<[u8]> + Send) -> Result<Vec<u64>> {
+        let answers = self.run_counting(statements).await?;
+        Ok(answers.into_iter().map(|answer| answer.rows).collect())
+    }
+
+    /// As [`Self::run`], with the warning count of each statement, and the rows of a `SHOW WARNINGS`.
+    pub(crate) async fn run_counting(
+        &mut self,
+        statements: impl AsRef<[u8]> + Send,
+    ) -> Result<Vec<Answer>> {
+        let text = statements.as_ref();
+        self.check_packet(text.len())
+            .map_err(|source| Error::Target { address: self.address.clone(), source })?;
+        let liveness = self.liveness()?;
+        // Not watched while sending: TCP notices a peer that takes nothing.
+        let begun = self.link.begin(text).await;
+        begun.map_err(|source| Error::Target { address: self.address.clone(), source })?;
+        let answers = liveness.watch(self.answers(text.len())).await;
+        self.note(answers)
+    }
+
+    fn liveness(&self) -> Result<Liveness> {
+        match self.is_lost {
+            true => Err(self.liveness.silent("an answer was given up")),
+            false => Ok(self.liveness.clone()),
+        }
+    }
+
+    fn note<T>(&mut self, answer: Result<T>) -> Result<T> {
+        self.is_lost |= matches!(answer, Err(Error::Silent { .. }));
+        answer
+    }
+
+    /// Reads the answers to so many bytes of statements.
+    async fn answers(&mut self, bytes: usize) -> Result<Vec<Answer>> {
+        let address = &self.address;
+        let target = |source| Error::Target { address: address.clone(), source };
+        let mut budget = Budget::new(answers_to(bytes), "statements");
+        let mut answers = Vec::new();
+        let mut shown = Vec::new();
+        loop {
+            let next = self.link.next_result(&mut budget, |row| shown.extend(warning(row)));
+            let Some(outcome) = next.await.map_err(target)? else { return Ok(answers) };
+            let shown = std::mem::take(&mut shown);
+            let (rows, warnings) = (outcome.affected_rows, outcome.warnings);
+            answers.push(Answer { rows, warnings, shown });
+        }
+    }
+
+    /// Bytes of row images that fit one packet, BASE64 and the opening of a group included.
+    pub(crate) fn row_image_bytes(&self) -> usize {
+        self.max_allowed_packet / 2
+    }
+
+    /// Bytes of statements that fit one packet beside the opening of a group.
+    pub(crate) fn packet_bytes(&self) -> usize {
+        self.max_allowed_packet / 2
+    }
+
+    /// The server would answer a larger packet by closing the connection, which would look like an
+    /// outage for ever.
+    fn check_packet(&self, bytes: usize) -> std::result::Result<(), LinkError> {
+        let limit = self.max_allowed_packet;
+        if bytes < limit {
+            return Ok(());
+        }
+        Err(LinkError::Server {
+            code: ER_NET_PACKET_TOO_LARGE,
+            message: format!(
+                "a row needs a packet of {bytes} bytes, but the target's max_allowed_packet is \
+                 {limit}; run there: {} max_allowed_packet=1073741824, then restart the channel",
+                self.vendor.set()
+            ),
+        })
+    }
+
+    /// Rows of one query, up to the limits of a list.
+    pub(crate) async fn rows<R: FromRow>(&mut self, query: &str) -> Result<Vec<R>> {
+        self.rows_within(query, Limits::LIST).await
+    }
+
+    /// The first row of a query that returns one short row.
+    pub(crate) async fn setting<R: FromRow>(&mut self, query: &str) -> Result<Option<R>> {
+        Ok(self.rows_within(query, Limits::SETTING).await?.into_iter().next())
+    }
+
+    /// The first row of a query that returns one row with GTID sets.
+    pub(crate) async fn gtids<R: FromRow>(&mut self, query: &str) -> Result<Option<R>> {
+        Ok(self.rows_within(query, Limits::GTIDS).await?.into_iter().next())
+    }
+
+    async fn rows_within<R: FromRow>(&mut self, query: &str, limits: Limits) -> Result<Vec<R>> {
+        let address = self.address.clone();
+        let liveness = self.liveness()?;
+        let found = async {
+            let found = self.link.query(query, limits).await;
+            found.map_err(|source| Error::Target { address, source })
+        };
+        let found = liveness.watch(found).await;
+        self.note(found)
+    }
+
+    /// Sends the format description of the row images to come, unless the server has it.
+    ///
+    /// The statement leaves `gtid_next` undetermined, hence the SET after it.
+    pub(crate) async fn use_format(
+        &mut self,
+        format: &Arc<FormatDescription>,
+        mode: ExecMode,
+    ) -> Result<()> {
+        if self.format.as_ref().is_some_and(|known| known.raw() == format.raw()) {
+            return Ok(());
+        }
+        // Unknown until all of this has succeeded.
+        self.format = None;
+        self.leave_now().await?;
+        // A GTID left in gtid_next by an ended transaction would make the BINLOG statement fail.
+        self.run(as_source::AUTOMATIC).await?;
+        let mut statement = Vec::new();
+        push_binlog(&mut statement, &format.for_binlog_statement());
+        self.run(statement).await?;
+        self.run(as_source::AUTOMATIC).await?;
+        let collation = "SHOW SESSION VARIABLES LIKE 'default_collation_for_utf8mb4'";
+        let collation: Vec<(String, String)> = self.rows(collation).await?;
+        self.default_collation =
+            collation.first().and_then(|(_, name)| row_session::default_collation(name));
+        if mode == ExecMode::Idempotent {
+            self.run("SET SESSION rbr_exec_mode='IDEMPOTENT'").await?;
+        }
+        self.format = Some(Arc::clone(format));
+        Ok(())
+    }
+
+    /// Sets the session up for statements made of row values, unless it is.
+    pub(crate) async fn use_statements(&mut self) -> Result<()> {
+        if !self.for_statements {
+            for statement in dml::SESSION {
+                self.run(statement).await?;
+            }
+            self.for_statements = true;
+        }
+        Ok(())
+    }
+
+    /// Ends the connection with COM_QUIT; an error no longer matters.
+    pub(crate) async fn close(self) {
+        self.link.quit().await;
+    }
+}
+
+/// Limits for the answers to so many bytes of statements: an OK to each, and warnings to some.
+fn answers_to(bytes: usize) -> Limits {
+    Limits { bytes: (16 << 20) + bytes.saturating_mul(4), ..Limits::LIST }
+}
+
+/// Level, code and message.
+fn warning(mut row: Row) -> Option<Warning> {
+    Some(Warning { code: row.take_opt(1)?.ok()?, message: row.take_opt(2)?.ok()? })
+}
+
+/// Logs in to a server and sets nothing up; errors and the keys they name call it `side`.
+///
+/// # Errors
+/// [`Error::Target`] or [`Error::Timeout`].
+pub async fn connect(server: &TargetOptions, side: Side) -> Result<Link> {
+    Link::connect(&server.link(side)).await.map_err(|source| {
+        let address = server.address();
+        match source {
+            LinkError::Timeout(after) => Error::Timeout { address, seconds: after.as_secs() },
+            source => Error::Target { address, source },
+        }
+    })
+}
+
+/// Appends a BINLOG statement for whole events without checksums.
+pub(crate) fn push_binlog(statement: &mut Vec<u8>, events: &[u8]) {
+    statement.extend_from_slice(b"BINLOG '");
+    let start = statement.len();
+    statement.resize(start + events.len().div_ceil(3) * 4, 0);
+    let written = STANDARD.encode_slice(events, &mut statement[start..]).unwrap_or_default();
+    statement.truncate(start + written);
+    statement.push(b'\'');
+}
