@@ -1,0 +1,11 @@
+//! Definitions of the target's tables: keys for the scheduler, columns for rows written as SQL.
+
+pub(crate) mod catalogue;
+mod collations;
+mod keys;
+mod references;
+pub(crate) mod table;
+pub(crate) mod tables;
+
+/// A table's schema and name. The keys' side has them in lower case if the target ignores case.
+pub(crate) type TableName = (String, String);

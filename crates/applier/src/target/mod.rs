@@ -1,0 +1,13 @@
+//! The target server: sessions on it, the locks that name them, and its definitions.
+
+pub(crate) mod as_source;
+pub(crate) mod definitions;
+pub(crate) mod generation;
+pub(crate) mod liveness;
+pub(crate) mod locks;
+pub(crate) mod mariadb;
+pub(crate) mod retry;
+pub(crate) mod row_session;
+pub(crate) mod session;
+pub(crate) mod sql;
+pub(crate) mod vendor;
