@@ -1,7 +1,7 @@
 //! Takes admitted transactions, has the scheduler group them, and keeps the workers busy.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use csa_provider::Gtid;
 use csa_scheduler::{
@@ -10,6 +10,7 @@ use csa_scheduler::{
 };
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
@@ -371,7 +372,7 @@ impl<O: CommitObserver> Applier<O> {
             Ok(()) = self.tuning.changed() => self.retune().await?,
             () = sleep_until(throttled), if throttled.is_some() => {}
             () = stop.cancelled(), if !stop.is_cancelled() => {}
-            () = tokio::time::sleep_until(self.look_at.into()), if busy => {
+            () = tokio::time::sleep_until(self.look_at), if busy => {
                 self.resolve_lock_inversion().await;
                 self.look_at = Instant::now() + lock_inversion::INTERVAL;
             }
@@ -474,7 +475,7 @@ impl<O: CommitObserver> Applier<O> {
 
 async fn sleep_until(at: Option<Instant>) {
     if let Some(at) = at {
-        tokio::time::sleep_until(at.into()).await;
+        tokio::time::sleep_until(at).await;
     }
 }
 

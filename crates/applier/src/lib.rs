@@ -3,6 +3,7 @@
 mod applier;
 mod error;
 mod group;
+mod intake;
 mod options;
 mod ownership;
 mod rows;
@@ -14,6 +15,7 @@ pub use applier::{AdmittedStream, Applier, CommitObserver};
 pub use error::failing_row::{FailingColumn, FailingRow, PresentRow};
 pub use error::server_text::ServerText;
 pub use error::{Error, ErrorClass, Result};
+pub use intake::{HeldUntil, Intake, IntakeObserver};
 pub use options::{
     ApplierOptions, ExecMode, Executor, PublicKey, TargetGtids, TargetOptions, TlsMode, TlsOptions,
     Tuning,

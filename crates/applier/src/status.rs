@@ -3,11 +3,13 @@
 pub(crate) mod activity;
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::SystemTime;
 
 use csa_provider::{CommitTimes, GtidSet, TransactionHeader};
 use csa_scheduler::{AdmittedTransaction, Group, GroupKind, LowWaterMark, Scheduler, Sequence};
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tokio::time::Instant;
 use tracing::info;
 
 use crate::{Checkpoint, Error, Executor};
@@ -28,8 +30,8 @@ pub struct ApplierStatus {
     /// Groups that workers have, with their times.
     running: Mutex<BTreeMap<Sequence, GroupView>>,
     sessions: Sessions,
-    /// A statement was committed.
-    statement: Condvar,
+    /// Statements committed so far.
+    statements: watch::Sender<u64>,
     /// Groups and rows that had to wait for others, by table.
     held_back: Mutex<BTreeMap<String, HeldBack>>,
     /// Why the target can't be reached or written to, by party. That one can read proves nothing for
@@ -173,19 +175,10 @@ impl ApplierStatus {
         self.sessions.clone()
     }
 
-    /// Waits up to `wait` until more than `before` statements were committed.
-    pub fn wait_for_statement(&self, before: u64, wait: Duration) -> bool {
-        let mut view = self.view.lock();
-        if view.statements_total <= before {
-            self.statement.wait_for(&mut view, wait);
-        }
-        view.statements_total > before
-    }
-
     /// Statements committed so far.
     #[must_use]
-    pub fn statements_total(&self) -> u64 {
-        self.view.lock().statements_total
+    pub fn statements(&self) -> watch::Receiver<u64> {
+        self.statements.subscribe()
     }
 
     /// True if the target is known to be away.
@@ -306,7 +299,7 @@ impl ApplierStatus {
         }
         if group.kind == GroupKind::Statement {
             view.statements_total += 1;
-            self.statement.notify_all();
+            self.statements.send_modify(|statements| *statements += 1);
         }
     }
 

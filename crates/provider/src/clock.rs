@@ -5,6 +5,22 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use crate::connection::{ConnectionError, SourceConnection};
 use crate::event::TransactionHeader;
 
+/// The wall clock. A simulation has its own.
+pub trait Clock: std::fmt::Debug + Send + Sync {
+    /// Microseconds since the epoch.
+    fn now_micros(&self) -> u64;
+}
+
+/// The system's clock.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SystemClock;
+
+impl Clock for SystemClock {
+    fn now_micros(&self) -> u64 {
+        u64::try_from(now()).unwrap_or(0)
+    }
+}
+
 /// The commit times of a transaction; microseconds since the epoch, 0 if not logged.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CommitTimes {

@@ -25,7 +25,7 @@ pub mod visible;
 
 pub use bytes_reader::Malformed;
 pub use cause::SourceCause;
-pub use clock::CommitTimes;
+pub use clock::{Clock, CommitTimes, SystemClock};
 pub use connection::{ConnectionError, SourceConnection};
 pub use event::{
     ChecksumAlgorithm, Column, ColumnType, ColumnValue, Date, DateTime, EventError, EventHeader,
@@ -40,7 +40,7 @@ pub use link::TlsMode;
 pub use options::SourceOptions;
 pub use preflight::{PreflightError, SourceFacts, preflight};
 pub use product::{Product, unsupported_source, unsupported_target};
-pub use provider::{Error, Provider};
+pub use provider::{Error, Provider, ReceptionEnd};
 pub use sink::{SinkError, TransactionSink};
 pub use sql_text::{
     Dialect, Lexer, SpecialComment, Statement, Token, TokenKind, Unclosed, XaVerb, first_words,

@@ -1,9 +1,10 @@
 //! The reconnecting loop: from the source's dump into a spool.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use rand::Rng as _;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -48,6 +49,14 @@ pub enum Error {
     Sink(#[from] SinkError),
 }
 
+/// Reception's end for good, and the transaction in which it ended.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("reception: {error}")]
+pub struct ReceptionEnd {
+    pub error: Arc<Error>,
+    pub gtid: Option<Gtid>,
+}
+
 /// The interval at which an idle source is checked for still having the history that was received.
 const HISTORY_CHECK: Duration = Duration::from_secs(10);
 /// Microseconds by which clocks may differ before it is noticed.
@@ -66,6 +75,12 @@ pub struct Provider {
     /// Types of events that were passed over; each type is logged once.
     passed_over: Vec<EventType>,
     foreign: SharedForeign,
+    /// `host:port` of the link, or of the last attempt.
+    address: String,
+    /// The last attempt reached the point where the source sends events.
+    is_linked: bool,
+    /// Events have arrived since the last pause.
+    has_delivered: bool,
 }
 
 /// The way in which one link ended.
@@ -129,6 +144,9 @@ impl Provider {
             damaged: None,
             passed_over: Vec::new(),
             foreign: no_foreign(),
+            address: String::new(),
+            is_linked: false,
+            has_delivered: false,
         }
     }
 
@@ -146,10 +164,10 @@ impl Provider {
         mut self,
         mut sink: S,
         stop: CancellationToken,
-    ) -> Result<(), Error> {
+    ) -> Result<(), ReceptionEnd> {
         let mut pause = self.options.connect_retry;
         loop {
-            let before = self.status.view().events_total;
+            self.has_delivered = false;
             let end = tokio::select! {
                 end = self.any_link(&mut sink) => end,
                 () = stop.cancelled() => LinkEnd::Stopped,
@@ -157,7 +175,9 @@ impl Provider {
             let open = self.assembler.in_transaction().cloned();
             self.assembler.reset();
             // The new dump begins with the transaction that was cut off here.
-            sink.abandon().await?;
+            if let Err(error) = sink.abandon().await {
+                return Err(ReceptionEnd { error: Arc::new(error.into()), gtid: None });
+            }
             match end {
                 LinkEnd::Stopped => {
                     self.status.disconnected();
@@ -165,16 +185,15 @@ impl Provider {
                 }
                 LinkEnd::Fatal(error) => {
                     self.status.failed(&error, error.cause());
-                    self.status.update(|view| view.stopped_in = open);
-                    return Err(error);
+                    return Err(ReceptionEnd { error: Arc::new(error), gtid: open });
                 }
                 LinkEnd::Fault(error) => {
-                    warn!(address = %self.status.view().address, %error, "link to the source lost");
+                    warn!(address = %self.address, %error, "link to the source lost");
                     self.status.failed(&error, error.cause());
                 }
             }
             // A link that delivered events proves the source alive: the back-off starts over.
-            if self.status.view().events_total > before {
+            if self.has_delivered {
                 pause = self.options.connect_retry;
             }
             tokio::select! {
@@ -191,12 +210,14 @@ impl Provider {
             self.options.addresses().map(|(host, port)| (host.to_owned(), port)).collect();
         let mut last = LinkError::Closed.into();
         for (host, port) in addresses {
-            self.status.update(|view| view.address = format!("{host}:{port}"));
+            self.address = format!("{host}:{port}");
+            self.is_linked = false;
+            self.status.update(|view| view.address.clone_from(&self.address));
             match self.link(&host, port, sink).await {
                 Ok(never) => match never {},
                 // A link that was never up lets the next address have its turn. After a lost one
                 // the caller starts again with the first address.
-                Err(LinkEnd::Fault(error)) if !self.status.view().connected => last = error,
+                Err(LinkEnd::Fault(error)) if !self.is_linked => last = error,
                 Err(end) => return end,
             }
         }
@@ -238,6 +259,7 @@ impl Provider {
                 "the source's clock is {how} by {seconds:.1} s versus ours; lag and delay allow for it"
             );
         }
+        self.is_linked = true;
         self.status.connected(uuid.clone(), clock_ahead, executed.is_none());
         self.status.update(|view| view.server_version = Some(version));
         let mut history = History::default();
@@ -250,7 +272,7 @@ impl Provider {
             if let Placement::Begin(header) = &placement
                 && sink.has_received(&header.gtid)
             {
-                let (address, gtid) = (self.status.view().address, header.gtid.clone());
+                let (address, gtid) = (self.address.clone(), header.gtid.clone());
                 return Err(Error::Repeated { address, gtid }.into());
             }
             let (event_type, bytes) = (event.event_type(), event.len());
@@ -339,7 +361,7 @@ impl Provider {
             }
             ConnectionError::Link(LinkError::Server { code: SOURCE_FATAL, message }) => {
                 LinkEnd::Fatal(Error::Refused {
-                    address: self.status.view().address,
+                    address: self.address.clone(),
                     at: self.assembler.position(),
                     cause: SourceCause::of_refusal(&message),
                     message,
@@ -365,7 +387,8 @@ impl Provider {
         }
     }
 
-    fn note(&self, placement: &Placement, event_type: EventType, bytes: usize) {
+    fn note(&mut self, placement: &Placement, event_type: EventType, bytes: usize) {
+        self.has_delivered = true;
         self.status.update(|view| {
             view.last_event = Some(Instant::now());
             view.events_total += 1;

@@ -1,12 +1,12 @@
 //! The state of the link, for the status page and metrics.
 
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use crate::cause::SourceCause;
 use crate::event::TransactionHeader;
-use crate::gtid::Gtid;
 
 /// Shared by the provider, which writes it, and the status page, which reads it.
 #[derive(Debug, Default)]
@@ -48,8 +48,6 @@ pub struct SourceView {
     pub idle: bool,
     /// The microseconds by which its clock is ahead of ours, as last measured.
     pub clock_ahead: i64,
-    /// The transaction in which reception ended for good.
-    pub stopped_in: Option<Gtid>,
     /// The reason the link is or was down.
     pub last_error: Option<String>,
     pub last_error_at: Option<SystemTime>,
@@ -86,7 +84,6 @@ impl SourceStatus {
             view.connects_total += 1;
             view.last_error = None;
             view.last_cause = None;
-            view.stopped_in = None;
         });
     }
 

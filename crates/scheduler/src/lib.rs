@@ -7,6 +7,7 @@ mod error;
 mod filter;
 mod group;
 mod history;
+pub mod intake;
 mod keys;
 mod memory;
 mod row_sessions;
@@ -27,7 +28,7 @@ pub use keys::{
     Collation, ForeignKey, KeyClass, KeyHasher, KeyMap, KeyPart, KeyRole, KeyUse, TableId,
     TableKeys, TableLayout, TableUse, UniqueKey, Weights, foreign_key_ranks,
 };
-pub use memory::{EventMemory, EventPermit, Footprint};
+pub use memory::{EventMemory, EventPermit, Footprint, Ticket};
 pub use scheduler::Scheduler;
 pub use sequence::Sequence;
 pub use until::{StreamEnd, Until, UntilGate, UntilPast};

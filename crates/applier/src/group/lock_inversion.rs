@@ -4,9 +4,10 @@
 //! earlier group can wait for a later one, which itself waits for its turn to commit. The server sees
 //! no deadlock there, only a long wait; the later group has to roll back.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use csa_scheduler::Sequence;
+use tokio::time::Instant;
 use tracing::info;
 
 use crate::status::activity::{Sessions, Stalled};

@@ -1,7 +1,9 @@
 //! Limits the transactions that begin per second.
 
 use std::num::NonZeroU32;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 /// Shortest wait between two checks: transactions that begin together can commit together.
 const TICK: Duration = Duration::from_millis(50);

@@ -1,9 +1,10 @@
 //! The reason why a channel is not faster. Pure.
 
 use std::collections::VecDeque;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use csa_applier::SessionState;
+use tokio::time::Instant;
 
 /// The part that limits a channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

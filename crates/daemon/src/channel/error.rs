@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use csa_applier::ErrorClass;
-use csa_provider::Gtid;
+use csa_provider::{Gtid, ReceptionEnd};
 
-use super::reception::ReceptionEnd;
 use crate::config::ChannelSettings;
 
 /// Why a channel ended, or did not start.

@@ -3,9 +3,10 @@
 //! Never lower than the truth: commits that the source has not sent yet count too. Absent where it
 //! is not known, and 0 only where nothing is left.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use csa_provider::{CommitTimes, SourceView};
+use tokio::time::Instant;
 
 /// A transaction that arrives this soon after its commit: nothing that matters is still on its way.
 const SOON: Duration = Duration::from_secs(1);

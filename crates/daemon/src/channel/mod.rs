@@ -2,7 +2,6 @@
 
 mod bottleneck;
 mod controls;
-mod delay;
 mod error;
 mod failure;
 mod identity;
@@ -10,7 +9,6 @@ mod lag;
 mod overlap;
 mod pipeline;
 mod reception;
-mod relay_thread;
 mod shown;
 mod start;
 mod supervisor;

@@ -5,20 +5,19 @@ use std::sync::Arc;
 
 use csa_applier::{
     Applier, ApplierOptions, ApplierStatus, Claim, CommitObserver, ControlSession, ExecMode,
-    TargetCatalogue, TargetFacts,
+    Intake, TargetCatalogue, TargetFacts,
 };
-use csa_provider::SourceFacts;
+use csa_provider::{SourceFacts, SystemClock};
 use csa_relaystore::{RelayPosition, RelayStore};
+use csa_scheduler::intake::IntakeEnd;
 use csa_scheduler::{Admission, Filters, LowWaterMark, StreamEnd, Until};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::task::{JoinError, spawn_blocking};
 use tokio_util::sync::CancellationToken;
 
-use super::delay::Delay;
 use super::overlap::written_rules;
 use super::reception::{Received, Reception};
-use super::relay_thread::{IntakeEnd, RelayThread};
 use super::watch::Watch;
 use super::{ChannelError, Controls, Taking};
 use crate::config::ChannelSettings;
@@ -126,28 +125,23 @@ impl<'a> Pipeline<'a> {
             self.control.generation(),
             Arc::clone(&self.status),
         );
-        let thread = RelayThread {
+        let intake = Intake {
             reader: store.reader(executed),
             memory,
-            inline_limit: 0,
             admission: Admission::new(catalogue)
                 .as_logged(self.settings.applier.exec_mode == ExecMode::Idempotent)
                 .with_filters(self.filters),
-            delay: Delay {
-                runtime: Handle::current(),
-                by: self.controls.subscribe_delay(),
-                until: until.clone(),
-                watch: self.watch.clone(),
-                end: end.clone(),
-            },
+            delay: self.controls.subscribe_delay(),
             until: until.clone(),
-            status: Arc::clone(&self.status),
+            reception: self.received.end.clone(),
+            statements: self.status.statements(),
             sender,
-            reception: Arc::clone(&self.received.end),
-            watch: self.watch.clone(),
+            observer: self.watch.clone(),
+            clock: Arc::new(SystemClock),
+            runtime: Handle::current(),
             end: end.clone(),
         };
-        let intake = spawn_blocking(move || thread.run());
+        let intake = spawn_blocking(move || intake.run());
         let applier = Applier::new(
             self.control,
             self.settings.target.clone(),
@@ -162,7 +156,7 @@ impl<'a> Pipeline<'a> {
         let outcome = applier.run(stop.clone(), kill.clone()).await;
         end.cancel();
         // The thread is waited for even after an error: it still writes to `watch`.
-        let intake = intake.await.unwrap_or_else(|panic| Err(broken(&panic)));
+        let intake = intake.await.map_err(|panic| broken(&panic));
         self.watch.detach();
         let executed = self.status.executed();
         if outcome.is_err() || stop.is_cancelled() || kill.is_cancelled() {
@@ -178,22 +172,22 @@ impl<'a> Pipeline<'a> {
         };
         match (until.end(&executed, read_to), intake) {
             (StreamEnd::Until(until), _) => Ok(End::UntilReached { until, already: false }),
-            (_, Err(error)) => error.into_end(),
-            (StreamEnd::Moved, Ok(_)) => Ok(End::UntilMoved),
-            (StreamEnd::Elsewhere, Ok(_)) => Ok(End::Stopped),
+            (stream, intake) => end_of(stream, intake?),
         }
     }
 }
 
-impl ChannelError {
-    /// Damage of the relay store is no error here: the source can send it again.
-    fn into_end(self) -> Result<End, Self> {
-        match self {
-            Self::Relay(error @ csa_relaystore::Error::Damaged { transaction, .. }) => {
-                Ok(End::RelayDamaged { error, transaction })
-            }
-            other => Err(other),
-        }
+/// The end of a pipeline whose stream ended on its own, and not at the channel's end.
+fn end_of(stream: StreamEnd, intake: IntakeEnd) -> Result<End, ChannelError> {
+    match intake {
+        IntakeEnd::Stopped | IntakeEnd::Until(_) => match stream {
+            StreamEnd::Moved => Ok(End::UntilMoved),
+            StreamEnd::Until(_) | StreamEnd::Elsewhere => Ok(End::Stopped),
+        },
+        IntakeEnd::Damaged { error, transaction } => Ok(End::RelayDamaged { error, transaction }),
+        IntakeEnd::Unreadable(error) => Err(error.into()),
+        IntakeEnd::Reception(end) => Err(end.into()),
+        IntakeEnd::Refused(error) => Err(csa_applier::Error::from(error).into()),
     }
 }
 

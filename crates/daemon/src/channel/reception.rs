@@ -2,11 +2,11 @@
 //! attach to it, and continues while nothing is applied, because the source purges without waiting
 //! for an applier.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
-use csa_provider::{Foreign, Gtid, GtidSet, Provider, SharedForeign, no_foreign};
+use csa_provider::{Foreign, GtidSet, Provider, ReceptionEnd, SharedForeign, no_foreign};
 use csa_relaystore::{Recovery, RelayPosition, RelayStore, RelayStoreOptions};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, watch};
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
@@ -41,16 +41,8 @@ struct Receiving {
 #[derive(Debug, Clone)]
 pub(super) struct Received {
     pub(super) store: Arc<RelayStore>,
-    /// Set when nothing more will come.
-    pub(super) end: Arc<OnceLock<ReceptionEnd>>,
-}
-
-/// Why reception ended for good, and in which transaction.
-#[derive(Debug, Clone, thiserror::Error)]
-#[error("reception: {error}")]
-pub(crate) struct ReceptionEnd {
-    pub(crate) error: Arc<csa_provider::Error>,
-    pub(crate) gtid: Option<Gtid>,
+    /// Set by the reception's task, once, when nothing more will come.
+    pub(super) end: watch::Receiver<Option<ReceptionEnd>>,
 }
 
 impl Reception {
@@ -152,10 +144,11 @@ impl Reception {
         let provider =
             Provider::new(options, Arc::clone(&source)).with_foreign(Arc::clone(&self.foreign));
         let inlet = store.inlet();
-        let received = Received { store: Arc::new(store), end: Arc::default() };
+        let (ended, end) = watch::channel(None);
+        let received = Received { store: Arc::new(store), end };
         self.watch.receiving(settings, &received.store);
         let halt = self.stop.child_token();
-        let (halted, end, watch) = (halt.clone(), Arc::clone(&received.end), self.watch.clone());
+        let (halted, shown) = (halt.clone(), self.watch.clone());
         let name = settings.name.clone();
         let task = tokio::spawn(async move {
             // Cancelled by dropping it: a provider that waits for room in the store would not
@@ -164,14 +157,13 @@ impl Reception {
                 outcome = provider.run(inlet, halted.clone()) => outcome,
                 () = halted.cancelled() => Ok(()),
             };
-            if let Err(error) = outcome {
+            if let Err(end) = outcome {
+                let error = &end.error;
                 error!(channel = %name, %error, "reception ended; what was received is still applied");
-                let gtid = source.view().stopped_in;
-                // A provider ends only once, so it is not set yet.
-                let _ = end.set(ReceptionEnd { error: Arc::new(error), gtid });
+                ended.send_replace(Some(end));
             }
             source.disconnected();
-            watch.reception_over();
+            shown.reception_over();
         });
         Ok(Receiving { settings: Arc::clone(settings), received, halt, task })
     }
@@ -191,7 +183,7 @@ impl Reception {
 
 impl Receiving {
     fn is_alive(&self) -> bool {
-        !self.task.is_finished() && self.received.end.get().is_none()
+        !self.task.is_finished() && self.received.end.borrow().is_none()
     }
 
     /// It can stay as it is for a channel that starts with these settings.

@@ -1,13 +1,14 @@
 //! Status of a channel: state, lag, backlog.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
-use csa_applier::{ApplierStatus, ApplierView as Applied};
+use csa_applier::{ApplierStatus, ApplierView as Applied, HeldUntil, IntakeObserver};
 use csa_provider::{Gtid, GtidSet, SourceStatus, SourceView};
 use csa_relaystore::{RelayStore, RelayUsage, RelayedTransaction};
 use csa_scheduler::EventMemory;
 use parking_lot::Mutex;
+use tokio::time::Instant;
 use tracing::debug;
 
 use super::bottleneck::{Meter, Snapshot};
@@ -58,7 +59,7 @@ struct Inner {
     last_error: Option<ErrorView>,
     /// The transaction that the last error is about.
     stopped_at: Option<Gtid>,
-    held_back: Option<(Pending, u64)>,
+    held_back: Option<HeldUntil>,
     rewinds: Rewinds,
 }
 
@@ -201,16 +202,6 @@ impl Watch {
         self.phase(Phase::Stopped, why);
     }
 
-    /// Microseconds by which the source's clock is ahead of ours.
-    pub(super) fn clock_ahead(&self) -> i64 {
-        self.shared.source.clock_ahead()
-    }
-
-    /// A transaction waits until it is due, at this time in microseconds since the epoch.
-    pub(super) fn held_back(&self, transaction: Option<(Pending, u64)>) {
-        self.shared.inner.lock().held_back = transaction;
-    }
-
     /// The channel stopped for good.
     pub(super) fn failed(&self, error: &ChannelError) {
         self.fail(error, false);
@@ -249,17 +240,6 @@ impl Watch {
         let mut inner = self.shared.inner.lock();
         inner.phase = phase;
         detail.clone_into(&mut inner.detail);
-    }
-
-    /// The whole store has been read without finding a transaction to apply: all of it was
-    /// executed.
-    pub(super) fn read_to_end(&self, ordinal: u64, bytes: u64) {
-        self.shared.inner.lock().base.get_or_insert((ordinal, bytes));
-    }
-
-    /// The first transaction that is not executed; everything before it is.
-    pub(super) fn first_read(&self, relayed: &RelayedTransaction) {
-        self.shared.inner.lock().base.get_or_insert(before(relayed));
     }
 
     /// Everything committed on the target, as far as this process knows.
@@ -435,8 +415,9 @@ impl Watch {
         // Held back is only what the applier does not have yet.
         let held_back = held_back.filter(|_| applied.oldest_pending.is_none());
         let pending = applied.oldest_pending.map(|(committed, since)| Pending { committed, since });
-        let pending = pending.or(held_back.map(|(pending, _)| pending));
-        let due_in = held_back.map(|(_, due)| due.saturating_sub(now_micros()) as f64 / 1e6);
+        let of_held = |held: HeldUntil| Pending { committed: held.committed, since: held.since };
+        let pending = pending.or(held_back.map(of_held));
+        let due_in = held_back.map(|held| held.due.saturating_sub(now_micros()) as f64 / 1e6);
         let usage = store.as_ref().map_or(closed, |store| store.usage());
         let memory = self.shared.controls.memory().usage();
         let fresh = source.connected
@@ -517,6 +498,26 @@ impl Watch {
             },
             last_error,
         }
+    }
+}
+
+impl IntakeObserver for Watch {
+    /// Everything before the first of them is executed.
+    fn read(&mut self, relayed: &RelayedTransaction) {
+        self.shared.inner.lock().base.get_or_insert(before(relayed));
+    }
+
+    /// If no transaction was read before, all of the store was executed.
+    fn read_to_end(&mut self, transactions: u64, bytes: u64) {
+        self.shared.inner.lock().base.get_or_insert((transactions, bytes));
+    }
+
+    fn held_back(&mut self, held: Option<HeldUntil>) {
+        self.shared.inner.lock().held_back = held;
+    }
+
+    fn clock_ahead(&self) -> i64 {
+        self.shared.source.clock_ahead()
     }
 }
 

@@ -69,7 +69,7 @@ struct Bench {
     status: Arc<SourceStatus>,
     sink: Recorder,
     stop: CancellationToken,
-    running: JoinHandle<Result<(), Error>>,
+    running: JoinHandle<Result<(), ReceptionEnd>>,
 }
 
 impl Bench {
@@ -115,9 +115,9 @@ impl Bench {
     }
 
     /// The error it ends with.
-    async fn failure(self) -> Error {
+    async fn failure(self) -> Arc<Error> {
         let ended = tokio::time::timeout(PATIENCE, self.running).await.expect("an end in time");
-        ended.expect("no panic").expect_err("a failure")
+        ended.expect("no panic").expect_err("a failure").error
     }
 
     /// Stops it, which is no error.

@@ -1,0 +1,245 @@
+//! The thread that reads the relay store ahead of the applier: it reads, waits and hands over, as
+//! [`csa_scheduler::intake`] decides.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use csa_provider::{Clock, CommitTimes, ReceptionEnd};
+use csa_relaystore::{RelayReader, RelayedTransaction};
+use csa_scheduler::intake::{Barrier, IntakeEnd, Room, Seen, Stage, Step, inline_limit, next_step};
+use csa_scheduler::{
+    Admission, AdmittedTransaction, EventMemory, EventPermit, KeySource, Ticket, UntilGate,
+};
+use tokio::runtime::Handle;
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::options::ApplierOptions;
+
+/// The longest wait between two checks whether the thread should end.
+const TICK: Duration = Duration::from_millis(100);
+/// The longest time for which a transaction is held back without another look: the clock may be
+/// adjusted meanwhile.
+const LOOK_AGAIN: Duration = Duration::from_secs(10);
+
+/// Learns how far the intake has read, and knows the source's clock.
+pub trait IntakeObserver: Send {
+    /// A transaction that is not executed was read. Everything before the first of them is executed.
+    fn read(&mut self, relayed: &RelayedTransaction);
+
+    /// Everything in the relay store was read: transactions and bytes of events, from its beginning.
+    fn read_to_end(&mut self, transactions: u64, bytes: u64);
+
+    /// A transaction is held back, or none any more.
+    fn held_back(&mut self, held: Option<HeldUntil>);
+
+    /// Microseconds by which the source's clock is ahead of ours.
+    fn clock_ahead(&self) -> i64;
+}
+
+/// A transaction that is held back because of `source_delay`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HeldUntil {
+    pub committed: CommitTimes,
+    /// The moment at which it was read.
+    pub since: Instant,
+    /// The time at which it is due, in microseconds since the epoch.
+    pub due: u64,
+}
+
+/// The parts of a channel's intake.
+#[derive(Debug)]
+pub struct Intake<K, O> {
+    pub reader: RelayReader,
+    pub memory: EventMemory,
+    pub admission: Admission<K>,
+    /// `source_delay`; marked as changed when `until` changes, too.
+    pub delay: watch::Receiver<Duration>,
+    pub until: UntilGate,
+    /// Set when reception has ended for good: once everything is read, the channel stops with it.
+    pub reception: watch::Receiver<Option<ReceptionEnd>>,
+    /// Statements that were committed on the target.
+    pub statements: watch::Receiver<u64>,
+    pub sender: mpsc::Sender<AdmittedTransaction>,
+    pub observer: O,
+    pub clock: Arc<dyn Clock>,
+    pub runtime: Handle,
+    pub end: CancellationToken,
+}
+
+/// The transaction in hand, at each [`Stage`] with what that stage needs.
+#[derive(Debug)]
+enum Hand {
+    Empty,
+    Drained(Option<ReceptionEnd>),
+    Read(RelayedTransaction, Instant),
+    Measured(RelayedTransaction, Room),
+    Queued(RelayedTransaction, Room, Ticket),
+    Granted(RelayedTransaction, Room, EventPermit),
+    Admitted(AdmittedTransaction),
+    HandedOver(Barrier),
+}
+
+impl Hand {
+    fn stage(&self) -> Stage {
+        match self {
+            Self::Empty => Stage::Empty,
+            Self::Drained(end) => Stage::Drained { reception_over: end.is_some() },
+            Self::Read(relayed, _) => Stage::Read(relayed.header.commit_times()),
+            Self::Measured(_, room) => Stage::Measured(*room),
+            Self::Queued(_, room, _) => Stage::Queued(*room),
+            Self::Granted(_, room, _) => Stage::Granted(*room),
+            Self::Admitted(admitted) => Stage::Admitted(admitted.kind),
+            Self::HandedOver(barrier) => Stage::HandedOver(*barrier),
+        }
+    }
+}
+
+impl<K: KeySource, O: IntakeObserver> Intake<K, O> {
+    /// Reads until the pipeline ends or an error occurs. It blocks, so it needs a thread of its own.
+    /// The stream ends with it: what was handed over before is applied.
+    #[must_use]
+    pub fn run(mut self) -> IntakeEnd {
+        match self.pass_on() {
+            Ok(never) => match never {},
+            Err(end) => end,
+        }
+    }
+
+    fn pass_on(&mut self) -> Result<Infallible, IntakeEnd> {
+        let mut hand = Hand::Empty;
+        let mut limit = 0;
+        let mut is_holding = false;
+        loop {
+            let seen = self.seen(&hand);
+            let step = next_step(hand.stage(), &seen);
+            if is_holding && !matches!(step, Step::HoldBack(_)) {
+                self.observer.held_back(None);
+                is_holding = false;
+            }
+            hand = match (step, hand) {
+                (Step::Read, _) => {
+                    self.follow_limit(&mut limit);
+                    self.read()?
+                }
+                (Step::HoldBack(left), Hand::Read(relayed, since)) => {
+                    is_holding = true;
+                    let committed = relayed.header.commit_times();
+                    let due = seen.now.saturating_add(left.as_micros() as u64);
+                    self.observer.held_back(Some(HeldUntil { committed, since, due }));
+                    self.wait_until_due(left);
+                    Hand::Read(relayed, since)
+                }
+                (Step::Measure, Hand::Read(relayed, _)) => {
+                    let room = Room::of(&relayed, limit, ApplierOptions::STATEMENT_BYTES as u64)?;
+                    Hand::Measured(relayed, room)
+                }
+                (Step::Queue(footprint), Hand::Measured(relayed, room)) => {
+                    let ticket = self.memory.request(footprint.bytes());
+                    Hand::Queued(relayed, room, ticket)
+                }
+                (Step::WaitForMemory, Hand::Queued(relayed, room, mut ticket)) => {
+                    match ticket.wait(TICK) {
+                        Some(permit) => Hand::Granted(relayed, room, permit),
+                        None => Hand::Queued(relayed, room, ticket),
+                    }
+                }
+                (Step::Admit { whole }, Hand::Granted(relayed, _, permit)) => {
+                    Hand::Admitted(self.admission.admit(relayed, Some(permit), whole)?)
+                }
+                (Step::HandOver, Hand::Admitted(admitted)) => {
+                    // Read before it is sent: the applier may execute it at once.
+                    let barrier = Barrier::after(admitted.kind, *self.statements.borrow());
+                    if self.sender.blocking_send(admitted).is_err() {
+                        return Err(IntakeEnd::Stopped);
+                    }
+                    Hand::HandedOver(barrier)
+                }
+                (Step::WaitForStatement, hand) => {
+                    self.wait_for_statement();
+                    hand
+                }
+                (Step::ForgetDefinitions, _) => {
+                    self.admission.definitions_changed();
+                    Hand::Empty
+                }
+                (Step::Stop, _) => return Err(IntakeEnd::Stopped),
+                (Step::EndAt(until), _) => return Err(IntakeEnd::Until(until)),
+                (Step::EndWithReception, Hand::Drained(Some(end))) => {
+                    return Err(IntakeEnd::Reception(end));
+                }
+                (step, hand) => unreachable!("{step:?} at {:?}", hand.stage()),
+            };
+        }
+    }
+
+    /// Everything that the next step depends on; nothing is asked in vain.
+    fn seen(&mut self, hand: &Hand) -> Seen {
+        let stopped = self.end.is_cancelled() || self.sender.is_closed();
+        let mut seen = Seen { stopped, ..Seen::default() };
+        match hand {
+            Hand::Read(relayed, _) => {
+                seen.delay = *self.delay.borrow_and_update();
+                // After the delay was marked as seen: a change of the end marks it again.
+                seen.until = self.until.ends_before(&relayed.header);
+                if !seen.delay.is_zero() {
+                    seen.now = self.clock.now_micros();
+                    seen.clock_ahead = self.observer.clock_ahead();
+                }
+            }
+            Hand::HandedOver(Barrier::Statement { .. } | Barrier::Definitions { .. }) => {
+                seen.statements = *self.statements.borrow_and_update();
+            }
+            _ => {}
+        }
+        seen
+    }
+
+    /// Larger transactions are streamed; the memory's limit may change at any time.
+    fn follow_limit(&mut self, limit: &mut u64) {
+        let now = inline_limit(self.memory.limit());
+        if now != *limit {
+            *limit = now;
+            self.reader.set_inline_limit(now);
+            self.admission.limit_rows(now);
+        }
+    }
+
+    fn read(&mut self) -> Result<Hand, IntakeEnd> {
+        // Before the store is read, so that nothing received before the end is missed.
+        let ended = self.reception.borrow().clone();
+        let Some(relayed) = self.reader.next(TICK)? else {
+            let (transactions, bytes) = self.reader.read_so_far();
+            self.observer.read_to_end(transactions, bytes);
+            return Ok(Hand::Drained(ended));
+        };
+        self.observer.read(&relayed);
+        Ok(Hand::Read(relayed, Instant::now()))
+    }
+
+    fn wait_until_due(&mut self, left: Duration) {
+        let Self { runtime, delay, sender, end, .. } = self;
+        runtime.block_on(async {
+            tokio::select! {
+                () = tokio::time::sleep(left.min(LOOK_AGAIN)) => {}
+                Ok(()) = delay.changed() => {}
+                () = sender.closed() => {}
+                () = end.cancelled() => {}
+            }
+        });
+    }
+
+    fn wait_for_statement(&mut self) {
+        let Self { runtime, statements, sender, end, .. } = self;
+        runtime.block_on(async {
+            tokio::select! {
+                Ok(()) = statements.changed() => {}
+                () = sender.closed() => {}
+                () = end.cancelled() => {}
+                () = tokio::time::sleep(TICK) => {}
+            }
+        });
+    }
+}

@@ -1,0 +1,50 @@
+//! The DDL barrier: no transaction is admitted until the statement before it is committed on the
+//! target.
+//!
+//! Admission finds a transaction's keys, and so its conflicts, in the target's definitions. They
+//! are those of the source at the time of the transaction only after every earlier statement was
+//! executed there, and not before: rows admitted earlier would be read with the columns and keys
+//! that a table had before its ALTER.
+
+use crate::TransactionKind;
+
+/// The barrier after a transaction that was handed over to the applier.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Barrier {
+    /// The next transaction can be admitted at once.
+    None,
+    /// The next transaction waits until more than `committed` statements are committed. The steps
+    /// of a distributed transaction change no definitions, but they are executed and counted as
+    /// statements: if one was still running, its commit would open the barrier of the DDL after it.
+    Statement { committed: u64 },
+    /// The same, and definitions are read again afterwards.
+    Definitions { committed: u64 },
+}
+
+impl Barrier {
+    /// `committed`: statements that were committed on the target before this transaction was handed
+    /// over. It is read before, because the applier may execute the transaction at once.
+    #[must_use]
+    pub const fn after(kind: TransactionKind, committed: u64) -> Self {
+        match kind {
+            TransactionKind::Statement => Self::Definitions { committed },
+            TransactionKind::Xa => Self::Statement { committed },
+            // Rows that can't be rolled back run alone, which the scheduler sees to; they change no
+            // definitions.
+            TransactionKind::Rows | TransactionKind::Empty | TransactionKind::NotTransactional => {
+                Self::None
+            }
+        }
+    }
+
+    /// True once `statements` committed on the target include the one of this barrier.
+    #[must_use]
+    pub const fn is_passed(self, statements: u64) -> bool {
+        match self {
+            Self::None => true,
+            Self::Statement { committed } | Self::Definitions { committed } => {
+                statements > committed
+            }
+        }
+    }
+}

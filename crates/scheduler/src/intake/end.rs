@@ -1,0 +1,39 @@
+use csa_provider::ReceptionEnd;
+use csa_relaystore::RelayPosition;
+
+use crate::{Error, Until};
+
+/// The end of the intake. Everything handed over before it is applied.
+#[derive(Debug)]
+pub enum IntakeEnd {
+    /// The pipeline ends, or nobody takes more transactions.
+    Stopped,
+    /// Nothing past this end was handed over.
+    Until(Until),
+    /// The relay store is damaged in the transaction that begins there. The store can be cut at
+    /// that place: the source sends the rest again.
+    Damaged { error: csa_relaystore::Error, transaction: RelayPosition },
+    /// The relay store can't be read.
+    Unreadable(csa_relaystore::Error),
+    /// Nothing more will come from the source, and everything that came was handed over.
+    Reception(ReceptionEnd),
+    /// A transaction can't be admitted.
+    Refused(Error),
+}
+
+impl From<csa_relaystore::Error> for IntakeEnd {
+    fn from(error: csa_relaystore::Error) -> Self {
+        match error {
+            csa_relaystore::Error::Damaged { transaction, .. } => {
+                Self::Damaged { error, transaction }
+            }
+            other => Self::Unreadable(other),
+        }
+    }
+}
+
+impl From<Error> for IntakeEnd {
+    fn from(error: Error) -> Self {
+        Self::Refused(error)
+    }
+}
