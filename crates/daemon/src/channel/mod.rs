@@ -1,17 +1,14 @@
 //! One channel: its preflight, its runs and its status.
 
-mod bottleneck;
 mod controls;
 mod error;
-mod failure;
 mod identity;
-mod lag;
 mod overlap;
 mod pipeline;
 mod reception;
-mod shown;
 mod start;
 mod supervisor;
+mod view;
 mod watch;
 
 use std::sync::Arc;

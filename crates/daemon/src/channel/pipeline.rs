@@ -7,7 +7,7 @@ use csa_applier::{
     Applier, ApplierOptions, ApplierStatus, Claim, CommitObserver, ControlSession, ExecMode,
     Intake, TargetCatalogue, TargetFacts,
 };
-use csa_provider::{SourceFacts, SystemClock};
+use csa_provider::SourceFacts;
 use csa_relaystore::{RelayPosition, RelayStore};
 use csa_scheduler::intake::IntakeEnd;
 use csa_scheduler::{Admission, Filters, LowWaterMark, StreamEnd, Until};
@@ -108,7 +108,7 @@ impl<'a> Pipeline<'a> {
         let memory = self.controls.memory().clone();
         let executed = self.control.checkpoint().executed.clone();
         let store = &self.received.store;
-        self.watch.attach(&self.status, &memory, &executed);
+        self.watch.attach(&self.status, &executed);
         let until = self.controls.until();
         if let Some(until) = until.begin(&executed) {
             self.control.close().await;
@@ -137,7 +137,7 @@ impl<'a> Pipeline<'a> {
             statements: self.status.statements(),
             sender,
             observer: self.watch.clone(),
-            clock: Arc::new(SystemClock),
+            clock: self.watch.clock(),
             runtime: Handle::current(),
             end: end.clone(),
         };

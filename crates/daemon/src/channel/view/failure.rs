@@ -2,8 +2,8 @@
 
 use csa_applier::{FailingColumn, FailingRow, PresentRow};
 
-use super::ChannelError;
 use crate::advice::{Cause, advice};
+use crate::channel::ChannelError;
 use crate::view::{ErrorValues, ErrorView, FailingColumnView, FailingRowView};
 
 /// Errors that `exec_mode = "idempotent"` passes over: ER_KEY_NOT_FOUND and ER_DUP_ENTRY, the same
@@ -16,7 +16,7 @@ const VALUES_ELSEWHERE: &str = " The row's values, and a statement that repairs 
 
 /// Safe for the log and for those who have only the right to look. `timestamp`: when it happened;
 /// `is_retried`: the channel could not start, and the daemon tries again.
-pub(super) fn shown(
+pub(in crate::channel) fn shown(
     channel: &str,
     error: &ChannelError,
     timestamp: String,

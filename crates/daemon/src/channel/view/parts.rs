@@ -1,8 +1,9 @@
-//! Parts of the view of a channel.
+//! Parts of the view of a channel: link, applier, workers, bottleneck. Pure.
 
 use csa_applier::{ApplierStatus, ApplierView as Applied, HeldBack, SessionView};
 use csa_provider::{SourceView, TransactionHeader};
 
+use super::backlog::Count;
 use super::bottleneck::Cause;
 use crate::clock::{rfc3339, rfc3339_of};
 use crate::view::{
@@ -145,11 +146,8 @@ pub(super) fn bottleneck(cause: Option<(Cause, f64)>, applied: &Applied) -> Bott
 }
 
 /// At the rates of the last seconds; `None` while the backlog does not shrink.
-pub(super) fn seconds_to_drain(
-    backlog: Option<(u64, u64)>,
-    rates: Option<(f64, f64)>,
-) -> Option<f64> {
-    match (backlog?.0, rates) {
+pub(super) fn seconds_to_drain(backlog: Option<Count>, rates: Option<(f64, f64)>) -> Option<f64> {
+    match (backlog?.transactions, rates) {
         (0, _) => Some(0.0),
         (pending, Some((applied, received))) if applied > received => {
             Some(pending as f64 / (applied - received))

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 /// The part that limits a channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Cause {
+pub(in crate::channel) enum Cause {
     /// It does not run.
     None,
     Paused,
@@ -32,7 +32,7 @@ pub(super) enum Cause {
 }
 
 impl Cause {
-    pub(super) const fn name(self) -> &'static str {
+    pub(in crate::channel) const fn name(self) -> &'static str {
         match self {
             Self::None => "none",
             Self::Paused => "paused",
@@ -52,28 +52,28 @@ impl Cause {
 
 /// A channel at one moment.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Snapshot {
-    pub(super) running: bool,
-    pub(super) paused: bool,
-    pub(super) throttled: bool,
-    pub(super) source_connected: bool,
-    pub(super) target_connected: bool,
+pub(in crate::channel) struct Snapshot {
+    pub(in crate::channel) running: bool,
+    pub(in crate::channel) paused: bool,
+    pub(in crate::channel) throttled: bool,
+    pub(in crate::channel) source_connected: bool,
+    pub(in crate::channel) target_connected: bool,
     /// Transactions received and not committed; unknown while the relay store is being searched.
-    pub(super) backlog: Option<u64>,
+    pub(in crate::channel) backlog: Option<u64>,
     /// Reception waits for room.
-    pub(super) relay_full: bool,
+    pub(in crate::channel) relay_full: bool,
     /// The relay reader waits for event memory.
-    pub(super) memory_short: bool,
-    pub(super) arrival_delay: Option<Duration>,
+    pub(in crate::channel) memory_short: bool,
+    pub(in crate::channel) arrival_delay: Option<Duration>,
     /// The group whose turn it is waits for a lock.
-    pub(super) locked: bool,
+    pub(in crate::channel) locked: bool,
     /// A statement is being executed.
-    pub(super) statement: bool,
+    pub(in crate::channel) statement: bool,
     /// The limit of workers.
-    pub(super) workers: usize,
-    pub(super) busy: Vec<SessionState>,
+    pub(in crate::channel) workers: usize,
+    pub(in crate::channel) busy: Vec<SessionState>,
     /// Transactions that are in no group yet.
-    pub(super) waiting_transactions: usize,
+    pub(in crate::channel) waiting_transactions: usize,
 }
 
 /// A transaction that arrives later than this was held up on its way.
@@ -82,7 +82,7 @@ const LATE: Duration = Duration::from_secs(1);
 impl Snapshot {
     /// The first that holds: pause and a lost target before anything measured, and last what at
     /// least half of the busy workers wait for.
-    pub(super) fn cause(&self) -> Cause {
+    pub(in crate::channel) fn cause(&self) -> Cause {
         if !self.running {
             return Cause::None;
         }
@@ -136,7 +136,7 @@ impl Snapshot {
 
 /// Causes and totals of the last seconds.
 #[derive(Debug, Default)]
-pub(super) struct Meter {
+pub(in crate::channel) struct Meter {
     samples: VecDeque<Sample>,
 }
 
@@ -153,7 +153,13 @@ const WINDOW: Duration = Duration::from_secs(5);
 
 impl Meter {
     /// `applied` and `received`: transactions so far.
-    pub(super) fn take(&mut self, at: Instant, cause: Cause, applied: u64, received: u64) {
+    pub(in crate::channel) fn take(
+        &mut self,
+        at: Instant,
+        cause: Cause,
+        applied: u64,
+        received: u64,
+    ) {
         let is_old = |sample: &Sample| at.saturating_duration_since(sample.at) > WINDOW;
         while self.samples.front().is_some_and(is_old) {
             self.samples.pop_front();
@@ -162,7 +168,7 @@ impl Meter {
     }
 
     /// The most frequent cause, and its share.
-    pub(super) fn cause(&self) -> Option<(Cause, f64)> {
+    pub(in crate::channel) fn cause(&self) -> Option<(Cause, f64)> {
         let count = |cause| self.samples.iter().filter(|sample| sample.cause == cause).count();
         let (cause, count) = self
             .samples
@@ -173,7 +179,7 @@ impl Meter {
     }
 
     /// Transactions per second, applied and received; `None` until samples are far enough apart.
-    pub(super) fn rates(&self) -> Option<(f64, f64)> {
+    pub(in crate::channel) fn rates(&self) -> Option<(f64, f64)> {
         let (first, last) = (self.samples.front()?, self.samples.back()?);
         let seconds = last.at.saturating_duration_since(first.at).as_secs_f64();
         let rate = |from: u64, to: u64| to.saturating_sub(from) as f64 / seconds;

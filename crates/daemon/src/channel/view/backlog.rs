@@ -1,0 +1,70 @@
+//! The backlog: transactions received and not committed on the target. Pure.
+
+use csa_applier::ApplierView as Applied;
+use csa_relaystore::{RelayUsage, RelayedTransaction};
+
+/// Transactions and bytes of events, counted from the beginning of the relay store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(in crate::channel) struct Count {
+    pub(in crate::channel) transactions: u64,
+    pub(in crate::channel) bytes: u64,
+}
+
+impl Count {
+    /// Everything before a transaction.
+    pub(in crate::channel) const fn before(relayed: &RelayedTransaction) -> Self {
+        Self {
+            transactions: relayed.ordinal - 1,
+            bytes: relayed.cumulative_bytes - relayed.event_bytes,
+        }
+    }
+
+    /// Everything committed on the target by the running pipeline; 0 before its first commit.
+    pub(in crate::channel) const fn committed(applied: &Applied) -> Self {
+        Self { transactions: applied.committed_ordinal, bytes: applied.committed_bytes }
+    }
+
+    pub(in crate::channel) const fn received(usage: &RelayUsage) -> Self {
+        Self { transactions: usage.transactions_total, bytes: usage.event_bytes_total }
+    }
+
+    #[must_use]
+    pub(in crate::channel) fn max(self, other: Self) -> Self {
+        Self {
+            transactions: self.transactions.max(other.transactions),
+            bytes: self.bytes.max(other.bytes),
+        }
+    }
+
+    /// The part of it that `done` does not cover.
+    #[must_use]
+    pub(in crate::channel) const fn without(self, done: Self) -> Self {
+        Self {
+            transactions: self.transactions.saturating_sub(done.transactions),
+            bytes: self.bytes.saturating_sub(done.bytes),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn count(transactions: u64, bytes: u64) -> Count {
+        Count { transactions, bytes }
+    }
+
+    #[test]
+    fn a_backlog_counts_from_the_base_until_something_is_committed() {
+        let received = count(100, 5_000);
+        for (base, committed, backlog) in [
+            (count(40, 2_000), Count::default(), count(60, 3_000)),
+            (count(40, 2_000), count(90, 4_900), count(10, 100)),
+            (count(100, 5_000), Count::default(), Count::default()),
+            // Received is read first, so a commit may be ahead of it.
+            (count(40, 2_000), count(101, 5_100), Count::default()),
+        ] {
+            assert_eq!(received.without(base.max(committed)), backlog, "{base:?} {committed:?}");
+        }
+    }
+}

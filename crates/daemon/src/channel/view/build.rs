@@ -1,0 +1,214 @@
+//! Builds the view of a channel from what is known of it. Pure.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use csa_applier::{ApplierStatus, ApplierView as Applied, HeldUntil, Tuning};
+use csa_provider::{GtidSet, SourceView};
+use csa_relaystore::RelayUsage;
+use csa_scheduler::Until;
+use tokio::time::Instant;
+
+use super::backlog::Count;
+use super::bottleneck::{Cause, Snapshot};
+use super::lag::{Pending, Seen, Tail};
+use super::parts;
+use super::state::{Phase, Standing};
+use crate::clock::rfc3339_of;
+use crate::view::{ApplierView, ChannelView, ErrorView, EventMemoryView, RelayView, SettingsView};
+
+/// The time of a view, by both clocks.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::channel) struct Moment {
+    /// Microseconds since the epoch.
+    pub(in crate::channel) micros: u64,
+    pub(in crate::channel) instant: Instant,
+}
+
+/// How often the target came back without what was committed there; when it last did, and what it
+/// lacked.
+#[derive(Debug, Clone, Default)]
+pub(in crate::channel) struct Rewinds {
+    pub(in crate::channel) total: u64,
+    pub(in crate::channel) last: Option<(SystemTime, String)>,
+}
+
+/// Everything known of a channel at one moment.
+#[derive(Debug, Clone)]
+pub(in crate::channel) struct Facts {
+    pub(in crate::channel) name: String,
+    pub(in crate::channel) phase: Phase,
+    /// The reason for the phase.
+    pub(in crate::channel) detail: String,
+    pub(in crate::channel) tuning: Tuning,
+    pub(in crate::channel) until: Option<Until>,
+    pub(in crate::channel) source_delay: Duration,
+    /// Bytes held, the most ever held, and the limit.
+    pub(in crate::channel) memory: (u64, u64, u64),
+    /// A transaction waits for event memory.
+    pub(in crate::channel) memory_short: bool,
+    pub(in crate::channel) source: SourceView,
+    /// A source heard from within this time counts as present.
+    pub(in crate::channel) fresh_within: Duration,
+    /// Something is received into the relay store.
+    pub(in crate::channel) receiving: bool,
+    /// Of the relay store, or of the last one.
+    pub(in crate::channel) usage: RelayUsage,
+    /// Everything received into the relay store, or into the last one.
+    pub(in crate::channel) received: GtidSet,
+    /// A pipeline runs and a relay store is open.
+    pub(in crate::channel) is_applying: bool,
+    /// Of the running pipeline; otherwise with what is known without one.
+    pub(in crate::channel) applied: Applied,
+    pub(in crate::channel) status: Option<Arc<ApplierStatus>>,
+    /// Totals of earlier pipelines.
+    pub(in crate::channel) earlier: Applied,
+    /// Everything up to there was committed when reading began, or when applying ended.
+    pub(in crate::channel) base: Option<Count>,
+    /// The transaction that the intake holds back.
+    pub(in crate::channel) held_back: Option<HeldUntil>,
+    /// The most frequent cause of the last seconds, and its share.
+    pub(in crate::channel) cause: Option<(Cause, f64)>,
+    /// Transactions per second, applied and received.
+    pub(in crate::channel) rates: Option<(f64, f64)>,
+    pub(in crate::channel) rewinds: Rewinds,
+    pub(in crate::channel) last_error: Option<ErrorView>,
+}
+
+impl Facts {
+    /// Transactions and bytes received and not committed on the target.
+    fn backlog(&self) -> Option<Count> {
+        let done = self.base?.max(Count::committed(&self.applied));
+        Some(Count::received(&self.usage).without(done))
+    }
+
+    /// Everything received; what was executed counts, wherever it came from.
+    fn received(&self) -> GtidSet {
+        let mut received = self.received.clone();
+        received.union(&self.applied.executed);
+        received
+    }
+
+    /// Held back is only what the applier does not have yet.
+    fn held_back(&self) -> Option<HeldUntil> {
+        self.held_back.filter(|_| self.applied.oldest_pending.is_none())
+    }
+
+    fn lag(&self, tail: Tail, at: Moment) -> Option<f64> {
+        let pending = self.applied.oldest_pending;
+        let pending = pending.map(|(committed, since)| Pending { committed, since });
+        let held = self.held_back();
+        let held = held.map(|held| Pending { committed: held.committed, since: held.since });
+        let heard = self.source.last_event;
+        let since_heard = heard.map(|last| at.instant.saturating_duration_since(last));
+        let seen = Seen {
+            backlog: self.backlog()?.transactions,
+            pending: pending.or(held),
+            applied: self.applied.last_applied.as_ref().map(|group| group.last.commit_times()),
+            tail,
+            fresh: self.source.connected
+                && since_heard.is_some_and(|since| since <= self.fresh_within),
+            clock_ahead: self.source.clock_ahead,
+        };
+        seen.lag(at.micros, at.instant)
+    }
+
+    /// The sample from which the bottleneck is found.
+    pub(in crate::channel) fn snapshot(&self) -> Snapshot {
+        if !self.is_applying {
+            return Snapshot::default();
+        }
+        let applied = &self.applied;
+        Snapshot {
+            running: self.phase == Phase::Running,
+            paused: self.tuning.paused,
+            throttled: applied.throttled,
+            source_connected: self.source.connected,
+            target_connected: applied.target_connected,
+            backlog: self.backlog().map(|backlog| backlog.transactions),
+            relay_full: self.usage.waiting.is_some(),
+            memory_short: self.memory_short,
+            arrival_delay: self.source.arrival_delay,
+            locked: !applied.lock_holders.is_empty(),
+            statement: applied.statement.is_some(),
+            workers: usize::from(self.tuning.worker_count),
+            busy: applied.sessions.iter().map(|session| session.state).collect(),
+            waiting_transactions: applied.waiting_transactions,
+        }
+    }
+
+    pub(in crate::channel) fn view(self, at: Moment) -> ChannelView {
+        let backlog = self.backlog();
+        let received = self.received();
+        let due_in = self.held_back().map(|held| held.due.saturating_sub(at.micros) as f64 / 1e6);
+        let last = self.source.last_queued.as_ref();
+        let tail = Tail::of(&self.source, last.is_none_or(|last| received.contains(&last.gtid)));
+        let standing = Standing {
+            phase: self.phase,
+            detail: &self.detail,
+            receiving: self.receiving,
+            paused: self.tuning.paused,
+            source: &self.source,
+            applied: &self.applied,
+            no_room: self.usage.waiting.as_deref(),
+            backlog: backlog.map(|backlog| backlog.transactions),
+            due_in,
+            tail,
+        };
+        let (state, state_detail) = standing.state();
+        let lag_seconds = self.lag(tail, at);
+        let Self { applied, earlier, usage, rewinds, .. } = &self;
+        let service_state = if self.phase == Phase::Running { "ON" } else { "OFF" };
+        ChannelView {
+            state,
+            state_detail,
+            lag_seconds,
+            backlog_transactions: backlog.map(|backlog| backlog.transactions),
+            backlog_bytes: backlog.map(|backlog| backlog.bytes),
+            received_transaction_set: received.to_string(),
+            applied_transaction_set: applied.executed.to_string(),
+            applied_transactions_total: earlier.transactions_total + applied.transactions_total,
+            applied_groups_total: earlier.groups_total + applied.groups_total,
+            applied_statements_total: earlier.statements_total + applied.statements_total,
+            bottleneck: parts::bottleneck(self.cause, applied),
+            applied_transactions_per_second: self.rates.map(|rates| rates.0),
+            received_transactions_per_second: self.rates.map(|rates| rates.1),
+            seconds_to_drain: parts::seconds_to_drain(backlog, self.rates),
+            settings: SettingsView {
+                paused: self.tuning.paused,
+                worker_count: self.tuning.worker_count,
+                event_memory_limit: self.memory.2,
+                throttle: self.tuning.throttle.map_or(0, |rate| rate.get()),
+                until: self.until.as_ref().map(ToString::to_string),
+            },
+            connection: parts::connection(&self.source, !self.receiving),
+            relay: RelayView {
+                segments: usage.segments as u64,
+                bytes: usage.bytes,
+                syncs_total: usage.syncs_total,
+                space_limit_bytes: usage.space_limit,
+                min_free_disk_bytes: usage.min_free_disk,
+                free_disk_bytes: usage.free_disk,
+                waiting: usage.waiting.clone(),
+            },
+            applier: ApplierView {
+                desired_delay: self.source_delay.as_secs_f64(),
+                remaining_delay: due_in,
+                target_rewinds_total: rewinds.total,
+                last_target_rewind_timestamp: rewinds.last.as_ref().map(|last| rfc3339_of(last.0)),
+                last_target_rewind_transaction_set: rewinds
+                    .last
+                    .as_ref()
+                    .map(|last| last.1.clone()),
+                ..parts::applier(applied, service_state, earlier, self.status.as_deref())
+            },
+            event_memory: EventMemoryView {
+                held_bytes: self.memory.0,
+                peak_bytes: self.memory.1,
+                limit_bytes: self.memory.2,
+            },
+            channel_name: self.name,
+            last_error: self.last_error,
+        }
+    }
+}

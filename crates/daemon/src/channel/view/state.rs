@@ -1,0 +1,179 @@
+//! The state of a channel and its sentence. Pure.
+
+use csa_applier::ApplierView as Applied;
+use csa_provider::SourceView;
+
+use super::lag::Tail;
+use crate::view::ChannelState;
+
+/// How far a channel's run has come, as the parts that run it report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(in crate::channel) enum Phase {
+    #[default]
+    Starting,
+    WaitingForSource,
+    WaitingForTarget,
+    Running,
+    Stopped,
+    Failed,
+}
+
+/// Everything that a state depends on.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Standing<'a> {
+    pub(super) phase: Phase,
+    /// The reason for the phase.
+    pub(super) detail: &'a str,
+    /// Something is received into the relay store.
+    pub(super) receiving: bool,
+    pub(super) paused: bool,
+    pub(super) source: &'a SourceView,
+    pub(super) applied: &'a Applied,
+    /// Why reception waits for room.
+    pub(super) no_room: Option<&'a str>,
+    /// Transactions received and not committed; unknown while the relay store is being searched.
+    pub(super) backlog: Option<u64>,
+    /// Seconds until the next transaction is due.
+    pub(super) due_in: Option<f64>,
+    pub(super) tail: Tail,
+}
+
+impl Standing<'_> {
+    pub(super) fn state(&self) -> (ChannelState, String) {
+        let detail = self.detail.to_owned();
+        match self.phase {
+            Phase::Starting => (ChannelState::Starting, "checking both servers".to_owned()),
+            Phase::WaitingForSource => (ChannelState::WaitingForSource, detail),
+            Phase::WaitingForTarget => (ChannelState::WaitingForTarget, detail),
+            Phase::Stopped if self.receiving => {
+                (ChannelState::Stopped, format!("{detail}; still receiving"))
+            }
+            Phase::Stopped => (ChannelState::Stopped, detail),
+            Phase::Failed => (ChannelState::Failed, detail),
+            Phase::Running => self.running(),
+        }
+    }
+
+    /// The first that holds: a lost server before anything requested, and last the progress.
+    fn running(&self) -> (ChannelState, String) {
+        let (source, applied) = (self.source, self.applied);
+        if !applied.target_connected {
+            let why = applied.target_error.clone().unwrap_or_default();
+            return (ChannelState::WaitingForTarget, why);
+        }
+        if !source.connected {
+            let why = source.last_error.clone().unwrap_or_else(|| "connecting".to_owned());
+            return (ChannelState::WaitingForSource, why);
+        }
+        if self.paused {
+            let pending = self.backlog.unwrap_or_default();
+            let text = match applied.sessions.len() {
+                0 => format!("paused, {pending} transactions to go"),
+                groups => format!("pausing, {groups} groups are being finished"),
+            };
+            return (ChannelState::Paused, text);
+        }
+        if let (Some(seconds), Some(pending)) = (self.due_in, self.backlog) {
+            let text = format!(
+                "waiting for delay; the next transaction is due in {seconds:.0} s, {pending} \
+                 transactions to go"
+            );
+            return (ChannelState::WaitingForDelay, text);
+        }
+        (ChannelState::Running, self.progress())
+    }
+
+    fn progress(&self) -> String {
+        match (self.no_room, self.backlog) {
+            (Some(why), _) => why.to_owned(),
+            (None, Some(0)) if self.tail.is_caught_up() => {
+                "has applied everything received, waiting for more".to_owned()
+            }
+            (None, Some(0)) if self.source.queueing.is_some() => format!(
+                "has applied all whole transactions received; of the next, {} bytes are here",
+                self.source.queueing_bytes
+            ),
+            (None, Some(0)) => {
+                "has applied everything received; the source may have sent more".to_owned()
+            }
+            (None, Some(pending)) => format!("applying, {pending} transactions to go"),
+            (None, None) => "reading the relay store".to_owned(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_names_the_first_reason() {
+        let source = SourceView { connected: true, ..SourceView::default() };
+        let lost = SourceView { last_error: Some("refused".to_owned()), ..SourceView::default() };
+        let applied = Applied { target_connected: true, ..Applied::default() };
+        let away = Applied { target_error: Some("read-only".to_owned()), ..Applied::default() };
+        let running = Standing {
+            phase: Phase::Running,
+            detail: "from the checkpoint",
+            receiving: true,
+            paused: false,
+            source: &source,
+            applied: &applied,
+            no_room: None,
+            backlog: Some(5),
+            due_in: None,
+            tail: Tail::Unknown,
+        };
+        let idle = Standing { backlog: Some(0), ..running };
+        let delayed = Standing { due_in: Some(7.2), ..running };
+        let stopped = Standing { phase: Phase::Stopped, detail: "on request", ..running };
+        for (standing, state, text) in [
+            (running, ChannelState::Running, "applying, 5 transactions to go"),
+            (
+                Standing { backlog: None, ..running },
+                ChannelState::Running,
+                "reading the relay store",
+            ),
+            (
+                idle,
+                ChannelState::Running,
+                "has applied everything received; the source may have sent more",
+            ),
+            (
+                Standing { tail: Tail::Idle, ..idle },
+                ChannelState::Running,
+                "has applied everything received, waiting for more",
+            ),
+            (Standing { no_room: Some("full"), ..idle }, ChannelState::Running, "full"),
+            (
+                delayed,
+                ChannelState::WaitingForDelay,
+                "waiting for delay; the next transaction is due in 7 s, 5 transactions to go",
+            ),
+            (
+                Standing { paused: true, ..delayed },
+                ChannelState::Paused,
+                "paused, 5 transactions to go",
+            ),
+            (
+                Standing { paused: true, source: &lost, ..running },
+                ChannelState::WaitingForSource,
+                "refused",
+            ),
+            (
+                Standing { source: &lost, applied: &away, ..running },
+                ChannelState::WaitingForTarget,
+                "read-only",
+            ),
+            (stopped, ChannelState::Stopped, "on request; still receiving"),
+            (Standing { receiving: false, ..stopped }, ChannelState::Stopped, "on request"),
+            (
+                Standing { phase: Phase::Failed, applied: &away, ..running },
+                ChannelState::Failed,
+                "from the checkpoint",
+            ),
+        ] {
+            assert_eq!(standing.state(), (state, text.to_owned()), "{standing:?}");
+        }
+    }
+}
