@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 mod applier;
+mod checkpoint;
 mod error;
 mod group;
 mod intake;
@@ -12,6 +13,7 @@ mod status;
 mod target;
 
 pub use applier::{AdmittedStream, Applier, CommitObserver};
+pub use checkpoint::{Checkpoint, StartFrom};
 pub use error::failing_row::{FailingColumn, FailingRow, PresentRow};
 pub use error::server_text::ServerText;
 pub use error::{Error, ErrorClass, Result};
@@ -23,7 +25,6 @@ pub use options::{
 pub use ownership::adopt::adopt;
 pub use ownership::audit::{AuditEntry, record};
 pub use ownership::channel_record::{ChannelIdentity, ChannelRecord};
-pub use ownership::checkpoint::{Checkpoint, StartFrom};
 pub use ownership::control::{Claim, ControlSession};
 pub use ownership::preflight::{
     BINLOG_PRIVILEGES, DDL_PRIVILEGES, GTID_PRIVILEGES, PRIVILEGES, PreflightError, TargetChannels,
@@ -32,8 +33,8 @@ pub use ownership::preflight::{
 pub use ownership::start_position::{Shared, StartPosition};
 pub use status::activity::{SessionState, SessionView};
 pub use status::{ApplierStatus, ApplierView, GroupView, HeldBack, StatementView};
+pub use target::connect::connect;
 pub use target::definitions::catalogue::TargetCatalogue;
 pub use target::generation::Generation;
 pub use target::locks::lock_name;
-pub use target::session::connect;
 pub use target::vendor::Vendor;

@@ -12,7 +12,8 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tracing::info;
 
-use crate::{Checkpoint, Error, Executor};
+use crate::checkpoint::Checkpoint;
+use crate::{Error, Executor};
 use activity::{SessionView, Sessions};
 
 /// A user of the target that may have lost it.

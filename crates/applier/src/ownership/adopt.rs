@@ -2,11 +2,12 @@
 
 use tracing::info;
 
+use crate::checkpoint::Checkpoint;
 use crate::options::TargetOptions;
 use crate::ownership::audit::{self, AuditEntry};
+use crate::ownership::bookkeeping::connect;
 use crate::ownership::channel_record::has_table;
-use crate::ownership::checkpoint::{self, Checkpoint};
-use crate::ownership::control::connect;
+use crate::ownership::checkpoint;
 use crate::target::locks;
 use crate::target::session::Session;
 use crate::target::sql::quote;

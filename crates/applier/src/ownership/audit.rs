@@ -2,7 +2,7 @@
 
 use tracing::warn;
 
-use super::control;
+use super::bookkeeping;
 use crate::options::TargetOptions;
 use crate::target::session::Session;
 use crate::target::sql::quote;
@@ -69,7 +69,7 @@ impl AuditEntry {
 /// # Errors
 /// The target is away, or refuses.
 pub async fn record(target: &TargetOptions, entry: &AuditEntry) -> Result<()> {
-    let mut session = control::connect(target).await?;
+    let mut session = bookkeeping::connect(target).await?;
     ensure(&mut session).await?;
     session.run(entry.insert()).await?;
     session.close().await;

@@ -8,7 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use csa_provider::{Foreign, GtidSet, Uuid, foreign_to};
 
-use crate::ownership::checkpoint::{self, Checkpoint};
+use crate::checkpoint::Checkpoint;
+use crate::ownership::checkpoint;
 use crate::target::session::Session;
 use crate::target::sql::quote;
 use crate::{Error, Result};

@@ -1,8 +1,9 @@
-//! The checkpoint row: the target's progress, written in each group's own transaction.
+//! The checkpoint rows: the target's progress, written in each group's own transaction.
 
 use csa_provider::GtidSet;
 use csa_scheduler::Sequence;
 
+use crate::checkpoint::Checkpoint;
 use crate::target::session::Session;
 use crate::target::sql::quote;
 use crate::{Error, Result};
@@ -19,38 +20,6 @@ const CREATE: [&str; 2] = [
      updated_at TIMESTAMP(6) NOT NULL, \
      PRIMARY KEY (channel, worker)) ENGINE=InnoDB",
 ];
-
-/// The start of a channel without a checkpoint.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum StartFrom {
-    /// The target's `gtid_executed`: it was provisioned by clone or dump.
-    Target,
-    /// The source's `gtid_executed` at the first start.
-    Source,
-    /// A GTID set that the target already holds.
-    Executed(GtidSet),
-}
-
-/// The channel's progress, and the epoch of the daemon that may move it.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Checkpoint {
-    /// The last committed group.
-    pub sequence: Sequence,
-    /// Everything executed on the target.
-    pub executed: GtidSet,
-    /// Raised by every daemon that takes the channel over.
-    pub epoch: u64,
-}
-
-impl Checkpoint {
-    /// Adds another row of the channel. Each row states what was committed with it and before it,
-    /// so none states too much; out of commit order only all of them together are complete.
-    pub(crate) fn merge(&mut self, row: &Self) {
-        self.sequence = self.sequence.max(row.sequence);
-        self.epoch = self.epoch.max(row.epoch);
-        self.executed.union(&row.executed);
-    }
-}
 
 /// A group's UPDATE of its checkpoint row; it matches no row once another daemon took over.
 pub(crate) fn update(

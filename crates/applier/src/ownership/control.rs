@@ -3,20 +3,23 @@
 
 use std::time::Duration;
 
-use csa_provider::{Foreign, GtidSet, Uuid};
+use csa_provider::{Foreign, GtidSet};
 use csa_scheduler::Sequence;
 use tracing::info;
 
+use crate::checkpoint::{Checkpoint, StartFrom};
 use crate::options::{TargetGtids, TargetOptions};
 use crate::ownership::audit;
+use crate::ownership::bookkeeping;
 use crate::ownership::channel_record;
-use crate::ownership::checkpoint::{self, Checkpoint, StartFrom};
+use crate::ownership::checkpoint;
 use crate::ownership::intent;
+use crate::target::facts;
 use crate::target::generation::{Generation, Place};
 use crate::target::locks;
 use crate::target::session::Session;
 use crate::target::sql::quote;
-use crate::{Error, ErrorClass, Result, Vendor};
+use crate::{Error, ErrorClass, Result};
 
 /// A lock held on the target for as long as this connection lives.
 ///
@@ -71,7 +74,7 @@ impl ControlSession {
         statement_gtids: bool,
     ) -> Result<Self> {
         let Claim { identity, start, source_executed, filters } = *claim;
-        let mut session = connect(target).await?;
+        let mut session = bookkeeping::connect(target).await?;
         // The lock comes first: of two daemons that start at once, only one goes further.
         locks::take(&mut session, channel, identity).await?;
         // Read before creating our own tables adds to it.
@@ -99,7 +102,7 @@ impl ControlSession {
             }
             _ => {
                 if checkpoint::has_progress(&mut session, channel).await? {
-                    checkpoint.executed.union(&target_executed(&mut session).await?);
+                    checkpoint.executed.union(&facts::executed(&mut session).await?);
                     checkpoint::drop_progress(&mut session, channel, &checkpoint).await?;
                 }
             }
@@ -112,7 +115,7 @@ impl ControlSession {
         if let Some(follows) = follows.as_ref().filter(|follows| known != Some(follows)) {
             channel_record::note(&mut session, channel, follows).await?;
         }
-        let own_uuid = server_uuid(&mut session).await?;
+        let own_uuid = facts::server_uuid(&mut session).await?;
         let foreign = channel_record::foreign(channel, follows.as_ref(), own_uuid, &all);
         info!(
             channel,
@@ -217,19 +220,9 @@ impl ControlSession {
     }
 }
 
-/// A session for our bookkeeping, which must not show in a `gtid_executed` that mirrors the source's.
-pub(crate) async fn connect(target: &TargetOptions) -> Result<Session> {
-    let mut session = Session::connect(target).await?;
-    session.end_when_idle(locks::IDLE_LIMIT).await?;
-    if target.gtids.hides_bookkeeping() {
-        session.run("SET SESSION sql_log_bin=0").await?;
-    }
-    Ok(session)
-}
-
 /// Adds to the target's `gtid_executed` what it lacks.
 async fn level(session: &mut Session, executed: &GtidSet) -> Result<()> {
-    let missing = executed.difference(&target_executed(session).await?);
+    let missing = executed.difference(&facts::executed(session).await?);
     if missing.is_empty() {
         return Ok(());
     }
@@ -243,7 +236,7 @@ async fn as_target(
     channel: &str,
     checkpoint: &Checkpoint,
 ) -> Result<GtidSet> {
-    let executed = target_executed(session).await?;
+    let executed = facts::executed(session).await?;
     let missing = checkpoint.executed.difference(&executed);
     if missing.is_empty() {
         return Ok(executed);
@@ -291,37 +284,16 @@ fn no_checkpoint(channel: &str) -> Error {
 /// The target's `gtid_executed` without its own transactions, such as the creation of accounts: no other
 /// source has them, so with them none could take over from this one.
 async fn provisioned(session: &mut Session, source: Option<&GtidSet>) -> Result<GtidSet> {
-    let mut executed = target_executed(session).await?;
+    let mut executed = facts::executed(session).await?;
     if executed.is_empty() {
         return Ok(executed);
     }
-    if let Some(own) = server_uuid(session).await?
+    if let Some(own) = facts::server_uuid(session).await?
         && source.is_some_and(|source| !source.has_uuid(&own))
     {
         executed.remove_uuid(&own);
     }
     Ok(executed)
-}
-
-/// The server's own; MariaDB has none.
-pub(crate) async fn server_uuid(session: &mut Session) -> Result<Option<Uuid>> {
-    if session.vendor() == Vendor::MariaDb {
-        return Ok(None);
-    }
-    let rows: Vec<String> = session.rows("SELECT @@GLOBAL.server_uuid").await?;
-    Ok(rows.first().and_then(|text| text.parse().ok()))
-}
-
-/// The target's `gtid_executed`; empty on MariaDB, which has no MySQL GTIDs.
-pub(crate) async fn target_executed(session: &mut Session) -> Result<GtidSet> {
-    if session.vendor() == Vendor::MariaDb {
-        return Ok(GtidSet::default());
-    }
-    let text: Option<String> = session.gtids("SELECT @@GLOBAL.gtid_executed").await?;
-    text.unwrap_or_default().parse().map_err(|error| Error::Checkpoint {
-        channel: String::new(),
-        what: format!("the target's gtid_executed can't be read: {error}"),
-    })
 }
 
 /// Inserts workers' rows ahead: a worker's write is then an UPDATE by primary key, which locks one row.

@@ -7,9 +7,11 @@ use csa_provider::GtidSet;
 use tracing::warn;
 
 use crate::options::{TargetGtids, TargetOptions};
+use crate::ownership::bookkeeping;
 use crate::ownership::checkpoint;
 use crate::ownership::continuity::{Said, Verdict, judge};
-use crate::ownership::control::{self, ControlSession, add_rows, fenced, target_executed};
+use crate::ownership::control::{ControlSession, add_rows, fenced};
+use crate::target::facts;
 use crate::target::generation::Place;
 use crate::target::locks;
 use crate::target::session::Session;
@@ -31,7 +33,7 @@ impl ControlSession {
         committed: impl Fn() -> GtidSet,
     ) -> Result<()> {
         self.is_held = false;
-        let session = control::connect(target).await?;
+        let session = bookkeeping::connect(target).await?;
         // Closed before the lock is taken again: the old session may still live and hold it.
         std::mem::replace(&mut self.session, session).close().await;
         // Checked before the lock: a daemon that took the channel over may hold it for long.
@@ -78,7 +80,7 @@ impl ControlSession {
         };
         let epoch = found.as_ref().map(|found| found.epoch);
         let executed = match gtids {
-            TargetGtids::Source => target_executed(session).await?,
+            TargetGtids::Source => facts::executed(session).await?,
             _ => found.unwrap_or_default().executed,
         };
         Ok(Said { epoch, executed })

@@ -7,7 +7,6 @@ use crate::options::{TargetGtids, TargetOptions};
 use crate::ownership::audit::AuditEntry;
 use crate::ownership::checkpoint;
 use crate::ownership::control::{ControlSession, fenced};
-use crate::statement::executor::consume;
 use crate::{Error, Result};
 
 /// The checkpoint row that is written; no worker runs meanwhile.
@@ -40,7 +39,7 @@ impl ControlSession {
             // leaves an audit row for a command that did nothing; the command can be given again.
             session.run(insert).await?;
             session.run("SET SESSION sql_log_bin=1").await?;
-            consume(session, &gtid.to_string()).await?;
+            session.consume(&gtid.to_string()).await?;
             session.run("SET SESSION sql_log_bin=0").await?;
         } else {
             let written = session.run(format!("BEGIN;{update};{insert}")).await;

@@ -8,9 +8,9 @@
 
 use csa_provider::{GtidSet, Uuid};
 
+use crate::checkpoint::{Checkpoint, StartFrom};
 use crate::options::TargetGtids;
 use crate::ownership::channel_record::ChannelRecord;
-use crate::ownership::checkpoint::{Checkpoint, StartFrom};
 
 /// The most intervals of a set that an error spells out.
 const SHOWN: usize = 1000;

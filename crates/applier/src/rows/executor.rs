@@ -7,8 +7,9 @@ use csa_provider::{FormatDescription, SessionContext};
 use tokio::task::spawn_blocking;
 
 use crate::options::{ApplierOptions, ExecMode, Executor};
-use crate::rows::dml::{self, Answer, Packet, Refusal, SessionSettings};
+use crate::rows::dml::{self, Packet, Refusal, SessionSettings};
 use crate::rows::image::RowImages;
+use crate::target::answer::Answer;
 use crate::target::as_source;
 use crate::target::definitions::tables::TargetTables;
 use crate::target::row_session;
@@ -63,7 +64,7 @@ impl RowExecutor {
     ) -> Result<()> {
         match self.executor {
             Executor::RowImage => session.use_format(format, self.exec_mode).await,
-            Executor::Sql => session.use_statements().await,
+            Executor::Sql => session.use_statements(&dml::SESSION).await,
         }
     }
 

@@ -270,7 +270,7 @@ impl StatementExecutor {
             outcome?;
             // A statement that failed as on the source, or changed nothing, leaves its GTID unused.
             if !session.has_executed(&statement.gtid).await? {
-                consume(session, &statement.gtid).await?;
+                session.consume(&statement.gtid).await?;
             }
             if hidden {
                 session.run("SET SESSION sql_log_bin=0").await?;
@@ -571,14 +571,6 @@ async fn leave(session: &mut Session, under_gtid: bool) -> Result<()> {
     }
     session.run(context::DEFAULTS).await?;
     session.set_up().await
-}
-
-/// Records a GTID whose statement changed nothing here.
-pub(crate) async fn consume(session: &mut Session, gtid: &str) -> Result<()> {
-    session.run(format!("SET SESSION {}", as_source::gtid_next(&gtid))).await?;
-    session.run("BEGIN").await?;
-    session.run("COMMIT").await?;
-    session.run(as_source::AUTOMATIC).await.map(drop)
 }
 
 /// The error for a statement that the operator has to decide about. One that the target has executed is

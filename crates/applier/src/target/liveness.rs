@@ -12,7 +12,7 @@ use csa_provider::link::{Limits, Side};
 use tracing::debug;
 
 use crate::options::TargetOptions;
-use crate::target::session::connect;
+use crate::target::connect::connect;
 use crate::{Error, Result};
 
 /// Seconds after which an answer that the server has sent would have arrived.

@@ -1,7 +1,10 @@
 //! The target server: sessions on it, the locks that name them, and its definitions.
 
+pub(crate) mod answer;
 pub(crate) mod as_source;
+pub(crate) mod connect;
 pub(crate) mod definitions;
+pub(crate) mod facts;
 pub(crate) mod generation;
 pub(crate) mod liveness;
 pub(crate) mod locks;

@@ -10,8 +10,9 @@ use csa_provider::{FormatDescription, SessionContext};
 
 use super::{mariadb, row_session};
 use crate::options::{ExecMode, TargetGtids, TargetOptions};
-use crate::rows::dml::{self, Answer, Warning};
+use crate::target::answer::{Answer, Warning};
 use crate::target::as_source;
+use crate::target::connect::connect;
 use crate::target::liveness::Liveness;
 use crate::{Error, Result, Vendor};
 
@@ -164,6 +165,14 @@ impl Session {
         Ok(rows.first() == Some(&true))
     }
 
+    /// Records a GTID whose transaction changes nothing here.
+    pub(crate) async fn consume(&mut self, gtid: &str) -> Result<()> {
+        self.run(format!("SET SESSION {}", as_source::gtid_next(&gtid))).await?;
+        self.run("BEGIN").await?;
+        self.run("COMMIT").await?;
+        self.run(as_source::AUTOMATIC).await.map(drop)
+    }
+
     /// The server's number of this connection.
     pub(crate) fn id(&self) -> u32 {
         self.link.connection_id()
@@ -306,9 +315,9 @@ impl Session {
     }
 
     /// Sets the session up for statements made of row values, unless it is.
-    pub(crate) async fn use_statements(&mut self) -> Result<()> {
+    pub(crate) async fn use_statements(&mut self, set_up: &[&str]) -> Result<()> {
         if !self.for_statements {
-            for statement in dml::SESSION {
+            for statement in set_up {
                 self.run(statement).await?;
             }
             self.for_statements = true;
@@ -330,20 +339,6 @@ fn answers_to(bytes: usize) -> Limits {
 /// Level, code and message.
 fn warning(mut row: Row) -> Option<Warning> {
     Some(Warning { code: row.take_opt(1)?.ok()?, message: row.take_opt(2)?.ok()? })
-}
-
-/// Logs in to a server and sets nothing up; errors and the keys they name call it `side`.
-///
-/// # Errors
-/// [`Error::Target`] or [`Error::Timeout`].
-pub async fn connect(server: &TargetOptions, side: Side) -> Result<Link> {
-    Link::connect(&server.link(side)).await.map_err(|source| {
-        let address = server.address();
-        match source {
-            LinkError::Timeout(after) => Error::Timeout { address, seconds: after.as_secs() },
-            source => Error::Target { address, source },
-        }
-    })
 }
 
 /// Appends a BINLOG statement for whole events without checksums.

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use crate::options::{TargetGtids, TargetOptions};
 use crate::ownership::channel_record::{self, ChannelRecord};
-use crate::ownership::control::{server_uuid, target_executed};
+use crate::target::facts;
 use crate::target::session::Session;
 use crate::{Checkpoint, Error, Executor, Vendor};
 use csa_provider::link::Side;
@@ -151,8 +151,8 @@ async fn inspect(
     if target.gtids.hides_bookkeeping() {
         grants.verify_hidden(address, target.gtids)?;
     }
-    let gtid_executed = target_executed(session).await.map_err(unreachable)?;
-    let server_uuid = server_uuid(session).await.map_err(unreachable)?;
+    let gtid_executed = facts::executed(session).await.map_err(unreachable)?;
+    let server_uuid = facts::server_uuid(session).await.map_err(unreachable)?;
     let (checkpoint, channels) = known_channels(session, channel).await?;
     let tables = tables_beside(session, checkpoint.is_none(), &channels).await?;
     let mut warnings =

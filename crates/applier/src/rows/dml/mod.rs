@@ -30,8 +30,7 @@ use plan::TablePlan;
 use statements::RowStatements;
 
 pub(crate) use lookup::{RowFacts, describe, shown};
-pub(crate) use packets::{Answer, Packet, SESSION};
-pub(crate) use warnings::Warning;
+pub(crate) use packets::{Packet, SESSION};
 
 /// The server's error numbers for the same conditions.
 pub(crate) mod codes {

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use super::warnings::{Tolerated, Warning, column_of};
+use super::warnings::{Tolerated, column_of};
 use super::{Refusal, codes};
+use crate::target::answer::{Answer, Warning};
 
 /// Statements in one packet, separated by semicolons.
 #[derive(Debug, Default)]
@@ -22,15 +23,6 @@ pub(super) struct Expected {
     pub(super) tolerated: Option<Arc<Tolerated>>,
     /// Operation, table and key, for error messages.
     pub(super) what: Arc<str>,
-}
-
-/// A statement's answer.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Answer {
-    pub(crate) rows: u64,
-    pub(crate) warnings: u16,
-    /// Rows of a `SHOW WARNINGS`.
-    pub(crate) shown: Vec<Warning>,
 }
 
 impl Packet {

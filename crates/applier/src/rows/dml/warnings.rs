@@ -1,12 +1,7 @@
 //! Warnings of statements that a strict session would refuse although they store the source's values.
 //! Pure.
 
-/// A line of `SHOW WARNINGS`, in English.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Warning {
-    pub(crate) code: u16,
-    pub(crate) message: String,
-}
+use crate::target::answer::Warning;
 
 /// Warnings that a statement which is not strict may give.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use csa_provider::{Dialect, SessionContext, Statement};
 use csa_scheduler::Group;
 use tracing::info;
 
-use super::{SourceStatement, StatementExecutor, consume};
+use super::{SourceStatement, StatementExecutor};
 use crate::error::server_text::ServerText;
 use crate::error::transaction::{NOT_TRANSACTIONAL, tables_of};
 use crate::options::TargetGtids;
@@ -80,7 +80,7 @@ impl StatementExecutor {
         // Rows that changed nothing, or an operator's word that they are there, leave the GTID unused.
         if under_source && !session.has_executed(gtid).await? {
             session.run("SET SESSION sql_log_bin=1").await?;
-            consume(session, gtid).await?;
+            session.consume(gtid).await?;
             session.run("SET SESSION sql_log_bin=0").await?;
         }
         // One transaction: a crash leaves the entry and the old checkpoint, or neither.

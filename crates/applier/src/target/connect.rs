@@ -1,0 +1,20 @@
+//! Logs in to a server, before any session is set up.
+
+use csa_provider::link::{Link, LinkError, Side};
+
+use crate::options::TargetOptions;
+use crate::{Error, Result};
+
+/// Logs in to a server and sets nothing up; errors and the keys they name call it `side`.
+///
+/// # Errors
+/// [`Error::Target`] or [`Error::Timeout`].
+pub async fn connect(server: &TargetOptions, side: Side) -> Result<Link> {
+    Link::connect(&server.link(side)).await.map_err(|source| {
+        let address = server.address();
+        match source {
+            LinkError::Timeout(after) => Error::Timeout { address, seconds: after.as_secs() },
+            source => Error::Target { address, source },
+        }
+    })
+}

@@ -1,0 +1,27 @@
+//! Facts about the target that its GTIDs state.
+
+use csa_provider::{GtidSet, Uuid};
+
+use super::session::Session;
+use crate::{Error, Result, Vendor};
+
+/// The server's `server_uuid`; MariaDB has none.
+pub(crate) async fn server_uuid(session: &mut Session) -> Result<Option<Uuid>> {
+    if session.vendor() == Vendor::MariaDb {
+        return Ok(None);
+    }
+    let rows: Vec<String> = session.rows("SELECT @@GLOBAL.server_uuid").await?;
+    Ok(rows.first().and_then(|text| text.parse().ok()))
+}
+
+/// The target's `gtid_executed`; empty on MariaDB, which has no MySQL GTIDs.
+pub(crate) async fn executed(session: &mut Session) -> Result<GtidSet> {
+    if session.vendor() == Vendor::MariaDb {
+        return Ok(GtidSet::default());
+    }
+    let text: Option<String> = session.gtids("SELECT @@GLOBAL.gtid_executed").await?;
+    text.unwrap_or_default().parse().map_err(|error| Error::Checkpoint {
+        channel: String::new(),
+        what: format!("the target's gtid_executed can't be read: {error}"),
+    })
+}
