@@ -3,6 +3,7 @@
 //! The events that the row-image executor would send as one BINLOG statement become packets of
 //! statements that write the images' values into the columns of the target's tables, strictly.
 
+mod conditions;
 mod conversion;
 mod json;
 mod literal;
@@ -10,6 +11,7 @@ mod lookup;
 mod packets;
 mod plan;
 mod statements;
+mod values;
 mod warnings;
 
 #[cfg(test)]

@@ -2,22 +2,20 @@
 
 use std::sync::Arc;
 
-use csa_provider::{ColumnValue, Field, JsonDiff, JsonValue, RowsEvent, RowsKind, ValueType};
+use csa_provider::{Field, JsonDiff, RowsEvent, RowsKind};
 
-use super::conversion::{self, Strings};
-use super::json::{push_diff_conditions, push_diffs, push_document, push_text_document};
-use super::literal::{push_binary, push_plain, push_string, push_timestamp};
+use super::json::{push_diff_conditions, push_diffs};
 use super::packets::{PacketWriter, Settings};
 use super::plan::{PlannedColumn, PlannedKey, TablePlan};
 use super::warnings::Tolerated;
 use super::{Refusal, codes, unreadable};
 use crate::Vendor;
-use crate::target::definitions::table::{Generated, TargetType};
+use crate::target::definitions::table::Generated;
 
 /// Makes the statements of one rows event.
 #[derive(Debug)]
 pub(super) struct RowStatements<'p> {
-    plan: &'p TablePlan<'p>,
+    pub(super) plan: &'p TablePlan<'p>,
     settings: Settings,
     kind: RowsKind,
     /// Beginning of the INSERT, and the values of columns that the images leave out.
@@ -25,7 +23,7 @@ pub(super) struct RowStatements<'p> {
     implicit: Vec<u8>,
     /// Beginning of a DELETE by a list of keys, and its description for errors; by key.
     lists: Vec<(Arc<[u8]>, Arc<str>)>,
-    by_all: Arc<str>,
+    pub(super) by_all: Arc<str>,
 }
 
 impl<'p> RowStatements<'p> {
@@ -122,21 +120,6 @@ impl<'p> RowStatements<'p> {
         self.insert = head.into_bytes().into();
         self.implicit = implicit;
         Ok(())
-    }
-
-    fn implicit_default(&self, column: &PlannedColumn<'_>) -> Result<&'static [u8], Refusal> {
-        Ok(match column.target.target_type {
-            TargetType::Enum => b"1",
-            TargetType::Text { .. } | TargetType::Binary { .. } => b"''",
-            TargetType::Date | TargetType::DateTime { .. } | TargetType::Timestamp { .. } => {
-                b"'0000-00-00'"
-            }
-            TargetType::Json | TargetType::Geometry | TargetType::Vector | TargetType::Other(_) => {
-                let what = "the source left it out, and it has no default on the target".to_owned();
-                return Err(self.refusal(column, codes::NO_DEFAULT, what));
-            }
-            _ => b"0",
-        })
     }
 
     pub(super) fn insert(
@@ -277,227 +260,15 @@ impl<'p> RowStatements<'p> {
         Ok(())
     }
 
-    fn list_of(&self, key: &PlannedKey) -> Option<&(Arc<[u8]>, Arc<str>)> {
+    pub(super) fn list_of(&self, key: &PlannedKey) -> Option<&(Arc<[u8]>, Arc<str>)> {
         let place = self.plan.keys.iter().position(|known| std::ptr::eq(known, key))?;
         self.lists.get(place)
     }
 
-    /// Appends the condition that finds the row: its key, or all columns of the image.
-    pub(super) fn push_condition(
-        &self,
-        key: Option<&PlannedKey>,
-        before: &[Field<'_>],
-        out: &mut Vec<u8>,
-    ) -> Result<Arc<str>, Refusal> {
-        let start = out.len();
-        let Some(key) = key else {
-            for (column, field) in self.plan.columns.iter().zip(before) {
-                if column.target.generated == Generated::No && *field != Field::Absent {
-                    push_and(start, out);
-                    self.push_same(column, field, out)?;
-                }
-            }
-            if out.len() == start {
-                let label = self.plan.table.label();
-                return Err(unreadable(format!(
-                    "a row image of {label} has no column to find the row by"
-                )));
-            }
-            return Ok(Arc::clone(&self.by_all));
-        };
-        for &place in &key.columns {
-            push_and(start, out);
-            if let Some(column) = self.plan.columns.get(place) {
-                out.extend_from_slice(column.quoted.as_bytes());
-                out.push(b'=');
-            }
-            self.push_key_value(place, before, out)?;
-        }
-        Ok(self.list_of(key).map_or_else(|| Arc::clone(&self.by_all), |(_, what)| Arc::clone(what)))
-    }
-
-    fn push_key_value(
-        &self,
-        place: usize,
-        image: &[Field<'_>],
-        out: &mut Vec<u8>,
-    ) -> Result<(), Refusal> {
-        match (self.plan.columns.get(place), image.get(place)) {
-            (Some(column), Some(Field::Bytes(bytes))) => self.push_compared(column, bytes, out),
-            _ => Err(unreadable("a key column is not in the image")),
-        }
-    }
-
-    /// Appends a condition that only the very same value meets: plain comparison may ignore letter case,
-    /// trailing spaces and the sign of zero.
-    fn push_same(
-        &self,
-        column: &PlannedColumn<'_>,
-        field: &Field<'_>,
-        out: &mut Vec<u8>,
-    ) -> Result<(), Refusal> {
-        let name = column.quoted.as_bytes();
-        let bytes = match field {
-            Field::Bytes(bytes) => bytes,
-            Field::Null => {
-                out.extend_from_slice(name);
-                out.extend_from_slice(b" IS NULL");
-                return Ok(());
-            }
-            Field::Absent | Field::JsonDiff(_) => {
-                return Err(unreadable("a column is not in the image"));
-            }
-        };
-        let mut literal = Vec::new();
-        self.push_compared(column, bytes, &mut literal)?;
-        let is_text = matches!(column.target.target_type, TargetType::Text { .. });
-        let mut push = |parts: &[&[u8]]| parts.iter().for_each(|part| out.extend_from_slice(part));
-        match column.value_type {
-            ValueType::Json if !is_text => {
-                push(&[name, b"=", &literal, b" AND CAST(", name, b" AS CHAR)=CAST("]);
-                push(&[&literal, b" AS CHAR)"]);
-            }
-            ValueType::Geometry | ValueType::Vector => {
-                push(&[b"CAST(", name, b" AS BINARY)=", &literal]);
-            }
-            _ if is_text => {
-                if column.target.indexed {
-                    push(&[name, b"=", &literal, b" AND "]);
-                }
-                let exact = self.exact_bytes(column, bytes, &literal);
-                push(&[b"CAST(", name, b" AS BINARY)=", &exact]);
-            }
-            // MariaDB shows zero without its sign.
-            ValueType::Float | ValueType::Double
-                if is_zero(bytes) && self.plan.table.vendor == Vendor::MySql =>
-            {
-                let negative = bytes.last().is_some_and(|byte| byte & 0x80 != 0);
-                let text: &[u8] = if negative { b"'-0'" } else { b"'0'" };
-                push(&[name, b"=", &literal, b" AND CONCAT(", name, b")=", text]);
-            }
-            _ => push(&[name, b"=", &literal]),
-        }
-        Ok(())
-    }
-
-    /// The bytes that the target's column has for a string.
-    fn exact_bytes(&self, column: &PlannedColumn<'_>, bytes: &[u8], literal: &[u8]) -> Vec<u8> {
-        match (&column.target.target_type, &column.strings) {
-            (TargetType::Text { charset, .. }, Strings::Text(source, _))
-                if !conversion::is_same(charset, source)
-                    || column.value_type == ValueType::Json =>
-            {
-                let converted: [&[u8]; 5] =
-                    [b"CAST(CONVERT(", literal, b" USING ", charset.as_bytes(), b") AS BINARY)"];
-                converted.concat()
-            }
-            _ => {
-                let mut exact = Vec::new();
-                push_binary(bytes, &mut exact);
-                exact
-            }
-        }
-    }
-
-    /// Appends a value to be compared with the column.
-    fn push_compared(
-        &self,
-        column: &PlannedColumn<'_>,
-        bytes: &[u8],
-        out: &mut Vec<u8>,
-    ) -> Result<(), Refusal> {
-        match (column.value_type, &column.target.target_type) {
-            (ValueType::Json, TargetType::Json) => {
-                let value = JsonValue::parse(bytes).map_err(unreadable)?;
-                push_document(&value, true, out)
-                    .map_err(|what| self.refusal(column, codes::CONVERSION, what))
-            }
-            // The server compares sets as signed numbers.
-            (ValueType::Set { .. }, _) => {
-                let members =
-                    bytes.iter().rev().fold(0_u64, |all, &byte| all << 8 | u64::from(byte));
-                out.extend_from_slice(members.cast_signed().to_string().as_bytes());
-                Ok(())
-            }
-            _ => self.push_value(column, bytes, out),
-        }
-    }
-
-    /// Appends a value to be stored; `true` for one that a strict session refuses.
-    fn push_assigned(
-        &self,
-        column: &PlannedColumn<'_>,
-        field: &Field<'_>,
-        out: &mut Vec<u8>,
-    ) -> Result<bool, Refusal> {
-        let bytes = match field {
-            Field::Bytes(bytes) => bytes,
-            Field::Null => {
-                out.extend_from_slice(b"NULL");
-                return Ok(false);
-            }
-            Field::Absent | Field::JsonDiff(_) => {
-                return Err(unreadable("a change of a document where a document should be"));
-            }
-        };
-        self.push_value(column, bytes, out)?;
-        // ENUM value 0 is no member.
-        let is_enum = matches!(column.value_type, ValueType::Enum { .. });
-        Ok(is_enum && bytes.iter().all(|&byte| byte == 0))
-    }
-
-    fn push_value(
-        &self,
-        column: &PlannedColumn<'_>,
-        bytes: &[u8],
-        out: &mut Vec<u8>,
-    ) -> Result<(), Refusal> {
-        let value = ColumnValue::read(column.value_type, column.unsigned, bytes);
-        let value =
-            value.map_err(|error| self.refusal(column, codes::CONVERSION, error.to_string()))?;
-        let pushed = match (&value, column.value_type) {
-            (ColumnValue::Json(bytes), _) => {
-                let document = JsonValue::parse(bytes).map_err(unreadable)?;
-                match column.target.target_type {
-                    TargetType::Json => push_document(&document, false, out),
-                    _ => push_text_document(&document, out),
-                }
-            }
-            // The image leaves out trailing zeros, which are part of the value.
-            (ColumnValue::Bytes(bytes), ValueType::Char { max_bytes })
-                if column.strings == Strings::Binary =>
-            {
-                let mut padded = bytes.to_vec();
-                padded.resize(padded.len().max(usize::from(max_bytes)), 0);
-                push_string(&Strings::Binary, &padded, out);
-                Ok(())
-            }
-            (ColumnValue::Bytes(bytes), ValueType::Geometry | ValueType::Vector) => {
-                push_string(&Strings::Binary, bytes, out);
-                Ok(())
-            }
-            (ColumnValue::Bytes(bytes), _) => {
-                push_string(&column.strings, bytes, out);
-                Ok(())
-            }
-            (ColumnValue::Timestamp(time), _) => {
-                push_timestamp(&time.to_string(), self.plan.zone.as_deref(), out);
-                Ok(())
-            }
-            _ => push_plain(&value, out),
-        };
-        pushed.map_err(|what| self.refusal(column, codes::CONVERSION, what))
-    }
-
-    fn refusal(&self, column: &PlannedColumn<'_>, code: u16, what: String) -> Refusal {
+    pub(super) fn refusal(&self, column: &PlannedColumn<'_>, code: u16, what: String) -> Refusal {
         let table = self.plan.table.label();
         Refusal::new(code, format!("column {} of {table}: {what}", column.target.name))
     }
-}
-
-/// True for a floating-point zero of either sign.
-fn is_zero(bytes: &[u8]) -> bool {
-    bytes.split_last().is_some_and(|(last, rest)| last & 0x7f == 0 && rest.iter().all(|&b| b == 0))
 }
 
 /// The hint keeps the server from reading, and locking, the whole of a small table.
@@ -525,10 +296,4 @@ fn push_assignment(column: &PlannedColumn<'_>, start: usize, out: &mut Vec<u8>) 
     }
     out.extend_from_slice(column.quoted.as_bytes());
     out.push(b'=');
-}
-
-fn push_and(start: usize, out: &mut Vec<u8>) {
-    if out.len() > start {
-        out.extend_from_slice(b" AND ");
-    }
 }

@@ -1,0 +1,98 @@
+//! Values to be stored in columns of the target. Pure.
+
+use csa_provider::{ColumnValue, Field, JsonValue, ValueType};
+
+use super::conversion::Strings;
+use super::json::{push_document, push_text_document};
+use super::literal::{push_plain, push_string, push_timestamp};
+use super::plan::PlannedColumn;
+use super::statements::RowStatements;
+use super::{Refusal, codes, unreadable};
+use crate::target::definitions::table::TargetType;
+
+impl RowStatements<'_> {
+    /// Appends a value to be stored; `true` for one that a strict session refuses.
+    pub(super) fn push_assigned(
+        &self,
+        column: &PlannedColumn<'_>,
+        field: &Field<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<bool, Refusal> {
+        let bytes = match field {
+            Field::Bytes(bytes) => bytes,
+            Field::Null => {
+                out.extend_from_slice(b"NULL");
+                return Ok(false);
+            }
+            Field::Absent | Field::JsonDiff(_) => {
+                return Err(unreadable("a change of a document where a document should be"));
+            }
+        };
+        self.push_value(column, bytes, out)?;
+        // ENUM value 0 is no member.
+        let is_enum = matches!(column.value_type, ValueType::Enum { .. });
+        Ok(is_enum && bytes.iter().all(|&byte| byte == 0))
+    }
+
+    pub(super) fn push_value(
+        &self,
+        column: &PlannedColumn<'_>,
+        bytes: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<(), Refusal> {
+        let value = ColumnValue::read(column.value_type, column.unsigned, bytes);
+        let value =
+            value.map_err(|error| self.refusal(column, codes::CONVERSION, error.to_string()))?;
+        let pushed = match (&value, column.value_type) {
+            (ColumnValue::Json(bytes), _) => {
+                let document = JsonValue::parse(bytes).map_err(unreadable)?;
+                match column.target.target_type {
+                    TargetType::Json => push_document(&document, false, out),
+                    _ => push_text_document(&document, out),
+                }
+            }
+            // The image leaves out trailing zeros, which are part of the value.
+            (ColumnValue::Bytes(bytes), ValueType::Char { max_bytes })
+                if column.strings == Strings::Binary =>
+            {
+                let mut padded = bytes.to_vec();
+                padded.resize(padded.len().max(usize::from(max_bytes)), 0);
+                push_string(&Strings::Binary, &padded, out);
+                Ok(())
+            }
+            (ColumnValue::Bytes(bytes), ValueType::Geometry | ValueType::Vector) => {
+                push_string(&Strings::Binary, bytes, out);
+                Ok(())
+            }
+            (ColumnValue::Bytes(bytes), _) => {
+                push_string(&column.strings, bytes, out);
+                Ok(())
+            }
+            (ColumnValue::Timestamp(time), _) => {
+                push_timestamp(&time.to_string(), self.plan.zone.as_deref(), out);
+                Ok(())
+            }
+            _ => push_plain(&value, out),
+        };
+        pushed.map_err(|what| self.refusal(column, codes::CONVERSION, what))
+    }
+
+    /// The value that a session which is not strict stores for a column without a default.
+    pub(super) fn implicit_default(
+        &self,
+        column: &PlannedColumn<'_>,
+    ) -> Result<&'static [u8], Refusal> {
+        Ok(match column.target.target_type {
+            TargetType::Enum => b"1",
+            TargetType::Text { .. } | TargetType::Binary { .. } => b"''",
+            TargetType::Date | TargetType::DateTime { .. } | TargetType::Timestamp { .. } => {
+                b"'0000-00-00'"
+            }
+            TargetType::Json | TargetType::Geometry | TargetType::Vector | TargetType::Other(_) => {
+                let what = "the source left it out, and it has no default on the target".to_owned();
+                return Err(self.refusal(column, codes::NO_DEFAULT, what));
+            }
+            _ => b"0",
+        })
+    }
+}
