@@ -1,0 +1,171 @@
+//! One try to apply and commit a unit.
+
+use std::sync::Arc;
+
+use csa_scheduler::Sequence;
+
+use super::commit_turn::CommitTurn;
+use super::late_tables::{late_rows, whole_tables};
+use super::unit::Unit;
+use super::worker::Worker;
+use crate::ownership::control::fenced;
+use crate::rows::executor::{Opening, RowExecutor};
+use crate::rows::image::Step;
+use crate::rows::steps::Steps;
+use crate::status::activity::{Entered, SessionState};
+use crate::target::row_session;
+use crate::{Error, Result};
+
+/// How an attempt ended.
+pub(super) enum Attempt {
+    Committed,
+    /// Rolled back, so that an earlier group can have its locks.
+    Yielded(Sequence),
+}
+
+impl Worker {
+    /// One try: everything up to and including the COMMIT.
+    pub(super) async fn attempt(
+        &mut self,
+        unit: &Unit,
+        dependency: Sequence,
+        entered: &Entered,
+    ) -> Result<Attempt> {
+        entered.now(SessionState::Preparing);
+        let sequence = unit.group.sequence;
+        let format = Arc::clone(unit.group.format());
+        let mut rows = RowExecutor::new(&self.options, Arc::clone(&self.shared.tables));
+        let session = self.session().await?;
+        let limit = rows.step_bytes(session);
+        rows.prepare(session, &format).await?;
+        entered.connected(session.id());
+        let turn = self.shared.turn.clone();
+        entered.now(SessionState::WaitingForDependency);
+        if dependency > turn.low_water() {
+            self.shared.status.held_back(whole_tables(&unit.group));
+        }
+        // Before BEGIN: the session holds no lock while it waits.
+        turn.wait(dependency).await;
+        entered.now(SessionState::Preparing);
+        let low_water = turn.low_water();
+        let mut steps =
+            Steps::of(&unit.group, unit.range, limit, low_water, &entered.progress).await;
+        entered.now(SessionState::Applying);
+        self.send(unit, &mut steps, &mut rows).await?;
+        if let Some(dependency) = steps.late_dependency {
+            entered.now(SessionState::WaitingForDependency);
+            if dependency > turn.low_water() {
+                self.shared.status.held_back(late_rows(&unit.group, low_water));
+            }
+            if let Some(earlier) = or_yield(&turn, dependency, entered).await {
+                return Ok(Attempt::Yielded(earlier));
+            }
+            entered.now(SessionState::Applying);
+            self.send_late(&mut steps, &mut rows).await?;
+        }
+        // Frees the group's statements while it waits for its turn.
+        drop(steps);
+        if self.options.preserve_commit_order {
+            entered.now(SessionState::WaitingForTurn);
+            if let Some(earlier) = or_yield(&turn, sequence.previous(), entered).await {
+                return Ok(Attempt::Yielded(earlier));
+            }
+        }
+        entered.now(SessionState::Committing);
+        self.commit(unit).await?;
+        Ok(Attempt::Committed)
+    }
+
+    /// Sends the rows that had to wait for other groups.
+    async fn send_late(&mut self, steps: &mut Steps, rows: &mut RowExecutor) -> Result<()> {
+        let session = self.session().await?;
+        while let Some(images) = steps.next_late() {
+            let bytes = images.events.len();
+            rows.send(session, None, images).await?;
+            steps.sent(bytes);
+        }
+        Ok(())
+    }
+
+    /// Sends BEGIN, the UPDATE of the checkpoint row and every change, in as few packets as possible.
+    async fn send(&mut self, unit: &Unit, steps: &mut Steps, rows: &mut RowExecutor) -> Result<()> {
+        let channel = self.options.channel.clone();
+        let (mut text, mut fence) = self.opening(unit);
+        let session = self.session().await?;
+        // Our own statements need our own settings.
+        if let Some(own) = session.leave() {
+            text = format!("{own};{text}");
+            fence += row_session::count(own);
+        }
+        let mut opening = Some(Opening { text: text.into_bytes(), statements: fence + 1 });
+        while let Some(step) = steps.next().await {
+            let opened = opening.is_some();
+            let mut images_sent = 0;
+            let matched = match step? {
+                Step::RowImages(images) => {
+                    images_sent = images.events.len();
+                    rows.send(session, opening.take(), images).await?
+                }
+                Step::Statement(text) => {
+                    let Opening { text: mut statements, .. } = opening.take().unwrap_or_default();
+                    if opened {
+                        statements.push(b';');
+                    }
+                    statements.extend_from_slice(&text);
+                    session.run(&statements).await?
+                }
+            };
+            steps.sent(images_sent);
+            if opened {
+                owned(&channel, matched.get(fence))?;
+            }
+        }
+        if let Some(Opening { text, .. }) = opening {
+            owned(&channel, session.run(&text).await?.get(fence))?;
+        }
+        Ok(())
+    }
+
+    /// Commits the session's transaction, and records it before a new generation can begin: a
+    /// target that comes back without it is then recognised.
+    async fn commit(&mut self, unit: &Unit) -> Result<()> {
+        let shared = self.shared.clone();
+        let Self { session: Some(session), generation, options, .. } = self else {
+            return Err(Error::Relay("no session".to_owned()));
+        };
+        let committing = shared.generation.commit(session, &options.channel, generation).await?;
+        // If the answer is lost here, `is_committed` asks the checkpoint row.
+        session.run("COMMIT").await?;
+        shared.status.applied(unit.transactions());
+        drop(committing);
+        self.reached();
+        Ok(())
+    }
+}
+
+/// Waits for the turn; returns the earlier group if one asks for this group's locks meanwhile.
+async fn or_yield(turn: &CommitTurn, sequence: Sequence, entered: &Entered) -> Option<Sequence> {
+    let wait = turn.wait(sequence);
+    tokio::pin!(wait);
+    loop {
+        tokio::select! {
+            // A group whose turn has come need not yield any more.
+            biased;
+            () = &mut wait => return None,
+            earlier = entered.yielding.asked() => {
+                // The earlier group may have committed since it asked.
+                if earlier > turn.low_water() {
+                    return Some(earlier);
+                }
+            }
+        }
+    }
+}
+
+/// Checks that the UPDATE that opens the transaction matched the checkpoint row.
+fn owned(channel: &str, matched: Option<&u64>) -> Result<()> {
+    match matched {
+        Some(1) => Ok(()),
+        _ => Err(fenced(channel, "another daemon took it over; nothing was committed".to_owned())),
+    }
+}

@@ -1,0 +1,74 @@
+//! Finds out whether a transaction was committed whose COMMIT got no answer.
+
+use csa_provider::GtidSet;
+
+use super::unit::Unit;
+use super::worker::Worker;
+use crate::options::TargetGtids;
+use crate::ownership::control::fenced;
+use crate::target::sql::quote;
+use crate::{Error, Result};
+
+impl Worker {
+    /// Finds out, after a lost connection, if the transaction was committed all the same.
+    pub(super) async fn is_committed(&mut self, unit: &Unit) -> Result<bool> {
+        let mut pause = self.options.connect_retry;
+        loop {
+            match self.look_committed(unit).await {
+                Err(error) if error.is_passing() => self.lost(&error, &mut pause).await,
+                other => return other,
+            }
+        }
+    }
+
+    /// Reads the row with a lock, so that it waits for a COMMIT that the server still executes.
+    async fn look_committed(&mut self, unit: &Unit) -> Result<bool> {
+        let channel = self.options.channel.clone();
+        let query = format!(
+            "SELECT gtid_executed, epoch FROM csa.checkpoint WHERE channel={} AND worker={} FOR UPDATE",
+            quote(&channel),
+            self.index
+        );
+        // The unit was one transaction on the target, so its last GTID stands for all.
+        let Some(last) = unit.transactions().last() else { return Ok(false) };
+        let gtid = &last.relayed.header.gtid;
+        let gtids = self.target.gtids;
+        let own = self.epoch;
+        let session = self.session().await?;
+        let rows: Vec<(String, u64)> = session.rows(&query).await?;
+        let Some((executed, epoch)) = rows.into_iter().next() else {
+            return Err(fenced(&channel, "its row in csa.checkpoint is gone".to_owned()));
+        };
+        if epoch != own {
+            return Err(taken_over(&channel, epoch));
+        }
+        if gtids == TargetGtids::Source {
+            let executed = session.has_executed(&gtid.to_string()).await?;
+            return self.found(unit, executed).await;
+        }
+        let executed: GtidSet = executed.parse().map_err(|error| Error::Checkpoint {
+            channel,
+            what: format!("gtid_executed is not a GTID set: {error}"),
+        })?;
+        let executed = executed.contains(gtid);
+        self.found(unit, executed).await
+    }
+
+    /// Records what was found to be committed, if the session is still where the channel is held.
+    async fn found(&mut self, unit: &Unit, committed: bool) -> Result<bool> {
+        let shared = self.shared.clone();
+        let Self { session: Some(session), generation, options, .. } = self else {
+            return Err(Error::Relay("no session".to_owned()));
+        };
+        let committing = shared.generation.commit(session, &options.channel, generation).await?;
+        if committed {
+            shared.status.applied(unit.transactions());
+        }
+        drop(committing);
+        Ok(committed)
+    }
+}
+
+fn taken_over(channel: &str, epoch: u64) -> Error {
+    fenced(channel, format!("another daemon took it over (epoch {epoch})"))
+}

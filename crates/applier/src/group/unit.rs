@@ -1,0 +1,55 @@
+//! A unit of work that commits as one, and the statements that begin its transaction.
+
+use std::sync::Arc;
+
+use csa_provider::GtidSet;
+use csa_scheduler::{AdmittedTransaction, Group};
+
+use super::worker::Worker;
+use crate::options::{Executor, TargetGtids};
+use crate::ownership::checkpoint;
+use crate::target::as_source;
+
+/// The transactions applied in one target transaction: a group, or one transaction of a failed group.
+#[derive(Debug, Clone)]
+pub(super) struct Unit {
+    pub(super) group: Arc<Group>,
+    /// First and last transaction, the last not included.
+    pub(super) range: (usize, usize),
+    pub(super) executed_after: GtidSet,
+}
+
+impl Unit {
+    pub(super) fn transactions(&self) -> &[AdmittedTransaction] {
+        self.group.transactions.get(self.range.0..self.range.1).unwrap_or_default()
+    }
+}
+
+impl Worker {
+    /// The statements that begin a unit's transaction, and the index of the last, the UPDATE that has to
+    /// match the checkpoint row. Under the source's GTID it must write nothing of ours.
+    pub(super) fn opening(&self, unit: &Unit) -> (String, usize) {
+        let channel = &self.options.channel;
+        let header = unit.transactions().first().map(|transaction| &transaction.relayed.header);
+        match (self.target.gtids, header) {
+            (TargetGtids::Source, Some(header)) => {
+                let hold = checkpoint::hold(channel, self.index, self.epoch);
+                (format!("SET SESSION {};BEGIN;{hold}", as_source::identity(header)), 2)
+            }
+            _ => self.own_opening(unit),
+        }
+    }
+
+    /// The opening of a transaction under a GTID of the target's own.
+    pub(super) fn own_opening(&self, unit: &Unit) -> (String, usize) {
+        let (sequence, executed) = (unit.group.sequence, &unit.executed_after);
+        let update =
+            checkpoint::update(&self.options.channel, self.index, self.epoch, sequence, executed);
+        let takes_images = self.options.executor == Executor::RowImage;
+        let first = unit.transactions().first().filter(|_| takes_images);
+        match first.and_then(|transaction| as_source::version(&transaction.relayed.header)) {
+            Some(version) => (format!("SET SESSION {version};BEGIN;{update}"), 2),
+            None => (format!("BEGIN;{update}"), 1),
+        }
+    }
+}
