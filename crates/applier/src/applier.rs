@@ -20,6 +20,7 @@ use crate::group::throttle::Throttle;
 use crate::group::worker::{Shared, Worker};
 use crate::options::{ApplierOptions, TargetOptions, Tuning};
 use crate::ownership::control::ControlSession;
+use crate::ownership::keeper::Keeper;
 use crate::statement::executor::StatementExecutor;
 use crate::status::ApplierStatus;
 use crate::target::definitions::tables::TargetTables;
@@ -50,6 +51,7 @@ pub struct Applier<O> {
     workers: Workers,
     tuning: watch::Receiver<Tuning>,
     throttle: Throttle,
+    keeper: Keeper,
     statements: StatementExecutor,
     /// The transaction that an earlier run began where it can't be rolled back.
     begun: Option<Gtid>,
@@ -201,13 +203,8 @@ impl<O: CommitObserver> Applier<O> {
             },
             tuning,
             throttle: Throttle::new(throttle, now),
-            statements: StatementExecutor::new(
-                control,
-                target,
-                options,
-                Arc::clone(&status),
-                tables,
-            ),
+            keeper: Keeper::new(control, target.clone(), &options, Arc::clone(&status)),
+            statements: StatementExecutor::new(target, options, Arc::clone(&status), tables),
             begun: None,
             status,
             turn,
@@ -241,11 +238,11 @@ impl<O: CommitObserver> Applier<O> {
         };
         self.workers.close().await;
         if !status.is_target_lost()
-            && let Err(error) = self.statements.level().await
+            && let Err(error) = self.keeper.level().await
         {
             warn!(%error, "the target's gtid_executed and the checkpoint differ until the next start");
         }
-        self.statements.close().await;
+        self.keeper.close().await;
         outcome
     }
 
@@ -255,7 +252,7 @@ impl<O: CommitObserver> Applier<O> {
         let target = self.workers.target.clone();
         let workers = self.workers.existing.clone();
         let channel = self.workers.options.channel.clone();
-        let identity = self.statements.identity().to_owned();
+        let identity = self.keeper.identity().to_owned();
         // Aborts the workers' tasks, so that none of them sends anything more.
         drop(self);
         let end = async {
@@ -274,7 +271,7 @@ impl<O: CommitObserver> Applier<O> {
     async fn apply_all(&mut self, stop: &CancellationToken) -> Result<()> {
         // The number may have changed since the rows were made.
         self.retune().await?;
-        self.begun = self.statements.begun().await?;
+        self.begun = self.keeper.begun().await?;
         loop {
             self.admit_waiting();
             let resting = stop.is_cancelled() || self.tuning.borrow().paused;
@@ -335,7 +332,7 @@ impl<O: CommitObserver> Applier<O> {
                 GroupKind::Statement | GroupKind::NotTransactional => {
                     let group = Arc::new(group);
                     // Awaited here: the scheduler lets no other group run beside it.
-                    self.statements.apply(&group).await?;
+                    self.statements.apply(&mut self.keeper, &group).await?;
                     self.status.applied(&group.transactions);
                     self.turn.committed(group.sequence);
                     self.committed(&group);
@@ -381,7 +378,7 @@ impl<O: CommitObserver> Applier<O> {
         }
         if is_suspect {
             self.pinged = Instant::now();
-            self.statements.look_writable().await?;
+            self.keeper.look_writable().await?;
         }
         if self.levelled.elapsed() >= LEVEL_INTERVAL {
             self.levelled = Instant::now();
@@ -389,7 +386,7 @@ impl<O: CommitObserver> Applier<O> {
         }
         if self.pinged.elapsed() >= PING_INTERVAL {
             self.pinged = Instant::now();
-            self.statements.keep_alive().await?;
+            self.keeper.keep_alive().await?;
         }
         Ok(())
     }
@@ -443,7 +440,7 @@ impl<O: CommitObserver> Applier<O> {
         if wanted == self.workers.wanted {
             return Ok(());
         }
-        self.statements.add_workers(wanted).await?;
+        self.keeper.add_workers(wanted).await?;
         info!(from = self.workers.wanted, to = wanted, "worker count changes");
         self.workers.resize(wanted);
         self.scheduler.set_workers(usize::from(wanted));
@@ -451,9 +448,9 @@ impl<O: CommitObserver> Applier<O> {
     }
 
     async fn level(&mut self) -> Result<()> {
-        match self.statements.level().await {
+        match self.keeper.level().await {
             Err(error) if error.class() == ErrorClass::Unavailable => {
-                self.statements.look_writable().await
+                self.keeper.look_writable().await
             }
             Err(error) if error.is_passing() => {
                 warn!(%error, "the target's gtid_executed and the checkpoint differ, trying again");
@@ -465,7 +462,7 @@ impl<O: CommitObserver> Applier<O> {
 
     async fn resolve_lock_inversion(&mut self) {
         let sessions = &self.workers.shared.sessions;
-        match self.locks.look(self.statements.session(), sessions).await {
+        match self.locks.look(self.keeper.session(), sessions).await {
             Ok(Some(holders)) => self.status.locked_by(holders),
             Ok(None) => {}
             Err(error) => debug!(%error, "lock waits can't be looked up"),

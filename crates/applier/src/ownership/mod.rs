@@ -8,6 +8,7 @@ pub(crate) mod checkpoint;
 mod continuity;
 pub(crate) mod control;
 pub(crate) mod intent;
+pub(crate) mod keeper;
 pub(crate) mod preflight;
 pub(crate) mod reconnect;
 mod skip;

@@ -7,11 +7,13 @@
 //!   alters it becomes its definer;
 //! - `CURRENT_USER` in an account statement is the account that ran it on the source.
 
-use csa_provider::{Dialect, Lexer, SessionContext, SpecialComment, Token, TokenKind, Unclosed};
+use csa_provider::{Dialect, SessionContext, SpecialComment, Token, TokenKind};
 
 mod collation;
+mod tokens;
 
 pub(crate) use collation::implied_collation;
+use tokens::Tokens;
 
 /// Disables an event: DISABLE ON REPLICA since 8.2, plain DISABLE on older servers.
 const DISABLED: &[u8] = b" DISABLE /*!80200 ON REPLICA */ ";
@@ -64,24 +66,6 @@ pub(crate) fn on_replica(
     }
     out.extend_from_slice(text.get(at..).unwrap_or_default());
     Ok(Some(out))
-}
-
-/// A statement's tokens, up to a quote or comment that is not closed.
-struct Tokens<'a> {
-    tokens: Vec<Token<'a>>,
-    comments: Vec<SpecialComment>,
-    whole: Result<(), Unclosed>,
-}
-
-impl<'a> Tokens<'a> {
-    fn of(text: &'a [u8], dialect: Dialect) -> Self {
-        let mut lexer = Lexer::new(text, dialect);
-        let mut whole = Ok(());
-        let tokens =
-            lexer.by_ref().map_while(|token| token.map_err(|unclosed| whole = Err(unclosed)).ok());
-        let tokens = tokens.collect();
-        Self { tokens, comments: lexer.special_comments().to_vec(), whole }
-    }
 }
 
 type Range = std::ops::Range<usize>;

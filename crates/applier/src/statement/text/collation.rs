@@ -2,7 +2,7 @@
 
 use csa_provider::{Dialect, SessionContext, Token, TokenKind};
 
-use super::Tokens;
+use super::tokens::Tokens;
 
 /// The number of a collation that a CREATE or ALTER of a database or table takes from the defaults of
 /// the source's session without naming it. The default of a table's database does not count: the target

@@ -11,11 +11,13 @@ use csa_provider::{Dialect, SessionContext, Statement};
 use csa_scheduler::Group;
 use tracing::info;
 
-use super::{SourceStatement, StatementExecutor};
+use super::executor::StatementExecutor;
+use super::source_statement::SourceStatement;
 use crate::error::server_text::ServerText;
 use crate::error::transaction::{NOT_TRANSACTIONAL, tables_of};
 use crate::options::TargetGtids;
 use crate::ownership::intent::{self, Intent};
+use crate::ownership::keeper::Keeper;
 use crate::rows::dml;
 use crate::rows::executor::RowExecutor;
 use crate::rows::failing_row::rows_in;
@@ -61,10 +63,15 @@ struct Writer<'a> {
 
 impl StatementExecutor {
     /// Writes the group's rows and then the checkpoint.
-    pub(super) async fn attempt_rows(&mut self, group: &Arc<Group>, gtid: &str) -> Result<()> {
+    pub(super) async fn attempt_rows(
+        &self,
+        keeper: &mut Keeper,
+        group: &Arc<Group>,
+        gtid: &str,
+    ) -> Result<()> {
         let channel = self.options.channel.clone();
         let under_source = self.target.gtids == TargetGtids::Source;
-        let session = &mut self.control.session;
+        let session = keeper.session();
         intent::create_if_missing(session).await?;
         if !under_source || !session.has_executed(gtid).await? {
             let known = intent::find(session, &channel, gtid, &group.executed_after).await;
@@ -73,10 +80,10 @@ impl StatementExecutor {
                 other => other,
             })?;
             if known == Intent::None {
-                self.write_rows(group, gtid).await?;
+                self.write_rows(keeper, group, gtid).await?;
             }
         }
-        let session = &mut self.control.session;
+        let session = keeper.session();
         // Rows that changed nothing, or an operator's word that they are there, leave the GTID unused.
         if under_source && !session.has_executed(gtid).await? {
             session.run("SET SESSION sql_log_bin=1").await?;
@@ -85,17 +92,17 @@ impl StatementExecutor {
         }
         // One transaction: a crash leaves the entry and the old checkpoint, or neither.
         session.run("BEGIN").await?;
-        self.write_checkpoint(group).await?;
-        let session = &mut self.control.session;
+        keeper.write_checkpoint(group.sequence, &group.executed_after).await?;
+        let session = keeper.session();
         session.run(intent::withdraw(&channel)).await?;
         session.run("COMMIT").await.map(drop)
     }
 
-    async fn write_rows(&mut self, group: &Arc<Group>, gtid: &str) -> Result<()> {
+    async fn write_rows(&self, keeper: &mut Keeper, group: &Arc<Group>, gtid: &str) -> Result<()> {
         let channel = &self.options.channel;
         let under_source = self.target.gtids == TargetGtids::Source;
         let rows = RowExecutor::new(&self.options, Arc::clone(&self.tables)).for_any_engine();
-        let session = &mut self.control.session;
+        let session = keeper.session();
         rows.prepare(session, group.format()).await?;
         let whole = match under_source {
             true => Some(one_statement(session, group, &rows, &self.tables, gtid).await?),
@@ -115,7 +122,7 @@ impl StatementExecutor {
             never = progress::follow(&self.target, connection, &self.status) => match never {},
         };
         let changed = writer.changed;
-        let session = &mut self.control.session;
+        let session = keeper.session();
         session.run("ROLLBACK").await?;
         session.leave_now().await?;
         if under_source {

@@ -1,0 +1,198 @@
+//! Executes one statement on a session that is made like the source's, and restores the session.
+
+use std::sync::Arc;
+
+use csa_provider::Statement;
+use csa_scheduler::Group;
+use tracing::info;
+
+use super::context::{self, Restricted, RestrictedRow};
+use super::failure::by_hand;
+use super::mariadb;
+use super::source_statement::SourceStatement;
+use crate::rows::executor::RowExecutor;
+use crate::rows::image::Step;
+use crate::rows::steps::Steps;
+use crate::target::as_source;
+use crate::target::session::Session;
+use crate::target::sql::identifier;
+use crate::{Error, Result, Vendor};
+
+/// Unknown database: a default database that the statement does not need may be gone by now.
+const UNKNOWN_DATABASE: u16 = 1049;
+const UNKNOWN_VARIABLE: u16 = 1193;
+
+/// Executes the statement, and the rows that belong to it, in a session like the source's.
+///
+/// # Errors
+/// Errors of the target; [`Error::Unsupported`] for a statement that it would not repeat as it was.
+pub(super) async fn execute(
+    session: &mut Session,
+    group: &Arc<Group>,
+    statement: &SourceStatement,
+    mut rows: RowExecutor,
+    under_gtid: bool,
+) -> Result<()> {
+    let vendor = session.vendor();
+    if let Some(objection) = statement.objection.as_ref().filter(|_| vendor == Vendor::MariaDb) {
+        return Err(by_hand(&statement.gtid, objection));
+    }
+    if statement.has_rows() {
+        may_have_rows(statement, &rows, under_gtid, vendor)?;
+        rows.prepare(session, group.format()).await?;
+    }
+    if statement.xid.is_some() {
+        detach_on_prepare(session, &statement.gtid).await?;
+    }
+    use_database(session, &statement.database).await?;
+    let context = match vendor {
+        Vendor::MySql => mysql_context(session, statement).await?,
+        Vendor::MariaDb => mariadb_context(session, statement).await?,
+    };
+    let mut settings = vec![];
+    let header = group.transactions.first().map(|transaction| &transaction.relayed.header);
+    if let Some(header) = header.filter(|_| under_gtid) {
+        settings.push(as_source::identity(header));
+    }
+    // The SQL executor writes values in the session that it set up, in UTC and UTF-8.
+    if !statement.has_rows() || rows.takes_row_images() {
+        settings.push(context);
+    }
+    session.run(format!("SET SESSION {}", settings.join(", "))).await?;
+    let mut steps = Steps::as_logged(group, rows.step_bytes(session));
+    let mut begun = false;
+    while let Some(step) = steps.next().await {
+        let step = match (step, &statement.changed) {
+            (Ok(Step::Statement(_)), Some(text)) => Ok(Step::Statement(text.clone())),
+            (step, _) => step,
+        };
+        match run(session, &mut rows, step).await {
+            Ok(()) => begun = true,
+            Err(error)
+                if statement.error_code != 0 && error.code() == Some(statement.error_code) =>
+            {
+                info!(gtid = %statement.gtid, code = statement.error_code,
+                    "statement failed as it did on the source");
+            }
+            Err(error) => {
+                if let (true, Some(xid)) = (begun, &statement.xid) {
+                    abandon(session, xid).await;
+                }
+                return Err(error);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Assignments with which the statement means what it did on the source.
+async fn mysql_context(session: &mut Session, statement: &SourceStatement) -> Result<String> {
+    let now: Vec<RestrictedRow> = session.rows(Restricted::QUERY).await?;
+    let Some(now) = now.into_iter().next().map(Restricted::from) else {
+        return Err(Error::Relay("the target returned no session variables".to_owned()));
+    };
+    let switched_on = session.rows::<(String, String)>(Restricted::SWITCHED_ON).await?;
+    let now = now.with_switched_on(switched_on.into_iter().map(|(name, _)| name).collect());
+    Ok(context::assignments(&statement.context, statement.timestamp, &now))
+}
+
+async fn mariadb_context(session: &mut Session, statement: &SourceStatement) -> Result<String> {
+    let context = mariadb::context::assignments(&statement.context, statement.timestamp);
+    let mut context = context
+        .map_err(|why| by_hand(&statement.gtid, &format!("its session on the source: {why}")))?;
+    // MariaDB has other default collations of character sets since 11.2.
+    let defaults: Vec<(String, String)> =
+        session.rows("SHOW SESSION VARIABLES LIKE 'character_set_collations'").await?;
+    if !defaults.is_empty() {
+        context.push_str(", character_set_collations=''");
+    }
+    Ok(context)
+}
+
+/// Refuses a transaction with rows that this executor can't write.
+fn may_have_rows(
+    statement: &SourceStatement,
+    rows: &RowExecutor,
+    under_gtid: bool,
+    vendor: Vendor,
+) -> Result<()> {
+    let what = match statement.kind {
+        Statement::CreateTableStartTransaction if vendor == Vendor::MariaDb => {
+            let why = "CREATE TABLE … SELECT is one transaction only on MySQL; use CREATE TABLE and \
+                INSERT … SELECT on the source";
+            return Err(by_hand(&statement.gtid, why));
+        }
+        Statement::Xa(_) if vendor == Vendor::MariaDb => {
+            let why = "distributed transactions (XA) need the GTIDs of MySQL";
+            return Err(by_hand(&statement.gtid, why));
+        }
+        Statement::CreateTableStartTransaction if !rows.takes_row_images() => {
+            "CREATE TABLE … SELECT is one transaction only with row images: permit them on the \
+             target (GRANT REPLICATION_APPLIER, executor = \"row-image\"), or use CREATE TABLE \
+             and INSERT … SELECT on the source"
+        }
+        _ if !under_gtid => {
+            "distributed transactions (XA) need a target that runs them under the source's GTID: \
+             gtid_mode=ON and GRANT REPLICATION_APPLIER"
+        }
+        _ => return Ok(()),
+    };
+    Err(Error::Unsupported { gtid: statement.gtid.clone(), what: what.to_owned() })
+}
+
+async fn run(session: &mut Session, rows: &mut RowExecutor, step: Result<Step>) -> Result<()> {
+    match step? {
+        Step::Statement(text) => session.run(text).await.map(drop),
+        Step::RowImages(images) => rows.send(session, None, images).await.map(drop),
+    }
+}
+
+/// Rolls back a distributed transaction that this session began and could not prepare: a plain ROLLBACK
+/// does not end it.
+async fn abandon(session: &mut Session, xid: &str) {
+    for verb in ["END", "ROLLBACK"] {
+        // XA END fails if it was executed already; the loss of the session ends the transaction anyway.
+        let _ = session.run(format!("XA {verb} {xid}")).await;
+    }
+}
+
+/// Sets `xa_detach_on_prepare`: else the session could only end the distributed transaction it prepared
+/// (<https://dev.mysql.com/doc/refman/en/xa-states.html>).
+async fn detach_on_prepare(session: &mut Session, gtid: &str) -> Result<()> {
+    match session.rows::<bool>("SELECT @@SESSION.xa_detach_on_prepare").await {
+        Ok(rows) if rows.first() == Some(&true) => Ok(()),
+        Ok(_) => session.run("SET SESSION xa_detach_on_prepare=ON").await.map(drop),
+        Err(error) if error.code() == Some(UNKNOWN_VARIABLE) => Err(Error::Unsupported {
+            gtid: gtid.to_owned(),
+            what: "distributed transactions (XA) need a target of MySQL 8.0.29 or newer".to_owned(),
+        }),
+        Err(error) => Err(error),
+    }
+}
+
+/// Selects the default database. A session can't be without one again, so instead of a missing
+/// database it gets one in which nothing can be created: an unqualified name is then an error, not
+/// another table.
+async fn use_database(session: &mut Session, database: &str) -> Result<()> {
+    if !database.is_empty() {
+        match session.run(format!("USE {}", identifier(database))).await {
+            Err(error) if error.code() == Some(UNKNOWN_DATABASE) => {}
+            other => return other.map(drop),
+        }
+    }
+    session.run("USE information_schema").await.map(drop)
+}
+
+/// Ends a transaction that a statement left open and restores the session's own settings.
+///
+/// The character set comes first: under the source's `collation_connection` (ucs2, utf16, utf32) the
+/// server would misread string literals of ours.
+pub(super) async fn leave(session: &mut Session, under_gtid: bool) -> Result<()> {
+    session.run("ROLLBACK").await?;
+    session.run("SET NAMES utf8mb4").await?;
+    if under_gtid {
+        session.run(as_source::AUTOMATIC).await?;
+    }
+    session.run(context::DEFAULTS).await?;
+    session.set_up().await
+}

@@ -1,0 +1,73 @@
+//! Errors of statements, with the next steps of the operator.
+
+use super::source_statement::SourceStatement;
+use crate::error::server_text::ServerText;
+use crate::{Error, Vendor};
+
+const DENIED_SCHEMA: u16 = 1044;
+const DENIED: u16 = 1045;
+const DENIED_TABLE: u16 = 1142;
+const DENIED_PRIVILEGE: u16 = 1227;
+/// `XAER_NOTA`: no such distributed transaction.
+const UNKNOWN_XID: u16 = 1397;
+
+/// The error for a statement that the operator has to decide about. One that the target has executed is
+/// passed over, so executing it there by hand is how to proceed.
+pub(super) fn refused(gtid: &str, why: &str) -> Error {
+    Error::Unsupported {
+        gtid: gtid.to_owned(),
+        what: format!(
+            "{why}; on the target run SET gtid_next='{gtid}', then what it should do there (or BEGIN; \
+             COMMIT to leave it out), then SET gtid_next='AUTOMATIC', and start the channel again"
+        ),
+    }
+}
+
+/// The same where the target does not record executed statements.
+pub(super) fn by_hand(gtid: &str, why: &str) -> Error {
+    Error::Unsupported { gtid: gtid.to_owned(), what: format!("{why}; {}", way_on_by_hand(gtid)) }
+}
+
+fn way_on_by_hand(gtid: &str) -> String {
+    format!(
+        "for this one run on the target what it should do there, if anything, then: csa-daemon skip \
+         {gtid}"
+    )
+}
+
+/// The error with the statement that it is about.
+pub(super) fn named(statement: &SourceStatement, error: Error, vendor: Vendor) -> Error {
+    let gtid = &statement.gtid;
+    match error.code() {
+        Some(code) if !matches!(error, Error::Transaction { .. }) => Error::Transaction {
+            gtid: gtid.clone(),
+            of: statement.words.clone(),
+            code,
+            row: None,
+            message: explained(code, error.server_text(), gtid, vendor),
+        },
+        _ => error,
+    }
+}
+
+/// The server's message, with what to do about it where that is known.
+fn explained(code: u16, mut said: ServerText, gtid: &str, vendor: Vendor) -> ServerText {
+    match code {
+        UNKNOWN_XID => {
+            return ServerText::own(
+                "the target has no such prepared transaction: it was provisioned between its PREPARE \
+                 and its end; provision it again, or execute there what the source's binary log holds \
+                 of it",
+            );
+        }
+        _ if vendor == Vendor::MariaDb => {
+            said.push(&format!(" (MariaDB); {}", way_on_by_hand(gtid)));
+        }
+        DENIED | DENIED_SCHEMA | DENIED_TABLE | DENIED_PRIVILEGE => said.push(
+            "; the channel's account lacks a privilege for it (csa-daemon check --connect names \
+             the usual ones; a GRANT needs what it grants, WITH GRANT OPTION)",
+        ),
+        _ => {}
+    }
+    said
+}

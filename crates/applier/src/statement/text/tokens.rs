@@ -1,0 +1,21 @@
+//! A statement as tokens.
+
+use csa_provider::{Dialect, Lexer, SpecialComment, Token, Unclosed};
+
+/// A statement's tokens, up to a quote or comment that is not closed.
+pub(super) struct Tokens<'a> {
+    pub(super) tokens: Vec<Token<'a>>,
+    pub(super) comments: Vec<SpecialComment>,
+    pub(super) whole: Result<(), Unclosed>,
+}
+
+impl<'a> Tokens<'a> {
+    pub(super) fn of(text: &'a [u8], dialect: Dialect) -> Self {
+        let mut lexer = Lexer::new(text, dialect);
+        let mut whole = Ok(());
+        let tokens =
+            lexer.by_ref().map_while(|token| token.map_err(|unclosed| whole = Err(unclosed)).ok());
+        let tokens = tokens.collect();
+        Self { tokens, comments: lexer.special_comments().to_vec(), whole }
+    }
+}
