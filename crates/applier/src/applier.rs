@@ -26,7 +26,7 @@ use crate::status::ApplierStatus;
 use crate::target::definitions::tables::TargetTables;
 use crate::target::locks;
 use crate::target::session::Session;
-use crate::{Error, ErrorClass, Result};
+use crate::{Error, ErrorClass, Invariant, Result};
 
 /// Transactions in source order. The sender knows why the stream ends.
 pub type AdmittedStream = mpsc::Receiver<AdmittedTransaction>;
@@ -339,7 +339,7 @@ impl<O: CommitObserver> Applier<O> {
                 }
                 GroupKind::Rows => {
                     let Some(worker) = self.workers.take() else {
-                        return Err(Error::Relay("a group without a worker".to_owned()));
+                        return Err(Error::Broken(Invariant::GroupHasWorker));
                     };
                     self.workers.start(worker, group);
                 }
@@ -397,7 +397,7 @@ impl<O: CommitObserver> Applier<O> {
     ) -> Result<()> {
         let Finished { worker, group, outcome } = match finished {
             Ok(finished) => finished,
-            Err(panic) => return Err(Error::Relay(format!("a worker panicked: {panic}"))),
+            Err(source) => return Err(Error::Task { task: "a worker", source }),
         };
         self.workers.put_back(worker);
         match outcome {

@@ -16,7 +16,7 @@ pub use applier::{AdmittedStream, Applier, CommitObserver};
 pub use checkpoint::{Checkpoint, StartFrom};
 pub use error::failing_row::{FailingColumn, FailingRow, PresentRow};
 pub use error::server_text::ServerText;
-pub use error::{Error, ErrorClass, Result};
+pub use error::{Error, ErrorClass, Fence, Invariant, Result};
 pub use intake::{HeldUntil, Intake, IntakeObserver};
 pub use options::{
     ApplierOptions, ExecMode, Executor, PublicKey, TargetGtids, TargetOptions, TlsMode, TlsOptions,

@@ -333,7 +333,7 @@ mod tests {
     fn who_reads_does_not_speak_for_who_writes() {
         let status = ApplierStatus::new(&Checkpoint::default(), Executor::Sql);
         assert!(status.view().target_connected);
-        let error = |text: &str| Error::Relay(text.to_owned());
+        let error = |text: &str| Error::Held { channel: "c".to_owned(), what: text.to_owned() };
         assert!(status.target_lost(Party::Worker(1), &error("read-only")), "news");
         assert!(!status.target_lost(Party::Control, &error("away")), "known already");
         status.target_reached(Party::Control);

@@ -1,6 +1,9 @@
 //! The errors of the applier, their classes, and their texts without values of rows.
 
+mod class;
 pub(crate) mod failing_row;
+mod fence;
+mod invariant;
 pub(crate) mod server_text;
 pub(crate) mod transaction;
 
@@ -8,22 +11,17 @@ use std::borrow::Cow;
 use std::fmt;
 
 use csa_provider::link::LinkError;
+use csa_provider::{EventError, Gtid, ParseGtidError};
+use tokio::task::JoinError;
+use tokio::time::error::Elapsed;
 
-use csa_provider::Gtid;
+pub use class::ErrorClass;
+pub use fence::Fence;
+pub use invariant::Invariant;
 
+use class::class_of;
 use failing_row::FailingRow;
 use server_text::{ServerText, without_values};
-
-/// Consequence of an error for the channel.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ErrorClass {
-    /// Deadlock or lock wait timeout: roll back and try again.
-    Retry,
-    /// The target is away or refuses writes for now: wait for it, then find out what was committed.
-    Unavailable,
-    /// Repeating would not help: the channel stops.
-    Stop,
-}
 
 /// The reason why the applier could not continue. As text it holds no values of rows.
 #[derive(Debug, thiserror::Error)]
@@ -98,21 +96,58 @@ pub enum Error {
     )]
     Older { channel: String, address: String, missing: String },
     /// Another daemon took the channel over.
-    #[error("channel {channel}: {what}")]
-    Fenced { channel: String, what: String },
+    #[error("channel {channel}: {how}")]
+    Fenced { channel: String, how: Fence },
     #[error("checkpoint of channel {channel}: {what}")]
     Checkpoint { channel: String, what: String },
+    /// A GTID set that the target holds can't be read.
+    #[error("{place} is not a GTID set: {source}")]
+    GtidSet {
+        place: String,
+        #[source]
+        source: ParseGtidError,
+    },
+    /// The target answered a query in an unexpected way.
+    #[error("target {address}: unexpected answer about {what}")]
+    Answer { address: String, what: String },
     #[error(transparent)]
     Admission(#[from] csa_scheduler::Error),
     #[error("transaction {gtid}: {what}")]
     Unsupported { gtid: String, what: String },
-    #[error("reading the relay store: {0}")]
-    Relay(String),
+    /// An event of a transaction can't be understood.
+    #[error("transaction {gtid}: unreadable {what}: {source}")]
+    Unreadable {
+        gtid: String,
+        what: &'static str,
+        #[source]
+        source: EventError,
+    },
+    /// Row changes can't be understood.
+    #[error("unreadable row changes: {0}")]
+    UnreadableRows(#[source] EventError),
+    /// A task of the applier panicked.
+    #[error("{task} failed: {source}")]
+    Task {
+        task: &'static str,
+        #[source]
+        source: JoinError,
+    },
+    #[error("the search for the row at which it failed took too long")]
+    SearchTimedOut(#[source] Elapsed),
+    /// Nothing is read from the target any more.
+    #[error("the channel stops")]
+    Stopping,
+    #[error("internal error, please report it: {0}")]
+    Broken(Invariant),
 }
 
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
+    pub(crate) fn fenced(channel: &str, how: Fence) -> Self {
+        Self::Fenced { channel: channel.to_owned(), how }
+    }
+
     /// The consequence for the channel.
     #[must_use]
     pub fn class(&self) -> ErrorClass {
@@ -181,6 +216,7 @@ impl Error {
         match self {
             Self::Transaction { gtid, .. }
             | Self::Unsupported { gtid, .. }
+            | Self::Unreadable { gtid, .. }
             | Self::InDoubt { gtid, .. }
             // Here as text, but made from a GTID.
             | Self::HalfDone { gtid, .. } => gtid.parse().ok(),
@@ -225,29 +261,6 @@ fn shown(error: &LinkError) -> String {
 
 fn at(row: &Option<Box<FailingRow>>) -> String {
     row.as_ref().map(|row| format!("; at {row}")).unwrap_or_default()
-}
-
-pub(crate) fn class_of(error: &LinkError) -> ErrorClass {
-    match error {
-        LinkError::Server { code, .. } => class_of_code(*code),
-        // It would be as long next time.
-        LinkError::TooLong(_) => ErrorClass::Stop,
-        // Even a login that is refused while the channel runs: a server in between may refuse it,
-        // or a certificate that is being replaced. At a start it stops the channel.
-        _ => ErrorClass::Unavailable,
-    }
-}
-
-/// The consequence of a server error.
-pub(crate) const fn class_of_code(code: u16) -> ErrorClass {
-    match code {
-        // Lock wait timeout, deadlock.
-        1205 | 1213 => ErrorClass::Retry,
-        // Too many connections, shutdown in progress, query interrupted, session killed, read-only
-        // modes, idle disconnect.
-        1040 | 1053 | 1317 | 1290 | 1836 | 1927 | 3169 | 4031 => ErrorClass::Unavailable,
-        _ => ErrorClass::Stop,
-    }
 }
 
 #[cfg(test)]

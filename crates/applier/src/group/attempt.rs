@@ -8,13 +8,12 @@ use super::commit_turn::CommitTurn;
 use super::late_tables::{late_rows, whole_tables};
 use super::unit::Unit;
 use super::worker::Worker;
-use crate::ownership::control::fenced;
 use crate::rows::executor::{Opening, RowExecutor};
 use crate::rows::image::Step;
 use crate::rows::steps::Steps;
 use crate::status::activity::{Entered, SessionState};
 use crate::target::row_session;
-use crate::{Error, Result};
+use crate::{Error, Fence, Invariant, Result};
 
 /// How an attempt ended.
 pub(super) enum Attempt {
@@ -131,7 +130,7 @@ impl Worker {
     async fn commit(&mut self, unit: &Unit) -> Result<()> {
         let shared = self.shared.clone();
         let Self { session: Some(session), generation, options, .. } = self else {
-            return Err(Error::Relay("no session".to_owned()));
+            return Err(Error::Broken(Invariant::CommitHasSession));
         };
         let committing = shared.generation.commit(session, &options.channel, generation).await?;
         // If the answer is lost here, `is_committed` asks the checkpoint row.
@@ -166,6 +165,6 @@ async fn or_yield(turn: &CommitTurn, sequence: Sequence, entered: &Entered) -> O
 fn owned(channel: &str, matched: Option<&u64>) -> Result<()> {
     match matched {
         Some(1) => Ok(()),
-        _ => Err(fenced(channel, "another daemon took it over; nothing was committed".to_owned())),
+        _ => Err(Error::fenced(channel, Fence::NothingCommitted)),
     }
 }

@@ -5,9 +5,9 @@ use csa_provider::GtidSet;
 use super::unit::Unit;
 use super::worker::Worker;
 use crate::options::TargetGtids;
-use crate::ownership::control::fenced;
+use crate::ownership::checkpoint;
 use crate::target::sql::quote;
-use crate::{Error, Result};
+use crate::{Error, Fence, Invariant, Result};
 
 impl Worker {
     /// Finds out, after a lost connection, if the transaction was committed all the same.
@@ -37,19 +37,17 @@ impl Worker {
         let session = self.session().await?;
         let rows: Vec<(String, u64)> = session.rows(&query).await?;
         let Some((executed, epoch)) = rows.into_iter().next() else {
-            return Err(fenced(&channel, "its row in csa.checkpoint is gone".to_owned()));
+            return Err(Error::fenced(&channel, Fence::RowGone));
         };
         if epoch != own {
-            return Err(taken_over(&channel, epoch));
+            return Err(Error::fenced(&channel, Fence::Epoch(epoch)));
         }
         if gtids == TargetGtids::Source {
             let executed = session.has_executed(&gtid.to_string()).await?;
             return self.found(unit, executed).await;
         }
-        let executed: GtidSet = executed.parse().map_err(|error| Error::Checkpoint {
-            channel,
-            what: format!("gtid_executed is not a GTID set: {error}"),
-        })?;
+        let executed: GtidSet =
+            executed.parse().map_err(|source| checkpoint::unreadable(&channel, source))?;
         let executed = executed.contains(gtid);
         self.found(unit, executed).await
     }
@@ -58,7 +56,7 @@ impl Worker {
     async fn found(&mut self, unit: &Unit, committed: bool) -> Result<bool> {
         let shared = self.shared.clone();
         let Self { session: Some(session), generation, options, .. } = self else {
-            return Err(Error::Relay("no session".to_owned()));
+            return Err(Error::Broken(Invariant::CommitHasSession));
         };
         let committing = shared.generation.commit(session, &options.channel, generation).await?;
         if committed {
@@ -67,8 +65,4 @@ impl Worker {
         drop(committing);
         Ok(committed)
     }
-}
-
-fn taken_over(channel: &str, epoch: u64) -> Error {
-    fenced(channel, format!("another daemon took it over (epoch {epoch})"))
 }

@@ -233,16 +233,23 @@ impl Worker {
     }
 
     pub(super) async fn session(&mut self) -> Result<&mut Session> {
-        if self.session.is_none() {
-            let generation = &self.shared.generation;
-            let channel = &self.options.channel;
-            let (session, number) =
-                worker_session(&self.target, generation, channel, self.index).await?;
-            self.generation = number;
-            info!(worker = self.index, connection = session.id(), "session on the target opened");
-            self.session = Some(session);
-        }
-        self.session.as_mut().ok_or_else(|| Error::Relay("no session".to_owned()))
+        let session = match self.session.take() {
+            Some(session) => session,
+            None => {
+                let generation = &self.shared.generation;
+                let channel = &self.options.channel;
+                let (session, number) =
+                    worker_session(&self.target, generation, channel, self.index).await?;
+                self.generation = number;
+                info!(
+                    worker = self.index,
+                    connection = session.id(),
+                    "session on the target opened"
+                );
+                session
+            }
+        };
+        Ok(self.session.insert(session))
     }
 
     /// Rolls back and restores our settings; a session that can't do so is dropped.

@@ -1,6 +1,6 @@
 //! The checkpoint rows: the target's progress, written in each group's own transaction.
 
-use csa_provider::GtidSet;
+use csa_provider::{GtidSet, ParseGtidError};
 use csa_scheduler::Sequence;
 
 use crate::checkpoint::Checkpoint;
@@ -88,10 +88,7 @@ pub(crate) async fn progress(session: &mut Session, channel: &str) -> Result<Opt
     );
     let rows: Vec<String> = session.rows(&query).await?;
     let Some(text) = rows.into_iter().next() else { return Ok(None) };
-    text.parse().map(Some).map_err(|error| Error::Checkpoint {
-        channel: channel.to_owned(),
-        what: format!("gtid_executed in csa.checkpoint is not a GTID set: {error}"),
-    })
+    text.parse().map(Some).map_err(|source| unreadable(channel, source))
 }
 
 /// True if the target's `gtid_executed` was the channel's checkpoint when it last ran.
@@ -179,11 +176,16 @@ async fn rows(session: &mut Session, condition: &str) -> Result<Vec<(String, u16
     );
     let rows: Vec<(String, u16, u64, String, u64)> = session.rows(&query).await?;
     let checkpoint = |(channel, worker, sequence, executed, epoch): (String, _, _, String, _)| {
-        let executed: GtidSet = executed.parse().map_err(|error| Error::Checkpoint {
-            channel: channel.clone(),
-            what: format!("gtid_executed in csa.checkpoint is not a GTID set: {error}"),
-        })?;
+        let executed: GtidSet = executed.parse().map_err(|source| unreadable(&channel, source))?;
         Ok((channel, worker, Checkpoint { sequence: Sequence::new(sequence), executed, epoch }))
     };
     rows.into_iter().map(checkpoint).collect()
+}
+
+/// The error for a row whose GTID set can't be read.
+pub(crate) fn unreadable(channel: &str, source: ParseGtidError) -> Error {
+    Error::GtidSet {
+        place: format!("checkpoint of channel {channel}: gtid_executed in csa.checkpoint"),
+        source,
+    }
 }

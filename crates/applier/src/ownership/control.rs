@@ -19,7 +19,7 @@ use crate::target::generation::{Generation, Place};
 use crate::target::locks;
 use crate::target::session::Session;
 use crate::target::sql::quote;
-use crate::{Error, ErrorClass, Result};
+use crate::{Error, ErrorClass, Fence, Result};
 
 /// A lock held on the target for as long as this connection lives.
 ///
@@ -191,7 +191,7 @@ impl ControlSession {
                 self.noted.clone_from(executed);
                 Ok(())
             }
-            _ => Err(fenced(&self.channel, "another daemon took it over".to_owned())),
+            _ => Err(Error::fenced(&self.channel, Fence::TakenOver)),
         }
     }
 
@@ -352,8 +352,4 @@ async fn try_take_epoch(session: &mut Session, channel: &str) -> Result<Checkpoi
         .await?;
     session.run("COMMIT").await?;
     Ok(found)
-}
-
-pub(crate) fn fenced(channel: &str, what: String) -> Error {
-    Error::Fenced { channel: channel.to_owned(), what }
 }

@@ -9,11 +9,11 @@ use tracing::{info, warn};
 
 use crate::options::{ApplierOptions, TargetGtids, TargetOptions};
 use crate::ownership::checkpoint;
-use crate::ownership::control::{ControlSession, fenced};
+use crate::ownership::control::ControlSession;
 use crate::ownership::intent;
 use crate::status::{ApplierStatus, Party};
 use crate::target::session::Session;
-use crate::{Error, ErrorClass, Result};
+use crate::{Error, ErrorClass, Fence, Result};
 
 /// The checkpoint row that statements write: worker 0's, which no group uses while a statement runs.
 const WORKER: u16 = 0;
@@ -172,7 +172,7 @@ impl Keeper {
         let update = checkpoint::update(channel, WORKER, epoch, sequence, executed);
         match self.control.session.run(update).await?.first() {
             Some(1) => Ok(()),
-            _ => Err(fenced(channel, "another daemon took it over".to_owned())),
+            _ => Err(Error::fenced(channel, Fence::TakenOver)),
         }
     }
 }

@@ -10,12 +10,12 @@ use crate::options::{TargetGtids, TargetOptions};
 use crate::ownership::bookkeeping;
 use crate::ownership::checkpoint;
 use crate::ownership::continuity::{Said, Verdict, judge};
-use crate::ownership::control::{ControlSession, add_rows, fenced};
+use crate::ownership::control::{ControlSession, add_rows};
 use crate::target::facts;
 use crate::target::generation::Place;
 use crate::target::locks;
 use crate::target::session::Session;
-use crate::{Error, Result};
+use crate::{Error, Fence, Result};
 
 /// No such schema, no such table.
 const NO_TABLE: [u16; 2] = [1049, 1146];
@@ -130,7 +130,7 @@ impl ControlSession {
     }
 
     fn taken_over(&self, epoch: u64) -> Error {
-        fenced(&self.channel, format!("another daemon took it over (epoch {epoch})"))
+        Error::fenced(&self.channel, Fence::Epoch(epoch))
     }
 
     /// All rows are gone. Starting as if for the first time would apply history again.

@@ -6,8 +6,8 @@ use tracing::warn;
 use crate::options::{TargetGtids, TargetOptions};
 use crate::ownership::audit::AuditEntry;
 use crate::ownership::checkpoint;
-use crate::ownership::control::{ControlSession, fenced};
-use crate::{Error, Result};
+use crate::ownership::control::ControlSession;
+use crate::{Error, Fence, Result};
 
 /// The checkpoint row that is written; no worker runs meanwhile.
 const WORKER: u16 = 0;
@@ -45,7 +45,9 @@ impl ControlSession {
             let written = session.run(format!("BEGIN;{update};{insert}")).await;
             if !matches!(&written, Ok(matched) if matched.get(1) == Some(&1)) {
                 session.run("ROLLBACK").await?;
-                return Err(written.err().unwrap_or_else(|| taken_over(channel)));
+                return Err(written
+                    .err()
+                    .unwrap_or_else(|| Error::fenced(channel, Fence::NothingSkipped)));
             }
             session.run("COMMIT").await?;
         }
@@ -55,8 +57,4 @@ impl ControlSession {
         checkpoint.sequence = sequence;
         Ok(true)
     }
-}
-
-fn taken_over(channel: &str) -> Error {
-    fenced(channel, "another daemon took it over; nothing was skipped".to_owned())
 }

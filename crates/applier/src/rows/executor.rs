@@ -163,8 +163,8 @@ impl RowExecutor {
         let zone = zone.map(str::to_owned);
         let make = move || dml::statements(&images, &tables, limit, settings, zone.as_deref());
         let made = if is_large { spawn_blocking(make).await } else { Ok(make()) };
-        let (packets, settings) =
-            made.map_err(|error| Error::Relay(format!("making statements: {error}")))??;
+        let (packets, settings) = made
+            .map_err(|source| Error::Task { task: "making statements of row changes", source })??;
         self.settings = settings;
         Ok(packets)
     }

@@ -89,7 +89,7 @@ pub(super) async fn execute(
 async fn mysql_context(session: &mut Session, statement: &SourceStatement) -> Result<String> {
     let now: Vec<RestrictedRow> = session.rows(Restricted::QUERY).await?;
     let Some(now) = now.into_iter().next().map(Restricted::from) else {
-        return Err(Error::Relay("the target returned no session variables".to_owned()));
+        return Err(session.unexpected("its session variables"));
     };
     let switched_on = session.rows::<(String, String)>(Restricted::SWITCHED_ON).await?;
     let now = now.with_switched_on(switched_on.into_iter().map(|(name, _)| name).collect());

@@ -28,12 +28,12 @@ use crate::target::as_source;
 use crate::target::definitions::tables::TargetTables;
 use crate::target::retry;
 use crate::target::session::Session;
-use crate::{Error, ErrorClass, Result};
+use crate::{Error, ErrorClass, Invariant, Result};
 
 /// The group's one transaction, in the form that the statement executor takes.
 pub(super) fn read(group: &Group) -> Result<SourceStatement> {
     let Some(transaction) = group.transactions.first() else {
-        return Err(Error::Relay("a group without transactions".to_owned()));
+        return Err(Error::Broken(Invariant::GroupHasTransactions));
     };
     Ok(SourceStatement {
         gtid: transaction.relayed.header.gtid.to_string(),
@@ -299,7 +299,7 @@ async fn one_statement(
             return Err(refused("its rows do not fit one packet (max_allowed_packet)"));
         }
     }
-    let images = whole.ok_or_else(|| Error::Relay("a transaction without rows".to_owned()))?;
+    let images = whole.ok_or_else(|| Error::Broken(Invariant::TransactionHasRows))?;
     let engines = engines(session, tables, &images).await?;
     if engines.iter().any(Option::is_none) {
         return Err(refused("it changes transactional tables too"));

@@ -6,7 +6,7 @@ use csa_provider::{
 use csa_scheduler::{Group, flattened_events};
 
 use super::{context, mariadb, text};
-use crate::{Error, Result};
+use crate::{Error, Invariant, Result};
 
 /// A transaction's first statement with its session on the source.
 pub(super) struct SourceStatement {
@@ -43,18 +43,18 @@ impl SourceStatement {
 /// [`Error::Unsupported`] for one that can't be read or repeated.
 pub(super) fn read(group: &Group) -> Result<SourceStatement> {
     let Some(transaction) = group.transactions.first() else {
-        return Err(Error::Relay("a group without transactions".to_owned()));
+        return Err(Error::Broken(Invariant::GroupHasTransactions));
     };
     let gtid = transaction.relayed.header.gtid.to_string();
     let unsupported = |what: String| Error::Unsupported { gtid: gtid.clone(), what };
+    let unreadable = |what, source| Error::Unreadable { gtid: gtid.clone(), what, source };
     for event in flattened_events(&transaction.relayed) {
         let event = event?;
         if event.event_type() == EventType::QUERY {
             let query = QueryEvent::parse(event.body())
-                .map_err(|error| unsupported(format!("unreadable query event: {error}")))?;
-            let mut context = query
-                .context()
-                .map_err(|error| unsupported(format!("unreadable statement context: {error}")))?;
+                .map_err(|source| unreadable("query event", source))?;
+            let mut context =
+                query.context().map_err(|source| unreadable("statement context", source))?;
             let (kind, dialect) = Statement::read(&query);
             if kind == Statement::Begin {
                 continue;

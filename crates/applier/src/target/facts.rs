@@ -20,8 +20,8 @@ pub(crate) async fn executed(session: &mut Session) -> Result<GtidSet> {
         return Ok(GtidSet::default());
     }
     let text: Option<String> = session.gtids("SELECT @@GLOBAL.gtid_executed").await?;
-    text.unwrap_or_default().parse().map_err(|error| Error::Checkpoint {
-        channel: String::new(),
-        what: format!("the target's gtid_executed can't be read: {error}"),
+    text.unwrap_or_default().parse().map_err(|source| Error::GtidSet {
+        place: format!("gtid_executed of target {}", session.address()),
+        source,
     })
 }

@@ -109,6 +109,11 @@ impl Session {
         &self.address
     }
 
+    /// The error for an answer that a server of this kind does not give.
+    pub(crate) fn unexpected(&self, what: impl Into<String>) -> Error {
+        Error::Answer { address: self.address.clone(), what: what.into() }
+    }
+
     pub(crate) fn vendor(&self) -> Vendor {
         self.vendor
     }

@@ -70,7 +70,7 @@ impl Channel {
         let target = match csa_applier::preflight(&settings.target, &settings.name).await {
             Ok(facts) => Some(facts),
             Err(csa_applier::PreflightError::Unreachable(why)) => {
-                findings.unreachable = Some(why);
+                findings.unreachable = Some(why.to_string());
                 None
             }
             Err(refused) => return Err(refused.to_string()),

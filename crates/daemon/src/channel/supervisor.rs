@@ -343,10 +343,9 @@ impl Supervisor {
         settings: &ChannelSettings,
         gtid: &Gtid,
         sender: &Sender,
-    ) -> csa_applier::Result<()> {
+    ) -> Result<(), ChannelError> {
         let workers = self.controls.tuning().worker_count;
-        let identity = Identity::claim(settings.directory())
-            .map_err(|error| csa_applier::Error::Relay(error.to_string()))?;
+        let identity = Identity::claim(settings.directory())?;
         let mut control = ControlSession::open(
             &settings.target,
             &settings.name,

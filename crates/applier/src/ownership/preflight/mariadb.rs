@@ -8,7 +8,7 @@ use crate::ownership::preflight::{
 };
 use crate::target::mariadb::is_supported;
 use crate::target::session::Session;
-use crate::{Error, Executor, TargetGtids, Vendor};
+use crate::{Executor, TargetGtids, Vendor};
 
 /// Privileges for writing rows and their checkpoint, and for reading triggers and locks.
 const PRIVILEGES: [&str; 7] =
@@ -26,7 +26,6 @@ pub(crate) async fn inspect(
 ) -> Result<TargetFacts> {
     let address = target.address();
     let address = address.as_str();
-    let unreachable = |error: Error| PreflightError::Unreachable(error.to_string());
     fits(address, target, &version)?;
     let row: Option<(String, bool, u64, u8, String, String)> = session
         .setting(
@@ -34,11 +33,11 @@ pub(crate) async fn inspect(
              @@global.lower_case_table_names, @@session.binlog_format, @@global.secure_timestamp",
         )
         .await
-        .map_err(unreachable)?;
+        .map_err(PreflightError::Unreachable)?;
     let Some((read_only, log_bin, packet, case, format, secure_timestamp)) = row else {
-        return Err(PreflightError::Unreachable(format!("target {address}: no server variables")));
+        return Err(PreflightError::Unreachable(session.unexpected("its variables")));
     };
-    let grants = Grants::read(session).await.map_err(unreachable)?;
+    let grants = Grants::read(session).await.map_err(PreflightError::Unreachable)?;
     let refuse = |why: String| Err(PreflightError::Refused(format!("target {address} {why}")));
     if !matches!(read_only.as_str(), "0" | "OFF") && !grants.has_any(&["READ_ONLY ADMIN"]) {
         return refuse(format!(
@@ -63,9 +62,10 @@ pub(crate) async fn inspect(
     grants.verify_all(address, needed)?;
     let (checkpoint, channels) = known_channels(session, channel).await?;
     let beside = tables_beside(session, checkpoint.is_none(), &channels).await?;
-    let tables: Vec<u64> = session.rows(HOLDS_TABLES).await.map_err(unreachable)?;
-    let mut warnings =
-        warnings(session, target, &grants, log_bin, packet).await.map_err(unreachable)?;
+    let tables: Vec<u64> = session.rows(HOLDS_TABLES).await.map_err(PreflightError::Unreachable)?;
+    let mut warnings = warnings(session, target, &grants, log_bin, packet)
+        .await
+        .map_err(PreflightError::Unreachable)?;
     warnings.push(format!(
         "target {address} is MariaDB {version}: rows are written by executor \"sql\", and after a \
          crash in the middle of a statement (DDL) the channel stops and asks whether it took effect"

@@ -53,8 +53,8 @@ impl TargetFacts {
 #[non_exhaustive]
 pub enum PreflightError {
     /// It may come back: wait for it.
-    #[error("{0}")]
-    Unreachable(String),
+    #[error(transparent)]
+    Unreachable(Error),
     /// The target or the configuration has to change; the text says how.
     #[error("{0}")]
     Refused(String),
@@ -94,7 +94,7 @@ pub async fn preflight(target: &TargetOptions, channel: &str) -> Result<TargetFa
     let address = target.address();
     // With "mirror" the session would set sql_log_bin, and that privilege is checked below.
     let plain = TargetOptions { gtids: TargetGtids::Own, ..target.clone() };
-    let mut session = Session::connect(&plain).await.map_err(|error| login(target, &error))?;
+    let mut session = Session::connect(&plain).await.map_err(|error| login(target, error))?;
     let facts = inspect(&mut session, target, channel, &address).await;
     session.close().await;
     facts
@@ -106,9 +106,9 @@ async fn inspect(
     channel: &str,
     address: &str,
 ) -> Result<TargetFacts> {
-    let unreachable = |error: Error| PreflightError::Unreachable(error.to_string());
     if session.vendor() == Vendor::MariaDb {
-        let version = session.setting("SELECT @@version").await.map_err(unreachable)?;
+        let version =
+            session.setting("SELECT @@version").await.map_err(PreflightError::Unreachable)?;
         let version = version.unwrap_or_default();
         return mariadb::inspect(session, target, channel, version).await;
     }
@@ -118,11 +118,11 @@ async fn inspect(
              @@global.log_bin, @@global.max_allowed_packet, @@global.lower_case_table_names",
         )
         .await
-        .map_err(unreachable)?;
+        .map_err(PreflightError::Unreachable)?;
     let Some((version, read_only, super_read_only, gtid_mode, log_bin, packet, case)) = row else {
-        return Err(PreflightError::Unreachable(format!("target {address}: no server variables")));
+        return Err(PreflightError::Unreachable(session.unexpected("its variables")));
     };
-    let grants = Grants::read(session).await.map_err(unreachable)?;
+    let grants = Grants::read(session).await.map_err(PreflightError::Unreachable)?;
     if super_read_only {
         return Err(PreflightError::Refused(format!(
             "target {address} is super_read_only; run there: SET GLOBAL super_read_only=OFF"
@@ -151,12 +151,13 @@ async fn inspect(
     if target.gtids.hides_bookkeeping() {
         grants.verify_hidden(address, target.gtids)?;
     }
-    let gtid_executed = facts::executed(session).await.map_err(unreachable)?;
-    let server_uuid = facts::server_uuid(session).await.map_err(unreachable)?;
+    let gtid_executed = facts::executed(session).await.map_err(PreflightError::Unreachable)?;
+    let server_uuid = facts::server_uuid(session).await.map_err(PreflightError::Unreachable)?;
     let (checkpoint, channels) = known_channels(session, channel).await?;
     let tables = tables_beside(session, checkpoint.is_none(), &channels).await?;
-    let mut warnings =
-        warnings(session, target, &grants, log_bin, packet).await.map_err(unreachable)?;
+    let mut warnings = warnings(session, target, &grants, log_bin, packet)
+        .await
+        .map_err(PreflightError::Unreachable)?;
     if executor == Executor::Sql {
         warnings.extend(sql_warnings(target, &grants, statement_gtids));
     }
@@ -182,8 +183,10 @@ pub(crate) async fn known_channels(
     channel: &str,
 ) -> Result<(Option<Checkpoint>, Vec<ChannelRecord>)> {
     let channels = channel_record::read_all(session).await.map_err(|error| match error {
-        Error::Checkpoint { .. } => PreflightError::Refused(error.to_string()),
-        other => PreflightError::Unreachable(other.to_string()),
+        Error::Checkpoint { .. } | Error::GtidSet { .. } => {
+            PreflightError::Refused(error.to_string())
+        }
+        other => PreflightError::Unreachable(other),
     })?;
     let own = channels.iter().find(|record| record.channel == channel);
     let checkpoint = own.and_then(|record| record.checkpoint.clone());
@@ -226,7 +229,7 @@ pub(crate) async fn tables_beside(
     if !is_first || channels.iter().all(|record| record.checkpoint.is_none()) {
         return Ok(Vec::new());
     }
-    session.rows(TABLES).await.map_err(|error| PreflightError::Unreachable(error.to_string()))
+    session.rows(TABLES).await.map_err(PreflightError::Unreachable)
 }
 
 pub(crate) async fn warnings(
@@ -301,9 +304,9 @@ fn sql_warnings(target: &TargetOptions, grants: &Grants, statement_gtids: bool) 
     warnings
 }
 
-fn login(target: &TargetOptions, error: &Error) -> PreflightError {
+fn login(target: &TargetOptions, error: Error) -> PreflightError {
     let address = target.address();
-    if let Error::Target { source, .. } = error
+    if let Error::Target { source, .. } = &error
         && let Some(why) = source.refusal(Side::Target, &address, &target.user)
     {
         return PreflightError::Refused(why);
@@ -317,7 +320,7 @@ fn login(target: &TargetOptions, error: &Error) -> PreflightError {
     }
     match error {
         Error::Product { .. } => PreflightError::Refused(error.to_string()),
-        _ => PreflightError::Unreachable(error.to_string()),
+        _ => PreflightError::Unreachable(error),
     }
 }
 

@@ -56,8 +56,7 @@ impl Failed<'_> {
     /// an `Err` the session is in an unknown state: drop it. `None`: nothing failed this time.
     pub(crate) async fn find(&self, session: &mut Session) -> Result<Option<FailingRow>> {
         let found = tokio::time::timeout(PATIENCE, self.look(session)).await;
-        let found = found.map_err(|_| Error::Relay("looking for the row took too long".to_owned()));
-        let found = found??;
+        let found = found.map_err(Error::SearchTimedOut)??;
         session.run("ROLLBACK").await?;
         session.leave_now().await?;
         Ok(found)

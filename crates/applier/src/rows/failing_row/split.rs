@@ -1,7 +1,7 @@
 //! Splits a rows event into events of one row each. Pure.
 
 use bytes::Bytes;
-use csa_provider::{EventType, Field, RowsEvent, TableMap};
+use csa_provider::{EventError, EventType, Field, Malformed, RowsEvent, TableMap};
 
 use crate::rows::dml;
 use crate::rows::image::set_statement_end;
@@ -24,7 +24,7 @@ impl Split {
     pub(super) fn new(images: &Bytes) -> Result<Self> {
         let events: Vec<_> = dml::events(images).collect::<std::result::Result<_, _>>()?;
         let (map, rows) = dml::last_rows(&events)?;
-        let Some(event) = events.last() else { return Err(Error::Relay("no event".to_owned())) };
+        let Some(event) = events.last() else { return Err(malformed("no event", 0)) };
         let (schema, table) = dml::name_of(&map);
         let head = event.body().get(..rows.images_at).unwrap_or_default();
         let maps = images.get(..images.len() - event.len()).unwrap_or_default();
@@ -44,19 +44,24 @@ impl Split {
 }
 
 fn split<'a>(map: &TableMap<'_>, rows: &RowsEvent<'a>) -> Result<Vec<&'a [u8]>> {
-    let unreadable = |error: csa_provider::EventError| Error::Relay(error.to_string());
-    let layout = map.columns().map_err(unreadable)?;
+    let layout = map.columns().map_err(Error::UnreadableRows)?;
     let (mut before, mut after): (Vec<Field<'_>>, Vec<Field<'_>>) = (Vec::new(), Vec::new());
     let (mut found, mut rest) = (Vec::new(), rows.images);
     while !rest.is_empty() {
-        let len = rows.read_row(&layout, rest, &mut before, &mut after).map_err(unreadable)?;
+        let len =
+            rows.read_row(&layout, rest, &mut before, &mut after).map_err(Error::UnreadableRows)?;
         let Some((row, remaining)) = rest.split_at_checked(len).filter(|_| len > 0) else {
-            return Err(Error::Relay("a row image is cut short".to_owned()));
+            return Err(malformed("row image cut short", rows.images.len() - rest.len()));
         };
         found.push(row);
         rest = remaining;
     }
     Ok(found)
+}
+
+fn malformed(what: &'static str, offset: usize) -> Error {
+    let source = Malformed { what, offset };
+    Error::UnreadableRows(EventError::Malformed { event: "rows", source })
 }
 
 #[cfg(test)]

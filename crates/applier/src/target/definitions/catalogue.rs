@@ -146,22 +146,25 @@ impl TargetCatalogue {
         runtime.block_on(async {
             tokio::select! {
                 answer = answer => answer.map_err(Into::into),
-                () = end.cancelled() => Err(Error::Relay("the channel stops".to_owned()).into()),
+                () = end.cancelled() => Err(Error::Stopping.into()),
             }
         })
     }
 
     async fn session(&mut self) -> Result<&mut Session> {
-        if self.session.is_none() {
-            let mut session = Session::connect(&self.target).await?;
-            if let Some(channel) = &self.channel {
-                channel.generation.admit(&mut session, &channel.name).await?;
+        let session = match self.session.take() {
+            Some(session) => session,
+            None => {
+                let mut session = Session::connect(&self.target).await?;
+                if let Some(channel) = &self.channel {
+                    channel.generation.admit(&mut session, &channel.name).await?;
+                }
+                let rows: Vec<u8> = session.rows("SELECT @@GLOBAL.lower_case_table_names").await?;
+                self.folds_case = rows.first().is_some_and(|&mode| mode != 0);
+                session
             }
-            let rows: Vec<u8> = session.rows("SELECT @@GLOBAL.lower_case_table_names").await?;
-            self.folds_case = rows.first().is_some_and(|&mode| mode != 0);
-            self.session = Some(session);
-        }
-        self.session.as_mut().ok_or_else(|| Error::Relay("no session".to_owned()))
+        };
+        Ok(self.session.insert(session))
     }
 
     async fn load(&mut self, name: &TableName) -> Result<(TableId, Option<Arc<TableKeys>>)> {
@@ -327,7 +330,9 @@ impl KeySource for TargetCatalogue {
                     Ok(None)
                 }
                 Err(error) => Err(error),
-                Ok(_) => Err(Error::Relay(format!("trigger {schema}.{trigger} has no table"))),
+                Ok(_) => {
+                    Err(session.unexpected(format!("the table of trigger {schema}.{trigger}")))
+                }
             }
         })
     }

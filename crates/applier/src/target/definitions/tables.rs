@@ -10,7 +10,7 @@ use super::TableName;
 use super::table::{ColumnRow, TargetTable, UniqueIndex};
 use crate::target::session::Session;
 use crate::target::sql::quote;
-use crate::{Error, Result, Vendor};
+use crate::{Result, Vendor};
 
 /// Definitions shared by the workers of a channel.
 #[derive(Debug, Default)]
@@ -71,9 +71,8 @@ async fn read(session: &mut Session, (schema, name): &TableName) -> Result<Optio
     }
     let columns = columns.into_iter().map(|row| column(row).map(Into::into));
     let columns: Option<Vec<_>> = columns.collect();
-    let columns = columns.ok_or_else(|| {
-        Error::Relay(format!("the target's description of {schema}.{name} can't be read"))
-    })?;
+    let columns =
+        columns.ok_or_else(|| session.unexpected(format!("the columns of {schema}.{name}")))?;
     let mut table = TargetTable {
         vendor: session.vendor(),
         schema: schema.clone(),
