@@ -56,7 +56,11 @@ async fn a_reload_changes_what_can_change_and_names_the_rest() {
 
     // With a mistake anywhere nothing changes.
     for (key, value, words) in [
-        ("applier.transaction_retries", "many", "expected u32"),
+        (
+            "applier.transaction_retries",
+            "many",
+            "applier.transaction_retries: \"many\" is not an integer",
+        ),
         ("daemon.log_filter", "csa=loud", "log_filter"),
         ("applier.worker_cuont", "4", "worker_count"),
     ] {

@@ -1,5 +1,5 @@
-//! `generate`: manual pages, shell completions and the configuration reference, from the code's own
-//! definitions, for packages and docs.
+//! `generate`: manual pages, shell completions, and the reference, example and JSON schema of the
+//! configuration file, from the code's own definitions, for packages and docs.
 
 use std::io;
 use std::path::Path;
@@ -10,7 +10,7 @@ use clap_mangen::Man;
 
 use crate::Failure;
 use crate::cli::Cli;
-use crate::config::reference;
+use crate::config::{example, manual, reference, schema};
 
 const NAME: &str = "csa-daemon";
 /// Administration commands and daemons, see man-pages(7).
@@ -18,9 +18,9 @@ const SECTION: &str = "8";
 /// Sections of the program's page that its options do not give.
 const MANUAL: &str = include_str!("generate/csa-daemon.roff");
 const SEE_ALSO: &str = ".SH \"SEE ALSO\"\n\\fBcsa\\-daemon\\fR(8), \\fBcsa\\-daemon.toml\\fR(5)\n";
-const CONFIGURATION: &str = include_str!("../../../config/csa-daemon.toml");
 
-/// Writes `man/*.8`, `man/csa-daemon.toml.5`, `completions/*` and `configuration.md` under `directory`.
+/// Writes `man/*.8`, `man/csa-daemon.toml.5`, `completions/*`, `configuration.md`, `csa-daemon.toml` and
+/// `csa-daemon.schema.json` under `directory`.
 ///
 /// # Errors
 /// A file that can't be written.
@@ -37,8 +37,14 @@ fn write(directory: &Path) -> io::Result<()> {
     for (name, text) in pages(&command)? {
         std::fs::write(manuals.join(format!("{name}.{SECTION}")), text)?;
     }
-    std::fs::write(manuals.join("csa-daemon.toml.5"), configuration_page())?;
-    std::fs::write(directory.join("configuration.md"), reference())?;
+    std::fs::write(manuals.join("csa-daemon.toml.5"), manual(env!("CARGO_PKG_VERSION")))?;
+    for (file, text) in [
+        ("configuration.md", reference()),
+        ("csa-daemon.toml", example()),
+        ("csa-daemon.schema.json", schema()),
+    ] {
+        std::fs::write(directory.join(file), text)?;
+    }
     let completions = directory.join("completions");
     std::fs::create_dir_all(&completions)?;
     for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
@@ -62,27 +68,6 @@ fn pages(command: &Command) -> io::Result<Vec<(String, Vec<u8>)>> {
         pages.extend(self::pages(below)?);
     }
     Ok(pages)
-}
-
-/// The commented file serves as the page; a leading dot or quote would be a request to the
-/// formatter.
-fn configuration_page() -> String {
-    let mut text = format!(
-        ".TH csa-daemon.toml 5 \"\" \"csa-daemon {}\" csa-daemon\n.SH NAME\n\
-         csa\\-daemon.toml \\- configuration of csa\\-daemon\n.SH DESCRIPTION\n\
-         TOML; every key with its default:\n.PP\n.nf\n",
-        env!("CARGO_PKG_VERSION")
-    );
-    for line in CONFIGURATION.lines() {
-        text.push_str("\\&");
-        text.push_str(&line.replace('\\', "\\e").replace('-', "\\-"));
-        text.push('\n');
-    }
-    text.push_str(
-        ".fi\n.SH \"SEE ALSO\"\n\\fBcsa\\-daemon\\fR(8); configuration.md in its documentation has a \
-         table of all keys with values, defaults and what a change takes.\n",
-    );
-    text
 }
 
 /// The command line without its hidden commands, which completions would offer.

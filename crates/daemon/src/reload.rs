@@ -14,17 +14,6 @@ use crate::daemon::Daemon;
 use crate::logging;
 use crate::view::{ChangedView, PendingView, ReloadView};
 
-/// Keys of `[daemon]` that decide who has access; they can change only while the port stays the
-/// same.
-const ACCESS: [&str; 6] = [
-    "admin_control",
-    "admin_token_file",
-    "admin_read_token_file",
-    "admin_hosts",
-    "admin_tls_cert",
-    "admin_tls_key",
-];
-
 impl Daemon {
     /// Adopts the file's current contents.
     ///
@@ -73,9 +62,10 @@ impl Daemon {
             change("admin access", "as before".to_owned(), "as the file says".to_owned());
         }
         for key in daemon_changes(&self.written.0, &config.written.0) {
-            let waits = moved && ACCESS.contains(&key.as_str());
-            if waits || applies(&key) != Applies::AtOnce {
-                outcome.pending.push(pending(None, &key, Applies::Daemon));
+            match applies(&key) {
+                Applies::AtOnce => {}
+                Applies::Access if !moved => {}
+                _ => outcome.pending.push(pending(None, &key, Applies::Daemon)),
             }
         }
     }
@@ -130,7 +120,7 @@ fn pending(channel: Option<&str>, setting: &str, needs: Applies) -> PendingView 
         channel_name: channel.map(str::to_owned),
         setting: setting.to_owned(),
         needs: match needs {
-            Applies::Channel | Applies::AtOnce => "restart of the channel",
+            Applies::Channel | Applies::AtOnce | Applies::Access => "restart of the channel",
             Applies::Daemon => "restart of the daemon",
         }
         .to_owned(),

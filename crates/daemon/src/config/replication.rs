@@ -6,7 +6,8 @@ use csa_provider::GtidSet;
 use csa_scheduler::{FilterRules, Until};
 use toml::{Table, Value};
 
-use super::{ApplierConfig, ConfigError};
+use super::ConfigError;
+use super::file::ApplierConfig;
 use crate::clock::micros_of;
 
 type Result<T> = std::result::Result<T, ConfigError>;

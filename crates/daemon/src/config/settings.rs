@@ -14,10 +14,11 @@ use csa_relaystore::{RelayStoreOptions, SyncPolicy};
 use csa_scheduler::{FilterRules, GroupLimits, Until};
 use secrecy::SecretString;
 
-use super::{
-    ApplierConfig, ChannelConfig, ConfigError, DaemonConfig, DurationValue, RelayConfig, Size,
-    SourceConfig, TargetConfig, Tls, replication, start_from, words,
+use super::file::{
+    ApplierConfig, ChannelConfig, Commit, DaemonConfig, Gtids, Mode, RelayConfig, Rows,
+    SourceConfig, TargetConfig, Tls,
 };
+use super::{ConfigError, DurationValue, Size, check_key, replication};
 
 /// `max_allowed_packet` of a default server: a smaller event memory could not hold one packet.
 const EVENT_MEMORY_MIN: u64 = 64 << 20;
@@ -78,9 +79,6 @@ pub(super) fn resolve(
     if name.is_empty() || name.len() > NAME_LEN_MAX || !named_well {
         return wrong("name: 1 to 64 of a-z, 0-9, _ and - are allowed");
     }
-    words::check(&channel.applier)?;
-    let worker_count = worker_count(u64::from(channel.applier.worker_count))
-        .map_err(|error| ConfigError(format!("applier.{}", error.0)))?;
     let (event_memory_limit, raised) = event_memory_limit(channel.applier.event_memory_limit);
     warnings.extend(raised.map(|raised| format!("channel {name:?}: {raised}")));
     warnings
@@ -98,9 +96,9 @@ pub(super) fn resolve(
             executor: Executor::RowImage,
             statement_gtids: true,
             preserve_commit_order: channel.applier.preserve_commit_order,
-            exec_mode: match channel.applier.exec_mode.as_str() {
-                "idempotent" => ExecMode::Idempotent,
-                _ => ExecMode::Strict,
+            exec_mode: match channel.applier.exec_mode {
+                Mode::Strict => ExecMode::Strict,
+                Mode::Idempotent => ExecMode::Idempotent,
             },
             transaction_retries: channel.applier.transaction_retries,
             connect_retry: channel.target.connect_retry.0,
@@ -108,8 +106,8 @@ pub(super) fn resolve(
             statement_bytes: ApplierOptions::STATEMENT_BYTES,
         },
         target: target(channel.target, &channel.applier)?,
-        limits: limits(&channel.applier),
-        worker_count,
+        limits: limits(channel.applier.commit),
+        worker_count: channel.applier.worker_count,
         event_memory_limit,
         throttle: throttle(channel.applier.throttle),
         start_from: start_from(&channel.applier.start_from)?,
@@ -122,11 +120,9 @@ pub(super) fn resolve(
 }
 
 /// Checks a number of workers.
-pub(crate) fn worker_count(count: u64) -> Result<u16> {
-    match u16::try_from(count) {
-        Ok(count @ 1..=1024) => Ok(count),
-        _ => wrong(format!("worker_count: {count} is not in 1..1024")),
-    }
+pub(crate) fn worker_count(count: i64) -> Result<u16> {
+    check_key("applier.worker_count", &count.into())?;
+    u16::try_from(count).map_err(|error| ConfigError(format!("worker_count: {error}")))
 }
 
 /// Bytes, and a warning where they differ from those requested.
@@ -144,16 +140,6 @@ pub(crate) fn throttle(rate: u32) -> Option<NonZeroU32> {
 }
 
 fn source(config: SourceConfig) -> Result<SourceOptions> {
-    check_port("source", config.port)?;
-    for server in &config.failover {
-        check_port("source.failover", server.port)?;
-    }
-    if config.server_id == 0 {
-        return wrong("source.server_id: 0 is not allowed; take a number unique in the topology");
-    }
-    if config.heartbeat_interval.0 < Duration::from_millis(1) {
-        return wrong("source.heartbeat_interval: at least 1ms");
-    }
     let tls = TlsOptions {
         mode: tls_mode(config.tls),
         ca: config.tls_ca,
@@ -192,9 +178,6 @@ fn relay(config: &RelayConfig, directory: PathBuf) -> Result<RelayStoreOptions> 
             }
         },
     };
-    if config.segment_size.0 < 1 << 20 {
-        return wrong("relay.segment_size: at least 1MiB");
-    }
     Ok(RelayStoreOptions {
         directory,
         segment_size: config.segment_size.0,
@@ -207,7 +190,6 @@ fn relay(config: &RelayConfig, directory: PathBuf) -> Result<RelayStoreOptions> 
 }
 
 fn target(config: TargetConfig, applier: &ApplierConfig) -> Result<TargetOptions> {
-    check_port("target", config.port)?;
     let tls = TlsOptions {
         mode: tls_mode(config.tls),
         ca: config.tls_ca,
@@ -225,33 +207,46 @@ fn target(config: TargetConfig, applier: &ApplierConfig) -> Result<TargetOptions
         tls,
         connect_timeout: config.connect_timeout.0,
         net_timeout: config.net_timeout.0,
-        gtids: target_gtids(applier),
-        executor: match applier.executor.as_str() {
-            "row-image" => Some(Executor::RowImage),
-            "sql" => Some(Executor::Sql),
-            _ => None,
+        gtids: target_gtids(applier)?,
+        executor: match applier.executor {
+            Rows::RowImage => Some(Executor::RowImage),
+            Rows::Sql => Some(Executor::Sql),
+            Rows::Auto => None,
         },
     })
 }
 
-fn check_port(side: &str, port: u16) -> Result<()> {
-    if port == 0 { wrong(format!("{side}.port: 0 is not in 1..65535")) } else { Ok(()) }
+fn target_gtids(applier: &ApplierConfig) -> Result<TargetGtids> {
+    match (applier.target_gtids, applier.commit) {
+        (Gtids::Own, _) => Ok(TargetGtids::Own),
+        (Gtids::Mirror, _) => Ok(TargetGtids::Mirror),
+        (Gtids::Source, Commit::OneToOne) => Ok(TargetGtids::Source),
+        (Gtids::Source, Commit::Grouped) => wrong(
+            "applier.target_gtids: \"source\" needs commit = \"one-to-one\": a group has no GTID on \
+             the source; for groups and the source's GTID set take \"mirror\"",
+        ),
+    }
 }
 
-fn target_gtids(applier: &ApplierConfig) -> TargetGtids {
-    match applier.target_gtids.as_str() {
-        "mirror" => TargetGtids::Mirror,
-        "source" => TargetGtids::Source,
-        _ => TargetGtids::Own,
+/// The start of a channel without a checkpoint.
+fn start_from(text: &str) -> Result<StartFrom> {
+    match text {
+        "target" => Ok(StartFrom::Target),
+        "source" => Ok(StartFrom::Source),
+        set => set.parse().map(StartFrom::Executed).map_err(|error| {
+            ConfigError(format!(
+                "applier.start_from: \"target\", \"source\" or a GTID set: {error}"
+            ))
+        }),
     }
 }
 
 /// One-to-one means groups of one.
-fn limits(applier: &ApplierConfig) -> GroupLimits {
+fn limits(commit: Commit) -> GroupLimits {
     let limits = GroupLimits::default();
-    match applier.commit.as_str() {
-        "one-to-one" => GroupLimits { transactions: 1, ..limits },
-        _ => limits,
+    match commit {
+        Commit::Grouped => limits,
+        Commit::OneToOne => GroupLimits { transactions: 1, ..limits },
     }
 }
 

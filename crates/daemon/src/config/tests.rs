@@ -1,3 +1,8 @@
+use std::path::PathBuf;
+use std::time::Duration;
+
+use csa_applier::StartFrom;
+
 use super::*;
 
 const MINIMAL: &str = r#"
@@ -70,6 +75,8 @@ fn a_misspelt_key_is_told_with_its_path_and_neighbour() {
 #[test]
 fn bad_values_name_their_key() {
     let applier = |line: &str| error(&format!("{MINIMAL}[channel.applier]\n{line}\n"));
+    let source =
+        |line: &str| error(&changed("server_id = 4201", &format!("server_id = 1\n{line}")));
     for (message, words) in [
         (applier("worker_count = 0"), "applier.worker_count: 0 is not in 1..1024"),
         (applier("commit = \"group\""), "applier.commit: \"group\" is not one of"),
@@ -116,6 +123,11 @@ fn bad_values_name_their_key() {
             "source.failover.port: 0",
         ),
         (error(&changed("server_id = 4201", "")), "server_id"),
+        (source("heartbeat_interval = 0"), "source.heartbeat_interval: 0 is too small; set at"),
+        (source("port = \"x\""), "source.port: \"x\" is not an integer"),
+        (source("tls = \"on\""), "source.tls: \"on\" is not one of \"disabled\", \"preferred\","),
+        (source("failover = [{ hots = 'h' }]"), "source.failover.hots: unknown key, did you mean"),
+        (applier("replicate_do_db = \"shop\""), "applier.replicate_do_db: \"shop\" is not a list"),
         (error(&changed("\"orders\"", "\"Orders!\"")), "name: 1 to 64"),
         (error(&changed("password = \"secret\"\nserver_id", "server_id")), "source: password_file"),
         (error(&format!("{MINIMAL}{MINIMAL}")), "used twice"),

@@ -1,27 +1,57 @@
-//! The list of all keys. With it, a misspelt key is refused with its path and the nearest known
-//! name, and the reference can't differ from the code.
+//! The keys of the file and all that is known of them, read from the JSON schema that `file.rs` derives.
 
-mod known;
+mod check;
+mod difference;
+mod example;
+mod manual;
 mod reference;
+#[cfg(test)]
+mod tests;
 
+pub(super) use check::check;
+pub(crate) use check::check_key;
+pub(crate) use difference::{channel_changes, daemon_changes};
+pub(crate) use example::example;
+pub(crate) use manual::manual;
 pub(crate) use reference::reference;
 
-use toml::{Table, Value};
+use std::sync::LazyLock;
 
-use super::ConfigError;
+use schemars::Schema;
+use schemars::generate::SchemaSettings;
+use schemars::transform::RecursiveTransform;
+use serde::Deserialize;
+use serde::de::value::Error;
+use serde::de::{Deserializer, Error as _, Visitor};
+use serde_json::Value;
 
-/// The description of a key.
-#[derive(Debug)]
-pub(crate) struct Key {
-    pub(crate) name: &'static str,
-    /// Its values, in words.
-    pub(crate) takes: &'static str,
-    /// Its default as written in the file; empty for a key that is not set, `None` for one that
-    /// must be.
-    pub(crate) default: Option<&'static str>,
-    pub(crate) applies: Applies,
-    /// Its meaning, in a few words.
-    pub(crate) meaning: &'static str,
+use super::file::{
+    ApplierConfig, ChannelConfig, DaemonConfig, File, RelayConfig, SourceConfig, TargetConfig,
+};
+
+static SCHEMA: LazyLock<Value> = LazyLock::new(|| {
+    SchemaSettings::draft07()
+        .with(|settings| settings.inline_subschemas = true)
+        .with_transform(RecursiveTransform(as_toml))
+        .into_generator()
+        .into_root_schema_for::<File>()
+        .to_value()
+});
+
+static SECTIONS: LazyLock<[Section; 6]> = LazyLock::new(|| {
+    [
+        section("daemon", fields::<DaemonConfig>()),
+        section("channel", fields::<ChannelConfig>()),
+        section("channel.source", fields::<SourceConfig>()),
+        section("channel.relay", fields::<RelayConfig>()),
+        section("channel.target", fields::<TargetConfig>()),
+        section("channel.applier", fields::<ApplierConfig>()),
+    ]
+});
+
+/// The schema for editors.
+pub(crate) fn schema() -> String {
+    format!("{:#}\n", *SCHEMA)
 }
 
 /// The moment when a change in the file takes effect.
@@ -29,94 +59,196 @@ pub(crate) struct Key {
 pub(crate) enum Applies {
     /// With `csa-daemon reload`.
     AtOnce,
+    /// The same, unless `admin_listen` changes too: access is checked against the address.
+    Access,
     /// At the next start of the channel, or of the daemon.
     Channel,
     Daemon,
 }
 
-/// A table of the file.
-#[derive(Debug)]
-pub(crate) struct Section {
-    pub(crate) path: &'static str,
-    pub(crate) keys: &'static [Key],
-}
-
-/// In the order of the file.
-pub(crate) const SECTIONS: [&Section; 6] = [
-    &known::DAEMON,
-    &known::CHANNEL,
-    &known::SOURCE,
-    &known::RELAY,
-    &known::TARGET,
-    &known::APPLIER,
-];
-
 /// When a change of a key takes effect; `path` like `applier.worker_count`, or the name alone in
 /// `[daemon]`.
 pub(crate) fn applies(path: &str) -> Applies {
+    find(path).map_or(Applies::Daemon, |key| key.applies())
+}
+
+fn find(path: &str) -> Option<&'static Key> {
     let (section, name) = match path.split_once('.') {
         Some((section, name)) => (format!("channel.{section}"), name),
         None => ("daemon".to_owned(), path),
     };
-    let mut keys = SECTIONS.into_iter().filter(|known| known.path == section);
-    let known = keys.find_map(|section| section.keys.iter().find(|key| key.name == name));
-    known.map_or(Applies::Daemon, |key| key.applies)
+    let section = SECTIONS.iter().find(|known| known.path == section)?;
+    section.keys.iter().find(|key| key.name == name)
 }
 
-/// Refuses keys that do not exist.
-pub(super) fn check(file: &Table) -> Result<(), ConfigError> {
-    section(file, &["daemon", "channel"], "")?;
-    if let Some(Value::Table(daemon)) = file.get("daemon") {
-        section(daemon, &names(&known::DAEMON), "daemon.")?;
-    }
-    let parts: [(&str, &Section); 4] = [
-        ("source", &known::SOURCE),
-        ("relay", &known::RELAY),
-        ("target", &known::TARGET),
-        ("applier", &known::APPLIER),
-    ];
-    let mut own = names(&known::CHANNEL);
-    own.extend(parts.iter().map(|(name, _)| *name));
-    let channels = file.get("channel").and_then(Value::as_array).into_iter().flatten();
-    for (index, channel) in channels.enumerate() {
-        let Value::Table(channel) = channel else { continue };
-        let path = match channel.get("name").and_then(Value::as_str) {
-            Some(name) => format!("channel {name:?}: "),
-            None => format!("channel[{index}]: "),
-        };
-        section(channel, &own, &path)?;
-        for (name, known) in parts {
-            if let Some(Value::Table(table)) = channel.get(name) {
-                section(table, &names(known), &format!("{path}{name}."))?;
-            }
+/// A table of the file with its keys in the order of their declaration, without its sections.
+#[derive(Debug)]
+struct Section {
+    path: &'static str,
+    text: &'static str,
+    keys: Vec<Key>,
+}
+
+impl Section {
+    fn header(&self) -> String {
+        match self.path {
+            "channel" => "[[channel]]".to_owned(),
+            path => format!("[{path}]"),
         }
     }
-    Ok(())
 }
 
-fn names(section: &Section) -> Vec<&'static str> {
-    section.keys.iter().map(|key| key.name).collect()
+#[derive(Debug)]
+struct Key {
+    section: &'static str,
+    name: &'static str,
+    schema: &'static Value,
+    required: bool,
 }
 
-fn section(table: &Table, known: &[&str], path: &str) -> Result<(), ConfigError> {
-    for key in table.keys() {
-        if known.contains(&key.as_str()) {
-            continue;
+impl Key {
+    /// Its comment in `file.rs` and those of its words.
+    fn text(&self) -> String {
+        let said =
+            |(word, text): (_, &str)| format!("`{word}`: {}", lower(text.trim_end_matches('.')));
+        let words: Vec<String> = words(self.schema).map(said).collect();
+        match &words[..] {
+            [] => description(self.schema).to_owned(),
+            _ => format!("{} {}.", description(self.schema), words.join("; ")),
         }
-        // A shortened key ("heartbeat") is nearer than its edit distance suggests.
-        let distance = |name: &str| match name.starts_with(key) || key.starts_with(name) {
-            true => 1,
-            false => strsim::damerau_levenshtein(key, name),
-        };
-        let nearest = known
-            .iter()
-            .map(|name| (distance(name), name))
-            .min()
-            .filter(|(distance, name)| *distance <= name.len().div_ceil(2));
-        return Err(ConfigError(match nearest {
-            Some((_, name)) => format!("{path}{key}: unknown key, did you mean {name}?"),
-            None => format!("{path}{key}: unknown key; known are {}", known.join(", ")),
-        }));
     }
-    Ok(())
+
+    /// Its values, in words.
+    fn takes(&self) -> String {
+        let own = self.schema.get("x-takes").and_then(Value::as_str);
+        let words: Vec<String> = words(self.schema).map(|(word, _)| format!("`{word}`")).collect();
+        let bound = |name| self.schema.get(name).and_then(Value::as_i64);
+        let at_least = self.schema.get("x-at-least").and_then(Value::as_str);
+        match (own, &words[..], bound("minimum"), bound("maximum")) {
+            (Some(takes), ..) => match at_least {
+                Some(least) => format!("{takes} of at least {least}"),
+                None => takes.to_owned(),
+            },
+            (_, [_, ..], ..) => words.join(" "),
+            (.., Some(min), Some(max)) => format!("{min} to {max}"),
+            (.., Some(min), None) => format!("{min} or more"),
+            _ => match (type_of(self.schema), self.example().or(self.default())) {
+                (Some("boolean"), _) => "boolean".to_owned(),
+                (_, Some(Value::String(text))) if text.starts_with('/') => "path".to_owned(),
+                _ => "text".to_owned(),
+            },
+        }
+    }
+
+    fn applies(&self) -> Applies {
+        match (self.schema.get("x-applies").and_then(Value::as_str), self.section) {
+            (Some("at-once"), _) => Applies::AtOnce,
+            (Some("access"), _) => Applies::Access,
+            (Some("daemon"), _) | (_, "daemon") => Applies::Daemon,
+            _ => Applies::Channel,
+        }
+    }
+
+    fn default(&self) -> Option<&'static Value> {
+        self.schema.get("default")
+    }
+
+    fn example(&self) -> Option<&'static Value> {
+        self.schema.get("examples")?.get(0)
+    }
+}
+
+fn section(path: &'static str, fields: &'static [&'static str]) -> Section {
+    let items = |schema: &'static Value| schema.get("items").unwrap_or(schema);
+    let below = |schema, name| &items(schema)["properties"][name];
+    let table: &Value = path.split('.').fold(&*SCHEMA, below);
+    let schema = items(table);
+    let required = schema["required"].as_array();
+    let keys = fields.iter().map(|name| Key {
+        section: path,
+        name,
+        schema: &schema["properties"][name],
+        required: required.is_some_and(|required| required.iter().any(|known| known == name)),
+    });
+    let is_section = |key: &Key| path == "channel" && type_of(key.schema) == Some("object");
+    Section { path, text: description(table), keys: keys.filter(|key| !is_section(key)).collect() }
+}
+
+/// A value from the schema as written in the file.
+fn toml(value: &Value) -> String {
+    toml::Value::try_from(value).map_or_else(|_| value.to_string(), |value| value.to_string())
+}
+
+fn type_of(schema: &Value) -> Option<&str> {
+    schema.get("type")?.as_str()
+}
+
+fn description(schema: &Value) -> &str {
+    schema["description"].as_str().unwrap_or_default()
+}
+
+/// A sentence as it continues another.
+fn lower(text: &str) -> String {
+    match text.split_at_checked(1) {
+        // Not "TLS".
+        Some((first, rest)) if !rest.starts_with(char::is_uppercase) => first.to_lowercase() + rest,
+        _ => text.to_owned(),
+    }
+}
+
+/// The words of an enum and their comments.
+fn words(schema: &Value) -> impl Iterator<Item = (&str, &str)> {
+    let words = schema["oneOf"].as_array().into_iter().flatten();
+    words.filter_map(|word| Some((word["const"].as_str()?, description(word))))
+}
+
+/// TOML has no null, number formats of Rust mean nothing to an editor, and comments are wrapped.
+fn as_toml(schema: &mut Schema) {
+    schema.remove("format");
+    if let Some(Value::String(text)) = schema.get_mut("description") {
+        *text = text.replace('\n', " ");
+    }
+    if schema.get("default").is_some_and(Value::is_null) {
+        schema.remove("default");
+    }
+    let types = schema.get("type").and_then(Value::as_array);
+    if let Some([only, null]) = types.map(Vec::as_slice)
+        && null == "null"
+    {
+        let only = only.clone();
+        schema.insert("type".to_owned(), only);
+    }
+}
+
+/// Names of the fields of a struct in the order of their declaration, which the schema does not keep.
+fn fields<'de, T: Deserialize<'de>>() -> &'static [&'static str] {
+    let mut fields: &'static [&'static str] = &[];
+    // The error ends it as soon as the names are known.
+    let _ = T::deserialize(Names(&mut fields));
+    fields
+}
+
+struct Names<'a>(&'a mut &'static [&'static str]);
+
+impl<'de> Deserializer<'de> for Names<'_> {
+    type Error = Error;
+
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        fields: &'static [&'static str],
+        _: V,
+    ) -> Result<V::Value, Error> {
+        *self.0 = fields;
+        Err(Error::custom("only the names"))
+    }
+
+    fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, Error> {
+        Err(Error::custom("not a struct"))
+    }
+
+    serde::forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 u8 u16 u32 u64 f32 f64 char str string bytes byte_buf option unit
+        unit_struct newtype_struct seq tuple tuple_struct map enum identifier ignored_any
+    }
 }

@@ -1,0 +1,453 @@
+//! The configuration file. A field declares its key once: text (the comment), default, range, words
+//! and, with `x-applies`, when `reload` can change it. [`keys`](super::keys) derives the rest from it:
+//! the parser's checks, the rules of `reload`, the JSON schema, the reference and the example.
+
+use std::path::PathBuf;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use secrecy::SecretString;
+use serde::{Deserialize, Serialize};
+use toml::Table;
+
+use super::units::{Duration, Size};
+
+/// Configuration of csa-daemon.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(title = "csa-daemon.toml")]
+pub(super) struct File {
+    /// The daemon and its admin port.
+    #[serde(default)]
+    pub(super) daemon: DaemonConfig,
+    /// A link from one source to one target; there can be several.
+    #[serde(default)]
+    pub(super) channel: Vec<ChannelConfig>,
+}
+
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct DaemonConfig {
+    /// Directory for relay stores and locks, with one folder for each channel.
+    #[serde(default = "state_dir")]
+    pub(crate) state_dir: PathBuf,
+    /// Address of the status page, the API and the metrics. An address other than loopback needs
+    /// `admin_token_file`.
+    #[serde(default = "admin_listen")]
+    #[schemars(extend("x-takes" = "address:port"))]
+    pub(crate) admin_listen: String,
+    /// Host names that requests to the admin port may carry, in addition to `localhost`, addresses and
+    /// the name in `admin_listen`.
+    #[serde(default)]
+    #[schemars(example = ["db7.example.com"], extend("x-takes" = "list of names", "x-applies" = "access"))]
+    pub(crate) admin_hosts: Vec<String>,
+    /// Group that may use `admin-PORT.sock` in `state_dir`, which permits everything. Without it, the
+    /// socket belongs to the daemon's own group.
+    #[schemars(example = &"dba", extend("x-takes" = "group"))]
+    pub(crate) admin_socket_group: Option<String>,
+    /// Certificate of the admin port, which then accepts HTTPS only.
+    #[schemars(example = "/etc/csa-daemon/admin.pem", extend("x-applies" = "access"))]
+    pub(crate) admin_tls_cert: Option<PathBuf>,
+    /// Private key of `admin_tls_cert`.
+    #[schemars(example = "/etc/csa-daemon/admin-key.pem", extend("x-applies" = "access"))]
+    pub(crate) admin_tls_key: Option<PathBuf>,
+    /// Accept commands on the admin port.
+    #[serde(default = "yes")]
+    #[schemars(extend("x-applies" = "access"))]
+    pub(crate) admin_control: bool,
+    /// File with a bearer token of 16 characters or more that permits everything. Without it, everybody
+    /// on this host may read, and `admin-PORT.token` in `state_dir` permits the rest.
+    #[schemars(example = "/etc/csa-daemon/admin.token", extend("x-applies" = "access"))]
+    pub(crate) admin_token_file: Option<PathBuf>,
+    /// File with a bearer token that permits reading.
+    #[schemars(example = "/etc/csa-daemon/read.token", extend("x-applies" = "access"))]
+    pub(crate) admin_read_token_file: Option<PathBuf>,
+    /// Form of the log.
+    #[serde(default)]
+    pub(crate) log_format: LogFormat,
+    /// Events that are logged: `debug`, or `info,csa_applier=debug`.
+    #[serde(default = "log_filter")]
+    #[schemars(extend("x-takes" = "level, or target=level,…", "x-applies" = "at-once"))]
+    pub(crate) log_filter: String,
+    /// Time that a stop allows for running groups to finish.
+    #[serde(default = "seconds::<10>")]
+    #[schemars(extend("x-applies" = "at-once"))]
+    pub(crate) stop_timeout: Duration,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum LogFormat {
+    /// Lines for people.
+    #[default]
+    Text,
+    /// Lines for a log collector.
+    Json,
+}
+
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ChannelConfig {
+    /// Name of the checkpoint, of the relay store, and of the channel in metrics.
+    #[schemars(
+        regex(pattern = "^[a-z0-9_-]{1,64}$"),
+        example = &"orders",
+        extend("x-takes" = "1 to 64 of a-z 0-9 _ -", "x-applies" = "daemon")
+    )]
+    pub(super) name: String,
+    /// Server whose transactions are received.
+    pub(super) source: SourceConfig,
+    /// Received transactions on disk.
+    #[serde(default)]
+    pub(super) relay: RelayConfig,
+    /// Server to which transactions are applied.
+    pub(super) target: TargetConfig,
+    /// Execution on the target.
+    #[serde(default)]
+    pub(super) applier: ApplierConfig,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Tls {
+    /// No TLS.
+    Disabled,
+    /// TLS if the server has it.
+    #[default]
+    Preferred,
+    /// TLS, with any certificate.
+    Required,
+    /// TLS, with a certificate of an authority in `tls_ca`.
+    VerifyCa,
+    /// The same, and the certificate must have the name of the host.
+    VerifyIdentity,
+}
+
+#[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Address {
+    /// Host name or address.
+    pub(super) host: String,
+    /// TCP port.
+    #[serde(default = "number::<u16, 3306>")]
+    #[schemars(range(min = 1, max = 65535))]
+    pub(super) port: u16,
+}
+
+/// The section of a server: its own keys, then those that source and target share.
+macro_rules! server {
+    ($name:ident, $side:literal, { $($own:tt)* }) => {
+        #[derive(Debug, Clone, Deserialize, JsonSchema)]
+        #[serde(deny_unknown_fields)]
+        pub(super) struct $name {
+            $($own)*
+            /// Password. Nobody else should be able to read a file with this key.
+            #[schemars(with = "Option<String>", example = &"…")]
+            pub(super) password: Option<SecretString>,
+            /// File with the password. One of `password_file`, `password_env` and `password` must be set.
+            #[schemars(example = concat!("/etc/csa-daemon/", $side, ".pw"), extend("x-in-example" = true))]
+            pub(super) password_file: Option<PathBuf>,
+            /// Environment variable with the password.
+            #[schemars(example = $side.to_uppercase() + "_PASSWORD")]
+            pub(super) password_env: Option<String>,
+            /// Encryption, as the server's `--ssl-mode`. On a network set one of the two that verify: only they
+            /// protect the password from an attacker who can intercept the connection.
+            #[serde(default)]
+            pub(super) tls: Tls,
+            /// Certificates of the authorities to trust.
+            #[schemars(example = concat!("/etc/csa-daemon/", $side, "-ca.pem"))]
+            pub(super) tls_ca: Option<PathBuf>,
+            /// Certificate of this daemon.
+            #[schemars(example = concat!("/etc/csa-daemon/", $side, "-client.pem"))]
+            pub(super) tls_cert: Option<PathBuf>,
+            /// Private key of `tls_cert`.
+            #[schemars(example = concat!("/etc/csa-daemon/", $side, "-client-key.pem"))]
+            pub(super) tls_key: Option<PathBuf>,
+            /// Copy of the server's `public_key.pem`. Without TLS, the password is encrypted with this key and
+            /// no other.
+            #[schemars(example = concat!("/etc/csa-daemon/", $side, "-public_key.pem"))]
+            pub(super) public_key_file: Option<PathBuf>,
+            /// Without TLS, encrypt the password with any key that the server sends, which may be an attacker's.
+            #[serde(default)]
+            pub(super) get_public_key: bool,
+            /// Time limit of an attempt to connect.
+            #[serde(default = "seconds::<10>")]
+            pub(super) connect_timeout: Duration,
+            /// Pause before the next attempt. It grows up to `connect_retry_max`; that of the source with jitter.
+            #[serde(default = "seconds::<1>")]
+            pub(super) connect_retry: Duration,
+            /// Longest pause between attempts.
+            #[serde(default = "seconds::<30>")]
+            pub(super) connect_retry_max: Duration,
+        }
+    };
+}
+
+server!(SourceConfig, "source", {
+    /// Host name or address.
+    #[schemars(example = "127.0.0.1")]
+    pub(super) host: String,
+    /// TCP port.
+    #[serde(default = "number::<u16, 3306>")]
+    #[schemars(range(min = 1, max = 65535))]
+    pub(super) port: u16,
+    /// Account with REPLICATION SLAVE.
+    #[schemars(example = &"repl")]
+    pub(super) user: String,
+    /// Server ID of this replica; unique in the topology.
+    #[schemars(range(min = 1, max = 4294967295_u32), example = 4201)]
+    pub(super) server_id: u32,
+    /// Interval of the heartbeats of an idle source. The link is dead after 3 of them.
+    #[serde(default = "seconds::<5>")]
+    #[schemars(extend("x-at-least" = "1ms"))]
+    pub(super) heartbeat_interval: Duration,
+    /// Other sources, tried in order. The daemon uses only one whose GTIDs cover those received.
+    #[serde(default)]
+    #[schemars(
+        example = serde_json::json!([{ "host": "192.0.2.7", "port": 3306 }]),
+        extend("x-takes" = "list of `{ host, port }`")
+    )]
+    pub(super) failover: Vec<Address>,
+});
+
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RelayConfig {
+    /// Size of a file of the relay store, which is also the unit of purging.
+    #[serde(default = "mebibytes::<128>")]
+    #[schemars(extend("x-at-least" = "1MiB"))]
+    pub(super) segment_size: Size,
+    /// Size of the relay store at which reception waits; 0 for no limit.
+    #[serde(default = "mebibytes::<10240>")]
+    pub(super) space_limit: Size,
+    /// Free space on disk below which reception waits.
+    #[serde(default = "mebibytes::<1024>")]
+    pub(super) min_free_disk: Size,
+    /// Interval at which the relay store is synced to disk. After a crash the source sends again what was
+    /// lost.
+    #[serde(default = "sync")]
+    #[schemars(extend("x-takes" = "`transaction`, `os` or a duration"))]
+    pub(super) sync: String,
+}
+
+server!(TargetConfig, "target", {
+    /// Host name or address.
+    #[serde(default = "loopback")]
+    pub(super) host: String,
+    /// TCP port.
+    #[serde(default = "number::<u16, 3306>")]
+    #[schemars(range(min = 1, max = 65535), example = 3307)]
+    pub(super) port: u16,
+    /// Socket of a server on this host, instead of `host` and `port`.
+    #[schemars(example = "/run/mysqld/mysqld.sock")]
+    pub(super) socket: Option<PathBuf>,
+    /// Account with the privileges of config/grants.sql.
+    #[schemars(example = &"csa")]
+    pub(super) user: String,
+    /// After this long without an answer, the daemon asks the target over another connection whether it
+    /// still executes the statement.
+    #[serde(default = "seconds::<30>")]
+    pub(super) net_timeout: Duration,
+});
+
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ApplierConfig {
+    /// Start of a channel that has no checkpoint: after the target's `gtid_executed`, at the next
+    /// transaction of the source, or after a GTID set.
+    #[serde(default = "start_from")]
+    #[schemars(extend("x-takes" = "`target`, `source` or a GTID set"))]
+    pub(super) start_from: String,
+    /// Sessions on the target, and thus groups at a time.
+    #[serde(default = "number::<u16, 8>")]
+    #[schemars(range(min = 1, max = 1024), extend("x-applies" = "at-once"))]
+    pub(super) worker_count: u16,
+    /// Memory for events in flight, decompressed, and for the rows made of them. Larger transactions are
+    /// streamed from the relay store. Values below 64MiB are raised to it.
+    #[serde(default = "mebibytes::<256>")]
+    #[schemars(extend("x-applies" = "at-once"))]
+    pub(super) event_memory_limit: Size,
+    /// Source transactions that share a commit.
+    #[serde(default)]
+    pub(super) commit: Commit,
+    /// GTIDs of the commits on the target.
+    #[serde(default)]
+    pub(super) target_gtids: Gtids,
+    /// Commit in the order of the source: the target never shows a state that the source did not have.
+    #[serde(default = "yes")]
+    pub(super) preserve_commit_order: bool,
+    /// Form in which rows are sent to the target.
+    #[serde(default)]
+    pub(super) executor: Rows,
+    /// Reaction to a row that is missing or exists already, as the server's `replica_exec_mode`.
+    #[serde(default)]
+    pub(super) exec_mode: Mode,
+    /// Further attempts of a transaction after deadlocks and lock wait timeouts.
+    #[serde(default = "number::<u32, 10>")]
+    pub(super) transaction_retries: u32,
+    /// Most transactions that may join new groups in a second; 0 for no limit.
+    #[serde(default)]
+    #[schemars(extend("x-takes" = "transactions per second", "x-applies" = "at-once"))]
+    pub(super) throttle: u32,
+    /// Nothing is applied earlier than this after its commit on the source.
+    #[serde(default)]
+    #[schemars(extend("x-applies" = "at-once"))]
+    pub(super) source_delay: Duration,
+    /// End of the channel, which drains and stops there: one of `sql_before_gtids`, `sql_after_gtids` and
+    /// `sql_before_time` (2026-03-01T18:00:00Z).
+    #[serde(default)]
+    #[schemars(
+        schema_with = "until",
+        example = serde_json::json!({ "sql_after_gtids": "3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5" }),
+        extend("x-takes" = "table with a GTID set or a time")
+    )]
+    pub(super) until: Option<Table>,
+    /// Only these schemas: of the table for rows, the default database for statements. docs/filters.md
+    /// describes all filters, which have MySQL's meaning.
+    #[serde(default)]
+    #[schemars(example = ["shop"], extend("x-takes" = "list of schemas"))]
+    pub(super) replicate_do_db: Vec<String>,
+    /// Not these schemas.
+    #[serde(default)]
+    #[schemars(example = ["scratch"], extend("x-takes" = "list of schemas"))]
+    pub(super) replicate_ignore_db: Vec<String>,
+    /// Only these tables.
+    #[serde(default)]
+    #[schemars(example = ["shop.orders"], extend("x-takes" = "list of schema.table"))]
+    pub(super) replicate_do_table: Vec<String>,
+    /// Not these tables.
+    #[serde(default)]
+    #[schemars(example = ["shop.log"], extend("x-takes" = "list of schema.table"))]
+    pub(super) replicate_ignore_table: Vec<String>,
+    /// Only tables that match, with % and _; in single quotes, TOML leaves a \ as it is.
+    #[serde(default)]
+    #[schemars(example = ["shop\\_%.%"], extend("x-takes" = "list of patterns"))]
+    pub(super) replicate_wild_do_table: Vec<String>,
+    /// Not tables that match.
+    #[serde(default)]
+    #[schemars(example = ["%.tmp\\_%"], extend("x-takes" = "list of patterns"))]
+    pub(super) replicate_wild_ignore_table: Vec<String>,
+    /// Schemas that have another name on the target. The other rules see the new name.
+    #[serde(default)]
+    #[schemars(
+        with = "std::collections::BTreeMap<String, String>",
+        example = serde_json::json!({ "shop": "shop_copy" }),
+        extend("x-takes" = "table of source = target")
+    )]
+    pub(super) replicate_rewrite_db: Table,
+    /// Apply account statements (CREATE USER, GRANT and the like) and changes of the grant tables. If false,
+    /// they are left out and counted.
+    #[serde(default)]
+    pub(super) replicate_accounts: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Commit {
+    /// Many.
+    #[default]
+    Grouped,
+    /// None, each has its own.
+    OneToOne,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Gtids {
+    /// The target numbers its commits.
+    #[default]
+    Own,
+    /// Nothing is written to the target's binary log, and its `gtid_executed` follows the source's.
+    Mirror,
+    /// Each commit has the source's GTID (needs one-to-one).
+    Source,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Rows {
+    /// Row events, as the source logged them.
+    RowImage,
+    /// INSERT, UPDATE and DELETE.
+    Sql,
+    /// As `row-image` if the target permits it, otherwise (MariaDB) as `sql`.
+    #[default]
+    Auto,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Mode {
+    /// The channel stops.
+    #[default]
+    Strict,
+    /// The row is passed over.
+    Idempotent,
+}
+
+/// Its values have no type here: the parser has better words for wrong ones.
+fn until(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "object",
+        "additionalProperties": false,
+        "minProperties": 1,
+        "maxProperties": 1,
+        "properties": {
+            "sql_before_gtids": { "description": "Stops before the first transaction of this GTID set." },
+            "sql_after_gtids": { "description": "Stops after the last transaction of this GTID set." },
+            "sql_before_time": { "description": "Stops before the first transaction committed then or later." },
+        },
+    })
+}
+
+fn state_dir() -> PathBuf {
+    "/var/lib/csa-daemon".into()
+}
+
+fn admin_listen() -> String {
+    "127.0.0.1:9104".to_owned()
+}
+
+fn log_filter() -> String {
+    "info".to_owned()
+}
+
+fn loopback() -> String {
+    "127.0.0.1".to_owned()
+}
+
+fn sync() -> String {
+    "1s".to_owned()
+}
+
+fn start_from() -> String {
+    "target".to_owned()
+}
+
+const fn yes() -> bool {
+    true
+}
+
+fn number<T: From<u16>, const N: u16>() -> T {
+    N.into()
+}
+
+const fn seconds<const N: u64>() -> Duration {
+    Duration(std::time::Duration::from_secs(N))
+}
+
+const fn mebibytes<const N: u64>() -> Size {
+    Size(N << 20)
+}
+
+/// A section that the file leaves out. Tests make each of them.
+macro_rules! without_keys {
+    ($($section:ident)*) => {
+        $(impl Default for $section {
+            fn default() -> Self {
+                Self::deserialize(Table::new()).expect("every key of the section has a default")
+            }
+        })*
+    };
+}
+
+without_keys!(DaemonConfig RelayConfig ApplierConfig);
