@@ -30,7 +30,7 @@ install_package() {
 
 check_files() {
     local file
-    for file in usr/bin/csa-daemon etc/csa-daemon/csa-daemon.toml \
+    for file in usr/bin/csa-daemon etc/csa-daemon/csa-daemon.toml usr/share/csa-daemon/csa-daemon.schema.json \
         usr/lib/systemd/system/csa-daemon.service usr/lib/systemd/system/csa-daemon@.service \
         usr/lib/sysusers.d/csa-daemon.conf usr/share/doc/csa-daemon/copyright \
         usr/share/doc/csa-daemon/examples/grants.sql usr/share/doc/csa-daemon/examples/minimal.toml \
@@ -40,6 +40,8 @@ check_files() {
         usr/share/doc/csa-daemon/sbom.cdx.json usr/share/doc/csa-daemon/THIRD-PARTY-LICENSES.txt; do
         [[ -f $STAGE/$file ]] || die "the package has no $file"
     done
+    expect 'the schema named in the configuration' "$(sed -n '1s|^#:schema file:///||p' "$STAGE/etc/csa-daemon/csa-daemon.toml")" \
+        usr/share/csa-daemon/csa-daemon.schema.json
     expect 'the mode of the configuration' "$(mode_of etc/csa-daemon/csa-daemon.toml)" 640
     expect 'the list of configuration files' "$(dpkg-deb -I "$PACKAGE" conffiles)" /etc/csa-daemon/csa-daemon.toml
     # Crates that the program needs, each with a checksum and a licence.
