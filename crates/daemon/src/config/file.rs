@@ -171,12 +171,15 @@ macro_rules! server {
             pub(super) get_public_key: bool,
             /// Time limit of an attempt to connect.
             #[serde(default = "seconds::<10>")]
+            #[schemars(extend("x-at-least" = "10ms"))]
             pub(super) connect_timeout: Duration,
             /// Pause before the next attempt. It grows up to `connect_retry_max`; that of the source with jitter.
             #[serde(default = "seconds::<1>")]
+            #[schemars(extend("x-at-least" = "10ms"))]
             pub(super) connect_retry: Duration,
             /// Longest pause between attempts.
             #[serde(default = "seconds::<30>")]
+            #[schemars(extend("x-at-least" = "10ms"))]
             pub(super) connect_retry_max: Duration,
         }
     };
@@ -246,6 +249,7 @@ server!(TargetConfig, "target", {
     /// After this long without an answer, the daemon asks the target over another connection whether it
     /// still executes the statement.
     #[serde(default = "seconds::<30>")]
+    #[schemars(extend("x-at-least" = "1s"))]
     pub(super) net_timeout: Duration,
 });
 
