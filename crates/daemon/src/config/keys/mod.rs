@@ -109,13 +109,9 @@ struct Key {
 impl Key {
     /// Its comment in `file.rs` and those of its words.
     fn text(&self) -> String {
-        let said =
-            |(word, text): (_, &str)| format!("`{word}`: {}", lower(text.trim_end_matches('.')));
-        let words: Vec<String> = words(self.schema).map(said).collect();
-        match &words[..] {
-            [] => description(self.schema).to_owned(),
-            _ => format!("{} {}.", description(self.schema), words.join("; ")),
-        }
+        let own = description(self.schema).to_owned();
+        let words = words(self.schema).map(|(word, said)| format!(" `{word}`: {said}"));
+        std::iter::once(own).chain(words).collect()
     }
 
     /// Its values, in words.
@@ -185,15 +181,6 @@ fn type_of(schema: &Value) -> Option<&str> {
 
 fn description(schema: &Value) -> &str {
     schema["description"].as_str().unwrap_or_default()
-}
-
-/// A sentence as it continues another.
-fn lower(text: &str) -> String {
-    match text.split_at_checked(1) {
-        // Not "TLS".
-        Some((first, rest)) if !rest.starts_with(char::is_uppercase) => first.to_lowercase() + rest,
-        _ => text.to_owned(),
-    }
 }
 
 /// The words of an enum and their comments.
