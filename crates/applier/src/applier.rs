@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
+use crate::commits::Commits;
 use crate::group::commit_turn::CommitTurn;
 use crate::group::lock_inversion::{self, LockWatch};
 use crate::group::throttle::Throttle;
@@ -21,6 +22,7 @@ use crate::group::worker::{Shared, Worker};
 use crate::options::{ApplierOptions, TargetOptions, Tuning};
 use crate::ownership::control::ControlSession;
 use crate::ownership::keeper::Keeper;
+use crate::reachability::Reachability;
 use crate::statement::executor::StatementExecutor;
 use crate::status::ApplierStatus;
 use crate::target::definitions::tables::TargetTables;
@@ -55,6 +57,8 @@ pub struct Applier<O> {
     statements: StatementExecutor,
     /// The transaction that an earlier run began where it can't be rolled back.
     begun: Option<Gtid>,
+    commits: Commits,
+    reachability: Reachability,
     status: Arc<ApplierStatus>,
     turn: CommitTurn,
     observer: O,
@@ -168,6 +172,7 @@ impl<O: CommitObserver> Applier<O> {
         observer: O,
     ) -> Self {
         let checkpoint = control.checkpoint().clone();
+        let (commits, reachability) = (control.commits(), control.reachability());
         let now = Instant::now();
         let Tuning { throttle, .. } = *tuning.borrow();
         // Begins with the workers that have checkpoint rows; `apply_all` starts with the number now
@@ -176,6 +181,8 @@ impl<O: CommitObserver> Applier<O> {
         let turn = CommitTurn::new(checkpoint.sequence);
         let tables = Arc::new(TargetTables::default());
         let shared = Shared {
+            commits: commits.clone(),
+            target: reachability.clone(),
             status: Arc::clone(&status),
             turn: turn.clone(),
             sessions: status.sessions(),
@@ -203,9 +210,11 @@ impl<O: CommitObserver> Applier<O> {
             },
             tuning,
             throttle: Throttle::new(throttle, now),
-            keeper: Keeper::new(control, target.clone(), &options, Arc::clone(&status)),
+            keeper: Keeper::new(control, target.clone(), &options),
             statements: StatementExecutor::new(target, options, Arc::clone(&status), tables),
             begun: None,
+            commits,
+            reachability,
             status,
             turn,
             observer,
@@ -226,18 +235,18 @@ impl<O: CommitObserver> Applier<O> {
     /// # Errors
     /// The error that stops the channel; everything before it is committed.
     pub async fn run(mut self, stop: CancellationToken, kill: CancellationToken) -> Result<()> {
-        let status = Arc::clone(&self.status);
+        let target = self.reachability.clone();
         let outcome = tokio::select! {
             outcome = self.apply_all(&stop) => Some(outcome),
             () = kill.cancelled() => None,
-            () = gone_while_stopping(&stop, &status) => return Ok(()),
+            () = gone_while_stopping(&stop, &target) => return Ok(()),
         };
         let Some(outcome) = outcome else {
             self.abandon().await;
             return Ok(());
         };
         self.workers.close().await;
-        if !status.is_target_lost()
+        if !target.is_lost()
             && let Err(error) = self.keeper.level().await
         {
             warn!(%error, "the target's gtid_executed and the checkpoint differ until the next start");
@@ -328,12 +337,13 @@ impl<O: CommitObserver> Applier<O> {
     async fn hand_out(&mut self) -> Result<()> {
         while let Some(group) = self.scheduler.next_group() {
             self.status.started(&group);
+            self.commits.handed_out();
             match group.kind {
                 GroupKind::Statement | GroupKind::NotTransactional => {
                     let group = Arc::new(group);
                     // Awaited here: the scheduler lets no other group run beside it.
                     self.statements.apply(&mut self.keeper, &group).await?;
-                    self.status.applied(&group.transactions);
+                    self.commits.record(&group.transactions);
                     self.turn.committed(group.sequence);
                     self.committed(&group);
                 }
@@ -420,6 +430,7 @@ impl<O: CommitObserver> Applier<O> {
     fn committed(&mut self, group: &Group) {
         let mark = self.scheduler.committed(group);
         self.status.committed(group, mark);
+        self.commits.finished(group);
         let (first, last) = group.span();
         debug!(
             sequence = group.sequence.get(),
@@ -477,10 +488,8 @@ async fn sleep_until(at: Option<Instant>) {
 }
 
 /// A stop must not wait for a target that is away.
-async fn gone_while_stopping(stop: &CancellationToken, status: &ApplierStatus) {
+async fn gone_while_stopping(stop: &CancellationToken, target: &Reachability) {
     stop.cancelled().await;
-    while !status.is_target_lost() {
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    target.until_lost().await;
     warn!("stopped while the target is away; its checkpoint says how far it is");
 }

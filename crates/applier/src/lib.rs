@@ -2,11 +2,13 @@
 
 mod applier;
 mod checkpoint;
+mod commits;
 mod error;
 mod group;
 mod intake;
 mod options;
 mod ownership;
+mod reachability;
 mod rows;
 mod statement;
 mod status;
@@ -14,6 +16,7 @@ mod target;
 
 pub use applier::{AdmittedStream, Applier, CommitObserver};
 pub use checkpoint::{Checkpoint, StartFrom};
+pub use commits::Commits;
 pub use error::failing_row::{FailingColumn, FailingRow, PresentRow};
 pub use error::server_text::ServerText;
 pub use error::{Error, ErrorClass, Fence, Invariant, Result};
@@ -31,6 +34,7 @@ pub use ownership::preflight::{
     TargetFacts, preflight, target_channels,
 };
 pub use ownership::start_position::{Shared, StartPosition};
+pub use reachability::Reachability;
 pub use status::activity::{SessionState, SessionView};
 pub use status::{ApplierStatus, ApplierView, GroupView, HeldBack, StatementView};
 pub use target::connect::connect;

@@ -1,4 +1,5 @@
-//! The applier's state, for the status page and metrics.
+//! The applier's state, for the status page and metrics. Nothing is decided from it: [`Commits`] and
+//! [`Reachability`] hold what others depend on, and this shows it.
 
 pub(crate) mod activity;
 
@@ -6,38 +7,27 @@ use std::collections::BTreeMap;
 use std::time::SystemTime;
 
 use csa_provider::{CommitTimes, GtidSet, TransactionHeader};
-use csa_scheduler::{AdmittedTransaction, Group, GroupKind, LowWaterMark, Scheduler, Sequence};
+use csa_scheduler::{Group, LowWaterMark, Scheduler, Sequence};
 use parking_lot::Mutex;
-use tokio::sync::watch;
 use tokio::time::Instant;
 use tracing::info;
 
-use crate::checkpoint::Checkpoint;
-use crate::{Error, Executor};
+use crate::Executor;
+use crate::commits::Commits;
+use crate::reachability::Reachability;
 use activity::{SessionView, Sessions};
 
-/// A user of the target that may have lost it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Party {
-    Control,
-    Catalogue,
-    Worker(u16),
-}
-
 /// Shared by the applier, which writes it, and the status page, which reads it.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct ApplierStatus {
+    commits: Commits,
+    target: Reachability,
     view: Mutex<ApplierView>,
     /// Groups that workers have, with their times.
     running: Mutex<BTreeMap<Sequence, GroupView>>,
     sessions: Sessions,
-    /// Statements committed so far.
-    statements: watch::Sender<u64>,
     /// Groups and rows that had to wait for others, by table.
     held_back: Mutex<BTreeMap<String, HeldBack>>,
-    /// Why the target can't be reached or written to, by party. That one can read proves nothing for
-    /// another that can't write: each removes only its own entry.
-    lost: Mutex<BTreeMap<Party, String>>,
 }
 
 /// Most tables in [`ApplierView::held_back`].
@@ -52,9 +42,8 @@ pub struct ApplierView {
     pub executor: Option<Executor>,
     /// Everything executed on the target, as in the checkpoint.
     pub executed: GtidSet,
-    pub sequence: Sequence,
-    /// The first group that is running.
-    pub applying: Option<GroupView>,
+    /// Groups that workers have, in commit order.
+    pub groups: BTreeMap<Sequence, GroupView>,
     /// Every worker that has a group.
     pub sessions: Vec<SessionView>,
     pub last_applied: Option<GroupView>,
@@ -124,77 +113,36 @@ pub struct GroupView {
 }
 
 impl ApplierStatus {
-    /// Starts from a checkpoint.
+    /// Shows these.
     #[must_use]
-    pub fn new(checkpoint: &Checkpoint, executor: Executor) -> Self {
-        let view = ApplierView {
-            executor: Some(executor),
-            executed: checkpoint.executed.clone(),
-            sequence: checkpoint.sequence,
-            ..ApplierView::default()
-        };
-        Self { view: Mutex::new(view), ..Self::default() }
+    pub fn new(commits: Commits, target: Reachability, executor: Executor) -> Self {
+        let view = ApplierView { executor: Some(executor), ..ApplierView::default() };
+        Self {
+            commits,
+            target,
+            view: Mutex::new(view),
+            running: Mutex::default(),
+            sessions: Sessions::default(),
+            held_back: Mutex::default(),
+        }
     }
 
     #[must_use]
     pub fn view(&self) -> ApplierView {
         let mut view = self.view.lock().clone();
-        view.target_error = self.lost.lock().first_key_value().map(|(_, why)| why.clone());
+        view.executed = self.commits.executed();
+        view.statements_total = self.commits.statements_total();
+        view.target_error = self.target.why_lost();
         view.target_connected = view.target_error.is_none();
-        view.applying = self.running.lock().first_key_value().map(|(_, group)| group.clone());
+        view.groups.clone_from(&self.running.lock());
         view.sessions = self.sessions.views();
         view.held_back = self.held_back.lock().values().cloned().collect();
         view.held_back.sort_by_key(|held| std::cmp::Reverse((held.rows, held.groups)));
         view
     }
 
-    /// True if everything in `set` is committed on the target.
-    #[must_use]
-    pub fn has_executed(&self, set: &GtidSet) -> bool {
-        set.is_subset_of(&self.view.lock().executed)
-    }
-
-    /// The group with this number, while it runs.
-    #[must_use]
-    pub fn group(&self, sequence: Sequence) -> Option<GroupView> {
-        self.running.lock().get(&sequence).cloned()
-    }
-
-    /// Everything known to be committed on the target.
-    #[must_use]
-    pub fn executed(&self) -> GtidSet {
-        self.view.lock().executed.clone()
-    }
-
-    /// The last group in commit order, and everything known to be committed.
-    pub(crate) fn progress(&self) -> (Sequence, GtidSet) {
-        let view = self.view.lock();
-        (view.sequence, view.executed.clone())
-    }
-
     pub(crate) fn sessions(&self) -> Sessions {
         self.sessions.clone()
-    }
-
-    /// Statements committed so far.
-    #[must_use]
-    pub fn statements(&self) -> watch::Receiver<u64> {
-        self.statements.subscribe()
-    }
-
-    /// True if the target is known to be away.
-    #[must_use]
-    pub fn is_target_lost(&self) -> bool {
-        !self.lost.lock().is_empty()
-    }
-
-    /// Records these as committed on the target. A worker calls it while it holds the generation
-    /// open, so the next one begins with them known.
-    pub(crate) fn applied(&self, transactions: &[AdmittedTransaction]) {
-        let mut view = self.view.lock();
-        for transaction in transactions {
-            view.executed.add(&transaction.relayed.header.gtid);
-        }
     }
 
     pub(crate) fn pending(&self, scheduler: &Scheduler) {
@@ -288,8 +236,8 @@ impl ApplierStatus {
             let gtid = &transaction.relayed.header.gtid;
             info!(%gtid, "statement about schema csa left out: the target keeps its own there");
         }
-        if group.sequence > view.sequence {
-            view.sequence = group.sequence;
+        // Out of commit order, the last in that order is shown.
+        if view.last_applied.as_ref().is_none_or(|last| group.sequence > last.sequence) {
             view.last_applied = started
                 .map(|group| GroupView { ended: Some(SystemTime::now()), ..group })
                 .or_else(|| view.last_applied.take());
@@ -297,10 +245,6 @@ impl ApplierStatus {
         if let Some(mark) = mark {
             view.committed_ordinal = mark.ordinal;
             view.committed_bytes = mark.cumulative_bytes;
-        }
-        if group.kind == GroupKind::Statement {
-            view.statements_total += 1;
-            self.statements.send_modify(|statements| *statements += 1);
         }
     }
 
@@ -310,38 +254,5 @@ impl ApplierStatus {
 
     pub(crate) fn retried(&self) {
         self.view.lock().retries_total += 1;
-    }
-
-    /// True if no other party knew it: the first to find out logs it.
-    pub(crate) fn target_lost(&self, party: Party, error: &Error) -> bool {
-        let mut lost = self.lost.lock();
-        let is_news = lost.is_empty();
-        lost.insert(party, error.to_string());
-        is_news
-    }
-
-    pub(crate) fn target_reached(&self, party: Party) {
-        self.lost.lock().remove(&party);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn who_reads_does_not_speak_for_who_writes() {
-        let status = ApplierStatus::new(&Checkpoint::default(), Executor::Sql);
-        assert!(status.view().target_connected);
-        let error = |text: &str| Error::Held { channel: "c".to_owned(), what: text.to_owned() };
-        assert!(status.target_lost(Party::Worker(1), &error("read-only")), "news");
-        assert!(!status.target_lost(Party::Control, &error("away")), "known already");
-        status.target_reached(Party::Control);
-        status.target_reached(Party::Catalogue);
-        let view = status.view();
-        assert!(!view.target_connected && status.is_target_lost());
-        assert!(view.target_error.is_some_and(|why| why.contains("read-only")));
-        status.target_reached(Party::Worker(1));
-        assert!(status.view().target_connected && !status.is_target_lost());
     }
 }

@@ -135,7 +135,7 @@ impl Worker {
         let committing = shared.generation.commit(session, &options.channel, generation).await?;
         // If the answer is lost here, `is_committed` asks the checkpoint row.
         session.run("COMMIT").await?;
-        shared.status.applied(unit.transactions());
+        shared.commits.record(unit.transactions());
         drop(committing);
         self.reached();
         Ok(())

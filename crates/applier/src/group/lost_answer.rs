@@ -60,7 +60,7 @@ impl Worker {
         };
         let committing = shared.generation.commit(session, &options.channel, generation).await?;
         if committed {
-            shared.status.applied(unit.transactions());
+            shared.commits.record(unit.transactions());
         }
         drop(committing);
         Ok(committed)

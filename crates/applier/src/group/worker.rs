@@ -7,6 +7,7 @@ use csa_provider::GtidSet;
 use csa_scheduler::Group;
 use tracing::{info, warn};
 
+use crate::commits::Commits;
 use crate::error::failing_row::FailingRow;
 use crate::error::transaction::{NOT_TRANSACTIONAL, named};
 use crate::group::attempt::Attempt;
@@ -14,9 +15,10 @@ use crate::group::commit_turn::CommitTurn;
 use crate::group::unit::Unit;
 use crate::options::{ApplierOptions, TargetOptions};
 use crate::ownership::reconnect::worker_session;
+use crate::reachability::{Party, Reachability};
 use crate::rows::failing_row::Failed;
+use crate::status::ApplierStatus;
 use crate::status::activity::{Entered, SessionState, Sessions};
-use crate::status::{ApplierStatus, Party};
 use crate::target::definitions::tables::TargetTables;
 use crate::target::generation::Generation;
 use crate::target::retry;
@@ -41,6 +43,8 @@ pub(crate) struct Worker {
 /// State that the workers of a channel share.
 #[derive(Debug, Clone)]
 pub(crate) struct Shared {
+    pub(crate) commits: Commits,
+    pub(crate) target: Reachability,
     pub(crate) status: Arc<ApplierStatus>,
     pub(crate) turn: CommitTurn,
     pub(crate) sessions: Sessions,
@@ -101,7 +105,7 @@ impl Worker {
 
     pub(super) fn reached(&mut self) {
         if std::mem::take(&mut self.is_lost) {
-            self.shared.status.target_reached(Party::Worker(self.index));
+            self.shared.target.reached(Party::Worker(self.index));
         }
     }
 
@@ -109,7 +113,7 @@ impl Worker {
     pub(super) async fn lost(&mut self, error: &Error, pause: &mut Duration) {
         self.session = None;
         self.is_lost = true;
-        if self.shared.status.target_lost(Party::Worker(self.index), error) {
+        if self.shared.target.lost(Party::Worker(self.index), error) {
             warn!(worker = self.index, %error, "target unavailable, waiting for it");
         }
         self.shared.generation.suspect();
@@ -126,7 +130,7 @@ impl Worker {
         if self.options.preserve_commit_order {
             return group.executed_after.clone();
         }
-        let mut executed = self.shared.status.executed();
+        let mut executed = self.shared.commits.executed();
         for transaction in &group.transactions {
             executed.add(&transaction.relayed.header.gtid);
         }

@@ -8,12 +8,14 @@ use csa_scheduler::Sequence;
 use tracing::info;
 
 use crate::checkpoint::{Checkpoint, StartFrom};
+use crate::commits::Commits;
 use crate::options::{TargetGtids, TargetOptions};
 use crate::ownership::audit;
 use crate::ownership::bookkeeping;
 use crate::ownership::channel_record;
 use crate::ownership::checkpoint;
 use crate::ownership::intent;
+use crate::reachability::Reachability;
 use crate::target::facts;
 use crate::target::generation::{Generation, Place};
 use crate::target::locks;
@@ -31,6 +33,8 @@ pub struct ControlSession {
     pub(crate) channel: String,
     pub(crate) checkpoint: Checkpoint,
     foreign: Foreign,
+    pub(crate) commits: Commits,
+    pub(crate) reachability: Reachability,
     /// Number of workers that have checkpoint rows.
     pub(crate) workers: u16,
     /// This daemon's identity, which it keeps over restarts and shares with no other.
@@ -131,6 +135,8 @@ impl ControlSession {
         Ok(Self {
             session,
             channel: channel.to_owned(),
+            commits: Commits::new(checkpoint.sequence, checkpoint.executed.clone()),
+            reachability: Reachability::default(),
             checkpoint,
             foreign,
             workers,
@@ -146,6 +152,18 @@ impl ControlSession {
     #[must_use]
     pub fn checkpoint(&self) -> &Checkpoint {
         &self.checkpoint
+    }
+
+    /// The channel's progress from the checkpoint on.
+    #[must_use]
+    pub fn commits(&self) -> Commits {
+        self.commits.clone()
+    }
+
+    /// The users of the target that have lost it.
+    #[must_use]
+    pub fn reachability(&self) -> Reachability {
+        self.reachability.clone()
     }
 
     /// Number of workers that have checkpoint rows.

@@ -1,6 +1,5 @@
 //! Keeps the channel while it runs: its lock, its checkpoint rows, and the target's GTIDs level with them.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use csa_provider::{Gtid, GtidSet};
@@ -11,7 +10,7 @@ use crate::options::{ApplierOptions, TargetGtids, TargetOptions};
 use crate::ownership::checkpoint;
 use crate::ownership::control::ControlSession;
 use crate::ownership::intent;
-use crate::status::{ApplierStatus, Party};
+use crate::reachability::Party;
 use crate::target::session::Session;
 use crate::{Error, ErrorClass, Fence, Result};
 
@@ -25,7 +24,6 @@ pub(crate) struct Keeper {
     target: TargetOptions,
     /// First and longest pause between attempts to reach the target.
     retry: (Duration, Duration),
-    status: Arc<ApplierStatus>,
 }
 
 impl Keeper {
@@ -33,10 +31,9 @@ impl Keeper {
         control: ControlSession,
         target: TargetOptions,
         options: &ApplierOptions,
-        status: Arc<ApplierStatus>,
     ) -> Self {
         let retry = (options.connect_retry, options.connect_retry_max);
-        Self { control, target, retry, status }
+        Self { control, target, retry }
     }
 
     /// Keeps the lock: pings the session, and opens it again if it was lost.
@@ -59,7 +56,7 @@ impl Keeper {
     }
 
     async fn regain(&mut self, error: &Error) -> Result<()> {
-        self.status.target_lost(Party::Control, error);
+        self.control.reachability.lost(Party::Control, error);
         warn!(%error, "control session lost, opening it again");
         let mut pause = self.retry.0;
         self.reopen(&mut pause).await
@@ -71,7 +68,7 @@ impl Keeper {
         error: &Error,
         pause: &mut Duration,
     ) -> Result<()> {
-        self.status.target_lost(Party::Control, error);
+        self.control.reachability.lost(Party::Control, error);
         tokio::time::sleep(*pause).await;
         *pause = (*pause * 2).min(self.retry.1);
         self.reopen(pause).await
@@ -95,9 +92,12 @@ impl Keeper {
         }
         match self.target.gtids {
             TargetGtids::Own => Ok(()),
-            TargetGtids::Mirror => self.control.mirror(&self.status.executed()).await,
+            TargetGtids::Mirror => {
+                let executed = self.control.commits.executed();
+                self.control.mirror(&executed).await
+            }
             TargetGtids::Source => {
-                let (sequence, executed) = self.status.progress();
+                let (sequence, executed) = self.control.commits.progress();
                 self.control.note_progress(sequence, &executed).await
             }
         }
@@ -129,13 +129,12 @@ impl Keeper {
 
     /// Records that the session works.
     pub(crate) fn reached(&self) {
-        self.status.target_reached(Party::Control);
+        self.control.reachability.reached(Party::Control);
     }
 
     async fn reopen(&mut self, pause: &mut Duration) -> Result<()> {
         loop {
-            let status = Arc::clone(&self.status);
-            match self.control.reopen(&self.target, || status.executed()).await {
+            match self.control.reopen(&self.target).await {
                 Ok(()) => {
                     info!(
                         connection = self.control.session.id(),
@@ -145,7 +144,7 @@ impl Keeper {
                     return Ok(());
                 }
                 Err(error) if error.is_passing() => {
-                    self.status.target_lost(Party::Control, &error);
+                    self.control.reachability.lost(Party::Control, &error);
                     warn!(%error, "target unavailable, trying again in {pause:?}");
                     tokio::time::sleep(*pause).await;
                     *pause = (*pause * 2).min(self.retry.1);

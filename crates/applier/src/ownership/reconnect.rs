@@ -22,16 +22,12 @@ const NO_TABLE: [u16; 2] = [1049, 1146];
 
 impl ControlSession {
     /// Connects again after the session was lost, and begins a generation if the channel is still ours
-    /// and everything `committed` is there. `committed` is called when no COMMIT is under way.
+    /// and everything known to be committed is there.
     ///
     /// # Errors
     /// [`Error::Older`] if the target lacks some of it, [`Error::Fenced`] if another daemon took the
     /// channel over; else errors that pass with time.
-    pub(crate) async fn reopen(
-        &mut self,
-        target: &TargetOptions,
-        committed: impl Fn() -> GtidSet,
-    ) -> Result<()> {
+    pub(crate) async fn reopen(&mut self, target: &TargetOptions) -> Result<()> {
         self.is_held = false;
         let session = bookkeeping::connect(target).await?;
         // Closed before the lock is taken again: the old session may still live and hold it.
@@ -46,7 +42,7 @@ impl ControlSession {
         let renewal = generation.renew().await;
         // Read after the last COMMIT has its answer, or the target would seem to lack it.
         let said = self.said(target.gtids).await?;
-        let committed = committed();
+        let committed = self.commits.executed();
         match judge(self.checkpoint.epoch, &committed, &said) {
             Verdict::Same => {}
             Verdict::TakenOver(epoch) => return Err(self.taken_over(epoch)),

@@ -89,7 +89,8 @@ impl<'a> Pipeline<'a> {
                 return Err(error);
             }
         };
-        let status = Arc::new(ApplierStatus::new(control.checkpoint(), target.executor));
+        let status: Arc<_> =
+            ApplierStatus::new(control.commits(), control.reachability(), target.executor).into();
         let applier = ApplierOptions {
             executor: target.executor,
             statement_gtids: target.statement_gtids,
@@ -108,7 +109,8 @@ impl<'a> Pipeline<'a> {
         let memory = self.controls.memory().clone();
         let executed = self.control.checkpoint().executed.clone();
         let store = &self.received.store;
-        self.watch.attach(&self.status, &executed);
+        let commits = self.control.commits();
+        self.watch.attach(&commits, &self.status);
         let until = self.controls.until();
         if let Some(until) = until.begin(&executed) {
             self.control.close().await;
@@ -123,7 +125,7 @@ impl<'a> Pipeline<'a> {
         let catalogue = TargetCatalogue::new(Handle::current(), target, end.clone()).of_channel(
             &self.applier,
             self.control.generation(),
-            Arc::clone(&self.status),
+            self.control.reachability(),
         );
         let intake = Intake {
             reader: store.reader(executed),
@@ -134,7 +136,7 @@ impl<'a> Pipeline<'a> {
             delay: self.controls.subscribe_delay(),
             until: until.clone(),
             reception: self.received.end.clone(),
-            statements: self.status.statements(),
+            statements: commits.statements(),
             sender,
             observer: self.watch.clone(),
             clock: self.watch.clock(),
@@ -158,7 +160,7 @@ impl<'a> Pipeline<'a> {
         // The thread is waited for even after an error: it still writes to `watch`.
         let intake = intake.await.map_err(|panic| broken(&panic));
         self.watch.detach();
-        let executed = self.status.executed();
+        let executed = commits.executed();
         if outcome.is_err() || stop.is_cancelled() || kill.is_cancelled() {
             until.rest(&executed);
             return match outcome {

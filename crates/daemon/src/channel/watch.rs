@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use csa_applier::{ApplierStatus, ApplierView as Applied, HeldUntil, IntakeObserver};
+use csa_applier::{ApplierStatus, ApplierView as Applied, Commits, HeldUntil, IntakeObserver};
 use csa_provider::{Clock, CommitTimes, Gtid, GtidSet, SourceStatus, SystemClock};
 use csa_relaystore::{RelayStore, RelayUsage, RelayedTransaction};
 use parking_lot::Mutex;
@@ -44,8 +44,7 @@ struct Inner {
     /// The relay store while it is open, and whether something is received into it.
     store: Option<Arc<RelayStore>>,
     receiving: bool,
-    /// Of the running pipeline.
-    pipeline: Option<Arc<ApplierStatus>>,
+    pipeline: Option<Running>,
     taken: bool,
     /// Applied by earlier pipelines.
     earlier: Applied,
@@ -61,6 +60,13 @@ struct Inner {
     stopped_at: Option<Gtid>,
     held_back: Option<HeldUntil>,
     rewinds: Rewinds,
+}
+
+/// The running pipeline.
+#[derive(Debug, Clone)]
+struct Running {
+    commits: Commits,
+    status: Arc<ApplierStatus>,
 }
 
 /// The first transaction in the relay store that is not applied, while nothing is.
@@ -124,16 +130,18 @@ impl Watch {
         Arc::clone(&self.shared.source)
     }
 
-    pub(super) fn attach(&self, status: &Arc<ApplierStatus>, executed: &GtidSet) {
+    pub(super) fn attach(&self, commits: &Commits, status: &Arc<ApplierStatus>) {
         let mut inner = self.shared.inner.lock();
         inner.phase = Phase::Running;
-        inner.detail =
-            format!("from {}", if executed.is_empty() { "the start" } else { "the checkpoint" });
+        inner.detail = format!(
+            "from {}",
+            if commits.executed().is_empty() { "the start" } else { "the checkpoint" }
+        );
         inner.base = None;
         inner.taken = true;
         inner.last_error = None;
         inner.stopped_at = None;
-        inner.pipeline = Some(Arc::clone(status));
+        inner.pipeline = Some(Running { commits: commits.clone(), status: Arc::clone(status) });
     }
 
     pub(super) fn is_taken(&self) -> bool {
@@ -143,8 +151,8 @@ impl Watch {
     /// The pipeline has ended; its totals stay.
     pub(super) fn detach(&self) {
         let mut inner = self.shared.inner.lock();
-        if let Some(status) = inner.pipeline.take() {
-            let ended = status.view();
+        if let Some(running) = inner.pipeline.take() {
+            let ended = running.status.view();
             inner.base = inner.base.map(|base| base.max(Count::committed(&ended)));
             inner.waiting = Waiting::Unknown;
             let earlier = &mut inner.earlier;
@@ -216,7 +224,7 @@ impl Watch {
     pub(super) fn executed(&self) -> GtidSet {
         let inner = self.shared.inner.lock();
         match &inner.pipeline {
-            Some(status) => status.executed(),
+            Some(running) => running.commits.executed(),
             None => inner.earlier.executed.clone(),
         }
     }
@@ -224,18 +232,15 @@ impl Watch {
     pub(super) fn has_executed(&self, set: &GtidSet) -> bool {
         let inner = self.shared.inner.lock();
         match &inner.pipeline {
-            Some(status) => status.has_executed(set),
+            Some(running) => running.commits.has_executed(set),
             None => set.is_subset_of(&inner.earlier.executed),
         }
     }
 
     /// No group and no statement is running.
     pub(super) fn is_at_rest(&self) -> bool {
-        let pipeline = self.shared.inner.lock().pipeline.clone();
-        pipeline.is_none_or(|status| {
-            let applied = status.view();
-            applied.applying.is_none() && applied.statement.is_none()
-        })
+        let inner = self.shared.inner.lock();
+        inner.pipeline.as_ref().is_none_or(|running| running.commits.is_at_rest())
     }
 
     /// The transaction that stopped the channel.
@@ -326,7 +331,7 @@ impl Watch {
             (controls.tuning(), controls.until().get(), controls.source_delay());
         let (memory, memory_short) = (controls.memory().usage(), controls.memory().is_short());
         let source = source.view();
-        let (mut facts, store) = {
+        let (mut facts, running, store) = {
             let inner = self.shared.inner.lock();
             let facts = Facts {
                 name: name.clone(),
@@ -344,7 +349,6 @@ impl Watch {
                 received: inner.received.clone(),
                 is_applying: inner.pipeline.is_some() && inner.store.is_some(),
                 applied: inner.at_rest(),
-                status: inner.pipeline.clone(),
                 earlier: inner.earlier.clone(),
                 base: inner.base,
                 held_back: inner.held_back,
@@ -353,10 +357,10 @@ impl Watch {
                 rewinds: inner.rewinds.clone(),
                 last_error: inner.last_error.clone(),
             };
-            (facts, inner.store.clone())
+            (facts, inner.pipeline.clone(), inner.store.clone())
         };
-        if let Some(status) = &facts.status {
-            facts.applied = status.view();
+        if let Some(running) = running {
+            facts.applied = running.status.view();
         }
         if let Some(store) = store {
             facts.usage = store.usage();

@@ -16,7 +16,7 @@ use super::collations::Collations;
 use super::keys::{self, Definition};
 use super::references::{self, References};
 use crate::options::{ApplierOptions, TargetOptions};
-use crate::status::{ApplierStatus, Party};
+use crate::reachability::{Party, Reachability};
 use crate::target::generation::Generation;
 use crate::target::session::Session;
 use crate::target::sql::{identifier, quote};
@@ -56,7 +56,7 @@ pub struct TargetCatalogue {
 struct OfChannel {
     name: String,
     generation: Generation,
-    status: Arc<ApplierStatus>,
+    reachability: Reachability,
 }
 
 impl TargetCatalogue {
@@ -81,16 +81,16 @@ impl TargetCatalogue {
     }
 
     /// Reads only where the channel is held: another server may have other keys, or older ones. A lost
-    /// target shows in `status`.
+    /// target shows in `reachability`.
     #[must_use]
     pub fn of_channel(
         mut self,
         options: &ApplierOptions,
         generation: Generation,
-        status: Arc<ApplierStatus>,
+        reachability: Reachability,
     ) -> Self {
         self.retry = (options.connect_retry, options.connect_retry_max);
-        self.channel = Some(OfChannel { name: options.channel.clone(), generation, status });
+        self.channel = Some(OfChannel { name: options.channel.clone(), generation, reachability });
         self
     }
 
@@ -100,7 +100,7 @@ impl TargetCatalogue {
         warn!(%error, "the target's definitions can't be read, trying again in {pause:?}");
         match &self.channel {
             Some(channel) => {
-                channel.status.target_lost(Party::Catalogue, error);
+                channel.reachability.lost(Party::Catalogue, error);
                 channel.generation.suspect();
                 tokio::select! {
                     () = tokio::time::sleep(pause) => {}
@@ -114,7 +114,7 @@ impl TargetCatalogue {
 
     fn reached(&self) {
         if let Some(channel) = &self.channel {
-            channel.status.target_reached(Party::Catalogue);
+            channel.reachability.reached(Party::Catalogue);
         }
     }
 

@@ -1,9 +1,8 @@
 //! Builds the view of a channel from what is known of it. Pure.
 
-use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use csa_applier::{ApplierStatus, ApplierView as Applied, HeldUntil, Tuning};
+use csa_applier::{ApplierView as Applied, HeldUntil, Tuning};
 use csa_provider::{GtidSet, SourceView};
 use csa_relaystore::RelayUsage;
 use csa_scheduler::Until;
@@ -60,7 +59,6 @@ pub(in crate::channel) struct Facts {
     pub(in crate::channel) is_applying: bool,
     /// Of the running pipeline; otherwise with what is known without one.
     pub(in crate::channel) applied: Applied,
-    pub(in crate::channel) status: Option<Arc<ApplierStatus>>,
     /// Totals of earlier pipelines.
     pub(in crate::channel) earlier: Applied,
     /// Everything up to there was committed when reading began, or when applying ended.
@@ -200,7 +198,7 @@ impl Facts {
                     .last
                     .as_ref()
                     .map(|last| last.1.clone()),
-                ..parts::applier(applied, service_state, earlier, self.status.as_deref())
+                ..parts::applier(applied, service_state, earlier)
             },
             event_memory: EventMemoryView {
                 held_bytes: self.memory.0,

@@ -1,6 +1,6 @@
 //! Parts of the view of a channel: link, applier, workers, bottleneck. Pure.
 
-use csa_applier::{ApplierStatus, ApplierView as Applied, HeldBack, SessionView};
+use csa_applier::{ApplierView as Applied, HeldBack, SessionView};
 use csa_provider::{SourceView, TransactionHeader};
 
 use super::backlog::Count;
@@ -50,15 +50,10 @@ pub(super) fn connection(source: &SourceView, over: bool) -> ConnectionView {
     }
 }
 
-pub(super) fn applier(
-    applied: &Applied,
-    service_state: &str,
-    earlier: &Applied,
-    status: Option<&ApplierStatus>,
-) -> ApplierView {
+pub(super) fn applier(applied: &Applied, service_state: &str, earlier: &Applied) -> ApplierView {
     let last = applied.last_applied.as_ref();
     let header = last.map(|group| &group.last);
-    let applying = applied.applying.as_ref();
+    let applying = applied.groups.values().next();
     // The delay and the rewinds do not come from the applier.
     ApplierView {
         desired_delay: 0.0,
@@ -71,7 +66,7 @@ pub(super) fn applier(
         lock_inversions_total: earlier.lock_inversions_total + applied.lock_inversions_total,
         waiting_transactions: applied.waiting_transactions as u64,
         waiting_groups: applied.waiting_groups as u64,
-        workers: applied.sessions.iter().map(|session| worker(session, status)).collect(),
+        workers: applied.sessions.iter().map(|session| worker(session, applied)).collect(),
         lock_holders: applied.lock_holders.clone(),
         dependencies: applied.held_back.iter().take(TABLES_SHOWN).map(dependency).collect(),
         statement: applied.statement.as_ref().map(statement),
@@ -89,15 +84,15 @@ pub(super) fn applier(
     }
 }
 
-fn worker(session: &SessionView, status: Option<&ApplierStatus>) -> WorkerView {
-    let group = status.and_then(|status| status.group(session.sequence));
+fn worker(session: &SessionView, applied: &Applied) -> WorkerView {
+    let group = applied.groups.get(&session.sequence);
     WorkerView {
         worker_id: session.worker,
         thread_id: session.connection,
         state: session.state.name().to_owned(),
         seconds_in_state: session.since.elapsed().as_secs_f64(),
         sequence: session.sequence.get(),
-        transactions: group.as_ref().map_or(0, |group| group.transactions as u64),
+        transactions: group.map_or(0, |group| group.transactions as u64),
         applying_transaction: group.map(|group| group.last.gtid.to_string()),
         applied_bytes: session.done_bytes,
         applying_bytes: session.total_bytes,

@@ -1,0 +1,98 @@
+//! Everything known to be committed on the target. Commits write it; the checkpoint, the levelling of
+//! GTID sets, the DDL barrier, pauses and waits read it. The status only shows it.
+
+use std::sync::Arc;
+
+use csa_provider::GtidSet;
+use csa_scheduler::{AdmittedTransaction, Group, GroupKind, Sequence};
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+/// The progress of a channel that is held, from its checkpoint on; cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Commits {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    progress: Mutex<Progress>,
+    /// Statements committed so far.
+    statements: watch::Sender<u64>,
+}
+
+#[derive(Debug)]
+struct Progress {
+    /// The last committed group in commit order.
+    sequence: Sequence,
+    executed: GtidSet,
+    /// Groups that were handed out and are not committed.
+    in_flight: usize,
+}
+
+impl Commits {
+    /// Starts from a checkpoint.
+    pub(crate) fn new(sequence: Sequence, executed: GtidSet) -> Self {
+        let progress = Mutex::new(Progress { sequence, executed, in_flight: 0 });
+        Self { shared: Arc::new(Shared { progress, statements: watch::Sender::new(0) }) }
+    }
+
+    /// Everything known to be committed.
+    #[must_use]
+    pub fn executed(&self) -> GtidSet {
+        self.shared.progress.lock().executed.clone()
+    }
+
+    /// True if everything in `set` is committed.
+    #[must_use]
+    pub fn has_executed(&self, set: &GtidSet) -> bool {
+        set.is_subset_of(&self.shared.progress.lock().executed)
+    }
+
+    /// The last group in commit order, and everything known to be committed.
+    pub(crate) fn progress(&self) -> (Sequence, GtidSet) {
+        let progress = self.shared.progress.lock();
+        (progress.sequence, progress.executed.clone())
+    }
+
+    /// No group and no statement is under way.
+    #[must_use]
+    pub fn is_at_rest(&self) -> bool {
+        self.shared.progress.lock().in_flight == 0
+    }
+
+    /// Statements committed so far; the DDL barrier waits for the next one.
+    #[must_use]
+    pub fn statements(&self) -> watch::Receiver<u64> {
+        self.shared.statements.subscribe()
+    }
+
+    pub(crate) fn statements_total(&self) -> u64 {
+        *self.shared.statements.borrow()
+    }
+
+    pub(crate) fn handed_out(&self) {
+        self.shared.progress.lock().in_flight += 1;
+    }
+
+    /// Records these as committed. A worker calls it while it holds the generation open, so the next
+    /// one begins with them known.
+    pub(crate) fn record(&self, transactions: &[AdmittedTransaction]) {
+        let mut progress = self.shared.progress.lock();
+        for transaction in transactions {
+            progress.executed.add(&transaction.relayed.header.gtid);
+        }
+    }
+
+    /// A group is done: its transactions were recorded.
+    pub(crate) fn finished(&self, group: &Group) {
+        {
+            let mut progress = self.shared.progress.lock();
+            progress.sequence = progress.sequence.max(group.sequence);
+            progress.in_flight = progress.in_flight.saturating_sub(1);
+        }
+        if group.kind == GroupKind::Statement {
+            self.shared.statements.send_modify(|statements| *statements += 1);
+        }
+    }
+}
