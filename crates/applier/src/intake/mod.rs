@@ -1,6 +1,9 @@
 //! The thread that reads the relay store ahead of the applier: it reads, waits and hands over, as
 //! [`csa_scheduler::intake`] decides.
 
+#[cfg(test)]
+mod tests;
+
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;

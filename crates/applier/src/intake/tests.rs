@@ -1,0 +1,279 @@
+//! The driver against a relay store on disk, with everything around it in the test's hands.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use csa_provider::test_util::{
+    event, format_description, gtid_event, int_image, int_table_map, query_event, rows_event,
+};
+use csa_provider::{
+    ChecksumAlgorithm, EventType, Gtid, GtidSet, Placement, RawEvent, SinkError, Tag,
+    TransactionHeader, TransactionSink as _, Uuid,
+};
+use csa_relaystore::{RelayInlet, RelayStore, RelayStoreOptions, SyncPolicy};
+use csa_scheduler::{KeySourceError, TableId, TableKeys, TransactionKind, Until};
+use parking_lot::Mutex;
+use tokio::task::JoinHandle;
+
+use super::*;
+
+/// The longest wait for something expected soon, on a slow machine.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Long enough to see that something does not happen.
+const WHILE: Duration = Duration::from_millis(250);
+const NOW: u64 = 1_000_000_000_000;
+
+#[derive(Debug)]
+struct Stopped;
+
+impl Clock for Stopped {
+    fn now_micros(&self) -> u64 {
+        NOW
+    }
+}
+
+#[derive(Debug, Default)]
+struct Definitions {
+    forgotten: Arc<AtomicUsize>,
+}
+
+impl KeySource for Definitions {
+    fn table(
+        &mut self,
+        _: &[u8],
+        _: &[u8],
+    ) -> Result<(TableId, Option<Arc<TableKeys>>), KeySourceError> {
+        let keys = TableKeys { columns: 1, ..TableKeys::default() };
+        Ok((TableId(1), Some(Arc::new(keys))))
+    }
+
+    fn trigger_table(&mut self, _: &str, _: &str) -> Result<Option<String>, KeySourceError> {
+        Ok(None)
+    }
+
+    fn forget(&mut self) {
+        self.forgotten.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Every call, in order.
+#[derive(Debug, Clone, Default)]
+struct Observer(Arc<Mutex<Vec<Option<HeldUntil>>>>);
+
+impl IntakeObserver for Observer {
+    fn read(&mut self, _: &RelayedTransaction) {}
+
+    fn read_to_end(&mut self, _: u64, _: u64) {}
+
+    fn held_back(&mut self, held: Option<HeldUntil>) {
+        self.0.lock().push(held);
+    }
+
+    fn clock_ahead(&self) -> i64 {
+        0
+    }
+}
+
+/// A running intake, and the other ends of its parts.
+struct Bench {
+    _directory: tempfile::TempDir,
+    store: RelayStore,
+    inlet: RelayInlet,
+    memory: EventMemory,
+    delay: watch::Sender<Duration>,
+    until: UntilGate,
+    reception: watch::Sender<Option<ReceptionEnd>>,
+    statements: watch::Sender<u64>,
+    stream: mpsc::Receiver<AdmittedTransaction>,
+    observer: Observer,
+    forgotten: Arc<AtomicUsize>,
+    end: CancellationToken,
+    running: Option<JoinHandle<IntakeEnd>>,
+}
+
+impl Bench {
+    async fn new() -> Self {
+        let directory = tempfile::tempdir().expect("a folder");
+        let options = RelayStoreOptions {
+            directory: directory.path().to_owned(),
+            segment_size: 1 << 20,
+            space_limit: 0,
+            min_free_disk: 0,
+            sync: SyncPolicy::Os,
+            tail_bytes: 1 << 16,
+            frame_bytes: 1 << 16,
+        };
+        let (store, _) = RelayStore::open(options, &GtidSet::new()).expect("opens");
+        let mut inlet = store.inlet();
+        let format = RawEvent::trusted(format_description().raw().clone(), ChecksumAlgorithm::Crc32);
+        inlet.append(format.expect("well-formed"), Placement::Outside).await.expect("room");
+        Self {
+            _directory: directory,
+            store,
+            inlet,
+            memory: EventMemory::new(1 << 20),
+            delay: watch::Sender::new(Duration::ZERO),
+            until: UntilGate::default(),
+            reception: watch::Sender::default(),
+            statements: watch::Sender::default(),
+            stream: mpsc::channel(1).1,
+            observer: Observer::default(),
+            forgotten: Arc::default(),
+            end: CancellationToken::new(),
+            running: None,
+        }
+    }
+
+    fn start(&mut self) {
+        let (sender, stream) = mpsc::channel(16);
+        self.stream = stream;
+        let intake = Intake {
+            reader: self.store.reader(GtidSet::new()),
+            memory: self.memory.clone(),
+            admission: Admission::new(Definitions { forgotten: Arc::clone(&self.forgotten) }),
+            delay: self.delay.subscribe(),
+            until: self.until.clone(),
+            reception: self.reception.subscribe(),
+            statements: self.statements.subscribe(),
+            sender,
+            observer: self.observer.clone(),
+            clock: Arc::new(Stopped),
+            runtime: Handle::current(),
+            end: self.end.clone(),
+        };
+        self.running = Some(tokio::task::spawn_blocking(move || intake.run()));
+    }
+
+    async fn receive(&mut self, gno: u64, body: Vec<RawEvent>) -> Result<(), SinkError> {
+        let begin = gtid_event(&gtid(gno), NOW);
+        let header = TransactionHeader::parse(&begin).expect("well-formed");
+        self.inlet.append(begin, Placement::Begin(header)).await?;
+        let last = body.len() - 1;
+        for (number, event) in body.into_iter().enumerate() {
+            let placement = if number == last { Placement::End } else { Placement::Body };
+            self.inlet.append(event, placement).await?;
+        }
+        Ok(())
+    }
+
+    async fn rows(&mut self, gno: u64) {
+        let body = vec![
+            query_event("", "BEGIN"),
+            int_table_map(70, "d", "a", 1),
+            rows_event(EventType::WRITE_ROWS, 70, 1, &int_image(&[Some(1)])),
+            event(EventType::XID, &[0; 8]),
+        ];
+        self.receive(gno, body).await.expect("room");
+    }
+
+    async fn ddl(&mut self, gno: u64) {
+        let body = vec![query_event("d", "ALTER TABLE a ADD b INT")];
+        self.receive(gno, body).await.expect("room");
+    }
+
+    async fn handed_over(&mut self) -> (u64, AdmittedTransaction) {
+        let next = tokio::time::timeout(PATIENCE, self.stream.recv()).await.expect("in time");
+        let admitted = next.expect("the intake runs");
+        (admitted.relayed.header.gtid.gno, admitted)
+    }
+
+    /// Nothing is handed over, although something was received.
+    async fn nothing(&mut self) {
+        let next = tokio::time::timeout(WHILE, self.stream.recv()).await;
+        assert!(next.is_err(), "{next:?}");
+    }
+
+    async fn ended(&mut self) -> IntakeEnd {
+        let running = self.running.take().expect("started");
+        tokio::time::timeout(PATIENCE, running).await.expect("in time").expect("no panic")
+    }
+}
+
+fn gtid(gno: u64) -> Gtid {
+    Gtid { uuid: Uuid::from_bytes([5; 16]), tag: Tag::untagged(), gno }
+}
+
+#[tokio::test]
+async fn rows_after_a_statement_wait_until_it_is_committed() {
+    let mut bench = Bench::new().await;
+    bench.start();
+    bench.rows(1).await;
+    bench.ddl(2).await;
+    bench.rows(3).await;
+    assert_eq!(bench.handed_over().await.0, 1);
+    let (gno, statement) = bench.handed_over().await;
+    assert_eq!((gno, statement.kind), (2, TransactionKind::Statement));
+    bench.nothing().await;
+    assert_eq!(bench.forgotten.load(Ordering::Relaxed), 0);
+    bench.statements.send_replace(1);
+    assert_eq!(bench.handed_over().await.0, 3);
+    assert_eq!(bench.forgotten.load(Ordering::Relaxed), 1, "read again after it");
+    bench.end.cancel();
+    assert!(matches!(bench.ended().await, IntakeEnd::Stopped));
+}
+
+#[tokio::test]
+async fn a_stop_ends_the_wait_for_a_statement_and_for_memory() {
+    let mut bench = Bench::new().await;
+    bench.start();
+    bench.ddl(1).await;
+    bench.handed_over().await;
+    bench.end.cancel();
+    assert!(matches!(bench.ended().await, IntakeEnd::Stopped));
+
+    let mut bench = Bench::new().await;
+    // Less than two transactions need; one passes alone.
+    bench.memory.set_limit(1);
+    bench.start();
+    bench.rows(1).await;
+    bench.rows(2).await;
+    bench.rows(3).await;
+    let (_, first) = bench.handed_over().await;
+    bench.nothing().await;
+    drop(first);
+    let (gno, _second) = bench.handed_over().await;
+    assert_eq!(gno, 2);
+    bench.nothing().await;
+    bench.stream = mpsc::channel(1).1;
+    assert!(matches!(bench.ended().await, IntakeEnd::Stopped), "nobody takes more");
+}
+
+#[tokio::test]
+async fn a_transaction_is_held_back_until_the_delay_changes() {
+    let mut bench = Bench::new().await;
+    bench.delay.send_replace(Duration::from_secs(3600));
+    bench.start();
+    bench.rows(1).await;
+    bench.nothing().await;
+    {
+        let held = bench.observer.0.lock();
+        let [Some(held)] = held.as_slice() else { panic!("{held:?}") };
+        assert_eq!((held.committed.immediate, held.due), (NOW, NOW + 3_600_000_000));
+    }
+    bench.delay.send_replace(Duration::ZERO);
+    assert_eq!(bench.handed_over().await.0, 1);
+    assert_eq!(bench.observer.0.lock().last(), Some(&None));
+    bench.delay.send_replace(Duration::from_secs(3600));
+    bench.rows(2).await;
+    bench.nothing().await;
+    // An end before it; the change marks the delay, too.
+    let until = Until::BeforeGtids(GtidSet::from_iter([gtid(2)]));
+    bench.until.set(Some(until.clone())).expect("not past");
+    bench.delay.send_modify(|_| ());
+    let end = bench.ended().await;
+    assert!(matches!(&end, IntakeEnd::Until(end) if *end == until), "{end:?}");
+    assert_eq!(bench.observer.0.lock().last(), Some(&None));
+}
+
+#[tokio::test]
+async fn reception_that_ended_ends_it_after_everything_received() {
+    let mut bench = Bench::new().await;
+    bench.rows(1).await;
+    bench.rows(2).await;
+    let error = SinkError("the disk is full".to_owned());
+    let end = ReceptionEnd { error: Arc::new(error.into()), gtid: Some(gtid(3)) };
+    bench.reception.send_replace(Some(end));
+    bench.start();
+    assert_eq!((bench.handed_over().await.0, bench.handed_over().await.0), (1, 2));
+    let end = bench.ended().await;
+    assert!(matches!(&end, IntakeEnd::Reception(end) if end.gtid == Some(gtid(3))), "{end:?}");
+}
