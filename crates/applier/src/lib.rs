@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+mod activity;
 mod applier;
 mod checkpoint;
 mod commits;
@@ -14,6 +15,7 @@ mod statement;
 mod status;
 mod target;
 
+pub use activity::{SessionState, SessionView};
 pub use applier::{AdmittedStream, Applier, CommitObserver};
 pub use checkpoint::{Checkpoint, StartFrom};
 pub use commits::Commits;
@@ -35,7 +37,6 @@ pub use ownership::preflight::{
 };
 pub use ownership::start_position::{Shared, StartPosition};
 pub use reachability::Reachability;
-pub use status::activity::{SessionState, SessionView};
 pub use status::{ApplierStatus, ApplierView, GroupView, HeldBack, StatementView};
 pub use target::connect::connect;
 pub use target::definitions::catalogue::TargetCatalogue;

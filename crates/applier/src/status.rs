@@ -1,8 +1,6 @@
 //! The applier's state, for the status page and metrics. Nothing is decided from it: [`Commits`] and
 //! [`Reachability`] hold what others depend on, and this shows it.
 
-pub(crate) mod activity;
-
 use std::collections::BTreeMap;
 use std::time::SystemTime;
 
@@ -13,9 +11,9 @@ use tokio::time::Instant;
 use tracing::info;
 
 use crate::Executor;
+use crate::activity::{SessionView, Sessions};
 use crate::commits::Commits;
 use crate::reachability::Reachability;
-use activity::{SessionView, Sessions};
 
 /// Shared by the applier, which writes it, and the status page, which reads it.
 #[derive(Debug)]

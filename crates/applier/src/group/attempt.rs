@@ -8,10 +8,10 @@ use super::commit_turn::CommitTurn;
 use super::late_tables::{late_rows, whole_tables};
 use super::unit::Unit;
 use super::worker::Worker;
+use crate::activity::{Entered, SessionState};
 use crate::rows::executor::{Opening, RowExecutor};
 use crate::rows::image::Step;
 use crate::rows::steps::Steps;
-use crate::status::activity::{Entered, SessionState};
 use crate::target::row_session;
 use crate::{Error, Fence, Invariant, Result};
 

@@ -10,7 +10,7 @@ use csa_scheduler::Sequence;
 use tokio::time::Instant;
 use tracing::info;
 
-use crate::status::activity::{Sessions, Stalled};
+use crate::activity::{Sessions, Stalled};
 use crate::target::session::Session;
 use crate::{Result, Vendor};
 

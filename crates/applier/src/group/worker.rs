@@ -7,6 +7,7 @@ use csa_provider::GtidSet;
 use csa_scheduler::Group;
 use tracing::{info, warn};
 
+use crate::activity::{Entered, SessionState, Sessions};
 use crate::commits::Commits;
 use crate::error::failing_row::FailingRow;
 use crate::error::transaction::{NOT_TRANSACTIONAL, named};
@@ -18,7 +19,6 @@ use crate::ownership::reconnect::worker_session;
 use crate::reachability::{Party, Reachability};
 use crate::rows::failing_row::Failed;
 use crate::status::ApplierStatus;
-use crate::status::activity::{Entered, SessionState, Sessions};
 use crate::target::definitions::tables::TargetTables;
 use crate::target::generation::Generation;
 use crate::target::retry;

@@ -104,7 +104,8 @@ impl Bench {
         };
         let (store, _) = RelayStore::open(options, &GtidSet::new()).expect("opens");
         let mut inlet = store.inlet();
-        let format = RawEvent::trusted(format_description().raw().clone(), ChecksumAlgorithm::Crc32);
+        let format =
+            RawEvent::trusted(format_description().raw().clone(), ChecksumAlgorithm::Crc32);
         inlet.append(format.expect("well-formed"), Placement::Outside).await.expect("room");
         Self {
             _directory: directory,

@@ -7,8 +7,8 @@ use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 
 use super::merge;
+use crate::activity::Progress;
 use crate::rows::image::{Framing, RowImageCutter, RowImages, Step};
-use crate::status::activity::Progress;
 use crate::{Error, Result};
 
 /// Merging so few rows takes less time than a switch to another thread and back.
