@@ -4,13 +4,13 @@
 use std::sync::Arc;
 
 use csa_applier::{
-    Applier, ApplierOptions, ApplierStatus, Claim, CommitObserver, ControlSession, ExecMode,
-    Intake, TargetCatalogue, TargetFacts,
+    AdmittedStream, Applier, ApplierOptions, ApplierStatus, Claim, CommitObserver, ControlSession,
+    ExecMode, Intake, TargetCatalogue, TargetFacts,
 };
 use csa_provider::SourceFacts;
 use csa_relaystore::{RelayPosition, RelayStore};
 use csa_scheduler::intake::IntakeEnd;
-use csa_scheduler::{Admission, Filters, LowWaterMark, StreamEnd, Until};
+use csa_scheduler::{Admission, AdmittedTransaction, Filters, LowWaterMark, StreamEnd, Until};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::task::{JoinError, spawn_blocking};
@@ -27,7 +27,7 @@ const READ_AHEAD: usize = 1024;
 
 pub(super) struct Pipeline<'a> {
     settings: &'a ChannelSettings,
-    applier: ApplierOptions,
+    options: ApplierOptions,
     watch: &'a Watch,
     controls: &'a Controls,
     filters: Filters,
@@ -91,13 +91,13 @@ impl<'a> Pipeline<'a> {
         };
         let status: Arc<_> =
             ApplierStatus::new(control.commits(), control.reachability(), target.executor).into();
-        let applier = ApplierOptions {
+        let options = ApplierOptions {
             executor: target.executor,
             statement_gtids: target.statement_gtids,
             ..settings.applier.clone()
         };
         let filters = Filters::new(settings.filters.clone(), target.folds_case);
-        Ok(Self { settings, applier, watch, controls, filters, control, status, received })
+        Ok(Self { settings, options, watch, controls, filters, control, status, received })
     }
 
     /// Runs until stopped, damaged, or failed.
@@ -106,13 +106,10 @@ impl<'a> Pipeline<'a> {
         stop: &CancellationToken,
         kill: &CancellationToken,
     ) -> Result<End, ChannelError> {
-        let memory = self.controls.memory().clone();
-        let executed = self.control.checkpoint().executed.clone();
-        let store = &self.received.store;
         let commits = self.control.commits();
         self.watch.attach(&commits, &self.status);
         let until = self.controls.until();
-        if let Some(until) = until.begin(&executed) {
+        if let Some(until) = until.begin(&self.control.checkpoint().executed) {
             self.control.close().await;
             self.watch.detach();
             return Ok(End::UntilReached { until, already: true });
@@ -121,45 +118,14 @@ impl<'a> Pipeline<'a> {
         // Dropping this future does not end a blocking thread; the guard does.
         let _end_on_drop = end.clone().drop_guard();
         let (sender, stream) = mpsc::channel(READ_AHEAD);
-        let target = self.settings.target.clone();
-        let catalogue = TargetCatalogue::new(Handle::current(), target, end.clone()).of_channel(
-            &self.applier,
-            self.control.generation(),
-            self.control.reachability(),
-        );
-        let intake = Intake {
-            reader: store.reader(executed),
-            memory,
-            admission: Admission::new(catalogue)
-                .as_logged(self.settings.applier.exec_mode == ExecMode::Idempotent)
-                .with_filters(self.filters),
-            delay: self.controls.subscribe_delay(),
-            until: until.clone(),
-            reception: self.received.end.clone(),
-            statements: commits.statements(),
-            sender,
-            observer: self.watch.clone(),
-            clock: self.watch.clock(),
-            runtime: Handle::current(),
-            end: end.clone(),
-        };
+        let intake = self.intake(sender, end.clone());
         let intake = spawn_blocking(move || intake.run());
-        let applier = Applier::new(
-            self.control,
-            self.settings.target.clone(),
-            self.applier.clone(),
-            self.settings.limits,
-            until.clone(),
-            self.controls.subscribe(),
-            Arc::clone(&self.status),
-            stream,
-            Purge { store: Arc::clone(store) },
-        );
-        let outcome = applier.run(stop.clone(), kill.clone()).await;
+        let watch = self.watch;
+        let outcome = self.applier(stream).run(stop.clone(), kill.clone()).await;
         end.cancel();
         // The thread is waited for even after an error: it still writes to `watch`.
         let intake = intake.await.map_err(|panic| broken(&panic));
-        self.watch.detach();
+        watch.detach();
         let executed = commits.executed();
         if outcome.is_err() || stop.is_cancelled() || kill.is_cancelled() {
             until.rest(&executed);
@@ -176,6 +142,52 @@ impl<'a> Pipeline<'a> {
             (StreamEnd::Until(until), _) => Ok(End::UntilReached { until, already: false }),
             (stream, intake) => end_of(stream, intake?),
         }
+    }
+
+    /// The part that reads ahead, until `end`.
+    fn intake(
+        &self,
+        sender: mpsc::Sender<AdmittedTransaction>,
+        end: CancellationToken,
+    ) -> Intake<TargetCatalogue, Watch> {
+        let (control, runtime) = (&self.control, Handle::current());
+        let target = self.settings.target.clone();
+        let catalogue = TargetCatalogue::new(runtime.clone(), target, end.clone()).of_channel(
+            &self.options,
+            control.generation(),
+            control.reachability(),
+        );
+        Intake {
+            reader: self.received.store.reader(control.checkpoint().executed.clone()),
+            memory: self.controls.memory().clone(),
+            admission: Admission::new(catalogue)
+                .as_logged(self.options.exec_mode == ExecMode::Idempotent)
+                .with_filters(self.filters.clone()),
+            delay: self.controls.subscribe_delay(),
+            until: self.controls.until().clone(),
+            reception: self.received.end.clone(),
+            statements: control.commits().statements(),
+            sender,
+            observer: self.watch.clone(),
+            clock: self.watch.clock(),
+            runtime,
+            end,
+        }
+    }
+
+    /// The part that applies `stream`.
+    fn applier(self, stream: AdmittedStream) -> Applier<Purge> {
+        Applier::new(
+            self.control,
+            self.settings.target.clone(),
+            self.options,
+            self.settings.limits,
+            self.controls.until().clone(),
+            self.controls.subscribe(),
+            self.status,
+            stream,
+            Purge { store: self.received.store },
+        )
     }
 }
 
