@@ -2,6 +2,7 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use csa_provider::Backoff;
 use csa_provider::link::{Endpoint, LinkOptions, Purpose, Side};
 use secrecy::SecretString;
 
@@ -151,4 +152,9 @@ impl ApplierOptions {
     /// One BINLOG statement carries 4/3 of this as text: well under every server's default
     /// `max_allowed_packet` of 64 MiB, and large enough that its round trip doesn't count.
     pub const STATEMENT_BYTES: usize = 4 << 20;
+
+    /// The pauses of one series of attempts to reach the target.
+    pub(crate) fn backoff(&self) -> Backoff {
+        Backoff::new(self.connect_retry, self.connect_retry_max)
+    }
 }

@@ -2,6 +2,7 @@
 #![deny(clippy::unwrap_used, clippy::indexing_slicing)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::indexing_slicing))]
 
+mod backoff;
 mod bytes_reader;
 mod cause;
 mod clock;
@@ -23,6 +24,7 @@ mod timestamp;
 mod transaction;
 pub mod visible;
 
+pub use backoff::Backoff;
 pub use bytes_reader::Malformed;
 pub use cause::SourceCause;
 pub use clock::{Clock, CommitTimes, SystemClock};
@@ -44,6 +46,7 @@ pub use provider::{Error, Provider, ReceptionEnd};
 pub use sink::{SinkError, TransactionSink};
 pub use sql_text::{
     Dialect, Lexer, SpecialComment, Statement, Token, TokenKind, Unclosed, XaVerb, first_words,
+    identifier, quote,
 };
 pub use status::{SourceStatus, SourceView};
 pub use timestamp::rfc3339;

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use rand::Rng as _;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use crate::backoff::Backoff;
 use crate::cause::{AFRESH, SourceCause};
 use crate::clock::{self, CommitTimes};
 use crate::connection::{ConnectionError, SourceConnection};
@@ -165,7 +165,7 @@ impl Provider {
         mut sink: S,
         stop: CancellationToken,
     ) -> Result<(), ReceptionEnd> {
-        let mut pause = self.options.connect_retry;
+        let mut backoff = Backoff::new(self.options.connect_retry, self.options.connect_retry_max);
         loop {
             self.has_delivered = false;
             let end = tokio::select! {
@@ -194,13 +194,12 @@ impl Provider {
             }
             // A link that delivered events proves the source alive: the back-off starts over.
             if self.has_delivered {
-                pause = self.options.connect_retry;
+                backoff.restart();
             }
             tokio::select! {
-                () = tokio::time::sleep(jittered(pause)) => {}
+                () = tokio::time::sleep(backoff.jittered(0.75..1.25)) => {}
                 () = stop.cancelled() => return Ok(()),
             }
-            pause = (pause * 2).min(self.options.connect_retry_max);
         }
     }
 
@@ -431,10 +430,6 @@ fn age(header: &TransactionHeader, clock_ahead: i64) -> Option<Duration> {
     let immediate = CommitTimes { original: 0, ..header.commit_times() };
     let age = immediate.age(now.as_micros() as u64, clock_ahead)?;
     (age > -(CLOCK_NOTICED as i64)).then(|| Duration::from_micros(age.max(0) as u64))
-}
-
-fn jittered(pause: Duration) -> Duration {
-    pause.mul_f64(rand::rng().random_range(0.75..1.25))
 }
 
 #[cfg(test)]

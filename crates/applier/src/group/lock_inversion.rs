@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use csa_provider::Backoff;
 use csa_scheduler::Sequence;
 use tokio::time::Instant;
 use tracing::info;
@@ -24,9 +25,8 @@ pub(crate) const INTERVAL: Duration = Duration::from_millis(50);
 /// A group that no other waits for is checked this rarely, only to explain why it takes so long.
 const RARELY: Duration = Duration::from_secs(1);
 
-/// Pauses between two thorough lookups for the same group: the first and the longest. They read every
-/// lock of the transactions in the way.
-const THOROUGH: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(4));
+/// Pauses between two thorough lookups for the same group, which read every lock of the transactions in the way.
+const THOROUGH: Backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(4));
 
 /// Waiting threads and the owners of the lock records in the way. Cheap, but an implicit lock, as of
 /// a row just inserted, is shown under the thread that first waited for it
@@ -69,7 +69,7 @@ pub(crate) struct LockWatch {
 struct Thorough {
     group: Sequence,
     next: Instant,
-    pause: Duration,
+    backoff: Backoff,
 }
 
 impl LockWatch {
@@ -115,12 +115,12 @@ impl LockWatch {
 
     fn is_thorough_due(&mut self, group: Sequence) -> bool {
         let now = Instant::now();
-        let pause = match self.thorough {
+        let mut backoff = match self.thorough {
             Some(last) if last.group == group && now < last.next => return false,
-            Some(last) if last.group == group => (last.pause * 2).min(THOROUGH.1),
-            _ => THOROUGH.0,
+            Some(last) if last.group == group => last.backoff,
+            _ => THOROUGH,
         };
-        self.thorough = Some(Thorough { group, next: now + pause, pause });
+        self.thorough = Some(Thorough { group, next: now + backoff.pause(), backoff });
         true
     }
 }

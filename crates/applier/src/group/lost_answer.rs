@@ -6,16 +6,16 @@ use super::unit::Unit;
 use super::worker::Worker;
 use crate::options::TargetGtids;
 use crate::ownership::checkpoint;
-use crate::target::sql::quote;
 use crate::{Error, Fence, Invariant, Result};
+use csa_provider::quote;
 
 impl Worker {
     /// Finds out, after a lost connection, if the transaction was committed all the same.
     pub(super) async fn is_committed(&mut self, unit: &Unit) -> Result<bool> {
-        let mut pause = self.options.connect_retry;
+        let mut backoff = self.options.backoff();
         loop {
             match self.look_committed(unit).await {
-                Err(error) if error.is_passing() => self.lost(&error, &mut pause).await,
+                Err(error) if error.is_passing() => self.lost(&error, &mut backoff).await,
                 other => return other,
             }
         }

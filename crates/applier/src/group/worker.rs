@@ -1,9 +1,8 @@
 //! Applies one group in one target transaction, together with its checkpoint row.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use csa_provider::GtidSet;
+use csa_provider::{Backoff, GtidSet};
 use csa_scheduler::Group;
 use tracing::{info, warn};
 
@@ -110,7 +109,7 @@ impl Worker {
     }
 
     /// Drops a lost session, asks for a check of the control session, and waits.
-    pub(super) async fn lost(&mut self, error: &Error, pause: &mut Duration) {
+    pub(super) async fn lost(&mut self, error: &Error, backoff: &mut Backoff) {
         self.session = None;
         self.is_lost = true;
         if self.shared.target.lost(Party::Worker(self.index), error) {
@@ -118,10 +117,9 @@ impl Worker {
         }
         self.shared.generation.suspect();
         tokio::select! {
-            () = tokio::time::sleep(*pause) => {}
+            () = tokio::time::sleep(backoff.pause()) => {}
             () = self.shared.generation.next() => {}
         }
-        *pause = (*pause * 2).min(self.options.connect_retry_max);
     }
 
     /// The set that the checkpoint row states with the group. Out of commit order it can only state what
@@ -203,7 +201,8 @@ impl Worker {
 
     async fn apply_unit(&mut self, unit: &Unit, entered: &Entered) -> Result<()> {
         let mut retries = 0;
-        let mut pause = self.options.connect_retry;
+        let mut conflicts = retry::conflicts();
+        let mut backoff = self.options.backoff();
         let mut dependency = unit.group.dependency;
         loop {
             let error = match self.attempt(unit, dependency, entered).await {
@@ -223,10 +222,10 @@ impl Worker {
                     self.rollback().await;
                     let sequence = unit.group.sequence.get();
                     info!(sequence, retries, %error, "rolled back, trying again");
-                    tokio::time::sleep(retry::pause(retries)).await;
+                    retry::pause(&mut conflicts).await;
                 }
                 ErrorClass::Unavailable => {
-                    self.lost(&error, &mut pause).await;
+                    self.lost(&error, &mut backoff).await;
                     if self.is_committed(unit).await? {
                         return Ok(());
                     }

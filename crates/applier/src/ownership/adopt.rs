@@ -10,8 +10,8 @@ use crate::ownership::channel_record::has_table;
 use crate::ownership::checkpoint;
 use crate::target::locks;
 use crate::target::session::Session;
-use crate::target::sql::quote;
 use crate::{Error, Result};
+use csa_provider::quote;
 
 /// An identity that no daemon has, so a session that holds a channel is never taken for our own and
 /// ended.

@@ -5,8 +5,8 @@ use tracing::warn;
 use super::bookkeeping;
 use crate::options::TargetOptions;
 use crate::target::session::Session;
-use crate::target::sql::quote;
 use crate::{ErrorClass, Result};
+use csa_provider::quote;
 
 /// Rows are only added. `by` is the name that a client gave itself, `peer` its address or process as the
 /// kernel knows it.

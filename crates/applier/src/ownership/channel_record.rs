@@ -11,8 +11,8 @@ use csa_provider::{Foreign, GtidSet, Uuid, foreign_to};
 use crate::checkpoint::Checkpoint;
 use crate::ownership::checkpoint;
 use crate::target::session::Session;
-use crate::target::sql::quote;
 use crate::{Error, Result};
+use csa_provider::quote;
 
 const CREATE: &str = "CREATE TABLE IF NOT EXISTS csa.channel (\
      channel VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL, \

@@ -5,8 +5,8 @@ use csa_scheduler::Sequence;
 
 use crate::checkpoint::Checkpoint;
 use crate::target::session::Session;
-use crate::target::sql::quote;
 use crate::{Error, Result};
+use csa_provider::quote;
 
 /// One row per channel and worker, so that workers never meet on a row.
 const CREATE: [&str; 2] = [

@@ -20,8 +20,8 @@ use crate::target::facts;
 use crate::target::generation::{Generation, Place};
 use crate::target::locks;
 use crate::target::session::Session;
-use crate::target::sql::quote;
 use crate::{Error, ErrorClass, Fence, Result};
+use csa_provider::quote;
 
 /// A lock held on the target for as long as this connection lives.
 ///

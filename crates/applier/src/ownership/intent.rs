@@ -8,8 +8,8 @@ use csa_provider::{Gtid, GtidSet};
 
 use crate::ownership::checkpoint;
 use crate::target::session::Session;
-use crate::target::sql::quote;
 use crate::{Error, Result};
+use csa_provider::quote;
 
 const CREATE: &str = "CREATE TABLE IF NOT EXISTS csa.statement (\
      channel VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL, \

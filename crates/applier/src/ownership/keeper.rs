@@ -1,8 +1,6 @@
 //! Keeps the channel while it runs: its lock, its checkpoint rows, and the target's GTIDs level with them.
 
-use std::time::Duration;
-
-use csa_provider::{Gtid, GtidSet};
+use csa_provider::{Backoff, Gtid, GtidSet};
 use csa_scheduler::Sequence;
 use tracing::{info, warn};
 
@@ -22,8 +20,8 @@ const WORKER: u16 = 0;
 pub(crate) struct Keeper {
     control: ControlSession,
     target: TargetOptions,
-    /// First and longest pause between attempts to reach the target.
-    retry: (Duration, Duration),
+    /// The pauses between attempts to reach the target, from the first.
+    backoff: Backoff,
 }
 
 impl Keeper {
@@ -32,8 +30,7 @@ impl Keeper {
         target: TargetOptions,
         options: &ApplierOptions,
     ) -> Self {
-        let retry = (options.connect_retry, options.connect_retry_max);
-        Self { control, target, retry }
+        Self { control, target, backoff: options.backoff() }
     }
 
     /// Keeps the lock: pings the session, and opens it again if it was lost.
@@ -58,20 +55,18 @@ impl Keeper {
     async fn regain(&mut self, error: &Error) -> Result<()> {
         self.control.reachability.lost(Party::Control, error);
         warn!(%error, "control session lost, opening it again");
-        let mut pause = self.retry.0;
-        self.reopen(&mut pause).await
+        self.reopen(&mut self.backoff.clone()).await
     }
 
     /// Waits after the session was lost in a statement, then opens it again.
     pub(crate) async fn wait_and_regain(
         &mut self,
         error: &Error,
-        pause: &mut Duration,
+        backoff: &mut Backoff,
     ) -> Result<()> {
         self.control.reachability.lost(Party::Control, error);
-        tokio::time::sleep(*pause).await;
-        *pause = (*pause * 2).min(self.retry.1);
-        self.reopen(pause).await
+        tokio::time::sleep(backoff.pause()).await;
+        self.reopen(backoff).await
     }
 
     /// The daemon's identity, by which its sessions on the target are recognised.
@@ -132,7 +127,7 @@ impl Keeper {
         self.control.reachability.reached(Party::Control);
     }
 
-    async fn reopen(&mut self, pause: &mut Duration) -> Result<()> {
+    async fn reopen(&mut self, backoff: &mut Backoff) -> Result<()> {
         loop {
             match self.control.reopen(&self.target).await {
                 Ok(()) => {
@@ -145,9 +140,9 @@ impl Keeper {
                 }
                 Err(error) if error.is_passing() => {
                     self.control.reachability.lost(Party::Control, &error);
+                    let pause = backoff.pause();
                     warn!(%error, "target unavailable, trying again in {pause:?}");
-                    tokio::time::sleep(*pause).await;
-                    *pause = (*pause * 2).min(self.retry.1);
+                    tokio::time::sleep(pause).await;
                 }
                 Err(error) => return Err(error),
             }

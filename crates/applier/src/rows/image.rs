@@ -12,8 +12,8 @@ use csa_provider::{
 };
 use csa_scheduler::is_own;
 
-use crate::target::sql::identifier;
 use crate::{Error, Result};
+use csa_provider::identifier;
 
 /// The BEGIN and COMMIT around the changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

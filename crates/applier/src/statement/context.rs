@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 
 use csa_provider::SessionContext;
 
-use crate::target::sql::quote;
+use csa_provider::quote;
 
 /// Bits of the status variable `Q_FLAGS2_CODE` (sql/query_options.h).
 pub(crate) const AUTO_IS_NULL: u32 = 1 << 14;

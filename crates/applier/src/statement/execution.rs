@@ -15,8 +15,8 @@ use crate::rows::image::Step;
 use crate::rows::steps::Steps;
 use crate::target::as_source;
 use crate::target::session::Session;
-use crate::target::sql::identifier;
 use crate::{Error, Result, Vendor};
+use csa_provider::identifier;
 
 /// Unknown database: a default database that the statement does not need may be gone by now.
 const UNKNOWN_DATABASE: u16 = 1049;

@@ -67,7 +67,8 @@ impl StatementExecutor {
         statement: &SourceStatement,
     ) -> Result<()> {
         let mut retries = 0;
-        let mut pause = self.options.connect_retry;
+        let mut conflicts = retry::conflicts();
+        let mut backoff = self.options.backoff();
         loop {
             let error = match self.attempt(keeper, group, statement).await {
                 Ok(()) => {
@@ -81,11 +82,11 @@ impl StatementExecutor {
                     retries += 1;
                     self.status.retried();
                     info!(gtid = %statement.gtid, retries, %error, "statement failed, trying again");
-                    tokio::time::sleep(retry::pause(retries)).await;
+                    retry::pause(&mut conflicts).await;
                 }
                 ErrorClass::Unavailable => {
                     warn!(gtid = %statement.gtid, %error, "target unavailable, waiting for it");
-                    keeper.wait_and_regain(&error, &mut pause).await?;
+                    keeper.wait_and_regain(&error, &mut backoff).await?;
                 }
                 _ => return Err(named(statement, error, keeper.session().vendor())),
             }

@@ -206,6 +206,7 @@ impl Writer<'_> {
         // As SQL, earlier statements may have been executed before the one that failed.
         let is_whole = is_one || self.rows.takes_row_images();
         let before = self.changed;
+        let mut conflicts = retry::conflicts();
         let mut retries = 0;
         loop {
             self.session.leave_now().await?;
@@ -224,7 +225,7 @@ impl Writer<'_> {
                     }
                     retries += 1;
                     info!(gtid = self.gtid, retries, %error, "rows not written, trying again");
-                    tokio::time::sleep(retry::pause(retries)).await;
+                    retry::pause(&mut conflicts).await;
                 }
                 ErrorClass::Stop if is_one && error.code().is_some() => {
                     self.changed = before;

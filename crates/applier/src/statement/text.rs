@@ -7,7 +7,7 @@
 //!   alters it becomes its definer;
 //! - `CURRENT_USER` in an account statement is the account that ran it on the source.
 
-use csa_provider::{Dialect, SessionContext, SpecialComment, Token, TokenKind};
+use csa_provider::{Dialect, SessionContext, SpecialComment, Token, TokenKind, identifier};
 
 mod collation;
 mod tokens;
@@ -200,8 +200,7 @@ fn account(context: &SessionContext) -> Result<Option<Vec<u8>>, &'static str> {
     if !user.is_ascii() && !Dialect::of(context).is_utf8() {
         return Err("the account that ran it can't be named in the statement's character set");
     }
-    let quote = |name: &str| format!("`{}`", name.replace('`', "``"));
-    Ok(Some(format!("{}@{}", quote(user), quote(host)).into_bytes()))
+    Ok(Some(format!("{}@{}", identifier(user), identifier(host)).into_bytes()))
 }
 
 #[cfg(test)]

@@ -13,8 +13,8 @@ use tokio::sync::{Notify, RwLock, RwLockReadGuard, RwLockWriteGuard, watch};
 
 use crate::target::locks::lock_name;
 use crate::target::session::Session;
-use crate::target::sql::quote;
 use crate::{Error, Result, Vendor};
+use csa_provider::quote;
 
 /// Shared by all sessions of a channel; cheap to clone.
 #[derive(Debug, Clone, Default)]

@@ -9,8 +9,8 @@ use std::time::Duration;
 use tracing::{info, warn};
 
 use crate::target::session::Session;
-use crate::target::sql::quote;
 use crate::{Error, Result};
+use csa_provider::quote;
 
 /// The longest lock name (<https://dev.mysql.com/doc/refman/en/locking-functions.html>).
 const NAME_MAX: usize = 64;

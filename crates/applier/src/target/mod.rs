@@ -12,5 +12,4 @@ pub(crate) mod mariadb;
 pub(crate) mod retry;
 pub(crate) mod row_session;
 pub(crate) mod session;
-pub(crate) mod sql;
 pub(crate) mod vendor;

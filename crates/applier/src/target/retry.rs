@@ -1,10 +1,15 @@
+//! Retries after a deadlock or a lock wait timeout.
+
 use std::time::Duration;
 
-use rand::Rng as _;
+use csa_provider::Backoff;
 
-/// The pause before a retry. It grows to a second, with jitter so that two transactions don't meet
-/// again.
-pub(crate) fn pause(retries: u32) -> Duration {
-    let ceiling = 10_u64.saturating_mul(1 << retries.min(7)).min(1000);
-    Duration::from_millis(rand::rng().random_range(ceiling / 2..=ceiling))
+/// The pauses before the retries of one transaction: up to a second.
+pub(crate) const fn conflicts() -> Backoff {
+    Backoff::new(Duration::from_millis(20), Duration::from_secs(1))
+}
+
+/// Waits before a retry, with jitter so that two transactions don't meet again.
+pub(crate) async fn pause(conflicts: &mut Backoff) {
+    tokio::time::sleep(conflicts.jittered(0.5..1.0)).await;
 }

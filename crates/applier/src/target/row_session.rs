@@ -8,7 +8,7 @@
 
 use csa_provider::SessionContext;
 
-use crate::target::sql::quote;
+use csa_provider::quote;
 
 /// Restores our own settings. `SET NAMES` is a statement of its own and comes first: until it has
 /// run, the server converts strings to a character set of the source's.

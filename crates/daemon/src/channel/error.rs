@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use csa_applier::ErrorClass;
-use csa_provider::{Gtid, ReceptionEnd};
+use csa_provider::{Backoff, Gtid, ReceptionEnd};
 
 use crate::config::ChannelSettings;
 
@@ -61,34 +61,37 @@ impl ChannelError {
     }
 }
 
-/// First and longest pause after a refusal: an operator has to act, and a wrong password must not
+/// Pauses after a refusal: an operator has to act, and a wrong password must not
 /// be tried often.
-const REFUSED: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(300));
+const REFUSED: Backoff = Backoff::new(Duration::from_secs(30), Duration::from_secs(300));
 
 /// Pauses between the attempts to start a channel.
 #[derive(Debug)]
 pub(super) struct Pauses {
-    absent: (Duration, Duration),
-    last: Option<(bool, Duration)>,
+    absent: Backoff,
+    refused: Backoff,
+    /// The last attempt failed because a server did not answer.
+    was_absent: Option<bool>,
 }
 
 impl Pauses {
     pub(super) fn new(settings: &ChannelSettings) -> Self {
         let options = &settings.applier;
         let longest = options.connect_retry_max.max(Duration::from_millis(1));
-        Self { absent: (options.connect_retry, longest), last: None }
+        Self::of(Backoff::new(options.connect_retry, longest))
+    }
+
+    fn of(absent: Backoff) -> Self {
+        Self { absent, refused: REFUSED, was_absent: None }
     }
 
     /// Doubles with each attempt; begins again with the shortest when the kind of failure changes.
     pub(super) fn next(&mut self, is_absent: bool) -> Duration {
-        let (first, longest) = if is_absent { self.absent } else { REFUSED };
-        let pause = match self.last {
-            Some((before, pause)) if before == is_absent => pause * 2,
-            _ => first,
-        };
-        let pause = pause.min(longest);
-        self.last = Some((is_absent, pause));
-        pause
+        let backoff = if is_absent { &mut self.absent } else { &mut self.refused };
+        if self.was_absent.replace(is_absent) != Some(is_absent) {
+            backoff.restart();
+        }
+        backoff.pause()
     }
 }
 
@@ -99,7 +102,7 @@ mod tests {
     #[test]
     fn refusals_are_retried_slowly_and_absence_quickly() {
         let second = Duration::from_secs(1);
-        let mut pauses = Pauses { absent: (second, second * 3), last: None };
+        let mut pauses = Pauses::of(Backoff::new(second, second * 3));
         let mut seconds = |is_absent: bool| pauses.next(is_absent).as_secs();
         let said: Vec<u64> =
             [true, true, true, false, false, false, false, false, false, true, false]

@@ -24,9 +24,9 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use csa_applier::{Executor, StartFrom, TargetGtids, TargetOptions, lock_name};
-use csa_provider::GtidSet;
+use csa_provider::{GtidSet, quote};
 
-use crate::verify::{Grants, Listed, Scope, Side, TableSelection, literal};
+use crate::verify::{Grants, Listed, Scope, Side, TableSelection};
 
 use catalogue::Catalogue;
 use position::Position;
@@ -224,10 +224,10 @@ fn on_target(
 async fn channel_state(session: &mut Session, channel: &str) -> Result<ChannelState, Refusal> {
     /// No such schema, no such table, or none that this account sees.
     const NO_TABLE: [u16; 4] = [1049, 1146, 1044, 1142];
-    let held = format!("SELECT IS_USED_LOCK({})", literal(&lock_name(channel)));
+    let held = format!("SELECT IS_USED_LOCK({})", quote(&lock_name(channel)));
     let held_by = session.value(&held).await?;
     let rows =
-        format!("SELECT gtid_executed FROM csa.checkpoint WHERE channel={}", literal(channel));
+        format!("SELECT gtid_executed FROM csa.checkpoint WHERE channel={}", quote(channel));
     let mut checkpoint = None;
     match session.rows(&rows).await {
         Ok(rows) => {

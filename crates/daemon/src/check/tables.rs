@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use csa_applier::Executor;
+use csa_provider::identifier;
 use csa_scheduler::foreign_key_ranks;
 
 use crate::verify::{Pair, TableName, common};
@@ -353,10 +354,6 @@ fn both_names(pair: &Pair) -> String {
 
 fn quoted(name: &TableName) -> String {
     format!("{}.{}", identifier(&name.schema), identifier(&name.table))
-}
-
-fn identifier(name: &str) -> String {
-    format!("`{}`", name.replace('`', "``"))
 }
 
 #[cfg(test)]

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::expression::literal;
+use csa_provider::quote;
+
 use super::session::Session;
 use super::{Result, TableName};
 
@@ -120,7 +121,7 @@ pub(super) async fn definition(
     name: &TableName,
 ) -> Result<Option<Definition>> {
     let named =
-        format!("TABLE_SCHEMA={} AND TABLE_NAME={}", literal(&name.schema), literal(&name.table));
+        format!("TABLE_SCHEMA={} AND TABLE_NAME={}", quote(&name.schema), quote(&name.table));
     type ColumnRow = (String, String, Option<String>, Option<String>, Option<u64>);
     let columns: Vec<ColumnRow> = session
         .rows(&format!(

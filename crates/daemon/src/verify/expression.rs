@@ -1,6 +1,8 @@
 //! The SQL for one table on one side: digests that differ whenever a value does, and key ranges.
 //! Answers have the digest or count first, then the key.
 
+use csa_provider::{identifier, quote};
+
 use super::TableName;
 use super::catalogue::Column;
 use super::ranges::{Key, KeyRange, LIST_ROWS};
@@ -63,7 +65,7 @@ impl KeyKind {
             Self::Number | Self::Choice => value.to_owned(),
             Self::Float if value.contains('e') => value.to_owned(),
             Self::Float => format!("{value}e0"),
-            Self::Temporal => literal(value),
+            Self::Temporal => quote(value),
             // The column's own collation decides, as in a comparison with any literal.
             Self::Text { charset } => format!("_{charset} x'{value}'"),
             Self::Bytes => format!("x'{value}'"),
@@ -82,8 +84,8 @@ impl KeyKind {
     pub(super) fn readable(&self, value: &str) -> String {
         match self {
             Self::Text { .. } => format!("CONVERT({} USING utf8mb4)", self.literal(value)),
-            Self::Bytes => literal(&format!("0x{value}")),
-            _ => literal(value),
+            Self::Bytes => quote(&format!("0x{value}")),
+            _ => quote(value),
         }
     }
 }
@@ -316,15 +318,5 @@ fn marked(column: &Column) -> String {
 }
 
 fn list(texts: &[String]) -> String {
-    texts.iter().map(|text| literal(text)).collect::<Vec<String>>().join(",")
-}
-
-/// A name in backticks.
-pub(super) fn identifier(name: &str) -> String {
-    format!("`{}`", name.replace('`', "``"))
-}
-
-/// A string literal for sessions without `NO_BACKSLASH_ESCAPES`, like ours.
-pub(crate) fn literal(text: &str) -> String {
-    format!("'{}'", text.replace('\\', "\\\\").replace('\'', "''"))
+    texts.iter().map(|text| quote(text)).collect::<Vec<String>>().join(",")
 }

@@ -36,7 +36,6 @@ pub(crate) use csa_provider::link::Side;
 
 pub(crate) use catalogue::{Column, Definition, Estimate, LEFT_OUT, Tables, UniqueKey};
 pub(crate) use definition::common;
-pub(crate) use expression::literal;
 pub(crate) use grants::Grants;
 pub use report::{DifferenceKind, Outcome, Report, RowDifference, TableReport};
 pub use scope::{EveryTable, Scope, TableName, TableSelection};

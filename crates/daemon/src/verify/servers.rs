@@ -2,9 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use csa_provider::GtidSet;
+use csa_provider::{Backoff, GtidSet, quote};
 
-use super::expression::literal;
 use super::pace::{Lag, Pace};
 use super::session::Session;
 use super::{Activity, Event, Progress, Result, Side, VerifyError, VerifyOptions};
@@ -125,7 +124,7 @@ pub(super) async fn source_executed(source: &mut Session) -> Result<GtidSet> {
 async fn target_executed(target: &mut Session, channel: &str) -> Result<GtidSet> {
     let mut texts: Vec<String> = target.rows("SELECT @@GLOBAL.gtid_executed").await?;
     let query =
-        format!("SELECT gtid_executed FROM csa.checkpoint WHERE channel={}", literal(channel));
+        format!("SELECT gtid_executed FROM csa.checkpoint WHERE channel={}", quote(channel));
     match target.rows::<String>(&query).await {
         Ok(rows) => texts.extend(rows),
         Err(error) if error.code().is_some_and(|code| NO_TABLE.contains(&code)) => {}
@@ -154,7 +153,7 @@ pub(super) async fn pass(
     wanted: &GtidSet,
 ) -> Result<()> {
     let mut stall = Stall::new(options);
-    let mut pause = POLL / 4;
+    let mut backoff = Backoff::new(POLL / 4, POLL_MAX);
     loop {
         let executed = target_executed(target, &options.channel).await?;
         let lacking = wanted.difference(&executed);
@@ -162,8 +161,7 @@ pub(super) async fn pass(
             return Ok(());
         }
         stall.check(&lacking)?;
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(POLL_MAX);
+        tokio::time::sleep(backoff.pause()).await;
     }
 }
 

@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use csa_provider::Backoff;
+
 use super::expression::TableSql;
 use super::ranges::Key;
 use super::recheck::{Seen, Suspect, Value, Verdict};
@@ -22,8 +24,7 @@ const WATCH: Duration = Duration::from_millis(1);
 const WATCH_LATER: Duration = Duration::from_millis(20);
 const WATCH_CLOSELY: Duration = Duration::from_secs(2);
 /// Between rounds.
-const PAUSE: Duration = Duration::from_millis(50);
-const PAUSE_MAX: Duration = Duration::from_millis(400);
+const PAUSES: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_millis(400));
 
 /// The SQL of a table on both sides.
 #[derive(Debug)]
@@ -104,7 +105,7 @@ pub(super) async fn settle(
     servers.tell(Activity::Rechecking { rows: open.len() as u64 });
     // One wait settles all rows that are merely late.
     servers.catch_up().await?;
-    let mut pause = PAUSE;
+    let mut backoff = PAUSES;
     while !open.is_empty() {
         let keys: Vec<Key> = open.keys().cloned().collect();
         let started = Instant::now();
@@ -130,8 +131,7 @@ pub(super) async fn settle(
         servers.tell(Activity::Rechecking { rows: open.len() as u64 });
         servers.throttle(open.len() as u64, started).await?;
         if !open.is_empty() {
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(PAUSE_MAX);
+            tokio::time::sleep(backoff.pause()).await;
         }
     }
     servers.tell(Activity::Comparing);

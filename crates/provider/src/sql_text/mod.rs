@@ -5,6 +5,7 @@
 
 mod charset;
 mod lexer;
+mod quote;
 mod statement;
 
 #[cfg(test)]
@@ -14,6 +15,7 @@ use std::borrow::Cow;
 
 use charset::ClientCharset;
 pub use lexer::{Lexer, SpecialComment, Token, TokenKind, Unclosed};
+pub use quote::{identifier, quote};
 pub use statement::{Statement, XaVerb};
 
 use crate::event::SessionContext;

@@ -16,7 +16,7 @@ use super::{Refusal, events, last_rows, table_of, unreadable};
 use crate::error::failing_row::FailingColumn;
 use crate::target::definitions::TableName;
 use crate::target::definitions::table::{TargetTable, TargetType};
-use crate::target::sql::identifier;
+use csa_provider::identifier;
 
 const DUPLICATE: u16 = 1062;
 /// Bytes of a value that are shown.

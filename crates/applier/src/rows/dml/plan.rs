@@ -10,7 +10,7 @@ use super::warnings::Tolerated;
 use super::{Refusal, codes};
 use crate::Vendor;
 use crate::target::definitions::table::{Generated, TargetColumn, TargetTable, TargetType};
-use crate::target::sql::identifier;
+use csa_provider::identifier;
 
 /// How rows of one layout become statements for one table.
 #[derive(Debug)]

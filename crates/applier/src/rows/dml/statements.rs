@@ -274,7 +274,7 @@ impl<'p> RowStatements<'p> {
 /// The hint keeps the server from reading, and locking, the whole of a small table.
 fn delete_from(plan: &TablePlan<'_>, key: Option<&PlannedKey>) -> String {
     let hint = key.filter(|_| plan.table.vendor == Vendor::MySql).map(|key| {
-        let table = crate::target::sql::identifier(&plan.table.name);
+        let table = csa_provider::identifier(&plan.table.name);
         format!("/*+ INDEX({table} {}) */ ", key.index)
     });
     format!("DELETE {}FROM {} WHERE ", hint.unwrap_or_default(), plan.quoted)

@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use csa_provider::{SessionContext, charset_of, collation_name};
 
 use crate::statement::context::{AUTO_IS_NULL, NO_FOREIGN_KEY_CHECKS, RELAXED_UNIQUE_CHECKS};
-use crate::target::sql::quote;
+use csa_provider::quote;
 
 /// SQL modes that have the same number and meaning on both servers (sql/system_variables.h of MySQL,
 /// sql/sql_class.h of MariaDB).

@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
+use csa_provider::{Backoff, identifier, quote};
 use csa_scheduler::{
     ForeignKey, KeyPart, KeySource, KeySourceError, TableId, TableKeys, UniqueKey,
 };
@@ -19,11 +20,10 @@ use crate::options::{ApplierOptions, TargetOptions};
 use crate::reachability::{Party, Reachability};
 use crate::target::generation::Generation;
 use crate::target::session::Session;
-use crate::target::sql::{identifier, quote};
 use crate::{Error, Result};
 
-/// First and longest pause between attempts, if no channel sets them.
-const RETRY: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
+/// Pauses between attempts, if no channel sets them.
+const RETRY: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(5));
 const USER_SCHEMAS: &str =
     "TABLE_SCHEMA NOT IN ('mysql', 'sys', 'performance_schema', 'information_schema')";
 const UNKNOWN_DATABASE: u16 = 1049;
@@ -38,8 +38,8 @@ pub struct TargetCatalogue {
     target: TargetOptions,
     end: CancellationToken,
     channel: Option<OfChannel>,
-    /// First and longest pause between attempts to reach the target.
-    retry: (Duration, Duration),
+    /// The pauses between attempts to reach the target, from the first.
+    retry: Backoff,
     session: Option<Session>,
     /// `lower_case_table_names` is not 0.
     folds_case: bool,
@@ -89,14 +89,15 @@ impl TargetCatalogue {
         generation: Generation,
         reachability: Reachability,
     ) -> Self {
-        self.retry = (options.connect_retry, options.connect_retry_max);
+        self.retry = options.backoff();
         self.channel = Some(OfChannel { name: options.channel.clone(), generation, reachability });
         self
     }
 
-    /// Waits for the target; the pause to take next time.
-    async fn lost(&mut self, error: &Error, pause: Duration) -> Duration {
+    /// Waits for the target.
+    async fn lost(&mut self, error: &Error, backoff: &mut Backoff) {
         self.session = None;
+        let pause = backoff.pause();
         warn!(%error, "the target's definitions can't be read, trying again in {pause:?}");
         match &self.channel {
             Some(channel) => {
@@ -109,7 +110,6 @@ impl TargetCatalogue {
             }
             None => tokio::time::sleep(pause).await,
         }
-        (pause * 2).min(self.retry.1)
     }
 
     fn reached(&self) {
@@ -126,13 +126,13 @@ impl TargetCatalogue {
         let runtime = self.runtime.clone();
         let end = self.end.clone();
         let answer = async {
-            let mut pause = self.retry.0;
+            let mut backoff = self.retry;
             let mut is_lost = false;
             loop {
                 match question(self).await {
                     Err(error) if error.is_passing() => {
                         is_lost = true;
-                        pause = self.lost(&error, pause).await;
+                        self.lost(&error, &mut backoff).await;
                     }
                     other => {
                         if is_lost {

@@ -4,7 +4,7 @@ use super::TableName;
 use super::collations::Collations;
 use crate::Result;
 use crate::target::session::Session;
-use crate::target::sql::quote;
+use csa_provider::quote;
 
 /// A table's columns and unique keys.
 #[derive(Debug, Clone, Default)]

@@ -9,8 +9,8 @@ use parking_lot::Mutex;
 use super::TableName;
 use super::table::{ColumnRow, TargetTable, UniqueIndex};
 use crate::target::session::Session;
-use crate::target::sql::quote;
 use crate::{Result, Vendor};
+use csa_provider::quote;
 
 /// Definitions shared by the workers of a channel.
 #[derive(Debug, Default)]

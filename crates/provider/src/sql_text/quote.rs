@@ -2,7 +2,8 @@
 
 /// A string literal. Backslashes are doubled, which is right unless `NO_BACKSLASH_ESCAPES` is set; our
 /// sessions never have it set when they send such a literal.
-pub(crate) fn quote(text: &str) -> String {
+#[must_use]
+pub fn quote(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len() + 2);
     quoted.push('\'');
     for c in text.chars() {
@@ -18,7 +19,8 @@ pub(crate) fn quote(text: &str) -> String {
 }
 
 /// An identifier in backticks.
-pub(crate) fn identifier(name: &str) -> String {
+#[must_use]
+pub fn identifier(name: &str) -> String {
     format!("`{}`", name.replace('`', "``"))
 }
 

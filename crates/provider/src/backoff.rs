@@ -1,0 +1,57 @@
+//! Pauses between attempts: each twice the one before, up to a longest.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use rand::Rng as _;
+
+/// The pauses of one series of attempts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Backoff {
+    first: Duration,
+    next: Duration,
+    longest: Duration,
+}
+
+impl Backoff {
+    #[must_use]
+    pub const fn new(first: Duration, longest: Duration) -> Self {
+        Self { first, next: first, longest }
+    }
+
+    /// The pause before the next attempt.
+    pub fn pause(&mut self) -> Duration {
+        let pause = self.next.min(self.longest);
+        self.next = pause.saturating_mul(2);
+        pause
+    }
+
+    /// The same with jitter, so that two who failed together do not meet again: a random part of the
+    /// pause within `parts`.
+    pub fn jittered(&mut self, parts: Range<f64>) -> Duration {
+        self.pause().mul_f64(rand::rng().random_range(parts))
+    }
+
+    /// Begins again with the first pause.
+    pub fn restart(&mut self) {
+        self.next = self.first;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_up_to_the_longest() {
+        let ms = Duration::from_millis;
+        let mut backoff = Backoff::new(ms(20), ms(100));
+        assert_eq!([(); 5].map(|()| backoff.pause()), [20, 40, 80, 100, 100].map(ms));
+        backoff.restart();
+        assert_eq!(backoff.pause(), ms(20));
+        let jittered = backoff.jittered(0.5..1.0);
+        assert!((ms(20)..=ms(40)).contains(&jittered), "{jittered:?}");
+        // One that is longer than the longest from the start.
+        assert_eq!(Backoff::new(ms(9), ms(5)).pause(), ms(5));
+    }
+}
