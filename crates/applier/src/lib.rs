@@ -31,9 +31,9 @@ pub use ownership::adopt::adopt;
 pub use ownership::audit::{AuditEntry, record};
 pub use ownership::channel_record::{ChannelIdentity, ChannelRecord};
 pub use ownership::control::{Claim, ControlSession};
+pub use ownership::needs::{DDL_PRIVILEGES, executor_for, lacking_for_gtids, lacking_for_rows};
 pub use ownership::preflight::{
-    BINLOG_PRIVILEGES, DDL_PRIVILEGES, GTID_PRIVILEGES, PRIVILEGES, PreflightError, TargetChannels,
-    TargetFacts, preflight, target_channels,
+    PreflightError, TargetChannels, TargetFacts, preflight, target_channels,
 };
 pub use ownership::start_position::{Shared, StartPosition};
 pub use reachability::Reachability;

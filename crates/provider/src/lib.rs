@@ -8,6 +8,7 @@ mod cause;
 mod clock;
 mod connection;
 mod event;
+mod grants;
 mod gtid;
 mod history;
 pub mod link;
@@ -36,6 +37,7 @@ pub use event::{
     TransactionHeader, TransactionPayload, Value, ValueColumn, ValueType, XaPrepareEvent,
     charset_of, collation_name, is_full_image, scan_image,
 };
+pub use grants::{Grants, account_name};
 pub use gtid::{Gtid, GtidSet, Interval, InvalidTag, ParseGtidError, Tag, Uuid};
 pub use history::{Foreign, Known, SharedForeign, foreign_to, no_foreign};
 pub use link::TlsMode;

@@ -2,6 +2,7 @@
 
 use crate::cause::{AFRESH, SourceCause};
 use crate::connection::{ConnectionError, SourceConnection};
+use crate::grants::Grants;
 use crate::gtid::GtidSet;
 use crate::history::{Known, lacks};
 use crate::link::{Limits, Side};
@@ -200,18 +201,12 @@ async fn may_replicate(connection: &mut SourceConnection, address: &str) -> Resu
         |error: ConnectionError| PreflightError::Unreachable(format!("source {address}: {error}"));
     let account = connection.setting("SELECT CURRENT_USER()").await.map_err(unreachable)?;
     let grants = connection.query("SHOW GRANTS", Limits::LIST).await.map_err(unreachable)?;
-    let granted = grants.iter().flatten().flatten().any(|line| {
-        line.split_once(" ON *.* TO ").is_some_and(|(privileges, _)| {
-            privileges.contains("REPLICATION SLAVE") || privileges.contains("ALL PRIVILEGES")
-        })
-    });
-    if granted {
+    let lines: Vec<&str> = grants.iter().flatten().flatten().map(String::as_str).collect();
+    let grants = Grants::parse(&account, &lines);
+    if grants.has_any(&["REPLICATION SLAVE"]) {
         return Ok(());
     }
-    let account = match account.rsplit_once('@') {
-        Some((user, host)) => format!("'{user}'@'{host}'"),
-        None => account,
-    };
+    let account = grants.account();
     Err(PreflightError::Account(format!(
         "source {address}: {account} may not replicate; run there: \
          GRANT REPLICATION SLAVE ON *.* TO {account}"

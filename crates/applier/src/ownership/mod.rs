@@ -9,6 +9,7 @@ mod continuity;
 pub(crate) mod control;
 pub(crate) mod intent;
 pub(crate) mod keeper;
+pub(crate) mod needs;
 pub(crate) mod preflight;
 pub(crate) mod reconnect;
 mod skip;

@@ -23,10 +23,10 @@ mod version;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use csa_applier::{Executor, StartFrom, TargetGtids, TargetOptions, lock_name};
+use csa_applier::{Executor, StartFrom, TargetGtids, TargetOptions, executor_for, lock_name};
 use csa_provider::{GtidSet, quote};
 
-use crate::verify::{Grants, Listed, Scope, Side, TableSelection};
+use crate::verify::{Listed, Scope, Side, TableSelection, missing_select};
 
 use catalogue::Catalogue;
 use position::Position;
@@ -103,7 +103,7 @@ pub async fn check(options: &CheckOptions, selection: &dyn TableSelection) -> Re
     );
     if let Some(Answering { server, .. }) = &source {
         found.push(version::source(&server.version));
-        found.push(privileges::source(&server.privileges));
+        found.push(privileges::source(&server.grants));
         found.extend(source::settings(server, options.server_id));
         found.push(host::clock(Side::Source, server.clock));
     }
@@ -145,12 +145,12 @@ async fn connect(
     for options in servers {
         match Answering::open(side, options).await {
             Ok(answering) => {
-                let Server { address, privileges, cipher, .. } = &answering.server;
+                let Server { address, grants, cipher, .. } = &answering.server;
                 let link = match cipher.as_str() {
                     "" => "not encrypted".to_owned(),
                     cipher => format!("encrypted by {cipher}"),
                 };
-                let text = format!("{address} takes {}, {link}", privileges.account);
+                let text = format!("{address} takes {}, {link}", grants.account());
                 found.push(match options.tls.mode.verifies() || is_near(options) {
                     true => Finding::ok(check, text),
                     false => unverified(side, check, &text),
@@ -208,7 +208,7 @@ fn on_target(
         let tagged =
             |source: &Server| source.gtid_executed.intervals().any(|(_, tag, _)| !tag.is_empty());
         let has_tags = source.is_some_and(tagged);
-        let (account, version) = (&target.privileges, &target.version);
+        let (account, version) = (&target.grants, &target.version);
         found.extend(privileges::target(
             account,
             &options.target,
@@ -226,8 +226,7 @@ async fn channel_state(session: &mut Session, channel: &str) -> Result<ChannelSt
     const NO_TABLE: [u16; 4] = [1049, 1146, 1044, 1142];
     let held = format!("SELECT IS_USED_LOCK({})", quote(&lock_name(channel)));
     let held_by = session.value(&held).await?;
-    let rows =
-        format!("SELECT gtid_executed FROM csa.checkpoint WHERE channel={}", quote(channel));
+    let rows = format!("SELECT gtid_executed FROM csa.checkpoint WHERE channel={}", quote(channel));
     let mut checkpoint = None;
     match session.rows(&rows).await {
         Ok(rows) => {
@@ -340,11 +339,11 @@ async fn on_both(
         pairs: &pairs,
         executor: match target.version.is_mariadb() {
             true => Executor::Sql,
-            false => target.privileges.executor(&options.target),
+            false => executor_for(&options.target, &target.grants),
         },
         is_behind: !position.pending(&options.start_from).is_empty(),
         target_is_mariadb: target.version.is_mariadb(),
-        sees_target: target.privileges.sees_everything(),
+        sees_target: privileges::sees_everything(&target.grants),
     };
     found.extend(context.findings());
 }
@@ -352,18 +351,18 @@ async fn on_both(
 /// `information_schema` silently lacks tables on which the account has no privilege.
 fn visible(source: &Server) -> Finding {
     const CHECK: &str = "tables.visible";
-    let Server { privileges, grants, .. } = source;
-    match Grants::parse(grants).missing(&Scope::default()) {
+    let grants = &source.grants;
+    match missing_select(grants, &Scope::default()) {
         None => Finding::ok(CHECK, "the account sees every table of the source"),
         Some(what) => Finding::warning(
             CHECK,
             format!(
                 "{} does not see every table of the source, so not all can be compared; replication \
                  itself needs no more privileges",
-                privileges.account
+                grants.account()
             ),
         )
-        .fix(Place::Source, format!("GRANT SELECT ON {what} TO {};", privileges.account))
+        .fix(Place::Source, format!("GRANT SELECT ON {what} TO {};", grants.account()))
         .fix(
             Place::Operator,
             "csa-daemon check --connect --source-user USER --source-password-file FILE",

@@ -1,163 +1,86 @@
 //! Privileges of the two accounts, and the GRANT for those that are missing.
 
-use std::collections::BTreeSet;
-
 use csa_applier::{
-    BINLOG_PRIVILEGES, DDL_PRIVILEGES, Executor, GTID_PRIVILEGES, PRIVILEGES, TargetGtids,
-    TargetOptions,
+    DDL_PRIVILEGES, Executor, TargetOptions, executor_for, lacking_for_gtids, lacking_for_rows,
 };
+use csa_provider::Grants;
 
 use super::report::{Finding, Place};
 use super::version::Version;
-
-/// Privileges that an account has everywhere.
-#[derive(Debug, Default)]
-pub(super) struct Privileges {
-    /// In GRANT's syntax.
-    pub(super) account: String,
-    global: BTreeSet<String>,
-    /// Some schema has grants of its own, so a missing global privilege proves nothing.
-    by_schema: bool,
-    /// Privileges on the schema `mysql` that were granted there, and those revoked there
-    /// (`partial_revokes`).
-    on_mysql: BTreeSet<String>,
-    not_on_mysql: BTreeSet<String>,
-}
 
 /// With any of these on the schema `mysql`, an account can change the server's accounts: the server
 /// accepts INSERT, UPDATE and DELETE there instead of CREATE USER
 /// (<https://dev.mysql.com/doc/refman/en/create-user.html>).
 const ON_GRANT_TABLES: [&str; 3] = ["INSERT", "UPDATE", "DELETE"];
 
-impl Privileges {
-    /// `account`: from `CURRENT_USER()`; `lines`: from `SHOW GRANTS`.
-    pub(super) fn parse(account: &str, lines: &[String]) -> Self {
-        let account = match account.rsplit_once('@') {
-            Some((user, host)) => format!("'{user}'@'{host}'"),
-            None => account.to_owned(),
-        };
-        let mut found = Self { account, ..Self::default() };
-        let names = |privileges: &str| -> Vec<String> {
-            privileges.split(',').map(|name| name.trim().to_uppercase()).collect()
-        };
-        for line in lines {
-            if let Some(rest) = line.strip_prefix("REVOKE ")
-                && let Some((privileges, _)) = rest.split_once(" ON `mysql`.* FROM ")
-            {
-                found.not_on_mysql.extend(names(privileges));
-            }
-            let Some(rest) = line.strip_prefix("GRANT ") else { continue };
-            if let Some((privileges, _)) = rest.split_once(" ON *.* TO ") {
-                found.global.extend(names(privileges));
-            } else if let Some((privileges, _)) = rest.split_once(" ON `mysql`.* TO ") {
-                found.on_mysql.extend(names(privileges));
-                found.by_schema = true;
-            } else if rest.contains(".* TO ") {
-                found.by_schema = true;
-            }
-        }
-        found
-    }
-
-    pub(super) fn has_any(&self, names: &[&str]) -> bool {
-        self.global.contains("ALL PRIVILEGES")
-            || names.iter().any(|&name| self.global.contains(name))
-    }
-
-    /// True if the tables of every schema are visible.
-    pub(super) fn sees_everything(&self) -> bool {
-        self.has_any(&["SELECT"])
-    }
-
-    fn missing<'a>(&self, names: &[&'a str]) -> Vec<&'a str> {
-        names.iter().copied().filter(|&name| !self.has_any(&[name])).collect()
-    }
-
-    /// The privileges by which it can change the server's accounts.
-    fn over_accounts(&self) -> Vec<&'static str> {
-        let by_user = self.global.contains("ALL PRIVILEGES") || self.has_any(&["CREATE USER"]);
-        let on_tables = |name: &&&'static str| {
-            let here = ["ALL PRIVILEGES", **name].iter().any(|name| self.on_mysql.contains(*name));
-            here || self.has_any(&[**name]) && !self.not_on_mysql.contains(**name)
-        };
-        let on_tables = ON_GRANT_TABLES.iter().filter(on_tables).copied();
-        by_user.then_some("CREATE USER").into_iter().chain(on_tables).collect()
-    }
-
-    fn grant(&self, names: &[&str]) -> String {
-        format!("GRANT {} ON *.* TO {};", names.join(", "), self.account)
-    }
-
-    /// The way rows will be written.
-    pub(super) fn executor(&self, target: &TargetOptions) -> Executor {
-        target.executor.unwrap_or(match self.has_any(&BINLOG_PRIVILEGES) {
-            true => Executor::RowImage,
-            false => Executor::Sql,
-        })
-    }
+/// True if the tables of every schema are visible.
+pub(super) fn sees_everything(grants: &Grants) -> bool {
+    grants.has_any(&["SELECT"])
 }
 
-pub(super) fn source(privileges: &Privileges) -> Finding {
+/// The privileges by which the account can change the server's accounts.
+fn over_accounts(grants: &Grants) -> Vec<&'static str> {
+    let on_tables = |name: &&&'static str| {
+        let is_global = grants.has_any(&[**name]) && !grants.is_revoked("mysql", name);
+        is_global || grants.is_on_schema("mysql", name)
+    };
+    let on_tables = ON_GRANT_TABLES.iter().filter(on_tables).copied();
+    let by_user = grants.has_any(&["CREATE USER"]).then_some("CREATE USER");
+    by_user.into_iter().chain(on_tables).collect()
+}
+
+fn grant(grants: &Grants, names: &[&str]) -> String {
+    format!("GRANT {} ON *.* TO {};", names.join(", "), grants.account())
+}
+
+pub(super) fn source(grants: &Grants) -> Finding {
     const CHECK: &str = "source.privileges";
-    let missing = privileges.missing(&["REPLICATION SLAVE"]);
+    let missing = grants.missing(&["REPLICATION SLAVE"]);
     if missing.is_empty() {
-        return Finding::ok(CHECK, format!("{} may replicate", privileges.account));
+        return Finding::ok(CHECK, format!("{} may replicate", grants.account()));
     }
-    Finding::error(CHECK, format!("{} may not replicate", privileges.account))
-        .fix(Place::Source, privileges.grant(&missing))
+    Finding::error(CHECK, format!("{} may not replicate", grants.account()))
+        .fix(Place::Source, grant(grants, &missing))
 }
 
 /// `has_tags`: the source has executed tagged GTIDs.
 pub(super) fn target(
-    privileges: &Privileges,
+    grants: &Grants,
     options: &TargetOptions,
     version: &Version,
     has_tags: bool,
     replicate_accounts: bool,
 ) -> Vec<Finding> {
     vec![
-        writing(privileges, options),
-        by_row_images(privileges, options),
-        definitions(privileges, version, has_tags),
+        writing(grants, options),
+        by_row_images(grants, options),
+        definitions(grants, version, has_tags),
         match replicate_accounts {
-            true => account_management(privileges),
-            false => grant_tables(privileges),
+            true => account_management(grants),
+            false => grant_tables(grants),
         },
     ]
 }
 
 /// Privileges for rows, the checkpoint, and the settings.
-fn writing(privileges: &Privileges, options: &TargetOptions) -> Finding {
+fn writing(grants: &Grants, options: &TargetOptions) -> Finding {
     const CHECK: &str = "target.privileges";
-    let executor = privileges.executor(options);
-    let mut missing =
-        if privileges.by_schema { Vec::new() } else { privileges.missing(&PRIVILEGES) };
-    match executor {
-        Executor::RowImage => {
-            let enough = [&BINLOG_PRIVILEGES[..], &GTID_PRIVILEGES];
-            if enough.iter().any(|names| !privileges.has_any(names)) {
-                missing.push("REPLICATION_APPLIER");
-            }
-        }
-        Executor::Sql => missing.extend(privileges.missing(&["TRIGGER"])),
-    }
-    let sets_gtids = options.gtids != TargetGtids::Own;
-    if sets_gtids && !privileges.has_any(&["SYSTEM_VARIABLES_ADMIN", "SUPER"]) {
-        missing.push("SYSTEM_VARIABLES_ADMIN");
-    }
+    let executor = executor_for(options, grants);
+    let mut missing = lacking_for_rows(grants, executor);
+    missing.extend(lacking_for_gtids(grants, options.gtids));
     let what =
         format!("executor \"{}\" and target_gtids = \"{}\"", executor.name(), options.gtids.name());
     if missing.is_empty() {
-        return Finding::ok(CHECK, format!("{} has what {what} need", privileges.account));
+        return Finding::ok(CHECK, format!("{} has what {what} need", grants.account()));
     }
     let lacks = missing.join(", ");
-    Finding::error(CHECK, format!("{} lacks {lacks}, for {what}", privileges.account))
-        .fix(Place::Target, privileges.grant(&missing))
+    Finding::error(CHECK, format!("{} lacks {lacks}, for {what}", grants.account()))
+        .fix(Place::Target, grant(grants, &missing))
 }
 
-fn by_row_images(privileges: &Privileges, options: &TargetOptions) -> Finding {
+fn by_row_images(grants: &Grants, options: &TargetOptions) -> Finding {
     const CHECK: &str = "target.executor";
-    match (privileges.executor(options), options.executor) {
+    match (executor_for(options, grants), options.executor) {
         (Executor::RowImage, _) => Finding::ok(CHECK, "rows are written as row images"),
         (Executor::Sql, Some(_)) => {
             Finding::ok(CHECK, "rows are written by INSERT, UPDATE and DELETE, as configured")
@@ -167,38 +90,39 @@ fn by_row_images(privileges: &Privileges, options: &TargetOptions) -> Finding {
             "rows are written by INSERT, UPDATE and DELETE, which is slower: the BINLOG statement \
              is not permitted",
         )
-        .fix(Place::Target, privileges.grant(&["REPLICATION_APPLIER"]))
+        .fix(Place::Target, grant(grants, &["REPLICATION_APPLIER"]))
         .fix(Place::Configuration, "[channel.applier] executor = \"sql\""),
     }
 }
 
 /// Privileges for replicated DDL.
-fn definitions(privileges: &Privileges, version: &Version, has_tags: bool) -> Finding {
+fn definitions(grants: &Grants, version: &Version, has_tags: bool) -> Finding {
     const CHECK: &str = "target.ddl_privileges";
-    let mut missing = privileges.missing(&DDL_PRIVILEGES);
-    missing.extend(privileges.missing(&["SHOW VIEW", "EXECUTE"]));
-    if !privileges.has_any(&["SUPER"]) {
+    let mut missing = grants.missing(&DDL_PRIVILEGES);
+    missing.extend(grants.missing(&["SHOW VIEW", "EXECUTE"]));
+    if !grants.has_any(&["SUPER"]) {
         match version.is_at_least(8, 2) {
-            true => missing
-                .extend(privileges.missing(&["SET_ANY_DEFINER", "ALLOW_NONEXISTENT_DEFINER"])),
-            false => missing.extend(privileges.missing(&["SET_USER_ID"])),
+            true => {
+                missing.extend(grants.missing(&["SET_ANY_DEFINER", "ALLOW_NONEXISTENT_DEFINER"]))
+            }
+            false => missing.extend(grants.missing(&["SET_USER_ID"])),
         }
     }
-    missing.extend(privileges.missing(&["SYSTEM_USER"]));
+    missing.extend(grants.missing(&["SYSTEM_USER"]));
     if has_tags {
-        missing.extend(privileges.missing(&["TRANSACTION_GTID_TAG"]));
+        missing.extend(grants.missing(&["TRANSACTION_GTID_TAG"]));
     }
     if missing.is_empty() {
         return Finding::ok(CHECK, "replicated DDL is permitted");
     }
     let text = format!("replicated DDL may be refused: {} are missing", missing.join(", "));
-    Finding::warning(CHECK, text).fix(Place::Target, privileges.grant(&missing))
+    Finding::warning(CHECK, text).fix(Place::Target, grant(grants, &missing))
 }
 
 /// Privileges for account management where it is replicated.
-fn account_management(privileges: &Privileges) -> Finding {
+fn account_management(grants: &Grants) -> Finding {
     const CHECK: &str = "target.account_privileges";
-    let missing = privileges.missing(&["CREATE USER", "ROLE_ADMIN"]);
+    let missing = grants.missing(&["CREATE USER", "ROLE_ADMIN"]);
     if missing.is_empty() {
         return Finding::ok(CHECK, "replicated account management is permitted");
     }
@@ -207,21 +131,21 @@ fn account_management(privileges: &Privileges) -> Finding {
          stop the channel",
         missing.join(", ")
     );
-    let grant = privileges.grant(&missing);
-    let grant = format!("{} WITH GRANT OPTION;", grant.trim_end_matches(';'));
+    let with_option = grant(grants, &missing);
+    let with_option = format!("{} WITH GRANT OPTION;", with_option.trim_end_matches(';'));
     Finding::warning(CHECK, text)
-        .fix(Place::Target, grant)
+        .fix(Place::Target, with_option)
         .fix(Place::Configuration, "[channel.applier] replicate_accounts = false")
 }
 
 /// Power over the target's accounts, which the channel never uses.
-fn grant_tables(privileges: &Privileges) -> Finding {
+fn grant_tables(grants: &Grants) -> Finding {
     const CHECK: &str = "target.account_privileges";
-    let able = privileges.over_accounts();
+    let able = over_accounts(grants);
     if able.is_empty() {
         return Finding::ok(CHECK, "the account can't change the target's accounts");
     }
-    let account = &privileges.account;
+    let account = grants.account();
     let text = format!(
         "{account} can change the target's accounts ({} on mysql.*), which the channel does not need: \
          account statements are left out",
@@ -242,13 +166,15 @@ fn grant_tables(privileges: &Privileges) -> Finding {
 
 #[cfg(test)]
 mod tests {
+    use csa_applier::TargetGtids;
+
     use super::*;
     use crate::check::report::Level;
     use crate::check::test_util::target_options;
 
-    fn privileges(lines: &[&str]) -> Privileges {
+    fn privileges(lines: &[&str]) -> Grants {
         let lines: Vec<String> = lines.iter().map(|&line| line.to_owned()).collect();
-        Privileges::parse("csa@%", &lines)
+        Grants::parse("csa@%", &lines)
     }
 
     fn run(finding: &Finding) -> &str {

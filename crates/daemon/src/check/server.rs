@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use csa_provider::GtidSet;
+use csa_provider::{Grants, GtidSet};
 
-use super::privileges::Privileges;
 use super::session::{Refusal, Session};
 use super::version::Version;
 
@@ -40,9 +39,7 @@ pub(super) struct Server {
     pub(super) address: String,
     pub(super) version: Version,
     pub(super) variables: BTreeMap<String, String>,
-    pub(super) privileges: Privileges,
-    /// From `SHOW GRANTS`.
-    pub(super) grants: Vec<String>,
+    pub(super) grants: Grants,
     /// Both empty where the server has none.
     pub(super) gtid_executed: GtidSet,
     pub(super) gtid_purged: GtidSet,
@@ -85,8 +82,7 @@ impl Server {
         Ok(Self {
             address: session.address().to_owned(),
             version: Version::parse(variables.get("version").map_or("", String::as_str)),
-            privileges: Privileges::parse(&account, &grants),
-            grants,
+            grants: Grants::parse(&account, &grants),
             // SHOW VARIABLES shortens long values (manual, SHOW VARIABLES Statement).
             gtid_executed: gtids(session, "gtid_executed").await?,
             gtid_purged: gtids(session, "gtid_purged").await?,

@@ -1,6 +1,6 @@
 //! Settings of the target.
 
-use csa_applier::{Executor, TargetGtids, TargetOptions};
+use csa_applier::{Executor, TargetGtids, TargetOptions, executor_for};
 
 use super::report::{Finding, Place};
 use super::server::Server;
@@ -45,7 +45,7 @@ fn writable(target: &Server) -> Finding {
     }
     match target.is_on("read_only") {
         false => Finding::ok(CHECK, "OFF; ON would keep others from writing there"),
-        true if target.privileges.has_any(&["CONNECTION_ADMIN", "SUPER"]) => {
+        true if target.grants.has_any(&["CONNECTION_ADMIN", "SUPER"]) => {
             Finding::ok(CHECK, "ON, but the account may write anyway")
         }
         true => Finding::error(CHECK, "ON: the account can't write there")
@@ -60,7 +60,7 @@ fn lasting(target: &Server) -> &'static str {
 }
 
 fn grant(server: &Server, privilege: &str) -> String {
-    format!("GRANT {privilege} ON *.* TO {};", server.privileges.account)
+    format!("GRANT {privilege} ON *.* TO {};", server.grants.account())
 }
 
 fn gtids(target: &Server, options: &TargetOptions) -> Finding {
@@ -69,7 +69,7 @@ fn gtids(target: &Server, options: &TargetOptions) -> Finding {
     if matches!(mode, "ON" | "ON_PERMISSIVE") {
         return Finding::ok(CHECK, mode);
     }
-    let by_rows = target.privileges.executor(options) == Executor::RowImage;
+    let by_rows = executor_for(options, &target.grants) == Executor::RowImage;
     let finding = if by_rows || options.gtids != TargetGtids::Own {
         let why = "a replicated DDL could not be told from one that never ran";
         Finding::error(CHECK, format!("{mode}: {why}"))
@@ -89,7 +89,7 @@ fn gtids(target: &Server, options: &TargetOptions) -> Finding {
 fn function_creators(target: &Server) -> Finding {
     const CHECK: &str = "target.log_bin_trust_function_creators";
     let trusts = target.is_on("log_bin_trust_function_creators");
-    if trusts || !target.is_on("log_bin") || target.privileges.has_any(&["SUPER"]) {
+    if trusts || !target.is_on("log_bin") || target.grants.has_any(&["SUPER"]) {
         return Finding::ok(CHECK, "functions and triggers can be created");
     }
     Finding::warning(CHECK, "OFF: CREATE FUNCTION and CREATE TRIGGER will fail (1419)")
@@ -103,7 +103,7 @@ fn primary_key(target: &Server, source: Option<&Server>) -> Finding {
     let may_set = ["SESSION_VARIABLES_ADMIN", "SYSTEM_VARIABLES_ADMIN", "SUPER"];
     let demanded = target.is_on("sql_require_primary_key");
     let also_there = source.is_some_and(|source| source.is_on("sql_require_primary_key"));
-    if !demanded || also_there || target.privileges.has_any(&may_set) {
+    if !demanded || also_there || target.grants.has_any(&may_set) {
         return Finding::ok(CHECK, "as on the source, for what is replicated");
     }
     Finding::warning(CHECK, "ON, but OFF on the source: a CREATE TABLE without a key will fail")
@@ -217,8 +217,9 @@ fn time_zones(target: &Server, source: &Server) -> Finding {
 
 #[cfg(test)]
 mod tests {
+    use csa_provider::Grants;
+
     use super::*;
-    use crate::check::privileges::Privileges;
     use crate::check::report::Level;
     use crate::check::test_util::{server, target_options};
 
@@ -238,7 +239,7 @@ mod tests {
 
     fn good() -> Server {
         let grants = ["GRANT REPLICATION_APPLIER ON *.* TO `csa`@`%`".to_owned()];
-        Server { privileges: Privileges::parse("csa@%", &grants), ..server(&GOOD) }
+        Server { grants: Grants::parse("csa@%", &grants), ..server(&GOOD) }
     }
 
     fn found(target: &Server, source: &Server) -> Vec<Finding> {

@@ -1,103 +1,40 @@
 //! A check that an account sees everything that is compared: `information_schema` silently lacks
 //! tables on which it has no privilege.
 
-use std::collections::BTreeSet;
+use csa_provider::Grants;
 
 use super::TableName;
 use super::scope::Scope;
 
-/// SELECT privileges from `SHOW GRANTS`, which includes active roles.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Grants {
-    everywhere: bool,
-    schemas: BTreeSet<String>,
-    tables: BTreeSet<TableName>,
-    /// Schemas excluded from `everywhere` (`partial_revokes`).
-    revoked: BTreeSet<String>,
-}
+const SELECT: &str = "SELECT";
 
 /// Never compared.
 const OWN: [&str; 5] = ["mysql", "sys", "performance_schema", "information_schema", "csa"];
 
-impl Grants {
-    pub(crate) fn parse(lines: &[String]) -> Self {
-        let mut grants = Self::default();
-        for line in lines {
-            let (is_grant, rest) = match (line.strip_prefix("GRANT "), line.strip_prefix("REVOKE "))
-            {
-                (Some(rest), _) => (true, rest),
-                (_, Some(rest)) => (false, rest),
-                _ => continue,
-            };
-            let Some((privileges, level)) = rest.split_once(" ON ") else { continue };
-            let reads = privileges.split(',').map(str::trim);
-            if !reads.into_iter().any(|name| matches!(name, "SELECT" | "ALL PRIVILEGES")) {
-                continue;
-            }
-            grants.take(is_grant, level);
-        }
-        grants
-    }
-
-    fn take(&mut self, is_grant: bool, level: &str) {
-        if level.starts_with("*.*") {
-            self.everywhere |= is_grant;
-            return;
-        }
-        let Some((schema, rest)) = name(level) else { return };
-        let Some(rest) = rest.strip_prefix('.') else { return };
-        // In the name of a schema, and only there, a backslash makes a wildcard literal.
-        let schema = schema.replace("\\_", "_").replace("\\%", "%");
-        if rest.starts_with('*') {
-            let set = if is_grant { &mut self.schemas } else { &mut self.revoked };
-            set.insert(schema);
-        } else if let (true, Some((table, _))) = (is_grant, name(rest)) {
-            self.tables.insert(TableName { schema, table });
-        }
-    }
-
-    /// The first level at which SELECT is missing, in GRANT's syntax; names that only a wildcard
-    /// covers count as missing.
-    pub(crate) fn missing(&self, scope: &Scope) -> Option<String> {
-        let schema_is_read = |schema: &String| match self.everywhere {
-            true => !self.revoked.contains(schema),
-            false => self.schemas.contains(schema),
+/// The first level at which SELECT is missing, in GRANT's syntax; names that only a wildcard
+/// covers count as missing.
+pub(crate) fn missing(grants: &Grants, scope: &Scope) -> Option<String> {
+    let is_everywhere = grants.has_any(&[SELECT]);
+    let schema_is_read = |schema: &str| match is_everywhere {
+        true => !grants.is_revoked(schema, SELECT),
+        false => grants.is_on_schema(schema, SELECT),
+    };
+    if scope.is_everything() {
+        let hidden = grants.revoked(SELECT).find(|schema| !OWN.contains(schema));
+        return match (is_everywhere, hidden) {
+            (false, _) => Some("*.*".to_owned()),
+            (true, Some(schema)) => Some(format!("`{schema}`.*")),
+            (true, None) => None,
         };
-        if scope.is_everything() {
-            let hidden = self.revoked.iter().find(|schema| !OWN.contains(&schema.as_str()));
-            return match (self.everywhere, hidden) {
-                (false, _) => Some("*.*".to_owned()),
-                (true, Some(schema)) => Some(format!("`{schema}`.*")),
-                (true, None) => None,
-            };
-        }
-        let schema = scope.schemas.iter().find(|&schema| !schema_is_read(schema));
-        let table = scope
-            .tables
-            .iter()
-            .find(|&table| !schema_is_read(&table.schema) && !self.tables.contains(table));
-        match (schema, table) {
-            (Some(schema), _) => Some(format!("`{schema}`.*")),
-            (None, Some(table)) => Some(format!("`{}`.`{}`", table.schema, table.table)),
-            (None, None) => None,
-        }
     }
-}
-
-/// A name in backticks, and the text after it.
-fn name(text: &str) -> Option<(String, &str)> {
-    let mut name = String::new();
-    let mut rest = text.strip_prefix('`')?;
-    loop {
-        let (part, after) = rest.split_once('`')?;
-        name.push_str(part);
-        match after.strip_prefix('`') {
-            Some(more) => {
-                name.push('`');
-                rest = more;
-            }
-            None => return Some((name, after)),
-        }
+    let schema = scope.schemas.iter().find(|&schema| !schema_is_read(schema));
+    let reads_table = |table: &TableName| grants.is_on_table(&table.schema, &table.table, SELECT);
+    let table =
+        scope.tables.iter().find(|&table| !schema_is_read(&table.schema) && !reads_table(table));
+    match (schema, table) {
+        (Some(schema), _) => Some(format!("`{schema}`.*")),
+        (None, Some(table)) => Some(format!("`{}`.`{}`", table.schema, table.table)),
+        (None, None) => None,
     }
 }
 
@@ -111,7 +48,7 @@ mod tests {
             schemas: schemas.iter().map(|&schema| schema.to_owned()).collect(),
             tables: tables.iter().map(|table| table.parse().expect("a table")).collect(),
         };
-        Grants::parse(&lines).missing(&scope)
+        super::missing(&Grants::parse("r@%", &lines), &scope)
     }
 
     #[test]

@@ -36,7 +36,7 @@ pub(crate) use csa_provider::link::Side;
 
 pub(crate) use catalogue::{Column, Definition, Estimate, LEFT_OUT, Tables, UniqueKey};
 pub(crate) use definition::common;
-pub(crate) use grants::Grants;
+pub(crate) use grants::missing as missing_select;
 pub use report::{DifferenceKind, Outcome, Report, RowDifference, TableReport};
 pub use scope::{EveryTable, Scope, TableName, TableSelection};
 pub(crate) use scope::{Listed, Pair};
@@ -204,7 +204,7 @@ async fn compare_tables(
     observe: &(dyn Fn(Event<'_>) + Sync),
 ) -> Result<Report> {
     for session in [&mut servers.source, &mut servers.target] {
-        if let Some(what) = session.grants().await?.missing(&options.scope) {
+        if let Some(what) = missing_select(&session.grants().await?, &options.scope) {
             return Err(session.may_not_read(&what));
         }
     }

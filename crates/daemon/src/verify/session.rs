@@ -2,8 +2,8 @@
 
 use csa_applier::TargetOptions;
 use csa_provider::link::{FromRow, Limits, Link, LinkError, Row, Value};
+use csa_provider::{Grants, account_name};
 
-use super::grants::Grants;
 use super::{Result, Side, VerifyError};
 
 /// Makes every server show values alike, whatever its operator set: no limit on rows or time, UTC,
@@ -62,10 +62,7 @@ impl Session {
         let Some((account, gtid_mode, packet)) = facts.into_iter().next() else {
             return Err(session.refused("it names no variables"));
         };
-        session.account = match account.rsplit_once('@') {
-            Some((user, host)) => format!("'{user}'@'{host}'"),
-            None => account,
-        };
+        session.account = account_name(&account);
         if side == Side::Source && gtid_mode != "ON" {
             return Err(session.refused(&format!(
                 "gtid_mode={gtid_mode}, so rows that are late look like rows that differ; \
@@ -89,7 +86,7 @@ impl Session {
     /// The tables that the account may read.
     pub(super) async fn grants(&mut self) -> Result<Grants> {
         let lines: Vec<String> = self.rows("SHOW GRANTS").await?;
-        Ok(Grants::parse(&lines))
+        Ok(Grants::parse(&self.account, &lines))
     }
 
     /// An error of one line about this server.

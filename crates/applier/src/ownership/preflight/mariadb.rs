@@ -4,7 +4,8 @@ use csa_provider::GtidSet;
 
 use crate::options::TargetOptions;
 use crate::ownership::preflight::{
-    Grants, PreflightError, Result, TargetFacts, known_channels, tables_beside, warnings,
+    PreflightError, Result, TargetFacts, known_channels, read_grants, refuse_lack_of,
+    tables_beside, warnings,
 };
 use crate::target::mariadb::is_supported;
 use crate::target::session::Session;
@@ -37,12 +38,12 @@ pub(crate) async fn inspect(
     let Some((read_only, log_bin, packet, case, format, secure_timestamp)) = row else {
         return Err(PreflightError::Unreachable(session.unexpected("its variables")));
     };
-    let grants = Grants::read(session).await.map_err(PreflightError::Unreachable)?;
+    let grants = read_grants(session).await.map_err(PreflightError::Unreachable)?;
     let refuse = |why: String| Err(PreflightError::Refused(format!("target {address} {why}")));
     if !matches!(read_only.as_str(), "0" | "OFF") && !grants.has_any(&["READ_ONLY ADMIN"]) {
         return refuse(format!(
             "is read_only; run there: SET GLOBAL read_only=OFF, or: GRANT READ_ONLY ADMIN ON *.* TO {}",
-            grants.account
+            grants.account()
         ));
     }
     if log_bin && format == "STATEMENT" {
@@ -58,8 +59,8 @@ pub(crate) async fn inspect(
              the source; start it with secure_timestamp=NO"
         ));
     }
-    let needed = if grants.by_schema { &["TRIGGER", "PROCESS"][..] } else { &PRIVILEGES };
-    grants.verify_all(address, needed)?;
+    let needed = if grants.has_schemas() { &["TRIGGER", "PROCESS"][..] } else { &PRIVILEGES };
+    refuse_lack_of(&grants, address, &grants.missing(needed))?;
     let (checkpoint, channels) = known_channels(session, channel).await?;
     let beside = tables_beside(session, checkpoint.is_none(), &channels).await?;
     let tables: Vec<u64> = session.rows(HOLDS_TABLES).await.map_err(PreflightError::Unreachable)?;

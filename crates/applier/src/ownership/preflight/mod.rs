@@ -2,15 +2,16 @@
 
 mod mariadb;
 
-use std::collections::BTreeSet;
-
 use crate::options::{TargetGtids, TargetOptions};
 use crate::ownership::channel_record::{self, ChannelRecord};
+use crate::ownership::needs::{
+    DDL_PRIVILEGES, GTID_PRIVILEGES, executor_for, lacking_for_gtids, lacking_for_rows,
+};
 use crate::target::facts;
 use crate::target::session::Session;
 use crate::{Checkpoint, Error, Executor, Vendor};
 use csa_provider::link::Side;
-use csa_provider::{Foreign, GtidSet, Uuid};
+use csa_provider::{Foreign, Grants, GtidSet, Uuid};
 
 /// Facts about a target that meets them.
 #[derive(Debug, Clone)]
@@ -65,26 +66,6 @@ const UNKNOWN_VARIABLE: u16 = 1193;
 
 pub(crate) type Result<T> = std::result::Result<T, PreflightError>;
 
-/// Global privileges without which replicated statements and rows fail.
-pub const PRIVILEGES: [&str; 5] = ["SELECT", "INSERT", "UPDATE", "DELETE", "CREATE"];
-/// Global privileges that replicated DDL may need.
-pub const DDL_PRIVILEGES: [&str; 9] = [
-    "DROP",
-    "ALTER",
-    "INDEX",
-    "REFERENCES",
-    "CREATE VIEW",
-    "CREATE ROUTINE",
-    "ALTER ROUTINE",
-    "TRIGGER",
-    "EVENT",
-];
-/// Any one of these permits the BINLOG statement.
-pub const BINLOG_PRIVILEGES: [&str; 3] = ["REPLICATION_APPLIER", "BINLOG_ADMIN", "SUPER"];
-/// Any one of these permits `SET gtid_next`.
-pub const GTID_PRIVILEGES: [&str; 4] =
-    ["REPLICATION_APPLIER", "SYSTEM_VARIABLES_ADMIN", "SESSION_VARIABLES_ADMIN", "SUPER"];
-
 /// Checks the target; reads only.
 ///
 /// # Errors
@@ -122,7 +103,7 @@ async fn inspect(
     let Some((version, read_only, super_read_only, gtid_mode, log_bin, packet, case)) = row else {
         return Err(PreflightError::Unreachable(session.unexpected("its variables")));
     };
-    let grants = Grants::read(session).await.map_err(PreflightError::Unreachable)?;
+    let grants = read_grants(session).await.map_err(PreflightError::Unreachable)?;
     if super_read_only {
         return Err(PreflightError::Refused(format!(
             "target {address} is super_read_only; run there: SET GLOBAL super_read_only=OFF"
@@ -132,13 +113,10 @@ async fn inspect(
         return Err(PreflightError::Refused(format!(
             "target {address} is read_only; run there: SET GLOBAL read_only=OFF, or: \
              GRANT CONNECTION_ADMIN ON *.* TO {}",
-            grants.account
+            grants.account()
         )));
     }
-    let executor = target.executor.unwrap_or(match grants.has_any(&BINLOG_PRIVILEGES) {
-        true => Executor::RowImage,
-        false => Executor::Sql,
-    });
+    let executor = executor_for(target, &grants);
     let gtids = matches!(gtid_mode.as_str(), "ON" | "ON_PERMISSIVE");
     let statement_gtids = gtids && grants.has_any(&GTID_PRIVILEGES);
     if !gtids && (executor == Executor::RowImage || target.gtids.hides_bookkeeping()) {
@@ -147,10 +125,8 @@ async fn inspect(
              whether a replicated DDL ran; set gtid_mode=ON and enforce_gtid_consistency=ON there"
         )));
     }
-    grants.verify(address, executor)?;
-    if target.gtids.hides_bookkeeping() {
-        grants.verify_hidden(address, target.gtids)?;
-    }
+    verify(&grants, address, executor)?;
+    verify_gtids(&grants, address, target.gtids)?;
     let gtid_executed = facts::executed(session).await.map_err(PreflightError::Unreachable)?;
     let server_uuid = facts::server_uuid(session).await.map_err(PreflightError::Unreachable)?;
     let (checkpoint, channels) = known_channels(session, channel).await?;
@@ -247,7 +223,7 @@ pub(crate) async fn warnings(
         warnings.push(format!(
             "replicated DDL may fail on target {address}; run there: GRANT {} ON *.* TO {}",
             missing.join(", "),
-            grants.account
+            grants.account()
         ));
     }
     let trusted: Vec<bool> =
@@ -256,7 +232,7 @@ pub(crate) async fn warnings(
         warnings.push(format!(
             "CREATE FUNCTION and CREATE TRIGGER will fail on target {address} (1419); run there: \
              {set} log_bin_trust_function_creators=ON, or: GRANT SUPER ON *.* TO {}",
-            grants.account
+            grants.account()
         ));
     }
     let engines: Vec<(String, String, String)> = session
@@ -290,7 +266,7 @@ fn sql_warnings(target: &TargetOptions, grants: &Grants, statement_gtids: bool) 
         warnings.push(format!(
             "target {address} does not permit the BINLOG statement, so rows are written by executor \
              \"sql\", which is slower; to change that, run there: GRANT REPLICATION_APPLIER ON *.* TO {}",
-            grants.account
+            grants.account()
         ));
     }
     if !statement_gtids {
@@ -298,7 +274,7 @@ fn sql_warnings(target: &TargetOptions, grants: &Grants, statement_gtids: bool) 
             "target {address} can't record statements under their GTID: after a crash in the \
              middle of one, the channel stops and asks whether it took effect; gtid_mode=ON and \
              GRANT REPLICATION_APPLIER ON *.* TO {} avoid that",
-            grants.account
+            grants.account()
         ));
     }
     warnings
@@ -324,95 +300,38 @@ fn login(target: &TargetOptions, error: Error) -> PreflightError {
     }
 }
 
-/// The global privileges of our account.
-#[derive(Debug)]
-pub(crate) struct Grants {
-    pub(crate) account: String,
-    global: BTreeSet<String>,
-    /// Some schema has grants of its own, so a missing global privilege proves nothing.
-    pub(crate) by_schema: bool,
+/// Reads the privileges of our account.
+pub(crate) async fn read_grants(session: &mut Session) -> crate::Result<Grants> {
+    let account: Option<String> = session.setting("SELECT CURRENT_USER()").await?;
+    let lines: Vec<String> = session.rows("SHOW GRANTS").await?;
+    Ok(Grants::parse(&account.unwrap_or_default(), &lines))
 }
 
-impl Grants {
-    pub(crate) async fn read(session: &mut Session) -> crate::Result<Self> {
-        let account: Vec<String> = session.rows("SELECT CURRENT_USER()").await?;
-        let account = account.into_iter().next().unwrap_or_default();
-        let account = match account.rsplit_once('@') {
-            Some((user, host)) => format!("'{user}'@'{host}'"),
-            None => account,
-        };
-        let lines: Vec<String> = session.rows("SHOW GRANTS").await?;
-        let (global, by_schema) = parse(&lines);
-        Ok(Self { account, global, by_schema })
-    }
-
-    pub(crate) fn has_any(&self, names: &[&str]) -> bool {
-        names.iter().any(|name| self.global.contains(*name))
-            || self.global.contains("ALL PRIVILEGES")
-    }
-
-    fn missing<'a>(&self, names: &[&'a str]) -> Vec<&'a str> {
-        names.iter().copied().filter(|name| !self.has_any(&[name])).collect()
-    }
-
-    /// Checks the privilege to set `sql_log_bin` and `gtid_purged`, for "mirror" and "source".
-    fn verify_hidden(&self, address: &str, gtids: TargetGtids) -> Result<()> {
-        if self.has_any(&["SYSTEM_VARIABLES_ADMIN", "SUPER"]) {
-            return Ok(());
-        }
-        Err(PreflightError::Refused(format!(
-            "target {address} lacks a privilege for target_gtids = \"{}\"; run there: \
-             GRANT SYSTEM_VARIABLES_ADMIN ON *.* TO {}",
-            gtids.name(),
-            self.account
-        )))
-    }
-
-    fn verify(&self, address: &str, executor: Executor) -> Result<()> {
-        let mut missing = if self.by_schema { Vec::new() } else { self.missing(&PRIVILEGES) };
-        match executor {
-            Executor::RowImage => {
-                if !self.has_any(&BINLOG_PRIVILEGES) || !self.has_any(&GTID_PRIVILEGES) {
-                    missing.push("REPLICATION_APPLIER");
-                }
-            }
-            // A trigger that our account can't see would fire unnoticed.
-            Executor::Sql => missing.extend(self.missing(&["TRIGGER"])),
-        }
-        self.refuse_lack_of(address, &missing)
-    }
-
-    /// # Errors
-    /// Names those of `names` that are missing.
-    pub(crate) fn verify_all(&self, address: &str, names: &[&str]) -> Result<()> {
-        self.refuse_lack_of(address, &self.missing(names))
-    }
-
-    fn refuse_lack_of(&self, address: &str, missing: &[&str]) -> Result<()> {
-        if missing.is_empty() {
-            return Ok(());
-        }
-        Err(PreflightError::Refused(format!(
-            "target {address} lacks privileges; run there: GRANT {} ON *.* TO {}",
-            missing.join(", "),
-            self.account
-        )))
-    }
+fn verify(grants: &Grants, address: &str, executor: Executor) -> Result<()> {
+    refuse_lack_of(grants, address, &lacking_for_rows(grants, executor))
 }
 
-/// Global privileges in `SHOW GRANTS` lines, and whether any grant is for one schema.
-fn parse(lines: &[String]) -> (BTreeSet<String>, bool) {
-    let mut global = BTreeSet::new();
-    let mut by_schema = false;
-    for line in lines {
-        let Some(rest) = line.strip_prefix("GRANT ") else { continue };
-        if let Some((privileges, _)) = rest.split_once(" ON *.* TO ") {
-            global.extend(privileges.split(',').map(|name| name.trim().to_uppercase()));
-        } else if rest.contains(".* TO ") {
-            by_schema = true;
-        }
+fn verify_gtids(grants: &Grants, address: &str, gtids: TargetGtids) -> Result<()> {
+    let Some(missing) = lacking_for_gtids(grants, gtids) else { return Ok(()) };
+    Err(PreflightError::Refused(format!(
+        "target {address} lacks a privilege for target_gtids = \"{}\"; run there: \
+         GRANT {missing} ON *.* TO {}",
+        gtids.name(),
+        grants.account()
+    )))
+}
+
+/// # Errors
+/// Names the privileges that are missing.
+pub(crate) fn refuse_lack_of(grants: &Grants, address: &str, missing: &[&str]) -> Result<()> {
+    if missing.is_empty() {
+        return Ok(());
     }
-    (global, by_schema)
+    Err(PreflightError::Refused(format!(
+        "target {address} lacks privileges; run there: GRANT {} ON *.* TO {}",
+        missing.join(", "),
+        grants.account()
+    )))
 }
 
 #[cfg(test)]
@@ -421,15 +340,17 @@ mod tests {
 
     fn grants(lines: &[&str]) -> Grants {
         let lines: Vec<String> = lines.iter().map(|&line| line.to_owned()).collect();
-        let (global, by_schema) = parse(&lines);
-        Grants { account: "'csa'@'%'".to_owned(), global, by_schema }
+        Grants::parse("csa@%", &lines)
     }
 
     #[test]
     fn missing_privileges_are_printed_as_a_grant() {
-        let error = grants(&["GRANT SELECT, INSERT, UPDATE ON *.* TO `csa`@`%`"])
-            .verify("db:3306", Executor::RowImage)
-            .expect_err("incomplete");
+        let error = verify(
+            &grants(&["GRANT SELECT, INSERT, UPDATE ON *.* TO `csa`@`%`"]),
+            "db:3306",
+            Executor::RowImage,
+        )
+        .expect_err("incomplete");
         assert_eq!(
             error.to_string(),
             "target db:3306 lacks privileges; run there: GRANT DELETE, CREATE, \
@@ -443,11 +364,11 @@ mod tests {
             "GRANT SELECT, INSERT, UPDATE, DELETE, CREATE ON *.* TO `csa`@`%`",
             "GRANT REPLICATION_APPLIER ON *.* TO `csa`@`%`",
         ]);
-        assert!(full.verify("db:3306", Executor::RowImage).is_ok());
-        let error = full.verify("db:3306", Executor::Sql).expect_err("triggers are not seen");
+        assert!(verify(&full, "db:3306", Executor::RowImage).is_ok());
+        let error = verify(&full, "db:3306", Executor::Sql).expect_err("triggers are not seen");
         assert!(error.to_string().contains("GRANT TRIGGER ON"), "{error}");
         let all = grants(&["GRANT ALL PRIVILEGES ON *.* TO `root`@`%`"]);
-        assert!(all.verify("db:3306", Executor::RowImage).is_ok());
-        assert!(all.verify("db:3306", Executor::Sql).is_ok());
+        assert!(verify(&all, "db:3306", Executor::RowImage).is_ok());
+        assert!(verify(&all, "db:3306", Executor::Sql).is_ok());
     }
 }
