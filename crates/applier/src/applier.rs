@@ -27,6 +27,7 @@ use crate::statement::executor::StatementExecutor;
 use crate::status::ApplierStatus;
 use crate::target::definitions::tables::TargetTables;
 use crate::target::locks;
+use crate::target::port::Target;
 use crate::target::session::Session;
 use crate::{Error, ErrorClass, Invariant, Result};
 
@@ -82,7 +83,7 @@ impl<O> std::fmt::Debug for Applier<O> {
 /// Workers with and without a group.
 struct Workers {
     epoch: u64,
-    target: TargetOptions,
+    target: Target,
     options: ApplierOptions,
     shared: Shared,
     wanted: u16,
@@ -171,6 +172,7 @@ impl<O: CommitObserver> Applier<O> {
         stream: AdmittedStream,
         observer: O,
     ) -> Self {
+        let target = Target::from(target);
         let checkpoint = control.checkpoint().clone();
         let (commits, reachability) = (control.commits(), control.reachability());
         let now = Instant::now();

@@ -1,6 +1,9 @@
 //! Builds well-formed events for tests.
 
 use bytes::Bytes;
+use mysql_common::constants::ColumnType;
+use mysql_common::packets::Column;
+use mysql_common::row::{Row, new_row};
 
 use crate::event::{ChecksumAlgorithm, EventHeader, EventType, FormatDescription, RawEvent};
 use crate::gtid::Gtid;
@@ -146,4 +149,11 @@ pub fn rows_event(event_type: EventType, table_id: u64, columns: u8, images: &[u
     body.extend(std::iter::repeat_n(0xff, bitmaps * usize::from(columns).div_ceil(8)));
     body.extend_from_slice(images);
     event(event_type, &body)
+}
+
+/// A row of an answer to a text query.
+#[must_use]
+pub fn row(values: &[&str]) -> Row {
+    let columns = values.iter().map(|_| Column::new(ColumnType::MYSQL_TYPE_VAR_STRING)).collect();
+    new_row(values.iter().map(|value| value.as_bytes().into()).collect(), columns)
 }

@@ -13,13 +13,14 @@ use crate::error::transaction::{NOT_TRANSACTIONAL, named};
 use crate::group::attempt::Attempt;
 use crate::group::commit_turn::CommitTurn;
 use crate::group::unit::Unit;
-use crate::options::{ApplierOptions, TargetOptions};
+use crate::options::ApplierOptions;
 use crate::ownership::reconnect::worker_session;
 use crate::reachability::{Party, Reachability};
 use crate::rows::failing_row::Failed;
 use crate::status::ApplierStatus;
 use crate::target::definitions::tables::TargetTables;
 use crate::target::generation::Generation;
+use crate::target::port::Target;
 use crate::target::retry;
 use crate::target::session::Session;
 use crate::{Error, ErrorClass, Result};
@@ -29,7 +30,7 @@ use crate::{Error, ErrorClass, Result};
 pub(crate) struct Worker {
     pub(super) index: u16,
     pub(super) epoch: u64,
-    pub(super) target: TargetOptions,
+    pub(super) target: Target,
     pub(super) options: ApplierOptions,
     pub(super) shared: Shared,
     pub(super) session: Option<Session>,
@@ -55,7 +56,7 @@ impl Worker {
     pub(crate) fn new(
         index: u16,
         epoch: u64,
-        target: TargetOptions,
+        target: Target,
         options: ApplierOptions,
         shared: Shared,
     ) -> Self {
@@ -275,3 +276,7 @@ impl Worker {
 fn is_of_one_transaction(error: &Error) -> bool {
     error.code().is_some() && error.class() != ErrorClass::Unavailable
 }
+
+#[cfg(test)]
+#[path = "worker_tests.rs"]
+mod tests;

@@ -26,7 +26,7 @@ const NOBODY: &str = "csa-daemon adopt";
 /// nothing is changed then.
 pub async fn adopt(target: &TargetOptions, from: &str, entry: &AuditEntry) -> Result<Checkpoint> {
     let to = entry.channel.as_str();
-    let mut session = connect(target).await?;
+    let mut session = connect(&target.clone().into()).await?;
     // The server releases both locks when the session ends.
     for channel in [from, to] {
         locks::take(&mut session, channel, NOBODY).await?;

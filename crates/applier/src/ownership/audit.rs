@@ -69,7 +69,7 @@ impl AuditEntry {
 /// # Errors
 /// The target is away, or refuses.
 pub async fn record(target: &TargetOptions, entry: &AuditEntry) -> Result<()> {
-    let mut session = bookkeeping::connect(target).await?;
+    let mut session = bookkeeping::connect(&target.clone().into()).await?;
     ensure(&mut session).await?;
     session.run(entry.insert()).await?;
     session.close().await;

@@ -1,12 +1,12 @@
 //! Sessions that write our own tables, or nothing at all.
 
 use crate::Result;
-use crate::options::TargetOptions;
 use crate::target::locks;
+use crate::target::port::Target;
 use crate::target::session::Session;
 
 /// A session for our bookkeeping, which must not show in a `gtid_executed` that mirrors the source's.
-pub(crate) async fn connect(target: &TargetOptions) -> Result<Session> {
+pub(crate) async fn connect(target: &Target) -> Result<Session> {
     let mut session = Session::connect(target).await?;
     session.end_when_idle(locks::IDLE_LIMIT).await?;
     if target.gtids.hides_bookkeeping() {

@@ -78,7 +78,7 @@ impl ControlSession {
         statement_gtids: bool,
     ) -> Result<Self> {
         let Claim { identity, start, source_executed, filters } = *claim;
-        let mut session = bookkeeping::connect(target).await?;
+        let mut session = bookkeeping::connect(&target.clone().into()).await?;
         // The lock comes first: of two daemons that start at once, only one goes further.
         locks::take(&mut session, channel, identity).await?;
         // Read before creating our own tables adds to it.

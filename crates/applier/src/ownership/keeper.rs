@@ -4,11 +4,12 @@ use csa_provider::{Backoff, Gtid, GtidSet};
 use csa_scheduler::Sequence;
 use tracing::{info, warn};
 
-use crate::options::{ApplierOptions, TargetGtids, TargetOptions};
+use crate::options::{ApplierOptions, TargetGtids};
 use crate::ownership::checkpoint;
 use crate::ownership::control::ControlSession;
 use crate::ownership::intent;
 use crate::reachability::Party;
+use crate::target::port::Target;
 use crate::target::session::Session;
 use crate::{Error, ErrorClass, Fence, Result};
 
@@ -19,17 +20,13 @@ const WORKER: u16 = 0;
 #[derive(Debug)]
 pub(crate) struct Keeper {
     control: ControlSession,
-    target: TargetOptions,
+    target: Target,
     /// The pauses between attempts to reach the target, from the first.
     backoff: Backoff,
 }
 
 impl Keeper {
-    pub(crate) fn new(
-        control: ControlSession,
-        target: TargetOptions,
-        options: &ApplierOptions,
-    ) -> Self {
+    pub(crate) fn new(control: ControlSession, target: Target, options: &ApplierOptions) -> Self {
         Self { control, target, backoff: options.backoff() }
     }
 

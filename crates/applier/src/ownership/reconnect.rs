@@ -14,6 +14,7 @@ use crate::ownership::control::{ControlSession, add_rows};
 use crate::target::facts;
 use crate::target::generation::Place;
 use crate::target::locks;
+use crate::target::port::Target;
 use crate::target::session::Session;
 use crate::{Error, Fence, Result};
 
@@ -27,7 +28,7 @@ impl ControlSession {
     /// # Errors
     /// [`Error::Older`] if the target lacks some of it, [`Error::Fenced`] if another daemon took the
     /// channel over; else errors that pass with time.
-    pub(crate) async fn reopen(&mut self, target: &TargetOptions) -> Result<()> {
+    pub(crate) async fn reopen(&mut self, target: &Target) -> Result<()> {
         self.is_held = false;
         let session = bookkeeping::connect(target).await?;
         // Closed before the lock is taken again: the old session may still live and hold it.
@@ -151,7 +152,7 @@ impl ControlSession {
 /// A session for a worker, connected to the place where the channel is held, and its generation. The
 /// transaction of the worker's earlier session there has ended.
 pub(crate) async fn worker_session(
-    target: &TargetOptions,
+    target: &Target,
     generation: &crate::Generation,
     channel: &str,
     worker: u16,

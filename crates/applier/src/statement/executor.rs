@@ -15,18 +15,19 @@ use super::execution::{execute, leave};
 use super::failure::{by_hand, named, refused};
 use super::source_statement::{self, SourceStatement};
 use super::{not_transactional, progress};
-use crate::options::{ApplierOptions, TargetOptions};
+use crate::options::ApplierOptions;
 use crate::ownership::intent::{self, Intent};
 use crate::ownership::keeper::Keeper;
 use crate::rows::executor::RowExecutor;
 use crate::status::ApplierStatus;
 use crate::target::definitions::tables::TargetTables;
+use crate::target::port::Target;
 use crate::target::retry;
 use crate::{ErrorClass, Result};
 
 #[derive(Debug)]
 pub(crate) struct StatementExecutor {
-    pub(super) target: TargetOptions,
+    pub(super) target: Target,
     pub(super) options: ApplierOptions,
     pub(super) status: Arc<ApplierStatus>,
     pub(super) tables: Arc<TargetTables>,
@@ -34,7 +35,7 @@ pub(crate) struct StatementExecutor {
 
 impl StatementExecutor {
     pub(crate) fn new(
-        target: TargetOptions,
+        target: Target,
         options: ApplierOptions,
         status: Arc<ApplierStatus>,
         tables: Arc<TargetTables>,

@@ -6,8 +6,8 @@ use std::time::Duration;
 use tracing::debug;
 
 use crate::Result;
-use crate::options::TargetOptions;
 use crate::status::ApplierStatus;
+use crate::target::port::Target;
 use crate::target::session::Session;
 
 /// Shorter statements are over before anybody looks.
@@ -17,11 +17,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// Reads the progress of `connection` over another session until dropped
 /// (<https://dev.mysql.com/doc/refman/en/monitor-alter-table-performance-schema.html>). An error ends
 /// the reading and nothing else: the progress is only shown.
-pub(crate) async fn follow(
-    target: &TargetOptions,
-    connection: u32,
-    status: &ApplierStatus,
-) -> Infallible {
+pub(crate) async fn follow(target: &Target, connection: u32, status: &ApplierStatus) -> Infallible {
     tokio::time::sleep(PATIENCE).await;
     if let Err(error) = look(target, connection, status).await {
         debug!(%error, "the progress of a statement can't be looked up");
@@ -29,7 +25,7 @@ pub(crate) async fn follow(
     std::future::pending().await
 }
 
-async fn look(target: &TargetOptions, connection: u32, status: &ApplierStatus) -> Result<()> {
+async fn look(target: &Target, connection: u32, status: &ApplierStatus) -> Result<()> {
     let mut session = Session::connect(target).await?;
     let query = format!(
         "SELECT s.WORK_COMPLETED, s.WORK_ESTIMATED FROM performance_schema.events_stages_current s \

@@ -5,14 +5,12 @@
 //! connection, its process list shows whether the session executes.
 
 use std::future::Future;
-use std::sync::Arc;
 use std::time::Duration;
 
-use csa_provider::link::{Limits, Side};
+use csa_provider::link::{Limits, rows_as};
 use tracing::debug;
 
-use crate::options::TargetOptions;
-use crate::target::connect::connect;
+use crate::target::port::Target;
 use crate::{Error, Result};
 
 /// Seconds after which an answer that the server has sent would have arrived.
@@ -33,13 +31,13 @@ enum Verdict {
 /// Watches over one session.
 #[derive(Debug, Clone)]
 pub(crate) struct Liveness {
-    target: Arc<TargetOptions>,
+    target: Target,
     connection: u32,
 }
 
 impl Liveness {
-    pub(crate) fn of(target: &TargetOptions, connection: u32) -> Self {
-        Self { target: Arc::new(target.clone()), connection }
+    pub(crate) fn of(target: &Target, connection: u32) -> Self {
+        Self { target: target.clone(), connection }
     }
 
     /// Waits for the answer as long as the server works on it.
@@ -77,16 +75,16 @@ impl Liveness {
     }
 
     async fn ask(&self) -> Result<Verdict> {
-        let mut link = connect(&self.target, Side::Target).await?;
+        let mut link = self.target.connect().await?;
         let query = format!(
             "SELECT COMMAND, CAST(TIME AS SIGNED) FROM information_schema.PROCESSLIST WHERE ID={}",
             self.connection
         );
-        let found = link.query::<(String, i64)>(&query, Limits::SETTING).await;
-        let found = found
-            .map_err(|source| Error::Target { address: self.target.address(), source })?
-            .into_iter()
-            .next();
+        let found = link.query(&query, Limits::SETTING).await;
+        let found: Vec<(String, i64)> = found
+            .and_then(|rows| rows_as(&query, rows))
+            .map_err(|source| Error::Target { address: self.target.address(), source })?;
+        let found = found.into_iter().next();
         debug!(connection = self.connection, ?found, "asked what a silent session does");
         link.quit().await;
         Ok(verdict(found.as_ref().map(|(command, seconds)| (command.as_str(), *seconds))))

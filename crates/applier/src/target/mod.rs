@@ -9,7 +9,10 @@ pub(crate) mod generation;
 pub(crate) mod liveness;
 pub(crate) mod locks;
 pub(crate) mod mariadb;
+pub(crate) mod port;
 pub(crate) mod retry;
 pub(crate) mod row_session;
+#[cfg(test)]
+pub(crate) mod scripted;
 pub(crate) mod session;
 pub(crate) mod vendor;

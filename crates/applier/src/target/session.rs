@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use csa_provider::link::{Budget, FromRow, Limits, Link, LinkError, Row, Side};
+use csa_provider::link::{FromRow, Limits, LinkError, rows_as};
 use csa_provider::{FormatDescription, SessionContext};
 
 use super::{mariadb, row_session};
-use crate::options::{ExecMode, TargetGtids, TargetOptions};
-use crate::target::answer::{Answer, Warning};
+use crate::options::{ExecMode, TargetGtids};
+use crate::target::answer::Answer;
 use crate::target::as_source;
-use crate::target::connect::connect;
 use crate::target::liveness::Liveness;
+use crate::target::port::{Target, TargetLink};
 use crate::{Error, Result, Vendor};
 
 /// Every session runs READ COMMITTED: gap locks would make independent groups wait for each other.
@@ -30,7 +30,7 @@ const ER_NET_PACKET_TOO_LARGE: u16 = 1153;
 
 #[derive(Debug)]
 pub(crate) struct Session {
-    link: Link,
+    link: Box<dyn TargetLink>,
     address: String,
     vendor: Vendor,
     /// Bytes that the server takes in one packet.
@@ -52,10 +52,10 @@ pub(crate) struct Session {
 
 impl Session {
     /// Connects and sets the session up.
-    pub(crate) async fn connect(target: &TargetOptions) -> Result<Self> {
+    pub(crate) async fn connect(target: &Target) -> Result<Self> {
         let address = target.address();
-        let link = connect(target, Side::Target).await?;
-        let liveness = Liveness::of(target, link.connection_id());
+        let link = target.connect().await?;
+        let liveness = Liveness::of(target, link.id());
         let mut session = Self {
             link,
             liveness,
@@ -180,7 +180,7 @@ impl Session {
 
     /// The server's number of this connection.
     pub(crate) fn id(&self) -> u32 {
-        self.link.connection_id()
+        self.link.id()
     }
 
     /// Runs one packet of statements and reads every result; matched rows of each statement.
@@ -203,7 +203,12 @@ impl Session {
         // Not watched while sending: TCP notices a peer that takes nothing.
         let begun = self.link.begin(text).await;
         begun.map_err(|source| Error::Target { address: self.address.clone(), source })?;
-        let answers = liveness.watch(self.answers(text.len())).await;
+        let address = self.address.clone();
+        let answers = async {
+            let answers = self.link.answers(answers_to(text.len())).await;
+            answers.map_err(|source| Error::Target { address, source })
+        };
+        let answers = liveness.watch(answers).await;
         self.note(answers)
     }
 
@@ -217,22 +222,6 @@ impl Session {
     fn note<T>(&mut self, answer: Result<T>) -> Result<T> {
         self.is_lost |= matches!(answer, Err(Error::Silent { .. }));
         answer
-    }
-
-    /// Reads the answers to so many bytes of statements.
-    async fn answers(&mut self, bytes: usize) -> Result<Vec<Answer>> {
-        let address = &self.address;
-        let target = |source| Error::Target { address: address.clone(), source };
-        let mut budget = Budget::new(answers_to(bytes), "statements");
-        let mut answers = Vec::new();
-        let mut shown = Vec::new();
-        loop {
-            let next = self.link.next_result(&mut budget, |row| shown.extend(warning(row)));
-            let Some(outcome) = next.await.map_err(target)? else { return Ok(answers) };
-            let shown = std::mem::take(&mut shown);
-            let (rows, warnings) = (outcome.affected_rows, outcome.warnings);
-            answers.push(Answer { rows, warnings, shown });
-        }
     }
 
     /// Bytes of row images that fit one packet, BASE64 and the opening of a group included.
@@ -282,7 +271,9 @@ impl Session {
         let liveness = self.liveness()?;
         let found = async {
             let found = self.link.query(query, limits).await;
-            found.map_err(|source| Error::Target { address, source })
+            found
+                .and_then(|rows| rows_as(query, rows))
+                .map_err(|source| Error::Target { address, source })
         };
         let found = liveness.watch(found).await;
         self.note(found)
@@ -339,11 +330,6 @@ impl Session {
 /// Limits for the answers to so many bytes of statements: an OK to each, and warnings to some.
 fn answers_to(bytes: usize) -> Limits {
     Limits { bytes: (16 << 20) + bytes.saturating_mul(4), ..Limits::LIST }
-}
-
-/// Level, code and message.
-fn warning(mut row: Row) -> Option<Warning> {
-    Some(Warning { code: row.take_opt(1)?.ok()?, message: row.take_opt(2)?.ok()? })
 }
 
 /// Appends a BINLOG statement for whole events without checksums.

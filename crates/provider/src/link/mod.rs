@@ -26,7 +26,7 @@ pub use mysql_common::row::Row;
 pub use mysql_common::row::convert::FromRow;
 pub use mysql_common::value::Value;
 pub use mysql_common::value::convert::FromValue;
-pub use query::Outcome;
+pub use query::{Outcome, rows_as};
 pub use transport::Endpoint;
 
 pub(crate) use packets::Packets;

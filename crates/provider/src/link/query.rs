@@ -144,10 +144,7 @@ impl Link {
             first = false;
         }
         match strange {
-            true => Err(LinkError::Protocol(format!(
-                "the answer to {} has unexpected columns or types",
-                named(query)
-            ))),
+            true => Err(unexpected(query)),
             false => Ok(found),
         }
     }
@@ -180,6 +177,20 @@ impl Link {
             let _ = tokio::time::timeout(PATIENCE, self.packets.shutdown(COM_QUIT)).await;
         }
     }
+}
+
+/// Rows of one query as values of a type.
+///
+/// # Errors
+/// A row that does not convert to `R`.
+pub fn rows_as<R: FromRow>(query: &str, rows: Vec<Row>) -> Result<Vec<R>, LinkError> {
+    let found: Result<Vec<R>, _> = rows.into_iter().map(R::from_row_opt).collect();
+    // The text of this error would hold the row's values.
+    found.map_err(|_| unexpected(query))
+}
+
+fn unexpected(query: &str) -> LinkError {
+    LinkError::Protocol(format!("the answer to {} has unexpected columns or types", named(query)))
 }
 
 fn malformed(error: Malformed) -> LinkError {

@@ -75,7 +75,8 @@ pub async fn preflight(target: &TargetOptions, channel: &str) -> Result<TargetFa
     let address = target.address();
     // With "mirror" the session would set sql_log_bin, and that privilege is checked below.
     let plain = TargetOptions { gtids: TargetGtids::Own, ..target.clone() };
-    let mut session = Session::connect(&plain).await.map_err(|error| login(target, error))?;
+    let mut session =
+        Session::connect(&plain.into()).await.map_err(|error| login(target, error))?;
     let facts = inspect(&mut session, target, channel, &address).await;
     session.close().await;
     facts
@@ -184,7 +185,7 @@ pub struct TargetChannels {
 /// The target is away, or refuses.
 pub async fn target_channels(target: &TargetOptions) -> crate::Result<TargetChannels> {
     let plain = TargetOptions { gtids: TargetGtids::Own, ..target.clone() };
-    let mut session = Session::connect(&plain).await?;
+    let mut session = Session::connect(&plain.into()).await?;
     let case: Option<u8> = session.setting("SELECT @@global.lower_case_table_names").await?;
     let channels = channel_record::read_all(&mut session).await?;
     let tables = session.rows(TABLES).await?;

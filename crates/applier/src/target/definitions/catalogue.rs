@@ -19,6 +19,7 @@ use super::references::{self, References};
 use crate::options::{ApplierOptions, TargetOptions};
 use crate::reachability::{Party, Reachability};
 use crate::target::generation::Generation;
+use crate::target::port::Target;
 use crate::target::session::Session;
 use crate::{Error, Result};
 
@@ -35,7 +36,7 @@ const NO_SUCH_TRIGGER: u16 = 1360;
 #[derive(Debug)]
 pub struct TargetCatalogue {
     runtime: Handle,
-    target: TargetOptions,
+    target: Target,
     end: CancellationToken,
     channel: Option<OfChannel>,
     /// The pauses between attempts to reach the target, from the first.
@@ -66,7 +67,7 @@ impl TargetCatalogue {
     pub fn new(runtime: Handle, target: TargetOptions, end: CancellationToken) -> Self {
         Self {
             runtime,
-            target,
+            target: target.into(),
             end,
             channel: None,
             retry: RETRY,

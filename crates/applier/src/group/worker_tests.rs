@@ -1,0 +1,118 @@
+use bytes::Bytes;
+use csa_provider::test_util::{event, format_description, gtid_event, query_event};
+use csa_provider::{EventType, Gtid, Tag, TransactionHeader, Uuid};
+use csa_relaystore::{RelayPosition, RelayedTransaction, TransactionBody};
+use csa_scheduler::{AdmittedTransaction, GroupKind, KeyMap, Sequence, TransactionKind};
+
+use super::*;
+use crate::options::{ExecMode, Executor};
+use crate::target::scripted::{Fate, Scripted};
+
+/// A transaction that changes no row.
+fn transaction() -> AdmittedTransaction {
+    let gtid = Gtid { uuid: Uuid::from_bytes([5; 16]), tag: Tag::untagged(), gno: 1 };
+    let begin = gtid_event(&gtid, 1);
+    let header = TransactionHeader::parse(&begin).expect("well-formed");
+    let events = [begin, query_event("", "BEGIN"), event(EventType::XID, &[0; 8])];
+    let bytes: Vec<u8> = events.iter().flat_map(|event| event.bytes().to_vec()).collect();
+    let at = |offset| RelayPosition { segment: 1, offset };
+    AdmittedTransaction {
+        relayed: RelayedTransaction {
+            header,
+            format: Arc::new(format_description()),
+            start: at(0),
+            end: at(1),
+            ordinal: 1,
+            event_bytes: bytes.len() as u64,
+            cumulative_bytes: bytes.len() as u64,
+            body: TransactionBody::Whole(vec![Bytes::from(bytes)]),
+        },
+        kind: TransactionKind::Rows,
+        changes: None,
+        session: None,
+        refusal: None,
+        leaves_out_accounts: false,
+        leaves_out_own: false,
+        filters: Arc::default(),
+        permit: None,
+        bytes: 0,
+    }
+}
+
+fn group() -> Arc<Group> {
+    let transaction = transaction();
+    let mut executed_after = GtidSet::new();
+    executed_after.add(&transaction.relayed.header.gtid);
+    Arc::new(Group {
+        sequence: Sequence::new(1),
+        kind: GroupKind::Rows,
+        transactions: vec![transaction],
+        rows: 0,
+        dependency: Sequence::default(),
+        late: KeyMap::default(),
+        executed_after,
+    })
+}
+
+/// Applies one group on a scripted target, and checks that it is committed once and counted once.
+async fn apply_on(target: &Scripted) {
+    let millisecond = std::time::Duration::from_millis(1);
+    let options = ApplierOptions {
+        channel: "c".to_owned(),
+        executor: Executor::Sql,
+        statement_gtids: false,
+        preserve_commit_order: true,
+        exec_mode: ExecMode::Strict,
+        transaction_retries: 0,
+        connect_retry: millisecond,
+        connect_retry_max: millisecond,
+        statement_bytes: ApplierOptions::STATEMENT_BYTES,
+    };
+    let commits = Commits::new(Sequence::default(), GtidSet::new());
+    let reachability = Reachability::default();
+    let status = ApplierStatus::new(commits.clone(), reachability.clone(), Executor::Sql);
+    let status = Arc::new(status);
+    let generation = Generation::default();
+    generation.renew().await.begin(Scripted::place());
+    let turn = CommitTurn::new(Sequence::default());
+    let shared = Shared {
+        commits: commits.clone(),
+        target: reachability.clone(),
+        status: Arc::clone(&status),
+        turn: turn.clone(),
+        sessions: status.sessions(),
+        tables: Arc::default(),
+        generation,
+    };
+    let mut worker = Worker::new(0, Scripted::EPOCH, target.target(), options, shared);
+    let group = group();
+    worker.apply(&group).await.expect("committed");
+    assert_eq!(target.state().commits, 1);
+    assert_eq!(target.state().executed, group.executed_after.to_string());
+    assert_eq!(commits.executed(), group.executed_after);
+    assert_eq!(turn.low_water(), group.sequence);
+    assert!(!reachability.is_lost(), "it was found again");
+}
+
+#[tokio::test]
+async fn a_commit_whose_answer_is_lost_counts_and_is_not_repeated() {
+    let target = Scripted::losing(&[Fate::AnswerLost]);
+    apply_on(&target).await;
+    let state = target.state();
+    assert_eq!((state.begun, state.connections), (1, 2));
+}
+
+#[tokio::test]
+async fn a_commit_that_never_arrived_is_repeated() {
+    let target = Scripted::losing(&[Fate::Lost, Fate::Lost]);
+    apply_on(&target).await;
+    let state = target.state();
+    assert_eq!((state.begun, state.connections), (3, 3));
+}
+
+#[tokio::test]
+async fn nothing_is_looked_up_where_nothing_is_lost() {
+    let target = Scripted::default();
+    apply_on(&target).await;
+    assert_eq!(target.state().connections, 1);
+}

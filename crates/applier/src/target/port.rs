@@ -1,0 +1,129 @@
+//! The door to the target: every statement passes through it, so that a test can stand in for the server.
+
+use std::fmt::Debug;
+use std::future::Future;
+use std::ops::Deref;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use csa_provider::link::{Budget, Limits, Link, LinkError, Row, Side};
+
+use super::answer::{Answer, Warning};
+use super::connect::connect;
+use crate::Result;
+use crate::options::TargetOptions;
+
+/// An answer to come.
+pub(crate) type Pending<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+type Linked<T> = std::result::Result<T, LinkError>;
+
+/// A connection to the target.
+pub(crate) trait TargetLink: Debug + Send {
+    /// The server's number of this connection.
+    fn id(&self) -> u32;
+
+    /// Sends statements; [`Self::answers`] has to follow.
+    fn begin<'a>(&'a mut self, statements: &'a [u8]) -> Pending<'a, Linked<()>>;
+
+    /// The answers to all statements, or the error of the first that failed.
+    fn answers(&mut self, limits: Limits) -> Pending<'_, Linked<Vec<Answer>>>;
+
+    /// Rows of one query.
+    fn query<'a>(&'a mut self, query: &'a str, limits: Limits) -> Pending<'a, Linked<Vec<Row>>>;
+
+    /// Ends the connection; an error no longer matters.
+    fn quit(self: Box<Self>) -> Pending<'static, ()>;
+}
+
+/// Opens connections to a target.
+pub(crate) trait Connector: Debug + Send + Sync {
+    fn connect<'a>(&'a self, target: &'a TargetOptions)
+    -> Pending<'a, Result<Box<dyn TargetLink>>>;
+}
+
+/// A target and the way to connect to it; cheap to clone.
+#[derive(Debug, Clone)]
+pub(crate) struct Target {
+    options: Arc<TargetOptions>,
+    connector: Arc<dyn Connector>,
+}
+
+impl Target {
+    pub(crate) fn new(options: TargetOptions, connector: impl Connector + 'static) -> Self {
+        Self { options: Arc::new(options), connector: Arc::new(connector) }
+    }
+
+    pub(crate) async fn connect(&self) -> Result<Box<dyn TargetLink>> {
+        self.connector.connect(&self.options).await
+    }
+}
+
+/// A real server.
+impl From<TargetOptions> for Target {
+    fn from(options: TargetOptions) -> Self {
+        Self::new(options, Server)
+    }
+}
+
+impl Deref for Target {
+    type Target = TargetOptions;
+
+    fn deref(&self) -> &TargetOptions {
+        &self.options
+    }
+}
+
+/// Connects to the server that the options name.
+#[derive(Debug)]
+struct Server;
+
+impl Connector for Server {
+    fn connect<'a>(
+        &'a self,
+        target: &'a TargetOptions,
+    ) -> Pending<'a, Result<Box<dyn TargetLink>>> {
+        Box::pin(async {
+            let link: Box<dyn TargetLink> = Box::new(connect(target, Side::Target).await?);
+            Ok(link)
+        })
+    }
+}
+
+impl TargetLink for Link {
+    fn id(&self) -> u32 {
+        self.connection_id()
+    }
+
+    fn begin<'a>(&'a mut self, statements: &'a [u8]) -> Pending<'a, Linked<()>> {
+        Box::pin(Link::begin(self, statements))
+    }
+
+    fn answers(&mut self, limits: Limits) -> Pending<'_, Linked<Vec<Answer>>> {
+        Box::pin(async move {
+            let mut budget = Budget::new(limits, "statements");
+            let mut answers = Vec::new();
+            let mut shown = Vec::new();
+            loop {
+                let next = self.next_result(&mut budget, |row| shown.extend(warning(row)));
+                let Some(outcome) = next.await? else { return Ok(answers) };
+                let shown = std::mem::take(&mut shown);
+                let (rows, warnings) = (outcome.affected_rows, outcome.warnings);
+                answers.push(Answer { rows, warnings, shown });
+            }
+        })
+    }
+
+    fn query<'a>(&'a mut self, query: &'a str, limits: Limits) -> Pending<'a, Linked<Vec<Row>>> {
+        Box::pin(Link::query(self, query, limits))
+    }
+
+    fn quit(self: Box<Self>) -> Pending<'static, ()> {
+        Box::pin(Link::quit(*self))
+    }
+}
+
+/// Level, code and message.
+fn warning(mut row: Row) -> Option<Warning> {
+    Some(Warning { code: row.take_opt(1)?.ok()?, message: row.take_opt(2)?.ok()? })
+}

@@ -1,0 +1,178 @@
+//! A target for tests that keeps one checkpoint row and loses the answers that a test names.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use csa_provider::link::{Limits, LinkError, Row};
+use csa_provider::test_util::row;
+use parking_lot::Mutex;
+use secrecy::SecretString;
+
+use super::answer::Answer;
+use super::generation::Place;
+use super::port::{Connector, Pending, Target, TargetLink};
+use crate::Result;
+use crate::options::{TargetGtids, TargetOptions, TlsOptions};
+
+/// The fate of a COMMIT.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// The link dies before the server has it.
+    Lost,
+    /// The server commits, and the link dies before its answer arrives.
+    AnswerLost,
+}
+
+/// The server; clones are the same one.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Scripted {
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    /// Connections opened so far.
+    pub(crate) connections: u32,
+    pub(crate) begun: u32,
+    pub(crate) commits: u32,
+    /// `gtid_executed` in the checkpoint row.
+    pub(crate) executed: String,
+    /// The fates of the COMMITs to come; those after them succeed.
+    pub(crate) fates: VecDeque<Fate>,
+}
+
+#[derive(Debug)]
+struct Connection {
+    id: u32,
+    state: Arc<Mutex<State>>,
+    sent: String,
+    /// The GTID set that the open transaction wrote to the checkpoint row.
+    written: Option<String>,
+}
+
+impl Scripted {
+    pub(crate) const EPOCH: u64 = 3;
+
+    pub(crate) fn losing(fates: &[Fate]) -> Self {
+        let scripted = Self::default();
+        scripted.state.lock().fates.extend(fates);
+        scripted
+    }
+
+    pub(crate) fn state(&self) -> parking_lot::MutexGuard<'_, State> {
+        self.state.lock()
+    }
+
+    /// The place where its channel's lock is held.
+    pub(crate) fn place() -> Place {
+        Place { server: "scripted".to_owned(), holder: 7 }
+    }
+
+    pub(crate) fn target(&self) -> Target {
+        let second = std::time::Duration::from_secs(1);
+        let options = TargetOptions {
+            host: "scripted".to_owned(),
+            port: 3306,
+            socket: None,
+            user: "csa".to_owned(),
+            password: SecretString::from(String::new()),
+            tls: TlsOptions::default(),
+            connect_timeout: second,
+            net_timeout: second * 60,
+            gtids: TargetGtids::Own,
+            executor: None,
+        };
+        Target::new(options, self.clone())
+    }
+}
+
+impl Connector for Scripted {
+    fn connect<'a>(&'a self, _: &'a TargetOptions) -> Pending<'a, Result<Box<dyn TargetLink>>> {
+        let mut state = self.state.lock();
+        state.connections += 1;
+        let link: Box<dyn TargetLink> = Box::new(Connection {
+            id: state.connections,
+            state: Arc::clone(&self.state),
+            sent: String::new(),
+            written: None,
+        });
+        Box::pin(async { Ok(link) })
+    }
+}
+
+impl Connection {
+    fn answer(&mut self, statement: &str) -> std::result::Result<Answer, LinkError> {
+        let mut state = self.state.lock();
+        let mut rows = 0;
+        if let Some((_, rest)) = statement.split_once("gtid_executed='") {
+            self.written = rest.split_once('\'').map(|(executed, _)| executed.to_owned());
+            rows = 1;
+        }
+        match statement {
+            "BEGIN" => state.begun += 1,
+            "ROLLBACK" => self.written = None,
+            "COMMIT" => {
+                let fate = state.fates.pop_front();
+                if fate == Some(Fate::Lost) {
+                    return Err(LinkError::Closed);
+                }
+                if let Some(written) = self.written.take() {
+                    state.executed = written;
+                    state.commits += 1;
+                }
+                if fate == Some(Fate::AnswerLost) {
+                    return Err(LinkError::Closed);
+                }
+            }
+            _ => {}
+        }
+        Ok(Answer { rows, ..Answer::default() })
+    }
+
+    fn rows(&self, query: &str) -> Vec<Row> {
+        let state = self.state.lock();
+        let Place { server, holder } = Scripted::place();
+        let found: &[&str] = match query {
+            "SELECT @@version, @@version_comment" => &["9.7.4", "MySQL Community Server - GPL"],
+            "SELECT @@SESSION.max_allowed_packet" => &["67108864"],
+            _ if query.contains("server_uuid") => &[&server, &holder.to_string()],
+            _ if query.contains("GET_LOCK(") => &["1"],
+            _ if query.ends_with("FOR UPDATE") => &[&state.executed, &Scripted::EPOCH.to_string()],
+            _ => panic!("not in the script: {query}"),
+        };
+        vec![row(found)]
+    }
+}
+
+impl TargetLink for Connection {
+    fn id(&self) -> u32 {
+        self.id
+    }
+
+    fn begin<'a>(
+        &'a mut self,
+        statements: &'a [u8],
+    ) -> Pending<'a, std::result::Result<(), LinkError>> {
+        self.sent = String::from_utf8_lossy(statements).into_owned();
+        Box::pin(async { Ok(()) })
+    }
+
+    fn answers(&mut self, _: Limits) -> Pending<'_, std::result::Result<Vec<Answer>, LinkError>> {
+        let sent = std::mem::take(&mut self.sent);
+        let answers = sent.split(';').map(|statement| self.answer(statement.trim())).collect();
+        Box::pin(async { answers })
+    }
+
+    fn query<'a>(
+        &'a mut self,
+        query: &'a str,
+        _: Limits,
+    ) -> Pending<'a, std::result::Result<Vec<Row>, LinkError>> {
+        let rows = self.rows(query);
+        Box::pin(async { Ok(rows) })
+    }
+
+    fn quit(self: Box<Self>) -> Pending<'static, ()> {
+        Box::pin(async {})
+    }
+}
