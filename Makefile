@@ -14,7 +14,7 @@ CACHE := $(or $(CSA_SANDBOX_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/csa-da
 CARGO_DEB := $(CACHE)/tools/bin/cargo-deb
 CARGO_DENY := $(CACHE)/tools/bin/cargo-deny
 
-.PHONY: build test lint deny demo bench bench-full sandbox tools deb clean
+.PHONY: build test lint deny demo bench bench-full sandbox versions tools deb clean
 
 build:
 	cargo build --workspace
@@ -22,6 +22,12 @@ build:
 sandbox:
 	$(SANDBOX) fetch >/dev/null
 	$(SANDBOX) fetch --mariadb >/dev/null
+
+# Servers of fixed versions; Maven downloads them.
+versions:
+	for version in 5.7 8.0.15 8.0.31 mariadb-11.4; do \
+		$(SANDBOX) fetch --version $$version >/dev/null || exit 1; \
+	done
 
 tools: $(CARGO_DEB)
 
@@ -36,7 +42,7 @@ deb: tools
 	cargo build --release -p csa-daemon
 	config/debian/build target/release/csa-daemon
 
-test: sandbox tools
+test: sandbox versions tools
 	cargo build --workspace
 	cargo test --workspace -- --test-threads=$(TEST_THREADS)
 

@@ -44,6 +44,16 @@ impl Server {
         Self::start_kind(name, &["--mariadb"], options)
     }
 
+    /// Starts a version that the sandbox pins, such as `8.0.31` or `mariadb-11.4`.
+    ///
+    /// # Panics
+    /// As [`Server::start`].
+    #[track_caller]
+    #[must_use]
+    pub fn start_version(name: &str, version: &str, options: &[&str]) -> Self {
+        Self::start_kind(name, &["--version", version], options)
+    }
+
     #[track_caller]
     fn start_kind(name: &str, kind: &[&str], options: &[&str]) -> Self {
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
