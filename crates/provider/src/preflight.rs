@@ -114,8 +114,8 @@ async fn inspect(
         .await
         .map_err(|error| match error.code() {
             Some(code) if STRANGE_CODES.contains(&code) => PreflightError::Refused(format!(
-                "source {address} reports version {version:?} but lacks what every MySQL since 8.0 \
-                 has: {error}; a source must be MySQL 8.0 or newer"
+                "source {address} reports version {version:?} but lacks what every MySQL since 5.7 \
+                 has: {error}; a source must be MySQL 5.7 or newer"
             )),
             _ => unreachable(error),
         })?;

@@ -22,8 +22,9 @@ const OTHERS: [(&str, &str); 15] = [
     ("readyset", "ReadySet"),
 ];
 
-/// The oldest MySQL that can be a source or a target.
-const OLDEST: u32 = 8;
+/// The oldest MySQL that can be a source, and a target.
+const OLDEST_SOURCE: (u32, u32) = (5, 7);
+const OLDEST_TARGET: (u32, u32) = (8, 0);
 
 /// The product that a server is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,10 +61,10 @@ pub fn unsupported_source(version: &str, comment: &str) -> Option<String> {
     match Product::of(version, comment) {
         Product::MariaDb => Some(format!(
             "is MariaDB {version}, with a binary log and GTIDs of its own format; a source must be \
-             MySQL 8.0 or newer"
+             MySQL 5.7 or newer"
         )),
         Product::Other(name) => Some(another(name, version)),
-        Product::MySql => too_old(version),
+        Product::MySql => too_old(version, OLDEST_SOURCE),
     }
 }
 
@@ -74,7 +75,7 @@ pub fn unsupported_target(version: &str, comment: &str) -> Option<String> {
     match Product::of(version, comment) {
         Product::MariaDb => None,
         Product::Other(name) => Some(another(name, version)),
-        Product::MySql => too_old(version),
+        Product::MySql => too_old(version, OLDEST_TARGET),
     }
 }
 
@@ -85,10 +86,11 @@ fn another(name: &str, version: &str) -> String {
     )
 }
 
-fn too_old(version: &str) -> Option<String> {
-    let major = version.split(['.', '-']).next().and_then(|part| part.parse().ok());
-    let is_old = major.is_none_or(|major: u32| major < OLDEST);
-    is_old.then(|| format!("has version {version:?}; MySQL 8.0 or newer is needed"))
+fn too_old(version: &str, oldest: (u32, u32)) -> Option<String> {
+    let mut parts = version.split(['.', '-']).map(|part| part.parse::<u32>().unwrap_or(0));
+    let is_old = (parts.next()?, parts.next().unwrap_or(0)) < oldest;
+    let (major, minor) = oldest;
+    is_old.then(|| format!("has version {version:?}; MySQL {major}.{minor} or newer is needed"))
 }
 
 #[cfg(test)]
@@ -138,7 +140,9 @@ mod tests {
 
     #[test]
     fn old_ones_and_mariadb_as_a_source_are_refused() {
-        for version in ["5.7.44-log", "5.6.51", "", "what"] {
+        assert_eq!(unsupported_source("5.7.44-log", ""), None);
+        assert!(unsupported_target("5.7.44-log", "").is_some());
+        for version in ["5.6.51", "", "what"] {
             assert!(unsupported_source(version, "").is_some(), "{version}");
             assert!(unsupported_target(version, "").is_some(), "{version}");
         }

@@ -26,6 +26,8 @@ pub(crate) struct RowExecutor {
     gtids: bool,
     /// Tables that are not transactional are written too.
     any_engine: bool,
+    /// See [`FormatDescription::years_have_signs`]; of the format that was prepared last.
+    years_have_signs: bool,
     tables: Arc<TargetTables>,
     settings: SessionSettings,
 }
@@ -45,6 +47,7 @@ impl RowExecutor {
             statement_bytes: options.statement_bytes,
             gtids: options.statement_gtids,
             any_engine: false,
+            years_have_signs: false,
             tables,
             settings: SessionSettings::default(),
         }
@@ -58,10 +61,11 @@ impl RowExecutor {
 
     /// Sets the session up for rows of this format; call it outside of a transaction.
     pub(crate) async fn prepare(
-        &self,
+        &mut self,
         session: &mut Session,
         format: &Arc<FormatDescription>,
     ) -> Result<()> {
+        self.years_have_signs = format.years_have_signs();
         match self.executor {
             Executor::RowImage => session.use_format(format, self.exec_mode).await,
             Executor::Sql => session.use_statements(&dml::SESSION).await,
@@ -161,7 +165,9 @@ impl RowExecutor {
         let (limit, settings) = (session.packet_bytes().min(PACKET_BYTES), self.settings);
         let is_large = images.len() > BYTES_AT_ONCE;
         let zone = zone.map(str::to_owned);
-        let make = move || dml::statements(&images, &tables, limit, settings, zone.as_deref());
+        let years = self.years_have_signs;
+        let make =
+            move || dml::statements(&images, &tables, limit, settings, zone.as_deref(), years);
         let made = if is_large { spawn_blocking(make).await } else { Ok(make()) };
         let (packets, settings) = made
             .map_err(|source| Error::Task { task: "making statements of row changes", source })??;

@@ -213,7 +213,8 @@ fn transaction(
         if let Step::RowImages(images) = &step {
             let images = Bytes::from(images.events.clone());
             let tables = target_tables();
-            let made = dml::statements(&images, &tables, LIMIT, SessionSettings::default(), None);
+            let made =
+                dml::statements(&images, &tables, LIMIT, SessionSettings::default(), None, true);
             sent.push(match made {
                 Ok((packets, _)) => packets
                     .iter()

@@ -7,6 +7,7 @@ use std::fmt::Write as _;
 
 use csa_provider::SessionContext;
 
+use crate::target::row_session;
 use csa_provider::quote;
 
 /// Bits of the status variable `Q_FLAGS2_CODE` (sql/query_options.h).
@@ -82,7 +83,7 @@ pub(crate) fn assignments(context: &SessionContext, timestamp: u32, now: &Restri
     push("foreign_key_checks", &u8::from(flags & NO_FOREIGN_KEY_CHECKS == 0));
     push("unique_checks", &u8::from(flags & RELAXED_UNIQUE_CHECKS == 0));
     push("sql_auto_is_null", &u8::from(flags & AUTO_IS_NULL != 0));
-    push("sql_mode", &context.sql_mode.unwrap_or(0));
+    push("sql_mode", &(context.sql_mode.unwrap_or(0) & !row_session::FORMER_MODES));
     if let Some(charset) = context.charset {
         push("character_set_client", &charset.client);
         push("collation_connection", &charset.connection);
@@ -132,9 +133,10 @@ fn restricted(
         context.default_table_encryption,
         now.default_table_encryption,
     );
-    if let Some(collation) = context.default_collation_for_utf8mb4
-        && u64::from(collation) != now.default_collation_for_utf8mb4
-    {
+    // A source that does not send it is taken for one before 8.0, where it could not be set
+    // (https://dev.mysql.com/doc/refman/en/server-system-variables.html#sysvar_default_collation_for_utf8mb4).
+    let collation = context.default_collation_for_utf8mb4.unwrap_or(UTF8MB4_GENERAL_CI);
+    if u64::from(collation) != now.default_collation_for_utf8mb4 {
         push("default_collation_for_utf8mb4", &collation);
     }
     for name in &now.switched_on {

@@ -101,7 +101,7 @@ impl StatementExecutor {
     async fn write_rows(&self, keeper: &mut Keeper, group: &Arc<Group>, gtid: &str) -> Result<()> {
         let channel = &self.options.channel;
         let under_source = self.target.gtids == TargetGtids::Source;
-        let rows = RowExecutor::new(&self.options, Arc::clone(&self.tables)).for_any_engine();
+        let mut rows = RowExecutor::new(&self.options, Arc::clone(&self.tables)).for_any_engine();
         let session = keeper.session();
         rows.prepare(session, group.format()).await?;
         let whole = match under_source {

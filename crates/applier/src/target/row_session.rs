@@ -21,7 +21,7 @@ pub(crate) fn count(statements: &str) -> usize {
 }
 
 /// Modes of MySQL before 8.0, which its own applier drops and SET refuses.
-const FORMER_MODES: u64 = 0x1003_ff00;
+pub(crate) const FORMER_MODES: u64 = 0x1003_ff00;
 
 /// Statements for the settings that rows depend on. `default_collation` is the session's present one.
 ///

@@ -169,7 +169,10 @@ async fn connect(
         found.push(match why {
             Unusable::Product(why) => Finding::new(version, level, why).fix(
                 Place::Configuration,
-                format!("[channel.{side}] host and port of a server of MySQL 8.0 or newer"),
+                format!(
+                    "[channel.{side}] host and port of a server of MySQL {} or newer",
+                    if side == Side::Source { "5.7" } else { "8.0" }
+                ),
             ),
             Unusable::Login(why) => Finding::new(check, level, why).fix(
                 Place::Configuration,

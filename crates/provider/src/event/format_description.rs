@@ -61,6 +61,16 @@ impl FormatDescription {
         &self.server_version
     }
 
+    /// True if table maps surely have a sign for YEAR columns too. 8.0.31 and later log one, 8.0.15 does
+    /// not (tried); the versions between them were not tried. 5.7 logs no signs at all.
+    #[must_use]
+    pub fn years_have_signs(&self) -> bool {
+        let mut numbers =
+            self.server_version.split(['.', '-']).map(|part| part.parse::<u32>().unwrap_or(0));
+        let mut next = || numbers.next().unwrap_or(0);
+        (next(), next(), next()) >= (8, 0, 31)
+    }
+
     /// The event as the source sent it.
     #[must_use]
     pub const fn raw(&self) -> &Bytes {

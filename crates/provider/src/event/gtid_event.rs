@@ -11,7 +11,8 @@ pub struct TransactionHeader {
     /// Commit on the server on which the transaction was first
     /// executed; microseconds since the epoch.
     pub original_commit_timestamp: u64,
-    /// Commit on our source; microseconds since the epoch.
+    /// Commit on our source; microseconds since the epoch. From a source that logs no commit times
+    /// (MySQL before 8.0.1) the time of the event, in whole seconds.
     pub immediate_commit_timestamp: u64,
     /// Bytes of all events of the transaction including this one; 0 if unknown.
     pub transaction_length: u64,
@@ -46,7 +47,13 @@ impl TransactionHeader {
             EventType::GTID_TAGGED => tagged(event.body()),
             _ => Err(Malformed { what: "not a GTID event", offset: 0 }),
         };
-        parsed.map_err(|source| EventError::Malformed { event: event_type.name(), source })
+        let mut header =
+            parsed.map_err(|source| EventError::Malformed { event: event_type.name(), source })?;
+        // Before 8.0.1 no commit times are logged; every event has the time of its statement.
+        if header.immediate_commit_timestamp == 0 {
+            header.immediate_commit_timestamp = u64::from(event.header().timestamp) * 1_000_000;
+        }
+        Ok(header)
     }
 }
 

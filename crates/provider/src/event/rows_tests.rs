@@ -177,7 +177,7 @@ fn signs_and_names_follow_their_columns() {
     body.extend([4, 10, 0, 5, 2, 0]);
     body.extend(&optional);
     let map = TableMap::parse(&body).unwrap();
-    let columns = map.value_columns().unwrap();
+    let columns = map.value_columns(true).unwrap();
     let integer = |place: usize| match columns[place].value_type {
         ValueType::Integer { unsigned, .. } => unsigned,
         other => panic!("{other:?}"),
@@ -188,4 +188,22 @@ fn signs_and_names_follow_their_columns() {
     assert!(!map.has_generated_primary_key());
     body[6] = 4;
     assert!(TableMap::parse(&body).unwrap().has_generated_primary_key());
+}
+
+/// `(YEAR, BIGINT UNSIGNED, BIGINT)` as 8.0.15 and 8.0.31 log it.
+#[test]
+fn years_have_signs_only_in_later_versions() {
+    let signs = |bits: u8, years_have_signs| {
+        let mut body = b"\x67\0\0\0\0\0\x01\0\x01y\0\x01t\0\x03\x0d\x08\x08\0\x07\x01\x01".to_vec();
+        body.push(bits);
+        let columns = TableMap::parse(&body).unwrap().value_columns(years_have_signs).unwrap();
+        [1, 2].map(|place: usize| match columns[place].value_type {
+            ValueType::Integer { unsigned, .. } => unsigned,
+            other => panic!("{other:?}"),
+        })
+    };
+    assert_eq!(signs(0xc0, true), [Some(true), Some(false)]);
+    // It is not known whether the first bit is the YEAR's, so the second column is in doubt.
+    assert_eq!(signs(0xc0, false), [Some(true), None]);
+    assert_eq!(signs(0x80, false), [None, Some(false)]);
 }

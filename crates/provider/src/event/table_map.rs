@@ -23,6 +23,9 @@ pub struct Column {
     pub collation: Option<u16>,
 }
 
+/// The type code of YEAR.
+const YEAR: u8 = 13;
+
 impl<'a> TableMap<'a> {
     /// Bytes of the table id, which opens the body of table maps and rows events.
     pub const ID_LEN: usize = 6;
@@ -99,18 +102,21 @@ impl<'a> TableMap<'a> {
 
     /// The columns in their order, with everything needed to read their values.
     ///
+    /// `years_have_signs`: see [`super::FormatDescription::years_have_signs`]. Without it a sign counts only if
+    /// it is the same with and without signs of YEAR columns.
+    ///
     /// # Errors
     /// Malformed bytes, or a column type this version does not know.
-    pub fn value_columns(&self) -> Result<Vec<ValueColumn>, EventError> {
-        self.read_value_columns().map_err(malformed)
+    pub fn value_columns(&self, years_have_signs: bool) -> Result<Vec<ValueColumn>, EventError> {
+        self.read_value_columns(years_have_signs).map_err(malformed)
     }
 
-    fn read_value_columns(&self) -> Result<Vec<ValueColumn>, Malformed> {
+    fn read_value_columns(&self, years_have_signs: bool) -> Result<Vec<ValueColumn>, Malformed> {
         let columns = self.read_columns()?;
         let signs = self.read_signs()?;
         let mut names = self.read_names()?.into_iter();
         let mut metadata = Reader::new(self.metadata);
-        let mut number = 0;
+        let (mut number, mut without_years) = (0, 0);
         let mut read = |(&code, column): (&u8, &Column)| {
             let start = metadata.offset();
             ColumnType::read(code, &mut metadata)?;
@@ -119,6 +125,11 @@ impl<'a> TableMap<'a> {
             if ValueType::has_sign(code) {
                 unsigned = signs.map(|signs| bit(signs, number));
                 number += 1;
+                if code != YEAR {
+                    let other = signs.map(|signs| bit(signs, without_years));
+                    without_years += 1;
+                    unsigned = unsigned.filter(|_| years_have_signs || unsigned == other);
+                }
             }
             let value_type = ValueType::read(code, own, unsigned)?;
             Ok(ValueColumn { value_type, collation: column.collation, name: names.next() })

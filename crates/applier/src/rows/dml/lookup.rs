@@ -59,7 +59,8 @@ pub(crate) fn describe(
 ) -> Result<RowFacts, Refusal> {
     let events: Vec<_> = events(images).collect::<Result<_, _>>()?;
     let (map, rows) = last_rows(&events)?;
-    let plan = TablePlan::new(&map, table_of(&map, tables)?)?;
+    // Signs that may not have been logged are the target's, which is enough to show values.
+    let plan = TablePlan::new(&map, table_of(&map, tables)?, false)?;
     let (mut before, mut after) = (Vec::new(), Vec::new());
     rows.read_row(&plan.layout, rows.images, &mut before, &mut after).map_err(unreadable)?;
 

@@ -98,7 +98,8 @@ pub(crate) fn tables_in(images: &Bytes) -> Result<Vec<TableName>, Refusal> {
 
 /// Makes statements of row events, in their order: packets of about `limit` bytes, and the settings
 /// that the session has after them.
-/// `zone` is the session's, where it is not UTC.
+/// `zone` is the session's, where it is not UTC. `years_have_signs` is the source's
+/// ([`csa_provider::FormatDescription::years_have_signs`]).
 ///
 /// # Errors
 /// Changes that can't be written faithfully; none of the packets must be sent then.
@@ -108,6 +109,7 @@ pub(crate) fn statements(
     limit: usize,
     settings: SessionSettings,
     zone: Option<&str>,
+    years_have_signs: bool,
 ) -> Result<(Vec<Packet>, SessionSettings), Refusal> {
     let mut writer = PacketWriter::new(limit, settings.0);
     let mut maps: HashMap<u64, Option<TablePlan<'_>>> = HashMap::new();
@@ -128,7 +130,7 @@ pub(crate) fn statements(
                 true => None,
                 false => Some(TablePlan {
                     zone: zone.map(str::to_owned),
-                    ..TablePlan::new(&map, table_of(&map, tables)?)?
+                    ..TablePlan::new(&map, table_of(&map, tables)?, years_have_signs)?
                 }),
             };
             maps.insert(map.table_id, plan);

@@ -56,7 +56,11 @@ pub(super) struct PlannedKey {
 impl<'t> TablePlan<'t> {
     /// # Errors
     /// Rows of this layout can't be written faithfully into the table.
-    pub(super) fn new(map: &TableMap<'_>, table: &'t TargetTable) -> Result<Self, Refusal> {
+    pub(super) fn new(
+        map: &TableMap<'_>,
+        table: &'t TargetTable,
+        years_have_signs: bool,
+    ) -> Result<Self, Refusal> {
         if let Some(engine) = &table.not_transactional {
             let what = format!("{} is {engine} on the target.", table.label());
             return Err(Refusal::new(codes::NOT_TRANSACTIONAL, what));
@@ -64,7 +68,7 @@ impl<'t> TablePlan<'t> {
         let unreadable =
             |error| Refusal::new(codes::CONVERSION, format!("{}: {error}", table.label()));
         let layout = map.columns().map_err(unreadable)?;
-        let source = map.value_columns().map_err(unreadable)?;
+        let source = map.value_columns(years_have_signs).map_err(unreadable)?;
         // A generated invisible primary key that only the target has is one more column.
         let hidden = table.columns.first().is_some_and(|column| column.hidden_key);
         let skipped = usize::from(hidden && !map.has_generated_primary_key());

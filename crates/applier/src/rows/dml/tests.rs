@@ -65,7 +65,8 @@ fn sql(images: &Bytes, table: TargetTable) -> Result<Vec<String>, Refusal> {
     let names = tables_in(images).expect("well-formed");
     assert_eq!(names, [("d".to_owned(), "t".to_owned())]);
     let tables = HashMap::from([(names[0].clone(), Some(Arc::new(table)))]);
-    let (packets, _) = statements(images, &tables, 1 << 20, SessionSettings::default(), None)?;
+    let (packets, _) =
+        statements(images, &tables, 1 << 20, SessionSettings::default(), None, true)?;
     let text: Vec<String> =
         packets.iter().map(|packet| String::from_utf8_lossy(&packet.text).into_owned()).collect();
     let mut all: Vec<String> = text.join(";").split(';').map(str::to_owned).collect();
@@ -168,7 +169,7 @@ fn what_the_target_would_do_otherwise_is_refused() {
         error.message
     );
     let missing = HashMap::from([(("d".to_owned(), "t".to_owned()), None)]);
-    let error = statements(&written, &missing, 1 << 20, SessionSettings::default(), None);
+    let error = statements(&written, &missing, 1 << 20, SessionSettings::default(), None, true);
     assert_eq!(error.expect_err("no table").code, codes::NO_SUCH_TABLE);
 }
 
