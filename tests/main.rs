@@ -87,6 +87,8 @@ mod until_control;
 mod values;
 #[path = "e2e/verify.rs"]
 mod verify;
+#[path = "e2e/versions/mod.rs"]
+mod versions;
 #[path = "e2e/worker_count.rs"]
 mod worker_count;
 

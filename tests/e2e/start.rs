@@ -246,18 +246,21 @@ async fn what_only_claims_to_be_mysql_is_refused_by_name() {
     }
     // A server that hides its name is recognised by the features it lacks.
     let fake = FakeServer::start("8.0.40", "Source distribution");
-    for side in ["source", "target"] {
+    for (side, oldest) in [("source", "MySQL 5.7"), ("target", "MySQL 8.0")] {
         let daemon = Daemon::builder(&source, &target)
             .set(&format!("{side}.port"), i64::from(fake.port))
             .build();
-        says(&daemon.start_refused().await, &[side, "MySQL 8.0", "nknown system variable"]);
+        says(&daemon.start_refused().await, &[side, oldest, "nknown system variable"]);
     }
-    let old = FakeServer::start("5.7.44-log", "MySQL Community Server (GPL)");
-    for side in ["source", "target"] {
+    for (side, version, needed) in [
+        ("source", "5.6.51-log", "MySQL 5.7 or newer"),
+        ("target", "5.7.44-log", "MySQL 8.0 or newer"),
+    ] {
+        let old = FakeServer::start(version, "MySQL Community Server (GPL)");
         let daemon = Daemon::builder(&source, &target)
             .set(&format!("{side}.port"), i64::from(old.port))
             .build();
-        says(&daemon.start_refused().await, &["5.7.44", "8.0 or newer"]);
-        finds(&check(&daemon), &format!("{side}.version"), &["5.7.44", "8.0 or newer"]);
+        says(&daemon.start_refused().await, &[version, needed]);
+        finds(&check(&daemon), &format!("{side}.version"), &[version, needed]);
     }
 }
