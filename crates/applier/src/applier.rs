@@ -17,8 +17,9 @@ use tracing::{debug, info, warn};
 use crate::commits::Commits;
 use crate::group::commit_turn::CommitTurn;
 use crate::group::lock_inversion::{self, LockWatch};
+use crate::group::session::{Shared, WorkerSession};
 use crate::group::throttle::Throttle;
-use crate::group::worker::{Shared, Worker};
+use crate::group::worker::Worker;
 use crate::options::{ApplierOptions, TargetOptions, Tuning};
 use crate::ownership::control::ControlSession;
 use crate::ownership::keeper::Keeper;
@@ -110,13 +111,13 @@ impl Workers {
         }
         let index = (0..self.with_rows).find(|index| !self.existing.contains(index))?;
         self.existing.push(index);
-        Some(Worker::new(
+        Some(Worker::new(WorkerSession::new(
             index,
             self.epoch,
             self.target.clone(),
             self.options.clone(),
             self.shared.clone(),
-        ))
+        )))
     }
 
     fn start(&mut self, mut worker: Worker, group: Group) {

@@ -6,8 +6,8 @@ use csa_scheduler::Sequence;
 
 use super::commit_turn::CommitTurn;
 use super::late_tables::{late_rows, whole_tables};
+use super::session::WorkerSession;
 use super::unit::Unit;
-use super::worker::Worker;
 use crate::activity::{Entered, SessionState};
 use crate::rows::executor::{Opening, RowExecutor};
 use crate::rows::image::Step;
@@ -22,7 +22,7 @@ pub(super) enum Attempt {
     Yielded(Sequence),
 }
 
-impl Worker {
+impl WorkerSession {
     /// One try: everything up to and including the COMMIT.
     pub(super) async fn attempt(
         &mut self,

@@ -2,14 +2,14 @@
 
 use csa_provider::GtidSet;
 
+use super::session::WorkerSession;
 use super::unit::Unit;
-use super::worker::Worker;
 use crate::options::TargetGtids;
 use crate::ownership::checkpoint;
 use crate::{Error, Fence, Invariant, Result};
 use csa_provider::quote;
 
-impl Worker {
+impl WorkerSession {
     /// Finds out, after a lost connection, if the transaction was committed all the same.
     pub(super) async fn is_committed(&mut self, unit: &Unit) -> Result<bool> {
         let mut backoff = self.options.backoff();

@@ -5,6 +5,7 @@ pub(crate) mod commit_turn;
 mod late_tables;
 pub(crate) mod lock_inversion;
 mod lost_answer;
+pub(crate) mod session;
 pub(crate) mod throttle;
 mod unit;
 pub(crate) mod worker;

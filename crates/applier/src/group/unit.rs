@@ -5,7 +5,7 @@ use std::sync::Arc;
 use csa_provider::GtidSet;
 use csa_scheduler::{AdmittedTransaction, Group};
 
-use super::worker::Worker;
+use super::session::WorkerSession;
 use crate::options::{Executor, TargetGtids};
 use crate::ownership::checkpoint;
 use crate::target::as_source;
@@ -25,7 +25,7 @@ impl Unit {
     }
 }
 
-impl Worker {
+impl WorkerSession {
     /// The statements that begin a unit's transaction, and the index of the last, the UPDATE that has to
     /// match the checkpoint row. Under the source's GTID it must write nothing of ours.
     pub(super) fn opening(&self, unit: &Unit) -> (String, usize) {

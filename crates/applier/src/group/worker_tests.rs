@@ -5,7 +5,14 @@ use csa_relaystore::{RelayPosition, RelayedTransaction, TransactionBody};
 use csa_scheduler::{AdmittedTransaction, GroupKind, KeyMap, Sequence, TransactionKind};
 
 use super::*;
+use crate::commits::Commits;
+use crate::group::commit_turn::CommitTurn;
+use crate::group::session::Shared;
+use crate::options::ApplierOptions;
 use crate::options::{ExecMode, Executor};
+use crate::reachability::Reachability;
+use crate::status::ApplierStatus;
+use crate::target::generation::Generation;
 use crate::target::scripted::{Fate, Scripted};
 
 /// A transaction that changes no row.
@@ -84,7 +91,8 @@ async fn apply_on(target: &Scripted) {
         tables: Arc::default(),
         generation,
     };
-    let mut worker = Worker::new(0, Scripted::EPOCH, target.target(), options, shared);
+    let mut worker =
+        Worker::new(WorkerSession::new(0, Scripted::EPOCH, target.target(), options, shared));
     let group = group();
     worker.apply(&group).await.expect("committed");
     assert_eq!(target.state().commits, 1);

@@ -13,6 +13,7 @@ use tracing::{info, warn};
 
 use super::execution::{execute, leave};
 use super::failure::{by_hand, named, refused};
+use super::parts::Parts;
 use super::source_statement::{self, SourceStatement};
 use super::{not_transactional, progress};
 use crate::options::ApplierOptions;
@@ -25,12 +26,10 @@ use crate::target::port::Target;
 use crate::target::retry;
 use crate::{ErrorClass, Result};
 
+/// Executes statements on the session that keeps the channel.
 #[derive(Debug)]
 pub(crate) struct StatementExecutor {
-    pub(super) target: Target,
-    pub(super) options: ApplierOptions,
-    pub(super) status: Arc<ApplierStatus>,
-    pub(super) tables: Arc<TargetTables>,
+    parts: Parts,
 }
 
 impl StatementExecutor {
@@ -40,7 +39,7 @@ impl StatementExecutor {
         status: Arc<ApplierStatus>,
         tables: Arc<TargetTables>,
     ) -> Self {
-        Self { target, options, status, tables }
+        Self { parts: Parts { target, options, status, tables } }
     }
 
     /// Executes the group's one transaction and writes the checkpoint.
@@ -52,11 +51,11 @@ impl StatementExecutor {
             GroupKind::NotTransactional => not_transactional::read(group)?,
             _ => source_statement::read(group)?,
         };
-        self.status.statement_started(&statement.gtid, statement.words.clone());
+        self.parts.status.statement_started(&statement.gtid, statement.words.clone());
         let outcome = self.execute_once(keeper, group, &statement).await;
-        self.status.statement_ended();
+        self.parts.status.statement_ended();
         if group.kind == GroupKind::Statement || outcome.is_err() {
-            self.tables.forget();
+            self.parts.tables.forget();
         }
         outcome
     }
@@ -69,7 +68,7 @@ impl StatementExecutor {
     ) -> Result<()> {
         let mut retries = 0;
         let mut conflicts = retry::conflicts();
-        let mut backoff = self.options.backoff();
+        let mut backoff = self.parts.options.backoff();
         loop {
             let error = match self.attempt(keeper, group, statement).await {
                 Ok(()) => {
@@ -79,9 +78,9 @@ impl StatementExecutor {
                 Err(error) => error,
             };
             match error.class() {
-                ErrorClass::Retry if retries < self.options.transaction_retries => {
+                ErrorClass::Retry if retries < self.parts.options.transaction_retries => {
                     retries += 1;
-                    self.status.retried();
+                    self.parts.status.retried();
                     info!(gtid = %statement.gtid, retries, %error, "statement failed, trying again");
                     retry::pause(&mut conflicts).await;
                 }
@@ -101,14 +100,14 @@ impl StatementExecutor {
         statement: &SourceStatement,
     ) -> Result<()> {
         if group.kind == GroupKind::NotTransactional {
-            return self.attempt_rows(keeper, group, &statement.gtid).await;
+            return self.parts.write_group(keeper, group, &statement.gtid).await;
         }
-        if !self.options.statement_gtids {
+        if !self.parts.options.statement_gtids {
             return self.attempt_announced(keeper, group, statement).await;
         }
-        let rows = RowExecutor::new(&self.options, Arc::clone(&self.tables));
+        let rows = RowExecutor::new(&self.parts.options, Arc::clone(&self.parts.tables));
         let session = keeper.session();
-        let hidden = self.target.gtids.hides_bookkeeping();
+        let hidden = self.parts.target.gtids.hides_bookkeeping();
         if !session.has_executed(&statement.gtid).await? {
             if let Some(refusal) = &statement.refusal {
                 return Err(refused(&statement.gtid, refusal));
@@ -121,7 +120,7 @@ impl StatementExecutor {
             let connection = session.id();
             let outcome = tokio::select! {
                 outcome = execute(session, group, statement, rows, true) => outcome,
-                never = progress::follow(&self.target, connection, &self.status) => match never {},
+                never = progress::follow(&self.parts.target, connection, &self.parts.status) => match never {},
             };
             leave(session, true).await?;
             outcome?;
@@ -144,8 +143,8 @@ impl StatementExecutor {
         group: &Arc<Group>,
         statement: &SourceStatement,
     ) -> Result<()> {
-        let channel = self.options.channel.clone();
-        let rows = RowExecutor::new(&self.options, Arc::clone(&self.tables));
+        let channel = self.parts.options.channel.clone();
+        let rows = RowExecutor::new(&self.parts.options, Arc::clone(&self.parts.tables));
         let session = keeper.session();
         let executed = &group.executed_after;
         let known = intent::find(session, &channel, &statement.gtid, executed).await?;
@@ -158,7 +157,7 @@ impl StatementExecutor {
             let connection = session.id();
             let outcome = tokio::select! {
                 outcome = execute(session, group, statement, rows, false) => outcome,
-                never = progress::follow(&self.target, connection, &self.status) => match never {},
+                never = progress::follow(&self.parts.target, connection, &self.parts.status) => match never {},
             };
             leave(session, false).await?;
             if outcome.is_err() {

@@ -6,6 +6,7 @@ pub(crate) mod executor;
 mod failure;
 mod mariadb;
 mod not_transactional;
+mod parts;
 mod progress;
 mod source_statement;
 mod text;

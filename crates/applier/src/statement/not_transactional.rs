@@ -11,7 +11,7 @@ use csa_provider::{Dialect, SessionContext, Statement};
 use csa_scheduler::Group;
 use tracing::info;
 
-use super::executor::StatementExecutor;
+use super::parts::Parts;
 use super::source_statement::SourceStatement;
 use crate::error::server_text::ServerText;
 use crate::error::transaction::{NOT_TRANSACTIONAL, tables_of};
@@ -61,9 +61,9 @@ struct Writer<'a> {
     changed: bool,
 }
 
-impl StatementExecutor {
+impl Parts {
     /// Writes the group's rows and then the checkpoint.
-    pub(super) async fn attempt_rows(
+    pub(super) async fn write_group(
         &self,
         keeper: &mut Keeper,
         group: &Arc<Group>,
