@@ -169,7 +169,7 @@ async fn client(opts: Opts, tables: Vec<Table>, seed: u64, changes_definitions: 
     let mut random = StdRng::seed_from_u64(seed);
     let mut conn = Conn::new(opts).await.expect("connects");
     // The other half of the clients has its server's default modes, which later versions do not know.
-    if seed % 2 == 0 {
+    if seed.is_multiple_of(2) {
         execute(&mut conn, "SET sql_mode='', time_zone='+02:00'").await;
     }
     let mut committed = 0;
