@@ -150,8 +150,9 @@ impl UntilGate {
     /// met.
     pub fn end(&self, executed: &GtidSet, read_to: Option<&Until>) -> StreamEnd {
         let mut state = self.state.lock();
-        // An end that reading ahead met counts only if it has not been changed since.
-        let reached = state.reached || read_to == state.until.as_ref();
+        // An end that reading ahead met says nothing after a change: the applier may have ended at the
+        // former one, with transactions read up to the new one and not applied. The next run finds out.
+        let reached = state.reached || !state.moved && read_to == state.until.as_ref();
         let until = state.until.clone().filter(|_| reached);
         state.stopped = until.is_some();
         state.settle(executed);
@@ -347,6 +348,10 @@ mod tests {
         let gate = at_two();
         assert_eq!(gate.set(Some(before(3))), Ok(false));
         assert_eq!(gate.end(&executed, Some(&before(2))), StreamEnd::Moved, "read up to it");
+        let gate = at_two();
+        assert_eq!(gate.set(Some(before(4))), Ok(false));
+        let ended = gate.end(&executed, Some(&before(4)));
+        assert_eq!(ended, StreamEnd::Moved, "read up to the new end, applied up to the former one");
         let gate = at_two();
         assert_eq!(gate.end(&executed, None), StreamEnd::Until(before(2)));
         assert_eq!(gate.set(Some(before(2))), Ok(false), "the same again");
