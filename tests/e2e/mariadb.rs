@@ -377,7 +377,7 @@ async fn settings_that_mariadb_can_not_have_are_refused() {
         refused(builder, &target, words).await;
     }
     let reversed = Daemon::builder(&target, &source);
-    refused(reversed, &source, &["source 127.0.0.1:", "is MariaDB", "must be MySQL 8.0"]).await;
+    refused(reversed, &source, &["source 127.0.0.1:", "is MariaDB", "must be MySQL 5.7"]).await;
 
     target.exec("CREATE USER weak@'%' IDENTIFIED BY 'weak_pw'").await;
     target.exec("GRANT SELECT, INSERT, UPDATE, DELETE, CREATE ON *.* TO weak@'%'").await;

@@ -84,8 +84,7 @@ impl Seen {
         if self.backlog > 0 {
             return match self.pending {
                 Some(pending) => Some(self.of(pending, now, instant)),
-                // Not read yet, but committed later than what was applied before it.
-                None => self.positive(self.applied?, now),
+                None => self.of_unread(now),
             };
         }
         match self.tail {
@@ -96,6 +95,16 @@ impl Seen {
             Tail::Transaction(committed, _) => self.positive(committed, now),
             Tail::Unknown | Tail::Idle => None,
         }
+    }
+
+    /// Of a backlog that the applier has not read yet. A single transaction is the last received; several
+    /// were committed later than what was applied before them, which may be long ago on an idle channel.
+    fn of_unread(&self, now: u64) -> Option<f64> {
+        let last = match self.tail {
+            Tail::Transaction(last, _) if self.backlog == 1 => self.positive(last, now),
+            _ => None,
+        };
+        last.or_else(|| self.positive(self.applied?, now))
     }
 
     /// With clocks that differ, the commit may appear to be in the future; the time we have known
@@ -175,6 +184,8 @@ mod tests {
                 Some(12.0),
             ),
             ("one waits, not read yet", one, Some(50.0)),
+            ("one waits, not read yet, the last to come", Seen { tail: soon, ..one }, Some(3.0)),
+            ("several wait, not read yet", Seen { tail: soon, backlog: 2, ..idle }, Some(50.0)),
             ("nothing was applied before it", Seen { applied: None, ..one }, None),
             ("one waits from the future", Seen { pending: Some(pending(-5, 4)), ..one }, Some(4.0)),
             (
