@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 use crate::DRAIN;
 
 /// The output of a run.
-struct Verified {
+pub(crate) struct Verified {
     code: i32,
     /// The one channel.
     json: Value,
@@ -23,7 +23,7 @@ struct Verified {
 }
 
 /// Runs it as the source's admin, who may read the tables.
-fn verify(daemon: &Daemon, arguments: &[&str]) -> Verified {
+pub(crate) fn verify(daemon: &Daemon, arguments: &[&str]) -> Verified {
     let password = daemon.config_path().with_file_name("source.pw");
     std::fs::write(&password, "admin_pw\n").expect("writable");
     let password = password.display().to_string();
@@ -37,7 +37,7 @@ fn verify(daemon: &Daemon, arguments: &[&str]) -> Verified {
 }
 
 impl Verified {
-    fn assert_code(&self, code: i32) -> &Self {
+    pub(crate) fn assert_code(&self, code: i32) -> &Self {
         assert_eq!(self.code, code, "{:#}\n{}", self.json, self.stderr);
         self
     }
@@ -46,13 +46,13 @@ impl Verified {
         self.json["tables"].as_array().expect("tables")
     }
 
-    fn table(&self, name: &str) -> &Value {
+    pub(crate) fn table(&self, name: &str) -> &Value {
         let found = self.tables().iter().find(|table| table["table"] == name);
         found.unwrap_or_else(|| panic!("no {name} in {:#}", self.json))
     }
 
     /// `table key kind` of every row that differs.
-    fn differences(&self) -> BTreeSet<String> {
+    pub(crate) fn differences(&self) -> BTreeSet<String> {
         let mut found = BTreeSet::new();
         for table in self.tables() {
             for row in table["differences"].as_array().expect("differences") {

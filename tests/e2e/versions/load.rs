@@ -49,7 +49,7 @@ const DOCUMENTS: (&str, &[&str]) =
 
 /// A table: its name, and its columns apart from the key as indexes of [`TYPES`].
 #[derive(Debug, Clone)]
-struct Table {
+pub(super) struct Table {
     name: String,
     columns: Vec<usize>,
 }
@@ -129,11 +129,11 @@ fn definition(table: &str, number: u32) -> String {
     }
 }
 
-/// Makes the tables of a seed and writes them with several clients.
+/// Makes the tables of a seed.
 ///
 /// `plain`: with a table whose collation is the default of the source's version, which MariaDB may not
 /// have.
-pub(super) async fn run(source: &Server, schema: &str, seed: u64, plain: bool) {
+pub(super) async fn prepare(source: &Server, schema: &str, seed: u64, plain: bool) -> Vec<Table> {
     let mut random = StdRng::seed_from_u64(seed);
     let mut conn = source.conn().await;
     // Every version and vendor knows this collation.
@@ -154,9 +154,16 @@ pub(super) async fn run(source: &Server, schema: &str, seed: u64, plain: bool) {
         tables.push(table);
     }
     conn.disconnect().await.expect("disconnects");
+    tables
+}
+
+/// Writes the tables with several clients, the first of which changes definitions if it may.
+pub(super) async fn write(source: &Server, tables: &[Table], seed: u64, definitions: bool) {
     let mut clients = JoinSet::new();
     for number in 0..CLIENTS {
-        clients.spawn(client(source.opts(), tables.clone(), seed * 100 + number, number == 0));
+        let changes_definitions = definitions && number == 0;
+        let seed = seed * 100 + number + if definitions { 0 } else { CLIENTS };
+        clients.spawn(client(source.opts(), tables.to_vec(), seed, changes_definitions));
     }
     while let Some(client) = clients.join_next().await {
         let committed = client.expect("a client");

@@ -6,6 +6,7 @@
 //! `CSA_VERSIONS_TABLE=docs/versions.md` writes the table of a run of all pairs.
 
 mod load;
+mod verified;
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -196,17 +197,15 @@ async fn round_trip(
 ) -> u64 {
     daemon.start_again();
     let schema = format!("v_{seed}");
-    let load = load::run(source, &schema, seed, !is_mariadb);
-    let kill = async {
-        tokio::time::sleep(Duration::from_millis(300 + seed * 37 % 400)).await;
-        // A definition cut off on MariaDB is for the operator to decide, so there it is an orderly stop.
-        match is_mariadb {
-            true => assert!(daemon.terminate().success()),
-            false => daemon.kill9(),
-        }
-        daemon.start_again();
-    };
-    tokio::join!(load, kill);
+    let tables = load::prepare(source, &schema, seed, !is_mariadb).await;
+    let pause = Duration::from_millis(300 + seed * 37 % 400);
+    // A definition cut off on MariaDB is for the operator to decide, so there it is an orderly stop.
+    tokio::join!(load::write(source, &tables, seed, true), end(daemon, pause, !is_mariadb));
+    if is_mariadb {
+        // All definitions are applied, so a kill can only hit rows.
+        daemon.wait_drained(source, target, DRAIN).await;
+    }
+    tokio::join!(load::write(source, &tables, seed, false), end(daemon, pause / 2, true));
     daemon.wait_drained(source, target, DRAIN).await;
     let compared = compare.run(source, target).await;
     let compared = compared.unwrap_or_else(|difference| panic!("seed {seed}: {difference}"));
@@ -218,10 +217,38 @@ async fn round_trip(
         let of_source: String = source.value(&collation).await;
         assert_eq!(target.value::<String>(&collation).await, of_source);
     }
+    verify(daemon, is_mariadb);
     assert!(daemon.terminate().success());
     // What was left out would be a difference to later seeds.
     source.exec(&format!("DROP DATABASE {schema}")).await;
     compared.rows
+}
+
+/// Ends the daemon after a pause, and starts it again.
+async fn end(daemon: &Daemon, pause: Duration, kill: bool) {
+    tokio::time::sleep(pause).await;
+    match kill {
+        true => daemon.kill9(),
+        false => assert!(daemon.terminate().success()),
+    }
+    daemon.start_again();
+}
+
+/// `csa-daemon verify` finds the same; JSON is not compared with MariaDB's text.
+fn verify(daemon: &Daemon, is_mariadb: bool) {
+    let password = daemon.config_path().with_file_name("source.pw");
+    std::fs::write(&password, "admin_pw\n").expect("writable");
+    let password = password.display().to_string();
+    let arguments = ["verify", "--source-user", "admin", "--source-password-file", &password];
+    let said = tokio::task::block_in_place(|| daemon.command(&arguments));
+    let leaves_out_json = is_mariadb && said.out.contains("because MariaDB keeps JSON as text");
+    let mut unequal = said
+        .out
+        .lines()
+        .filter(|line| line.contains("DIFFERENT") || line.contains("kept changing"));
+    assert_eq!(unequal.next(), None, "{}", said.out);
+    let expected = if leaves_out_json { 2 } else { 0 };
+    assert_eq!(said.code, Some(expected), "{}{}", said.out, said.error);
 }
 
 /// Replaces the table between the marks in a document by that of this run.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use csa_provider::quote;
 
-use super::session::Session;
+use super::session::{Kind, Session};
 use super::{Result, TableName};
 
 /// A column, as far as its values and their order depend on it.
@@ -30,6 +30,8 @@ pub(crate) struct UniqueKey {
 pub(crate) struct Definition {
     pub(crate) columns: Vec<Column>,
     pub(crate) keys: Vec<UniqueKey>,
+    /// The server stores a JSON column as LONGTEXT.
+    pub(super) keeps_json_as_text: bool,
 }
 
 /// Base tables with the server's guess at their rows and bytes per row.
@@ -133,9 +135,10 @@ pub(super) async fn definition(
     if columns.is_empty() {
         return Ok(None);
     }
+    let usable = session.kind().usable_index();
     let parts: Vec<(String, Option<String>)> = session
         .rows(&format!(
-            "SELECT INDEX_NAME, IF(SUB_PART IS NULL AND NULLABLE<>'YES' AND IS_VISIBLE='YES', \
+            "SELECT INDEX_NAME, IF(SUB_PART IS NULL AND NULLABLE<>'YES' AND {usable}, \
              COLUMN_NAME, NULL) FROM information_schema.STATISTICS \
              WHERE {named} AND NON_UNIQUE=0 ORDER BY INDEX_NAME, SEQ_IN_INDEX"
         ))
@@ -151,5 +154,9 @@ pub(super) async fn definition(
     let columns = columns.iter().map(|(name, column_type, collation, charset, octets)| {
         Column::new(name, column_type, collation.as_deref(), charset.as_deref(), *octets)
     });
-    Ok(Some(Definition { columns: columns.collect(), keys: keys.collect() }))
+    Ok(Some(Definition {
+        columns: columns.collect(),
+        keys: keys.collect(),
+        keeps_json_as_text: session.kind() == Kind::MariaDb,
+    }))
 }

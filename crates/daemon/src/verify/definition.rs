@@ -10,6 +10,8 @@ pub(crate) struct Common {
     pub(crate) differences: Vec<String>,
     /// Columns of the same name, type and collation, in the source's order.
     pub(super) columns: Vec<Column>,
+    /// JSON columns that the target keeps as text, in a form of its own.
+    pub(super) json_as_text: Vec<String>,
     /// The best key that is unique and NOT NULL on both sides.
     pub(super) key: Option<CommonKey>,
 }
@@ -29,6 +31,13 @@ pub(crate) fn common(source: &Definition, target: &Definition) -> Common {
     for column in &source.columns {
         match target.columns.iter().find(|other| other.is_named(&column.name)) {
             None => found.differences.push(format!("column {} is only on the source", column.name)),
+            Some(other)
+                if target.keeps_json_as_text
+                    && column.data_type == "json"
+                    && other.data_type == "longtext" =>
+            {
+                found.json_as_text.push(column.name.clone());
+            }
             Some(other) if column.full_type() != other.full_type() => {
                 found.differences.push(format!(
                     "column {} is {} on the source, {} on the target",
@@ -99,7 +108,7 @@ mod tests {
             index: (*index).to_owned(),
             columns: columns.iter().map(|&name| name.to_owned()).collect(),
         });
-        Definition { columns: columns.collect(), keys: keys.collect() }
+        Definition { columns: columns.collect(), keys: keys.collect(), ..Definition::default() }
     }
 
     fn key_of(common: &Common) -> Vec<&str> {
@@ -133,6 +142,20 @@ mod tests {
         assert_eq!(names, ["id"]);
         let swapped = definition(&[("a", "int"), ("id", "int"), ("b", "int")], &[]);
         assert_eq!(common(&source, &swapped).differences, ["the columns are in another order"]);
+    }
+
+    #[test]
+    fn json_that_mariadb_keeps_as_text_is_no_difference_and_not_compared() {
+        let source = definition(&[("id", "int"), ("doc", "json")], &[]);
+        let mut target = definition(&[("id", "int(11)"), ("doc", "longtext")], &[]);
+        assert_eq!(
+            common(&source, &target).differences,
+            ["column doc is json on the source, longtext on the target"]
+        );
+        target.keeps_json_as_text = true;
+        let found = common(&source, &target);
+        assert_eq!((found.differences.len(), found.columns.len()), (0, 1));
+        assert_eq!(found.json_as_text, ["doc"]);
     }
 
     #[test]

@@ -90,6 +90,30 @@ impl KeyKind {
     }
 }
 
+/// The function that makes one digest of many, the same on both sides.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum DigestSum {
+    /// MySQL 8.0 and later combine strings.
+    Strings,
+    /// Others combine 64 bits at a time.
+    Integers,
+}
+
+impl DigestSum {
+    /// An aggregate over the digests `h`.
+    fn sql(self) -> String {
+        match self {
+            Self::Strings => "HEX(BIT_XOR(UNHEX(h)))".to_owned(),
+            Self::Integers => {
+                let part = |from: u32| {
+                    format!("BIT_XOR(CAST(CONV(SUBSTRING(h,{from},16),16,10) AS UNSIGNED))")
+                };
+                format!("CONCAT_WS('-',{})", [1, 17, 33, 49].map(part).join(","))
+            }
+        }
+    }
+}
+
 /// Writes the queries.
 #[derive(Debug, Clone)]
 pub(super) struct TableSql {
@@ -98,6 +122,7 @@ pub(super) struct TableSql {
     key: Vec<KeyColumn>,
     columns: Vec<Column>,
     row_digest: String,
+    sum: DigestSum,
 }
 
 impl TableSql {
@@ -107,6 +132,7 @@ impl TableSql {
         columns: &[Column],
         key: &[KeyColumn],
         index: Option<&str>,
+        sum: DigestSum,
     ) -> Self {
         let values: Vec<String> = columns.iter().map(marked).collect();
         Self {
@@ -117,6 +143,7 @@ impl TableSql {
             key: key.to_vec(),
             columns: columns.to_vec(),
             row_digest: format!("SHA2(CONCAT({}),256)", values.join(",")),
+            sum,
         }
     }
 
@@ -142,8 +169,9 @@ impl TableSql {
     pub(super) fn digest(&self, range: &KeyRange) -> String {
         // Merged into the outer query, the derived table would compute each row's digest twice.
         format!(
-            "SELECT /*+ NO_MERGE(d) */ COUNT(*), COUNT(h), HEX(BIT_XOR(UNHEX(h))) FROM \
+            "SELECT /*+ NO_MERGE(d) */ COUNT(*), COUNT(h), {} FROM \
              (SELECT {} AS h FROM {}{}{}) d",
+            self.sum.sql(),
             self.row_digest,
             self.table,
             self.index,
@@ -196,10 +224,12 @@ impl TableSql {
     /// BIT_XOR alone would not notice a row that occurs twice.
     pub(super) fn buckets(&self, digits: u32) -> String {
         format!(
-            "SELECT /*+ NO_MERGE(d) */ CONCAT(COUNT(*),'/',HEX(BIT_XOR(UNHEX(h))),'/',\
+            "SELECT /*+ NO_MERGE(d) */ CONCAT(COUNT(*),'/',{},'/',\
              SUM(CAST(CONV(SUBSTRING(h,9,15),16,10) AS UNSIGNED))), LEFT(h,{digits}) b \
              FROM (SELECT {} AS h FROM {}) d GROUP BY b",
-            self.row_digest, self.table
+            self.sum.sql(),
+            self.row_digest,
+            self.table
         )
     }
 

@@ -8,11 +8,11 @@ use super::{Result, Side, VerifyError};
 
 /// Makes every server show values alike, whatever its operator set: no limit on rows or time, UTC,
 /// no mode that changes how a value is written or that refuses a stored date.
-const PRELUDE: [&str; 2] = [
+const PRELUDE: [&str; 3] = [
     "SET NAMES utf8mb4",
-    "SET SESSION transaction_isolation='READ-COMMITTED', transaction_read_only=1, autocommit=1, \
-     sql_mode='ALLOW_INVALID_DATES', time_zone='+00:00', sql_big_selects=1, \
-     sql_select_limit=18446744073709551615, max_execution_time=0, wait_timeout=86400, \
+    "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED, READ ONLY",
+    "SET SESSION autocommit=1, sql_mode='ALLOW_INVALID_DATES', time_zone='+00:00', \
+     sql_big_selects=1, sql_select_limit=18446744073709551615, wait_timeout=86400, \
      net_write_timeout=600, lock_wait_timeout=60",
 ];
 /// Shows generated invisible primary keys; unknown before 8.0.30.
@@ -21,9 +21,50 @@ const SHOW_HIDDEN_KEYS: &str = "SET SESSION show_gipk_in_create_table_and_inform
 /// A row's digest is computed from less than this, however many columns there are.
 const PACKET_MIN: u64 = 1 << 20;
 
+/// Servers whose catalogue or functions differ.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    MySql,
+    /// MySQL 5.7: no invisible indexes, no bit operations on strings.
+    MySql57,
+    /// The same, and no time limit of MySQL's name.
+    MariaDb,
+}
+
+impl Kind {
+    fn of(version: &str) -> Self {
+        if version.contains("MariaDB") {
+            Self::MariaDb
+        } else if version.starts_with("5.") {
+            Self::MySql57
+        } else {
+            Self::MySql
+        }
+    }
+
+    /// Condition for an index that the optimizer uses.
+    pub(super) fn usable_index(self) -> &'static str {
+        match self {
+            Self::MySql => "IS_VISIBLE='YES'",
+            Self::MySql57 => "TRUE",
+            // Keys are ranges, which a hash index does not have.
+            Self::MariaDb => "IGNORED='NO' AND INDEX_TYPE='BTREE'",
+        }
+    }
+
+    /// Lifts the limit on the time of a statement.
+    fn no_time_limit(self) -> &'static str {
+        match self {
+            Self::MySql | Self::MySql57 => "SET SESSION max_execution_time=0",
+            Self::MariaDb => "SET SESSION max_statement_time=0",
+        }
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Session {
     side: Side,
+    kind: Kind,
     address: String,
     /// In GRANT's syntax.
     account: String,
@@ -44,20 +85,26 @@ impl Session {
     }
 
     async fn new(side: Side, address: String, link: Link) -> Result<Self> {
-        let mut session = Self { side, address, account: String::new(), link };
+        let mut session = Self { side, kind: Kind::MySql, address, account: String::new(), link };
         let version: Vec<String> = session.rows("SELECT @@version").await?;
-        if version.iter().any(|version| version.contains("MariaDB")) {
-            return Err(session.refused("it is MariaDB; only MySQL servers are compared"));
+        session.kind = version.first().map_or(Kind::MySql, |version| Kind::of(version));
+        if side == Side::Source && session.kind == Kind::MariaDb {
+            return Err(session.refused("it is MariaDB, which can't be a source"));
         }
         for statement in PRELUDE {
             session.run(statement).await?;
         }
+        session.run(session.kind.no_time_limit()).await?;
         match session.run(SHOW_HIDDEN_KEYS).await {
             Err(VerifyError::Server { source: LinkError::Server { .. }, .. }) | Ok(()) => {}
             Err(error) => return Err(error),
         }
+        let gtid_mode = match session.kind {
+            Kind::MySql | Kind::MySql57 => "@@GLOBAL.gtid_mode",
+            Kind::MariaDb => "''",
+        };
         let facts: Vec<(String, String, u64)> = session
-            .rows("SELECT CURRENT_USER(), @@GLOBAL.gtid_mode, @@SESSION.max_allowed_packet")
+            .rows(&format!("SELECT CURRENT_USER(), {gtid_mode}, @@SESSION.max_allowed_packet"))
             .await?;
         let Some((account, gtid_mode, packet)) = facts.into_iter().next() else {
             return Err(session.refused("it names no variables"));
@@ -72,10 +119,23 @@ impl Session {
         if packet < PACKET_MIN {
             return Err(session.refused(&format!(
                 "max_allowed_packet={packet} is too small to compute digests of rows; run there: \
-                 SET PERSIST max_allowed_packet=67108864"
+                 {} max_allowed_packet=67108864",
+                session.set()
             )));
         }
         Ok(session)
+    }
+
+    pub(super) fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// SET that lasts as long as the server permits.
+    fn set(&self) -> &'static str {
+        match self.kind {
+            Kind::MySql => "SET PERSIST",
+            Kind::MySql57 | Kind::MariaDb => "SET GLOBAL",
+        }
     }
 
     /// The side and the server, as an operator would call them.
@@ -137,10 +197,11 @@ impl Session {
 
     /// The error for a digest that the server could not compute, so that it returned NULL.
     pub(super) fn no_digest(&self) -> VerifyError {
-        self.refused(
+        self.refused(&format!(
             "it can't compute the digest of a row that is larger than max_allowed_packet; run there: \
-             SET PERSIST max_allowed_packet=1073741824",
-        )
+             {} max_allowed_packet=1073741824",
+            self.set()
+        ))
     }
 
     fn error(&self, source: LinkError) -> VerifyError {

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use super::catalogue::{self, Definition, Estimate};
 use super::definition::{Common, common};
-use super::expression::TableSql;
+use super::expression::{DigestSum, TableSql};
 use super::report::TableReport;
 use super::scope::Pair;
 use super::servers::Servers;
+use super::session::Kind;
 use super::suspects::Both;
 use super::{Activity, Result, keyed, keyless};
 
@@ -89,7 +90,17 @@ async fn attempt(
     }
     let key = common.key.as_ref();
     let columns = key.map_or(&[][..], |key| &key.columns);
-    let side = |name, index| TableSql::new(name, &common.columns, columns, index);
+    if !common.json_as_text.is_empty() {
+        report.left_out = Some(format!(
+            "not compared, because MariaDB keeps JSON as text: {}",
+            common.json_as_text.join(", ")
+        ));
+    }
+    let sum = match (servers.source.kind(), servers.target.kind()) {
+        (Kind::MySql, Kind::MySql) => DigestSum::Strings,
+        _ => DigestSum::Integers,
+    };
+    let side = |name, index| TableSql::new(name, &common.columns, columns, index, sum);
     let sql = Both {
         source: side(&pair.source, key.map(|key| key.source_index.as_str())),
         target: side(&pair.target, key.map(|key| key.target_index.as_str())),
