@@ -92,6 +92,7 @@ mod versions;
 #[path = "e2e/worker_count.rs"]
 mod worker_count;
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use csa_tests::Daemon;
@@ -101,6 +102,21 @@ const DRAIN: Duration = Duration::from_secs(120);
 
 /// The ways of writing rows, as `applier.executor` has them.
 const EXECUTORS: [&str; 2] = ["row-image", "sql"];
+
+fn seed_number(text: &str) -> u64 {
+    text.trim().parse().expect("a seed is a number")
+}
+
+/// The seeds that an environment variable names, as `200` (so many) or `100-300`.
+fn seeds_from(variable: &str, unset: RangeInclusive<u64>) -> RangeInclusive<u64> {
+    match std::env::var(variable) {
+        Ok(seeds) => match seeds.split_once('-') {
+            Some((first, last)) => seed_number(first)..=seed_number(last),
+            None => 1..=seed_number(&seeds),
+        },
+        Err(_) => unset,
+    }
+}
 
 /// Waits until the first channel is in `state`.
 async fn wait_state(daemon: &Daemon, channel: usize, state: &str) {

@@ -17,13 +17,8 @@ const SHARED_COLLATION: [&str; 2] =
     ["--character-set-server=utf8mb4", "--collation-server=utf8mb4_general_ci"];
 
 fn pair(source: &[&str]) -> (Server, Server) {
-    std::thread::scope(|scope| {
-        let source = scope.spawn(|| Server::start("source", source));
-        let target = scope.spawn(|| Server::start_mariadb("target", &[]));
-        let (source, target) = (source.join(), target.join());
-        let rethrow = |panic| std::panic::resume_unwind(panic);
-        (source.unwrap_or_else(rethrow), target.unwrap_or_else(rethrow))
-    })
+    let source = || Server::start("source", source);
+    Server::both(source, || Server::start_mariadb("target", &[]))
 }
 
 async fn equal(source: &Server, target: &Server) -> Compared {

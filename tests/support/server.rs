@@ -90,9 +90,21 @@ impl Server {
     /// As [`Server::start`].
     #[must_use]
     pub fn pair(source_options: &[&str], target_options: &[&str]) -> (Self, Self) {
+        let source = || Self::start("source", source_options);
+        Self::both(source, || Self::start("target", target_options))
+    }
+
+    /// Starts two servers of any kind at the same time.
+    ///
+    /// # Panics
+    /// As the starts.
+    #[must_use]
+    pub fn both(
+        source: impl FnOnce() -> Self + Send,
+        target: impl FnOnce() -> Self + Send,
+    ) -> (Self, Self) {
         std::thread::scope(|scope| {
-            let source = scope.spawn(|| Self::start("source", source_options));
-            let target = scope.spawn(|| Self::start("target", target_options));
+            let (source, target) = (scope.spawn(source), scope.spawn(target));
             // Both are joined before either's panic continues, so that neither server is left behind.
             let (source, target) = (source.join(), target.join());
             let rethrow = |panic| std::panic::resume_unwind(panic);

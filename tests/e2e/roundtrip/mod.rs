@@ -27,7 +27,7 @@ use rand::seq::IndexedRandom as _;
 use rand::{Rng as _, SeedableRng as _};
 use tokio::task::JoinSet;
 
-use crate::{DRAIN, EXECUTORS};
+use crate::{DRAIN, EXECUTORS, seed_number, seeds_from};
 use client::{Client, Shared};
 use replica::Replica;
 use schema::Schema;
@@ -38,16 +38,9 @@ const SEEDS: RangeInclusive<u64> = 1..=8;
 const TRANSACTIONS: u32 = 240;
 
 fn seeds() -> RangeInclusive<u64> {
-    let number = |text: &str| text.trim().parse::<u64>().expect("a seed is a number");
-    if let Ok(seed) = std::env::var("CSA_ROUNDTRIP_SEED") {
-        return number(&seed)..=number(&seed);
-    }
-    match std::env::var("CSA_ROUNDTRIP_SEEDS") {
-        Ok(seeds) => match seeds.split_once('-') {
-            Some((first, last)) => number(first)..=number(last),
-            None => 1..=number(&seeds),
-        },
-        Err(_) => SEEDS,
+    match std::env::var("CSA_ROUNDTRIP_SEED") {
+        Ok(seed) => seed_number(&seed)..=seed_number(&seed),
+        Err(_) => seeds_from("CSA_ROUNDTRIP_SEEDS", SEEDS),
     }
 }
 

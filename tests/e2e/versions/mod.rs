@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use csa_tests::{Compare, Daemon, Server};
 
-use crate::{DRAIN, EXECUTORS};
+use crate::{DRAIN, EXECUTORS, seeds_from};
 
 /// A server that the sandbox can start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -109,26 +109,14 @@ fn pairs() -> Vec<Pair> {
 }
 
 fn seeds() -> RangeInclusive<u64> {
-    let number = |text: &str| text.trim().parse::<u64>().expect("a seed is a number");
-    match std::env::var("CSA_VERSIONS_SEEDS") {
-        Ok(seeds) => match seeds.split_once('-') {
-            Some((first, last)) => number(first)..=number(last),
-            None => 1..=number(&seeds),
-        },
-        Err(_) => 1..=2,
-    }
+    seeds_from("CSA_VERSIONS_SEEDS", 1..=2)
 }
 
 fn start(pair: Pair) -> (Server, Server) {
     let compression = ["--binlog-transaction-compression=ON"];
     let options: &[&str] = if pair.source.compresses() { &compression } else { &[] };
-    std::thread::scope(|scope| {
-        let source = scope.spawn(|| pair.source.start("source", options));
-        let target = scope.spawn(|| pair.target.start("target", &[]));
-        let (source, target) = (source.join(), target.join());
-        let rethrow = |panic| std::panic::resume_unwind(panic);
-        (source.unwrap_or_else(rethrow), target.unwrap_or_else(rethrow))
-    })
+    let source = || pair.source.start("source", options);
+    Server::both(source, || pair.target.start("target", &[]))
 }
 
 fn daemon(pair: Pair, source: &Server, target: &Server) -> Daemon {
