@@ -33,12 +33,12 @@ pub(crate) enum Cause {
 /// Next steps, in a sentence or two.
 pub(crate) fn advice(cause: Cause) -> &'static str {
     match cause {
-        Cause::Link(cause) => of_link(cause),
+        Cause::Link(cause) => of_source(cause, RETRIED),
         Cause::TargetAway => {
             "Check that the target runs, can be reached from here and is writable (not super_read_only). \
              The channel resumes on its own; nothing is lost."
         }
-        Cause::Source(cause) => of_source(cause),
+        Cause::Source(cause) => of_source(cause, NAMED),
         Cause::Target(number) => of_target(number),
         Cause::Named => NAMED,
     }
@@ -59,26 +59,12 @@ const OTHER_HISTORY: &str = "The source lacks transactions that were received fr
 const NAMED: &str = "Everything before is committed and nothing after it. Change what the message names, \
      then restart the channel.";
 
-/// Advice for a link that is retried.
-fn of_link(cause: SourceCause) -> &'static str {
-    match cause {
-        SourceCause::Account => ACCOUNT,
-        SourceCause::Protection => PROTECTION,
-        SourceCause::Purged => PURGED,
-        SourceCause::OtherHistory => OTHER_HISTORY,
-        SourceCause::Unreachable
-        | SourceCause::Anonymous
-        | SourceCause::Stream
-        | SourceCause::Setting
-        | SourceCause::Spool => {
-            "Check that the source runs and can be reached from here. Reception resumes on its own where it \
-             stopped; what was received is applied meanwhile."
-        }
-    }
-}
+/// For a link that is retried.
+const RETRIED: &str = "Check that the source runs and can be reached from here. Reception resumes on its own where it \
+     stopped; what was received is applied meanwhile.";
 
-/// Advice for a channel that stopped because of its source.
-fn of_source(cause: SourceCause) -> &'static str {
+/// Advice about a source; `otherwise` if neither its account, its protection nor its history is the cause.
+fn of_source(cause: SourceCause, otherwise: &'static str) -> &'static str {
     match cause {
         SourceCause::Account => ACCOUNT,
         SourceCause::Protection => PROTECTION,
@@ -88,7 +74,7 @@ fn of_source(cause: SourceCause) -> &'static str {
         | SourceCause::Anonymous
         | SourceCause::Stream
         | SourceCause::Setting
-        | SourceCause::Spool => NAMED,
+        | SourceCause::Spool => otherwise,
     }
 }
 
