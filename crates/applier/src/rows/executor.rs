@@ -26,7 +26,7 @@ pub(crate) struct RowExecutor {
     gtids: bool,
     /// Tables that are not transactional are written too.
     any_engine: bool,
-    /// See [`FormatDescription::years_have_signs`]; of the format that was prepared last.
+    /// See [`FormatDescription::years_have_signs`]; of the format that was prepared last. For statements.
     years_have_signs: bool,
     tables: Arc<TargetTables>,
     settings: SessionSettings,
@@ -65,10 +65,12 @@ impl RowExecutor {
         session: &mut Session,
         format: &Arc<FormatDescription>,
     ) -> Result<()> {
-        self.years_have_signs = format.years_have_signs();
         match self.executor {
             Executor::RowImage => session.use_format(format, self.exec_mode).await,
-            Executor::Sql => session.use_statements(&dml::SESSION).await,
+            Executor::Sql => {
+                self.years_have_signs = format.years_have_signs();
+                session.use_statements(&dml::SESSION).await
+            }
         }
     }
 
