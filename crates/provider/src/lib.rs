@@ -32,10 +32,10 @@ pub use clock::{Clock, CommitTimes, SystemClock};
 pub use connection::{ConnectionError, SourceConnection};
 pub use event::{
     ChecksumAlgorithm, Column, ColumnType, ColumnValue, Date, DateTime, EventError, EventHeader,
-    EventType, Field, FormatDescription, JsonDiff, JsonOperation, JsonValue, PayloadEvents,
-    QueryCharset, QueryEvent, RawEvent, RowsEvent, RowsKind, SessionContext, TableMap, Time,
-    TransactionHeader, TransactionPayload, Value, ValueColumn, ValueType, XaPrepareEvent,
-    charset_of, collation_name, is_full_image, scan_image,
+    EventType, Field, FormatDescription, JsonDiff, JsonOperation, JsonValue,
+    PayloadEvents, QueryCharset, QueryEvent, RawEvent, RowsEvent, RowsKind, SessionContext,
+    TableMap, Time, TransactionHeader, TransactionPayload, Value, ValueColumn, ValueType,
+    XaPrepareEvent, charset_of, collation_name, is_full_image, scan_image,
 };
 pub use grants::{Grants, account_name};
 pub use gtid::{Gtid, GtidSet, Interval, InvalidTag, ParseGtidError, Tag, Uuid};
@@ -43,7 +43,7 @@ pub use history::{Foreign, Known, SharedForeign, foreign_to, no_foreign};
 pub use link::TlsMode;
 pub use options::SourceOptions;
 pub use preflight::{PreflightError, SourceFacts, preflight};
-pub use product::{Product, unsupported_source, unsupported_target};
+pub use product::{Product, unsupported_source, unsupported_target, version_numbers};
 pub use provider::{Error, Provider, ReceptionEnd};
 pub use sink::{SinkError, TransactionSink};
 pub use sql_text::{

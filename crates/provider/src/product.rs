@@ -79,6 +79,13 @@ pub fn unsupported_target(version: &str, comment: &str) -> Option<String> {
     }
 }
 
+/// The first three numbers of `@@version`; 0 for what is none.
+#[must_use]
+pub fn version_numbers(version: &str) -> [u32; 3] {
+    let mut numbers = version.split(['.', '-']).map(|part| part.parse().unwrap_or(0));
+    std::array::from_fn(|_| numbers.next().unwrap_or(0))
+}
+
 fn another(name: &str, version: &str) -> String {
     format!(
         "is {name} (version {version:?}), which speaks MySQL's protocol and is not MySQL; this \
@@ -87,8 +94,8 @@ fn another(name: &str, version: &str) -> String {
 }
 
 fn too_old(version: &str, oldest: (u32, u32)) -> Option<String> {
-    let mut parts = version.split(['.', '-']).map(|part| part.parse::<u32>().unwrap_or(0));
-    let is_old = (parts.next()?, parts.next().unwrap_or(0)) < oldest;
+    let [major, minor, _] = version_numbers(version);
+    let is_old = (major, minor) < oldest;
     let (major, minor) = oldest;
     is_old.then(|| format!("has version {version:?}; MySQL {major}.{minor} or newer is needed"))
 }

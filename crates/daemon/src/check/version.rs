@@ -15,9 +15,8 @@ const NEWEST: (u32, u32) = (9, 7);
 
 impl Version {
     pub(super) fn parse(text: &str) -> Self {
-        let mut numbers = text.split(['.', '-']).map(|part| part.parse().unwrap_or(0));
-        let mut next = || numbers.next().unwrap_or(0);
-        Self { text: text.to_owned(), major: next(), minor: next() }
+        let [major, minor, _] = csa_provider::version_numbers(text);
+        Self { text: text.to_owned(), major, minor }
     }
 
     pub(super) fn is_mariadb(&self) -> bool {

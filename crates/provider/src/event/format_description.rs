@@ -2,6 +2,7 @@ use bytes::Bytes;
 
 use super::{ChecksumAlgorithm, EventError, EventHeader, RawEvent};
 use crate::bytes_reader::Reader;
+use crate::product::version_numbers;
 
 /// Version (2), server version text (50), creation time (4), common header length (1).
 const FIXED_LEN: usize = 57;
@@ -65,10 +66,7 @@ impl FormatDescription {
     /// not (tried); the versions between them were not tried. 5.7 logs no signs at all.
     #[must_use]
     pub fn years_have_signs(&self) -> bool {
-        let mut numbers =
-            self.server_version.split(['.', '-']).map(|part| part.parse::<u32>().unwrap_or(0));
-        let mut next = || numbers.next().unwrap_or(0);
-        (next(), next(), next()) >= (8, 0, 31)
+        version_numbers(&self.server_version) >= [8, 0, 31]
     }
 
     /// The event as the source sent it.
