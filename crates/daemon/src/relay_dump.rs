@@ -91,8 +91,10 @@ pub(crate) struct Dump<'a, W> {
     /// Cancels waiting for the target.
     end: CancellationToken,
     keys: HashMap<Name, Option<Vec<usize>>>,
-    /// Bodies of the table maps of the current transaction.
+    /// Table maps of the current transaction.
     maps: HashMap<u64, RawEvent>,
+    /// Of the current transaction's format.
+    years_have_signs: bool,
     out: W,
 }
 
@@ -113,6 +115,7 @@ impl<'a, W: Write> Dump<'a, W> {
             end,
             keys: HashMap::new(),
             maps: HashMap::new(),
+            years_have_signs: false,
             out,
         }
     }
@@ -152,6 +155,7 @@ impl<'a, W: Write> Dump<'a, W> {
 
     fn begin(&mut self, transaction: &RelayedTransaction) -> std::io::Result<()> {
         self.maps.clear();
+        self.years_have_signs = transaction.format.years_have_signs();
         let TransactionHeader { gtid, last_committed, sequence_number, .. } = &transaction.header;
         self.line(&Line::Transaction {
             gtid: gtid.to_string(),
@@ -236,8 +240,9 @@ impl<'a, W: Write> Dump<'a, W> {
         if !self.wanted.rows {
             return Ok(None);
         }
+        let years_have_signs = self.years_have_signs;
         let show = |Images { before, after }| self.line(&Line::Row { before, after });
-        row_values::for_each(&map_event, event, show)
+        row_values::for_each(&map, event, years_have_signs, show)
     }
 
     fn key_columns(&mut self, schema: &[u8], table: &[u8]) -> Option<Vec<usize>> {

@@ -1,100 +1,97 @@
 //! Row values as text, for those who inspect a relay store.
 
-use mysql_common::binlog::BinlogCtx;
-use mysql_common::binlog::consts::BinlogVersion;
-use mysql_common::binlog::events::{
-    DeleteRowsEvent, FormatDescriptionEvent, PartialUpdateRowsEvent, RowsEventData, TableMapEvent,
-    UpdateRowsEvent, WriteRowsEvent,
+use csa_provider::{
+    ColumnValue, EventError, Field, JsonDiff, RawEvent, RowsEvent, TableMap, ValueColumn,
+    ValueType, quote,
 };
-use mysql_common::binlog::row::BinlogRow;
-use mysql_common::binlog::value::BinlogValue;
-use mysql_common::io::ParseBuf;
-use mysql_common::value::Value;
 
-use csa_provider::{EventType, RawEvent};
-
-/// `column=value` of one row; columns without a name in the event are numbered from `@1`.
+/// `column=value` of one row; columns without a name in the event are numbered from `@1`, as
+/// mysqlbinlog does.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Images {
     pub(crate) before: Option<Vec<String>>,
     pub(crate) after: Option<Vec<String>>,
 }
 
-/// Shows every row of an event; returns what is wrong with the event, if anything.
+/// Shows every row of an event; returns what is wrong with the event, if anything. `years_have_signs`
+/// is that of the source's format.
 ///
 /// # Errors
 /// `show` failed.
 pub(crate) fn for_each(
-    table_map: &RawEvent,
-    rows: &RawEvent,
+    map: &TableMap<'_>,
+    event: &RawEvent,
+    years_have_signs: bool,
     mut show: impl FnMut(Images) -> std::io::Result<()>,
 ) -> std::io::Result<Option<String>> {
-    let format = FormatDescriptionEvent::new(BinlogVersion::Version4);
-    let context = |event: &RawEvent| BinlogCtx::new(event.len(), &format, event.event_type().0);
-    let map = match ParseBuf(table_map.body()).parse::<TableMapEvent<'_>>(context(table_map)) {
-        Ok(map) => map,
+    let described = || -> Result<_, EventError> {
+        let rows = RowsEvent::parse_any(event.event_type(), event.body())?;
+        Ok((map.columns()?, map.value_columns(years_have_signs)?, rows))
+    };
+    let (layout, columns, rows) = match described() {
+        Ok((layout, columns, Some(rows))) => (layout, columns, rows),
+        Ok((_, _, None)) => {
+            return Ok(Some(format!("{} events are not decoded", event.event_type().name())));
+        }
         Err(error) => return Ok(Some(error.to_string())),
     };
-    let mut body = ParseBuf(rows.body());
-    let context = context(rows);
-    let data = match rows.event_type() {
-        EventType::WRITE_ROWS => {
-            body.parse::<WriteRowsEvent<'_>>(context).map(RowsEventData::WriteRowsEvent)
-        }
-        EventType::UPDATE_ROWS => {
-            body.parse::<UpdateRowsEvent<'_>>(context).map(RowsEventData::UpdateRowsEvent)
-        }
-        EventType::DELETE_ROWS => {
-            body.parse::<DeleteRowsEvent<'_>>(context).map(RowsEventData::DeleteRowsEvent)
-        }
-        EventType::PARTIAL_UPDATE_ROWS => body
-            .parse::<PartialUpdateRowsEvent<'_>>(context)
-            .map(RowsEventData::PartialUpdateRowsEvent),
-        other => return Ok(Some(format!("{} events are not decoded", other.name()))),
-    };
-    let data = match data {
-        Ok(data) => data,
-        Err(error) => return Ok(Some(error.to_string())),
-    };
-    for row in data.rows(&map) {
-        match row {
-            Ok((before, after)) => {
-                show(Images {
-                    before: before.as_ref().map(columns),
-                    after: after.as_ref().map(columns),
-                })?;
-            }
+    let (mut before, mut after) = (Vec::new(), Vec::new());
+    let mut images = rows.images;
+    while !images.is_empty() {
+        let read = match rows.read_row(&layout, images, &mut before, &mut after) {
+            // A row without columns has no bytes; there is one at most.
+            Ok(read) => read.max(1),
             Err(error) => return Ok(Some(error.to_string())),
-        }
+        };
+        show(Images { before: shown(&columns, &before), after: shown(&columns, &after) })?;
+        images = images.get(read..).unwrap_or_default();
     }
     Ok(None)
 }
 
-fn columns(row: &BinlogRow) -> Vec<String> {
-    let columns = row.columns_ref().iter().enumerate();
-    columns
-        .map(|(index, column)| {
-            let value = row.as_ref(index).map_or_else(|| "?".to_owned(), text);
-            format!("{}={value}", name(&column.name_str()))
+/// `None` if the kind of change has no such image.
+fn shown(columns: &[ValueColumn], fields: &[Field<'_>]) -> Option<Vec<String>> {
+    let columns = columns.iter().zip(fields).enumerate();
+    let texts = columns.filter_map(|(index, (column, field))| {
+        let value = text(column, field)?;
+        Some(match &column.name {
+            Some(name) => format!("{name}={value}"),
+            None => format!("@{}={value}", index + 1),
         })
-        .collect()
+    });
+    (!fields.is_empty()).then(|| texts.collect())
 }
 
-/// The library numbers nameless columns from `@0`; mysqlbinlog and everyone else do so from `@1`.
-fn name(column: &str) -> String {
-    match column.strip_prefix('@').and_then(|number| number.parse::<u32>().ok()) {
-        Some(number) => format!("@{}", number + 1),
-        None => column.to_owned(),
-    }
-}
-
-fn text(value: &BinlogValue<'_>) -> String {
-    match value {
-        BinlogValue::Value(value) => value.as_sql(true),
-        BinlogValue::Jsonb(json) => match serde_json::Value::try_from(json.clone()) {
-            Ok(json) => Value::from(json.to_string()).as_sql(true),
-            Err(_) => "JSON that has no text".to_owned(),
-        },
-        BinlogValue::JsonDiff(changes) => format!("{} changes of a JSON value", changes.len()),
-    }
+/// `None` for a column that the image leaves out.
+fn text(column: &ValueColumn, field: &Field<'_>) -> Option<String> {
+    const BINARY: u16 = 63;
+    let bytes = match *field {
+        Field::Absent => return None,
+        Field::Null => return Some("NULL".to_owned()),
+        Field::JsonDiff(bytes) => {
+            return Some(match JsonDiff::parse(bytes) {
+                Ok(changes) => format!("{} changes of a JSON value", changes.len()),
+                Err(error) => format!("({error})"),
+            });
+        }
+        Field::Bytes(bytes) => bytes,
+    };
+    let value = match ColumnValue::read(column.value_type, false, bytes) {
+        Ok(value) => value,
+        Err(error) => return Some(format!("({error})")),
+    };
+    let is_text = !matches!(column.value_type, ValueType::Geometry | ValueType::Vector)
+        && column.collation != Some(BINARY);
+    let shown = value.shown(is_text);
+    Some(match value {
+        ColumnValue::Signed(_)
+        | ColumnValue::Unsigned(_)
+        | ColumnValue::Number(_)
+        | ColumnValue::Float(_)
+        | ColumnValue::Double(_)
+        | ColumnValue::Decimal(_)
+        | ColumnValue::Year(_) => shown,
+        ColumnValue::Bytes(bytes) if !is_text || std::str::from_utf8(bytes).is_err() => shown,
+        _ => quote(&shown),
+    })
 }

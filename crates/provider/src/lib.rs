@@ -32,7 +32,7 @@ pub use clock::{Clock, CommitTimes, SystemClock};
 pub use connection::{ConnectionError, SourceConnection};
 pub use event::{
     ChecksumAlgorithm, Column, ColumnType, ColumnValue, Date, DateTime, EventError, EventHeader,
-    EventType, Field, FormatDescription, JsonDiff, JsonOperation, JsonValue,
+    EventType, Field, FormatDescription, JsonDiff, JsonForm, JsonOperation, JsonValue,
     PayloadEvents, QueryCharset, QueryEvent, RawEvent, RowsEvent, RowsKind, SessionContext,
     TableMap, Time, TransactionHeader, TransactionPayload, Value, ValueColumn, ValueType,
     XaPrepareEvent, charset_of, collation_name, is_full_image, scan_image,

@@ -3,7 +3,7 @@
 
 use std::io::Write as _;
 
-use csa_provider::{JsonDiff, JsonOperation, JsonValue};
+use csa_provider::{JsonDiff, JsonForm, JsonOperation, JsonValue};
 
 use super::literal::{push_binary, push_double, push_quoted};
 
@@ -25,7 +25,7 @@ pub(super) fn push_document(
 ) -> Result<(), String> {
     if is_text(value) {
         let mut text = Vec::new();
-        push_json_text(value, Form::Dense, &mut text)?;
+        value.push_text(JsonForm::Dense, &mut text).map_err(lacks_sql)?;
         if compared {
             out.extend_from_slice(b"CAST(");
         }
@@ -52,7 +52,7 @@ pub(super) fn push_document(
 /// A value that JSON has no text for.
 pub(super) fn push_text_document(value: &JsonValue<'_>, out: &mut Vec<u8>) -> Result<(), String> {
     let mut text = Vec::new();
-    push_json_text(value, Form::Shown, &mut text)?;
+    value.push_text(JsonForm::Shown, &mut text).map_err(lacks_sql)?;
     push_quoted(&text, out);
     Ok(())
 }
@@ -69,97 +69,14 @@ fn is_text(value: &JsonValue<'_>) -> bool {
     }
 }
 
-/// How JSON is written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Form {
-    /// For the server to read.
-    Dense,
-    /// As the server shows it.
-    Shown,
-}
-
-/// Appends the document as JSON writes it.
-///
-/// # Errors
-/// A value that JSON has no text for.
-pub(super) fn push_json_text(
-    value: &JsonValue<'_>,
-    form: Form,
-    out: &mut Vec<u8>,
-) -> Result<(), String> {
-    let _ = match value {
-        JsonValue::Null => write!(out, "null"),
-        JsonValue::Bool(value) => write!(out, "{value}"),
-        JsonValue::Int(number) => write!(out, "{number}"),
-        JsonValue::UInt(number) => write!(out, "{number}"),
-        JsonValue::Double(number) if form == Form::Shown && number.is_finite() => {
-            write!(out, "{number:?}")
-        }
-        JsonValue::Double(number) => return push_double(*number, out),
-        JsonValue::Decimal(digits) => write!(out, "{digits}"),
-        JsonValue::String(text) => {
-            push_json_string(text, form, out);
-            Ok(())
-        }
-        JsonValue::Array(elements) => {
-            out.push(b'[');
-            for (index, element) in elements.iter().enumerate() {
-                push_separator(index, form, out);
-                push_json_text(element, form, out)?;
-            }
-            out.push(b']');
-            Ok(())
-        }
-        JsonValue::Object(members) => {
-            out.push(b'{');
-            for (index, (name, member)) in members.iter().enumerate() {
-                push_separator(index, form, out);
-                push_json_string(name, form, out);
-                out.extend_from_slice(if form == Form::Shown { b": " } else { b":" });
-                push_json_text(member, form, out)?;
-            }
-            out.push(b'}');
-            Ok(())
-        }
-        JsonValue::Date(value) => write!(out, "\"{}\"", value.date),
-        JsonValue::Time(_)
-        | JsonValue::DateTime(_)
-        | JsonValue::Timestamp(_)
-        | JsonValue::Opaque(..) => return Err(unknown(value)),
-    };
-    Ok(())
+fn lacks_sql(kind: String) -> String {
+    format!("a JSON document with {kind} in it has no SQL text")
 }
 
 fn push_comma(index: usize, out: &mut Vec<u8>) {
     if index > 0 {
         out.push(b',');
     }
-}
-
-fn push_separator(index: usize, form: Form, out: &mut Vec<u8>) {
-    push_comma(index, out);
-    if index > 0 && form == Form::Shown {
-        out.push(b' ');
-    }
-}
-
-fn push_json_string(text: &[u8], form: Form, out: &mut Vec<u8>) {
-    out.push(b'"');
-    for &byte in text {
-        match byte {
-            b'"' | b'\\' => out.extend_from_slice(&[b'\\', byte]),
-            8 if form == Form::Shown => out.extend_from_slice(b"\\b"),
-            b'\t' if form == Form::Shown => out.extend_from_slice(b"\\t"),
-            b'\n' if form == Form::Shown => out.extend_from_slice(b"\\n"),
-            12 if form == Form::Shown => out.extend_from_slice(b"\\f"),
-            b'\r' if form == Form::Shown => out.extend_from_slice(b"\\r"),
-            0..=0x1f => {
-                let _ = write!(out, "\\u{byte:04x}");
-            }
-            _ => out.push(byte),
-        }
-    }
-    out.push(b'"');
 }
 
 /// Appends an argument of JSON_ARRAY or JSON_OBJECT.
@@ -226,7 +143,7 @@ fn push_expression(value: &JsonValue<'_>, out: &mut Vec<u8>) -> Result<(), Strin
                 251 => "LONGBLOB".to_owned(),
                 252 => "BLOB".to_owned(),
                 &STRING => format!("BINARY({})", bytes.len()),
-                _ => return Err(unknown(value)),
+                _ => return Err(lacks_sql(value.kind())),
             };
             let push_array = |out: &mut Vec<u8>| {
                 out.extend_from_slice(b"JSON_ARRAY(");
@@ -246,17 +163,6 @@ fn push_typed(column_type: &str, push_array: impl FnOnce(&mut Vec<u8>), out: &mu
     push_array(out);
     let _ =
         write!(out, ",'$[*]' COLUMNS (v {column_type} PATH '$' ERROR ON EMPTY ERROR ON ERROR)) t)");
-}
-
-fn unknown(value: &JsonValue<'_>) -> String {
-    let what = match value {
-        JsonValue::Timestamp(_) => "a TIMESTAMP".to_owned(),
-        JsonValue::DateTime(_) => "a DATETIME".to_owned(),
-        JsonValue::Time(_) => "a TIME".to_owned(),
-        JsonValue::Opaque(code, _) => format!("a value of column type {code}"),
-        _ => "a value".to_owned(),
-    };
-    format!("a JSON document with {what} in it has no SQL text")
 }
 
 /// Appends the document that results from applying `diffs` to the one in `column`.

@@ -5,10 +5,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use csa_provider::visible::acts;
-use csa_provider::{ColumnValue, Field, JsonValue, RowsEvent, RowsKind, ValueType};
+use csa_provider::{ColumnValue, Field, RowsEvent, RowsKind, ValueType};
 
 use super::conversion::Strings;
-use super::json::{Form, push_json_text};
 use super::packets::{PacketWriter, SHOW_WARNINGS, Settings};
 use super::plan::{PlannedColumn, PlannedKey, TablePlan};
 use super::statements::RowStatements;
@@ -152,45 +151,10 @@ fn columns(plan: &TablePlan<'_>, before: &[Field<'_>], after: &[Field<'_>]) -> V
 
 /// The value in the form in which [`query`] makes the server return it, as far as that is known here.
 fn value(column: &PlannedColumn<'_>, bytes: &[u8]) -> String {
-    let value = match ColumnValue::read(column.value_type, column.unsigned, bytes) {
-        Ok(value) => value,
-        Err(error) => return format!("({error})"),
-    };
-    match value {
-        ColumnValue::Signed(number) => number.to_string(),
-        ColumnValue::Unsigned(number) | ColumnValue::Number(number) => number.to_string(),
-        ColumnValue::Float(number) => number.to_string(),
-        ColumnValue::Double(number) => number.to_string(),
-        ColumnValue::Decimal(digits) => digits,
-        ColumnValue::Year(year) => format!("{year:04}"),
-        ColumnValue::Date(date) => date.to_string(),
-        ColumnValue::Time(time) => time.to_string(),
-        ColumnValue::DateTime(time) | ColumnValue::Timestamp(time) => time.to_string(),
-        ColumnValue::Json(bytes) => {
-            let mut text = Vec::new();
-            let written = JsonValue::parse(bytes)
-                .map_err(|error| error.to_string())
-                .and_then(|document| push_json_text(&document, Form::Shown, &mut text));
-            match written {
-                Ok(()) => String::from_utf8_lossy(&text).into_owned(),
-                Err(what) => format!("({what})"),
-            }
-        }
-        ColumnValue::Bytes(bytes) => match (&column.strings, std::str::from_utf8(bytes)) {
-            (Strings::Text(..), Ok(text)) => text.to_owned(),
-            _ => hex(bytes),
-        },
+    match ColumnValue::read(column.value_type, column.unsigned, bytes) {
+        Ok(value) => value.shown(matches!(column.strings, Strings::Text(..))),
+        Err(error) => format!("({error})"),
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    let mut text = String::from("0x");
-    for byte in bytes.iter().take(SHOWN_MAX) {
-        // Writing to a String can't fail.
-        let _ = write!(text, "{byte:02X}");
-    }
-    text
 }
 
 fn query(plan: &TablePlan<'_>, condition: &str) -> String {

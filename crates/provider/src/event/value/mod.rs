@@ -4,6 +4,7 @@
 mod decimal;
 mod json;
 mod temporal;
+mod text;
 mod value_type;
 
 #[cfg(test)]
@@ -11,6 +12,7 @@ mod tests;
 
 pub use json::{JsonDiff, JsonOperation, JsonValue};
 pub use temporal::{Date, DateTime, Time};
+pub use text::JsonForm;
 pub use value_type::{ValueColumn, ValueType, charset_of, collation_name};
 
 use crate::bytes_reader::{Malformed, Reader};
