@@ -1,5 +1,7 @@
 //! Prometheus metrics, made from the same views as `/status`, so that the two never disagree.
 
+mod process;
+
 use prometheus::core::{Collector, GenericCounterVec, GenericGaugeVec};
 use prometheus::{GaugeVec, IntCounterVec, IntGaugeVec, Opts, Registry, TextEncoder};
 
@@ -18,9 +20,8 @@ struct Scrape {
 pub(crate) fn render(channels: &[ChannelView]) -> Result<String> {
     let scrape = Scrape { registry: Registry::new() };
     scrape.describe(channels)?;
-    let mut families = scrape.registry.gather();
-    families.extend(prometheus::default_registry().gather());
-    TextEncoder::new().encode_to_string(&families)
+    scrape.process()?;
+    TextEncoder::new().encode_to_string(&scrape.registry.gather())
 }
 
 impl Scrape {
