@@ -1,9 +1,10 @@
 use std::num::NonZeroU32;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
-use csa_provider::Backoff;
-use csa_provider::link::{Endpoint, LinkOptions, Purpose, Side};
+use csa_provider::link::{Endpoint, LinkOptions, Purpose, Side, SystemNetwork};
+use csa_provider::{Backoff, Environment};
 use secrecy::SecretString;
 
 /// How the link to the target is protected.
@@ -104,6 +105,7 @@ impl TargetOptions {
             // A statement may take any time; `net_timeout` asks whether it still runs.
             silence: None,
             net_timeout: Some(self.net_timeout),
+            network: Arc::new(SystemNetwork),
         }
     }
 }
@@ -146,6 +148,7 @@ pub struct ApplierOptions {
     pub connect_retry_max: Duration,
     /// Raw row-image bytes in one BINLOG statement; a single larger event still goes alone.
     pub statement_bytes: usize,
+    pub environment: Environment,
 }
 
 impl ApplierOptions {

@@ -2,9 +2,9 @@
 //! [`Reachability`] hold what others depend on, and this shows it.
 
 use std::collections::BTreeMap;
-use std::time::SystemTime;
+use std::sync::Arc;
 
-use csa_provider::{CommitTimes, GtidSet, TransactionHeader};
+use csa_provider::{Clock, CommitTimes, GtidSet, TransactionHeader};
 use csa_scheduler::{Group, LowWaterMark, Scheduler, Sequence};
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -18,6 +18,7 @@ use crate::reachability::Reachability;
 /// Shared by the applier, which writes it, and the status page, which reads it.
 #[derive(Debug)]
 pub struct ApplierStatus {
+    clock: Arc<dyn Clock>,
     commits: Commits,
     target: Reachability,
     view: Mutex<ApplierView>,
@@ -106,16 +107,23 @@ pub struct GroupView {
     pub last: TransactionHeader,
     pub transactions: usize,
     pub bytes: u64,
-    pub started: SystemTime,
-    pub ended: Option<SystemTime>,
+    /// Microseconds since the epoch, as `ended`.
+    pub started: u64,
+    pub ended: Option<u64>,
 }
 
 impl ApplierStatus {
     /// Shows these.
     #[must_use]
-    pub fn new(commits: Commits, target: Reachability, executor: Executor) -> Self {
+    pub fn new(
+        commits: Commits,
+        target: Reachability,
+        executor: Executor,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
         let view = ApplierView { executor: Some(executor), ..ApplierView::default() };
         Self {
+            clock,
             commits,
             target,
             view: Mutex::new(view),
@@ -207,7 +215,7 @@ impl ApplierStatus {
             last: last.relayed.header.clone(),
             transactions: group.transactions.len(),
             bytes: group.bytes(),
-            started: SystemTime::now(),
+            started: self.clock.now_micros(),
             ended: None,
         };
         self.running.lock().insert(group.sequence, started);
@@ -237,7 +245,7 @@ impl ApplierStatus {
         // Out of commit order, the last in that order is shown.
         if view.last_applied.as_ref().is_none_or(|last| group.sequence > last.sequence) {
             view.last_applied = started
-                .map(|group| GroupView { ended: Some(SystemTime::now()), ..group })
+                .map(|group| GroupView { ended: Some(self.clock.now_micros()), ..group })
                 .or_else(|| view.last_applied.take());
         }
         if let Some(mark) = mark {

@@ -1,48 +1,20 @@
 //! Times in readable form.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use csa_provider::{Clock as _, SystemClock};
+use jiff::Timestamp;
 
 pub(crate) use csa_provider::rfc3339;
-use toml::value::{Datetime, Offset};
 
 /// Microseconds since the epoch, now.
 pub(crate) fn now_micros() -> u64 {
-    micros(SystemTime::now())
-}
-
-pub(crate) fn micros(time: SystemTime) -> u64 {
-    time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as u64)
-}
-
-pub(crate) fn rfc3339_of(time: SystemTime) -> String {
-    rfc3339(micros(time))
+    SystemClock.now_micros()
 }
 
 /// Microseconds since the epoch of an RFC 3339 time, rounded up; `None` for anything else,
 /// including a time without its offset.
 pub(crate) fn micros_of(text: &str) -> Option<u64> {
-    let Datetime { date: Some(date), time: Some(time), offset: Some(offset) } =
-        text.parse().ok()?
-    else {
-        return None;
-    };
-    let minutes_east = match offset {
-        Offset::Z => 0,
-        Offset::Custom { minutes } => i64::from(minutes),
-    };
-    // Days since the epoch, after Howard Hinnant's `days_from_civil`.
-    let (month, day) = (i64::from(date.month), i64::from(date.day));
-    let year = i64::from(date.year) - i64::from(month <= 2);
-    let (era, year_of_era) = (year.div_euclid(400), year.rem_euclid(400));
-    let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
-    let day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
-    let days = era * 146_097 + day_of_era - 719_468;
-    let of_day = i64::from(time.hour) * 3600
-        + i64::from(time.minute) * 60
-        + i64::from(time.second.unwrap_or(0));
-    let seconds = u64::try_from(days * 86_400 + of_day - minutes_east * 60).ok()?;
-    let micros = u64::from(time.nanosecond.unwrap_or(0).div_ceil(1000));
-    seconds.checked_mul(1_000_000)?.checked_add(micros)
+    let nanos = text.parse::<Timestamp>().ok()?.as_nanosecond();
+    u64::try_from(nanos).ok().map(|nanos| nanos.div_ceil(1000))
 }
 
 #[cfg(test)]

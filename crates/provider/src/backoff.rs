@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use rand::Rng as _;
+use crate::environment::Chance;
 
 /// The pauses of one series of attempts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,8 +28,9 @@ impl Backoff {
 
     /// The same with jitter, so that two who failed together do not meet again: a random part of the
     /// pause within `parts`.
-    pub fn jittered(&mut self, parts: Range<f64>) -> Duration {
-        self.pause().mul_f64(rand::rng().random_range(parts))
+    pub fn jittered(&mut self, parts: Range<f64>, chance: &dyn Chance) -> Duration {
+        let Range { start, end } = parts;
+        self.pause().mul_f64(start + (end - start) * chance.part())
     }
 
     /// Begins again with the first pause.
@@ -41,6 +42,7 @@ impl Backoff {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::environment::SystemChance;
 
     #[test]
     fn pauses_double_up_to_the_longest() {
@@ -49,7 +51,7 @@ mod tests {
         assert_eq!([(); 5].map(|()| backoff.pause()), [20, 40, 80, 100, 100].map(ms));
         backoff.restart();
         assert_eq!(backoff.pause(), ms(20));
-        let jittered = backoff.jittered(0.5..1.0);
+        let jittered = backoff.jittered(0.5..1.0, &SystemChance);
         assert!((ms(20)..=ms(40)).contains(&jittered), "{jittered:?}");
         // One that is longer than the longest from the start.
         assert_eq!(Backoff::new(ms(9), ms(5)).pause(), ms(5));

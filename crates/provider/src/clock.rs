@@ -17,7 +17,8 @@ pub struct SystemClock;
 
 impl Clock for SystemClock {
     fn now_micros(&self) -> u64 {
-        u64::try_from(now()).unwrap_or(0)
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
     }
 }
 
@@ -59,9 +60,13 @@ impl TransactionHeader {
 
 /// The microseconds by which the source's clock is ahead of ours, from the fastest of a few
 /// answers. Like native replication's `clock_diff_with_master`, but finer.
-pub(crate) async fn ahead(connection: &mut SourceConnection) -> Result<i64, ConnectionError> {
+pub(crate) async fn ahead(
+    connection: &mut SourceConnection,
+    clock: &dyn Clock,
+) -> Result<i64, ConnectionError> {
     // UTC, which does not depend on time zones or daylight saving.
     const QUERY: &str = "SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
+    let now = || i64::try_from(clock.now_micros()).unwrap_or(i64::MAX);
     let mut best: Option<(i64, i64)> = None;
     for _ in 0..3 {
         let asked = now();
@@ -83,12 +88,6 @@ pub(crate) async fn ahead(connection: &mut SourceConnection) -> Result<i64, Conn
 fn estimate(asked: i64, theirs: i64, answered: i64) -> i64 {
     let (least, most) = (theirs.saturating_sub(answered), theirs.saturating_sub(asked));
     if least <= 0 && most >= 0 { 0 } else { least.saturating_add(most) / 2 }
-}
-
-/// Microseconds since the epoch.
-pub(crate) fn now() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ mod bytes_reader;
 mod cause;
 mod clock;
 mod connection;
+mod environment;
 mod event;
 mod grants;
 mod gtid;
@@ -30,6 +31,7 @@ pub use bytes_reader::Malformed;
 pub use cause::SourceCause;
 pub use clock::{Clock, CommitTimes, SystemClock};
 pub use connection::{ConnectionError, SourceConnection};
+pub use environment::{Chance, Environment, SystemChance};
 pub use event::{
     ChecksumAlgorithm, Column, ColumnType, ColumnValue, Date, DateTime, EventError, EventHeader,
     EventType, Field, FormatDescription, JsonDiff, JsonForm, JsonOperation, JsonValue,

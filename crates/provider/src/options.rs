@@ -1,7 +1,9 @@
+use std::sync::Arc;
 use std::time::Duration;
 
 use secrecy::SecretString;
 
+use crate::environment::Environment;
 use crate::gtid::Uuid;
 use crate::link::{Endpoint, LinkOptions, Purpose, Side, TlsOptions};
 
@@ -26,6 +28,7 @@ pub struct SourceOptions {
     pub connect_retry_max: Duration,
     /// Tried in order after host and port.
     pub failover: Vec<(String, u16)>,
+    pub environment: Environment,
 }
 
 impl SourceOptions {
@@ -50,6 +53,7 @@ impl SourceOptions {
             connect_timeout: self.connect_timeout,
             silence: Some(self.dead_after()),
             net_timeout: None,
+            network: Arc::clone(&self.environment.network),
         }
     }
 

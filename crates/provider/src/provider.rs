@@ -1,7 +1,7 @@
 //! The reconnecting loop: from the source's dump into a spool.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -184,12 +184,12 @@ impl Provider {
                     return Ok(());
                 }
                 LinkEnd::Fatal(error) => {
-                    self.status.failed(&error, error.cause());
+                    self.status.failed(&error, error.cause(), self.now());
                     return Err(ReceptionEnd { error: Arc::new(error), gtid: open });
                 }
                 LinkEnd::Fault(error) => {
                     warn!(address = %self.address, %error, "link to the source lost");
-                    self.status.failed(&error, error.cause());
+                    self.status.failed(&error, error.cause(), self.now());
                 }
             }
             // A link that delivered events proves the source alive: the back-off starts over.
@@ -197,7 +197,7 @@ impl Provider {
                 backoff.restart();
             }
             tokio::select! {
-                () = tokio::time::sleep(backoff.jittered(0.75..1.25)) => {}
+                () = tokio::time::sleep(backoff.jittered(0.75..1.25, &*self.options.environment.chance)) => {}
                 () = stop.cancelled() => return Ok(()),
             }
         }
@@ -236,7 +236,7 @@ impl Provider {
         }
         let received = sink.received();
         let uuid = connection.setting("SELECT @@server_uuid").await?;
-        let clock_ahead = clock::ahead(&mut connection).await?;
+        let clock_ahead = clock::ahead(&mut connection, &*self.options.environment.clock).await?;
         // Read before the dump: the source also sends heartbeats while it skips transactions that
         // were received. They mean that it is idle only once all of this set has been received.
         let executed = executed(&mut connection).await?;
@@ -337,7 +337,7 @@ impl Provider {
     ) -> Result<GtidSet, ConnectionError> {
         let mut connection = SourceConnection::connect(&self.options, host, port).await?;
         let executed = executed(&mut connection).await;
-        if let Ok(ahead) = clock::ahead(&mut connection).await {
+        if let Ok(ahead) = clock::ahead(&mut connection, &*self.options.environment.clock).await {
             self.status.update(|view| view.clock_ahead = ahead);
         }
         connection.quit().await;
@@ -370,6 +370,11 @@ impl Provider {
         }
     }
 
+    /// Microseconds since the epoch.
+    fn now(&self) -> u64 {
+        self.options.environment.clock.now_micros()
+    }
+
     fn log_passed_over(&mut self, event_type: EventType) {
         if self.passed_over.contains(&event_type) {
             return;
@@ -388,6 +393,11 @@ impl Provider {
 
     fn note(&mut self, placement: &Placement, event_type: EventType, bytes: usize) {
         self.has_delivered = true;
+        // Heartbeats and ends need the time, other events do not.
+        let now = match placement {
+            Placement::Begin(_) | Placement::Body | Placement::PassedOver => 0,
+            Placement::End | Placement::Outside => self.now(),
+        };
         self.status.update(|view| {
             view.last_event = Some(Instant::now());
             view.events_total += 1;
@@ -404,11 +414,11 @@ impl Provider {
                     view.transactions_total += 1;
                     view.last_queued = view.queueing.take();
                     let ahead = view.clock_ahead;
-                    view.arrival_delay = view.last_queued.as_ref().and_then(|h| age(h, ahead));
+                    view.arrival_delay = view.last_queued.as_ref().and_then(|h| age(h, ahead, now));
                 }
                 Placement::Outside if event_type == EventType::HEARTBEAT => {
                     view.heartbeats_total += 1;
-                    view.last_heartbeat = Some(SystemTime::now());
+                    view.last_heartbeat = Some(now);
                 }
                 Placement::PassedOver => view.passed_over_events_total += 1,
                 Placement::Body | Placement::Outside => {}
@@ -425,10 +435,9 @@ async fn executed(connection: &mut SourceConnection) -> Result<GtidSet, Connecti
 
 /// The time since its commit on the source; slightly negative ones count as 0, because clocks are
 /// compared only so exactly.
-fn age(header: &TransactionHeader, clock_ahead: i64) -> Option<Duration> {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+fn age(header: &TransactionHeader, clock_ahead: i64, now: u64) -> Option<Duration> {
     let immediate = CommitTimes { original: 0, ..header.commit_times() };
-    let age = immediate.age(now.as_micros() as u64, clock_ahead)?;
+    let age = immediate.age(now, clock_ahead)?;
     (age > -(CLOCK_NOTICED as i64)).then(|| Duration::from_micros(age.max(0) as u64))
 }
 

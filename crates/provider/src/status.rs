@@ -1,6 +1,6 @@
 //! The state of the link, for the status page and metrics.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -24,7 +24,8 @@ pub struct SourceView {
     pub server_version: Option<String>,
     /// The time at which the last event arrived.
     pub last_event: Option<Instant>,
-    pub last_heartbeat: Option<SystemTime>,
+    /// Microseconds since the epoch.
+    pub last_heartbeat: Option<u64>,
     pub heartbeats_total: u64,
     pub events_total: u64,
     pub bytes_total: u64,
@@ -50,7 +51,8 @@ pub struct SourceView {
     pub clock_ahead: i64,
     /// The reason the link is or was down.
     pub last_error: Option<String>,
-    pub last_error_at: Option<SystemTime>,
+    /// Microseconds since the epoch.
+    pub last_error_at: Option<u64>,
     pub last_cause: Option<SourceCause>,
 }
 
@@ -87,13 +89,14 @@ impl SourceStatus {
         });
     }
 
-    pub(crate) fn failed(&self, error: &dyn std::fmt::Display, cause: SourceCause) {
+    /// `at`: microseconds since the epoch.
+    pub(crate) fn failed(&self, error: &dyn std::fmt::Display, cause: SourceCause, at: u64) {
         self.update(|view| {
             view.connected = false;
             view.queueing = None;
             view.last_error = Some(error.to_string());
             view.last_cause = Some(cause);
-            view.last_error_at = Some(SystemTime::now());
+            view.last_error_at = Some(at);
         });
     }
 

@@ -1,26 +1,12 @@
-/// Formats microseconds since the epoch by RFC 3339 in UTC; the date is computed as in Howard
-/// Hinnant's `civil_from_days`.
+use jiff::Timestamp;
+
+/// Formats microseconds since the epoch by RFC 3339 in UTC. Times after the year 9999, which only a
+/// damaged event has, are shown as the last one of that year.
 #[must_use]
 pub fn rfc3339(micros: u64) -> String {
-    let seconds = micros / 1_000_000;
-    let days = (seconds / 86_400) as i64 + 719_468;
-    let era = days.div_euclid(146_097);
-    let day_of_era = days.rem_euclid(146_097);
-    let year_of_era =
-        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted_month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
-    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
-    let year = year_of_era + era * 400 + i64::from(month <= 2);
-    let of_day = seconds % 86_400;
-    format!(
-        "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}.{:06}Z",
-        of_day / 3600,
-        of_day / 60 % 60,
-        of_day % 60,
-        micros % 1_000_000
-    )
+    let time =
+        i64::try_from(micros).ok().and_then(|micros| Timestamp::from_microsecond(micros).ok());
+    format!("{:.6}", time.unwrap_or(Timestamp::MAX))
 }
 
 #[cfg(test)]
@@ -37,5 +23,6 @@ mod tests {
         ] {
             assert_eq!(rfc3339(micros), text);
         }
+        assert!(rfc3339(u64::MAX).starts_with("9999-12-30T"));
     }
 }

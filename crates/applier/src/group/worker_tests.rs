@@ -1,6 +1,6 @@
 use bytes::Bytes;
 use csa_provider::test_util::{event, format_description, gtid_event, query_event};
-use csa_provider::{EventType, Gtid, Tag, TransactionHeader, Uuid};
+use csa_provider::{Environment, EventType, Gtid, Tag, TransactionHeader, Uuid};
 use csa_relaystore::{RelayPosition, RelayedTransaction, TransactionBody};
 use csa_scheduler::{AdmittedTransaction, GroupKind, KeyMap, Sequence, TransactionKind};
 
@@ -64,6 +64,7 @@ fn group() -> Arc<Group> {
 /// Applies one group on a scripted target, and checks that it is committed once and counted once.
 async fn apply_on(target: &Scripted) {
     let millisecond = std::time::Duration::from_millis(1);
+    let environment = Environment::default();
     let options = ApplierOptions {
         channel: "c".to_owned(),
         executor: Executor::Sql,
@@ -74,10 +75,12 @@ async fn apply_on(target: &Scripted) {
         connect_retry: millisecond,
         connect_retry_max: millisecond,
         statement_bytes: ApplierOptions::STATEMENT_BYTES,
+        environment: environment.clone(),
     };
     let commits = Commits::new(Sequence::default(), GtidSet::new());
     let reachability = Reachability::default();
-    let status = ApplierStatus::new(commits.clone(), reachability.clone(), Executor::Sql);
+    let status =
+        ApplierStatus::new(commits.clone(), reachability.clone(), Executor::Sql, environment.clock);
     let status = Arc::new(status);
     let generation = Generation::default();
     generation.renew().await.begin(Scripted::place());

@@ -82,7 +82,7 @@ impl StatementExecutor {
                     retries += 1;
                     self.parts.status.retried();
                     info!(gtid = %statement.gtid, retries, %error, "statement failed, trying again");
-                    retry::pause(&mut conflicts).await;
+                    retry::pause(&mut conflicts, &self.parts.options.environment).await;
                 }
                 ErrorClass::Unavailable => {
                     warn!(gtid = %statement.gtid, %error, "target unavailable, waiting for it");

@@ -15,7 +15,7 @@ use super::parts::Parts;
 use super::source_statement::SourceStatement;
 use crate::error::server_text::ServerText;
 use crate::error::transaction::{NOT_TRANSACTIONAL, tables_of};
-use crate::options::TargetGtids;
+use crate::options::{ApplierOptions, TargetGtids};
 use crate::ownership::intent::{self, Intent};
 use crate::ownership::keeper::Keeper;
 use crate::rows::dml;
@@ -56,7 +56,7 @@ struct Writer<'a> {
     rows: RowExecutor,
     tables: &'a TargetTables,
     gtid: &'a str,
-    retries: u32,
+    options: &'a ApplierOptions,
     /// Something may have changed that no ROLLBACK undoes.
     changed: bool,
 }
@@ -111,9 +111,9 @@ impl Parts {
         // Committed before the first row, so that a crash at any later point finds the entry.
         session.run(intent::announce(channel, gtid)).await?;
         let connection = session.id();
-        let retries = self.options.transaction_retries;
+        let options = &self.options;
         let tables = self.tables.as_ref();
-        let mut writer = Writer { session, rows, tables, gtid, retries, changed: false };
+        let mut writer = Writer { session, rows, tables, gtid, options, changed: false };
         let outcome = tokio::select! {
             outcome = async { match whole {
                 Some(images) => writer.under_source(group, images).await,
@@ -220,12 +220,12 @@ impl Writer<'_> {
                 ErrorClass::Retry if is_whole => {
                     self.changed = before;
                     self.session.run("ROLLBACK").await?;
-                    if retries == self.retries {
+                    if retries == self.options.transaction_retries {
                         return Err(error);
                     }
                     retries += 1;
                     info!(gtid = self.gtid, retries, %error, "rows not written, trying again");
-                    retry::pause(&mut conflicts).await;
+                    retry::pause(&mut conflicts, &self.options.environment).await;
                 }
                 ErrorClass::Stop if is_one && error.code().is_some() => {
                     self.changed = before;

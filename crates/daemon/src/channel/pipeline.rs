@@ -89,8 +89,13 @@ impl<'a> Pipeline<'a> {
                 return Err(error);
             }
         };
-        let status: Arc<_> =
-            ApplierStatus::new(control.commits(), control.reachability(), target.executor).into();
+        let status: Arc<_> = ApplierStatus::new(
+            control.commits(),
+            control.reachability(),
+            target.executor,
+            watch.clock(),
+        )
+        .into();
         let options = ApplierOptions {
             executor: target.executor,
             statement_gtids: target.statement_gtids,

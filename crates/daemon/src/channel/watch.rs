@@ -1,7 +1,7 @@
 //! Collects what is known of a channel while it runs; [`super::view`] makes the view of it.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use csa_applier::{ApplierStatus, ApplierView as Applied, Commits, HeldUntil, IntakeObserver};
 use csa_provider::{Clock, CommitTimes, Gtid, GtidSet, SourceStatus, SystemClock};
@@ -15,7 +15,7 @@ use super::view::bottleneck::Meter;
 use super::view::state::Phase;
 use super::view::{Facts, Moment, Rewinds, failure};
 use super::{ChannelError, Controls};
-use crate::clock::rfc3339_of;
+use crate::clock::rfc3339;
 use crate::config::ChannelSettings;
 use crate::view::{ChannelView, ErrorView};
 
@@ -192,7 +192,7 @@ impl Watch {
 
     fn fail(&self, error: &ChannelError, is_retried: bool) {
         self.phase(Phase::Failed, &error.to_string());
-        let at = rfc3339_of(SystemTime::now());
+        let at = rfc3339(self.shared.clock.now_micros());
         let shown = failure::shown(&self.shared.name, error, at, is_retried);
         let mut inner = self.shared.inner.lock();
         inner.last_error = Some(shown);
@@ -211,7 +211,7 @@ impl Watch {
         };
         let mut inner = self.shared.inner.lock();
         inner.rewinds.total += 1;
-        inner.rewinds.last = Some((SystemTime::now(), missing));
+        inner.rewinds.last = Some((self.shared.clock.now_micros(), missing));
     }
 
     fn phase(&self, phase: Phase, detail: &str) {

@@ -1,9 +1,8 @@
 //! One server's variables, account, GTIDs and clock.
 
 use std::collections::BTreeMap;
-use std::time::{SystemTime, UNIX_EPOCH};
 
-use csa_provider::{Grants, GtidSet};
+use csa_provider::{Clock as _, Grants, GtidSet, SystemClock};
 
 use super::session::{Refusal, Session};
 use super::version::Version;
@@ -143,6 +142,5 @@ async fn clock(session: &mut Session) -> Result<Clock, Refusal> {
 }
 
 fn now_micros() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
+    i64::try_from(SystemClock.now_micros()).unwrap_or(i64::MAX)
 }

@@ -9,7 +9,7 @@ use csa_applier::{
     ApplierOptions, ExecMode, Executor, PublicKey, StartFrom, TargetGtids, TargetOptions,
     TlsOptions,
 };
-use csa_provider::{SourceOptions, TlsMode, Uuid};
+use csa_provider::{Environment, SourceOptions, TlsMode, Uuid};
 use csa_relaystore::{RelayStoreOptions, SyncPolicy};
 use csa_scheduler::{FilterRules, GroupLimits, Until};
 use secrecy::SecretString;
@@ -104,6 +104,7 @@ pub(super) fn resolve(
             connect_retry: channel.target.connect_retry.0,
             connect_retry_max: channel.target.connect_retry_max.0,
             statement_bytes: ApplierOptions::STATEMENT_BYTES,
+            environment: Environment::default(),
         },
         target: target(channel.target, &channel.applier)?,
         limits: limits(channel.applier.commit),
@@ -156,6 +157,7 @@ fn source(config: SourceConfig) -> Result<SourceOptions> {
         server_id: config.server_id,
         // Replaced by the one in the state directory once that exists.
         replica_uuid: Uuid::nil(),
+        environment: Environment::default(),
         tls,
         heartbeat_interval: config.heartbeat_interval.0,
         connect_timeout: config.connect_timeout.0,

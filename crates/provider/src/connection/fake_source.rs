@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
+use crate::clock::{Clock as _, SystemClock};
+use crate::environment::Environment;
 use crate::gtid::Uuid;
 use crate::link::{TlsMode, TlsOptions, Transport};
 use crate::options::SourceOptions;
@@ -41,8 +43,13 @@ pub(crate) fn options() -> SourceOptions {
         connect_timeout: Duration::from_secs(30),
         connect_retry: Duration::from_millis(10),
         connect_retry_max: Duration::from_millis(40),
+        environment: Environment::default(),
         failover: Vec::new(),
     }
+}
+
+fn now() -> i64 {
+    i64::try_from(SystemClock.now_micros()).unwrap()
 }
 
 pub(crate) fn tls(mode: TlsMode) -> TlsOptions {
@@ -238,7 +245,7 @@ impl FakeSource {
                     return self.value(&executed).await;
                 }
                 text if text.starts_with(b"SELECT TIMESTAMPDIFF") => {
-                    self.value(&crate::clock::now().to_string()).await;
+                    self.value(&now().to_string()).await;
                 }
                 other => panic!("{}", String::from_utf8_lossy(other)),
             }
@@ -254,7 +261,7 @@ impl FakeSource {
                 (COM_QUERY, b"SELECT @@server_uuid") => self.value(SERVER_UUID).await,
                 (COM_QUERY, b"SELECT @source_binlog_checksum") => self.value(checksum).await,
                 (COM_QUERY, text) if text.starts_with(b"SELECT TIMESTAMPDIFF") => {
-                    let theirs = crate::clock::now() + self.clock_ahead;
+                    let theirs = now() + self.clock_ahead;
                     self.value(&theirs.to_string()).await;
                 }
                 (COM_QUERY, b"SELECT @@GLOBAL.gtid_executed") => {

@@ -27,12 +27,11 @@ pub use mysql_common::row::convert::FromRow;
 pub use mysql_common::value::Value;
 pub use mysql_common::value::convert::FromValue;
 pub use query::{Outcome, rows_as};
-pub use transport::Endpoint;
+pub use transport::{Connecting, Endpoint, Network, SystemNetwork, Transport};
 
 pub(crate) use packets::Packets;
 #[cfg(test)]
 pub(crate) use tls::client_config;
-pub(crate) use transport::Transport;
 
 use query::State;
 
@@ -122,6 +121,7 @@ pub struct LinkOptions {
     pub silence: Option<Duration>,
     /// The longest time that sent bytes may stay unacknowledged; `None`: the system's default.
     pub net_timeout: Option<Duration>,
+    pub network: Arc<dyn Network>,
 }
 
 /// One connection to a server, logged in.
@@ -152,7 +152,7 @@ impl Link {
     pub async fn connect(options: &LinkOptions) -> Result<Self, LinkError> {
         let tls = tls::client_config(options)?;
         let attempt = async {
-            let transport = options.endpoint.connect(options.net_timeout).await?;
+            let transport = options.network.connect(&options.endpoint, options.net_timeout).await?;
             Self::login(transport, options, tls).await
         };
         tokio::time::timeout(options.connect_timeout, attempt)

@@ -1,16 +1,56 @@
 //! Bytes both ways: TCP, a Unix socket, or a script in a test.
 
+use std::fmt::Debug;
+use std::future::Future;
+use std::io;
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::time::Duration;
 
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 
-use super::LinkError;
-
-pub(crate) trait Transport: AsyncRead + AsyncWrite + Send + Unpin {}
+/// Bytes to and from a server.
+pub trait Transport: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Transport for T {}
+
+/// A connection to come.
+pub type Connecting<'a> = Pin<Box<dyn Future<Output = io::Result<Box<dyn Transport>>> + Send + 'a>>;
+
+/// Opens the connections to servers: the system's network, or a simulated one.
+pub trait Network: Debug + Send + Sync {
+    /// `net_timeout`: the longest time that sent bytes may stay unacknowledged.
+    fn connect<'a>(
+        &'a self,
+        endpoint: &'a Endpoint,
+        net_timeout: Option<Duration>,
+    ) -> Connecting<'a>;
+}
+
+/// The system's network.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SystemNetwork;
+
+impl Network for SystemNetwork {
+    fn connect<'a>(
+        &'a self,
+        endpoint: &'a Endpoint,
+        net_timeout: Option<Duration>,
+    ) -> Connecting<'a> {
+        Box::pin(async move {
+            let transport: Box<dyn Transport> = match endpoint {
+                Endpoint::Tcp { host, port } => {
+                    let stream = TcpStream::connect((host.as_str(), *port)).await?;
+                    tune(&stream, net_timeout)?;
+                    Box::new(stream)
+                }
+                Endpoint::Unix(path) => Box::new(UnixStream::connect(path).await?),
+            };
+            Ok(transport)
+        })
+    }
+}
 
 /// The address of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,20 +60,6 @@ pub enum Endpoint {
 }
 
 impl Endpoint {
-    pub(super) async fn connect(
-        &self,
-        net_timeout: Option<Duration>,
-    ) -> Result<Box<dyn Transport>, LinkError> {
-        match self {
-            Self::Tcp { host, port } => {
-                let stream = TcpStream::connect((host.as_str(), *port)).await?;
-                tune(&stream, net_timeout)?;
-                Ok(Box::new(stream))
-            }
-            Self::Unix(path) => Ok(Box::new(UnixStream::connect(path).await?)),
-        }
-    }
-
     /// The host that a certificate has to name.
     pub(super) fn host(&self) -> &str {
         match self {
@@ -50,7 +76,7 @@ impl Endpoint {
 
 /// Sets the options of a TCP link. A peer that vanished silently is noticed by keepalive while
 /// nothing is sent, and after `net_timeout` if sent bytes are not acknowledged.
-fn tune(stream: &TcpStream, net_timeout: Option<Duration>) -> std::io::Result<()> {
+fn tune(stream: &TcpStream, net_timeout: Option<Duration>) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let keepalive = TcpKeepalive::new()
         .with_time(Duration::from_secs(30))

@@ -1,6 +1,6 @@
 //! Builds the view of a channel from what is known of it. Pure.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use csa_applier::{ApplierView as Applied, HeldUntil, Tuning};
 use csa_provider::{GtidSet, SourceView};
@@ -13,7 +13,7 @@ use super::bottleneck::{Cause, Snapshot};
 use super::lag::{Pending, Seen, Tail};
 use super::parts;
 use super::state::{Phase, Standing};
-use crate::clock::rfc3339_of;
+use crate::clock::rfc3339;
 use crate::view::{ApplierView, ChannelView, ErrorView, EventMemoryView, RelayView, SettingsView};
 
 /// The time of a view, by both clocks.
@@ -29,7 +29,7 @@ pub(in crate::channel) struct Moment {
 #[derive(Debug, Clone, Default)]
 pub(in crate::channel) struct Rewinds {
     pub(in crate::channel) total: u64,
-    pub(in crate::channel) last: Option<(SystemTime, String)>,
+    pub(in crate::channel) last: Option<(u64, String)>,
 }
 
 /// Everything known of a channel at one moment.
@@ -193,7 +193,7 @@ impl Facts {
                 desired_delay: self.source_delay.as_secs_f64(),
                 remaining_delay: due_in,
                 target_rewinds_total: rewinds.total,
-                last_target_rewind_timestamp: rewinds.last.as_ref().map(|last| rfc3339_of(last.0)),
+                last_target_rewind_timestamp: rewinds.last.as_ref().map(|last| rfc3339(last.0)),
                 last_target_rewind_transaction_set: rewinds
                     .last
                     .as_ref()

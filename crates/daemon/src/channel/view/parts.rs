@@ -5,7 +5,7 @@ use csa_provider::{SourceView, TransactionHeader};
 
 use super::backlog::Count;
 use super::bottleneck::Cause;
-use crate::clock::{rfc3339, rfc3339_of};
+use crate::clock::rfc3339;
 use crate::view::{
     ApplierView, BottleneckView, ConnectionView, DependencyView, StatementView, WorkerView,
 };
@@ -27,10 +27,10 @@ pub(super) fn connection(source: &SourceView, over: bool) -> ConnectionView {
         source_version: source.server_version.clone(),
         service_state: service_state.to_owned(),
         count_received_heartbeats: source.heartbeats_total,
-        last_heartbeat_timestamp: source.last_heartbeat.map(rfc3339_of),
+        last_heartbeat_timestamp: source.last_heartbeat.map(rfc3339),
         last_error_message: source.last_error.clone(),
         last_error_cause: source.last_cause,
-        last_error_timestamp: source.last_error_at.map(rfc3339_of),
+        last_error_timestamp: source.last_error_at.map(rfc3339),
         last_queued_transaction: queued.map(|h| h.gtid.to_string()),
         last_queued_transaction_original_commit_timestamp: original(queued),
         last_queued_transaction_immediate_commit_timestamp: immediate(queued),
@@ -71,12 +71,12 @@ pub(super) fn applier(applied: &Applied, service_state: &str, earlier: &Applied)
         dependencies: applied.held_back.iter().take(TABLES_SHOWN).map(dependency).collect(),
         statement: applied.statement.as_ref().map(statement),
         applying_transaction: applying.map(|group| group.last.gtid.to_string()),
-        applying_transaction_start_apply_timestamp: applying.map(|g| rfc3339_of(g.started)),
+        applying_transaction_start_apply_timestamp: applying.map(|g| rfc3339(g.started)),
         last_applied_transaction: header.map(|h| h.gtid.to_string()),
         last_applied_transaction_original_commit_timestamp: original(header),
         last_applied_transaction_immediate_commit_timestamp: immediate(header),
-        last_applied_transaction_start_apply_timestamp: last.map(|g| rfc3339_of(g.started)),
-        last_applied_transaction_end_apply_timestamp: last.and_then(|g| g.ended).map(rfc3339_of),
+        last_applied_transaction_start_apply_timestamp: last.map(|g| rfc3339(g.started)),
+        last_applied_transaction_end_apply_timestamp: last.and_then(|g| g.ended).map(rfc3339),
         target_error_message: applied.target_error.clone(),
         target_rewinds_total: 0,
         last_target_rewind_timestamp: None,

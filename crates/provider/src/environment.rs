@@ -1,0 +1,46 @@
+//! What a channel gets from the machine it runs on, apart from disks: a clock, a network, and chance.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use rand::Rng as _;
+
+use crate::clock::{Clock, SystemClock};
+use crate::link::{Network, SystemNetwork};
+
+/// The machine as a channel sees it; cheap to clone. A simulation has its own, so that a run can be
+/// repeated.
+#[derive(Debug, Clone)]
+pub struct Environment {
+    pub clock: Arc<dyn Clock>,
+    /// To the source. The target has a door of its own.
+    pub network: Arc<dyn Network>,
+    pub chance: Arc<dyn Chance>,
+}
+
+/// The system's clock, network and random numbers.
+impl Default for Environment {
+    fn default() -> Self {
+        Self {
+            clock: Arc::new(SystemClock),
+            network: Arc::new(SystemNetwork),
+            chance: Arc::new(SystemChance),
+        }
+    }
+}
+
+/// Random numbers for pauses; nothing secret depends on them.
+pub trait Chance: Debug + Send + Sync {
+    /// A number from 0 to below 1.
+    fn part(&self) -> f64;
+}
+
+/// The system's random numbers.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SystemChance;
+
+impl Chance for SystemChance {
+    fn part(&self) -> f64 {
+        rand::rng().random()
+    }
+}
