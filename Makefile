@@ -42,8 +42,9 @@ deb: tools
 	cargo build --release -p csa-daemon
 	config/debian/build target/release/csa-daemon
 
+# Built with the tests in one go: alone, the programs have other features and all is compiled twice.
 test: sandbox versions tools
-	cargo build --workspace
+	cargo build --workspace --bins --tests
 	cargo test --workspace -- --test-threads=$(TEST_THREADS)
 
 lint:
@@ -62,8 +63,8 @@ deny: $(CARGO_DENY)
 	fi
 
 demo: sandbox
-	cargo build --release -p csa-daemon -p csa-bench
-	target/release/csa-bench demo
+	cargo build --profile demo -p csa-daemon -p csa-bench
+	target/demo/csa-bench demo
 
 bench: sandbox
 	cargo build --release -p csa-daemon -p csa-bench
