@@ -55,6 +55,8 @@ mod older_target;
 mod operation;
 #[path = "e2e/page.rs"]
 mod page;
+#[path = "e2e/pairs.rs"]
+mod pairs;
 #[path = "e2e/parallel.rs"]
 mod parallel;
 #[path = "e2e/provisioning.rs"]

@@ -91,6 +91,7 @@ fn admitted(template: &RelayedTransaction, gno: u64) -> AdmittedTransaction {
         session: None,
         refusal: None,
         leaves_out_own: false,
+        is_returned: false,
         leaves_out_accounts: false,
         filters: Arc::default(),
         permit: None,

@@ -59,6 +59,8 @@ pub struct ApplierView {
     pub accounts_left_out_total: u64,
     /// Statements about schema csa that were not applied.
     pub own_left_out_total: u64,
+    /// Transactions of the target's own server that came back and were not applied again.
+    pub returned_left_out_total: u64,
     pub retries_total: u64,
     /// Groups that gave up their locks to an earlier one.
     pub lock_inversions_total: u64,
@@ -241,6 +243,16 @@ impl ApplierStatus {
             view.own_left_out_total += 1;
             let gtid = &transaction.relayed.header.gtid;
             info!(%gtid, "statement about schema csa left out: the target keeps its own there");
+        }
+        for transaction in group.transactions.iter().filter(|transaction| transaction.is_returned) {
+            if view.returned_left_out_total == 0 {
+                let gtid = &transaction.relayed.header.gtid;
+                info!(
+                    %gtid,
+                    "left out, because it comes from the target's own server; others are only counted"
+                );
+            }
+            view.returned_left_out_total += 1;
         }
         // Out of commit order, the last in that order is shown.
         if view.last_applied.as_ref().is_none_or(|last| group.sequence > last.sequence) {

@@ -165,7 +165,7 @@ impl Scrape {
 
     fn counters(&self, channels: &[ChannelView]) -> Result<()> {
         type Read = fn(&ChannelView) -> u64;
-        let rows: [(&str, &str, Read); 16] = [
+        let rows: [(&str, &str, Read); 17] = [
             ("csa_provider_transactions_total", "Transactions received completely.", |v| {
                 v.connection.received_transactions_total
             }),
@@ -210,6 +210,11 @@ impl Scrape {
                 "csa_applier_own_left_out_total",
                 "Statements about schema csa that were left out.",
                 |v| v.applier.own_left_out_total,
+            ),
+            (
+                "csa_applier_returned_left_out_total",
+                "Transactions of the target's own server that came back and were left out.",
+                |v| v.applier.returned_left_out_total,
             ),
             (
                 "csa_applier_lock_inversions_total",

@@ -180,6 +180,9 @@ pub(crate) struct ApplierView {
     pub(crate) accounts_left_out_total: u64,
     /// Statements about schema csa that were not applied.
     pub(crate) own_left_out_total: u64,
+    /// Transactions of the target's own server that came back and were not applied again.
+    #[serde(default)]
+    pub(crate) returned_left_out_total: u64,
     pub(crate) count_transactions_retries: u64,
     /// Groups that gave up their locks to an earlier one.
     pub(crate) lock_inversions_total: u64,

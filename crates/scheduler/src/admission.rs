@@ -4,14 +4,15 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use csa_provider::{
-    EventType, Gtid, PayloadEvents, QueryEvent, RawEvent, SessionContext, Statement, TableMap,
-    TransactionPayload, XaPrepareEvent, XaVerb,
+    EventType, Gtid, GtidSet, PayloadEvents, QueryEvent, RawEvent, SessionContext, Statement,
+    TableMap, TransactionPayload, Uuid, XaPrepareEvent, XaVerb,
 };
 use csa_relaystore::{RelayedTransaction, TransactionBody};
 
 use crate::changes::{ChangesReader, RowChanges};
 use crate::filter::{Filters, KeptEvents, Mapped, StatementVerdict};
 use crate::keys::{TableId, TableKeys, TableLayout};
+use crate::returned::{Origin, Origins};
 use crate::row_sessions::RowSessions;
 use crate::{Error, EventPermit, Result};
 
@@ -47,6 +48,22 @@ pub trait KeySource {
     /// The target could not be asked.
     fn has_not_transactional(&mut self) -> std::result::Result<bool, KeySourceError> {
         Ok(false)
+    }
+
+    /// The target's `server_uuid`; MariaDB has none.
+    ///
+    /// # Errors
+    /// The target could not be asked.
+    fn server(&mut self) -> std::result::Result<Option<Uuid>, KeySourceError> {
+        Ok(None)
+    }
+
+    /// Those of these transactions that the target has executed under these GTIDs.
+    ///
+    /// # Errors
+    /// The target could not be asked.
+    fn executed(&mut self, _: &GtidSet) -> std::result::Result<GtidSet, KeySourceError> {
+        Ok(GtidSet::new())
     }
 
     /// Forgets what was read: definitions may have changed.
@@ -86,6 +103,8 @@ pub struct AdmittedTransaction {
     /// It is a statement about the schema in which the target keeps the channels' progress; it is
     /// not applied.
     pub leaves_out_own: bool,
+    /// The target's own server made it, so it is not applied again.
+    pub is_returned: bool,
     /// The filter rules in force when it was admitted.
     pub filters: Arc<Filters>,
     /// Returned when the transaction is dropped after its commit.
@@ -132,6 +151,8 @@ pub struct Admission<K> {
     /// The current transaction has account management that is left out.
     leaves_out_accounts: bool,
     leaves_out_own: bool,
+    origins: Origins,
+    is_returned: bool,
 }
 
 /// The decision about a table map.
@@ -157,6 +178,8 @@ impl<K: KeySource> Admission<K> {
             as_logged: false,
             leaves_out_accounts: false,
             leaves_out_own: false,
+            origins: Origins::default(),
+            is_returned: false,
         }
     }
 
@@ -204,6 +227,8 @@ impl<K: KeySource> Admission<K> {
         let mut whole = whole && !matches!(relayed.body, TransactionBody::Streamed(_));
         let mut refusal = None;
         (self.leaves_out_accounts, self.leaves_out_own) = (false, false);
+        self.is_returned = false;
+        self.origins.next_transaction();
         self.sessions.next_transaction();
         self.not_transactional = false;
         let mut bytes = 0;
@@ -211,6 +236,9 @@ impl<K: KeySource> Admission<K> {
         // Beyond the limit `read` has stopped early, so these may not be all rows.
         whole &= self.reader.held_bytes() <= self.rows_limit;
         let mut changes = self.reader.finish();
+        if self.is_returned {
+            changes = RowChanges::default();
+        }
         changes.opaque |= self.as_logged && !changes.rows.is_empty();
         // Only now may it fail: the reader has been emptied for the next transaction.
         let mut kind = kind?;
@@ -250,6 +278,7 @@ impl<K: KeySource> Admission<K> {
             refusal,
             leaves_out_accounts: self.leaves_out_accounts,
             leaves_out_own: self.leaves_out_own,
+            is_returned: self.is_returned,
             filters: Arc::clone(&self.filters),
             permit,
         })
@@ -263,12 +292,31 @@ impl<K: KeySource> Admission<K> {
         bytes: &mut u64,
     ) -> Result<TransactionKind> {
         let gtid = &relayed.header.gtid;
+        let asked = |source| Error::Keys { gtid: gtid.clone(), source };
+        if self.origins.of_gtid(&mut self.source, gtid).map_err(asked)? == Origin::Target {
+            self.is_returned = true;
+            return Ok(TransactionKind::Empty);
+        }
         let mut begun = false;
         let mut distributed = false;
         let mut kind = TransactionKind::Empty;
         for event in flattened_events(relayed) {
             let event = event?;
             *bytes += event.len() as u64;
+            match self.origins.of_event(&mut self.source, &event).map_err(asked)? {
+                Origin::Other => {}
+                // Its rows come next, and decide.
+                Origin::Checkpoint if !whole => continue,
+                Origin::Checkpoint => {}
+                Origin::Target => {
+                    self.is_returned = true;
+                    return Ok(TransactionKind::Empty);
+                }
+                Origin::Torn(why) => {
+                    *refusal = Some(why);
+                    return Ok(TransactionKind::Statement);
+                }
+            }
             match event.event_type() {
                 EventType::QUERY => match statement_of(gtid, &event)? {
                     Statement::Begin if !begun => {

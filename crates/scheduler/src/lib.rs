@@ -10,6 +10,7 @@ mod history;
 pub mod intake;
 mod keys;
 mod memory;
+mod returned;
 mod row_sessions;
 mod scheduler;
 mod sequence;

@@ -9,11 +9,14 @@ use super::late_tables::{late_rows, whole_tables};
 use super::session::WorkerSession;
 use super::unit::Unit;
 use crate::activity::{Entered, SessionState};
+use crate::options::TargetGtids;
 use crate::rows::executor::{Opening, RowExecutor};
 use crate::rows::image::Step;
 use crate::rows::steps::Steps;
 use crate::target::row_session;
 use crate::{Error, Fence, Invariant, Result};
+
+const ACCESS_DENIED: u16 = 1227;
 
 /// How an attempt ended.
 pub(super) enum Attempt {
@@ -34,11 +37,19 @@ impl WorkerSession {
         let sequence = unit.group.sequence;
         let format = Arc::clone(unit.group.format());
         let mut rows = RowExecutor::new(&self.options, Arc::clone(&self.shared.tables));
+        let logs = self.logs(unit);
         let session = self.session().await?;
+        session.log(logs).await.map_err(|error| may_not_log(unit, error))?;
         let limit = rows.step_bytes(session);
         rows.prepare(session, &format).await?;
         entered.connected(session.id());
         let turn = self.shared.turn.clone();
+        if self.is_there(unit).await? {
+            entered.now(SessionState::WaitingForTurn);
+            turn.wait(sequence.previous()).await;
+            self.commit(unit, None).await?;
+            return Ok(Attempt::Committed);
+        }
         entered.now(SessionState::WaitingForDependency);
         if dependency > turn.low_water() {
             self.shared.status.held_back(whole_tables(&unit.group));
@@ -71,8 +82,21 @@ impl WorkerSession {
             }
         }
         entered.now(SessionState::Committing);
-        self.commit(unit).await?;
+        self.commit(unit, Some("COMMIT")).await?;
         Ok(Attempt::Committed)
+    }
+
+    /// True if the unit came back under a GTID of the target's own. Under that GTID the server would
+    /// pass over every statement, the fence too.
+    async fn is_there(&mut self, unit: &Unit) -> Result<bool> {
+        let first = unit.transactions().first().filter(|transaction| transaction.is_returned);
+        match first {
+            Some(transaction) if self.target.gtids == TargetGtids::Source => {
+                let gtid = transaction.relayed.header.gtid.to_string();
+                self.session().await?.has_executed(&gtid).await
+            }
+            _ => Ok(false),
+        }
     }
 
     /// Sends the rows that had to wait for other groups.
@@ -127,18 +151,34 @@ impl WorkerSession {
 
     /// Commits the session's transaction, and records it before a new generation can begin: a
     /// target that comes back without it is then recognised.
-    async fn commit(&mut self, unit: &Unit) -> Result<()> {
+    async fn commit(&mut self, unit: &Unit, statement: Option<&str>) -> Result<()> {
         let shared = self.shared.clone();
         let Self { session: Some(session), generation, options, .. } = self else {
             return Err(Error::Broken(Invariant::CommitHasSession));
         };
         let committing = shared.generation.commit(session, &options.channel, generation).await?;
         // If the answer is lost here, `is_committed` asks the checkpoint row.
-        session.run("COMMIT").await?;
+        if let Some(statement) = statement {
+            session.run(statement).await?;
+        }
         shared.commits.record(unit.transactions());
         drop(committing);
         self.reached();
         Ok(())
+    }
+}
+
+/// The error for a target that does not permit to leave a unit out of its binary log.
+fn may_not_log(unit: &Unit, error: Error) -> Error {
+    match (error.code(), unit.transactions().first()) {
+        (Some(ACCESS_DENIED), Some(transaction)) => Error::Unsupported {
+            gtid: transaction.relayed.header.gtid.to_string(),
+            what: format!(
+                "it comes from the target's own server, and to pass over it needs another privilege \
+                 there: GRANT SESSION_VARIABLES_ADMIN ON *.* TO the channel's account ({error})"
+            ),
+        },
+        _ => error,
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use csa_provider::GtidSet;
-use csa_scheduler::{AdmittedTransaction, Group};
+use csa_scheduler::{AdmittedTransaction, Group, TransactionKind};
 
 use super::session::WorkerSession;
 use crate::options::{Executor, TargetGtids};
@@ -23,9 +23,27 @@ impl Unit {
     pub(super) fn transactions(&self) -> &[AdmittedTransaction] {
         self.group.transactions.get(self.range.0..self.range.1).unwrap_or_default()
     }
+
+    /// True if nothing but transactions that came back is in it, so that only the checkpoint changes. In the
+    /// binary log that would come back as well, and never end.
+    fn is_returned(&self) -> bool {
+        let all = self.transactions();
+        all.iter().all(|transaction| transaction.kind == TransactionKind::Empty)
+            && all.iter().any(|transaction| transaction.is_returned)
+    }
 }
 
 impl WorkerSession {
+    /// True if the target's binary log gets the unit.
+    pub(super) fn logs(&self, unit: &Unit) -> bool {
+        match self.target.gtids {
+            TargetGtids::Own => !unit.is_returned(),
+            TargetGtids::Mirror => false,
+            // The GTID has to be there, and ends where it began.
+            TargetGtids::Source => true,
+        }
+    }
+
     /// The statements that begin a unit's transaction, and the index of the last, the UPDATE that has to
     /// match the checkpoint row. Under the source's GTID it must write nothing of ours.
     pub(super) fn opening(&self, unit: &Unit) -> (String, usize) {

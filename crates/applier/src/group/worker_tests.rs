@@ -40,6 +40,7 @@ fn transaction() -> AdmittedTransaction {
         refusal: None,
         leaves_out_accounts: false,
         leaves_out_own: false,
+        is_returned: false,
         filters: Arc::default(),
         permit: None,
         bytes: 0,

@@ -45,6 +45,8 @@ pub(crate) struct Session {
     for_statements: bool,
     /// Seconds without a statement after which the server ends the session; `None` for the prelude's.
     idle_limit: Option<u64>,
+    /// Its changes are in the server's binary log.
+    logs: bool,
     liveness: Liveness,
     /// An answer was given up: the next bytes would be taken for the answer to another statement.
     is_lost: bool,
@@ -68,6 +70,7 @@ impl Session {
             default_collation: None,
             for_statements: false,
             idle_limit: None,
+            logs: true,
         };
         let said: Option<(String, String)> =
             session.setting("SELECT @@version, @@version_comment").await?;
@@ -79,7 +82,7 @@ impl Session {
         session.vendor = Vendor::of(&version);
         session.set_up().await?;
         if target.gtids == TargetGtids::Mirror {
-            session.run("SET SESSION sql_log_bin=0").await?;
+            session.log(false).await?;
         }
         let limit = session.setting("SELECT @@SESSION.max_allowed_packet").await?;
         session.max_allowed_packet = limit.unwrap_or(usize::MAX);
@@ -102,6 +105,15 @@ impl Session {
     pub(crate) async fn end_when_idle(&mut self, limit: Duration) -> Result<()> {
         self.idle_limit = Some(limit.as_secs());
         self.set_up().await
+    }
+
+    /// Writes to the server's binary log from now on, or not. Not within a transaction.
+    pub(crate) async fn log(&mut self, logs: bool) -> Result<()> {
+        if self.logs != logs {
+            self.run(format!("SET SESSION sql_log_bin={}", u8::from(logs))).await?;
+            self.logs = logs;
+        }
+        Ok(())
     }
 
     /// The target's name in messages.

@@ -161,6 +161,7 @@ impl Watch {
             earlier.statements_total += ended.statements_total;
             earlier.accounts_left_out_total += ended.accounts_left_out_total;
             earlier.own_left_out_total += ended.own_left_out_total;
+            earlier.returned_left_out_total += ended.returned_left_out_total;
             earlier.retries_total += ended.retries_total;
             earlier.lock_inversions_total += ended.lock_inversions_total;
             earlier.executed = ended.executed;

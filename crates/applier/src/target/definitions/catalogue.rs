@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use csa_provider::{Backoff, identifier, quote};
+use csa_provider::{Backoff, GtidSet, Uuid, identifier, quote};
 use csa_scheduler::{
     ForeignKey, KeyPart, KeySource, KeySourceError, TableId, TableKeys, UniqueKey,
 };
@@ -18,6 +18,7 @@ use super::keys::{self, Definition};
 use super::references::{self, References};
 use crate::options::{ApplierOptions, TargetOptions};
 use crate::reachability::{Party, Reachability};
+use crate::target::facts;
 use crate::target::generation::Generation;
 use crate::target::port::Target;
 use crate::target::session::Session;
@@ -50,6 +51,10 @@ pub struct TargetCatalogue {
     references: Option<Arc<References>>,
     /// Some table is not transactional.
     not_transactional: Option<bool>,
+    /// The target's `server_uuid`, once it was read.
+    server: Option<Option<Uuid>>,
+    /// The target's `gtid_executed` when it was last read.
+    executed: GtidSet,
 }
 
 /// The channel that definitions are read for.
@@ -78,6 +83,8 @@ impl TargetCatalogue {
             definitions: HashMap::new(),
             references: None,
             not_transactional: None,
+            server: None,
+            executed: GtidSet::new(),
         }
     }
 
@@ -162,6 +169,8 @@ impl TargetCatalogue {
                 }
                 let rows: Vec<u8> = session.rows("SELECT @@GLOBAL.lower_case_table_names").await?;
                 self.folds_case = rows.first().is_some_and(|&mode| mode != 0);
+                // It may have come back as another server, or as an older one.
+                (self.server, self.executed) = (None, GtidSet::new());
                 session
             }
         };
@@ -348,6 +357,26 @@ impl KeySource for TargetCatalogue {
         })?;
         self.not_transactional = Some(found);
         Ok(found)
+    }
+
+    fn server(&mut self) -> std::result::Result<Option<Uuid>, KeySourceError> {
+        if let Some(server) = self.server {
+            return Ok(server);
+        }
+        let server =
+            self.ask(async |catalogue| facts::server_uuid(catalogue.session().await?).await)?;
+        self.server = Some(server);
+        Ok(server)
+    }
+
+    /// A transaction can come back only after the target has executed it, so what is not found now never
+    /// will be.
+    fn executed(&mut self, wanted: &GtidSet) -> std::result::Result<GtidSet, KeySourceError> {
+        if !wanted.is_subset_of(&self.executed) {
+            self.executed =
+                self.ask(async |catalogue| facts::executed(catalogue.session().await?).await)?;
+        }
+        Ok(self.executed.intersection(wanted))
     }
 
     fn forget(&mut self) {

@@ -61,6 +61,7 @@ pub(super) fn applier(applied: &Applied, service_state: &str, earlier: &Applied)
         service_state: service_state.to_owned(),
         executor: applied.executor.map(|executor| executor.name().to_owned()),
         own_left_out_total: earlier.own_left_out_total + applied.own_left_out_total,
+        returned_left_out_total: earlier.returned_left_out_total + applied.returned_left_out_total,
         accounts_left_out_total: earlier.accounts_left_out_total + applied.accounts_left_out_total,
         count_transactions_retries: earlier.retries_total + applied.retries_total,
         lock_inversions_total: earlier.lock_inversions_total + applied.lock_inversions_total,

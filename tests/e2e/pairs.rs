@@ -1,0 +1,141 @@
+//! Two channels in opposite directions between two servers: nothing comes back to where it was made.
+
+use std::time::Duration;
+
+use csa_tests::{Compare, Daemon, DaemonBuilder, Load, LoadOptions, Server, prepare};
+
+use crate::DRAIN;
+
+/// A channel each way.
+fn pair(a: &Server, b: &Server, set: impl Fn(DaemonBuilder) -> DaemonBuilder) -> Daemon {
+    let there = set(Daemon::builder(a, b).set("name", "there"));
+    set(there.channel("back", b, a)).start()
+}
+
+async fn drained(daemon: &Daemon, a: &Server, b: &Server) {
+    daemon.wait_channel_drained("there", a, b, DRAIN).await;
+    daemon.wait_channel_drained("back", b, a, DRAIN).await;
+}
+
+async fn equal(a: &Server, b: &Server) {
+    let compared = Compare::contents().run(a, b).await;
+    compared.unwrap_or_else(|difference| panic!("{difference}"));
+}
+
+fn returned(daemon: &Daemon, channel: usize) -> u64 {
+    let view = &daemon.status()["channels"][channel]["applier"];
+    view["returned_left_out_total"].as_u64().expect("a number")
+}
+
+/// Neither server commits anything while nobody writes.
+async fn silent(daemon: &Daemon, a: &Server, b: &Server) {
+    let mut before = (a.gtid_executed().await, b.gtid_executed().await);
+    // The last checkpoint may still be on its way.
+    for _ in 0..5 {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let now = (a.gtid_executed().await, b.gtid_executed().await);
+        if now == before {
+            return;
+        }
+        before = now;
+    }
+    panic!("the channels keep each other busy: {before:?}\n{}", daemon.log_tail());
+}
+
+/// Only A is written, then both at once, whatever dies, then only B.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pair_of_channels_takes_nothing_back() {
+    let (a, b) = Server::pair(&["--binlog-transaction-compression=ON"], &[]);
+    let daemon = pair(&a, &b, |builder| {
+        builder.set("target.connect_retry", "100ms").set("target.connect_retry_max", "1s")
+    });
+    let options = LoadOptions { rate: Some(300.0), ..LoadOptions::default() };
+    prepare(&a, &options).await;
+    a.exec("CREATE DATABASE own; CREATE TABLE own.b (id INT AUTO_INCREMENT PRIMARY KEY, v INT)")
+        .await;
+    a.exec(
+        "CREATE TABLE own.keyless (v INT); CREATE TABLE own.large (id INT PRIMARY KEY, v LONGBLOB)",
+    )
+    .await;
+    let load = Load::start(&a, &options);
+    // Too large to be held as a whole.
+    a.exec("INSERT INTO own.large VALUES (1, REPEAT('x', 20000000)), (2, REPEAT('y', 20000000))")
+        .await;
+    a.exec("INSERT INTO own.keyless VALUES (1), (1), (2)").await;
+    a.exec("XA START 'x'; INSERT INTO own.keyless VALUES (3); XA END 'x'; XA PREPARE 'x'; XA COMMIT 'x'")
+        .await;
+    drained(&daemon, &a, &b).await;
+    load.stop().await;
+    drained(&daemon, &a, &b).await;
+    equal(&a, &b).await;
+    assert!(returned(&daemon, 1) > 10, "{}", returned(&daemon, 1));
+    silent(&daemon, &a, &b).await;
+
+    // Both are written, each its own tables; rows of all of them go round.
+    let load = Load::start(&a, &options);
+    let (mut written, mut definitions) = (0, 0);
+    for round in 0..6 {
+        match round {
+            1 => {
+                daemon.kill9();
+                daemon.start_again();
+            }
+            2 => {
+                b.kill9();
+                b.restart();
+            }
+            3 => {
+                a.exec("ALTER TABLE own.keyless ADD COLUMN added INT").await;
+                b.exec("ALTER TABLE own.b ADD COLUMN added INT").await;
+                definitions += 1;
+            }
+            _ => {}
+        }
+        for _ in 0..50 {
+            b.exec("INSERT INTO own.b (v) VALUES (1)").await;
+            written += 1;
+        }
+    }
+    load.stop().await;
+    drained(&daemon, &a, &b).await;
+    drained(&daemon, &a, &b).await;
+    equal(&a, &b).await;
+    assert_eq!(a.value::<u64>("SELECT COUNT(*) FROM own.b").await, written);
+    assert_eq!(definitions, 1);
+    assert!(returned(&daemon, 0) > 10, "{}", returned(&daemon, 0));
+    silent(&daemon, &a, &b).await;
+
+    // The other way alone, as after a cut over.
+    assert!(daemon.terminate().success());
+    daemon.start_again();
+    let load = Load::start(&b, &options);
+    b.exec("DROP TABLE own.large; UPDATE own.keyless SET v = v + 1").await;
+    load.stop().await;
+    drained(&daemon, &a, &b).await;
+    equal(&a, &b).await;
+    silent(&daemon, &a, &b).await;
+}
+
+/// The source's GTIDs cut the loop.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pair_with_the_sources_gtids_takes_nothing_back() {
+    let (a, b) = Server::pair(&[], &[]);
+    let daemon = pair(&a, &b, |builder| {
+        builder.set("applier.commit", "one-to-one").set("applier.target_gtids", "source")
+    });
+    a.exec("CREATE DATABASE d; CREATE TABLE d.t (id INT AUTO_INCREMENT PRIMARY KEY, v INT)").await;
+    for _ in 0..50 {
+        a.exec("INSERT INTO d.t (v) VALUES (1); UPDATE d.t SET v = v + 1").await;
+    }
+    drained(&daemon, &a, &b).await;
+    for _ in 0..50 {
+        b.exec("INSERT INTO d.t (v) VALUES (1); UPDATE d.t SET v = v + 1").await;
+    }
+    drained(&daemon, &a, &b).await;
+    drained(&daemon, &a, &b).await;
+    equal(&a, &b).await;
+    assert_eq!(a.value::<u64>("SELECT MIN(v) FROM d.t").await, 2);
+    assert_eq!(a.value::<u64>("SELECT MAX(v) FROM d.t").await, 101);
+    silent(&daemon, &a, &b).await;
+    assert_eq!(a.gtid_executed().await, b.gtid_executed().await);
+}
