@@ -20,7 +20,7 @@ use crate::group::lock_inversion::{self, LockWatch};
 use crate::group::session::{Shared, WorkerSession};
 use crate::group::throttle::Throttle;
 use crate::group::worker::Worker;
-use crate::options::{ApplierOptions, TargetOptions, Tuning};
+use crate::options::{ApplierOptions, Tuning};
 use crate::ownership::control::ControlSession;
 use crate::ownership::keeper::Keeper;
 use crate::reachability::Reachability;
@@ -164,7 +164,7 @@ impl<O: CommitObserver> Applier<O> {
     #[allow(clippy::too_many_arguments, reason = "the parts of a channel, put together once")]
     pub fn new(
         control: ControlSession,
-        target: TargetOptions,
+        target: Target,
         options: ApplierOptions,
         limits: GroupLimits,
         until: UntilGate,
@@ -173,7 +173,6 @@ impl<O: CommitObserver> Applier<O> {
         stream: AdmittedStream,
         observer: O,
     ) -> Self {
-        let target = Target::from(target);
         let checkpoint = control.checkpoint().clone();
         let (commits, reachability) = (control.commits(), control.reachability());
         let now = Instant::now();

@@ -38,8 +38,10 @@ pub use ownership::preflight::{
 pub use ownership::start_position::{Shared, StartPosition};
 pub use reachability::Reachability;
 pub use status::{ApplierStatus, ApplierView, GroupView, HeldBack, StatementView};
+pub use target::answer::{Answer, Warning};
 pub use target::connect::connect;
 pub use target::definitions::catalogue::TargetCatalogue;
 pub use target::generation::Generation;
 pub use target::locks::lock_name;
+pub use target::port::{Connector, Linked, Pending, Target, TargetLink};
 pub use target::vendor::Vendor;

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use csa_applier::{AuditEntry, ErrorClass, TargetOptions};
+use csa_applier::{AuditEntry, ErrorClass, Target};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
@@ -97,7 +97,7 @@ impl Daemon {
 }
 
 async fn write(
-    target: TargetOptions,
+    target: Target,
     entry: AuditEntry,
     _room: OwnedSemaphorePermit,
     stop: CancellationToken,

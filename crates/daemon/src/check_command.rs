@@ -75,7 +75,7 @@ async fn look(
         source: source_servers(&settings.source),
         source_reader: reader.map(|source| source_servers(&source)),
         server_id: settings.source.server_id,
-        target: settings.target.clone(),
+        target: (*settings.target).clone(),
         start_from: settings.start_from.clone(),
         worker_count: settings.worker_count,
         replicate_accounts: settings.filters.accounts,

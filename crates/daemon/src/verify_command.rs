@@ -127,7 +127,7 @@ fn options(
         common_columns: arguments.common_columns,
         max_differences: arguments.max_differences,
         catch_up_timeout: arguments.catch_up_timeout,
-        ..VerifyOptions::new(&channel.name, source_servers(&source), channel.target.clone())
+        ..VerifyOptions::new(&channel.name, source_servers(&source), (*channel.target).clone())
     })
 }
 

@@ -39,6 +39,7 @@ pub trait Chance: Debug + Send + Sync {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemChance;
 
+#[expect(clippy::disallowed_methods, reason = "the one place that gives it to channels")]
 impl Chance for SystemChance {
     fn part(&self) -> f64 {
         rand::rng().random()

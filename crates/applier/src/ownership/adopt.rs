@@ -3,12 +3,12 @@
 use tracing::info;
 
 use crate::checkpoint::Checkpoint;
-use crate::options::TargetOptions;
 use crate::ownership::audit::{self, AuditEntry};
 use crate::ownership::bookkeeping::connect;
 use crate::ownership::channel_record::has_table;
 use crate::ownership::checkpoint;
 use crate::target::locks;
+use crate::target::port::Target;
 use crate::target::session::Session;
 use crate::{Error, Result};
 use csa_provider::quote;
@@ -24,9 +24,9 @@ const NOBODY: &str = "csa-daemon adopt";
 /// # Errors
 /// A daemon holds one of the two, `from` has no checkpoint, the other has one, or the target refuses;
 /// nothing is changed then.
-pub async fn adopt(target: &TargetOptions, from: &str, entry: &AuditEntry) -> Result<Checkpoint> {
+pub async fn adopt(target: &Target, from: &str, entry: &AuditEntry) -> Result<Checkpoint> {
     let to = entry.channel.as_str();
-    let mut session = connect(&target.clone().into()).await?;
+    let mut session = connect(target).await?;
     // The server releases both locks when the session ends.
     for channel in [from, to] {
         locks::take(&mut session, channel, NOBODY).await?;

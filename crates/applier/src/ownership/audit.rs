@@ -3,7 +3,7 @@
 use tracing::warn;
 
 use super::bookkeeping;
-use crate::options::TargetOptions;
+use crate::target::port::Target;
 use crate::target::session::Session;
 use crate::{ErrorClass, Result};
 use csa_provider::quote;
@@ -68,8 +68,8 @@ impl AuditEntry {
 ///
 /// # Errors
 /// The target is away, or refuses.
-pub async fn record(target: &TargetOptions, entry: &AuditEntry) -> Result<()> {
-    let mut session = bookkeeping::connect(&target.clone().into()).await?;
+pub async fn record(target: &Target, entry: &AuditEntry) -> Result<()> {
+    let mut session = bookkeeping::connect(target).await?;
     ensure(&mut session).await?;
     session.run(entry.insert()).await?;
     session.close().await;

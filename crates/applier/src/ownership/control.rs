@@ -9,7 +9,7 @@ use tracing::info;
 
 use crate::checkpoint::{Checkpoint, StartFrom};
 use crate::commits::Commits;
-use crate::options::{TargetGtids, TargetOptions};
+use crate::options::TargetGtids;
 use crate::ownership::audit;
 use crate::ownership::bookkeeping;
 use crate::ownership::channel_record;
@@ -19,6 +19,7 @@ use crate::reachability::Reachability;
 use crate::target::facts;
 use crate::target::generation::{Generation, Place};
 use crate::target::locks;
+use crate::target::port::Target;
 use crate::target::session::Session;
 use crate::{Error, ErrorClass, Fence, Result};
 use csa_provider::quote;
@@ -71,14 +72,14 @@ impl ControlSession {
     /// # Errors
     /// [`Error::Held`] while somebody else holds the channel.
     pub async fn open(
-        target: &TargetOptions,
+        target: &Target,
         channel: &str,
         workers: u16,
         claim: &Claim<'_>,
         statement_gtids: bool,
     ) -> Result<Self> {
         let Claim { identity, start, source_executed, filters } = *claim;
-        let mut session = bookkeeping::connect(&target.clone().into()).await?;
+        let mut session = bookkeeping::connect(target).await?;
         // The lock comes first: of two daemons that start at once, only one goes further.
         locks::take(&mut session, channel, identity).await?;
         // Read before creating our own tables adds to it.

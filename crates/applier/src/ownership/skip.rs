@@ -3,10 +3,11 @@
 use csa_provider::Gtid;
 use tracing::warn;
 
-use crate::options::{TargetGtids, TargetOptions};
+use crate::options::TargetGtids;
 use crate::ownership::audit::AuditEntry;
 use crate::ownership::checkpoint;
 use crate::ownership::control::ControlSession;
+use crate::target::port::Target;
 use crate::{Error, Fence, Result};
 
 /// The checkpoint row that is written; no worker runs meanwhile.
@@ -19,12 +20,7 @@ impl ControlSession {
     ///
     /// # Errors
     /// The target refuses, or another daemon took the channel over; nothing is skipped then.
-    pub async fn skip(
-        &mut self,
-        target: &TargetOptions,
-        gtid: &Gtid,
-        entry: &AuditEntry,
-    ) -> Result<bool> {
+    pub async fn skip(&mut self, target: &Target, gtid: &Gtid, entry: &AuditEntry) -> Result<bool> {
         let Self { session, channel, checkpoint, .. } = self;
         let mut executed = checkpoint.executed.clone();
         if !executed.add(gtid) {

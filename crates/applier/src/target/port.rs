@@ -11,15 +11,16 @@ use csa_provider::link::{Budget, Limits, Link, LinkError, Row, Side};
 use super::answer::{Answer, Warning};
 use super::connect::connect;
 use crate::Result;
-use crate::options::TargetOptions;
+use crate::options::{TargetGtids, TargetOptions};
 
 /// An answer to come.
-pub(crate) type Pending<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+pub type Pending<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-type Linked<T> = std::result::Result<T, LinkError>;
+/// An answer, or the error that the server sent or the link had.
+pub type Linked<T> = std::result::Result<T, LinkError>;
 
 /// A connection to the target.
-pub(crate) trait TargetLink: Debug + Send {
+pub trait TargetLink: Debug + Send {
     /// The server's number of this connection.
     fn id(&self) -> u32;
 
@@ -37,21 +38,29 @@ pub(crate) trait TargetLink: Debug + Send {
 }
 
 /// Opens connections to a target.
-pub(crate) trait Connector: Debug + Send + Sync {
+pub trait Connector: Debug + Send + Sync {
+    /// Connects and logs in; fails with [`crate::Error::Target`] or [`crate::Error::Timeout`].
     fn connect<'a>(&'a self, target: &'a TargetOptions)
     -> Pending<'a, Result<Box<dyn TargetLink>>>;
 }
 
 /// A target and the way to connect to it; cheap to clone.
 #[derive(Debug, Clone)]
-pub(crate) struct Target {
+pub struct Target {
     options: Arc<TargetOptions>,
     connector: Arc<dyn Connector>,
 }
 
 impl Target {
-    pub(crate) fn new(options: TargetOptions, connector: impl Connector + 'static) -> Self {
+    /// A target that `connector` reaches.
+    pub fn new(options: TargetOptions, connector: impl Connector + 'static) -> Self {
         Self { options: Arc::new(options), connector: Arc::new(connector) }
+    }
+
+    /// The same target for a session that does not mirror GTIDs.
+    pub(crate) fn with_own_gtids(&self) -> Self {
+        let options = TargetOptions { gtids: TargetGtids::Own, ..(*self.options).clone() };
+        Self { options: Arc::new(options), connector: Arc::clone(&self.connector) }
     }
 
     pub(crate) async fn connect(&self) -> Result<Box<dyn TargetLink>> {

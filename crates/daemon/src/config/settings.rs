@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use csa_applier::{
-    ApplierOptions, ExecMode, Executor, PublicKey, StartFrom, TargetGtids, TargetOptions,
+    ApplierOptions, ExecMode, Executor, PublicKey, StartFrom, Target, TargetGtids, TargetOptions,
     TlsOptions,
 };
 use csa_provider::{Environment, SourceOptions, TlsMode, Uuid};
@@ -31,7 +31,7 @@ pub(crate) struct ChannelSettings {
     pub(crate) name: String,
     pub(crate) source: SourceOptions,
     pub(crate) relay: RelayStoreOptions,
-    pub(crate) target: TargetOptions,
+    pub(crate) target: Target,
     pub(crate) applier: ApplierOptions,
     pub(crate) limits: GroupLimits,
     pub(crate) worker_count: u16,
@@ -106,7 +106,7 @@ pub(super) fn resolve(
             statement_bytes: ApplierOptions::STATEMENT_BYTES,
             environment: Environment::default(),
         },
-        target: target(channel.target, &channel.applier)?,
+        target: target(channel.target, &channel.applier)?.into(),
         limits: limits(channel.applier.commit),
         worker_count: channel.applier.worker_count,
         event_memory_limit,

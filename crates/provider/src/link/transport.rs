@@ -32,6 +32,7 @@ pub trait Network: Debug + Send + Sync {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemNetwork;
 
+#[expect(clippy::disallowed_methods, reason = "the one place that gives it to channels")]
 impl Network for SystemNetwork {
     fn connect<'a>(
         &'a self,

@@ -8,6 +8,7 @@ use crate::ownership::needs::{
     DDL_PRIVILEGES, GTID_PRIVILEGES, executor_for, lacking_for_gtids, lacking_for_rows,
 };
 use crate::target::facts;
+use crate::target::port::Target;
 use crate::target::session::Session;
 use crate::{Checkpoint, Error, Executor, Vendor};
 use csa_provider::link::Side;
@@ -71,12 +72,11 @@ pub(crate) type Result<T> = std::result::Result<T, PreflightError>;
 /// # Errors
 /// [`PreflightError::Unreachable`] if it does not answer, otherwise [`PreflightError::Refused`] with
 /// one line that names the fix.
-pub async fn preflight(target: &TargetOptions, channel: &str) -> Result<TargetFacts> {
+pub async fn preflight(target: &Target, channel: &str) -> Result<TargetFacts> {
     let address = target.address();
     // With "mirror" the session would set sql_log_bin, and that privilege is checked below.
-    let plain = TargetOptions { gtids: TargetGtids::Own, ..target.clone() };
-    let mut session =
-        Session::connect(&plain.into()).await.map_err(|error| login(target, error))?;
+    let plain = target.with_own_gtids();
+    let mut session = Session::connect(&plain).await.map_err(|error| login(target, error))?;
     let facts = inspect(&mut session, target, channel, &address).await;
     session.close().await;
     facts
@@ -183,9 +183,8 @@ pub struct TargetChannels {
 ///
 /// # Errors
 /// The target is away, or refuses.
-pub async fn target_channels(target: &TargetOptions) -> crate::Result<TargetChannels> {
-    let plain = TargetOptions { gtids: TargetGtids::Own, ..target.clone() };
-    let mut session = Session::connect(&plain.into()).await?;
+pub async fn target_channels(target: &Target) -> crate::Result<TargetChannels> {
+    let mut session = Session::connect(&target.with_own_gtids()).await?;
     let case: Option<u8> = session.setting("SELECT @@global.lower_case_table_names").await?;
     let channels = channel_record::read_all(&mut session).await?;
     let tables = session.rows(TABLES).await?;

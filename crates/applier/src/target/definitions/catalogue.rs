@@ -16,7 +16,7 @@ use super::TableName;
 use super::collations::Collations;
 use super::keys::{self, Definition};
 use super::references::{self, References};
-use crate::options::{ApplierOptions, TargetOptions};
+use crate::options::ApplierOptions;
 use crate::reachability::{Party, Reachability};
 use crate::target::facts;
 use crate::target::generation::Generation;
@@ -69,10 +69,10 @@ impl TargetCatalogue {
     /// Reads nothing before the first table is asked for. Cancelling `end` ends the wait for a target
     /// that is away.
     #[must_use]
-    pub fn new(runtime: Handle, target: TargetOptions, end: CancellationToken) -> Self {
+    pub fn new(runtime: Handle, target: Target, end: CancellationToken) -> Self {
         Self {
             runtime,
-            target: target.into(),
+            target,
             end,
             channel: None,
             retry: RETRY,
