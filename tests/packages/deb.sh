@@ -111,7 +111,7 @@ start_server target
 fill_types
 fill_shop
 start_load
-guide provisioning.md 'Empty source'
+guide provisioning.md 'Complete binary logs'
 guide operating.md 'First start'
 sleep 2
 stop_load

@@ -9,5 +9,5 @@ fill_types
 fill_shop
 start_load
 say "source on port $PORT_SOURCE, target on port $PORT_TARGET"
-guide provisioning.md 'Empty source'
+guide provisioning.md 'Complete binary logs'
 finish
