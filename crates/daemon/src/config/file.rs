@@ -173,7 +173,8 @@ macro_rules! server {
             #[serde(default = "seconds::<10>")]
             #[schemars(extend("x-at-least" = "10ms"))]
             pub(super) connect_timeout: Duration,
-            /// Pause before the next attempt. It grows up to `connect_retry_max`; that of the source with jitter.
+            /// Pause before the next attempt. It grows up to `connect_retry_max`, for the source
+            /// with jitter.
             #[serde(default = "seconds::<1>")]
             #[schemars(extend("x-at-least" = "10ms"))]
             pub(super) connect_retry: Duration,
@@ -261,12 +262,12 @@ pub(super) struct ApplierConfig {
     #[serde(default = "start_from")]
     #[schemars(extend("x-takes" = "`target`, `source` or a GTID set"))]
     pub(super) start_from: String,
-    /// Sessions on the target, and thus groups at a time.
+    /// Sessions on the target, and thus groups applied in parallel.
     #[serde(default = "number::<u16, 8>")]
     #[schemars(range(min = 1, max = 1024), extend("x-applies" = "at-once"))]
     pub(super) worker_count: u16,
     /// Memory for events in flight, decompressed, and for the rows made of them. Larger transactions are
-    /// streamed from the relay store. Values below 64MiB are raised to it.
+    /// streamed from the relay store. Values below 64MiB count as 64MiB.
     #[serde(default = "mebibytes::<256>")]
     #[schemars(extend("x-applies" = "at-once"))]
     pub(super) event_memory_limit: Size,
@@ -292,7 +293,7 @@ pub(super) struct ApplierConfig {
     #[serde(default)]
     #[schemars(extend("x-takes" = "transactions per second", "x-applies" = "at-once"))]
     pub(super) throttle: u32,
-    /// Nothing is applied earlier than this after its commit on the source.
+    /// Shortest time from a transaction's commit on the source to its execution on the target.
     #[serde(default)]
     #[schemars(extend("x-applies" = "at-once"))]
     pub(super) source_delay: Duration,
@@ -338,8 +339,8 @@ pub(super) struct ApplierConfig {
         extend("x-takes" = "table of source = target")
     )]
     pub(super) replicate_rewrite_db: Table,
-    /// Apply account statements (CREATE USER, GRANT and the like) and changes of the grant tables. If false,
-    /// they are left out and counted.
+    /// Apply account statements (CREATE USER, GRANT and the like) and changes to the grant tables. If
+    /// false, they are left out and counted.
     #[serde(default)]
     pub(super) replicate_accounts: bool,
 }
@@ -360,7 +361,7 @@ pub(super) enum Gtids {
     /// The target numbers its commits.
     #[default]
     Own,
-    /// Nothing is written to the target's binary log, and its `gtid_executed` follows the source's.
+    /// Rows stay out of the target's binary log, and its `gtid_executed` follows the source's.
     Mirror,
     /// Each commit has the source's GTID (needs one-to-one).
     Source,
@@ -384,7 +385,7 @@ pub(super) enum Mode {
     /// The channel stops.
     #[default]
     Strict,
-    /// The row is passed over.
+    /// A missing row is passed over, an existing one replaced.
     Idempotent,
 }
 
