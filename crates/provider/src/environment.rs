@@ -1,4 +1,4 @@
-//! What a channel gets from the machine it runs on, apart from disks: a clock, a network, and chance.
+//! The clock, the network and the chance of a channel: everything it gets from its machine except disks.
 
 use std::fmt::Debug;
 use std::sync::Arc;

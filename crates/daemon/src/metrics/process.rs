@@ -42,7 +42,7 @@ fn machine_started(text: &str) -> Option<u64> {
 }
 
 impl Scrape {
-    /// What can't be read is absent.
+    /// Values that can't be read are absent.
     pub(super) fn process(&self) -> Result<()> {
         let ticks = clock_ticks_per_second() as f64;
         let read = |path| fs::read_to_string(path).ok();
