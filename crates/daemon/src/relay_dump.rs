@@ -124,7 +124,7 @@ impl<'a, W: Write> Dump<'a, W> {
     /// Nobody reads the lines any longer.
     pub(crate) fn run(mut self) -> std::io::Result<()> {
         let (mut transactions, mut more, mut error) = (0, false, None);
-        let inspector = RelayInspector::open(&self.settings.relay.directory);
+        let inspector = RelayInspector::open(&self.settings.relay);
         let found = inspector.map_err(|wrong| error = Some(wrong.to_string()));
         for transaction in found.into_iter().flatten() {
             let transaction = match transaction {

@@ -1,8 +1,9 @@
 //! Faults of the disk under the writer, which must not lose anything.
 
+use std::any::Any;
+use std::ffi::OsString;
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use std::time::Duration;
 use csa_provider::{GtidSet, TransactionSink as _};
 use parking_lot::Mutex;
 
-use crate::fs::{FileSystem, RealFs, SegmentFile};
+use crate::fs::{FileSystem, RealFs, StoredFile};
 use crate::tests::{NOW, SOON, bytes_of, gtid, options, read, transaction, write};
 use crate::{Error, RelayStore, SyncPolicy};
 
@@ -33,13 +34,17 @@ struct FaultFs(Arc<Mutex<Faults>>);
 
 #[derive(Debug)]
 struct FaultFile {
-    file: File,
+    file: Box<dyn StoredFile>,
     path: PathBuf,
     faults: Arc<Mutex<Faults>>,
 }
 
 impl FaultFs {
-    fn file(&self, file: io::Result<File>, path: &Path) -> io::Result<Box<dyn SegmentFile>> {
+    fn file(
+        &self,
+        file: io::Result<Box<dyn StoredFile>>,
+        path: &Path,
+    ) -> io::Result<Box<dyn StoredFile>> {
         let (path, faults) = (path.to_owned(), Arc::clone(&self.0));
         Ok(Box::new(FaultFile { file: file?, path, faults }))
     }
@@ -57,13 +62,32 @@ impl FaultFs {
 }
 
 impl FileSystem for FaultFs {
-    fn create(&self, path: &Path) -> io::Result<Box<dyn SegmentFile>> {
-        let file = File::options().create(true).truncate(true).write(true).open(path);
-        self.file(file, path)
+    fn create_directory(&self, path: &Path) -> io::Result<()> {
+        RealFs.create_directory(path)
     }
 
-    fn open(&self, path: &Path) -> io::Result<Box<dyn SegmentFile>> {
-        self.file(File::options().write(true).open(path), path)
+    fn names(&self, directory: &Path) -> io::Result<Vec<OsString>> {
+        RealFs.names(directory)
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Box<dyn Any + Send + Sync>> {
+        RealFs.lock(path)
+    }
+
+    fn make_private(&self, path: &Path) {
+        RealFs.make_private(path);
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Box<dyn StoredFile>> {
+        self.file(RealFs.create(path), path)
+    }
+
+    fn open(&self, path: &Path) -> io::Result<Box<dyn StoredFile>> {
+        RealFs.open(path)
+    }
+
+    fn open_for_writing(&self, path: &Path) -> io::Result<Box<dyn StoredFile>> {
+        self.file(RealFs.open_for_writing(path), path)
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
@@ -79,7 +103,15 @@ impl FileSystem for FaultFs {
     }
 }
 
-impl SegmentFile for FaultFile {
+impl StoredFile for FaultFile {
+    fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.file.read_at(into, offset)
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        self.file.len()
+    }
+
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
         let mut faults = self.faults.lock();
         let mut len = bytes.len().min(faults.write_max.unwrap_or(usize::MAX));
@@ -90,7 +122,7 @@ impl SegmentFile for FaultFile {
                 return Err(io::ErrorKind::StorageFull.into());
             }
         }
-        FileExt::write_at(&self.file, &bytes[..len], offset)
+        self.file.write_at(&bytes[..len], offset)
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
@@ -102,7 +134,7 @@ impl SegmentFile for FaultFile {
         if faults.fail_sync {
             return Err(io::Error::other("the disk is gone"));
         }
-        let len = self.file.metadata()?.len();
+        let len = self.file.len()?;
         faults.synced.retain(|(path, _)| *path != self.path);
         faults.synced.push((self.path.clone(), len));
         Ok(())
@@ -110,9 +142,9 @@ impl SegmentFile for FaultFile {
 }
 
 fn open(directory: &Path, sync: SyncPolicy, faults: &FaultFs) -> RelayStore {
-    let options = crate::RelayStoreOptions { sync, ..options(directory) };
-    let fs = Arc::new(faults.clone());
-    RelayStore::open_on(options, &GtidSet::new(), fs).expect("opens").0
+    let files = Arc::new(faults.clone());
+    let options = crate::RelayStoreOptions { sync, files, ..options(directory) };
+    RelayStore::open(options, &GtidSet::new()).expect("opens").0
 }
 
 async fn until(mut condition: impl FnMut() -> bool) {
@@ -205,9 +237,10 @@ async fn under_the_floor_reception_waits_and_can_be_stopped() {
     let directory = tempfile::tempdir().expect("temp dir");
     let faults = FaultFs::default();
     faults.0.lock().free = Some(100);
-    let options = crate::RelayStoreOptions { min_free_disk: 1000, ..options(directory.path()) };
-    let fs = Arc::new(faults.clone());
-    let (store, _) = RelayStore::open_on(options, &GtidSet::new(), fs).expect("opens");
+    let files = Arc::new(faults.clone());
+    let options =
+        crate::RelayStoreOptions { min_free_disk: 1000, files, ..options(directory.path()) };
+    let (store, _) = RelayStore::open(options, &GtidSet::new()).expect("opens");
     let mut inlet = store.inlet();
     write(&mut inlet, [(1, vec![10])]).await;
     until(|| store.usage().waiting.is_some_and(|text| text.contains("min_free_disk"))).await;

@@ -1,21 +1,21 @@
 //! Reads a store from outside, while a daemon writes it or while none has it open.
 
-use std::fs::File;
-use std::io::{BufReader, ErrorKind, Read, Seek, SeekFrom};
-use std::path::{Path, PathBuf};
+use std::io::{BufReader, ErrorKind, Read as _};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use csa_provider::{FormatDescription, GtidSet};
 
-use crate::RelayPosition;
-use crate::directory::{segment_path, segments};
+use crate::directory::SegmentFiles;
 use crate::error::{Error, Result, io};
+use crate::fs::{FileSystem, Stream};
 use crate::recovery::read_header;
 use crate::segment::{
     FRAME_HEADER_LEN, FrameHeader, FrameKind, HeaderError, SegmentHeader, decode_metadata,
     verify_frame,
 };
 use crate::transaction::{RelayRange, RelayedTransaction, TransactionBody};
+use crate::{RelayPosition, RelayStoreOptions};
 
 const READ_AHEAD: usize = 256 << 10;
 const SHORT: &str = "frame ends beyond its segment";
@@ -38,7 +38,7 @@ pub struct SegmentFacts {
 /// the end is left out. Blocks on the disk.
 #[derive(Debug)]
 pub struct RelayInspector {
-    directory: PathBuf,
+    files: SegmentFiles,
     numbers: std::vec::IntoIter<u64>,
     open: Option<OpenSegment>,
 }
@@ -46,8 +46,9 @@ pub struct RelayInspector {
 #[derive(Debug)]
 struct OpenSegment {
     number: u64,
+    fs: Arc<dyn FileSystem>,
     path: PathBuf,
-    file: BufReader<File>,
+    file: BufReader<Stream>,
     header: SegmentHeader,
     offset: u64,
     len: u64,
@@ -66,16 +67,17 @@ struct Frame {
 }
 
 impl RelayInspector {
-    /// `directory` is the channel's relay directory; one that is missing holds nothing.
+    /// A directory that is missing holds nothing.
     ///
     /// # Errors
     /// The directory can't be read.
-    pub fn open(directory: &Path) -> Result<Self> {
-        let numbers = match segments(directory) {
+    pub fn open(options: &RelayStoreOptions) -> Result<Self> {
+        let files = SegmentFiles::of(options);
+        let numbers = match files.numbers() {
             Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => Vec::new(),
             other => other?,
         };
-        Ok(Self { directory: directory.to_owned(), numbers: numbers.into_iter(), open: None })
+        Ok(Self { files, numbers: numbers.into_iter(), open: None })
     }
 
     /// True if there is no segment.
@@ -98,7 +100,7 @@ impl RelayInspector {
             }
             facts.push(SegmentFacts {
                 number: segment.number,
-                bytes: std::fs::metadata(&segment.path).map_or(0, |file| file.len()),
+                bytes: segment.file.get_ref().file.len().map_err(io("reading", &segment.path))?,
                 path: segment.path.clone(),
                 transactions: segment.ordinal - segment.header.transactions_before,
                 event_bytes: segment.cumulative_bytes - segment.header.bytes_before,
@@ -112,7 +114,7 @@ impl RelayInspector {
         while let Some(number) = self.numbers.next() {
             // Only the last segment may still grow.
             let closed = self.numbers.len() > 0;
-            if let Some(segment) = OpenSegment::open(&self.directory, number, closed)? {
+            if let Some(segment) = OpenSegment::open(&self.files, number, closed)? {
                 self.open = Some(segment);
                 return Ok(true);
             }
@@ -151,29 +153,27 @@ impl Iterator for RelayInspector {
 
 impl OpenSegment {
     /// `None` if the segment was purged, or its header is not written yet.
-    fn open(directory: &Path, number: u64, closed: bool) -> Result<Option<Self>> {
-        let path = segment_path(directory, number);
+    fn open(files: &SegmentFiles, number: u64, closed: bool) -> Result<Option<Self>> {
+        let path = files.path(number);
         let is_gone = |error: &Error| matches!(error, Error::Io { source, .. } if source.kind() == ErrorKind::NotFound);
-        let segment = match read_header(&path) {
+        let file = match files.open(number) {
             Err(error) if is_gone(&error) => return Ok(None),
-            other => match other? {
-                Ok(segment) => segment,
-                Err(HeaderError::Version(version)) => return Err(Error::Version { path, version }),
-                Err(HeaderError::Damaged(_)) if !closed => return Ok(None),
-                Err(HeaderError::Damaged(what)) => {
-                    let transaction = RelayPosition { segment: number, offset: 0 };
-                    return Err(Error::Damaged { path, offset: 0, what, transaction });
-                }
-            },
+            other => other?,
         };
-        let mut file = match File::open(&path) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-            other => BufReader::with_capacity(READ_AHEAD, other.map_err(io("opening", &path))?),
+        let segment = match read_header(&*file, &path)? {
+            Ok(segment) => segment,
+            Err(HeaderError::Version(version)) => return Err(Error::Version { path, version }),
+            Err(HeaderError::Damaged(_)) if !closed => return Ok(None),
+            Err(HeaderError::Damaged(what)) => {
+                let transaction = RelayPosition { segment: number, offset: 0 };
+                return Err(Error::Damaged { path, offset: 0, what, transaction });
+            }
         };
-        file.seek(SeekFrom::Start(segment.header_len)).map_err(io("reading", &path))?;
+        let file = Stream::new(file, segment.header_len);
         Ok(Some(Self {
             number,
-            file,
+            fs: Arc::clone(files.fs()),
+            file: BufReader::with_capacity(READ_AHEAD, file),
             offset: segment.header_len,
             len: segment.len,
             format: segment.header.format.clone().map(Arc::new),
@@ -241,6 +241,7 @@ impl OpenSegment {
             event_bytes,
             cumulative_bytes: self.cumulative_bytes,
             body: TransactionBody::Streamed(RelayRange {
+                fs: Arc::clone(&self.fs),
                 path: self.path.clone(),
                 start,
                 end: self.offset,

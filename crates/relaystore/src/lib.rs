@@ -24,6 +24,7 @@ mod restart_tests;
 mod tests;
 
 pub use error::{Error, Result};
+pub use fs::{FileSystem, RealFs, StoredFile};
 pub use inlet::RelayInlet;
 pub use inspect::{RelayInspector, SegmentFacts};
 pub use options::{RelayStoreOptions, SyncPolicy};

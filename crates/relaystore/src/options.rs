@@ -1,5 +1,8 @@
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
+
+use crate::FileSystem;
 
 /// The time at which received transactions are forced to disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,6 +31,8 @@ pub struct RelayStoreOptions {
     pub tail_bytes: usize,
     /// Event bytes after which a transaction continues in another frame.
     pub frame_bytes: usize,
+    /// The disk; [`RealFs`](crate::RealFs) but in tests.
+    pub files: Arc<dyn FileSystem>,
 }
 
 impl RelayStoreOptions {

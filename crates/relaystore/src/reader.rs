@@ -1,7 +1,5 @@
 //! Follows the store up to its visible end.
 
-use std::fs::File;
-use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -11,6 +9,7 @@ use csa_provider::{FormatDescription, GtidSet, TransactionHeader};
 
 use crate::RelayPosition;
 use crate::error::{Error, Result, io};
+use crate::fs::StoredFile;
 use crate::segment::{FRAME_HEADER_LEN, FrameHeader, FrameKind, decode_metadata, verify_frame};
 use crate::store::Shared;
 use crate::transaction::{RelayRange, RelayedTransaction, TransactionBody};
@@ -35,7 +34,7 @@ pub struct RelayReader {
     ahead: Bytes,
     /// The bytes come from the file, so their checksums have to be verified.
     from_file: bool,
-    file: Option<(u64, File)>,
+    file: Option<(u64, Box<dyn StoredFile>)>,
 }
 
 impl RelayReader {
@@ -166,7 +165,8 @@ impl RelayReader {
             TransactionBody::Whole(runs)
         } else {
             TransactionBody::Streamed(RelayRange {
-                path: self.shared.directory.segment_path(start.segment),
+                fs: Arc::clone(self.shared.directory.fs()),
+                path: self.shared.directory.path(start.segment),
                 start: start.offset,
                 end: self.position.offset,
             })
@@ -294,15 +294,13 @@ impl RelayReader {
             return Err(self.damaged(transaction, "frame ends beyond its segment"));
         }
         let mut bytes = BytesMut::zeroed(left.min(want.max(ahead)));
-        let path = self.shared.directory.segment_path(self.position.segment);
+        let number = self.position.segment;
         let file = match &self.file {
-            Some((number, file)) if *number == self.position.segment => file,
-            _ => {
-                let file = File::open(&path).map_err(io("opening", &path))?;
-                &self.file.insert((self.position.segment, file)).1
-            }
+            Some((open, file)) if *open == number => file,
+            _ => &self.file.insert((number, self.shared.directory.open(number)?)).1,
         };
-        file.read_exact_at(&mut bytes, self.position.offset).map_err(io("reading", &path))?;
+        file.read_exact_at(&mut bytes, self.position.offset)
+            .map_err(io("reading", self.shared.directory.path(number)))?;
         self.ahead = bytes.freeze();
         self.from_file = true;
         Ok(())
@@ -310,7 +308,7 @@ impl RelayReader {
 
     fn damaged(&self, transaction: RelayPosition, what: &'static str) -> Error {
         Error::Damaged {
-            path: self.shared.directory.segment_path(self.position.segment),
+            path: self.shared.directory.path(self.position.segment),
             offset: self.position.offset,
             what,
             transaction,

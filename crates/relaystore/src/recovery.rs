@@ -2,16 +2,16 @@
 //! follows from the target's transactions.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{BufReader, Read, Seek as _, SeekFrom};
+use std::io::{BufReader, Read};
 use std::path::Path;
 
 use bytes::Bytes;
 use csa_provider::{FormatDescription, GtidSet};
 
 use crate::RelayPosition;
-use crate::directory::Directory;
+use crate::directory::{Directory, SegmentFiles};
 use crate::error::{Error, Result, io};
+use crate::fs::{StoredFile, Stream};
 use crate::segment::{
     FRAME_HEADER_LEN, FrameHeader, FrameKind, HeaderError, SegmentHeader, decode_metadata,
     verify_frame,
@@ -46,6 +46,8 @@ pub(crate) struct Recovered {
     pub(crate) report: Recovery,
 }
 
+/// More than nearly every header has.
+const HEADER_LEN_USUAL: u64 = 1 << 20;
 /// The largest header; GTID sets of thousands of sources fit.
 const HEADER_LEN_MAX: u64 = 64 << 20;
 
@@ -53,7 +55,7 @@ const HEADER_LEN_MAX: u64 = 64 << 20;
 /// unknown, every whole transaction is kept.
 pub(crate) fn recover(directory: &Directory, executed: Option<&GtidSet>) -> Result<Recovered> {
     let mut report = Recovery::default();
-    let Headers { mut segments, doomed } = read_headers(directory.path())?;
+    let Headers { mut segments, doomed } = read_headers(directory)?;
     for number in doomed {
         directory.remove(number)?;
         report.dropped_segments += 1;
@@ -68,8 +70,7 @@ pub(crate) fn recover(directory: &Directory, executed: Option<&GtidSet>) -> Resu
     let Some((&number, last)) = segments.last_key_value() else {
         return Ok(empty(executed.cloned().unwrap_or_default(), report));
     };
-    let path = directory.segment_path(number);
-    let scan = Scan::run(&path, last)?;
+    let scan = Scan::run(directory, number, last)?;
     report.cut_bytes = last.len - scan.end;
     if report.cut_bytes > 0 {
         directory.truncate(number, scan.end)?;
@@ -188,14 +189,17 @@ pub(crate) struct Headers {
     pub(crate) doomed: Vec<u64>,
 }
 
-pub(crate) fn read_headers(directory: &Path) -> Result<Headers> {
+pub(crate) fn read_headers(files: &SegmentFiles) -> Result<Headers> {
     let mut segments: BTreeMap<u64, Segment> = BTreeMap::new();
     let mut doomed = Vec::new();
-    let mut numbers = crate::directory::segments(directory)?.into_iter();
+    let mut numbers = files.numbers()?.into_iter();
     while let Some(number) = numbers.next() {
-        let path = crate::directory::segment_path(directory, number);
+        let path = files.path(number);
         let follows = segments.last_key_value().is_none_or(|(last, _)| last + 1 == number);
-        let read = if follows { read_header(&path)? } else { Err(HeaderError::Damaged("gap")) };
+        let read = match follows {
+            true => read_header(&*files.open(number)?, &path)?,
+            false => Err(HeaderError::Damaged("gap")),
+        };
         match read {
             Ok(segment) if segment.header.number == number => {
                 segments.insert(number, segment);
@@ -210,21 +214,21 @@ pub(crate) fn read_headers(directory: &Path) -> Result<Headers> {
     Ok(Headers { segments, doomed })
 }
 
-pub(crate) fn read_header(path: &Path) -> Result<std::result::Result<Segment, HeaderError>> {
-    let file = File::open(path).map_err(io("opening", path))?;
-    let len = file.metadata().map_err(io("reading", path))?.len();
-    let mut bytes = Vec::new();
-    file.take(len.min(HEADER_LEN_MAX).min(1 << 20))
-        .read_to_end(&mut bytes)
-        .map_err(io("reading", path))?;
-    if len > bytes.len() as u64
-        && matches!(SegmentHeader::parse(&bytes), Err(HeaderError::Damaged("header is cut short")))
+pub(crate) fn read_header(
+    file: &dyn StoredFile,
+    path: &Path,
+) -> Result<std::result::Result<Segment, HeaderError>> {
+    let len = file.len().map_err(io("reading", path))?;
+    let parse = |len: u64| {
+        let bytes = file.read_start(len).map_err(io("reading", path))?;
+        Ok(SegmentHeader::parse(&bytes))
+    };
+    let mut parsed = parse(len.min(HEADER_LEN_USUAL))?;
+    if len > HEADER_LEN_USUAL && matches!(parsed, Err(HeaderError::Damaged("header is cut short")))
     {
-        let file = File::open(path).map_err(io("opening", path))?;
-        bytes.clear();
-        file.take(len.min(HEADER_LEN_MAX)).read_to_end(&mut bytes).map_err(io("reading", path))?;
+        parsed = parse(len.min(HEADER_LEN_MAX))?;
     }
-    Ok(SegmentHeader::parse(&bytes).map(|(header, header_len)| Segment {
+    Ok(parsed.map(|(header, header_len)| Segment {
         header,
         header_len: header_len as u64,
         len,
@@ -247,11 +251,10 @@ pub(crate) struct Scan {
 }
 
 impl Scan {
-    pub(crate) fn run(path: &Path, segment: &Segment) -> Result<Self> {
-        let mut file =
-            BufReader::with_capacity(1 << 20, File::open(path).map_err(io("opening", path))?);
-        std::io::copy(&mut file.by_ref().take(segment.header_len), &mut std::io::sink())
-            .map_err(io("reading", path))?;
+    pub(crate) fn run(files: &SegmentFiles, number: u64, segment: &Segment) -> Result<Self> {
+        let path = &files.path(number);
+        let file = Stream::new(files.open(number)?, segment.header_len);
+        let mut file = BufReader::with_capacity(1 << 20, file);
         let mut scan = Self {
             end: segment.header_len,
             transactions_end: segment.header_len,
@@ -303,23 +306,22 @@ impl Scan {
                 _ => break,
             }
         }
-        scan.cut = transactions_behind(path, scan.end, segment.len)?;
+        let file = Stream::new(files.open(number)?, scan.end);
+        scan.cut = transactions_after(file, segment.len - scan.end).map_err(io("reading", path))?;
         Ok(scan)
     }
 }
 
 /// Transactions that begin in the bytes to be cut, as far as intact frames show.
-fn transactions_behind(path: &Path, mut offset: u64, len: u64) -> Result<GtidSet> {
-    let mut file = File::open(path).map_err(io("opening", path))?;
+fn transactions_after(mut file: Stream, mut left: u64) -> std::io::Result<GtidSet> {
     let mut cut = GtidSet::new();
     let mut frame = Vec::new();
     loop {
-        file.seek(SeekFrom::Start(offset)).map_err(io("reading", path))?;
         // The rest of a torn frame may still hold its metadata, but no checksum covers it.
-        if !read_frame(&mut file, &mut frame, len - offset).map_err(io("reading", path))? {
+        if !read_frame(&mut file, &mut frame, left)? {
             return Ok(cut);
         }
-        offset += frame.len() as u64;
+        left -= frame.len() as u64;
         let Ok(header) = FrameHeader::parse(&frame) else { return Ok(cut) };
         let first = matches!(header.kind, FrameKind::Transaction { first: true, .. });
         if first && verify_frame(&header, &frame).is_ok() {
@@ -351,7 +353,7 @@ fn read_frame(file: &mut impl Read, frame: &mut Vec<u8>, left: u64) -> std::io::
 
 /// Deletes everything from `position` on, the last segment first: a crash in between leaves no gap.
 pub(crate) fn discard_from(directory: &Directory, position: RelayPosition) -> Result<()> {
-    for number in directory.segments()?.into_iter().rev() {
+    for number in directory.numbers()?.into_iter().rev() {
         if number > position.segment {
             directory.remove(number)?;
         } else if number == position.segment {

@@ -7,7 +7,6 @@ use parking_lot::{Condvar, Mutex};
 use tracing::{debug, warn};
 
 use crate::directory::Directory;
-use crate::fs::{FileSystem, RealFs};
 use crate::recovery::{self, Recovered, Recovery};
 use crate::segment::SegmentHeader;
 use crate::tail::Tail;
@@ -141,7 +140,9 @@ impl RelayStore {
     /// # Errors
     /// Another process holds the store, the disk fails, or a segment is of another version.
     pub fn open(options: RelayStoreOptions, executed: &GtidSet) -> Result<(Self, Recovery)> {
-        Self::open_on(options, executed, Arc::new(RealFs))
+        let directory = Directory::open(&options)?;
+        let recovered = recovery::recover(&directory, Some(executed))?;
+        Self::build(options, directory, recovered, executed)
     }
 
     /// Opens a store that is not empty while the target's transactions are unknown: reception
@@ -153,26 +154,16 @@ impl RelayStore {
     /// # Errors
     /// As [`Self::open`].
     pub fn resume(options: RelayStoreOptions) -> Result<Option<(Self, Recovery)>> {
-        if RelayInspector::open(&options.directory)?.is_empty() {
+        if RelayInspector::open(&options)?.is_empty() {
             return Ok(None);
         }
-        let directory = Directory::open(&options.directory, Arc::new(RealFs))?;
+        let directory = Directory::open(&options)?;
         let recovered = recovery::recover(&directory, None)?;
         // Without a whole header there is no position.
         if recovered.segments.is_empty() {
             return Ok(None);
         }
         Self::build(options, directory, recovered, &GtidSet::new()).map(Some)
-    }
-
-    pub(crate) fn open_on(
-        options: RelayStoreOptions,
-        executed: &GtidSet,
-        fs: Arc<dyn FileSystem>,
-    ) -> Result<(Self, Recovery)> {
-        let directory = Directory::open(&options.directory, fs)?;
-        let recovered = recovery::recover(&directory, Some(executed))?;
-        Self::build(options, directory, recovered, executed)
     }
 
     fn build(
@@ -312,7 +303,7 @@ impl RelayStore {
     /// # Errors
     /// The store is open, or the disk fails.
     pub fn discard_from(options: &RelayStoreOptions, position: RelayPosition) -> Result<()> {
-        let directory = Directory::open(&options.directory, Arc::new(RealFs))?;
+        let directory = Directory::open(options)?;
         recovery::discard_from(&directory, position)
     }
 }

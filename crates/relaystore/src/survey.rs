@@ -2,11 +2,11 @@
 //! or changing it.
 
 use std::io::ErrorKind;
-use std::path::Path;
 
 use csa_provider::GtidSet;
 
-use crate::directory::segment_path;
+use crate::RelayStoreOptions;
+use crate::directory::SegmentFiles;
 use crate::error::{Error, Result};
 use crate::recovery::{Headers, Scan, holes, read_headers};
 
@@ -20,22 +20,22 @@ pub struct RelaySurvey {
     pub follows: bool,
 }
 
-/// Looks at the store in `directory`; the target has `executed`. `None` if there is no store.
+/// Looks at a store; the target has `executed`. `None` if there is none.
 ///
 /// Blocks on the disk for as long as opening the store does.
 ///
 /// # Errors
 /// The disk fails, or a segment is of another version.
-pub fn survey(directory: &Path, executed: &GtidSet) -> Result<Option<RelaySurvey>> {
-    match look(directory, executed) {
+pub fn survey(options: &RelayStoreOptions, executed: &GtidSet) -> Result<Option<RelaySurvey>> {
+    match look(&SegmentFiles::of(options), executed) {
         // There is no store yet, or a running daemon has just purged the segment.
         Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => Ok(None),
         other => other,
     }
 }
 
-fn look(directory: &Path, executed: &GtidSet) -> Result<Option<RelaySurvey>> {
-    let Headers { mut segments, .. } = read_headers(directory)?;
+fn look(files: &SegmentFiles, executed: &GtidSet) -> Result<Option<RelaySurvey>> {
+    let Headers { mut segments, .. } = read_headers(files)?;
     let Some((_, first)) = segments.first_key_value() else { return Ok(None) };
     let follows = first.header.previous.is_subset_of(executed);
     if follows {
@@ -43,6 +43,6 @@ fn look(directory: &Path, executed: &GtidSet) -> Result<Option<RelaySurvey>> {
         segments.split_off(&holes);
     }
     let Some((&number, last)) = segments.last_key_value() else { return Ok(None) };
-    let scan = Scan::run(&segment_path(directory, number), last)?;
+    let scan = Scan::run(files, number, last)?;
     Ok(Some(RelaySurvey { received: scan.received, follows }))
 }

@@ -20,6 +20,7 @@ pub(crate) fn options(directory: &Path) -> RelayStoreOptions {
         sync: SyncPolicy::Os,
         tail_bytes: 1500,
         frame_bytes: 300,
+        files: RealFs::shared(),
     }
 }
 
@@ -413,8 +414,9 @@ async fn at_the_space_limit_reception_waits_and_goes_on() {
 async fn a_survey_says_what_opening_would_find_and_changes_nothing() {
     let directory = tempfile::tempdir().expect("temp dir");
     let set = |range: std::ops::RangeInclusive<u64>| range.map(gtid).collect::<GtidSet>();
-    let look = |executed: &GtidSet| survey(directory.path(), executed).expect("readable");
-    assert_eq!(survey(&directory.path().join("none"), &GtidSet::new()).expect("no error"), None);
+    let look = |executed: &GtidSet| survey(&options(directory.path()), executed).expect("readable");
+    let missing = options(&directory.path().join("none"));
+    assert_eq!(survey(&missing, &GtidSet::new()).expect("no error"), None);
     assert_eq!(look(&GtidSet::new()), None);
     // From 6 on, in several segments.
     let transactions: Vec<_> = (6..=20).map(|gno| (gno, vec![300])).collect();

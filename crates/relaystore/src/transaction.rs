@@ -1,5 +1,3 @@
-use std::fs::File;
-use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -10,6 +8,7 @@ use csa_provider::{
 
 use crate::RelayPosition;
 use crate::error::{Error, Result, io};
+use crate::fs::{FileSystem, StoredFile};
 use crate::segment::{FRAME_HEADER_LEN, FrameHeader, verify_frame};
 
 /// A whole transaction in the relay store.
@@ -41,9 +40,16 @@ pub enum TransactionBody {
 /// A transaction's frames in a segment file.
 #[derive(Debug, Clone)]
 pub struct RelayRange {
+    pub(crate) fs: Arc<dyn FileSystem>,
     pub(crate) path: PathBuf,
     pub(crate) start: u64,
     pub(crate) end: u64,
+}
+
+impl RelayRange {
+    fn open(&self) -> Result<Box<dyn StoredFile>> {
+        self.fs.open(&self.path).map_err(io("opening", &self.path))
+    }
 }
 
 impl RelayedTransaction {
@@ -75,7 +81,7 @@ impl RelayedTransaction {
     /// The segment can't be read, or is damaged.
     pub fn bytes_at_a_time(&self) -> Result<u64> {
         let TransactionBody::Streamed(range) = &self.body else { return Ok(self.event_bytes) };
-        let file = File::open(&range.path).map_err(io("opening", &range.path))?;
+        let file = range.open()?;
         let (mut at, mut longest) = (range.start, 0);
         while at < range.end {
             let mut head = [0; FRAME_HEADER_LEN];
@@ -100,7 +106,7 @@ pub struct EventCursor {
     run: Bytes,
     checksum: ChecksumAlgorithm,
     range: Option<RelayRange>,
-    file: Option<File>,
+    file: Option<Box<dyn StoredFile>>,
     transaction: RelayPosition,
 }
 
@@ -131,7 +137,7 @@ impl EventCursor {
         }
         let file = match &self.file {
             Some(file) => file,
-            None => self.file.insert(File::open(&range.path).map_err(io("opening", &range.path))?),
+            None => self.file.insert(range.open()?),
         };
         let read = io("reading", &range.path);
         let mut head = [0; FRAME_HEADER_LEN];

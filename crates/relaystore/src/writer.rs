@@ -13,7 +13,7 @@ use csa_provider::{
 use tracing::{debug, info, warn};
 
 use crate::error::{Error, Result, io};
-use crate::fs::{SegmentFile, is_full};
+use crate::fs::{StoredFile, is_full};
 use crate::segment::{
     FRAME_HEADER_LEN, FrameKind, SegmentHeader, begin_frame, encode_metadata, finish_frame,
     frame_around,
@@ -30,7 +30,7 @@ const ROOM_POLL: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 pub(crate) struct Writer {
     shared: Arc<Shared>,
-    file: Box<dyn SegmentFile>,
+    file: Box<dyn StoredFile>,
     number: u64,
     header_len: u64,
     /// Bytes in the file.
@@ -79,10 +79,10 @@ impl Writer {
             file: match end.segment {
                 // An empty file, replaced below, because the field needs one.
                 0 => {
-                    let path = shared.directory.segment_path(1);
-                    shared.directory.create_segment(1, &[]).map_err(io("creating", path))?
+                    let path = shared.directory.path(1);
+                    shared.directory.create(1, &[]).map_err(io("creating", path))?
                 }
-                number => shared.directory.open_segment(number)?,
+                number => shared.directory.open_for_writing(number)?,
             },
             shared,
             number: end.segment,
@@ -242,9 +242,9 @@ impl Writer {
             format: self.format.clone(),
         };
         let encoded = header.encode();
-        let path = self.shared.directory.segment_path(number);
+        let path = self.shared.directory.path(number);
         let file = loop {
-            match self.shared.directory.create_segment(number, &encoded) {
+            match self.shared.directory.create(number, &encoded) {
                 Err(error) if is_full(&error) => self.wait("a full disk")?,
                 other => break other.map_err(io("creating", &path))?,
             }
@@ -409,7 +409,7 @@ impl Writer {
     }
 
     fn path(&self) -> PathBuf {
-        self.shared.directory.segment_path(self.number)
+        self.shared.directory.path(self.number)
     }
 
     /// Waits while the store is at its limit or the disk near `min_free_disk`. A transaction that
@@ -441,7 +441,7 @@ impl Writer {
         if self.shared.giving_up.load(Ordering::Acquire) {
             return Err(Error::Io {
                 what: "waiting for space in",
-                path: self.shared.directory.path().to_owned(),
+                path: self.shared.directory.directory().to_owned(),
                 source: ErrorKind::Interrupted.into(),
             });
         }

@@ -10,7 +10,7 @@ use csa_provider::{
     ChecksumAlgorithm, EventType, Gtid, GtidSet, Placement, RawEvent, Tag, TransactionHeader,
     TransactionSink as _, Uuid,
 };
-use csa_relaystore::{RelayStore, RelayStoreOptions, SyncPolicy};
+use csa_relaystore::{RealFs, RelayStore, RelayStoreOptions, SyncPolicy};
 use libfuzzer_sys::fuzz_target;
 
 const TRANSACTIONS: u64 = 6;
@@ -24,6 +24,7 @@ fn options(directory: &Path) -> RelayStoreOptions {
         sync: SyncPolicy::Os,
         tail_bytes: 0,
         frame_bytes: 120,
+        files: RealFs::shared(),
     }
 }
 

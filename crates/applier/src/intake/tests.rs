@@ -9,7 +9,7 @@ use csa_provider::{
     ChecksumAlgorithm, EventType, Gtid, GtidSet, Placement, RawEvent, SinkError, Tag,
     TransactionHeader, TransactionSink as _, Uuid,
 };
-use csa_relaystore::{RelayInlet, RelayStore, RelayStoreOptions, SyncPolicy};
+use csa_relaystore::{RealFs, RelayInlet, RelayStore, RelayStoreOptions, SyncPolicy};
 use csa_scheduler::{KeySourceError, TableId, TableKeys, TransactionKind, Until};
 use parking_lot::Mutex;
 use tokio::task::JoinHandle;
@@ -101,6 +101,7 @@ impl Bench {
             sync: SyncPolicy::Os,
             tail_bytes: 1 << 16,
             frame_bytes: 1 << 16,
+            files: RealFs::shared(),
         };
         let (store, _) = RelayStore::open(options, &GtidSet::new()).expect("opens");
         let mut inlet = store.inlet();

@@ -27,8 +27,8 @@ pub(super) async fn segments(
     State(daemon): State<Shared>,
     Path(name): Path<String>,
 ) -> Result<Json<SegmentsView>, ApiError> {
-    let directory = channel(&daemon, &name)?.settings().relay.directory.clone();
-    let listed = spawn_blocking(move || RelayInspector::open(&directory)?.segments()).await;
+    let options = channel(&daemon, &name)?.settings().relay.clone();
+    let listed = spawn_blocking(move || RelayInspector::open(&options)?.segments()).await;
     let listed = listed.map_err(ApiError::internal)?.map_err(ApiError::internal)?;
     let segments = listed.into_iter().map(|facts| SegmentView {
         segment: facts.number,

@@ -29,13 +29,13 @@ impl Standing {
         reception: &Reception,
     ) -> Self {
         let executed = start_set(settings, start, target);
-        let directory = settings.relay.directory.clone();
+        let options = settings.relay.clone();
         let from = executed.clone().unwrap_or_default();
         let found = match reception.received(settings, &from).await {
             Some(received) => RelaySurvey { received, follows: true },
             // A store that can't be read is reported when it is opened.
             None => {
-                let looked = spawn_blocking(move || survey(&directory, &from)).await;
+                let looked = spawn_blocking(move || survey(&options, &from)).await;
                 looked.ok().and_then(Result::ok).flatten().unwrap_or_default()
             }
         };

@@ -10,7 +10,7 @@ use csa_applier::{
     TlsOptions,
 };
 use csa_provider::{Environment, SourceOptions, TlsMode, Uuid};
-use csa_relaystore::{RelayStoreOptions, SyncPolicy};
+use csa_relaystore::{RealFs, RelayStoreOptions, SyncPolicy};
 use csa_scheduler::{FilterRules, GroupLimits, Until};
 use secrecy::SecretString;
 
@@ -188,6 +188,7 @@ fn relay(config: &RelayConfig, directory: PathBuf) -> Result<RelayStoreOptions> 
         sync,
         tail_bytes: RelayStoreOptions::TAIL_BYTES,
         frame_bytes: RelayStoreOptions::FRAME_BYTES,
+        files: RealFs::shared(),
     })
 }
 

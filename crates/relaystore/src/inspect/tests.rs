@@ -13,7 +13,7 @@ fn transactions() -> Transactions {
 
 /// The findings of an inspector: numbers and events.
 fn found(directory: &Path) -> Vec<(u64, Vec<u8>)> {
-    let inspector = RelayInspector::open(directory).expect("readable");
+    let inspector = RelayInspector::open(&options(directory)).expect("readable");
     let transactions = inspector.map(|transaction| {
         let transaction = transaction.expect("undamaged");
         let bytes = transaction.events().flat_map(|e| e.expect("event").bytes().to_vec()).collect();
@@ -44,7 +44,7 @@ async fn a_store_is_seen_while_it_is_open_and_when_it_is_closed() {
     assert!(found(&directory.path().join("missing")).is_empty());
     let (store, mut inlet) = filled(directory.path()).await;
     assert_eq!(found(directory.path()), expected(&transactions()));
-    let segments = RelayInspector::open(directory.path()).expect("readable").segments();
+    let segments = RelayInspector::open(&options(directory.path())).expect("readable").segments();
     let segments = segments.expect("undamaged");
     assert_eq!(segments.len(), store.usage().segments);
     assert_eq!(segments.iter().map(|s| s.transactions).sum::<u64>(), 12);
@@ -70,7 +70,7 @@ async fn a_store_is_seen_while_it_is_open_and_when_it_is_closed() {
 async fn what_is_cut_short_at_the_end_is_left_out_and_damage_before_it_is_told() {
     let directory = tempfile::tempdir().expect("temp dir");
     drop(filled(directory.path()).await);
-    let inspector = RelayInspector::open(directory.path()).expect("readable");
+    let inspector = RelayInspector::open(&options(directory.path())).expect("readable");
     let segments = inspector.segments().expect("undamaged");
     let (first, last) = (&segments[0], &segments[segments.len() - 1]);
     let before = 12 - last.transactions as usize;
@@ -87,14 +87,14 @@ async fn what_is_cut_short_at_the_end_is_left_out_and_damage_before_it_is_told()
     std::fs::remove_file(&first.path).expect("removable");
     assert_eq!(found(directory.path()).len(), 12 - first.transactions as usize);
     std::fs::write(&first.path, &bytes[..bytes.len() - 5]).expect("writable");
-    let inspector = RelayInspector::open(directory.path()).expect("readable");
+    let inspector = RelayInspector::open(&options(directory.path())).expect("readable");
     let told = inspector.last().expect("something");
     assert!(matches!(told, Err(Error::Damaged { .. })), "{told:?}");
     let mut damaged = bytes.clone();
     let at = bytes.len() - 30;
     damaged[at] ^= 1;
     std::fs::write(&first.path, damaged).expect("writable");
-    let inspector = RelayInspector::open(directory.path()).expect("readable");
+    let inspector = RelayInspector::open(&options(directory.path())).expect("readable");
     let damaged = inspector
         .filter_map(Result::ok)
         .find_map(|transaction| transaction.events().find_map(Result::err));
