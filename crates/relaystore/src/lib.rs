@@ -1,14 +1,17 @@
 #![doc = include_str!("../README.md")]
 
 mod directory;
+mod driver;
 mod error;
 mod fs;
 mod inlet;
 mod inspect;
 mod options;
 mod private;
+mod queue;
 mod reader;
 mod recovery;
+mod room;
 mod segment;
 mod store;
 mod survey;
@@ -23,6 +26,7 @@ mod restart_tests;
 #[cfg(test)]
 mod tests;
 
+pub use driver::{NextStep, RelayWriter};
 pub use error::{Error, Result};
 pub use fs::{FileSystem, RealFs, StoredFile};
 pub use inlet::RelayInlet;

@@ -7,11 +7,14 @@ use parking_lot::{Condvar, Mutex};
 use tracing::{debug, warn};
 
 use crate::directory::Directory;
+use crate::queue::Queue;
 use crate::recovery::{self, Recovered, Recovery};
 use crate::segment::SegmentHeader;
 use crate::tail::Tail;
 use crate::writer::Writer;
-use crate::{RelayInlet, RelayInspector, RelayPosition, RelayReader, RelayStoreOptions, Result};
+use crate::{
+    RelayInlet, RelayInspector, RelayPosition, RelayReader, RelayStoreOptions, RelayWriter, Result,
+};
 
 /// One channel's relay store.
 #[derive(Debug)]
@@ -203,12 +206,10 @@ impl RelayStore {
             received.clone(),
             recovered.format,
             (recovered.transactions, recovered.event_bytes),
+            ahead,
         )?;
-        if ahead {
-            // The next transaction does not follow the last one here. A new header records this,
-            // see `holes`.
-            writer.begin_segment()?;
-        }
+        // On a full disk the writer's first step tries it again.
+        let _ = writer.prepare()?;
         shared.purge();
         shared.state.lock().received.clone_from(&received);
         let store = Self { shared, received, writer: Mutex::new(Some(writer)) };
@@ -233,8 +234,22 @@ impl RelayStore {
     /// If called twice.
     #[must_use]
     pub fn inlet(&self) -> RelayInlet {
+        let (mut inlet, writer) = self.inlet_and_writer();
+        inlet.written_by(writer.spawn());
+        inlet
+    }
+
+    /// The inlet and its writer, for a caller that drives the writer: a simulation in one thread.
+    ///
+    /// # Panics
+    /// If either this or [`Self::inlet`] was called before.
+    #[must_use]
+    pub fn inlet_and_writer(&self) -> (RelayInlet, RelayWriter) {
         let writer = self.writer.lock().take().expect("a relay store has one inlet");
-        RelayInlet::start(Arc::clone(&self.shared), writer, self.received.clone())
+        let queue = Arc::new(Queue::default());
+        let inlet =
+            RelayInlet::new(Arc::clone(&self.shared), Arc::clone(&queue), self.received.clone());
+        (inlet, RelayWriter::new(writer, queue))
     }
 
     /// A reader that begins after `executed`, skipping whole transactions in that set.

@@ -1,18 +1,18 @@
-//! Appends transactions to the last segment, begins new ones, deletes released ones.
+//! Appends transactions to the last segment and begins new ones. Nothing here waits: a call that
+//! finds no room says so, and is repeated later.
 
-use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use csa_provider::{
     EventType, FormatDescription, Gtid, GtidSet, Placement, RawEvent, TransactionHeader,
 };
-use tracing::{debug, info, warn};
+use tokio::time::Instant;
+use tracing::debug;
 
-use crate::error::{Error, Result, io};
+use crate::error::{Result, io};
 use crate::fs::{StoredFile, is_full};
 use crate::segment::{
     FRAME_HEADER_LEN, FrameKind, SegmentHeader, begin_frame, encode_metadata, finish_frame,
@@ -23,15 +23,25 @@ use crate::{RelayPosition, SyncPolicy};
 
 /// Frames are written together up to this size.
 const BATCH_BYTES: usize = 1 << 20;
-/// The interval at which a full store looks for room.
-const ROOM_POLL: Duration = Duration::from_millis(20);
 
-/// Owned by the writer thread.
+/// The outcome of a call that may need room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Progress {
+    Done,
+    /// There is no room: the same call has to be repeated.
+    NoRoom,
+}
+
+/// Owned by whatever drives it, see [`RelayWriter`](crate::RelayWriter).
 #[derive(Debug)]
 pub(crate) struct Writer {
     shared: Arc<Shared>,
-    file: Box<dyn StoredFile>,
+    /// `None` before the first segment.
+    file: Option<Box<dyn StoredFile>>,
     number: u64,
+    /// The segment after `number` has to begin before anything is appended.
+    segment_due: bool,
     header_len: u64,
     /// Bytes in the file.
     written: u64,
@@ -59,7 +69,7 @@ pub(crate) struct Writer {
 
 #[derive(Debug)]
 struct OpenTransaction {
-    header: TransactionHeader,
+    gtid: Gtid,
     /// Its offset in the file.
     start: u64,
     bytes: u64,
@@ -68,24 +78,24 @@ struct OpenTransaction {
 }
 
 impl Writer {
+    /// `ahead`: the next transaction does not follow the last one here. The header of a new segment
+    /// records this, see [`holes`](crate::recovery::holes).
     pub(crate) fn open(
         shared: Arc<Shared>,
         received: GtidSet,
         format: Option<FormatDescription>,
         totals: (u64, u64),
+        ahead: bool,
     ) -> Result<Self> {
         let end = shared.state.lock().end;
         let mut writer = Self {
             file: match end.segment {
-                // An empty file, replaced below, because the field needs one.
-                0 => {
-                    let path = shared.directory.path(1);
-                    shared.directory.create(1, &[]).map_err(io("creating", path))?
-                }
-                number => shared.directory.open_for_writing(number)?,
+                0 => None,
+                number => Some(shared.directory.open_for_writing(number)?),
             },
             shared,
             number: end.segment,
+            segment_due: end.segment == 0 || ahead,
             header_len: 0,
             written: end.offset,
             batch: Vec::new(),
@@ -103,96 +113,100 @@ impl Writer {
             dirty: false,
             synced: Instant::now(),
         };
-        if end.segment == 0 {
-            writer.begin_segment()?;
-        } else {
-            let state = writer.shared.state.lock();
-            if let Some(segment) = state.segments.get(&end.segment) {
-                writer.header_len = segment.header_len;
-                writer.transactions_end = segment.transactions_end;
-            }
+        if let Some(segment) = writer.shared.state.lock().segments.get(&end.segment) {
+            writer.header_len = segment.header_len;
+            writer.transactions_end = segment.transactions_end;
         }
         Ok(writer)
     }
 
-    /// Takes the next event of the stream.
-    pub(crate) fn append(&mut self, event: &RawEvent, placement: Placement) -> Result<()> {
-        let ends = placement == Placement::End;
-        match placement {
-            Placement::Outside => return self.format_description(event),
-            Placement::PassedOver => return Ok(()),
-            Placement::Begin(header) => self.begin(header)?,
-            Placement::Body | Placement::End => self.make_room_in_frame(event.len())?,
+    /// Begins the segment that has to begin before anything is appended.
+    pub(crate) fn prepare(&mut self) -> Result<Progress> {
+        if self.segment_due { self.begin_segment() } else { Ok(Progress::Done) }
+    }
+
+    /// Takes the next event of the stream. All that needs room is done first: without room, the same
+    /// event can be handed over again.
+    pub(crate) fn append(&mut self, event: &RawEvent, placement: &Placement) -> Result<Progress> {
+        if self.batch.len() >= BATCH_BYTES && self.flush()? == Progress::NoRoom {
+            return Ok(Progress::NoRoom);
         }
-        let Some(open) = self.open.as_mut() else { return Ok(()) };
-        open.bytes += event.len() as u64;
+        match placement {
+            Placement::Outside => {
+                self.format_description(event);
+                return Ok(Progress::Done);
+            }
+            Placement::PassedOver => return Ok(Progress::Done),
+            Placement::Begin(header) => {
+                if self.begin(header)? == Progress::NoRoom {
+                    return Ok(Progress::NoRoom);
+                }
+            }
+            Placement::Body | Placement::End => self.make_room_in_frame(event.len()),
+        }
+        let ends = *placement == Placement::End;
+        let Some(open) = self.open.as_mut() else { return Ok(Progress::Done) };
         if event.len() > BATCH_BYTES && open.continued {
             return self.append_large(event.bytes(), ends);
         }
+        open.bytes += event.len() as u64;
         self.frame.extend_from_slice(event.bytes());
         if ends {
             self.finish_frame(true);
             self.complete();
         }
-        if self.batch.len() >= BATCH_BYTES {
-            self.flush()?;
-        }
-        Ok(())
+        Ok(Progress::Done)
     }
 
-    fn format_description(&mut self, event: &RawEvent) -> Result<()> {
+    fn format_description(&mut self, event: &RawEvent) {
         if event.event_type() != EventType::FORMAT_DESCRIPTION
             || self.format.as_ref().is_some_and(|known| known.raw() == event.bytes())
         {
-            return Ok(());
+            return;
         }
         // The provider has parsed it before, so this does not fail.
-        let Ok(format) = FormatDescription::parse(event.bytes().clone()) else { return Ok(()) };
+        let Ok(format) = FormatDescription::parse(event.bytes().clone()) else { return };
         self.format = Some(format);
         let start = begin_frame(&mut self.batch);
         self.batch.extend_from_slice(event.bytes());
         finish_frame(&mut self.batch, start, FrameKind::FormatDescription, 0);
         self.whole = self.written + self.batch.len() as u64;
-        Ok(())
     }
 
-    fn begin(&mut self, header: TransactionHeader) -> Result<()> {
-        if self.batch_fills_store() {
-            // Whole transactions must become visible, or they can't be applied to make room.
-            self.flush()?;
+    fn begin(&mut self, header: &TransactionHeader) -> Result<Progress> {
+        let new_segment = self.wants_new_segment();
+        // Whole transactions must become visible, or they can't be applied to make room.
+        if (new_segment || self.batch_fills_store()) && self.flush()? == Progress::NoRoom {
+            return Ok(Progress::NoRoom);
         }
-        if self.wants_new_segment() {
-            self.flush()?;
-            self.begin_segment()?;
+        if new_segment && self.begin_segment()? == Progress::NoRoom {
+            return Ok(Progress::NoRoom);
         }
         self.frame.clear();
         begin_frame(&mut self.frame);
-        self.metadata_len = encode_metadata(&header, &mut self.frame);
+        self.metadata_len = encode_metadata(header, &mut self.frame);
         let start = self.written + self.batch.len() as u64;
-        self.open = Some(OpenTransaction { header, start, bytes: 0, continued: false });
-        Ok(())
+        let gtid = header.gtid.clone();
+        self.open = Some(OpenTransaction { gtid, start, bytes: 0, continued: false });
+        Ok(Progress::Done)
     }
 
     /// Continues a transaction in another frame once the current one is large.
-    fn make_room_in_frame(&mut self, event_len: usize) -> Result<()> {
+    fn make_room_in_frame(&mut self, event_len: usize) {
         let fits = self.frame.len() + event_len <= self.shared.options.frame_bytes;
         // An event that does not fit into an empty frame gets a frame of its own size.
         if fits || self.frame.len() == FRAME_HEADER_LEN {
-            return Ok(());
+            return;
         }
         self.finish_frame(false);
         begin_frame(&mut self.frame);
-        if self.batch.len() >= BATCH_BYTES {
-            self.flush()?;
-        }
-        Ok(())
     }
 
     /// Records that the open transaction is whole.
     fn complete(&mut self) {
         if let Some(open) = self.open.take() {
-            self.received.add(&open.header.gtid);
-            self.fresh.push(open.header.gtid);
+            self.received.add(&open.gtid);
+            self.fresh.push(open.gtid);
             self.transactions += 1;
             self.event_bytes += open.bytes;
             self.whole = self.written + self.batch.len() as u64;
@@ -228,7 +242,7 @@ impl Writer {
     }
 
     /// Ends this segment and begins the next one.
-    pub(crate) fn begin_segment(&mut self) -> Result<()> {
+    fn begin_segment(&mut self) -> Result<Progress> {
         // Recovery scans only the last segment: this one has to be whole on disk first.
         if self.number > 0 && self.shared.options.sync != SyncPolicy::Os {
             self.sync()?;
@@ -243,16 +257,15 @@ impl Writer {
         };
         let encoded = header.encode();
         let path = self.shared.directory.path(number);
-        let file = loop {
-            match self.shared.directory.create(number, &encoded) {
-                Err(error) if is_full(&error) => self.wait("a full disk")?,
-                other => break other.map_err(io("creating", &path))?,
-            }
+        let file = match self.shared.directory.create(number, &encoded) {
+            Err(error) if is_full(&error) => return self.no_room("a full disk"),
+            other => other.map_err(io("creating", &path))?,
         };
         // A crash from here on finds the segment by its name, with a complete header.
         self.shared.directory.sync()?;
-        self.file = file;
+        self.file = Some(file);
         self.number = number;
+        self.segment_due = false;
         self.header_len = encoded.len() as u64;
         self.written = self.header_len;
         self.whole = self.header_len;
@@ -273,64 +286,77 @@ impl Writer {
         self.shared.grown.notify_all();
         debug!(segment = number, "relay segment begun");
         self.shared.purge();
-        Ok(())
+        Ok(Progress::Done)
     }
 
     /// Writes whole frames, and makes whole transactions visible.
-    pub(crate) fn flush(&mut self) -> Result<()> {
+    pub(crate) fn flush(&mut self) -> Result<Progress> {
         if self.batch.is_empty() {
-            return Ok(());
+            return Ok(Progress::Done);
         }
-        let next = Vec::with_capacity(self.batch.len().min(BATCH_BYTES));
-        let mut run = std::mem::replace(&mut self.batch, next);
+        let mut run = std::mem::take(&mut self.batch);
+        let Some(start) = self.write(&[&run])? else {
+            self.batch = run;
+            return Ok(Progress::NoRoom);
+        };
+        self.batch = Vec::with_capacity(run.len().min(BATCH_BYTES));
         if run.capacity() > run.len() * 2 {
             // The tail counts the bytes in use, so it must not hold many more.
             run.shrink_to_fit();
         }
-        let run = Bytes::from(run);
-        let start = self.write(&[&run])?;
-        self.publish(Some((start, run)))
+        self.publish(Some((start, Bytes::from(run))))?;
+        Ok(Progress::Done)
     }
 
     /// Writes an event that is larger than a batch as a frame of its own, without copying it. It
     /// does not enter the memory tail, because it would push out everything else.
-    fn append_large(&mut self, event: &[u8], last: bool) -> Result<()> {
-        self.flush()?;
+    fn append_large(&mut self, event: &[u8], last: bool) -> Result<Progress> {
+        if self.flush()? == Progress::NoRoom {
+            return Ok(Progress::NoRoom);
+        }
         let head = frame_around(FrameKind::Transaction { first: false, last }, event);
-        self.frame.clear();
-        begin_frame(&mut self.frame);
-        self.write(&[&head, event])?;
+        if self.write(&[&head, event])?.is_none() {
+            return Ok(Progress::NoRoom);
+        }
+        if let Some(open) = self.open.as_mut() {
+            open.bytes += event.len() as u64;
+        }
         if last {
+            self.frame.clear();
             self.complete();
         }
-        self.publish(None)
+        self.publish(None)?;
+        Ok(Progress::Done)
     }
 
-    /// Appends `parts` to the file, waiting while there is no room. Returns their offset.
-    fn write(&mut self, parts: &[&[u8]]) -> Result<u64> {
+    /// Appends `parts` to the file and returns their offset; `None` if there is no room for them.
+    fn write(&mut self, parts: &[&[u8]]) -> Result<Option<u64>> {
         let start = self.written;
         let len: u64 = parts.iter().map(|part| part.len() as u64).sum();
-        self.wait_for_room(len)?;
-        while let Err(error) = self.try_write(parts, start) {
-            if !is_full(&error) {
-                return Err(io("writing", self.path())(error));
-            }
-            // Gives back the space of the half-written part while this waits.
-            self.rewind(start)?;
-            self.wait("a full disk")?;
+        if let Some(reason) = self.shared.lacks_room_for(len) {
+            return self.no_room(&reason).map(|_| None);
         }
-        self.clear_waiting();
-        self.written = start + len;
+        let mut at = start;
+        for part in parts {
+            match self.file()?.write_all_at(part, at) {
+                Ok(()) => at += part.len() as u64,
+                Err(error) if is_full(&error) => {
+                    // Gives back the space of the half-written part.
+                    self.rewind(start)?;
+                    return self.no_room("a full disk").map(|_| None);
+                }
+                Err(error) => return Err(io("writing", self.path())(error)),
+            }
+        }
+        self.shared.clear_waiting();
+        self.written = at;
         self.dirty = true;
-        Ok(start)
+        Ok(Some(start))
     }
 
-    fn try_write(&self, parts: &[&[u8]], mut at: u64) -> std::io::Result<()> {
-        for part in parts {
-            self.file.write_all_at(part, at)?;
-            at += part.len() as u64;
-        }
-        Ok(())
+    fn no_room(&self, reason: &str) -> Result<Progress> {
+        self.shared.wait_for(reason)?;
+        Ok(Progress::NoRoom)
     }
 
     fn publish(&mut self, run: Option<(u64, Bytes)>) -> Result<()> {
@@ -367,7 +393,7 @@ impl Writer {
         // Still in the batch as a whole: nothing of it is in the file.
         if open.start >= self.written {
             self.batch.truncate((open.start - self.written) as usize);
-            return self.flush();
+            return Ok(());
         }
         self.batch.clear();
         self.rewind(open.start)?;
@@ -381,7 +407,7 @@ impl Writer {
     }
 
     fn rewind(&mut self, to: u64) -> Result<()> {
-        self.file.set_len(to).map_err(io("truncating", self.path()))
+        self.file()?.set_len(to).map_err(io("truncating", self.path()))
     }
 
     /// Time until the next background sync is due, if one is.
@@ -396,7 +422,7 @@ impl Writer {
 
     pub(crate) fn sync(&mut self) -> Result<()> {
         if self.dirty {
-            self.file.sync_data().map_err(io("syncing", self.path()))?;
+            self.file()?.sync_data().map_err(io("syncing", self.path()))?;
             self.dirty = false;
             self.shared.state.lock().usage.syncs_total += 1;
         }
@@ -408,55 +434,12 @@ impl Writer {
         self.shared.options.sync
     }
 
+    fn file(&self) -> Result<&dyn StoredFile> {
+        let missing = || io("writing", self.path())(std::io::ErrorKind::NotFound.into());
+        self.file.as_deref().ok_or_else(missing)
+    }
+
     fn path(&self) -> PathBuf {
         self.shared.directory.path(self.number)
-    }
-
-    /// Waits while the store is at its limit or the disk near `min_free_disk`. A transaction that
-    /// is alone in the store passes: nothing would ever make room for it.
-    fn wait_for_room(&self, bytes: u64) -> Result<()> {
-        let options = &self.shared.options;
-        loop {
-            let (used, alone) = {
-                let state = self.shared.state.lock();
-                (state.bytes(), state.is_all_released())
-            };
-            let free = match options.min_free_disk {
-                0 => u64::MAX,
-                _ => self.shared.directory.free_bytes(),
-            };
-            if free < options.min_free_disk.saturating_add(bytes) {
-                let floor = options.min_free_disk;
-                self.wait(&format!("free disk: {free} bytes left, min_free_disk is {floor}"))?;
-            } else if options.space_limit > 0 && used + bytes > options.space_limit && !alone {
-                let limit = options.space_limit;
-                self.wait(&format!("relay space: {used} of {limit} bytes used"))?;
-            } else {
-                return Ok(());
-            }
-        }
-    }
-
-    fn wait(&self, what: &str) -> Result<()> {
-        if self.shared.giving_up.load(Ordering::Acquire) {
-            return Err(Error::Io {
-                what: "waiting for space in",
-                path: self.shared.directory.directory().to_owned(),
-                source: ErrorKind::Interrupted.into(),
-            });
-        }
-        let waiting = self.shared.state.lock().usage.waiting.replace(format!("waiting for {what}"));
-        if waiting.is_none() {
-            warn!("reception waits for {what}");
-        }
-        self.shared.purge();
-        std::thread::sleep(ROOM_POLL);
-        Ok(())
-    }
-
-    fn clear_waiting(&self) {
-        if self.shared.state.lock().usage.waiting.take().is_some() {
-            info!("reception resumes: there is room in the relay store");
-        }
     }
 }
