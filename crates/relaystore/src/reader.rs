@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use csa_provider::{FormatDescription, GtidSet, TransactionHeader};
+use tokio::time::Instant;
 
 use crate::RelayPosition;
 use crate::error::{Error, Result, io};
@@ -80,7 +81,8 @@ impl RelayReader {
         (self.ordinal, self.cumulative_bytes)
     }
 
-    /// The next whole transaction; `None` if none comes within `wait`.
+    /// The next whole transaction; `None` if none comes within `wait`, for which the thread blocks:
+    /// with paused time, zero is the only one that makes sense.
     ///
     /// # Errors
     /// [`Error::Damaged`] if the bytes on disk differ from those written; the disk fails.
@@ -201,25 +203,27 @@ impl RelayReader {
                 // Not simply the next number: segments may have been purged.
                 let next = state.segments.range(self.position.segment + 1..).next();
                 let next = next.map_or(state.end.segment, |(&number, _)| number);
+                // The next segment's header counts the transactions before it.
+                let all_read = state.segments.get(&next).is_none_or(|segment| {
+                    let header = &segment.header;
+                    self.read_so_far() == (header.transactions_before, header.bytes_before)
+                });
                 drop(state);
-                let read = self.read_so_far();
-                let end = self.position;
-                self.enter_segment(next);
-                // The new segment's header counts the transactions before it: fewer were read here.
-                if self.read_so_far() != read {
-                    self.position = end;
-                    return Err(self.damaged(end, "segment ends before its last transaction"));
+                if !all_read {
+                    let what = "segment ends before its last transaction";
+                    return Err(self.damaged(self.position, what));
                 }
+                self.enter_segment(next);
                 continue;
             }
             if self.position < state.end {
                 return Ok(true);
             }
-            if shared.closing.load(Ordering::Acquire)
-                || shared.grown.wait_until(&mut state, until).timed_out()
-            {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() || shared.closing.load(Ordering::Acquire) {
                 return Ok(false);
             }
+            shared.grown.wait_for(&mut state, left);
         }
     }
 
