@@ -93,7 +93,14 @@ impl State {
 
     fn is_released(&self, number: u64, segment: &Segment) -> bool {
         let offset = segment.transactions_end;
-        offset <= segment.header_len || self.released >= RelayPosition { segment: number, offset }
+        if offset > segment.header_len {
+            return self.released >= RelayPosition { segment: number, offset };
+        }
+        // Only if it was always empty: a crash may have taken transactions that were never synced,
+        // and without this segment nothing would show that they are missing.
+        self.segments.range(number + 1..).next().is_none_or(|(_, next)| {
+            next.header.transactions_before == segment.header.transactions_before
+        })
     }
 
     /// True if every whole transaction in the store is released.
