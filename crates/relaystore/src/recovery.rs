@@ -55,7 +55,10 @@ const HEADER_LEN_MAX: u64 = 64 << 20;
 /// unknown, every whole transaction is kept.
 pub(crate) fn recover(directory: &Directory, executed: Option<&GtidSet>) -> Result<Recovered> {
     let mut report = Recovery::default();
-    let Headers { mut segments, doomed } = read_headers(directory)?;
+    let Headers { mut segments, stale, doomed } = read_headers(directory, executed)?;
+    for &number in &stale {
+        directory.remove(number)?;
+    }
     for number in doomed {
         directory.remove(number)?;
         report.dropped_segments += 1;
@@ -64,7 +67,7 @@ pub(crate) fn recover(directory: &Directory, executed: Option<&GtidSet>) -> Resu
         keep_what_follows(directory, &mut segments, executed, &mut report)?;
     }
     // Durable before new segments reuse the numbers.
-    if report.dropped_segments > 0 || report.emptied_for.is_some() {
+    if !stale.is_empty() || report.dropped_segments > 0 || report.emptied_for.is_some() {
         directory.sync()?;
     }
     let Some((&number, last)) = segments.last_key_value() else {
@@ -185,33 +188,46 @@ fn empty(executed: GtidSet, report: Recovery) -> Recovered {
 /// The headers of the segments that follow each other without a gap.
 pub(crate) struct Headers {
     pub(crate) segments: BTreeMap<u64, Segment>,
+    /// Segments before a gap that were purged.
+    pub(crate) stale: Vec<u64>,
     /// Segments after a gap, which can't be applied in order.
     pub(crate) doomed: Vec<u64>,
 }
 
-pub(crate) fn read_headers(files: &SegmentFiles) -> Result<Headers> {
-    let mut segments: BTreeMap<u64, Segment> = BTreeMap::new();
-    let mut doomed = Vec::new();
+/// Reads the headers of a store whose target has `executed`. A crash in the middle of a purge may
+/// leave any of the purged files, so with a gap the target decides which side of it counts; while it
+/// is unknown, neither does.
+pub(crate) fn read_headers(files: &SegmentFiles, executed: Option<&GtidSet>) -> Result<Headers> {
+    let mut found = Headers { segments: BTreeMap::new(), stale: Vec::new(), doomed: Vec::new() };
     let mut numbers = files.numbers()?.into_iter();
     while let Some(number) = numbers.next() {
         let path = files.path(number);
-        let follows = segments.last_key_value().is_none_or(|(last, _)| last + 1 == number);
-        let read = match follows {
-            true => read_header(&*files.open(number)?, &path)?,
-            false => Err(HeaderError::Damaged("gap")),
+        let segment = match read_header(&*files.open(number)?, &path)? {
+            Ok(segment) if segment.header.number == number => Some(segment),
+            Err(HeaderError::Version(version)) => return Err(Error::Version { path, version }),
+            Ok(_) | Err(HeaderError::Damaged(_)) => None,
         };
-        match read {
-            Ok(segment) if segment.header.number == number => {
+        let Headers { segments, stale, doomed } = &mut found;
+        let follows = segments.last_key_value().is_none_or(|(last, _)| last + 1 == number);
+        match (segment, executed) {
+            (Some(segment), _) if follows => {
                 segments.insert(number, segment);
             }
-            Err(HeaderError::Version(version)) => return Err(Error::Version { path, version }),
-            Ok(_) | Err(HeaderError::Damaged(_)) => {
+            (Some(segment), Some(executed)) if segment.header.previous.is_subset_of(executed) => {
+                stale.extend(std::mem::take(segments).into_keys());
+                segments.insert(number, segment);
+            }
+            (Some(_), None) => {
+                segments.clear();
+                return Ok(found);
+            }
+            _ => {
                 doomed.push(number);
                 doomed.extend(numbers.by_ref());
             }
         }
     }
-    Ok(Headers { segments, doomed })
+    Ok(found)
 }
 
 pub(crate) fn read_header(

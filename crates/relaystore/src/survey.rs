@@ -35,7 +35,7 @@ pub fn survey(options: &RelayStoreOptions, executed: &GtidSet) -> Result<Option<
 }
 
 fn look(files: &SegmentFiles, executed: &GtidSet) -> Result<Option<RelaySurvey>> {
-    let Headers { mut segments, .. } = read_headers(files)?;
+    let Headers { mut segments, .. } = read_headers(files, Some(executed))?;
     let Some((_, first)) = segments.first_key_value() else { return Ok(None) };
     let follows = first.header.previous.is_subset_of(executed);
     if follows {
