@@ -2,7 +2,7 @@
 //! the umask: segments hold row values.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
-use std::io;
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
 
@@ -11,12 +11,28 @@ use tracing::warn;
 const FOLDER: u32 = 0o700;
 const FILE: u32 = 0o600;
 
-/// Creates the folder and its missing parents.
+/// Creates the folder and its missing parents. The new names are durable: all that is synced in the
+/// folder later would be lost with them.
 ///
 /// # Errors
 /// The file system's.
 pub fn create_private_folder(path: &Path) -> io::Result<()> {
-    DirBuilder::new().recursive(true).mode(FOLDER).create(path)
+    let above = path.parent().unwrap_or(path);
+    let create = || DirBuilder::new().mode(FOLDER).create(path);
+    let created = match create() {
+        Err(error) if error.kind() == ErrorKind::NotFound && above != path => {
+            create_private_folder(above)?;
+            create()
+        }
+        other => other,
+    };
+    match created {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
+        Err(error) => Err(error),
+        // The parent of a relative path may be the empty one.
+        Ok(()) if above.as_os_str().is_empty() => File::open(".")?.sync_all(),
+        Ok(()) => File::open(above)?.sync_all(),
+    }
 }
 
 /// Creates or empties a file, and opens it for writing.
