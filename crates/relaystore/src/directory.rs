@@ -116,7 +116,8 @@ impl Directory {
     pub(crate) fn truncate(&self, number: u64, len: u64) -> Result<()> {
         let file = self.open_for_writing(number)?;
         let path = self.path(number);
-        file.set_len(len).and_then(|()| file.sync_data()).map_err(io("truncating", path))
+        let cut = file.set_len(len).and_then(|()| file.sync_from(0).map_err(|failed| failed.error));
+        cut.map_err(io("truncating", path))
     }
 
     /// Makes created and deleted names durable.

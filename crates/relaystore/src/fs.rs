@@ -119,6 +119,26 @@ impl dyn StoredFile + '_ {
         Ok(())
     }
 
+    /// Syncs a file. After a failure the kernel counts as written what it could not write, so that a
+    /// later sync would succeed without it: everything from `from` on, the part that may not be
+    /// durable, is written again for whoever syncs the file next.
+    pub(crate) fn sync_from(&self, from: u64) -> Result<(), SyncError> {
+        self.sync_data()
+            .map_err(|error| SyncError { error, is_written_again: self.write_again(from).is_ok() })
+    }
+
+    fn write_again(&self, mut from: u64) -> io::Result<()> {
+        let mut bytes = vec![0; 1 << 20];
+        loop {
+            let read = self.read_at(&mut bytes, from)?;
+            if read == 0 {
+                return Ok(());
+            }
+            self.write_all_at(bytes.get(..read).unwrap_or_default(), from)?;
+            from += read as u64;
+        }
+    }
+
     /// The first `len` bytes, or fewer if the file is shorter.
     pub(crate) fn read_start(&self, len: u64) -> io::Result<Vec<u8>> {
         let mut bytes = vec![0; usize::try_from(len).unwrap_or(usize::MAX)];
@@ -150,6 +170,14 @@ impl dyn StoredFile + '_ {
         }
         Ok(())
     }
+}
+
+/// A sync that failed.
+#[derive(Debug)]
+pub(crate) struct SyncError {
+    pub(crate) error: io::Error,
+    /// A later sync tells the truth.
+    pub(crate) is_written_again: bool,
 }
 
 /// A file read from a position of its own, for buffered passes.

@@ -45,6 +45,8 @@ pub(crate) struct Writer {
     header_len: u64,
     /// Bytes in the file.
     written: u64,
+    /// Bytes that no crash takes, as far as the policy has them synced.
+    durable: u64,
     /// Whole frames that are written next.
     batch: Vec<u8>,
     /// The unfinished frame.
@@ -64,6 +66,8 @@ pub(crate) struct Writer {
     /// Bytes of all segments after the last write.
     used: u64,
     dirty: bool,
+    /// Bytes were cut from the file, and a crash may bring them back.
+    cut: bool,
     synced: Instant,
 }
 
@@ -88,16 +92,26 @@ impl Writer {
         ahead: bool,
     ) -> Result<Self> {
         let end = shared.state.lock().end;
+        let file = match end.segment {
+            0 => None,
+            number => Some(shared.directory.open_for_writing(number)?),
+        };
+        // A process that was killed has left bytes that a crash may still take. From here on readers
+        // see them, and this segment counts as whole once the next one begins.
+        if let Some(file) = &file
+            && shared.options.sync != SyncPolicy::Os
+        {
+            let path = shared.directory.path(end.segment);
+            file.sync_from(0).map_err(|failed| io("syncing", path)(failed.error))?;
+        }
         let mut writer = Self {
-            file: match end.segment {
-                0 => None,
-                number => Some(shared.directory.open_for_writing(number)?),
-            },
+            file,
             shared,
             number: end.segment,
             segment_due: end.segment == 0 || ahead,
             header_len: 0,
             written: end.offset,
+            durable: end.offset,
             batch: Vec::new(),
             frame: Vec::new(),
             metadata_len: 0,
@@ -111,6 +125,7 @@ impl Writer {
             event_bytes: totals.1,
             used: 0,
             dirty: false,
+            cut: false,
             synced: Instant::now(),
         };
         if let Some(segment) = writer.shared.state.lock().segments.get(&end.segment) {
@@ -266,8 +281,11 @@ impl Writer {
         self.file = Some(file);
         self.number = number;
         self.segment_due = false;
+        self.dirty = false;
+        self.cut = false;
         self.header_len = encoded.len() as u64;
         self.written = self.header_len;
+        self.durable = self.header_len;
         self.whole = self.header_len;
         self.transactions_end = self.header_len;
         let start = RelayPosition { segment: number, offset: self.header_len };
@@ -390,14 +408,15 @@ impl Writer {
         let Some(open) = self.open.take() else { return Ok(()) };
         self.frame.clear();
         self.metadata_len = 0;
-        // Still in the batch as a whole: nothing of it is in the file.
         if open.start >= self.written {
+            // Still in the batch as a whole, unless a full disk has cut it from the file.
             self.batch.truncate((open.start - self.written) as usize);
-            return Ok(());
+            return self.sync_cut();
         }
         self.batch.clear();
         self.rewind(open.start)?;
         self.written = open.start;
+        self.sync_cut()?;
         let mut state = self.shared.state.lock();
         state.tail.truncate(RelayPosition { segment: self.number, offset: open.start });
         if let Some(segment) = state.segments.get_mut(&self.number) {
@@ -406,8 +425,18 @@ impl Writer {
         Ok(())
     }
 
+    /// The next transaction is written in the same place. Were the cut not durable, a crash could
+    /// leave frames of both, and together they could pass for one transaction.
+    fn sync_cut(&mut self) -> Result<()> {
+        if self.cut { self.sync() } else { Ok(()) }
+    }
+
     fn rewind(&mut self, to: u64) -> Result<()> {
-        self.file()?.set_len(to).map_err(io("truncating", self.path()))
+        self.file()?.set_len(to).map_err(io("truncating", self.path()))?;
+        self.durable = self.durable.min(to);
+        self.dirty = true;
+        self.cut = true;
+        Ok(())
     }
 
     /// Time until the next background sync is due, if one is.
@@ -422,8 +451,17 @@ impl Writer {
 
     pub(crate) fn sync(&mut self) -> Result<()> {
         if self.dirty {
-            self.file()?.sync_data().map_err(io("syncing", self.path()))?;
+            let file = self.file()?;
+            if let Err(failed) = file.sync_from(self.durable) {
+                if !failed.is_written_again {
+                    // Or the next one to open the file would take it for durable.
+                    file.set_len(self.durable).map_err(io("truncating", self.path()))?;
+                }
+                return Err(io("syncing", self.path())(failed.error));
+            }
+            self.durable = self.written;
             self.dirty = false;
+            self.cut = false;
             self.shared.state.lock().usage.syncs_total += 1;
         }
         self.synced = Instant::now();
