@@ -1,4 +1,4 @@
-//! The one who drives the writer. [`RelayWriter::step`] does everything that can be done now, and the
+//! Drives the writer. [`RelayWriter::step`] does everything that can be done now, and the
 //! only waits are those of [`RelayWriter::run`], by tokio's timer: the store runs it on a thread of
 //! its own, because a step blocks on the disk; a simulation spawns it on its single thread, where
 //! tokio's paused time makes every sync and every look for room happen at a known moment.

@@ -6,6 +6,8 @@ mod error;
 mod fs;
 mod inlet;
 mod inspect;
+#[cfg(any(test, feature = "test-util"))]
+mod memory_fs;
 mod options;
 mod private;
 mod queue;
@@ -20,6 +22,8 @@ mod transaction;
 mod writer;
 
 #[cfg(test)]
+mod crash_tests;
+#[cfg(test)]
 mod fault_tests;
 #[cfg(test)]
 mod restart_tests;
@@ -31,6 +35,8 @@ pub use error::{Error, Result};
 pub use fs::{FileSystem, RealFs, StoredFile};
 pub use inlet::RelayInlet;
 pub use inspect::{RelayInspector, SegmentFacts};
+#[cfg(any(test, feature = "test-util"))]
+pub use memory_fs::{Faults, MemoryFs};
 pub use options::{RelayStoreOptions, SyncPolicy};
 pub use private::{create_private_file, create_private_folder, make_private};
 pub use reader::RelayReader;
