@@ -12,7 +12,7 @@ use crate::RelayPosition;
 use crate::error::{Error, Result, io};
 use crate::fs::StoredFile;
 use crate::segment::{FRAME_HEADER_LEN, FrameHeader, FrameKind, decode_metadata, verify_frame};
-use crate::store::Shared;
+use crate::store::{Shared, State};
 use crate::transaction::{RelayRange, RelayedTransaction, TransactionBody};
 
 /// Bytes read ahead from a segment that is no longer in memory.
@@ -165,6 +165,8 @@ impl RelayReader {
             .ok_or_else(|| self.damaged(start, "transaction without a format description"))?;
         let body = if event_bytes <= self.inline_limit {
             TransactionBody::Whole(runs)
+        } else if self.position.offset > self.readable_len(&self.shared.state.lock()) {
+            return Err(self.damaged(start, "frame ends beyond its segment"));
         } else {
             TransactionBody::Streamed(RelayRange {
                 fs: Arc::clone(self.shared.directory.fs()),
@@ -277,13 +279,7 @@ impl RelayReader {
         }
         let (tail, len) = {
             let state = self.shared.state.lock();
-            // Never beyond the visible end: bytes there may still be abandoned and overwritten.
-            let len = if self.position.segment == state.end.segment {
-                state.end.offset
-            } else {
-                state.segments.get(&self.position.segment).map_or(0, |segment| segment.len)
-            };
-            (state.tail.at(self.position), len)
+            (state.tail.at(self.position), self.readable_len(&state))
         };
         let left = usize::try_from(len.saturating_sub(self.position.offset)).unwrap_or(usize::MAX);
         if let Some(mut run) = tail {
@@ -308,6 +304,16 @@ impl RelayReader {
         self.ahead = bytes.freeze();
         self.from_file = true;
         Ok(())
+    }
+
+    /// Bytes of the segment, but never beyond the visible end: those may still be abandoned and
+    /// overwritten.
+    fn readable_len(&self, state: &State) -> u64 {
+        let number = self.position.segment;
+        if number == state.end.segment {
+            return state.end.offset;
+        }
+        state.segments.get(&number).map_or(0, |segment| segment.len)
     }
 
     fn damaged(&self, transaction: RelayPosition, what: &'static str) -> Error {
