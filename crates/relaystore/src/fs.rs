@@ -99,7 +99,7 @@ pub trait StoredFile: Debug + Send + Sync {
 
     /// # Errors
     /// The disk's.
-    fn len(&self) -> io::Result<u64>;
+    fn size(&self) -> io::Result<u64>;
 }
 
 impl dyn StoredFile + '_ {
@@ -206,7 +206,7 @@ impl Seek for Stream {
         let position = match to {
             SeekFrom::Start(offset) => Some(offset),
             SeekFrom::Current(by) => self.position.checked_add_signed(by),
-            SeekFrom::End(by) => self.file.len()?.checked_add_signed(by),
+            SeekFrom::End(by) => self.file.size()?.checked_add_signed(by),
         };
         self.position = position.ok_or(ErrorKind::InvalidInput)?;
         Ok(self.position)
@@ -291,7 +291,7 @@ impl StoredFile for File {
         Self::sync_data(self)
     }
 
-    fn len(&self) -> io::Result<u64> {
+    fn size(&self) -> io::Result<u64> {
         Ok(self.metadata()?.len())
     }
 }

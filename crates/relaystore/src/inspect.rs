@@ -100,7 +100,7 @@ impl RelayInspector {
             }
             facts.push(SegmentFacts {
                 number: segment.number,
-                bytes: segment.file.get_ref().file.len().map_err(io("reading", &segment.path))?,
+                bytes: segment.file.get_ref().file.size().map_err(io("reading", &segment.path))?,
                 path: segment.path.clone(),
                 transactions: segment.ordinal - segment.header.transactions_before,
                 event_bytes: segment.cumulative_bytes - segment.header.bytes_before,

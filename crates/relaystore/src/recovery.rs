@@ -66,10 +66,9 @@ pub(crate) fn recover(directory: &Directory, executed: Option<&GtidSet>) -> Resu
     if let Some(executed) = executed {
         keep_what_follows(directory, &mut segments, executed, &mut report)?;
     }
-    // Durable before new segments reuse the numbers.
-    if !stale.is_empty() || report.dropped_segments > 0 || report.emptied_for.is_some() {
-        directory.sync()?;
-    }
+    // Removals are durable before new segments reuse the numbers. A process may also have been killed
+    // before it could do this for a new segment, which now gets transactions.
+    directory.sync()?;
     let Some((&number, last)) = segments.last_key_value() else {
         return Ok(empty(executed.cloned().unwrap_or_default(), report));
     };
@@ -234,7 +233,7 @@ pub(crate) fn read_header(
     file: &dyn StoredFile,
     path: &Path,
 ) -> Result<std::result::Result<Segment, HeaderError>> {
-    let len = file.len().map_err(io("reading", path))?;
+    let len = file.size().map_err(io("reading", path))?;
     let parse = |len: u64| {
         let bytes = file.read_start(len).map_err(io("reading", path))?;
         Ok(SegmentHeader::parse(&bytes))

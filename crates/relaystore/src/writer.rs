@@ -96,11 +96,10 @@ impl Writer {
             0 => None,
             number => Some(shared.directory.open_for_writing(number)?),
         };
-        // A process that was killed has left bytes that a crash may still take. From here on readers
-        // see them, and this segment counts as whole once the next one begins.
-        if let Some(file) = &file
-            && shared.options.sync != SyncPolicy::Os
-        {
+        // A process that was killed has left bytes that a crash may still take, and cuts that it may
+        // undo. From here on readers see the bytes, this segment counts as whole once the next one
+        // begins, and others are written in place of those cut.
+        if let Some(file) = &file {
             let path = shared.directory.path(end.segment);
             file.sync_from(0).map_err(|failed| io("syncing", path)(failed.error))?;
         }
@@ -453,8 +452,9 @@ impl Writer {
         if self.dirty {
             let file = self.file()?;
             if let Err(failed) = file.sync_from(self.durable) {
-                if !failed.is_written_again {
-                    // Or the next one to open the file would take it for durable.
+                if !failed.is_written_again && self.sync_policy() != SyncPolicy::Os {
+                    // Or the next one to open the file would take it for durable. Readers who have
+                    // seen it fail with the writer.
                     file.set_len(self.durable).map_err(io("truncating", self.path()))?;
                 }
                 return Err(io("syncing", self.path())(failed.error));

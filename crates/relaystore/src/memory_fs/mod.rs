@@ -93,10 +93,10 @@ impl MemoryFs {
         change(&mut self.0.lock().faults);
     }
 
-    /// True if the power has failed, or will.
+    /// The disk's behaviour now.
     #[must_use]
-    pub fn power_may_fail(&self) -> bool {
-        self.0.lock().faults.power_fails_after.is_some()
+    pub fn faults(&self) -> Faults {
+        self.0.lock().faults.clone()
     }
 
     /// Bytes of all files.
@@ -300,7 +300,7 @@ impl StoredFile for OpenFile {
         Ok(())
     }
 
-    fn len(&self) -> io::Result<u64> {
+    fn size(&self) -> io::Result<u64> {
         let _disk = self.disk()?;
         Ok(self.file.lock().len() as u64)
     }
