@@ -22,7 +22,7 @@ const TRANSACTIONS: u64 = 100_000;
 struct Definitions;
 
 impl KeySource for Definitions {
-    fn table(
+    async fn table(
         &mut self,
         _schema: &[u8],
         _table: &[u8],
@@ -37,7 +37,7 @@ impl KeySource for Definitions {
         Ok((TableId(1), Some(Arc::new(keys))))
     }
 
-    fn trigger_table(&mut self, _: &str, _: &str) -> Result<Option<String>, KeySourceError> {
+    async fn trigger_table(&mut self, _: &str, _: &str) -> Result<Option<String>, KeySourceError> {
         Ok(None)
     }
 
@@ -154,7 +154,7 @@ fn admission(criterion: &mut Criterion) {
             bencher.iter(|| {
                 let mut admission = Admission::new(Definitions);
                 for transaction in &transactions {
-                    black_box(admission.admit(transaction.clone(), None, true).expect("known"));
+                    black_box(admission.admit_now(transaction.clone(), None, true).expect("known"));
                 }
             });
         });

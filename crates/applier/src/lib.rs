@@ -14,6 +14,7 @@ mod rows;
 mod statement;
 mod status;
 mod target;
+mod threads;
 
 pub use activity::{SessionState, SessionView};
 pub use applier::{AdmittedStream, Applier, CommitObserver};
@@ -45,3 +46,4 @@ pub use target::generation::Generation;
 pub use target::locks::lock_name;
 pub use target::port::{Connector, Linked, Pending, Target, TargetLink};
 pub use target::vendor::Vendor;
+pub use threads::on_own_thread;

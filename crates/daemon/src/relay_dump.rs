@@ -106,7 +106,7 @@ impl<'a, W: Write> Dump<'a, W> {
         out: W,
     ) -> Self {
         let end = CancellationToken::new();
-        let catalogue = TargetCatalogue::new(runtime.clone(), settings.target.clone(), end.clone());
+        let catalogue = TargetCatalogue::new(settings.target.clone(), end.clone());
         Self {
             settings,
             wanted,
@@ -255,7 +255,8 @@ impl<'a, W: Write> Dump<'a, W> {
             tokio::time::sleep(KEY_PATIENCE).await;
             end.cancel();
         });
-        let keys = self.catalogue.table(schema, table).ok().and_then(|(_, keys)| keys);
+        let keys = self.runtime.block_on(self.catalogue.table(schema, table));
+        let keys = keys.ok().and_then(|(_, keys)| keys);
         patience.abort();
         let columns = keys.and_then(|keys| {
             Some(keys.unique.first()?.parts.iter().map(|part| part.column + 1).collect::<Vec<_>>())

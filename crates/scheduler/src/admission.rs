@@ -21,12 +21,16 @@ pub type KeySourceError = Box<dyn std::error::Error + Send + Sync>;
 
 /// The source of the tables' keys: the target's definitions, as they are once everything before the
 /// current transaction is committed.
+#[allow(
+    async_fn_in_trait,
+    reason = "admission stays on one thread, so its futures need not be Send"
+)]
 pub trait KeySource {
     /// The table's number and keys; no keys mean that it does not exist.
     ///
     /// # Errors
     /// The target could not be asked.
-    fn table(
+    async fn table(
         &mut self,
         schema: &[u8],
         table: &[u8],
@@ -36,7 +40,7 @@ pub trait KeySource {
     ///
     /// # Errors
     /// The target could not be asked.
-    fn trigger_table(
+    async fn trigger_table(
         &mut self,
         schema: &str,
         trigger: &str,
@@ -46,7 +50,7 @@ pub trait KeySource {
     ///
     /// # Errors
     /// The target could not be asked.
-    fn has_not_transactional(&mut self) -> std::result::Result<bool, KeySourceError> {
+    async fn has_not_transactional(&mut self) -> std::result::Result<bool, KeySourceError> {
         Ok(false)
     }
 
@@ -54,7 +58,7 @@ pub trait KeySource {
     ///
     /// # Errors
     /// The target could not be asked.
-    fn server(&mut self) -> std::result::Result<Option<Uuid>, KeySourceError> {
+    async fn server(&mut self) -> std::result::Result<Option<Uuid>, KeySourceError> {
         Ok(None)
     }
 
@@ -62,7 +66,7 @@ pub trait KeySource {
     ///
     /// # Errors
     /// The target could not be asked.
-    fn executed(&mut self, _: &GtidSet) -> std::result::Result<GtidSet, KeySourceError> {
+    async fn executed(&mut self, _: &GtidSet) -> std::result::Result<GtidSet, KeySourceError> {
         Ok(GtidSet::new())
     }
 
@@ -218,7 +222,7 @@ impl<K: KeySource> Admission<K> {
     /// # Errors
     /// [`Error::Unsupported`] for contents this version does not apply, [`Error::Unreadable`] if
     /// the bytes can't be read back, [`Error::Keys`] if the definitions can't be read.
-    pub fn admit(
+    pub async fn admit(
         &mut self,
         relayed: RelayedTransaction,
         mut permit: Option<EventPermit>,
@@ -232,7 +236,7 @@ impl<K: KeySource> Admission<K> {
         self.sessions.next_transaction();
         self.not_transactional = false;
         let mut bytes = 0;
-        let kind = self.read(&relayed, whole, &mut refusal, &mut bytes);
+        let kind = self.read(&relayed, whole, &mut refusal, &mut bytes).await;
         // Beyond the limit `read` has stopped early, so these may not be all rows.
         whole &= self.reader.held_bytes() <= self.rows_limit;
         let mut changes = self.reader.finish();
@@ -284,7 +288,24 @@ impl<K: KeySource> Admission<K> {
         })
     }
 
-    fn read(
+    /// [`Self::admit`] with a source that never waits.
+    ///
+    /// # Errors
+    /// As [`Self::admit`].
+    ///
+    /// # Panics
+    /// The source waits.
+    #[cfg(any(test, feature = "test-util"))]
+    pub fn admit_now(
+        &mut self,
+        relayed: RelayedTransaction,
+        permit: Option<EventPermit>,
+        whole: bool,
+    ) -> Result<AdmittedTransaction> {
+        crate::test_util::now(self.admit(relayed, permit, whole))
+    }
+
+    async fn read(
         &mut self,
         relayed: &RelayedTransaction,
         mut whole: bool,
@@ -293,7 +314,7 @@ impl<K: KeySource> Admission<K> {
     ) -> Result<TransactionKind> {
         let gtid = &relayed.header.gtid;
         let asked = |source| Error::Keys { gtid: gtid.clone(), source };
-        if self.origins.of_gtid(&mut self.source, gtid).map_err(asked)? == Origin::Target {
+        if self.origins.of_gtid(&mut self.source, gtid).await.map_err(asked)? == Origin::Target {
             self.is_returned = true;
             return Ok(TransactionKind::Empty);
         }
@@ -303,7 +324,7 @@ impl<K: KeySource> Admission<K> {
         for event in flattened_events(relayed) {
             let event = event?;
             *bytes += event.len() as u64;
-            match self.origins.of_event(&mut self.source, &event).map_err(asked)? {
+            match self.origins.of_event(&mut self.source, &event).await.map_err(asked)? {
                 Origin::Other => {}
                 // Its rows come next, and decide.
                 Origin::Checkpoint if !whole => continue,
@@ -339,7 +360,7 @@ impl<K: KeySource> Admission<K> {
                         if !begun || statement != Statement::Ddl =>
                     {
                         // Rows that CREATE TABLE … SELECT logs are left out with the table.
-                        return Ok(match self.statement(gtid, &event)? {
+                        return Ok(match self.statement(gtid, &event).await? {
                             StatementVerdict::Apply => TransactionKind::Statement,
                             StatementVerdict::Skip => TransactionKind::Empty,
                             StatementVerdict::LeaveOutOwn => {
@@ -369,13 +390,13 @@ impl<K: KeySource> Admission<K> {
                 // Its end, prepared or in one phase, is not read: a barrier is right for either.
                 EventType::TABLE_MAP if distributed && !whole => return Ok(TransactionKind::Xa),
                 EventType::TABLE_MAP
-                    if begun && !whole && !self.may_be_not_transactional(gtid)? =>
+                    if begun && !whole && !self.may_be_not_transactional(gtid).await? =>
                 {
                     return Ok(TransactionKind::Rows);
                 }
                 EventType::TABLE_MAP if begun => {
                     kind = TransactionKind::Rows;
-                    self.table_map(gtid, &event)?;
+                    self.table_map(gtid, &event).await?;
                     if self.not_transactional && !whole {
                         return Ok(kind);
                     }
@@ -389,7 +410,7 @@ impl<K: KeySource> Admission<K> {
                         if distributed {
                             return Ok(TransactionKind::Xa);
                         }
-                        if self.not_transactional || !self.may_be_not_transactional(gtid)? {
+                        if self.not_transactional || !self.may_be_not_transactional(gtid).await? {
                             return Ok(kind);
                         }
                         whole = false;
@@ -406,26 +427,28 @@ impl<K: KeySource> Admission<K> {
         Err(unsupported(gtid, "ends without a commit".to_owned()))
     }
 
-    fn statement(&mut self, gtid: &Gtid, event: &RawEvent) -> Result<StatementVerdict> {
+    async fn statement(&mut self, gtid: &Gtid, event: &RawEvent) -> Result<StatementVerdict> {
         let query = QueryEvent::parse(event.body()).map_err(|error| unreadable(gtid, error))?;
         // Unknown status variables stop the channel here, before
         // the statement can run without them.
         query.context().map_err(|error| unreadable(gtid, error))?;
         let (_, dialect) = Statement::read(&query);
         let source = &mut self.source;
-        let mut trigger_table = |schema: &str, trigger: &str| source.trigger_table(schema, trigger);
+        let trigger_table =
+            async |schema: &str, trigger: &str| source.trigger_table(schema, trigger).await;
         self.filters
-            .statement(&query, dialect, &mut trigger_table)
+            .statement(&query, dialect, trigger_table)
+            .await
             .map_err(|source| Error::Keys { gtid: gtid.clone(), source })
     }
 
-    fn table_map(&mut self, gtid: &Gtid, event: &RawEvent) -> Result<()> {
+    async fn table_map(&mut self, gtid: &Gtid, event: &RawEvent) -> Result<()> {
         let body = event.body();
         let definition = body.get(TableMap::ID_LEN..).unwrap_or_default();
         let layout = match self.layouts.get(definition) {
             Some(layout) => layout.clone(),
             None => {
-                let layout = self.layout(gtid, body)?;
+                let layout = self.layout(gtid, body).await?;
                 self.layouts.insert(definition.into(), layout.clone());
                 layout
             }
@@ -445,12 +468,12 @@ impl<K: KeySource> Admission<K> {
         Ok(())
     }
 
-    fn may_be_not_transactional(&mut self, gtid: &Gtid) -> Result<bool> {
-        let any = self.source.has_not_transactional();
+    async fn may_be_not_transactional(&mut self, gtid: &Gtid) -> Result<bool> {
+        let any = self.source.has_not_transactional().await;
         any.map_err(|source| Error::Keys { gtid: gtid.clone(), source })
     }
 
-    fn layout(&mut self, gtid: &Gtid, body: &[u8]) -> Result<Layout> {
+    async fn layout(&mut self, gtid: &Gtid, body: &[u8]) -> Result<Layout> {
         let mapped = self.filters.table_map(body).map_err(|error| unreadable(gtid, error))?;
         let body = match &mapped {
             Mapped::LeftOut => {
@@ -467,6 +490,7 @@ impl<K: KeySource> Admission<K> {
         let (id, keys) = self
             .source
             .table(map.schema, map.table)
+            .await
             .map_err(|source| Error::Keys { gtid: gtid.clone(), source })?;
         let layout = TableLayout::new(id, keys, &map, body);
         Ok(Layout::Kept(Arc::new(layout.map_err(|error| unreadable(gtid, error))?)))

@@ -11,7 +11,7 @@ use super::*;
 struct Definitions;
 
 impl KeySource for Definitions {
-    fn table(
+    async fn table(
         &mut self,
         _: &[u8],
         table: &[u8],
@@ -21,7 +21,7 @@ impl KeySource for Definitions {
         Ok((TableId(1 + u32::from(not_transactional)), Some(Arc::new(keys))))
     }
 
-    fn trigger_table(
+    async fn trigger_table(
         &mut self,
         _: &str,
         _: &str,
@@ -29,7 +29,7 @@ impl KeySource for Definitions {
         Ok(None)
     }
 
-    fn has_not_transactional(&mut self) -> std::result::Result<bool, KeySourceError> {
+    async fn has_not_transactional(&mut self) -> std::result::Result<bool, KeySourceError> {
         Ok(true)
     }
 
@@ -67,7 +67,7 @@ fn a_table_that_is_not_transactional_counts_wherever_it_stands() {
         let kind_of = |tables: &[&str]| {
             let mut admission = Admission::new(Definitions);
             admission.limit_rows(rows_limit);
-            let admitted = admission.admit(transaction(tables), None, whole).expect("known");
+            let admitted = admission.admit_now(transaction(tables), None, whole).expect("known");
             assert_eq!(admitted.changes.is_some(), tables == ["a", "a"] && rows_limit > 1 && whole);
             admitted.kind
         };

@@ -14,6 +14,8 @@ mod returned;
 mod row_sessions;
 mod scheduler;
 mod sequence;
+#[cfg(any(test, feature = "test-util"))]
+pub mod test_util;
 mod until;
 
 pub use admission::{

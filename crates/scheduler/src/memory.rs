@@ -1,7 +1,8 @@
+use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
 
 /// A limit for the bytes of events in flight between the relay store and the target, and of
 /// everything built from them; first come, first served.
@@ -19,7 +20,7 @@ pub struct EventMemory {
 #[derive(Debug)]
 struct Shared {
     state: Mutex<State>,
-    released: Condvar,
+    released: Notify,
 }
 
 #[derive(Debug)]
@@ -36,7 +37,7 @@ impl EventMemory {
     #[must_use]
     pub fn new(limit: u64) -> Self {
         let state = State { limit, held: 0, peak: 0, next_ticket: 0, serving: 0 };
-        Self { shared: Arc::new(Shared { state: Mutex::new(state), released: Condvar::new() }) }
+        Self { shared: Arc::new(Shared { state: Mutex::new(state), released: Notify::new() }) }
     }
 
     /// Takes a place in the queue for `bytes`; the caller waits
@@ -52,7 +53,7 @@ impl EventMemory {
     /// Changes the limit. Memory held beyond it is returned as transactions commit.
     pub fn set_limit(&self, bytes: u64) {
         self.shared.state.lock().limit = bytes;
-        self.shared.released.notify_all();
+        self.shared.released.notify_waiters();
     }
 
     #[must_use]
@@ -119,25 +120,34 @@ pub struct Ticket {
 }
 
 impl Ticket {
-    /// Waits up to `wait`; `None` if memory is still short.
-    pub fn wait(&mut self, wait: Duration) -> Option<EventPermit> {
+    /// Waits for the bytes. The place in the queue is kept if the wait is given up.
+    pub async fn granted(&mut self) -> EventPermit {
         let shared = Arc::clone(&self.memory.shared);
-        let mut state = shared.state.lock();
         loop {
-            let fits = state.held == 0 || state.held.saturating_add(self.bytes) <= state.limit;
-            if state.serving == self.number && fits {
-                state.serving += 1;
-                state.held = state.held.saturating_add(self.bytes);
-                state.peak = state.peak.max(state.held);
-                self.granted = true;
-                // There may be room for the next ticket as well.
-                shared.released.notify_all();
-                return Some(EventPermit { memory: self.memory.clone(), bytes: self.bytes });
+            // Before the state is looked at, so that no release in between is missed.
+            let mut released = pin!(shared.released.notified());
+            released.as_mut().enable();
+            if let Some(permit) = self.take() {
+                return permit;
             }
-            if shared.released.wait_for(&mut state, wait).timed_out() {
-                return None;
-            }
+            released.await;
         }
+    }
+
+    /// The bytes, if it is this ticket's turn and they fit.
+    pub(crate) fn take(&mut self) -> Option<EventPermit> {
+        let mut state = self.memory.shared.state.lock();
+        let fits = state.held == 0 || state.held.saturating_add(self.bytes) <= state.limit;
+        if state.serving != self.number || !fits {
+            return None;
+        }
+        state.serving += 1;
+        state.held = state.held.saturating_add(self.bytes);
+        state.peak = state.peak.max(state.held);
+        self.granted = true;
+        // There may be room for the next ticket as well.
+        self.memory.shared.released.notify_waiters();
+        Some(EventPermit { memory: self.memory.clone(), bytes: self.bytes })
     }
 }
 
@@ -147,7 +157,7 @@ impl Drop for Ticket {
             let mut state = self.memory.shared.state.lock();
             if state.serving == self.number {
                 state.serving += 1;
-                self.memory.shared.released.notify_all();
+                self.memory.shared.released.notify_waiters();
             }
         }
     }
@@ -175,18 +185,18 @@ impl Drop for EventPermit {
     fn drop(&mut self) {
         let mut state = self.memory.shared.state.lock();
         state.held = state.held.saturating_sub(self.bytes);
-        self.memory.shared.released.notify_all();
+        self.memory.shared.released.notify_waiters();
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
-    const SHORT: Duration = Duration::from_millis(5);
-
     fn take(memory: &EventMemory, bytes: u64) -> Option<EventPermit> {
-        memory.request(bytes).wait(SHORT)
+        memory.request(bytes).take()
     }
 
     #[test]
@@ -217,10 +227,10 @@ mod tests {
         let memory = EventMemory::new(100);
         let held = take(&memory, 80).expect("fits");
         let mut waiting = memory.request(80);
-        assert!(waiting.wait(SHORT).is_none());
+        assert!(waiting.take().is_none());
         assert!(memory.is_short());
         memory.set_limit(200);
-        let passed = waiting.wait(SHORT).expect("fits now");
+        let passed = waiting.take().expect("fits now");
         assert!(!memory.is_short());
         memory.set_limit(50);
         drop(held);
@@ -251,16 +261,31 @@ mod tests {
         assert_eq!(Footprint::whole(u64::MAX, u64::MAX, 1000).bytes(), u64::MAX);
     }
 
+    #[tokio::test]
+    async fn a_wait_ends_with_a_release_and_may_be_given_up() {
+        let memory = EventMemory::new(100);
+        let held = take(&memory, 80).expect("fits");
+        let mut waiting = memory.request(50);
+        let given_up = tokio::time::timeout(Duration::ZERO, waiting.granted()).await;
+        assert!(given_up.is_err());
+        assert!(memory.is_short(), "the place is kept");
+        let wait = tokio::spawn(async move { waiting.granted().await });
+        tokio::task::yield_now().await;
+        drop(held);
+        drop(wait.await.expect("granted"));
+        assert_eq!(memory.usage().0, 0);
+    }
+
     #[test]
     fn first_come_first_served() {
         let memory = EventMemory::new(100);
         let held = take(&memory, 80).expect("fits");
         let mut big = memory.request(50);
         let mut small = memory.request(10);
-        assert!(small.wait(SHORT).is_none(), "a later small request must not overtake");
+        assert!(small.take().is_none(), "a later small request must not overtake");
         drop(held);
-        let big = big.wait(SHORT).expect("first in line");
-        assert!(small.wait(SHORT).is_some());
+        let big = big.take().expect("first in line");
+        assert!(small.take().is_some());
         drop(big);
     }
 }

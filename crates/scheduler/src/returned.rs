@@ -49,21 +49,21 @@ impl Origins {
     }
 
     /// Decides by the transaction's GTID.
-    pub(crate) fn of_gtid(&self, target: &mut impl KeySource, gtid: &Gtid) -> Result<Origin> {
-        if target.server()? != Some(gtid.uuid) {
+    pub(crate) async fn of_gtid(&self, target: &mut impl KeySource, gtid: &Gtid) -> Result<Origin> {
+        if target.server().await? != Some(gtid.uuid) {
             return Ok(Origin::Other);
         }
         let mut one = GtidSet::new();
         one.add(gtid);
         // One that the target has lost is applied again.
-        Ok(match target.executed(&one)?.is_empty() {
+        Ok(match target.executed(&one).await?.is_empty() {
             true => Origin::Other,
             false => Origin::Target,
         })
     }
 
     /// Decides by the next event of a row transaction.
-    pub(crate) fn of_event(
+    pub(crate) async fn of_event(
         &mut self,
         target: &mut impl KeySource,
         event: &RawEvent,
@@ -87,10 +87,10 @@ impl Origins {
             return Ok(Origin::Other);
         }
         let brought = brought(columns, event)?;
-        self.of_transactions(target, &brought)
+        self.of_transactions(target, &brought).await
     }
 
-    fn of_transactions(
+    async fn of_transactions(
         &mut self,
         target: &mut impl KeySource,
         brought: &GtidSet,
@@ -98,12 +98,12 @@ impl Origins {
         if brought.uuids().all(|uuid| self.foreign.contains(&uuid)) {
             return Ok(Origin::Other);
         }
-        let executed = target.executed(brought)?;
+        let executed = target.executed(brought).await?;
         let missing = brought.difference(&executed);
         if missing.is_empty() {
             return Ok(Origin::Target);
         }
-        let server = target.server()?;
+        let server = target.server().await?;
         let lost = missing.of_servers(|uuid| Some(*uuid) == server);
         if !lost.is_empty() && !executed.is_empty() {
             return Ok(Origin::Torn(torn(&executed, &lost)));

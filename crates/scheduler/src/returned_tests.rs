@@ -2,6 +2,7 @@ use csa_provider::test_util::{event, gtid_event, int_table_map, query_event};
 use csa_provider::{Tag, test_util};
 
 use super::*;
+use crate::test_util::now;
 
 const TARGET: &str = "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa";
 const OTHER: &str = "cccccccc-cccc-cccc-cccc-cccccccccccc";
@@ -17,7 +18,7 @@ struct Target {
 }
 
 impl KeySource for Target {
-    fn table(
+    async fn table(
         &mut self,
         _: &[u8],
         _: &[u8],
@@ -25,15 +26,15 @@ impl KeySource for Target {
         unreachable!("no table is asked for")
     }
 
-    fn trigger_table(&mut self, _: &str, _: &str) -> Result<Option<String>> {
+    async fn trigger_table(&mut self, _: &str, _: &str) -> Result<Option<String>> {
         Ok(None)
     }
 
-    fn server(&mut self) -> Result<Option<Uuid>> {
+    async fn server(&mut self) -> Result<Option<Uuid>> {
         Ok(Uuid::parse_str(TARGET).ok())
     }
 
-    fn executed(&mut self, wanted: &GtidSet) -> Result<GtidSet> {
+    async fn executed(&mut self, wanted: &GtidSet) -> Result<GtidSet> {
         self.asked += 1;
         Ok(self.executed.intersection(wanted))
     }
@@ -83,9 +84,9 @@ fn update(before: &str, after: &str) -> RawEvent {
 fn origin(origins: &mut Origins, target: &mut Target, before: &str, after: &str) -> Origin {
     origins.next_transaction();
     let begin = query_event("", "BEGIN");
-    assert_eq!(origins.of_event(target, &begin).unwrap(), Origin::Other);
-    assert_eq!(origins.of_event(target, &checkpoint_map()).unwrap(), Origin::Checkpoint);
-    origins.of_event(target, &update(before, after)).unwrap()
+    assert_eq!(now(origins.of_event(target, &begin)).unwrap(), Origin::Other);
+    assert_eq!(now(origins.of_event(target, &checkpoint_map())).unwrap(), Origin::Checkpoint);
+    now(origins.of_event(target, &update(before, after))).unwrap()
 }
 
 #[test]
@@ -126,8 +127,8 @@ fn other_tables_decide_nothing() {
     let mut origins = Origins::default();
     let mut has = target("T:1-9");
     let map = int_table_map(70, "shop", "checkpoint", 6);
-    assert_eq!(origins.of_event(&mut has, &map).unwrap(), Origin::Other);
-    assert_eq!(origins.of_event(&mut has, &update("T:1", "T:1-2")).unwrap(), Origin::Other);
+    assert_eq!(now(origins.of_event(&mut has, &map)).unwrap(), Origin::Other);
+    assert_eq!(now(origins.of_event(&mut has, &update("T:1", "T:1-2"))).unwrap(), Origin::Other);
 }
 
 #[test]
@@ -139,9 +140,9 @@ fn a_gtid_of_the_target_comes_back_unless_it_was_lost() {
     for (uuid, gno, expected) in
         [(TARGET, 9, Origin::Target), (TARGET, 10, Origin::Other), (OTHER, 9, Origin::Other)]
     {
-        assert_eq!(origins.of_gtid(&mut has, &gtid(uuid, gno)).unwrap(), expected);
+        assert_eq!(now(origins.of_gtid(&mut has, &gtid(uuid, gno))).unwrap(), expected);
         // Its own event decides nothing more.
         let event = gtid_event(&gtid(uuid, gno), 1);
-        assert_eq!(Origins::default().of_event(&mut has, &event).unwrap(), Origin::Other);
+        assert_eq!(now(Origins::default().of_event(&mut has, &event)).unwrap(), Origin::Other);
     }
 }

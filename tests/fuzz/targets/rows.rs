@@ -16,7 +16,7 @@ use libfuzzer_sys::fuzz_target;
 struct SameKeys(Arc<TableKeys>);
 
 impl KeySource for SameKeys {
-    fn table(
+    async fn table(
         &mut self,
         _: &[u8],
         _: &[u8],
@@ -24,7 +24,7 @@ impl KeySource for SameKeys {
         Ok((TableId(1), Some(Arc::clone(&self.0))))
     }
 
-    fn trigger_table(&mut self, _: &str, _: &str) -> Result<Option<String>, KeySourceError> {
+    async fn trigger_table(&mut self, _: &str, _: &str) -> Result<Option<String>, KeySourceError> {
         Ok(None)
     }
 
@@ -87,7 +87,7 @@ fuzz_target!(|data: &[u8]| {
         event(EventType::XID, &[0; 8]),
     ];
     let source = SameKeys(Arc::new(keys(usize::from(columns), selector)));
-    if let Ok(admitted) = Admission::new(source).admit(transaction(&events), None, true)
+    if let Ok(admitted) = Admission::new(source).admit_now(transaction(&events), None, true)
         && let Some(changes) = &admitted.changes
     {
         let ends = changes.rows.last().map_or(0, |row| row.end as usize);

@@ -1,4 +1,4 @@
-//! The thread that reads the relay store ahead of the applier: it reads, waits and hands over, as
+//! Reads the relay store ahead of the applier: it reads, waits and hands over, as
 //! [`csa_scheduler::intake`] decides.
 
 #[cfg(test)]
@@ -14,14 +14,13 @@ use csa_scheduler::intake::{Barrier, IntakeEnd, Room, Seen, Stage, Step, inline_
 use csa_scheduler::{
     Admission, AdmittedTransaction, EventMemory, EventPermit, KeySource, Ticket, UntilGate,
 };
-use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::options::ApplierOptions;
 
-/// The longest wait between two checks whether the thread should end.
+/// The longest wait between two checks whether the intake should end.
 const TICK: Duration = Duration::from_millis(100);
 /// The longest time for which a transaction is held back without another look: the clock may be
 /// adjusted meanwhile.
@@ -68,7 +67,6 @@ pub struct Intake<K, O> {
     pub sender: mpsc::Sender<AdmittedTransaction>,
     pub observer: O,
     pub clock: Arc<dyn Clock>,
-    pub runtime: Handle,
     pub end: CancellationToken,
 }
 
@@ -101,17 +99,16 @@ impl Hand {
 }
 
 impl<K: KeySource, O: IntakeObserver> Intake<K, O> {
-    /// Reads until the pipeline ends or an error occurs. It blocks, so it needs a thread of its own.
-    /// The stream ends with it: what was handed over before is applied.
-    #[must_use]
-    pub fn run(mut self) -> IntakeEnd {
-        match self.pass_on() {
+    /// Reads until the pipeline ends or an error occurs. It reads files, so it needs a thread of its own
+    /// ([`crate::on_own_thread`]). The stream ends with it: what was handed over before is applied.
+    pub async fn run(mut self) -> IntakeEnd {
+        match self.pass_on().await {
             Ok(never) => match never {},
             Err(end) => end,
         }
     }
 
-    fn pass_on(&mut self) -> Result<Infallible, IntakeEnd> {
+    async fn pass_on(&mut self) -> Result<Infallible, IntakeEnd> {
         let mut hand = Hand::Empty;
         let mut limit = 0;
         let mut is_holding = false;
@@ -125,14 +122,14 @@ impl<K: KeySource, O: IntakeObserver> Intake<K, O> {
             hand = match (step, hand) {
                 (Step::Read, _) => {
                     self.follow_limit(&mut limit);
-                    self.read()?
+                    self.read().await?
                 }
                 (Step::HoldBack(left), Hand::Read(relayed, since)) => {
                     is_holding = true;
                     let committed = relayed.header.commit_times();
                     let due = seen.now.saturating_add(left.as_micros() as u64);
                     self.observer.held_back(Some(HeldUntil { committed, since, due }));
-                    self.wait_until_due(left);
+                    self.wait_until_due(left).await;
                     Hand::Read(relayed, since)
                 }
                 (Step::Measure, Hand::Read(relayed, _)) => {
@@ -144,24 +141,24 @@ impl<K: KeySource, O: IntakeObserver> Intake<K, O> {
                     Hand::Queued(relayed, room, ticket)
                 }
                 (Step::WaitForMemory, Hand::Queued(relayed, room, mut ticket)) => {
-                    match ticket.wait(TICK) {
-                        Some(permit) => Hand::Granted(relayed, room, permit),
-                        None => Hand::Queued(relayed, room, ticket),
+                    match tokio::time::timeout(TICK, ticket.granted()).await {
+                        Ok(permit) => Hand::Granted(relayed, room, permit),
+                        Err(_) => Hand::Queued(relayed, room, ticket),
                     }
                 }
                 (Step::Admit { whole }, Hand::Granted(relayed, _, permit)) => {
-                    Hand::Admitted(self.admission.admit(relayed, Some(permit), whole)?)
+                    Hand::Admitted(self.admission.admit(relayed, Some(permit), whole).await?)
                 }
                 (Step::HandOver, Hand::Admitted(admitted)) => {
                     // Read before it is sent: the applier may execute it at once.
                     let barrier = Barrier::after(admitted.kind, *self.statements.borrow());
-                    if self.sender.blocking_send(admitted).is_err() {
+                    if self.sender.send(admitted).await.is_err() {
                         return Err(IntakeEnd::Stopped);
                     }
                     Hand::HandedOver(barrier)
                 }
                 (Step::WaitForStatement, hand) => {
-                    self.wait_for_statement();
+                    self.wait_for_statement().await;
                     hand
                 }
                 (Step::ForgetDefinitions, _) => {
@@ -210,7 +207,7 @@ impl<K: KeySource, O: IntakeObserver> Intake<K, O> {
         }
     }
 
-    fn read(&mut self) -> Result<Hand, IntakeEnd> {
+    async fn read(&mut self) -> Result<Hand, IntakeEnd> {
         // Before the store is read, so that nothing received before the end is missed.
         let ended = self.reception.borrow().clone();
         let Some(relayed) = self.reader.next(TICK)? else {
@@ -222,27 +219,23 @@ impl<K: KeySource, O: IntakeObserver> Intake<K, O> {
         Ok(Hand::Read(relayed, Instant::now()))
     }
 
-    fn wait_until_due(&mut self, left: Duration) {
-        let Self { runtime, delay, sender, end, .. } = self;
-        runtime.block_on(async {
-            tokio::select! {
-                () = tokio::time::sleep(left.min(LOOK_AGAIN)) => {}
-                Ok(()) = delay.changed() => {}
-                () = sender.closed() => {}
-                () = end.cancelled() => {}
-            }
-        });
+    async fn wait_until_due(&mut self, left: Duration) {
+        let Self { delay, sender, end, .. } = self;
+        tokio::select! {
+            () = tokio::time::sleep(left.min(LOOK_AGAIN)) => {}
+            Ok(()) = delay.changed() => {}
+            () = sender.closed() => {}
+            () = end.cancelled() => {}
+        }
     }
 
-    fn wait_for_statement(&mut self) {
-        let Self { runtime, statements, sender, end, .. } = self;
-        runtime.block_on(async {
-            tokio::select! {
-                Ok(()) = statements.changed() => {}
-                () = sender.closed() => {}
-                () = end.cancelled() => {}
-                () = tokio::time::sleep(TICK) => {}
-            }
-        });
+    async fn wait_for_statement(&mut self) {
+        let Self { statements, sender, end, .. } = self;
+        tokio::select! {
+            Ok(()) = statements.changed() => {}
+            () = sender.closed() => {}
+            () = end.cancelled() => {}
+            () = tokio::time::sleep(TICK) => {}
+        }
     }
 }

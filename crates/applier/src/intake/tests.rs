@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 
 use super::*;
+use crate::on_own_thread;
 
 /// The longest wait for something expected soon, on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -37,7 +38,7 @@ struct Definitions {
 }
 
 impl KeySource for Definitions {
-    fn table(
+    async fn table(
         &mut self,
         _: &[u8],
         _: &[u8],
@@ -46,7 +47,7 @@ impl KeySource for Definitions {
         Ok((TableId(1), Some(Arc::new(keys))))
     }
 
-    fn trigger_table(&mut self, _: &str, _: &str) -> Result<Option<String>, KeySourceError> {
+    async fn trigger_table(&mut self, _: &str, _: &str) -> Result<Option<String>, KeySourceError> {
         Ok(None)
     }
 
@@ -139,10 +140,9 @@ impl Bench {
             sender,
             observer: self.observer.clone(),
             clock: Arc::new(Stopped),
-            runtime: Handle::current(),
             end: self.end.clone(),
         };
-        self.running = Some(tokio::task::spawn_blocking(move || intake.run()));
+        self.running = Some(on_own_thread(move || intake.run()));
     }
 
     async fn receive(&mut self, gno: u64, body: Vec<RawEvent>) -> Result<(), SinkError> {
@@ -194,7 +194,7 @@ fn gtid(gno: u64) -> Gtid {
     Gtid { uuid: Uuid::from_bytes([5; 16]), tag: Tag::untagged(), gno }
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn rows_after_a_statement_wait_until_it_is_committed() {
     let mut bench = Bench::new().await;
     bench.start();
@@ -213,7 +213,7 @@ async fn rows_after_a_statement_wait_until_it_is_committed() {
     assert!(matches!(bench.ended().await, IntakeEnd::Stopped));
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_stop_ends_the_wait_for_a_statement_and_for_memory() {
     let mut bench = Bench::new().await;
     bench.start();
@@ -239,7 +239,7 @@ async fn a_stop_ends_the_wait_for_a_statement_and_for_memory() {
     assert!(matches!(bench.ended().await, IntakeEnd::Stopped), "nobody takes more");
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_transaction_is_held_back_until_the_delay_changes() {
     let mut bench = Bench::new().await;
     bench.delay.send_replace(Duration::from_secs(3600));
@@ -266,7 +266,7 @@ async fn a_transaction_is_held_back_until_the_delay_changes() {
     assert_eq!(bench.observer.0.lock().last(), Some(&None));
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn reception_that_ended_ends_it_after_everything_received() {
     let mut bench = Bench::new().await;
     bench.rows(1).await;

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use csa_provider::{FormatDescription, SessionContext};
-use tokio::task::spawn_blocking;
 
 use crate::options::{ApplierOptions, ExecMode, Executor};
 use crate::rows::dml::{self, Packet, Refusal, SessionSettings};
@@ -14,6 +13,7 @@ use crate::target::as_source;
 use crate::target::definitions::tables::TargetTables;
 use crate::target::row_session;
 use crate::target::session::{Session, push_binlog};
+use crate::threads::computed;
 use crate::{Error, Result};
 
 /// Writes the rows of one attempt at a group on one session.
@@ -170,7 +170,7 @@ impl RowExecutor {
         let years = self.years_have_signs;
         let make =
             move || dml::statements(&images, &tables, limit, settings, zone.as_deref(), years);
-        let made = if is_large { spawn_blocking(make).await } else { Ok(make()) };
+        let made = if is_large { computed(make).await } else { Ok(make()) };
         let (packets, settings) = made
             .map_err(|source| Error::Task { task: "making statements of row changes", source })??;
         self.settings = settings;

@@ -51,7 +51,7 @@ const COLUMNS: [(&str, &str, u64); 14] = [
 struct Keys;
 
 impl KeySource for Keys {
-    fn table(
+    async fn table(
         &mut self,
         _: &[u8],
         table: &[u8],
@@ -70,7 +70,7 @@ impl KeySource for Keys {
         Ok((TableId(u32::from(table == b"t")), Some(Arc::new(keys))))
     }
 
-    fn trigger_table(&mut self, _: &str, _: &str) -> Result<Option<String>, KeySourceError> {
+    async fn trigger_table(&mut self, _: &str, _: &str) -> Result<Option<String>, KeySourceError> {
         Ok(None)
     }
 
@@ -188,7 +188,7 @@ fn transaction(
         cumulative_bytes: 0,
         body: TransactionBody::Whole(vec![Bytes::from(bytes)]),
     };
-    let admitted = match Admission::new(Keys).admit(relayed, None, true) {
+    let admitted = match Admission::new(Keys).admit_now(relayed, None, true) {
         Ok(admitted) => admitted,
         Err(error) => return vec![format!("error: {error}")],
     };

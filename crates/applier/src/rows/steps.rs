@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use csa_scheduler::{AdmittedTransaction, Group, Sequence, decompressed_bytes};
 use tokio::sync::mpsc;
-use tokio::task::spawn_blocking;
 
 use super::merge;
 use crate::activity::Progress;
 use crate::rows::image::{Framing, RowImageCutter, RowImages, Step};
+use crate::threads::{apart, computed};
 use crate::{Error, Result};
 
 /// Merging so few rows takes less time than a switch to another thread and back.
@@ -59,7 +59,7 @@ impl Steps {
         };
         let rows: usize = slice(&group, range).iter().map(AdmittedTransaction::rows).sum();
         let merged = match rows > ROWS_AT_ONCE {
-            true => spawn_blocking(merge).await,
+            true => computed(merge).await,
             false => Ok(merge()),
         };
         match merged {
@@ -107,13 +107,13 @@ impl Steps {
     ) -> Self {
         let (sender, steps) = mpsc::channel(1);
         let read = Arc::clone(progress);
-        spawn_blocking(move || {
+        apart(async move {
             let bytes = |t: &AdmittedTransaction| {
                 let decompressed = decompressed_bytes(&t.relayed);
                 decompressed.map_or(t.relayed.event_bytes, |(kept, more)| kept.saturating_add(more))
             };
             read.begin(slice(&group, range).iter().map(bytes).sum());
-            let send = |step| sender.blocking_send(step).is_ok();
+            let send = async |step| sender.send(step).await.is_ok();
             let mut cutter = RowImageCutter::new(limit, framing);
             let mut ready = Vec::new();
             for transaction in slice(&group, range) {
@@ -127,17 +127,23 @@ impl Steps {
                         .map_err(Error::from)
                         .and_then(|event| cutter.push(gtid, &event, &mut ready));
                     if let Err(error) = pushed {
-                        send(Err(error));
+                        send(Err(error)).await;
                         return;
                     }
-                    if !ready.drain(..).all(|step| send(Ok(step))) {
-                        return;
+                    for step in ready.drain(..) {
+                        if !send(Ok(step)).await {
+                            return;
+                        }
                     }
                 }
             }
             cutter.finish(&mut ready);
             // The receiver may be gone by now, which is no error.
-            ready.into_iter().all(|step| send(Ok(step)));
+            for step in ready {
+                if !send(Ok(step)).await {
+                    return;
+                }
+            }
         });
         Self {
             free: Source::Cut(steps),

@@ -5,15 +5,14 @@ use std::sync::Arc;
 
 use csa_applier::{
     AdmittedStream, Applier, ApplierOptions, ApplierStatus, Claim, CommitObserver, ControlSession,
-    ExecMode, Intake, TargetCatalogue, TargetFacts,
+    ExecMode, Intake, TargetCatalogue, TargetFacts, on_own_thread,
 };
 use csa_provider::SourceFacts;
 use csa_relaystore::{RelayPosition, RelayStore};
 use csa_scheduler::intake::IntakeEnd;
 use csa_scheduler::{Admission, AdmittedTransaction, Filters, LowWaterMark, StreamEnd, Until};
-use tokio::runtime::Handle;
 use tokio::sync::mpsc;
-use tokio::task::{JoinError, spawn_blocking};
+use tokio::task::JoinError;
 use tokio_util::sync::CancellationToken;
 
 use super::overlap::written_rules;
@@ -124,7 +123,7 @@ impl<'a> Pipeline<'a> {
         let _end_on_drop = end.clone().drop_guard();
         let (sender, stream) = mpsc::channel(READ_AHEAD);
         let intake = self.intake(sender, end.clone());
-        let intake = spawn_blocking(move || intake.run());
+        let intake = on_own_thread(move || intake.run());
         let watch = self.watch;
         let outcome = self.applier(stream).run(stop.clone(), kill.clone()).await;
         end.cancel();
@@ -155,9 +154,9 @@ impl<'a> Pipeline<'a> {
         sender: mpsc::Sender<AdmittedTransaction>,
         end: CancellationToken,
     ) -> Intake<TargetCatalogue, Watch> {
-        let (control, runtime) = (&self.control, Handle::current());
+        let control = &self.control;
         let target = self.settings.target.clone();
-        let catalogue = TargetCatalogue::new(runtime.clone(), target, end.clone()).of_channel(
+        let catalogue = TargetCatalogue::new(target, end.clone()).of_channel(
             &self.options,
             control.generation(),
             control.reachability(),
@@ -175,7 +174,6 @@ impl<'a> Pipeline<'a> {
             sender,
             observer: self.watch.clone(),
             clock: self.watch.clock(),
-            runtime,
             end,
         }
     }

@@ -19,21 +19,18 @@ pub(crate) enum StatementVerdict {
     Refuse(String),
 }
 
-/// Finds a trigger's table on the target by schema and name; `None` if there is no such trigger.
-pub(crate) type TriggerTable<'a> =
-    dyn FnMut(&str, &str) -> Result<Option<String>, KeySourceError> + 'a;
-
 impl Filters {
     /// Decides about a statement like the server's applier, but refuses it if that would silently
-    /// lose or misplace something.
+    /// lose or misplace something. `trigger_table` finds a trigger's table on the target by schema and
+    /// name; `None` if there is no such trigger.
     ///
     /// # Errors
     /// A trigger's table could not be looked up.
-    pub(crate) fn statement(
+    pub(crate) async fn statement(
         &self,
         query: &QueryEvent<'_>,
         dialect: Dialect,
-        trigger_table: &mut TriggerTable<'_>,
+        trigger_table: impl AsyncFnOnce(&str, &str) -> Result<Option<String>, KeySourceError>,
     ) -> Result<StatementVerdict, KeySourceError> {
         // These two come before the rules, and hold even without any: a source must change neither
         // the channels' progress nor, unless allowed to, the target's accounts.
@@ -81,7 +78,7 @@ impl Filters {
             },
             Object::TriggerOf(trigger) => {
                 let schema = trigger.schema.as_deref().unwrap_or(&database);
-                match trigger_table(schema, &trigger.name)? {
+                match trigger_table(schema, &trigger.name).await? {
                     Some(table) => {
                         let table = Name { schema: Some(schema.to_owned()), name: table };
                         verdict(self.table_named(&table, &database))

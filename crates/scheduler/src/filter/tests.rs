@@ -7,6 +7,7 @@ use proptest::prelude::*;
 
 use super::rules::matches;
 use super::*;
+use crate::test_util::now;
 
 fn names(list: &[&str]) -> Vec<String> {
     list.iter().map(|name| (*name).to_owned()).collect()
@@ -208,9 +209,9 @@ fn verdict_in(
     body.push(0);
     body.extend_from_slice(statement);
     let query = QueryEvent::parse(&body).expect("well-formed");
-    let mut trigger_table =
-        |_: &str, name: &str| Ok(name.strip_prefix("on_").map(ToOwned::to_owned));
-    filters.statement(&query, Dialect::of(context), &mut trigger_table).expect("answers")
+    let trigger_table =
+        async |_: &str, name: &str| Ok(name.strip_prefix("on_").map(ToOwned::to_owned));
+    now(filters.statement(&query, Dialect::of(context), trigger_table)).expect("answers")
 }
 
 fn verdict(filters: &Filters, database: &str, statement: &str) -> StatementVerdict {

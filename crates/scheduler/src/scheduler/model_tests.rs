@@ -22,7 +22,7 @@ use crate::{
 struct Definitions;
 
 impl KeySource for Definitions {
-    fn table(
+    async fn table(
         &mut self,
         _schema: &[u8],
         table: &[u8],
@@ -46,7 +46,7 @@ impl KeySource for Definitions {
         Ok((id, Some(Arc::new(keys))))
     }
 
-    fn trigger_table(&mut self, _: &str, _: &str) -> Result<Option<String>, KeySourceError> {
+    async fn trigger_table(&mut self, _: &str, _: &str) -> Result<Option<String>, KeySourceError> {
         Ok(None)
     }
 
@@ -227,7 +227,7 @@ proptest! {
                 0 => {
                     if let Some((gno, changes)) = stream.next() {
                         let relayed = relayed(gno, &format, &events(changes));
-                        let admitted = admission.admit(relayed, None, true).expect("known");
+                        let admitted = admission.admit_now(relayed, None, true).expect("known");
                         scheduler.admit(admitted);
                     }
                 }

@@ -19,7 +19,7 @@ use crate::{
 struct NoTables;
 
 impl KeySource for NoTables {
-    fn table(
+    async fn table(
         &mut self,
         _schema: &[u8],
         _table: &[u8],
@@ -27,7 +27,11 @@ impl KeySource for NoTables {
         Ok((TableId(1), None))
     }
 
-    fn trigger_table(&mut self, _: &str, _: &str) -> Result<Option<String>, crate::KeySourceError> {
+    async fn trigger_table(
+        &mut self,
+        _: &str,
+        _: &str,
+    ) -> Result<Option<String>, crate::KeySourceError> {
         Ok(None)
     }
 
@@ -35,7 +39,7 @@ impl KeySource for NoTables {
 }
 
 fn admit(relayed: RelayedTransaction) -> crate::Result<AdmittedTransaction> {
-    Admission::new(NoTables).admit(relayed, None, true)
+    Admission::new(NoTables).admit_now(relayed, None, true)
 }
 
 fn gtid(gno: u64) -> Gtid {
@@ -150,7 +154,7 @@ fn what_is_left_out_counts_as_empty_and_renamed_tables_by_their_new_name() {
     let admit = |rules: FilterRules, events: &[RawEvent], whole| {
         let relayed = relayed(1, &Arc::new(format_description()), events);
         let mut admission = Admission::new(NoTables).with_filters(Filters::new(rules, false));
-        admission.admit(relayed, None, whole).expect("known")
+        admission.admit_now(relayed, None, whole).expect("known")
     };
     let ignored = || FilterRules { ignore_db: vec!["d".to_owned()], ..FilterRules::default() };
     let create = "CREATE TABLE t (a INT) START TRANSACTION";
@@ -270,7 +274,7 @@ fn an_end_holds_for_what_is_in_no_group_yet() {
 struct OneKeyless;
 
 impl KeySource for OneKeyless {
-    fn table(
+    async fn table(
         &mut self,
         _schema: &[u8],
         table: &[u8],
@@ -282,7 +286,11 @@ impl KeySource for OneKeyless {
         Ok((TableId(u32::from(table == b"keyed")), Some(Arc::new(keys))))
     }
 
-    fn trigger_table(&mut self, _: &str, _: &str) -> Result<Option<String>, crate::KeySourceError> {
+    async fn trigger_table(
+        &mut self,
+        _: &str,
+        _: &str,
+    ) -> Result<Option<String>, crate::KeySourceError> {
         Ok(None)
     }
 
@@ -302,8 +310,8 @@ fn a_transaction_of_too_many_rows_is_not_looked_at_as_a_whole() {
     let mut admission = Admission::new(OneKeyless);
     let admit = |admission: &mut Admission<OneKeyless>, gno| {
         let memory = EventMemory::new(1 << 20);
-        let permit = memory.request(10).wait(std::time::Duration::ZERO);
-        let admitted = admission.admit(relayed(gno, &format, &events), permit, true);
+        let permit = memory.request(10).take();
+        let admitted = admission.admit_now(relayed(gno, &format, &events), permit, true);
         (admitted.expect("known"), memory.usage().0)
     };
     let (whole, held) = admit(&mut admission, 1);
@@ -333,7 +341,7 @@ fn with_fewer_workers_the_group_whose_turn_it_is_still_gets_one() {
             event(EventType::XID, &[0; 8]),
         ];
         let relayed = relayed(gno as u64, &format, &events);
-        scheduler.admit(admission.admit(relayed, None, true).expect("known"));
+        scheduler.admit(admission.admit_now(relayed, None, true).expect("known"));
     }
     let mut running: Vec<Group> = std::iter::from_fn(|| scheduler.next_group()).collect();
     let numbers = |groups: &[Group]| groups.iter().map(|g| g.sequence.get()).collect::<Vec<_>>();

@@ -99,7 +99,7 @@ fn key(column: usize) -> KeyPart {
 }
 
 impl KeySource for Definitions {
-    fn table(
+    async fn table(
         &mut self,
         _schema: &[u8],
         table: &[u8],
@@ -122,7 +122,7 @@ impl KeySource for Definitions {
         Ok((TableId(2), Some(Arc::new(keys))))
     }
 
-    fn trigger_table(&mut self, _: &str, _: &str) -> Result<Option<String>, KeySourceError> {
+    async fn trigger_table(&mut self, _: &str, _: &str) -> Result<Option<String>, KeySourceError> {
         Ok(None)
     }
 
@@ -210,7 +210,7 @@ fn changes_of(statement: &[u8]) -> Vec<Change> {
 
 /// True if a change uses one of these keys, as admission sees it.
 fn touches(change: &Change, keys: &[u64]) -> bool {
-    let admitted = Admission::new(Definitions).admit(transaction(1, &[*change]), None, true);
+    let admitted = Admission::new(Definitions).admit_now(transaction(1, &[*change]), None, true);
     let changes = admitted.expect("known").changes.expect("looked at");
     changes.keys.iter().any(|key| keys.contains(&key.key()))
 }
@@ -245,7 +245,7 @@ proptest! {
                 }
             }
             let relayed = transaction_in(gno % zones, gno, &changes);
-            admitted.push(admission.admit(relayed, None, true).expect("known"));
+            admitted.push(admission.admit_now(relayed, None, true).expect("known"));
         }
         prop_assert!(admitted.iter().all(AdmittedTransaction::is_keyed));
         let late: Vec<u64> = admitted
@@ -281,7 +281,7 @@ fn rows_of_two_sessions_share_no_statement_where_that_matters() {
             .zip(1..)
             .map(|(change, gno)| {
                 let relayed = transaction_in(gno % 2, gno, &[change]);
-                admission.admit(relayed, None, true).expect("known")
+                admission.admit_now(relayed, None, true).expect("known")
             })
             .collect();
         let statements = merge(&admitted, 4 << 20, |_| false).free.into_iter();
@@ -303,7 +303,7 @@ fn repeated_updates_of_a_row_become_one() {
         .map(|v| Change { table: PARENT, before: row(v), after: row(v + 1) })
         .zip(1..)
         .map(|(change, gno)| {
-            admission.admit(transaction(gno, &[change]), None, true).expect("known")
+            admission.admit_now(transaction(gno, &[change]), None, true).expect("known")
         })
         .collect();
     let merged = merge(&admitted, 4 << 20, |_| false);

@@ -8,7 +8,6 @@ use csa_provider::{Backoff, GtidSet, Uuid, identifier, quote};
 use csa_scheduler::{
     ForeignKey, KeyPart, KeySource, KeySourceError, TableId, TableKeys, UniqueKey,
 };
-use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
@@ -31,12 +30,11 @@ const USER_SCHEMAS: &str =
 const UNKNOWN_DATABASE: u16 = 1049;
 const NO_SUCH_TRIGGER: u16 = 1360;
 
-/// Reads keys from the target, for the thread that admits transactions. Its methods block.
+/// Reads keys from the target, for the task that admits transactions.
 ///
 /// Definitions stay valid until a statement is executed; [`KeySource::forget`] must then be called.
 #[derive(Debug)]
 pub struct TargetCatalogue {
-    runtime: Handle,
     target: Target,
     end: CancellationToken,
     channel: Option<OfChannel>,
@@ -69,9 +67,8 @@ impl TargetCatalogue {
     /// Reads nothing before the first table is asked for. Cancelling `end` ends the wait for a target
     /// that is away.
     #[must_use]
-    pub fn new(runtime: Handle, target: Target, end: CancellationToken) -> Self {
+    pub fn new(target: Target, end: CancellationToken) -> Self {
         Self {
-            runtime,
             target,
             end,
             channel: None,
@@ -127,11 +124,10 @@ impl TargetCatalogue {
     }
 
     /// Asks until the target answers or the channel ends.
-    fn ask<T>(
+    async fn ask<T>(
         &mut self,
         question: impl AsyncFn(&mut Self) -> Result<T>,
     ) -> std::result::Result<T, KeySourceError> {
-        let runtime = self.runtime.clone();
         let end = self.end.clone();
         let answer = async {
             let mut backoff = self.retry;
@@ -151,12 +147,10 @@ impl TargetCatalogue {
                 }
             }
         };
-        runtime.block_on(async {
-            tokio::select! {
-                answer = answer => answer.map_err(Into::into),
-                () = end.cancelled() => Err(Error::Stopping.into()),
-            }
-        })
+        tokio::select! {
+            answer = answer => answer.map_err(Into::into),
+            () = end.cancelled() => Err(Error::Stopping.into()),
+        }
     }
 
     async fn session(&mut self) -> Result<&mut Session> {
@@ -305,17 +299,17 @@ fn child_columns(
 }
 
 impl KeySource for TargetCatalogue {
-    fn table(
+    async fn table(
         &mut self,
         schema: &[u8],
         table: &[u8],
     ) -> std::result::Result<(TableId, Option<Arc<TableKeys>>), KeySourceError> {
         let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
         let name = (text(schema), text(table));
-        self.ask(async |catalogue| catalogue.load(&name).await)
+        self.ask(async |catalogue| catalogue.load(&name).await).await
     }
 
-    fn trigger_table(
+    async fn trigger_table(
         &mut self,
         schema: &str,
         trigger: &str,
@@ -345,36 +339,40 @@ impl KeySource for TargetCatalogue {
                 }
             }
         })
+        .await
     }
 
-    fn has_not_transactional(&mut self) -> std::result::Result<bool, KeySourceError> {
+    async fn has_not_transactional(&mut self) -> std::result::Result<bool, KeySourceError> {
         if let Some(known) = self.not_transactional {
             return Ok(known);
         }
         let found = self.ask(async |catalogue| {
             let session = catalogue.session().await?;
             keys::has_not_transactional(session, USER_SCHEMAS).await
-        })?;
+        });
+        let found = found.await?;
         self.not_transactional = Some(found);
         Ok(found)
     }
 
-    fn server(&mut self) -> std::result::Result<Option<Uuid>, KeySourceError> {
+    async fn server(&mut self) -> std::result::Result<Option<Uuid>, KeySourceError> {
         if let Some(server) = self.server {
             return Ok(server);
         }
-        let server =
-            self.ask(async |catalogue| facts::server_uuid(catalogue.session().await?).await)?;
+        let server = self
+            .ask(async |catalogue| facts::server_uuid(catalogue.session().await?).await)
+            .await?;
         self.server = Some(server);
         Ok(server)
     }
 
     /// A transaction can come back only after the target has executed it, so what is not found now never
     /// will be.
-    fn executed(&mut self, wanted: &GtidSet) -> std::result::Result<GtidSet, KeySourceError> {
+    async fn executed(&mut self, wanted: &GtidSet) -> std::result::Result<GtidSet, KeySourceError> {
         if !wanted.is_subset_of(&self.executed) {
-            self.executed =
-                self.ask(async |catalogue| facts::executed(catalogue.session().await?).await)?;
+            self.executed = self
+                .ask(async |catalogue| facts::executed(catalogue.session().await?).await)
+                .await?;
         }
         Ok(self.executed.intersection(wanted))
     }
