@@ -23,13 +23,13 @@ use crate::group::worker::Worker;
 use crate::options::{ApplierOptions, Tuning};
 use crate::ownership::control::ControlSession;
 use crate::ownership::keeper::Keeper;
+use crate::ownership::locks;
 use crate::reachability::Reachability;
+use crate::server::definitions::tables::TargetTables;
+use crate::server::port::Target;
+use crate::server::session::Session;
 use crate::statement::executor::StatementExecutor;
 use crate::status::ApplierStatus;
-use crate::target::definitions::tables::TargetTables;
-use crate::target::locks;
-use crate::target::port::Target;
-use crate::target::session::Session;
 use crate::{Error, ErrorClass, Invariant, Result};
 
 /// Transactions in source order. The sender knows why the stream ends.

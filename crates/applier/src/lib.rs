@@ -11,9 +11,9 @@ mod options;
 mod ownership;
 mod reachability;
 mod rows;
+mod server;
 mod statement;
 mod status;
-mod target;
 mod threads;
 
 pub use activity::{SessionState, SessionView};
@@ -31,19 +31,20 @@ pub use options::{
 pub use ownership::adopt::adopt;
 pub use ownership::audit::{AuditEntry, record};
 pub use ownership::channel_record::{ChannelIdentity, ChannelRecord};
-pub use ownership::control::{Claim, ControlSession};
+pub use ownership::claim::Claim;
+pub use ownership::control::ControlSession;
 pub use ownership::needs::{DDL_PRIVILEGES, executor_for, lacking_for_gtids, lacking_for_rows};
 pub use ownership::preflight::{
     PreflightError, TargetChannels, TargetFacts, preflight, target_channels,
 };
 pub use ownership::start_position::{Shared, StartPosition};
 pub use reachability::Reachability;
+pub use server::answer::{Answer, Warning};
+pub use server::connect::connect;
+pub use server::definitions::catalogue::TargetCatalogue;
+pub use server::generation::Generation;
+pub use server::lock_names::lock_name;
+pub use server::port::{Connector, Linked, Pending, Target, TargetLink};
+pub use server::vendor::Vendor;
 pub use status::{ApplierStatus, ApplierView, GroupView, HeldBack, StatementView};
-pub use target::answer::{Answer, Warning};
-pub use target::connect::connect;
-pub use target::definitions::catalogue::TargetCatalogue;
-pub use target::generation::Generation;
-pub use target::locks::lock_name;
-pub use target::port::{Connector, Linked, Pending, Target, TargetLink};
-pub use target::vendor::Vendor;
 pub use threads::on_own_thread;

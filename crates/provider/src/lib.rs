@@ -2,6 +2,7 @@
 #![deny(clippy::unwrap_used, clippy::indexing_slicing)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::indexing_slicing))]
 
+mod assembler;
 mod backoff;
 mod bytes_reader;
 mod cause;
@@ -23,9 +24,9 @@ mod status;
 #[cfg(any(test, feature = "test-util"))]
 pub mod test_util;
 mod timestamp;
-mod transaction;
 pub mod visible;
 
+pub use assembler::{Placement, StreamError, TransactionAssembler};
 pub use backoff::Backoff;
 pub use bytes_reader::Malformed;
 pub use cause::SourceCause;
@@ -54,4 +55,3 @@ pub use sql_text::{
 };
 pub use status::{SourceStatus, SourceView};
 pub use timestamp::rfc3339;
-pub use transaction::{Placement, StreamError, TransactionAssembler};

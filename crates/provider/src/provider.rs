@@ -7,6 +7,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use crate::assembler::{Placement, StreamError, TransactionAssembler};
 use crate::backoff::Backoff;
 use crate::cause::{AFRESH, SourceCause};
 use crate::clock::{self, CommitTimes};
@@ -19,7 +20,6 @@ use crate::options::SourceOptions;
 use crate::product::Product;
 use crate::sink::{SinkError, TransactionSink};
 use crate::status::SourceStatus;
-use crate::transaction::{Placement, StreamError, TransactionAssembler};
 
 /// The reason reception ended for good.
 #[derive(Debug, thiserror::Error)]

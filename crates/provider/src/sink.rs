@@ -1,8 +1,8 @@
 use std::future::Future;
 
+use crate::assembler::Placement;
 use crate::event::RawEvent;
 use crate::gtid::{Gtid, GtidSet};
-use crate::transaction::Placement;
 
 /// The spool can't take any more events; the text says why.
 #[derive(Debug, thiserror::Error)]

@@ -4,75 +4,19 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use csa_provider::{
-    EventType, Gtid, GtidSet, PayloadEvents, QueryEvent, RawEvent, SessionContext, Statement,
-    TableMap, TransactionPayload, Uuid, XaPrepareEvent, XaVerb,
+    EventType, Gtid, QueryEvent, RawEvent, SessionContext, Statement, TableMap, XaPrepareEvent,
+    XaVerb,
 };
 use csa_relaystore::{RelayedTransaction, TransactionBody};
 
 use crate::changes::{ChangesReader, RowChanges};
+use crate::events::{flattened_events, unreadable};
 use crate::filter::{Filters, KeptEvents, Mapped, StatementVerdict};
-use crate::keys::{TableId, TableKeys, TableLayout};
+use crate::key_source::KeySource;
+use crate::keys::TableLayout;
 use crate::returned::{Origin, Origins};
 use crate::row_sessions::RowSessions;
 use crate::{Error, EventPermit, Result};
-
-/// The reason the definitions can't be read.
-pub type KeySourceError = Box<dyn std::error::Error + Send + Sync>;
-
-/// The source of the tables' keys: the target's definitions, as they are once everything before the
-/// current transaction is committed.
-#[allow(
-    async_fn_in_trait,
-    reason = "admission stays on one thread, so its futures need not be Send"
-)]
-pub trait KeySource {
-    /// The table's number and keys; no keys mean that it does not exist.
-    ///
-    /// # Errors
-    /// The target could not be asked.
-    async fn table(
-        &mut self,
-        schema: &[u8],
-        table: &[u8],
-    ) -> std::result::Result<(TableId, Option<Arc<TableKeys>>), KeySourceError>;
-
-    /// The table of a trigger; `None` if there is no such trigger.
-    ///
-    /// # Errors
-    /// The target could not be asked.
-    async fn trigger_table(
-        &mut self,
-        schema: &str,
-        trigger: &str,
-    ) -> std::result::Result<Option<String>, KeySourceError>;
-
-    /// True if there is any table whose changes can't be rolled back.
-    ///
-    /// # Errors
-    /// The target could not be asked.
-    async fn has_not_transactional(&mut self) -> std::result::Result<bool, KeySourceError> {
-        Ok(false)
-    }
-
-    /// The target's `server_uuid`; MariaDB has none.
-    ///
-    /// # Errors
-    /// The target could not be asked.
-    async fn server(&mut self) -> std::result::Result<Option<Uuid>, KeySourceError> {
-        Ok(None)
-    }
-
-    /// Those of these transactions that the target has executed under these GTIDs.
-    ///
-    /// # Errors
-    /// The target could not be asked.
-    async fn executed(&mut self, _: &GtidSet) -> std::result::Result<GtidSet, KeySourceError> {
-        Ok(GtidSet::new())
-    }
-
-    /// Forgets what was read: definitions may have changed.
-    fn forget(&mut self);
-}
 
 /// How a transaction is executed on the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,13 +25,13 @@ pub enum TransactionKind {
     Rows,
     /// Changes nothing; only its GTID counts.
     Empty,
-    /// A statement that commits implicitly and may change definitions (DDL, account management): a
-    /// barrier. CREATE TABLE … SELECT is followed by rows.
+    /// A statement that commits implicitly and may change definitions (DDL, account management): it
+    /// runs alone, and nothing after it is admitted before it is committed. CREATE TABLE … SELECT is followed by rows.
     Statement,
-    /// A step of a distributed transaction, with a GTID of its own: a barrier.
+    /// A step of a distributed transaction, with a GTID of its own: as a statement, but for the definitions.
     Xa,
     /// Row changes of which some can't be rolled back on the target, so that nothing else may be
-    /// written with them: a barrier.
+    /// written with them: it runs alone.
     NotTransactional,
 }
 
@@ -387,7 +331,7 @@ impl<K: KeySource> Admission<K> {
                     return Ok(if end.one_phase { kind } else { TransactionKind::Xa });
                 }
                 EventType::GTID | EventType::GTID_TAGGED | EventType::ROWS_QUERY => {}
-                // Its end, prepared or in one phase, is not read: a barrier is right for either.
+                // Its end, prepared or in one phase, is not read: to run alone is right for either.
                 EventType::TABLE_MAP if distributed && !whole => return Ok(TransactionKind::Xa),
                 EventType::TABLE_MAP
                     if begun && !whole && !self.may_be_not_transactional(gtid).await? =>
@@ -522,82 +466,6 @@ fn describe(statement: &Statement, begun: bool) -> String {
 
 fn unsupported(gtid: &Gtid, what: String) -> Error {
     Error::Unsupported { gtid: gtid.clone(), what }
-}
-
-fn unreadable(gtid: &Gtid, source: impl std::error::Error + Send + Sync + 'static) -> Error {
-    Error::Unreadable { gtid: gtid.clone(), source: Box::new(source) }
-}
-
-/// Bytes of a transaction's events as they were received, and the additional bytes of their
-/// decompressed form: 0 if they are not compressed.
-///
-/// # Errors
-/// [`Error::Unreadable`] if the bytes can't be read back.
-pub fn decompressed_bytes(relayed: &RelayedTransaction) -> Result<(u64, u64)> {
-    let size = payload(relayed)?.map_or(0, |payload| payload.uncompressed_size());
-    Ok((relayed.event_bytes, size))
-}
-
-/// Bytes that a transaction takes while it is read piece by piece: those held of it as received,
-/// and its largest event once decompressed.
-///
-/// # Errors
-/// [`Error::Unreadable`] when the bytes can't be read back.
-pub fn bytes_at_a_time(relayed: &RelayedTransaction) -> Result<u64> {
-    let gtid = &relayed.header.gtid;
-    let held = relayed.bytes_at_a_time().map_err(|error| unreadable(gtid, error))?;
-    let largest = match payload(relayed)? {
-        Some(payload) => payload.largest_event().map_err(|error| unreadable(gtid, error))?,
-        None => 0,
-    };
-    Ok(held.saturating_add(largest))
-}
-
-/// The payload of a compressed transaction, which consists of its GTID and one payload.
-fn payload(relayed: &RelayedTransaction) -> Result<Option<TransactionPayload>> {
-    let gtid = &relayed.header.gtid;
-    let Some(second) = relayed.events().nth(1) else { return Ok(None) };
-    let second = second.map_err(|error| unreadable(gtid, error))?;
-    if second.event_type() != EventType::TRANSACTION_PAYLOAD {
-        return Ok(None);
-    }
-    TransactionPayload::parse(&second).map(Some).map_err(|error| unreadable(gtid, error))
-}
-
-/// The transaction's events, compressed payloads unpacked, one at a time, without those that mean
-/// nothing to a replica.
-pub fn flattened_events(
-    relayed: &RelayedTransaction,
-) -> impl Iterator<Item = Result<RawEvent>> + use<> {
-    let matters = |event: &Result<RawEvent>| !event.as_ref().is_ok_and(RawEvent::is_passed_over);
-    all_events(relayed).filter(matters)
-}
-
-fn all_events(relayed: &RelayedTransaction) -> impl Iterator<Item = Result<RawEvent>> + use<> {
-    let gtid = relayed.header.gtid.clone();
-    let mut outer = relayed.events();
-    let mut inner: Option<PayloadEvents> = None;
-    std::iter::from_fn(move || {
-        loop {
-            if let Some(events) = inner.as_mut() {
-                if let Some(event) = Iterator::next(events) {
-                    return Some(event.map_err(|error| unreadable(&gtid, error)));
-                }
-                inner = None;
-            }
-            let event = match outer.next()? {
-                Ok(event) => event,
-                Err(error) => return Some(Err(unreadable(&gtid, error))),
-            };
-            if event.event_type() != EventType::TRANSACTION_PAYLOAD {
-                return Some(Ok(event));
-            }
-            match TransactionPayload::parse(&event) {
-                Ok(payload) => inner = Some(payload.into_events()),
-                Err(error) => return Some(Err(unreadable(&gtid, error))),
-            }
-        }
-    })
 }
 
 #[cfg(test)]

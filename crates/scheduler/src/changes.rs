@@ -167,7 +167,7 @@ impl RowChanges {
     pub fn held_bytes(&self) -> u64 {
         /// An entry of a stage, and its image's place in an event.
         const STAGED: usize = 160;
-        /// Places in the stage's and the history's maps.
+        /// Places in the stage's and the conflicts' maps.
         const REMEMBERED: usize = 96;
         let rows = self.rows.len() * (size_of::<RowChange>() + STAGED);
         let keys = self.keys.len() * (size_of::<KeyUse>() + REMEMBERED);

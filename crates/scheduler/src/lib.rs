@@ -3,11 +3,13 @@
 mod admission;
 mod changes;
 mod commit_order;
+mod conflicts;
 mod error;
+mod events;
 mod filter;
 mod group;
-mod history;
 pub mod intake;
+mod key_source;
 mod keys;
 mod memory;
 mod returned;
@@ -18,15 +20,14 @@ mod sequence;
 pub mod test_util;
 mod until;
 
-pub use admission::{
-    Admission, AdmittedTransaction, KeySource, KeySourceError, TransactionKind, bytes_at_a_time,
-    decompressed_bytes, flattened_events, is_own,
-};
+pub use admission::{Admission, AdmittedTransaction, TransactionKind, is_own};
 pub use changes::{RowChange, RowChanges, RowsBlock};
 pub use commit_order::{CommitOrder, LowWaterMark};
 pub use error::{Error, Result};
+pub use events::{bytes_at_a_time, decompressed_bytes, flattened_events};
 pub use filter::{FilterRules, Filters, InvalidRule};
 pub use group::{Group, GroupKind, GroupLimits};
+pub use key_source::{KeySource, KeySourceError};
 pub use keys::{
     Collation, ForeignKey, KeyClass, KeyHasher, KeyMap, KeyPart, KeyRole, KeyUse, TableId,
     TableKeys, TableLayout, TableUse, UniqueKey, Weights, foreign_key_ranks,

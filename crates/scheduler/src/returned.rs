@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 
 use csa_provider::{Column, EventType, Field, Gtid, GtidSet, RawEvent, RowsEvent, TableMap, Uuid};
 
-use crate::admission::{KeySource, KeySourceError};
+use crate::key_source::{KeySource, KeySourceError};
 
 /// The most intervals of a set that an error spells out.
 const SHOWN: usize = 100;

@@ -1,9 +1,11 @@
+//! The scheduler: groups, which of them may run beside each other, and their commit order.
+
 use std::collections::VecDeque;
 
 use csa_provider::{CommitTimes, GtidSet};
 
 use crate::commit_order::{CommitOrder, LowWaterMark};
-use crate::history::KeyHistory;
+use crate::conflicts::Conflicts;
 use crate::{AdmittedTransaction, Group, GroupKind, GroupLimits, KeyMap, Sequence, UntilGate};
 
 /// Turns admitted transactions into groups, decides which may run beside each other, and keeps
@@ -20,7 +22,7 @@ pub struct Scheduler {
     waiting_rows: usize,
     /// Formed and not yet handed out, in sequence order.
     formed: VecDeque<Group>,
-    history: KeyHistory,
+    conflicts: Conflicts,
     order: CommitOrder,
     /// The number of groups handed out and not committed.
     running: usize,
@@ -49,7 +51,7 @@ impl Scheduler {
             waiting: VecDeque::new(),
             waiting_rows: 0,
             formed: VecDeque::new(),
-            history: KeyHistory::default(),
+            conflicts: Conflicts::default(),
             order: CommitOrder::default(),
             running: 0,
             next: last.next(),
@@ -59,7 +61,7 @@ impl Scheduler {
             until: UntilGate::default(),
         };
         // Everything up to the checkpoint's sequence is committed.
-        scheduler.history.forget(last.get());
+        scheduler.conflicts.forget(last.get());
         scheduler.set_workers(workers);
         scheduler
     }
@@ -152,7 +154,7 @@ impl Scheduler {
                 return self.hand_out(index);
             }
         }
-        // A barrier is not handed out early: nothing of it can be done before its turn.
+        // A group that runs alone is not handed out early: nothing of it can be done before its turn.
         if self.formed.front()?.kind != GroupKind::Rows {
             return None;
         }
@@ -243,11 +245,11 @@ impl Scheduler {
         let changes = transaction.changes.as_ref();
         let own = self.next.get();
         if transaction.is_keyed() {
-            return self.history.dependency(changes, own, late);
+            return self.conflicts.dependency(changes, own, late);
         }
         // Events sent as logged keep their order, so no row of them can be late.
         let mut all = KeyMap::default();
-        let dependency = self.history.dependency(changes, own, &mut all);
+        let dependency = self.conflicts.dependency(changes, own, &mut all);
         all.into_values().fold(dependency, u64::max)
     }
 
@@ -256,7 +258,7 @@ impl Scheduler {
         *bytes += next.bytes;
         self.waiting_rows -= next.rows();
         self.allowance = self.allowance.saturating_sub(1);
-        self.history.add(next.changes.as_ref(), group.sequence.get());
+        self.conflicts.add(next.changes.as_ref(), group.sequence.get());
         self.planned.add(&next.relayed.header.gtid);
         group.transactions.push(next);
     }
@@ -266,7 +268,7 @@ impl Scheduler {
         self.running = self.running.saturating_sub(1);
         let mark = self.order.committed(group.sequence)?;
         self.low_water = mark.sequence;
-        self.history.forget(mark.sequence.get());
+        self.conflicts.forget(mark.sequence.get());
         Some(mark)
     }
 

@@ -13,7 +13,7 @@ use crate::options::TargetGtids;
 use crate::rows::executor::{Opening, RowExecutor};
 use crate::rows::image::Step;
 use crate::rows::steps::Steps;
-use crate::target::row_session;
+use crate::server::row_session;
 use crate::{Error, Fence, Invariant, Result};
 
 const ACCESS_DENIED: u16 = 1227;

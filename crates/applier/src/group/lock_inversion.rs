@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use tracing::info;
 
 use crate::activity::{Sessions, Stalled};
-use crate::target::session::Session;
+use crate::server::session::Session;
 use crate::{Result, Vendor};
 
 /// Time that the group whose turn it is may apply before its blockers are looked up. A statement of a

@@ -1,4 +1,5 @@
-//! Finds out whether a transaction was committed whose COMMIT got no answer.
+//! Finds out whether a transaction was committed whose COMMIT got no answer. If it was, the unit is done;
+//! if not, the worker applies it again (`Worker::apply_unit`).
 
 use csa_provider::GtidSet;
 

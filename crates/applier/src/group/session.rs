@@ -12,11 +12,11 @@ use crate::commits::Commits;
 use crate::options::ApplierOptions;
 use crate::ownership::reconnect::worker_session;
 use crate::reachability::{Party, Reachability};
+use crate::server::definitions::tables::TargetTables;
+use crate::server::generation::Generation;
+use crate::server::port::Target;
+use crate::server::session::Session;
 use crate::status::ApplierStatus;
-use crate::target::definitions::tables::TargetTables;
-use crate::target::generation::Generation;
-use crate::target::port::Target;
-use crate::target::session::Session;
 use crate::{Error, Result};
 
 /// The session and the checkpoint row of one worker.

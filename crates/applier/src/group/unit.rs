@@ -8,7 +8,7 @@ use csa_scheduler::{AdmittedTransaction, Group, TransactionKind};
 use super::session::WorkerSession;
 use crate::options::{Executor, TargetGtids};
 use crate::ownership::checkpoint;
-use crate::target::as_source;
+use crate::server::as_source;
 
 /// The transactions applied in one target transaction: a group, or one transaction of a failed group.
 #[derive(Debug, Clone)]

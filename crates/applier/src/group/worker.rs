@@ -13,7 +13,7 @@ use crate::group::attempt::Attempt;
 use crate::group::session::WorkerSession;
 use crate::group::unit::Unit;
 use crate::rows::failing_row::Failed;
-use crate::target::retry;
+use crate::server::retry;
 use crate::{Error, ErrorClass, Result};
 
 /// Applies groups, one after another.

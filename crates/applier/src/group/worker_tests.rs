@@ -11,9 +11,9 @@ use crate::group::session::Shared;
 use crate::options::ApplierOptions;
 use crate::options::{ExecMode, Executor};
 use crate::reachability::Reachability;
+use crate::server::generation::Generation;
+use crate::server::scripted::{Fate, Scripted};
 use crate::status::ApplierStatus;
-use crate::target::generation::Generation;
-use crate::target::scripted::{Fate, Scripted};
 
 /// A transaction that changes no row.
 fn transaction() -> AdmittedTransaction {

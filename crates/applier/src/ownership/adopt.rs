@@ -7,9 +7,9 @@ use crate::ownership::audit::{self, AuditEntry};
 use crate::ownership::bookkeeping::connect;
 use crate::ownership::channel_record::has_table;
 use crate::ownership::checkpoint;
-use crate::target::locks;
-use crate::target::port::Target;
-use crate::target::session::Session;
+use crate::ownership::locks;
+use crate::server::port::Target;
+use crate::server::session::Session;
 use crate::{Error, Result};
 use csa_provider::quote;
 

@@ -3,8 +3,8 @@
 use tracing::warn;
 
 use super::bookkeeping;
-use crate::target::port::Target;
-use crate::target::session::Session;
+use crate::server::port::Target;
+use crate::server::session::Session;
 use crate::{ErrorClass, Result};
 use csa_provider::quote;
 

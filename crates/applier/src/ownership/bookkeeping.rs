@@ -1,9 +1,9 @@
 //! Sessions that write our own tables, or nothing at all.
 
 use crate::Result;
-use crate::target::locks;
-use crate::target::port::Target;
-use crate::target::session::Session;
+use crate::ownership::locks;
+use crate::server::port::Target;
+use crate::server::session::Session;
 
 /// A session for our bookkeeping, which must not show in a `gtid_executed` that mirrors the source's.
 pub(crate) async fn connect(target: &Target) -> Result<Session> {

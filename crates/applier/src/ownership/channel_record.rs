@@ -10,7 +10,7 @@ use csa_provider::{Foreign, GtidSet, Uuid, foreign_to};
 
 use crate::checkpoint::Checkpoint;
 use crate::ownership::checkpoint;
-use crate::target::session::Session;
+use crate::server::session::Session;
 use crate::{Error, Result};
 use csa_provider::quote;
 

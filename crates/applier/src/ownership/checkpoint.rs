@@ -4,7 +4,7 @@ use csa_provider::{GtidSet, ParseGtidError};
 use csa_scheduler::Sequence;
 
 use crate::checkpoint::Checkpoint;
-use crate::target::session::Session;
+use crate::server::session::Session;
 use crate::{Error, Result};
 use csa_provider::quote;
 

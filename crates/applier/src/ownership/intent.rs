@@ -7,7 +7,7 @@
 use csa_provider::{Gtid, GtidSet};
 
 use crate::ownership::checkpoint;
-use crate::target::session::Session;
+use crate::server::session::Session;
 use crate::{Error, Result};
 use csa_provider::quote;
 

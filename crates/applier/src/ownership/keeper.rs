@@ -1,4 +1,5 @@
-//! Keeps the channel while it runs: its lock, its checkpoint rows, and the target's GTIDs level with them.
+//! Keeps the channel while it runs, once `claim.rs` has taken it: its lock, its checkpoint rows, and the
+//! target's GTIDs level with them.
 
 use csa_provider::{Backoff, Gtid, GtidSet};
 use csa_scheduler::Sequence;
@@ -9,8 +10,8 @@ use crate::ownership::checkpoint;
 use crate::ownership::control::ControlSession;
 use crate::ownership::intent;
 use crate::reachability::Party;
-use crate::target::port::Target;
-use crate::target::session::Session;
+use crate::server::port::Target;
+use crate::server::session::Session;
 use crate::{Error, ErrorClass, Fence, Result};
 
 /// The checkpoint row that statements write: worker 0's, which no group uses while a statement runs.

@@ -11,11 +11,11 @@ use crate::ownership::bookkeeping;
 use crate::ownership::checkpoint;
 use crate::ownership::continuity::{Said, Verdict, judge};
 use crate::ownership::control::{ControlSession, add_rows};
-use crate::target::facts;
-use crate::target::generation::Place;
-use crate::target::locks;
-use crate::target::port::Target;
-use crate::target::session::Session;
+use crate::ownership::locks;
+use crate::server::facts;
+use crate::server::generation::Place;
+use crate::server::port::Target;
+use crate::server::session::Session;
 use crate::{Error, Fence, Result};
 
 /// No such schema, no such table.

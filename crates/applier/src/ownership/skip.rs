@@ -7,7 +7,7 @@ use crate::options::TargetGtids;
 use crate::ownership::audit::AuditEntry;
 use crate::ownership::checkpoint;
 use crate::ownership::control::ControlSession;
-use crate::target::port::Target;
+use crate::server::port::Target;
 use crate::{Error, Fence, Result};
 
 /// The checkpoint row that is written; no worker runs meanwhile.

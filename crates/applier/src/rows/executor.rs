@@ -8,11 +8,11 @@ use csa_provider::{FormatDescription, SessionContext};
 use crate::options::{ApplierOptions, ExecMode, Executor};
 use crate::rows::dml::{self, Packet, Refusal, SessionSettings};
 use crate::rows::image::RowImages;
-use crate::target::answer::Answer;
-use crate::target::as_source;
-use crate::target::definitions::tables::TargetTables;
-use crate::target::row_session;
-use crate::target::session::{Session, push_binlog};
+use crate::server::answer::Answer;
+use crate::server::as_source;
+use crate::server::definitions::tables::TargetTables;
+use crate::server::row_session;
+use crate::server::session::{Session, push_binlog};
 use crate::threads::computed;
 use crate::{Error, Result};
 

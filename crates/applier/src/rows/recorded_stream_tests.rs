@@ -18,8 +18,8 @@ use csa_scheduler::{
 use crate::rows::dml::{self, SessionSettings};
 use crate::rows::image::{Framing, RowImageCutter, Step};
 use crate::rows::merge::merge;
-use crate::target::definitions::TableName;
-use crate::target::definitions::table::{ColumnRow, TargetTable, UniqueIndex};
+use crate::server::definitions::TableName;
+use crate::server::definitions::table::{ColumnRow, TargetTable, UniqueIndex};
 
 /// Made by tests/fixtures/stream/record.
 const FILES: [&[u8]; 2] = [

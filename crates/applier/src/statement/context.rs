@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 
 use csa_provider::SessionContext;
 
-use crate::target::row_session;
+use crate::server::row_session;
 use csa_provider::quote;
 
 /// Bits of the status variable `Q_FLAGS2_CODE` (sql/query_options.h).

@@ -13,8 +13,8 @@ use super::source_statement::SourceStatement;
 use crate::rows::executor::RowExecutor;
 use crate::rows::image::Step;
 use crate::rows::steps::Steps;
-use crate::target::as_source;
-use crate::target::session::Session;
+use crate::server::as_source;
+use crate::server::session::Session;
 use crate::{Error, Result, Vendor};
 use csa_provider::identifier;
 

@@ -20,10 +20,10 @@ use crate::options::ApplierOptions;
 use crate::ownership::intent::{self, Intent};
 use crate::ownership::keeper::Keeper;
 use crate::rows::executor::RowExecutor;
+use crate::server::definitions::tables::TargetTables;
+use crate::server::port::Target;
+use crate::server::retry;
 use crate::status::ApplierStatus;
-use crate::target::definitions::tables::TargetTables;
-use crate::target::port::Target;
-use crate::target::retry;
 use crate::{ErrorClass, Result};
 
 /// Executes statements on the session that keeps the channel.

@@ -23,11 +23,11 @@ use crate::rows::executor::RowExecutor;
 use crate::rows::failing_row::rows_in;
 use crate::rows::image::{RowImages, Step, clear_statement_end, set_statement_end};
 use crate::rows::steps::Steps;
+use crate::server::as_source;
+use crate::server::definitions::tables::TargetTables;
+use crate::server::retry;
+use crate::server::session::Session;
 use crate::statement::progress;
-use crate::target::as_source;
-use crate::target::definitions::tables::TargetTables;
-use crate::target::retry;
-use crate::target::session::Session;
 use crate::{Error, ErrorClass, Invariant, Result};
 
 /// The group's one transaction, in the form that the statement executor takes.

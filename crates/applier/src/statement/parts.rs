@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use crate::options::ApplierOptions;
+use crate::server::definitions::tables::TargetTables;
+use crate::server::port::Target;
 use crate::status::ApplierStatus;
-use crate::target::definitions::tables::TargetTables;
-use crate::target::port::Target;
 
 #[derive(Debug)]
 pub(super) struct Parts {

@@ -6,9 +6,9 @@ use std::time::Duration;
 use tracing::debug;
 
 use crate::Result;
+use crate::server::port::Target;
+use crate::server::session::Session;
 use crate::status::ApplierStatus;
-use crate::target::port::Target;
-use crate::target::session::Session;
 
 /// Shorter statements are over before anybody looks.
 const PATIENCE: Duration = Duration::from_secs(2);

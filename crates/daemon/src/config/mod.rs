@@ -3,7 +3,7 @@
 mod admin;
 mod admin_files;
 mod admin_tls;
-mod file;
+mod declared_keys;
 mod keys;
 mod replication;
 mod settings;
@@ -14,13 +14,13 @@ mod tests;
 
 use std::path::Path;
 
-use file::File;
+use declared_keys::File;
 use serde::Deserialize as _;
 
 pub(crate) use admin::{Access, token};
 pub(crate) use admin_files::AdminFiles;
 pub(crate) use admin_tls::{AdminTls, authorities};
-pub(crate) use file::{DaemonConfig, LogFormat};
+pub(crate) use declared_keys::{DaemonConfig, LogFormat};
 pub(crate) use keys::{
     Applies, applies, channel_changes, check_key, daemon_changes, example, manual, reference,
     schema,

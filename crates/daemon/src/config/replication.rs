@@ -7,7 +7,7 @@ use csa_scheduler::{FilterRules, Until};
 use toml::{Table, Value};
 
 use super::ConfigError;
-use super::file::ApplierConfig;
+use super::declared_keys::ApplierConfig;
 use crate::clock::micros_of;
 
 type Result<T> = std::result::Result<T, ConfigError>;

@@ -14,7 +14,7 @@ use csa_relaystore::{RealFs, RelayStoreOptions, SyncPolicy};
 use csa_scheduler::{FilterRules, GroupLimits, Until};
 use secrecy::SecretString;
 
-use super::file::{
+use super::declared_keys::{
     ApplierConfig, ChannelConfig, Commit, DaemonConfig, Gtids, Mode, RelayConfig, Rows,
     SourceConfig, TargetConfig, Tls,
 };

@@ -1,3 +1,5 @@
+//! An event as bytes, its checksum verified.
+
 use bytes::Bytes;
 
 use super::{EventError, EventHeader, EventType};

@@ -7,8 +7,8 @@ use crate::ownership::preflight::{
     PreflightError, Result, TargetFacts, known_channels, read_grants, refuse_lack_of,
     tables_beside, warnings,
 };
-use crate::target::mariadb::is_supported;
-use crate::target::session::Session;
+use crate::server::mariadb::is_supported;
+use crate::server::session::Session;
 use crate::{Executor, TargetGtids, Vendor};
 
 /// Privileges for writing rows and their checkpoint, and for reading triggers and locks.

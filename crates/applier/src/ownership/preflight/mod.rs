@@ -7,9 +7,9 @@ use crate::ownership::channel_record::{self, ChannelRecord};
 use crate::ownership::needs::{
     DDL_PRIVILEGES, GTID_PRIVILEGES, executor_for, lacking_for_gtids, lacking_for_rows,
 };
-use crate::target::facts;
-use crate::target::port::Target;
-use crate::target::session::Session;
+use crate::server::facts;
+use crate::server::port::Target;
+use crate::server::session::Session;
 use crate::{Checkpoint, Error, Executor, Vendor};
 use csa_provider::link::Side;
 use csa_provider::{Foreign, Grants, GtidSet, Uuid};

@@ -5,7 +5,7 @@
 
 use csa_provider::{ValueColumn, ValueType, charset_of};
 
-use crate::target::definitions::table::{TargetColumn, TargetType};
+use crate::server::definitions::table::{TargetColumn, TargetType};
 
 /// Number of the collation `binary`.
 const BINARY: u16 = 63;
@@ -198,7 +198,7 @@ mod tests {
     use csa_provider::ValueType as S;
 
     use super::*;
-    use crate::target::definitions::table::Generated;
+    use crate::server::definitions::table::Generated;
 
     const LATIN1: u16 = 8;
     const UTF8MB4: u16 = 255;

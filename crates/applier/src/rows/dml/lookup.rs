@@ -13,8 +13,8 @@ use super::plan::{PlannedColumn, PlannedKey, TablePlan};
 use super::statements::RowStatements;
 use super::{Refusal, events, last_rows, table_of, unreadable};
 use crate::error::failing_row::FailingColumn;
-use crate::target::definitions::TableName;
-use crate::target::definitions::table::{TargetTable, TargetType};
+use crate::server::definitions::TableName;
+use crate::server::definitions::table::{TargetTable, TargetType};
 use csa_provider::identifier;
 
 const DUPLICATE: u16 = 1062;

@@ -24,8 +24,8 @@ use bytes::Bytes;
 use csa_provider::{ChecksumAlgorithm, EventHeader, EventType, RawEvent, RowsEvent, TableMap};
 use csa_scheduler::is_own;
 
-use crate::target::definitions::TableName;
-use crate::target::definitions::table::TargetTable;
+use crate::server::definitions::TableName;
+use crate::server::definitions::table::TargetTable;
 
 use packets::{PacketWriter, Settings};
 use plan::TablePlan;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::warnings::{Tolerated, column_of};
 use super::{Refusal, codes};
-use crate::target::answer::{Answer, Warning};
+use crate::server::answer::{Answer, Warning};
 
 /// Statements in one packet, separated by semicolons.
 #[derive(Debug, Default)]

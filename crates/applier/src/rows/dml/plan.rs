@@ -9,7 +9,7 @@ use super::conversion::{self, Strings};
 use super::warnings::Tolerated;
 use super::{Refusal, codes};
 use crate::Vendor;
-use crate::target::definitions::table::{Generated, TargetColumn, TargetTable, TargetType};
+use crate::server::definitions::table::{Generated, TargetColumn, TargetTable, TargetType};
 use csa_provider::identifier;
 
 /// How rows of one layout become statements for one table.
@@ -115,7 +115,7 @@ impl<'t> TablePlan<'t> {
     }
 
     fn keys(&self, skipped: usize) -> Vec<PlannedKey> {
-        let key = |index: &crate::target::definitions::table::UniqueIndex| {
+        let key = |index: &crate::server::definitions::table::UniqueIndex| {
             let places = index.columns.iter().map(|column| column.checked_sub(skipped));
             let columns: Vec<usize> = places.collect::<Option<_>>()?;
             let planned = columns.iter().map(|&column| self.columns.get(column));

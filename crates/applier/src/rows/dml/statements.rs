@@ -10,7 +10,7 @@ use super::plan::{PlannedColumn, PlannedKey, TablePlan};
 use super::warnings::Tolerated;
 use super::{Refusal, codes, unreadable};
 use crate::Vendor;
-use crate::target::definitions::table::Generated;
+use crate::server::definitions::table::Generated;
 
 /// Makes the statements of one rows event.
 #[derive(Debug)]

@@ -2,7 +2,7 @@ use csa_provider::EventType;
 use csa_provider::test_util::{int_image, int_table_map, rows_event};
 
 use super::*;
-use crate::target::definitions::table::{Generated, TargetColumn, TargetType, UniqueIndex};
+use crate::server::definitions::table::{Generated, TargetColumn, TargetType, UniqueIndex};
 
 const TABLE_ID: u64 = 7;
 

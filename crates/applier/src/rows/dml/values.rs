@@ -8,7 +8,7 @@ use super::literal::{push_plain, push_string, push_timestamp};
 use super::plan::PlannedColumn;
 use super::statements::RowStatements;
 use super::{Refusal, codes, unreadable};
-use crate::target::definitions::table::TargetType;
+use crate::server::definitions::table::TargetType;
 
 impl RowStatements<'_> {
     /// Appends a value to be stored; `true` for one that a strict session refuses.

@@ -1,7 +1,7 @@
 //! Warnings of statements that a strict session would refuse although they store the source's values.
 //! Pure.
 
-use crate::target::answer::Warning;
+use crate::server::answer::Warning;
 
 /// Warnings that a statement which is not strict may give.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

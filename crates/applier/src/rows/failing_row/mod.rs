@@ -20,9 +20,9 @@ use crate::rows::dml::{self, RowFacts};
 use crate::rows::executor::RowExecutor;
 use crate::rows::image::{RowImages, Step};
 use crate::rows::steps::Steps;
-use crate::target::as_source;
-use crate::target::definitions::tables::TargetTables;
-use crate::target::session::Session;
+use crate::server::as_source;
+use crate::server::definitions::tables::TargetTables;
+use crate::server::session::Session;
 use crate::{Error, Result};
 
 use split::Split;

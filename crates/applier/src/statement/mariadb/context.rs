@@ -7,8 +7,8 @@ use std::fmt::Write as _;
 
 use csa_provider::{SessionContext, charset_of, collation_name};
 
+use crate::server::row_session;
 use crate::statement::context::{AUTO_IS_NULL, NO_FOREIGN_KEY_CHECKS, RELAXED_UNIQUE_CHECKS};
-use crate::target::row_session;
 use csa_provider::quote;
 
 /// SQL modes that have the same number and meaning on both servers (sql/system_variables.h of MySQL,

@@ -1,4 +1,4 @@
-//! The keys of the file and all that is known of them, read from the JSON schema that `file.rs` derives.
+//! The keys of the file and all that is known of them, read from the JSON schema that `declared_keys.rs` derives.
 
 mod check;
 mod difference;
@@ -25,7 +25,7 @@ use serde::de::value::Error;
 use serde::de::{Deserializer, Error as _, Visitor};
 use serde_json::Value;
 
-use super::file::{
+use super::declared_keys::{
     ApplierConfig, ChannelConfig, DaemonConfig, File, RelayConfig, SourceConfig, TargetConfig,
 };
 
@@ -107,7 +107,7 @@ struct Key {
 }
 
 impl Key {
-    /// Its comment in `file.rs` and those of its words.
+    /// Its comment in `declared_keys.rs` and those of its words.
     fn text(&self) -> String {
         let own = description(self.schema).to_owned();
         let words = words(self.schema).map(|(word, said)| format!(" `{word}`: {said}"));

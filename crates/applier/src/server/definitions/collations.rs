@@ -6,7 +6,7 @@ use std::sync::Arc;
 use csa_provider::charset_of;
 use csa_scheduler::{Collation, Weights};
 
-use crate::target::session::Session;
+use crate::server::session::Session;
 use crate::{Result, Vendor};
 
 /// Collations without tailoring: outside contractions a string's weights are those of its

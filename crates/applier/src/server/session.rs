@@ -10,10 +10,10 @@ use csa_provider::{FormatDescription, SessionContext};
 
 use super::{mariadb, row_session};
 use crate::options::{ExecMode, TargetGtids};
-use crate::target::answer::Answer;
-use crate::target::as_source;
-use crate::target::liveness::Liveness;
-use crate::target::port::{Target, TargetLink};
+use crate::server::answer::Answer;
+use crate::server::as_source;
+use crate::server::liveness::Liveness;
+use crate::server::port::{Target, TargetLink};
 use crate::{Error, Result, Vendor};
 
 /// Every session runs READ COMMITTED: gap locks would make independent groups wait for each other.

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 use super::TableName;
 use super::table::{ColumnRow, TargetTable, UniqueIndex};
-use crate::target::session::Session;
+use crate::server::session::Session;
 use crate::{Result, Vendor};
 use csa_provider::quote;
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use csa_provider::link::{Limits, rows_as};
 use tracing::debug;
 
-use crate::target::port::Target;
+use crate::server::port::Target;
 use crate::{Error, Result};
 
 /// Seconds after which an answer that the server has sent would have arrived.

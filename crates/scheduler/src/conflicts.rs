@@ -1,3 +1,7 @@
+//! Decides which groups conflict. Two that write the same key do, or one that reads a key which the other
+//! writes; so do a table as a whole and rows of it, and a transaction that is not understood and everything
+//! else. Of two groups that conflict, the later waits for the earlier to be committed. Pure.
+
 use std::collections::HashMap;
 
 use crate::changes::RowChanges;
@@ -45,7 +49,7 @@ struct TableUses {
 /// Keys are kept in two generations: once everything in the older one is committed, it is dropped
 /// as a whole. So memory follows the groups in flight, and no search for committed keys is needed.
 #[derive(Debug, Default)]
-pub(crate) struct KeyHistory {
+pub(crate) struct Conflicts {
     young: KeyMap<Uses>,
     old: KeyMap<Uses>,
     /// The last group in `old`, and the last group of all.
@@ -53,12 +57,12 @@ pub(crate) struct KeyHistory {
     last: u64,
     tables: HashMap<TableId, TableUses>,
     /// The last group that conflicts with everything.
-    barrier: u64,
+    alone: u64,
     /// Everything up to it is committed.
     low_water: u64,
 }
 
-impl KeyHistory {
+impl Conflicts {
     /// The highest uncommitted group that group `own` as a whole has to wait for if it takes
     /// `changes`, 0 for none. Keys that conflict with an uncommitted group go to `late` with that
     /// group.
@@ -68,7 +72,7 @@ impl KeyHistory {
         own: u64,
         late: &mut KeyMap<u64>,
     ) -> u64 {
-        let mut highest = if self.barrier == own { 0 } else { self.barrier };
+        let mut highest = if self.alone == own { 0 } else { self.alone };
         let mut take = |sequence: u64| {
             if sequence != own && sequence > highest {
                 highest = sequence;
@@ -124,7 +128,7 @@ impl KeyHistory {
     pub(crate) fn add(&mut self, changes: Option<&RowChanges>, sequence: u64) {
         self.last = sequence;
         let Some(changes) = changes else {
-            self.barrier = sequence;
+            self.alone = sequence;
             return;
         };
         for table in &changes.tables {
@@ -173,13 +177,13 @@ mod tests {
     /// Adds both to group 6, after `earlier` in group 5, and returns the group the second waits
     /// for.
     fn dependency(earlier: &RowChanges, first: &RowChanges, second: &RowChanges) -> u64 {
-        let mut history = KeyHistory::default();
-        history.add(Some(earlier), 5);
+        let mut conflicts = Conflicts::default();
+        conflicts.add(Some(earlier), 5);
         let mut late = KeyMap::default();
-        assert_eq!(history.dependency(Some(first), 6, &mut late), 0);
+        assert_eq!(conflicts.dependency(Some(first), 6, &mut late), 0);
         assert!(late.is_empty());
-        history.add(Some(first), 6);
-        let whole = history.dependency(Some(second), 6, &mut late);
+        conflicts.add(Some(first), 6);
+        let whole = conflicts.dependency(Some(second), 6, &mut late);
         late.into_values().fold(whole, u64::max)
     }
 

@@ -3,7 +3,7 @@ use csa_scheduler::{KeyClass, KeyPart};
 use super::TableName;
 use super::collations::Collations;
 use crate::Result;
-use crate::target::session::Session;
+use crate::server::session::Session;
 use csa_provider::quote;
 
 /// A table's columns and unique keys.

@@ -4,7 +4,7 @@ use csa_scheduler::foreign_key_ranks;
 
 use super::TableName;
 use crate::Result;
-use crate::target::session::Session;
+use crate::server::session::Session;
 
 /// All foreign keys of the target.
 #[derive(Debug, Default)]

@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use tokio::sync::{Notify, RwLock, RwLockReadGuard, RwLockWriteGuard, watch};
 
-use crate::target::locks::lock_name;
-use crate::target::session::Session;
+use crate::server::lock_names::lock_name;
+use crate::server::session::Session;
 use crate::{Error, Result, Vendor};
 use csa_provider::quote;
 

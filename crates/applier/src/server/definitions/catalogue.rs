@@ -17,10 +17,10 @@ use super::keys::{self, Definition};
 use super::references::{self, References};
 use crate::options::ApplierOptions;
 use crate::reachability::{Party, Reachability};
-use crate::target::facts;
-use crate::target::generation::Generation;
-use crate::target::port::Target;
-use crate::target::session::Session;
+use crate::server::facts;
+use crate::server::generation::Generation;
+use crate::server::port::Target;
+use crate::server::session::Session;
 use crate::{Error, Result};
 
 /// Pauses between attempts, if no channel sets them.

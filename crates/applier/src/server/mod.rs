@@ -7,7 +7,7 @@ pub(crate) mod definitions;
 pub(crate) mod facts;
 pub(crate) mod generation;
 pub(crate) mod liveness;
-pub(crate) mod locks;
+pub(crate) mod lock_names;
 pub(crate) mod mariadb;
 pub(crate) mod port;
 pub(crate) mod retry;

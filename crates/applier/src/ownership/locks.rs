@@ -1,4 +1,5 @@
-//! Finds the sessions that hold a channel on the target, by the target's own locks.
+//! Keeps a second daemon off a channel, and ends sessions that an earlier one left behind, by named locks
+//! of the target.
 //!
 //! Each session of ours that writes holds a named lock for as long as it lives, and the server releases
 //! it only after it has rolled back or committed the session's transaction. So the holder of a name is
@@ -8,12 +9,11 @@ use std::time::Duration;
 
 use tracing::{info, warn};
 
-use crate::target::session::Session;
+use crate::server::lock_names::{daemon_lock, lock_name, worker_lock};
+use crate::server::session::Session;
 use crate::{Error, Result};
 use csa_provider::quote;
 
-/// The longest lock name (<https://dev.mysql.com/doc/refman/en/locking-functions.html>).
-const NAME_MAX: usize = 64;
 /// Seconds to wait for a lock that is about to be released.
 const PATIENCE: u32 = 2;
 /// Seconds that the target may take to end a session and to roll back its transaction.
@@ -25,35 +25,6 @@ pub(crate) const IDLE_LIMIT: Duration = Duration::from_secs(60);
 const NO_SUCH_THREAD: u16 = 1094;
 /// The session is of another account, as after a change of `target.user`.
 const NOT_OWNER: u16 = 1095;
-
-/// The lock of a channel.
-#[must_use]
-pub fn lock_name(channel: &str) -> String {
-    bounded("csa:", channel)
-}
-
-/// The lock of a worker's session. Two workers of a channel never have the same number at the same time.
-pub(crate) fn worker_lock(channel: &str, worker: u16) -> String {
-    bounded(&format!("csa-worker:{worker}:"), channel)
-}
-
-/// The lock that marks a control session as this daemon's.
-fn daemon_lock(identity: &str) -> String {
-    bounded("csa-daemon:", identity)
-}
-
-/// Shortens a long name to its start and a digest of the whole.
-fn bounded(prefix: &str, name: &str) -> String {
-    if prefix.len() + name.len() <= NAME_MAX {
-        return format!("{prefix}{name}");
-    }
-    let digest = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    });
-    let kept = NAME_MAX.saturating_sub(prefix.len() + 17);
-    let kept = name.get(..kept).unwrap_or_default();
-    format!("{prefix}{kept}#{digest:016x}")
-}
 
 /// Another session that holds the channel's lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -147,6 +118,11 @@ pub(crate) async fn take(session: &mut Session, channel: &str, identity: &str) -
         warn!(channel, "another session on the target uses this daemon's identity");
     }
     Ok(())
+}
+
+/// Releases the channel's lock.
+pub(crate) async fn release(session: &mut Session, channel: &str) -> Result<()> {
+    session.run(format!("DO RELEASE_LOCK({})", quote(&lock_name(channel)))).await.map(drop)
 }
 
 /// Takes a worker's lock, ending the session that had it: its connection was lost, or the channel has
@@ -248,22 +224,6 @@ fn held(channel: &str, what: String) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn lock_names_fit_and_differ() {
-        let long = "a".repeat(64);
-        let other = format!("{}b", "a".repeat(63));
-        assert_eq!(lock_name("orders"), "csa:orders");
-        assert_eq!(worker_lock("orders", 3), "csa-worker:3:orders");
-        for (one, two) in [
-            (lock_name(&long), lock_name(&other)),
-            (worker_lock(&long, u16::MAX), worker_lock(&other, u16::MAX)),
-            (worker_lock(&long, 1), worker_lock(&long, 2)),
-        ] {
-            assert!(one.len() <= NAME_MAX && two.len() <= NAME_MAX, "{one} {two}");
-            assert_ne!(one, two);
-        }
-    }
 
     #[test]
     fn only_an_own_session_that_does_nothing_is_ended() {

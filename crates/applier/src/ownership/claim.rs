@@ -1,0 +1,223 @@
+//! Takes a channel on the target: its lock, its checkpoint, and an epoch that fences whoever had it before.
+
+use std::time::Duration;
+
+use csa_provider::{GtidSet, quote};
+use csa_scheduler::Sequence;
+use tracing::info;
+
+use super::control::{ControlSession, add_rows, level};
+use super::{audit, bookkeeping, channel_record, checkpoint, intent, locks};
+use crate::checkpoint::{Checkpoint, StartFrom};
+use crate::commits::Commits;
+use crate::options::TargetGtids;
+use crate::reachability::Reachability;
+use crate::server::facts;
+use crate::server::generation::{Generation, Place};
+use crate::server::port::Target;
+use crate::server::session::Session;
+use crate::{Error, ErrorClass, Result};
+
+/// The daemon's claim to a channel.
+#[derive(Debug, Clone, Copy)]
+pub struct Claim<'a> {
+    /// The daemon keeps it over restarts and shares it with no other: by it, a session that the daemon
+    /// left behind on the target is recognised.
+    pub identity: &'a str,
+    /// The start of a channel without a checkpoint; `None` if it was seen to have one.
+    pub start: Option<&'a StartFrom>,
+    /// The source's `gtid_executed`, for `start_from = "source"` and to distinguish the target's own
+    /// transactions from the source's.
+    pub source_executed: Option<&'a GtidSet>,
+    /// The channel's `replicate_*` settings, to be recorded in `csa.channel`.
+    pub filters: &'a str,
+}
+
+impl ControlSession {
+    /// Takes the channel: lock, checkpoint table and rows, a new epoch.
+    ///
+    /// Without `statement_gtids` it also creates `csa.statement`.
+    ///
+    /// # Errors
+    /// [`Error::Held`] while somebody else holds the channel.
+    pub async fn open(
+        target: &Target,
+        channel: &str,
+        workers: u16,
+        claim: &Claim<'_>,
+        statement_gtids: bool,
+    ) -> Result<Self> {
+        let Claim { identity, start, source_executed, filters } = *claim;
+        let mut session = bookkeeping::connect(target).await?;
+        // The lock comes first: of two daemons that start at once, only one goes further.
+        locks::take(&mut session, channel, identity).await?;
+        // Read before creating our own tables adds to it.
+        let provisioned = provisioned(&mut session, source_executed).await?;
+        checkpoint::create(&mut session).await?;
+        audit::create(&mut session, channel).await?;
+        if !statement_gtids {
+            intent::create(&mut session).await?;
+        }
+        let known = checkpoint::read(&mut session, channel, false).await?;
+        let is_first = known.is_none();
+        let base = match known {
+            Some(found) => found,
+            None => first_checkpoint(channel, start, source_executed, provisioned)?,
+        };
+        add_rows(&mut session, channel, 0..workers, &base).await?;
+        let mut checkpoint = take_epoch(&mut session, channel).await?;
+        match target.gtids {
+            TargetGtids::Source => {
+                if is_first {
+                    level(&mut session, &checkpoint.executed).await?;
+                }
+                checkpoint.executed = as_target(&mut session, channel, &checkpoint).await?;
+                checkpoint::keep_progress(&mut session, channel, &checkpoint).await?;
+            }
+            _ => {
+                if checkpoint::has_progress(&mut session, channel).await? {
+                    checkpoint.executed.union(&facts::executed(&mut session).await?);
+                    checkpoint::drop_progress(&mut session, channel, &checkpoint).await?;
+                }
+            }
+        }
+        let all = channel_record::read_all(&mut session).await?;
+        let own = all.iter().find(|record| record.channel == channel);
+        let known = own.and_then(|record| record.identity.as_ref());
+        let executed = &checkpoint.executed;
+        let follows = channel_record::identity(known, executed, source_executed, filters);
+        if let Some(follows) = follows.as_ref().filter(|follows| known != Some(follows)) {
+            channel_record::note(&mut session, channel, follows).await?;
+        }
+        let own_uuid = facts::server_uuid(&mut session).await?;
+        let foreign = channel_record::foreign(channel, follows.as_ref(), own_uuid, &all);
+        info!(
+            channel,
+            epoch = checkpoint.epoch,
+            sequence = checkpoint.sequence.get(),
+            executed = %checkpoint.executed,
+            "channel taken"
+        );
+        let generation = Generation::default();
+        let place = Place::of(&mut session, channel).await?;
+        let server = place.server.clone();
+        generation.renew().await.begin(place);
+        Ok(Self {
+            session,
+            channel: channel.to_owned(),
+            commits: Commits::new(checkpoint.sequence, checkpoint.executed.clone()),
+            reachability: Reachability::default(),
+            checkpoint,
+            foreign,
+            workers,
+            identity: identity.to_owned(),
+            generation,
+            is_held: true,
+            server,
+            noted: GtidSet::new(),
+        })
+    }
+}
+
+/// The target's `gtid_executed` where it is the checkpoint. It lacks what another `target_gtids`
+/// applied.
+async fn as_target(
+    session: &mut Session,
+    channel: &str,
+    checkpoint: &Checkpoint,
+) -> Result<GtidSet> {
+    let executed = facts::executed(session).await?;
+    let missing = checkpoint.executed.difference(&executed);
+    if missing.is_empty() {
+        return Ok(executed);
+    }
+    Err(Error::Checkpoint {
+        channel: channel.to_owned(),
+        what: format!(
+            "it was applied with another target_gtids, so the target's gtid_executed lacks \
+             {missing}; run there: SET GLOBAL gtid_purged='+{missing}', then start again"
+        ),
+    })
+}
+
+fn first_checkpoint(
+    channel: &str,
+    start: Option<&StartFrom>,
+    source_executed: Option<&GtidSet>,
+    provisioned: GtidSet,
+) -> Result<Checkpoint> {
+    let executed = match (start, source_executed) {
+        (Some(StartFrom::Executed(set)), _) => set.clone(),
+        (Some(StartFrom::Source), Some(set)) => set.clone(),
+        (Some(StartFrom::Target), Some(_)) => provisioned,
+        // Without the source nothing shows that a copy ends there.
+        (Some(_), None) => {
+            return Err(Error::Checkpoint {
+                channel: channel.to_owned(),
+                what: "there is none, and the source, which a first start needs, can't be reached"
+                    .to_owned(),
+            });
+        }
+        // Dropped, or adopted by another channel, just now.
+        (None, _) => return Err(no_checkpoint(channel)),
+    };
+    Ok(Checkpoint { sequence: Sequence::default(), executed, epoch: 0 })
+}
+
+fn no_checkpoint(channel: &str) -> Error {
+    Error::Checkpoint {
+        channel: channel.to_owned(),
+        what: "its rows in csa.checkpoint disappeared".to_owned(),
+    }
+}
+
+/// The target's `gtid_executed` without its own transactions, such as the creation of accounts: no other
+/// source has them, so with them none could take over from this one.
+async fn provisioned(session: &mut Session, source: Option<&GtidSet>) -> Result<GtidSet> {
+    let mut executed = facts::executed(session).await?;
+    if executed.is_empty() {
+        return Ok(executed);
+    }
+    if let Some(own) = facts::server_uuid(session).await?
+        && source.is_some_and(|source| !source.has_uuid(&own))
+    {
+        executed.remove_uuid(&own);
+    }
+    Ok(executed)
+}
+
+/// Raises the epoch of every row. Its locks wait for groups that an earlier daemon still has in
+/// flight, so the progress read with it is final.
+async fn take_epoch(session: &mut Session, channel: &str) -> Result<Checkpoint> {
+    let mut attempts = 0;
+    loop {
+        match try_take_epoch(session, channel).await {
+            Err(error) if error.class() == ErrorClass::Retry && attempts < 30 => {
+                attempts += 1;
+                session.run("ROLLBACK").await?;
+                info!(channel, "an earlier daemon's transaction still holds the checkpoint row");
+                // It had a whole lock wait timeout to end on its own: its client may be gone.
+                let workers = checkpoint::workers(session, channel).await?;
+                locks::end_workers(session, channel, workers.into_iter()).await?;
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
+            other => return other,
+        }
+    }
+}
+
+async fn try_take_epoch(session: &mut Session, channel: &str) -> Result<Checkpoint> {
+    session.run("BEGIN").await?;
+    let found = checkpoint::read(session, channel, true).await?;
+    let mut found = found.ok_or_else(|| no_checkpoint(channel))?;
+    found.epoch += 1;
+    session
+        .run(format!(
+            "UPDATE csa.checkpoint SET epoch={} WHERE channel={}",
+            found.epoch,
+            quote(channel)
+        ))
+        .await?;
+    session.run("COMMIT").await?;
+    Ok(found)
+}

@@ -1,0 +1,85 @@
+//! The events of a relayed transaction, decompressed, and the bytes they take.
+
+use csa_provider::{EventType, Gtid, PayloadEvents, RawEvent, TransactionPayload};
+use csa_relaystore::RelayedTransaction;
+
+use crate::{Error, Result};
+
+/// Bytes of a transaction's events as they were received, and the additional bytes of their
+/// decompressed form: 0 if they are not compressed.
+///
+/// # Errors
+/// [`Error::Unreadable`] if the bytes can't be read back.
+pub fn decompressed_bytes(relayed: &RelayedTransaction) -> Result<(u64, u64)> {
+    let size = payload(relayed)?.map_or(0, |payload| payload.uncompressed_size());
+    Ok((relayed.event_bytes, size))
+}
+
+/// Bytes that a transaction takes while it is read piece by piece: those held of it as received,
+/// and its largest event once decompressed.
+///
+/// # Errors
+/// [`Error::Unreadable`] when the bytes can't be read back.
+pub fn bytes_at_a_time(relayed: &RelayedTransaction) -> Result<u64> {
+    let gtid = &relayed.header.gtid;
+    let held = relayed.bytes_at_a_time().map_err(|error| unreadable(gtid, error))?;
+    let largest = match payload(relayed)? {
+        Some(payload) => payload.largest_event().map_err(|error| unreadable(gtid, error))?,
+        None => 0,
+    };
+    Ok(held.saturating_add(largest))
+}
+
+/// The payload of a compressed transaction, which consists of its GTID and one payload.
+fn payload(relayed: &RelayedTransaction) -> Result<Option<TransactionPayload>> {
+    let gtid = &relayed.header.gtid;
+    let Some(second) = relayed.events().nth(1) else { return Ok(None) };
+    let second = second.map_err(|error| unreadable(gtid, error))?;
+    if second.event_type() != EventType::TRANSACTION_PAYLOAD {
+        return Ok(None);
+    }
+    TransactionPayload::parse(&second).map(Some).map_err(|error| unreadable(gtid, error))
+}
+
+/// The transaction's events, compressed payloads unpacked, one at a time, without those that mean
+/// nothing to a replica.
+pub fn flattened_events(
+    relayed: &RelayedTransaction,
+) -> impl Iterator<Item = Result<RawEvent>> + use<> {
+    let matters = |event: &Result<RawEvent>| !event.as_ref().is_ok_and(RawEvent::is_passed_over);
+    all_events(relayed).filter(matters)
+}
+
+fn all_events(relayed: &RelayedTransaction) -> impl Iterator<Item = Result<RawEvent>> + use<> {
+    let gtid = relayed.header.gtid.clone();
+    let mut outer = relayed.events();
+    let mut inner: Option<PayloadEvents> = None;
+    std::iter::from_fn(move || {
+        loop {
+            if let Some(events) = inner.as_mut() {
+                if let Some(event) = Iterator::next(events) {
+                    return Some(event.map_err(|error| unreadable(&gtid, error)));
+                }
+                inner = None;
+            }
+            let event = match outer.next()? {
+                Ok(event) => event,
+                Err(error) => return Some(Err(unreadable(&gtid, error))),
+            };
+            if event.event_type() != EventType::TRANSACTION_PAYLOAD {
+                return Some(Ok(event));
+            }
+            match TransactionPayload::parse(&event) {
+                Ok(payload) => inner = Some(payload.into_events()),
+                Err(error) => return Some(Err(unreadable(&gtid, error))),
+            }
+        }
+    })
+}
+
+pub(crate) fn unreadable(
+    gtid: &Gtid,
+    source: impl std::error::Error + Send + Sync + 'static,
+) -> Error {
+    Error::Unreadable { gtid: gtid.clone(), source: Box::new(source) }
+}
