@@ -1,6 +1,8 @@
 #![doc = include_str!("../README.md")]
 #![deny(clippy::unwrap_used, clippy::indexing_slicing)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::indexing_slicing))]
+// Tests may look at the real clock and disk.
+#![cfg_attr(test, allow(clippy::disallowed_methods))]
 
 mod assembler;
 mod backoff;

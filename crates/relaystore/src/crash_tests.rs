@@ -295,7 +295,7 @@ impl World {
         life.reader.set_inline_limit(limit);
         let mut next = life.read.last().map_or(self.executed, |last| last.0) + 1;
         for _ in 0..most {
-            let found = life.reader.next(NOW).and_then(|relayed| {
+            let found = life.reader.next_now().and_then(|relayed| {
                 let Some(relayed) = relayed else { return Ok(None) };
                 let bytes = relayed.events().map(|event| Ok(event?.bytes().to_vec()));
                 let bytes = bytes.collect::<Result<Vec<_>>>()?.concat();
@@ -442,7 +442,7 @@ fn an_abandoned_transaction_is_not_mixed_with_the_next_one() {
             drop((inlet, store));
             let (store, _) = RelayStore::open(options, &GtidSet::new()).expect("opens");
             let mut reader = store.reader(GtidSet::new());
-            if let Some((_, bytes)) = read(&mut reader, NOW) {
+            if let Some((_, bytes)) = read(&mut reader, NOW).await {
                 assert!(bytes == next.bytes(1), "seed {seed}: other contents");
             }
         });

@@ -37,7 +37,7 @@ async fn what_is_not_synced_is_not_shown() {
     let mut inlet = store.inlet();
     write(&mut inlet, [(1, vec![10])]).await;
     let mut reader = store.reader(GtidSet::new());
-    assert_eq!(read(&mut reader, SOON), Some((1, bytes_of(1, &[10]))));
+    assert_eq!(read(&mut reader, SOON).await, Some((1, bytes_of(1, &[10]))));
     disk.inject(|faults| faults.fail_syncs = true);
     write(&mut inlet, [(2, vec![10])]).await;
     let mut refused = None;
@@ -52,7 +52,7 @@ async fn what_is_not_synced_is_not_shown() {
     }
     let refused = refused.expect("the writer ended").to_string();
     assert!(refused.contains("syncing") && refused.contains("segment-"), "{refused}");
-    assert_eq!(read(&mut reader, NOW), None);
+    assert_eq!(read(&mut reader, NOW).await, None);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -67,7 +67,7 @@ async fn short_writes_are_gone_on_with() {
     let store = open(SyncPolicy::Os, &disk);
     let mut reader = store.reader(GtidSet::new());
     for gno in 1..=9 {
-        assert_eq!(read(&mut reader, SOON), Some((gno, bytes_of(gno, &[100, 500]))));
+        assert_eq!(read(&mut reader, SOON).await, Some((gno, bytes_of(gno, &[100, 500]))));
     }
 }
 
@@ -86,14 +86,14 @@ async fn a_full_disk_loses_nothing() {
         until(|| store.usage().waiting.is_some_and(|text| text.contains("full disk"))).await;
         let mut reader = store.reader(GtidSet::new());
         let mut seen = 0;
-        while let Some((gno, bytes)) = read(&mut reader, NOW) {
+        while let Some((gno, bytes)) = read(&mut reader, NOW).await {
             seen += 1;
             assert_eq!((gno, bytes), (seen, bytes_of(seen, &[100, 900])));
         }
         assert!(seen < 9);
         disk.inject(|faults| faults.capacity = None);
         for gno in seen + 1..=9 {
-            assert_eq!(read(&mut reader, SOON), Some((gno, bytes_of(gno, &[100, 900]))));
+            assert_eq!(read(&mut reader, SOON).await, Some((gno, bytes_of(gno, &[100, 900]))));
         }
         let inlet = writing.await.expect("all written");
         assert!(store.usage().waiting.is_none());
@@ -121,7 +121,7 @@ async fn under_the_floor_reception_waits_and_can_be_stopped() {
     assert_eq!((store.usage().free_disk, store.usage().min_free_disk), (Some(100), 1000));
     leave(1 << 40);
     let mut reader = store.reader(GtidSet::new());
-    assert_eq!(read(&mut reader, SOON), Some((1, bytes_of(1, &[10]))));
+    assert_eq!(read(&mut reader, SOON).await, Some((1, bytes_of(1, &[10]))));
     leave(100);
     write(&mut inlet, [(2, vec![10])]).await;
     until(|| store.usage().waiting.is_some()).await;
@@ -143,7 +143,7 @@ async fn a_power_failure_takes_nothing_that_was_shown() {
     }
     let mut reader = store.reader(GtidSet::new());
     for gno in 1..=9 {
-        assert_eq!(read(&mut reader, SOON), Some((gno, bytes_of(gno, &[100, 500]))));
+        assert_eq!(read(&mut reader, SOON).await, Some((gno, bytes_of(gno, &[100, 500]))));
     }
     // The inlet syncs when it ends, so the power fails before that.
     disk.crash(1);
@@ -161,7 +161,7 @@ async fn a_segment_cut_between_transactions_is_missed() {
     let mut reader = store.reader(GtidSet::new());
     let mut ends = Vec::new();
     for _ in 1..=12 {
-        ends.push(reader.next(SOON).expect("undamaged").expect("arrives").end);
+        ends.push(reader.next(SOON).await.expect("undamaged").expect("arrives").end);
     }
     drop((inlet, reader, store));
     let second = ends[1];
@@ -170,10 +170,10 @@ async fn a_segment_cut_between_transactions_is_missed() {
     disk.open_for_writing(&path).expect("opens").set_len(second.offset).expect("cut");
     let store = open(SyncPolicy::Os, &disk);
     let mut reader = store.reader(GtidSet::new());
-    assert!(read(&mut reader, NOW).is_some() && read(&mut reader, NOW).is_some());
+    assert!(read(&mut reader, NOW).await.is_some() && read(&mut reader, NOW).await.is_some());
     // Whoever asks again is not led past the gap.
     for _ in 0..2 {
-        let error = reader.next(NOW).expect_err("transaction 3 is missing");
+        let error = reader.next_now().expect_err("transaction 3 is missing");
         assert!(matches!(error, Error::Damaged { transaction, .. } if transaction == second));
     }
 }

@@ -1,6 +1,8 @@
 //! The disk as the store sees it. All that the store does with its directory passes through
 //! [`FileSystem`], so a test can run it on a disk that tears, loses and refuses.
 
+#![expect(clippy::disallowed_methods, reason = "the real disk")]
+
 use std::any::Any;
 use std::ffi::OsString;
 use std::fmt::Debug;
@@ -73,6 +75,7 @@ pub trait FileSystem: Debug + Send + Sync {
 }
 
 /// An open file, without a position of its own.
+#[expect(clippy::len_without_is_empty, reason = "a length on disk, as fstat gives it")]
 pub trait StoredFile: Debug + Send + Sync {
     /// May read fewer bytes, as `pread` may; 0 at the end of the file.
     ///

@@ -1,6 +1,8 @@
 //! Files and folders that only their owner can access, whatever
 //! the umask: segments hold row values.
 
+#![expect(clippy::disallowed_methods, reason = "the real disk")]
+
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};

@@ -1,12 +1,13 @@
 //! Follows the store up to its visible end.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use csa_provider::{FormatDescription, GtidSet, TransactionHeader};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use crate::RelayPosition;
 use crate::error::{Error, Result, io};
@@ -81,13 +82,33 @@ impl RelayReader {
         (self.ordinal, self.cumulative_bytes)
     }
 
-    /// The next whole transaction; `None` if none comes within `wait`, for which the thread blocks:
-    /// with paused time, zero is the only one that makes sense.
+    /// The next whole transaction; `None` if none arrives within `wait`.
     ///
     /// # Errors
     /// [`Error::Damaged`] if the bytes on disk differ from those written; the disk fails.
-    pub fn next(&mut self, wait: Duration) -> Result<Option<RelayedTransaction>> {
-        while self.wait_for_more(wait)? {
+    pub async fn next(&mut self, wait: Duration) -> Result<Option<RelayedTransaction>> {
+        let shared = Arc::clone(&self.shared);
+        let until = Instant::now() + wait;
+        loop {
+            // Before the store is looked at, so that nothing that arrives in between is missed.
+            let mut grown = pin!(shared.grown.notified());
+            grown.as_mut().enable();
+            let next = self.next_now()?;
+            if next.is_some()
+                || shared.closing.load(Ordering::Acquire)
+                || timeout_at(until, grown).await.is_err()
+            {
+                return Ok(next);
+            }
+        }
+    }
+
+    /// The next whole transaction, if it has arrived.
+    ///
+    /// # Errors
+    /// As [`Self::next`].
+    pub fn next_now(&mut self) -> Result<Option<RelayedTransaction>> {
+        while self.has_more()? {
             let start = self.position;
             let (header, frame) = self.frame(start)?;
             match header.kind {
@@ -188,11 +209,10 @@ impl RelayReader {
     }
 
     /// True if there is something between here and the visible end.
-    fn wait_for_more(&mut self, wait: Duration) -> Result<bool> {
-        let until = Instant::now() + wait;
+    fn has_more(&mut self) -> Result<bool> {
         loop {
             let shared = Arc::clone(&self.shared);
-            let mut state = shared.state.lock();
+            let state = shared.state.lock();
             // An earlier segment is complete: it ends at its length, not at the visible end.
             if self.position.segment < state.end.segment {
                 let ended = state
@@ -218,14 +238,7 @@ impl RelayReader {
                 self.enter_segment(next);
                 continue;
             }
-            if self.position < state.end {
-                return Ok(true);
-            }
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() || shared.closing.load(Ordering::Acquire) {
-                return Ok(false);
-            }
-            shared.grown.wait_for(&mut state, left);
+            return Ok(self.position < state.end);
         }
     }
 

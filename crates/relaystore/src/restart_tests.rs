@@ -27,7 +27,7 @@ async fn an_applier_that_begins_earlier_finds_everything_or_is_refused() {
     let mut reader = store.reader(GtidSet::new());
     let mut ends = Vec::new();
     for _ in 1..=12 {
-        ends.push(reader.next(SOON).expect("undamaged").expect("there").end);
+        ends.push(reader.next(SOON).await.expect("undamaged").expect("there").end);
     }
     let segments = store.usage().segments;
     assert!(segments > 4, "{segments}");
@@ -44,9 +44,9 @@ async fn an_applier_that_begins_earlier_finds_everything_or_is_refused() {
     write(&mut inlet, (13..=16).map(|gno| (gno, body()))).await;
     let mut reader = store.reader(older);
     for gno in 6..=16 {
-        assert_eq!(read(&mut reader, SOON).map(|found| found.0), Some(gno));
+        assert_eq!(read(&mut reader, SOON).await.map(|found| found.0), Some(gno));
     }
-    assert!(read(&mut reader, NOW).is_none());
+    assert!(read(&mut reader, NOW).await.is_none());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -59,7 +59,7 @@ async fn what_an_earlier_applier_released_stays_for_one_that_begins_before_it() 
     let mut reader = store.reader(GtidSet::new());
     let mut last = None;
     for _ in 1..=3 {
-        last = reader.next(SOON).expect("undamaged");
+        last = reader.next(SOON).await.expect("undamaged");
     }
     store.release(last.expect("there").end);
     assert!(store.restart_after(&up_to(1)));
@@ -68,7 +68,7 @@ async fn what_an_earlier_applier_released_stays_for_one_that_begins_before_it() 
     drop(inlet);
     let mut reader = store.reader(up_to(1));
     for gno in 2..=6 {
-        assert_eq!(read(&mut reader, SOON).map(|found| found.0), Some(gno));
+        assert_eq!(read(&mut reader, SOON).await.map(|found| found.0), Some(gno));
     }
     assert!(store.usage().segments > 1);
 }
@@ -93,7 +93,11 @@ async fn reception_resumes_without_knowing_the_target() {
     write(&mut inlet, (10..=15).map(|gno| (gno, body()))).await;
     let mut reader = store.reader(up_to(2));
     for gno in 3..=15 {
-        assert_eq!(read(&mut reader, SOON).map(|found| found.0), Some(gno), "nothing is purged");
+        assert_eq!(
+            read(&mut reader, SOON).await.map(|found| found.0),
+            Some(gno),
+            "nothing is purged"
+        );
     }
     drop(reader);
     // The target has one transaction less than the store begins with.
@@ -103,7 +107,7 @@ async fn reception_resumes_without_knowing_the_target() {
     assert!(store.usage().segments < segments, "what it has is purged");
     let mut reader = store.reader(up_to(8));
     for gno in 9..=15 {
-        assert_eq!(read(&mut reader, SOON).map(|found| found.0), Some(gno));
+        assert_eq!(read(&mut reader, SOON).await.map(|found| found.0), Some(gno));
     }
     drop((inlet, reader, store));
     let (_, recovery) = reopen(&path, &up_to(1));

@@ -3,7 +3,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use csa_provider::GtidSet;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
 use tracing::{debug, warn};
 
 use crate::directory::Directory;
@@ -51,7 +52,7 @@ pub(crate) struct Shared {
     pub(crate) directory: Directory,
     pub(crate) state: Mutex<State>,
     /// Signals that the visible end moved.
-    pub(crate) grown: Condvar,
+    pub(crate) grown: Notify,
     /// The store is dropped: readers no longer wait.
     pub(crate) closing: AtomicBool,
     /// The inlet or the store is dropped: the writer no longer waits for space.
@@ -201,7 +202,7 @@ impl RelayStore {
                 received: GtidSet::new(),
                 usage,
             }),
-            grown: Condvar::new(),
+            grown: Notify::new(),
             closing: AtomicBool::new(false),
             giving_up: AtomicBool::new(false),
         });
@@ -334,6 +335,6 @@ impl Drop for RelayStore {
     fn drop(&mut self) {
         self.shared.closing.store(true, Ordering::Release);
         self.shared.giving_up.store(true, Ordering::Release);
-        self.shared.grown.notify_all();
+        self.shared.grown.notify_waiters();
     }
 }

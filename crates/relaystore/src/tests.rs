@@ -57,8 +57,8 @@ pub(crate) async fn write(
     }
 }
 
-pub(crate) fn read(reader: &mut RelayReader, wait: Duration) -> Option<(u64, Vec<u8>)> {
-    let relayed = reader.next(wait).expect("undamaged")?;
+pub(crate) async fn read(reader: &mut RelayReader, wait: Duration) -> Option<(u64, Vec<u8>)> {
+    let relayed = reader.next(wait).await.expect("undamaged")?;
     let bytes = relayed.events().flat_map(|e| e.expect("event").bytes().to_vec()).collect();
     Some((relayed.header.gtid.gno, bytes))
 }
@@ -75,7 +75,7 @@ async fn filled(directory: &Path, transactions: &[(u64, Vec<usize>)]) {
     drop(inlet);
     let mut reader = store.reader(GtidSet::new());
     for _ in transactions {
-        reader.next(SOON).expect("undamaged").expect("all arrive");
+        reader.next(SOON).await.expect("undamaged").expect("all arrive");
     }
     drop(store);
 }
@@ -107,11 +107,11 @@ proptest! {
             let mut reader = store.reader(GtidSet::new());
             reader.set_inline_limit(inline);
             for (gno, sizes) in first.iter().chain(&second) {
-                let (found, bytes) = read(&mut reader, SOON).expect("there is one");
+                let (found, bytes) = read(&mut reader, SOON).await.expect("there is one");
                 prop_assert_eq!(found, *gno);
                 prop_assert_eq!(bytes, bytes_of(*gno, sizes));
             }
-            prop_assert!(read(&mut reader, NOW).is_none());
+            prop_assert!(read(&mut reader, NOW).await.is_none());
             prop_assert_eq!(reader.read_so_far().0, store.usage().transactions_total);
             Ok(())
         })?;
@@ -134,7 +134,7 @@ async fn a_torn_tail_is_cut_to_a_prefix_at_every_byte() {
         let (store, recovery) = reopen(directory.path(), &GtidSet::new());
         let mut reader = store.reader(GtidSet::new());
         let mut count = 0;
-        while let Some((gno, bytes)) = read(&mut reader, NOW) {
+        while let Some((gno, bytes)) = read(&mut reader, NOW).await {
             count += 1;
             assert_eq!((gno, bytes), (count, bytes_of(count, &[100, 400])));
         }
@@ -169,7 +169,7 @@ async fn a_flipped_byte_is_damage_or_nothing() {
         let mut reader = store.reader(GtidSet::new());
         let mut next = 1;
         loop {
-            match reader.next(NOW) {
+            match reader.next_now() {
                 Ok(Some(relayed)) => {
                     let bytes: Vec<u8> =
                         relayed.events().flat_map(|e| e.expect("event").bytes().to_vec()).collect();
@@ -202,7 +202,7 @@ async fn damage_is_cut_and_fetched_again() {
     let mut reader = store.reader(GtidSet::new());
     let mut good = 0;
     let transaction = loop {
-        match reader.next(NOW) {
+        match reader.next_now() {
             Ok(_) => good += 1,
             Err(Error::Damaged { transaction, .. }) => break transaction,
             other => panic!("{other:?}"),
@@ -216,7 +216,7 @@ async fn damage_is_cut_and_fetched_again() {
     write(&mut inlet, (good + 1..=8).map(|gno| (gno, vec![100, 400]))).await;
     let mut reader = store.reader(GtidSet::new());
     for gno in 1..=8 {
-        assert_eq!(read(&mut reader, SOON), Some((gno, bytes_of(gno, &[100, 400]))));
+        assert_eq!(read(&mut reader, SOON).await, Some((gno, bytes_of(gno, &[100, 400]))));
     }
 }
 
@@ -238,8 +238,8 @@ async fn an_abandoned_transaction_leaves_nothing() {
     }
     write(&mut inlet, [(2, vec![20])]).await;
     let mut reader = store.reader(GtidSet::new());
-    assert_eq!(read(&mut reader, SOON), Some((1, bytes_of(1, &[10]))));
-    assert_eq!(read(&mut reader, SOON), Some((2, bytes_of(2, &[20]))));
+    assert_eq!(read(&mut reader, SOON).await, Some((1, bytes_of(1, &[10]))));
+    assert_eq!(read(&mut reader, SOON).await, Some((2, bytes_of(2, &[20]))));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -254,15 +254,15 @@ async fn executed_transactions_are_passed_over_and_released_ones_purged() {
     assert!(before + 1 < files, "what the target has by now goes at once");
     let _inlet = store.inlet();
     let mut reader = store.reader(executed);
-    let relayed = reader.next(SOON).expect("undamaged").expect("there is one");
+    let relayed = reader.next(SOON).await.expect("undamaged").expect("there is one");
     assert_eq!((relayed.header.gtid.gno, relayed.ordinal), (11, 11));
     let (mut end, first) = (relayed.end, relayed.start.segment);
     while end.segment == first {
         store.release(end);
-        end = reader.next(SOON).expect("undamaged").expect("there is one").end;
+        end = reader.next(SOON).await.expect("undamaged").expect("there is one").end;
     }
     assert!(store.usage().segments < before);
-    let next = reader.next(NOW).expect("undamaged").map(|relayed| relayed.ordinal);
+    let next = reader.next_now().expect("undamaged").map(|relayed| relayed.ordinal);
     assert!(next.is_none_or(|ordinal| ordinal > 11));
 }
 
@@ -291,7 +291,7 @@ async fn an_abandoned_transaction_is_never_read_ahead() {
                 }
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
-            assert_eq!(read(&mut reader, SOON), Some((gno, bytes_of(gno, &[10]))));
+            assert_eq!(read(&mut reader, SOON).await, Some((gno, bytes_of(gno, &[10]))));
             inlet.abandon().await.expect("room");
         }
     }
@@ -331,14 +331,14 @@ async fn an_event_larger_than_a_batch_passes() {
         let mut reader = store.reader(GtidSet::new());
         reader.set_inline_limit(inline);
         for (gno, sizes) in [(1, vec![10]), (2, large.clone()), (3, vec![10])] {
-            assert!(read(&mut reader, NOW) == Some((gno, bytes_of(gno, &sizes))));
+            assert!(read(&mut reader, NOW).await == Some((gno, bytes_of(gno, &sizes))));
         }
     }
     // Streamed, it takes its longest frame; held in memory, all of it.
     for (inline, expected) in [(1000, 3 << 20..4 << 20), (1 << 30, 7 << 20..8 << 20)] {
         let mut reader = store.reader((1..=1).map(gtid).collect());
         reader.set_inline_limit(inline);
-        let relayed = reader.next(SOON).expect("undamaged").expect("there");
+        let relayed = reader.next(SOON).await.expect("undamaged").expect("there");
         let bytes = relayed.bytes_at_a_time().expect("readable");
         assert!(expected.contains(&bytes), "{bytes} of {expected:?}");
     }
@@ -352,7 +352,7 @@ async fn a_store_that_does_not_follow_the_target_is_emptied() {
     let mut inlet = store.inlet();
     write(&mut inlet, [(11, vec![10])]).await;
     drop(inlet);
-    store.reader(provisioned.clone()).next(SOON).expect("undamaged").expect("arrives");
+    store.reader(provisioned.clone()).next(SOON).await.expect("undamaged").expect("arrives");
     drop(store);
     let older: GtidSet = (1..=5).map(gtid).collect();
     let (store, recovery) = reopen(directory.path(), &older);
@@ -391,7 +391,7 @@ async fn at_the_space_limit_reception_waits_and_goes_on() {
     assert!(usage.bytes <= 8000);
     let mut reader = store.reader(GtidSet::new());
     for gno in 1..=31 {
-        let relayed = reader.next(SOON).expect("undamaged").expect("continues");
+        let relayed = reader.next(SOON).await.expect("undamaged").expect("continues");
         assert_eq!(relayed.header.gtid.gno, gno);
         store.release(relayed.end);
     }
@@ -414,7 +414,7 @@ async fn a_survey_says_what_opening_would_find_and_changes_nothing() {
     drop(inlet);
     let mut reader = store.reader(set(1..=5));
     for _ in &transactions {
-        reader.next(SOON).expect("undamaged").expect("all arrive");
+        reader.next(SOON).await.expect("undamaged").expect("all arrive");
     }
     // While it is open.
     let found = look(&set(1..=7));

@@ -300,7 +300,7 @@ impl Writer {
         );
         state.end = start;
         drop(state);
-        self.shared.grown.notify_all();
+        self.shared.grown.notify_waiters();
         debug!(segment = number, "relay segment begun");
         self.shared.purge();
         Ok(Progress::Done)
@@ -398,7 +398,7 @@ impl Writer {
         state.usage.event_bytes_total = self.event_bytes;
         self.used = state.bytes();
         drop(state);
-        self.shared.grown.notify_all();
+        self.shared.grown.notify_waiters();
         Ok(())
     }
 

@@ -48,7 +48,7 @@ fn segment() -> &'static (String, Vec<u8>) {
         let (store, _) =
             RelayStore::open(options(directory.path()), &GtidSet::new()).expect("opens");
         let mut inlet = store.inlet();
-        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
         runtime.block_on(async {
             let format = format_description().raw().clone();
             let format = RawEvent::trusted(format, ChecksumAlgorithm::Crc32).expect("whole");
@@ -61,7 +61,8 @@ fn segment() -> &'static (String, Vec<u8>) {
         });
         let mut reader = store.reader(GtidSet::new());
         for _ in 0..TRANSACTIONS {
-            reader.next(Duration::from_secs(5)).expect("undamaged").expect("all arrive");
+            let next = runtime.block_on(reader.next(Duration::from_secs(5)));
+            next.expect("undamaged").expect("all arrive");
         }
         drop((inlet, reader, store));
         let mut files = std::fs::read_dir(directory.path()).expect("readable");
@@ -93,7 +94,7 @@ fuzz_target!(|data: &[u8]| {
     };
     let mut reader = store.reader(GtidSet::new());
     let mut expected = 1;
-    while let Ok(Some(relayed)) = reader.next(Duration::ZERO) {
+    while let Ok(Some(relayed)) = reader.next_now() {
         assert_eq!(relayed.header.gtid.gno, expected);
         let read: Vec<u8> =
             relayed.events().flat_map(|e| e.expect("whole").bytes().to_vec()).collect();

@@ -210,7 +210,7 @@ impl<K: KeySource, O: IntakeObserver> Intake<K, O> {
     async fn read(&mut self) -> Result<Hand, IntakeEnd> {
         // Before the store is read, so that nothing received before the end is missed.
         let ended = self.reception.borrow().clone();
-        let Some(relayed) = self.reader.next(TICK)? else {
+        let Some(relayed) = self.reader.next(TICK).await? else {
             let (transactions, bytes) = self.reader.read_so_far();
             self.observer.read_to_end(transactions, bytes);
             return Ok(Hand::Drained(ended));

@@ -291,7 +291,7 @@ impl Watch {
         let mut reader = store.reader(executed);
         // The header is enough.
         reader.set_inline_limit(0);
-        let found = reader.next(Duration::ZERO);
+        let found = reader.next_now();
         let mut inner = self.shared.inner.lock();
         let is_same = inner.store.as_ref().is_some_and(|now| Arc::ptr_eq(now, store));
         if inner.pipeline.is_some() || !is_same {

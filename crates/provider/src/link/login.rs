@@ -246,6 +246,7 @@ async fn send_password(packets: &mut Packets, auth: &Auth<'_>) -> Result<(), Lin
     packets.send(&[], &encrypted).await
 }
 
+#[expect(clippy::disallowed_methods, reason = "certificates and keys of the host")]
 fn pinned(path: &Path, side: Side) -> Result<Vec<u8>, LinkError> {
     std::fs::read(path).map_err(|error| {
         LinkError::Login(format!("[channel.{side}] public_key_file {}: {error}", path.display()))

@@ -2,7 +2,7 @@ use std::path::Path;
 
 use csa_provider::GtidSet;
 
-use crate::tests::{NOW, bytes_of, gtid, options, write};
+use crate::tests::{bytes_of, gtid, options, write};
 use crate::*;
 
 type Transactions = Vec<(u64, Vec<usize>)>;
@@ -32,9 +32,9 @@ async fn filled(directory: &Path) -> (RelayStore, RelayInlet) {
     write(&mut inlet, transactions()).await;
     let mut reader = store.reader(GtidSet::new());
     for _ in transactions() {
-        reader.next(crate::tests::SOON).expect("undamaged").expect("all arrive");
+        reader.next(crate::tests::SOON).await.expect("undamaged").expect("all arrive");
     }
-    assert!(reader.next(NOW).expect("undamaged").is_none());
+    assert!(reader.next_now().expect("undamaged").is_none());
     (store, inlet)
 }
 
