@@ -1,7 +1,7 @@
-//! The types of binary log events. To add one: (1) its code and name in the list below, from then on it
-//! stops a channel, even if the source marks it as ignorable; (2) its parser in this folder; (3) the place
-//! where it may stand, in `TransactionAssembler::place` (assembler.rs); (4) its meaning for keys and kind,
-//! in `Admission::read` (crates/scheduler/src/admission.rs); CONTRIBUTING.md has the rest of the way.
+//! The types of binary log events. Four steps add one: (1) its code and name in the list below; from then
+//! on it stops a channel, even if the source marks it as ignorable; (2) its parser in this folder; (3) its
+//! place in a transaction, in `TransactionAssembler::place` (assembler.rs); (4) its meaning for keys and
+//! kind, in `Admission::read` (crates/scheduler/src/admission.rs). CONTRIBUTING.md has the rest.
 
 /// A binary log event's type code (libbinlogevents/include/binlog_event.h).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
