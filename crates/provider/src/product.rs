@@ -22,9 +22,8 @@ const OTHERS: [(&str, &str); 15] = [
     ("readyset", "ReadySet"),
 ];
 
-/// The oldest MySQL that can be a source, and a target.
-const OLDEST_SOURCE: (u32, u32) = (5, 7);
-const OLDEST_TARGET: (u32, u32) = (8, 0);
+/// The oldest MySQL that can be a source or a target.
+const OLDEST: (u32, u32) = (5, 7);
 
 /// The product that a server is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,7 +63,7 @@ pub fn unsupported_source(version: &str, comment: &str) -> Option<String> {
              MySQL 5.7 or newer"
         )),
         Product::Other(name) => Some(another(name, version)),
-        Product::MySql => too_old(version, OLDEST_SOURCE),
+        Product::MySql => too_old(version),
     }
 }
 
@@ -75,7 +74,7 @@ pub fn unsupported_target(version: &str, comment: &str) -> Option<String> {
     match Product::of(version, comment) {
         Product::MariaDb => None,
         Product::Other(name) => Some(another(name, version)),
-        Product::MySql => too_old(version, OLDEST_TARGET),
+        Product::MySql => too_old(version),
     }
 }
 
@@ -93,10 +92,10 @@ fn another(name: &str, version: &str) -> String {
     )
 }
 
-fn too_old(version: &str, oldest: (u32, u32)) -> Option<String> {
+fn too_old(version: &str) -> Option<String> {
     let [major, minor, _] = version_numbers(version);
-    let is_old = (major, minor) < oldest;
-    let (major, minor) = oldest;
+    let is_old = (major, minor) < OLDEST;
+    let (major, minor) = OLDEST;
     is_old.then(|| format!("has version {version:?}; MySQL {major}.{minor} or newer is needed"))
 }
 
@@ -148,7 +147,7 @@ mod tests {
     #[test]
     fn old_ones_and_mariadb_as_a_source_are_refused() {
         assert_eq!(unsupported_source("5.7.44-log", ""), None);
-        assert!(unsupported_target("5.7.44-log", "").is_some());
+        assert_eq!(unsupported_target("5.7.44-log", ""), None);
         for version in ["5.6.51", "", "what"] {
             assert!(unsupported_source(version, "").is_some(), "{version}");
             assert!(unsupported_target(version, "").is_some(), "{version}");

@@ -6,6 +6,7 @@
 //! `CSA_VERSIONS_TABLE=docs/versions.md` writes the table of a run of all pairs.
 
 mod load;
+mod older;
 mod verified;
 
 use std::fmt;
@@ -31,8 +32,8 @@ enum Version {
 }
 
 const SOURCES: [Version; 4] = [Version::V57, Version::V8015, Version::V8031, Version::Newest];
-const TARGETS: [Version; 4] =
-    [Version::V8031, Version::Newest, Version::MariaDb, Version::MariaDb114];
+const TARGETS: [Version; 5] =
+    [Version::V57, Version::V8031, Version::Newest, Version::MariaDb, Version::MariaDb114];
 
 impl fmt::Display for Version {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -65,6 +66,11 @@ impl Version {
     /// The TLS of these builds has no cipher suite that is still in use.
     fn has_no_usable_tls(self) -> bool {
         matches!(self, Self::V57 | Self::V8015)
+    }
+
+    /// It lacks the default collation of sources since 8.0.
+    fn lacks_newer_collations(self) -> bool {
+        self.is_mariadb() || self == Self::V57
     }
 
     /// `binlog_transaction_compression` came with 8.0.20.
@@ -124,12 +130,15 @@ fn daemon(pair: Pair, source: &Server, target: &Server) -> Daemon {
     if pair.source.has_no_usable_tls() {
         builder = builder.set("source.tls", "disabled");
     }
+    if pair.target.has_no_usable_tls() {
+        builder = builder.set("target.tls", "disabled");
+    }
     builder.build()
 }
 
 /// The executors that a target of this version can have; seeds take turns.
 fn executors(target: Version) -> &'static [&'static str] {
-    if target.is_mariadb() { &["sql"] } else { &EXECUTORS }
+    if target.is_mariadb() || target == Version::V57 { &["sql"] } else { &EXECUTORS }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -167,8 +176,7 @@ async fn all_seeds(pair: Pair) {
             true => Compare::contents().ignore_table(&left_out),
             false => Compare::contents(),
         };
-        let rows =
-            round_trip(&source, &target, &daemon, seed, pair.target.is_mariadb(), compare).await;
+        let rows = round_trip(pair, &source, &target, &daemon, seed, compare).await;
         let filtered = if is_filtered { ", filtered" } else { "" };
         let seconds = started.elapsed().as_secs_f32();
         println!("{pair} seed {seed} ({executor}{filtered}): {rows} rows equal, {seconds:.1} s");
@@ -176,16 +184,18 @@ async fn all_seeds(pair: Pair) {
 }
 
 async fn round_trip(
+    pair: Pair,
     source: &Server,
     target: &Server,
     daemon: &Daemon,
     seed: u64,
-    is_mariadb: bool,
     compare: Compare,
 ) -> u64 {
+    let is_mariadb = pair.target.is_mariadb();
+    let plain = pair.source == Version::V57 && !is_mariadb || !pair.target.lacks_newer_collations();
     daemon.start_again();
     let schema = format!("v_{seed}");
-    let tables = load::prepare(source, &schema, seed, !is_mariadb).await;
+    let tables = load::prepare(source, &schema, seed, plain).await;
     let pause = Duration::from_millis(300 + seed * 37 % 400);
     // A definition cut off on MariaDB is for the operator to decide, so there it is an orderly stop.
     tokio::join!(load::write(source, &tables, seed, true), end(daemon, pause, !is_mariadb));
@@ -197,7 +207,7 @@ async fn round_trip(
     daemon.wait_drained(source, target, DRAIN).await;
     let compared = compare.run(source, target).await;
     let compared = compared.unwrap_or_else(|difference| panic!("seed {seed}: {difference}"));
-    if !is_mariadb {
+    if plain {
         let collation = format!(
             "SELECT COLLATION_NAME FROM information_schema.COLUMNS \
              WHERE TABLE_SCHEMA='{schema}' AND TABLE_NAME='plain'"

@@ -49,13 +49,13 @@ const WAITS_BY_TRANSACTION: &str = "SELECT DISTINCT r.PROCESSLIST_ID, b.PROCESSL
      STRAIGHT_JOIN performance_schema.threads r ON r.THREAD_ID=w.requester \
      WHERE r.PROCESSLIST_ID IS NOT NULL AND b.PROCESSLIST_ID IS NOT NULL";
 
-/// The same on MariaDB, which has only these tables.
-const MARIADB_WAITS: &str = "SELECT DISTINCT r.trx_mysql_thread_id, b.trx_mysql_thread_id \
+/// The same on MariaDB and MySQL 5.7, which have only these tables.
+const OTHERS_WAITS: &str = "SELECT DISTINCT r.trx_mysql_thread_id, b.trx_mysql_thread_id \
      FROM information_schema.INNODB_LOCK_WAITS w \
      JOIN information_schema.INNODB_TRX r ON r.trx_id=w.requesting_trx_id \
      JOIN information_schema.INNODB_TRX b ON b.trx_id=w.blocking_trx_id";
 /// These tables are not refreshed if they are read again within 100 ms.
-const MARIADB_PAUSE: Duration = Duration::from_millis(300);
+const OTHERS_PAUSE: Duration = Duration::from_millis(300);
 
 /// The last lookups, to limit their rate.
 #[derive(Debug, Default)]
@@ -89,13 +89,14 @@ impl LockWatch {
         if !stalled.parked && since.elapsed() < RARELY {
             return Ok(None);
         }
-        let mariadb = session.vendor() == Vendor::MariaDb;
-        if mariadb && self.looked.is_some_and(|looked| looked.elapsed() < MARIADB_PAUSE) {
+        let by_transaction_only = session.vendor() != Vendor::MySql;
+        if by_transaction_only && self.looked.is_some_and(|looked| looked.elapsed() < OTHERS_PAUSE)
+        {
             return Ok(None);
         }
         self.looked = Some(Instant::now());
-        if mariadb {
-            let waits: Vec<(u32, u32)> = session.rows(MARIADB_WAITS).await?;
+        if by_transaction_only {
+            let waits: Vec<(u32, u32)> = session.rows(OTHERS_WAITS).await?;
             return Ok(Some(resolve(&waits, sessions, stalled).0));
         }
         let waits: Vec<(u32, u32)> = session.rows(WAITS).await?;

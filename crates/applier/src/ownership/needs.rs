@@ -2,6 +2,7 @@
 
 use csa_provider::Grants;
 
+use crate::Vendor;
 use crate::options::{Executor, TargetGtids, TargetOptions};
 
 /// Global privileges without which replicated statements and rows fail.
@@ -26,7 +27,10 @@ pub(crate) const GTID_PRIVILEGES: [&str; 4] =
 
 /// The way rows will be written: as configured, else by BINLOG where that is permitted.
 #[must_use]
-pub fn executor_for(target: &TargetOptions, grants: &Grants) -> Executor {
+pub fn executor_for(target: &TargetOptions, vendor: Vendor, grants: &Grants) -> Executor {
+    if vendor != Vendor::MySql {
+        return Executor::Sql;
+    }
     target.executor.unwrap_or(match grants.has_any(&BINLOG_PRIVILEGES) {
         true => Executor::RowImage,
         false => Executor::Sql,

@@ -51,7 +51,7 @@ impl Place {
     /// The place that the session is connected to.
     pub(crate) async fn of(session: &mut Session, channel: &str) -> Result<Self> {
         let server = match session.vendor() {
-            Vendor::MySql => "@@GLOBAL.server_uuid",
+            Vendor::MySql | Vendor::MySql57 => "@@GLOBAL.server_uuid",
             Vendor::MariaDb => "CONCAT(@@GLOBAL.hostname, ':', @@GLOBAL.port)",
         };
         let name = quote(&lock_name(channel));

@@ -24,7 +24,9 @@ const PRELUDE: &str = "SET SESSION transaction_isolation='READ-COMMITTED', autoc
      completion_type='NO_CHAIN', transaction_read_only=0, sql_safe_updates=0, \
      sql_select_limit=18446744073709551615, sql_mode='', time_zone='+00:00', wait_timeout=2147483, interactive_timeout=2147483, \
      net_read_timeout=600, net_write_timeout=600, \
-     innodb_lock_wait_timeout=10, lock_wait_timeout=60, information_schema_stats_expiry=0";
+     innodb_lock_wait_timeout=10, lock_wait_timeout=60";
+/// Also since 8.0.
+const FRESH_STATISTICS: &str = ", information_schema_stats_expiry=0";
 
 const ER_NET_PACKET_TOO_LARGE: u16 = 1153;
 
@@ -33,6 +35,8 @@ pub(crate) struct Session {
     link: Box<dyn TargetLink>,
     address: String,
     vendor: Vendor,
+    /// `@@version`.
+    version: String,
     /// Bytes that the server takes in one packet.
     max_allowed_packet: usize,
     /// The format description that was last sent for row images.
@@ -64,6 +68,7 @@ impl Session {
             is_lost: false,
             address,
             vendor: Vendor::default(),
+            version: String::new(),
             max_allowed_packet: usize::MAX,
             format: None,
             under: None,
@@ -80,6 +85,7 @@ impl Session {
             return Err(Error::Product { address: session.address, why });
         }
         session.vendor = Vendor::of(&version);
+        session.version = version;
         session.set_up().await?;
         if target.gtids == TargetGtids::Mirror {
             session.log(false).await?;
@@ -91,14 +97,14 @@ impl Session {
 
     /// Sets what all of our sessions have.
     pub(crate) async fn set_up(&mut self) -> Result<()> {
-        let prelude = match self.vendor {
-            Vendor::MySql => PRELUDE,
-            Vendor::MariaDb => mariadb::PRELUDE,
+        let (prelude, more) = match self.vendor {
+            Vendor::MySql => (PRELUDE, FRESH_STATISTICS),
+            Vendor::MySql57 => (PRELUDE, ""),
+            Vendor::MariaDb => (mariadb::PRELUDE, ""),
         };
-        match self.idle_limit {
-            Some(seconds) => self.run(format!("{prelude}, wait_timeout={seconds}")).await.map(drop),
-            None => self.run(prelude).await.map(drop),
-        }
+        let idle = self.idle_limit.map(|seconds| format!(", wait_timeout={seconds}"));
+        let idle = idle.unwrap_or_default();
+        self.run(format!("{prelude}{more}{idle}")).await.map(drop)
     }
 
     /// Makes the server end the session after so long without a statement, whatever became of the link.
@@ -128,6 +134,11 @@ impl Session {
 
     pub(crate) fn vendor(&self) -> Vendor {
         self.vendor
+    }
+
+    /// True if REFERENCES in the definition of a column makes a foreign key.
+    pub(crate) fn takes_inline_references(&self) -> bool {
+        self.vendor == Vendor::MariaDb || csa_provider::version_numbers(&self.version)[0] >= 9
     }
 
     /// Statements to run before rows that were written in another session; `None` if nothing has to be

@@ -1,10 +1,12 @@
-//! The vendor of the target server.
+//! The kind of the target server.
 
-/// The vendor of the target server.
+/// The vendor of the target server, and MySQL before 8.0, which lacks much of what later versions have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Vendor {
     #[default]
     MySql,
+    /// MySQL 5.7.
+    MySql57,
     MariaDb,
 }
 
@@ -13,6 +15,7 @@ impl Vendor {
     pub(crate) fn of(version: &str) -> Self {
         match version.to_ascii_lowercase().contains("mariadb") {
             true => Self::MariaDb,
+            false if version.starts_with("5.") => Self::MySql57,
             false => Self::MySql,
         }
     }
@@ -21,7 +24,7 @@ impl Vendor {
     pub(crate) const fn set(self) -> &'static str {
         match self {
             Self::MySql => "SET PERSIST",
-            Self::MariaDb => "SET GLOBAL",
+            Self::MySql57 | Self::MariaDb => "SET GLOBAL",
         }
     }
 }

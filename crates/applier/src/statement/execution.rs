@@ -9,6 +9,7 @@ use tracing::info;
 use super::context::{self, Restricted, RestrictedRow};
 use super::failure::by_hand;
 use super::mariadb;
+use super::mysql57;
 use super::source_statement::SourceStatement;
 use crate::rows::executor::RowExecutor;
 use crate::rows::image::Step;
@@ -34,8 +35,17 @@ pub(super) async fn execute(
     under_gtid: bool,
 ) -> Result<()> {
     let vendor = session.vendor();
-    if let Some(objection) = statement.objection.as_ref().filter(|_| vendor == Vendor::MariaDb) {
+    if let Some(objection) = statement.objection(vendor) {
         return Err(by_hand(&statement.gtid, objection));
+    }
+    let takes = session.takes_inline_references();
+    if let Some(made) = statement.inline_references.filter(|made| *made != takes) {
+        let (one, other) = if made { ("source", "target") } else { ("target", "source") };
+        let why = format!(
+            "REFERENCES in the definition of a column is a foreign key on the {one}, and on the {other}, \
+             which is older than MySQL 9.0, it is nothing; write FOREIGN KEY (…) REFERENCES … on the source"
+        );
+        return Err(by_hand(&statement.gtid, &why));
     }
     if statement.has_rows() {
         may_have_rows(statement, &rows, under_gtid, vendor)?;
@@ -47,12 +57,16 @@ pub(super) async fn execute(
     use_database(session, &statement.database).await?;
     let context = match vendor {
         Vendor::MySql => mysql_context(session, statement).await?,
+        Vendor::MySql57 => mysql57_context(session, statement).await?,
         Vendor::MariaDb => mariadb_context(session, statement).await?,
     };
     let mut settings = vec![];
     let header = group.transactions.first().map(|transaction| &transaction.relayed.header);
     if let Some(header) = header.filter(|_| under_gtid) {
-        settings.push(as_source::identity(header));
+        settings.push(match vendor {
+            Vendor::MySql57 => as_source::gtid_next(&header.gtid),
+            Vendor::MySql | Vendor::MariaDb => as_source::identity(header),
+        });
     }
     // The SQL executor writes values in the session that it set up, in UTC and UTF-8.
     if !statement.has_rows() || rows.takes_row_images() {
@@ -96,6 +110,16 @@ async fn mysql_context(session: &mut Session, statement: &SourceStatement) -> Re
     Ok(context::assignments(&statement.context, statement.timestamp, &now))
 }
 
+async fn mysql57_context(session: &mut Session, statement: &SourceStatement) -> Result<String> {
+    let context = mysql57::context(&statement.context)
+        .map_err(|why| by_hand(&statement.gtid, &format!("its session on the source: {why}")))?;
+    let now: Vec<RestrictedRow> = session.rows(mysql57::RESTRICTED).await?;
+    let Some(now) = now.into_iter().next().map(Restricted::from) else {
+        return Err(session.unexpected("its session variables"));
+    };
+    Ok(context::assignments(&context, statement.timestamp, &now))
+}
+
 async fn mariadb_context(session: &mut Session, statement: &SourceStatement) -> Result<String> {
     let context = mariadb::context::assignments(&statement.context, statement.timestamp);
     let mut context = context
@@ -117,9 +141,9 @@ fn may_have_rows(
     vendor: Vendor,
 ) -> Result<()> {
     let what = match statement.kind {
-        Statement::CreateTableStartTransaction if vendor == Vendor::MariaDb => {
-            let why = "CREATE TABLE … SELECT is one transaction only on MySQL; use CREATE TABLE and \
-                INSERT … SELECT on the source";
+        Statement::CreateTableStartTransaction if vendor != Vendor::MySql => {
+            let why = "CREATE TABLE … SELECT is one transaction only on MySQL 8.0 or newer; use CREATE \
+                TABLE and INSERT … SELECT on the source";
             return Err(by_hand(&statement.gtid, why));
         }
         Statement::Xa(_) if vendor == Vendor::MariaDb => {
@@ -162,10 +186,10 @@ async fn detach_on_prepare(session: &mut Session, gtid: &str) -> Result<()> {
     match session.rows::<bool>("SELECT @@SESSION.xa_detach_on_prepare").await {
         Ok(rows) if rows.first() == Some(&true) => Ok(()),
         Ok(_) => session.run("SET SESSION xa_detach_on_prepare=ON").await.map(drop),
-        Err(error) if error.code() == Some(UNKNOWN_VARIABLE) => Err(Error::Unsupported {
-            gtid: gtid.to_owned(),
-            what: "distributed transactions (XA) need a target of MySQL 8.0.29 or newer".to_owned(),
-        }),
+        Err(error) if error.code() == Some(UNKNOWN_VARIABLE) => Err(by_hand(
+            gtid,
+            "distributed transactions (XA) need a target of MySQL 8.0.29 or newer",
+        )),
         Err(error) => Err(error),
     }
 }

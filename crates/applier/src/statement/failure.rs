@@ -8,6 +8,8 @@ const DENIED_SCHEMA: u16 = 1044;
 const DENIED: u16 = 1045;
 const DENIED_TABLE: u16 = 1142;
 const DENIED_PRIVILEGE: u16 = 1227;
+/// Syntax, character set, collation, function and the like, and GTIDs with a tag.
+const NOT_KNOWN: [u16; 8] = [1064, 1115, 1193, 1235, 1273, 1286, 1305, 1772];
 /// `XAER_NOTA`: no such distributed transaction.
 const UNKNOWN_XID: u16 = 1397;
 
@@ -54,14 +56,17 @@ pub(super) fn named(statement: &SourceStatement, error: Error, vendor: Vendor) -
 fn explained(code: u16, mut said: ServerText, gtid: &str, vendor: Vendor) -> ServerText {
     match code {
         UNKNOWN_XID => {
-            return ServerText::own(
+            return ServerText::own(format!(
                 "the target has no such prepared transaction: it was provisioned between its PREPARE \
-                 and its end; provision it again, or execute there what the source's binary log holds \
-                 of it",
-            );
+                 and its end, or its PREPARE was skipped; provision it again, or execute there what \
+                 the source's binary log holds of it, then: csa-daemon skip {gtid}"
+            ));
         }
         _ if vendor == Vendor::MariaDb => {
             said.push(&format!(" (MariaDB); {}", way_on_by_hand(gtid)));
+        }
+        _ if NOT_KNOWN.contains(&code) => {
+            said.push(&format!("; the target's version may not know it: {}", way_on_by_hand(gtid)));
         }
         DENIED | DENIED_SCHEMA | DENIED_TABLE | DENIED_PRIVILEGE => said.push(
             "; the channel's account lacks a privilege for it (csa-daemon check --connect names \

@@ -1,10 +1,12 @@
 //! Transactions of one statement, executed alone on the session that holds the channel's lock.
 
 mod context;
+mod differences;
 mod execution;
 pub(crate) mod executor;
 mod failure;
 mod mariadb;
+mod mysql57;
 mod not_transactional;
 mod parts;
 mod progress;

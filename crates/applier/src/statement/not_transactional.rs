@@ -12,7 +12,7 @@ use csa_scheduler::Group;
 use tracing::info;
 
 use super::parts::Parts;
-use super::source_statement::SourceStatement;
+use super::source_statement::{Objections, SourceStatement};
 use crate::error::server_text::ServerText;
 use crate::error::transaction::{NOT_TRANSACTIONAL, tables_of};
 use crate::options::{ApplierOptions, TargetGtids};
@@ -42,7 +42,8 @@ pub(super) fn read(group: &Group) -> Result<SourceStatement> {
         database: String::new(),
         xid: None,
         changed: None,
-        objection: None,
+        objections: Objections::default(),
+        inline_references: None,
         context: SessionContext::default(),
         timestamp: 0,
         error_code: 0,

@@ -1,12 +1,14 @@
 //! A transaction's statement, as the source logged it.
 
 use csa_provider::{
-    Dialect, EventType, Lexer, QueryEvent, SessionContext, Statement, XaVerb, first_words,
+    Dialect, EventType, Lexer, QueryEvent, SessionContext, Statement, TransactionHeader, XaVerb,
+    first_words,
 };
 use csa_scheduler::{Group, flattened_events};
 
-use super::{context, mariadb, text};
-use crate::{Error, Invariant, Result};
+use super::differences::{self, Reader};
+use super::{context, text};
+use crate::{Error, Invariant, Result, Vendor};
 
 /// A transaction's first statement with its session on the source.
 pub(super) struct SourceStatement {
@@ -20,8 +22,9 @@ pub(super) struct SourceStatement {
     pub(super) xid: Option<String>,
     /// The text to run instead of its own.
     pub(super) changed: Option<Vec<u8>>,
-    /// The reason why MariaDB would execute it differently.
-    pub(super) objection: Option<String>,
+    pub(super) objections: Objections,
+    /// REFERENCES of a column, and whether the source made a foreign key of it.
+    pub(super) inline_references: Option<bool>,
     pub(super) context: SessionContext,
     pub(super) timestamp: u32,
     /// Error the statement ended with on the source; 0 for none.
@@ -30,7 +33,33 @@ pub(super) struct SourceStatement {
     pub(super) refusal: Option<String>,
 }
 
+/// The first version that makes foreign keys of REFERENCES of columns.
+const FIRST_INLINE: u32 = 90_000;
+
+/// The reasons why it must not be sent to servers that would execute it differently.
+#[derive(Debug, Default)]
+pub(super) struct Objections {
+    mysql57: Option<String>,
+    mariadb: Option<String>,
+}
+
+impl Objections {
+    fn of(statement: &[u8], context: &SessionContext) -> Self {
+        let of = |reader| differences::objection(statement, context, reader);
+        Self { mysql57: of(Reader::MySql57), mariadb: of(Reader::MariaDb) }
+    }
+}
+
 impl SourceStatement {
+    /// The reason why it must not be sent to a target of this kind as it is.
+    pub(super) fn objection(&self, vendor: Vendor) -> Option<&str> {
+        match vendor {
+            Vendor::MySql => None,
+            Vendor::MySql57 => self.objections.mysql57.as_deref(),
+            Vendor::MariaDb => self.objections.mariadb.as_deref(),
+        }
+    }
+
     /// Rows follow it in the same transaction.
     pub(super) fn has_rows(&self) -> bool {
         matches!(self.kind, Statement::CreateTableStartTransaction | Statement::Xa(XaVerb::Start))
@@ -72,10 +101,15 @@ pub(super) fn read(group: &Group) -> Result<SourceStatement> {
                     .map_err(|why| unsupported(format!("statement can't be repeated: {why}")))?,
                 _ => None,
             };
-            let objection = match kind {
-                Statement::Ddl => mariadb::differences::objection(query.statement, &context),
-                _ => None,
+            let objections = match kind {
+                Statement::Ddl => Objections::of(query.statement, &context),
+                _ => Objections::default(),
             };
+            let version = transaction.relayed.header.immediate_server_version;
+            let is_new = version != TransactionHeader::UNKNOWN_VERSION && version >= FIRST_INLINE;
+            let inline_references = (kind == Statement::Ddl
+                && text::has_inline_references(query.statement, &context))
+            .then_some(is_new);
             let database = String::from_utf8_lossy(query.database);
             return Ok(SourceStatement {
                 kind,
@@ -83,7 +117,8 @@ pub(super) fn read(group: &Group) -> Result<SourceStatement> {
                 database: transaction.filters.schema(&database).into_owned(),
                 xid: started_xid(kind, query.statement),
                 changed,
-                objection,
+                objections,
+                inline_references,
                 context,
                 timestamp: event.header().timestamp,
                 error_code: query.error_code,

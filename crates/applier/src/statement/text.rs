@@ -10,9 +10,11 @@
 use csa_provider::{Dialect, SessionContext, SpecialComment, Token, TokenKind, identifier};
 
 mod collation;
+mod references;
 mod tokens;
 
 pub(crate) use collation::implied_collation;
+pub(crate) use references::has_inline_references;
 use tokens::Tokens;
 
 /// Disables an event: DISABLE ON REPLICA since 8.2, plain DISABLE on older servers.

@@ -122,9 +122,10 @@ impl Channel {
             ));
         }
         match facts.executor {
-            Executor::Sql if idempotent && facts.vendor == Vendor::MariaDb => Err(format!(
-                "applier.exec_mode: \"idempotent\" needs row images, and target {address} is MariaDB; \
-                 use \"strict\""
+            Executor::Sql if idempotent && facts.vendor != Vendor::MySql => Err(format!(
+                "applier.exec_mode: \"idempotent\" needs row images, and target {address} is {}; use \
+                 \"strict\"",
+                if facts.vendor == Vendor::MariaDb { "MariaDB" } else { "MySQL 5.7" }
             )),
             Executor::Sql if idempotent => Err(format!(
                 "applier.exec_mode: \"idempotent\" needs row images, and rows go to target {} \

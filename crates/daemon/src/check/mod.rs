@@ -23,7 +23,7 @@ mod version;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use csa_applier::{Executor, StartFrom, TargetGtids, TargetOptions, executor_for, lock_name};
+use csa_applier::{StartFrom, TargetGtids, TargetOptions, executor_for, lock_name};
 use csa_provider::{GtidSet, quote};
 
 use crate::verify::{Listed, Scope, Side, TableSelection, missing_select};
@@ -169,10 +169,7 @@ async fn connect(
         found.push(match why {
             Unusable::Product(why) => Finding::new(version, level, why).fix(
                 Place::Configuration,
-                format!(
-                    "[channel.{side}] host and port of a server of MySQL {} or newer",
-                    if side == Side::Source { "5.7" } else { "8.0" }
-                ),
+                format!("[channel.{side}] host and port of a server of MySQL {} or newer", "5.7"),
             ),
             Unusable::Login(why) => Finding::new(check, level, why).fix(
                 Place::Configuration,
@@ -340,10 +337,7 @@ async fn on_both(
         source: &of_source,
         target: &of_target,
         pairs: &pairs,
-        executor: match target.version.is_mariadb() {
-            true => Executor::Sql,
-            false => executor_for(&options.target, &target.grants),
-        },
+        executor: executor_for(&options.target, target.version.vendor(), &target.grants),
         is_behind: !position.pending(&options.start_from).is_empty(),
         target_is_mariadb: target.version.is_mariadb(),
         sees_target: privileges::sees_everything(&target.grants),

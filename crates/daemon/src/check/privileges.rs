@@ -1,7 +1,8 @@
 //! Privileges of the two accounts, and the GRANT for those that are missing.
 
 use csa_applier::{
-    DDL_PRIVILEGES, Executor, TargetOptions, executor_for, lacking_for_gtids, lacking_for_rows,
+    DDL_PRIVILEGES, Executor, TargetOptions, Vendor, executor_for, lacking_for_gtids,
+    lacking_for_rows,
 };
 use csa_provider::Grants;
 
@@ -52,8 +53,8 @@ pub(super) fn target(
     replicate_accounts: bool,
 ) -> Vec<Finding> {
     vec![
-        writing(grants, options),
-        by_row_images(grants, options),
+        writing(grants, version, options),
+        by_row_images(grants, version, options),
         definitions(grants, version, has_tags),
         match replicate_accounts {
             true => account_management(grants),
@@ -63,9 +64,9 @@ pub(super) fn target(
 }
 
 /// Privileges for rows, the checkpoint, and the settings.
-fn writing(grants: &Grants, options: &TargetOptions) -> Finding {
+fn writing(grants: &Grants, version: &Version, options: &TargetOptions) -> Finding {
     const CHECK: &str = "target.privileges";
-    let executor = executor_for(options, grants);
+    let executor = executor_for(options, version.vendor(), grants);
     let mut missing = lacking_for_rows(grants, executor);
     missing.extend(lacking_for_gtids(grants, options.gtids));
     let what =
@@ -78,13 +79,18 @@ fn writing(grants: &Grants, options: &TargetOptions) -> Finding {
         .fix(Place::Target, grant(grants, &missing))
 }
 
-fn by_row_images(grants: &Grants, options: &TargetOptions) -> Finding {
+fn by_row_images(grants: &Grants, version: &Version, options: &TargetOptions) -> Finding {
     const CHECK: &str = "target.executor";
-    match (executor_for(options, grants), options.executor) {
+    match (executor_for(options, version.vendor(), grants), options.executor) {
         (Executor::RowImage, _) => Finding::ok(CHECK, "rows are written as row images"),
         (Executor::Sql, Some(_)) => {
             Finding::ok(CHECK, "rows are written by INSERT, UPDATE and DELETE, as configured")
         }
+        (Executor::Sql, None) if version.vendor() == Vendor::MySql57 => Finding::warning(
+            CHECK,
+            "rows are written by INSERT, UPDATE and DELETE, which is slower: MySQL 5.7 does not take \
+             the row images of later versions",
+        ),
         (Executor::Sql, None) => Finding::warning(
             CHECK,
             "rows are written by INSERT, UPDATE and DELETE, which is slower: the BINLOG statement \
@@ -105,7 +111,8 @@ fn definitions(grants: &Grants, version: &Version, has_tags: bool) -> Finding {
             true => {
                 missing.extend(grants.missing(&["SET_ANY_DEFINER", "ALLOW_NONEXISTENT_DEFINER"]))
             }
-            false => missing.extend(grants.missing(&["SET_USER_ID"])),
+            false if version.is_at_least(8, 0) => missing.extend(grants.missing(&["SET_USER_ID"])),
+            false => missing.push("SUPER"),
         }
     }
     missing.extend(grants.missing(&["SYSTEM_USER"]));
@@ -177,6 +184,10 @@ mod tests {
         Grants::parse("csa@%", &lines)
     }
 
+    fn newest() -> Version {
+        Version::parse("9.7.4")
+    }
+
     fn run(finding: &Finding) -> &str {
         &finding.fixes.first().expect("a fix").run
     }
@@ -204,7 +215,7 @@ mod tests {
             ),
         ] {
             let options = TargetOptions { executor, gtids, ..target_options() };
-            let finding = writing(&rows, &options);
+            let finding = writing(&rows, &newest(), &options);
             assert_eq!(finding.level, Level::Error, "{finding}");
             assert_eq!(run(&finding), format!("GRANT {wanted} ON *.* TO 'csa'@'%';"));
         }
@@ -212,15 +223,15 @@ mod tests {
             "GRANT SELECT, INSERT, UPDATE, DELETE, CREATE ON *.* TO `c`@`%`",
             "GRANT REPLICATION_APPLIER ON *.* TO `c`@`%`",
         ]);
-        assert_eq!(writing(&able, &target_options()).level, Level::Ok);
-        assert_eq!(by_row_images(&able, &target_options()).level, Level::Ok);
-        assert_eq!(by_row_images(&rows, &target_options()).level, Level::Warning);
+        assert_eq!(writing(&able, &newest(), &target_options()).level, Level::Ok);
+        assert_eq!(by_row_images(&able, &newest(), &target_options()).level, Level::Ok);
+        assert_eq!(by_row_images(&rows, &newest(), &target_options()).level, Level::Warning);
         // Schemas with grants of their own may be all that is replicated.
         let part = privileges(&[
             "GRANT REPLICATION_APPLIER ON *.* TO `c`@`%`",
             "GRANT ALL PRIVILEGES ON `d`.* TO `c`@`%`",
         ]);
-        assert_eq!(writing(&part, &target_options()).level, Level::Ok);
+        assert_eq!(writing(&part, &newest(), &target_options()).level, Level::Ok);
     }
 
     #[test]

@@ -69,7 +69,8 @@ fn gtids(target: &Server, options: &TargetOptions) -> Finding {
     if matches!(mode, "ON" | "ON_PERMISSIVE") {
         return Finding::ok(CHECK, mode);
     }
-    let by_rows = executor_for(options, &target.grants) == Executor::RowImage;
+    let by_rows =
+        executor_for(options, target.version.vendor(), &target.grants) == Executor::RowImage;
     let finding = if by_rows || options.gtids != TargetGtids::Own {
         let why = "a replicated DDL could not be told from one that never ran";
         Finding::error(CHECK, format!("{mode}: {why}"))

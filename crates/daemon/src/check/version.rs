@@ -1,5 +1,7 @@
 //! Server versions, and which replicate to which.
 
+use csa_applier::Vendor;
+
 use super::report::Finding;
 
 /// The parsed `@@version`.
@@ -21,6 +23,14 @@ impl Version {
 
     pub(super) fn is_mariadb(&self) -> bool {
         self.text.contains("MariaDB")
+    }
+
+    pub(super) fn vendor(&self) -> Vendor {
+        match () {
+            () if self.is_mariadb() => Vendor::MariaDb,
+            () if self.is_at_least(8, 0) => Vendor::MySql,
+            () => Vendor::MySql57,
+        }
     }
 
     pub(super) fn is_at_least(&self, major: u32, minor: u32) -> bool {

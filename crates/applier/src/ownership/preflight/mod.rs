@@ -117,7 +117,11 @@ async fn inspect(
             grants.account()
         )));
     }
-    let executor = executor_for(target, &grants);
+    let vendor = session.vendor();
+    if let Some(why) = lacking_in_57(target, vendor) {
+        return Err(PreflightError::Refused(why));
+    }
+    let executor = executor_for(target, vendor, &grants);
     let gtids = matches!(gtid_mode.as_str(), "ON" | "ON_PERMISSIVE");
     let statement_gtids = gtids && grants.has_any(&GTID_PRIVILEGES);
     if !gtids && (executor == Executor::RowImage || target.gtids.hides_bookkeeping()) {
@@ -136,11 +140,11 @@ async fn inspect(
         .await
         .map_err(PreflightError::Unreachable)?;
     if executor == Executor::Sql {
-        warnings.extend(sql_warnings(target, &grants, statement_gtids));
+        warnings.extend(sql_warnings(target, vendor, &grants, statement_gtids));
     }
     Ok(TargetFacts {
         version,
-        vendor: Vendor::MySql,
+        vendor,
         executor,
         statement_gtids,
         gtid_executed,
@@ -259,10 +263,15 @@ pub(crate) async fn warnings(
 }
 
 /// Drawbacks of a target that does not take row images.
-fn sql_warnings(target: &TargetOptions, grants: &Grants, statement_gtids: bool) -> Vec<String> {
+fn sql_warnings(
+    target: &TargetOptions,
+    vendor: Vendor,
+    grants: &Grants,
+    statement_gtids: bool,
+) -> Vec<String> {
     let address = target.address();
     let mut warnings = Vec::new();
-    if target.executor.is_none() {
+    if target.executor.is_none() && vendor == Vendor::MySql {
         warnings.push(format!(
             "target {address} does not permit the BINLOG statement, so rows are written by executor \
              \"sql\", which is slower; to change that, run there: GRANT REPLICATION_APPLIER ON *.* TO {}",
@@ -273,7 +282,8 @@ fn sql_warnings(target: &TargetOptions, grants: &Grants, statement_gtids: bool) 
         warnings.push(format!(
             "target {address} can't record statements under their GTID: after a crash in the \
              middle of one, the channel stops and asks whether it took effect; gtid_mode=ON and \
-             GRANT REPLICATION_APPLIER ON *.* TO {} avoid that",
+             GRANT {} ON *.* TO {} avoid that",
+            if vendor == Vendor::MySql { "REPLICATION_APPLIER" } else { "SUPER" },
             grants.account()
         ));
     }
@@ -289,7 +299,7 @@ fn login(target: &TargetOptions, error: Error) -> PreflightError {
     }
     if error.code() == Some(UNKNOWN_VARIABLE) {
         return PreflightError::Refused(format!(
-            "target {address} is neither MySQL 8.0 nor MariaDB 10.11, or newer ({}); other servers are not \
+            "target {address} is neither MySQL 5.7 nor MariaDB 10.11, or newer ({}); other servers are not \
              supported by this version",
             error.server_text()
         ));
@@ -305,6 +315,24 @@ pub(crate) async fn read_grants(session: &mut Session) -> crate::Result<Grants> 
     let account: Option<String> = session.setting("SELECT CURRENT_USER()").await?;
     let lines: Vec<String> = session.rows("SHOW GRANTS").await?;
     Ok(Grants::parse(&account.unwrap_or_default(), &lines))
+}
+
+/// The reason why MySQL 5.7 can't have these options.
+fn lacking_in_57(target: &TargetOptions, vendor: Vendor) -> Option<String> {
+    let address = target.address();
+    match vendor {
+        Vendor::MySql | Vendor::MariaDb => None,
+        Vendor::MySql57 if target.gtids != TargetGtids::Own => Some(format!(
+            "applier.target_gtids: \"{}\" needs MySQL 8.0 or newer, and target {address} is MySQL 5.7; \
+             set \"own\"",
+            target.gtids.name()
+        )),
+        Vendor::MySql57 if target.executor == Some(Executor::RowImage) => Some(format!(
+            "applier.executor: \"row-image\" needs MySQL 8.0 or newer, and target {address} is MySQL \
+             5.7; set \"sql\" or \"auto\""
+        )),
+        Vendor::MySql57 => None,
+    }
 }
 
 fn verify(grants: &Grants, address: &str, executor: Executor) -> Result<()> {

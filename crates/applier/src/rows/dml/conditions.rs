@@ -101,7 +101,7 @@ impl RowStatements<'_> {
             }
             // MariaDB shows zero without its sign.
             ValueType::Float | ValueType::Double
-                if is_zero(bytes) && self.plan.table.vendor == Vendor::MySql =>
+                if is_zero(bytes) && self.plan.table.vendor != Vendor::MariaDb =>
             {
                 let negative = bytes.last().is_some_and(|byte| byte & 0x80 != 0);
                 let text: &[u8] = if negative { b"'-0'" } else { b"'0'" };

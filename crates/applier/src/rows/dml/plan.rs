@@ -128,7 +128,7 @@ impl<'t> TablePlan<'t> {
                 planned.iter().map(|column| column.target.name.as_str()).collect();
             usable.then(|| PlannedKey {
                 index: identifier(&index.name),
-                // MariaDB reads, and locks, the whole of a small table for a list.
+                // Others read, and lock, the whole of a small table for a list.
                 listable: self.table.vendor == Vendor::MySql
                     && planned.iter().all(|column| is_listable(column.value_type)),
                 label: format!("{} ({})", index.name, names.join(", ")),
@@ -155,7 +155,7 @@ impl<'t> TablePlan<'t> {
         let Some(trigger) = self.table.trigger_on(operation) else { return Ok(()) };
         let or_images = match self.table.vendor {
             Vendor::MySql => ", or permit executor = \"row-image\" (GRANT REPLICATION_APPLIER)",
-            Vendor::MariaDb => "",
+            Vendor::MySql57 | Vendor::MariaDb => "",
         };
         Err(Refusal::new(
             codes::UNSUPPORTED,

@@ -38,6 +38,11 @@ const ASCII: [(u32, u32); 1] = [(0x20, 0x7e)];
 /// byte by byte.
 const UNKNOWN: [&str; 3] = ["czech", "_hu_", "lithuanian"];
 
+/// The numbers of one hexadecimal digit.
+const DIGITS: &str = "SELECT 0 n UNION SELECT 1 UNION SELECT 2 UNION SELECT 3 UNION SELECT 4 UNION \
+     SELECT 5 UNION SELECT 6 UNION SELECT 7 UNION SELECT 8 UNION SELECT 9 UNION SELECT 10 UNION \
+     SELECT 11 UNION SELECT 12 UNION SELECT 13 UNION SELECT 14 UNION SELECT 15";
+
 /// No collation of MySQL has a higher number.
 const MYSQL_LAST: u16 = 400;
 
@@ -79,7 +84,7 @@ impl Collations {
                         alike.map(|other| other.id).collect()
                     }
                     // The source has some that the target lacks.
-                    Vendor::MariaDb => source_numbers(&facts.charset),
+                    Vendor::MySql57 | Vendor::MariaDb => source_numbers(&facts.charset),
                 };
                 let Facts { charset, single_byte, pad_space, .. } = facts;
                 Collation::new(charset, *single_byte, weights, *pad_space, numbers)
@@ -93,6 +98,8 @@ impl Collations {
 
 /// Numbers of MySQL's collations of a character set.
 fn source_numbers(charset: &str) -> Vec<u16> {
+    // Its name before 8.0.30.
+    let charset = if charset == "utf8" { "utf8mb3" } else { charset };
     let is_of = |number: &u16| charset_of(*number).is_some_and(|(name, _)| name == charset);
     (1..=MYSQL_LAST).filter(is_of).collect()
 }
@@ -101,12 +108,17 @@ async fn read_facts(session: &mut Session) -> Result<HashMap<String, Facts>> {
     if session.vendor() == Vendor::MariaDb {
         return read_mariadb_facts(session).await;
     }
+    let padding = match session.vendor() {
+        // It pads under every collation.
+        Vendor::MySql57 => "NULL",
+        Vendor::MySql | Vendor::MariaDb => "c.PAD_ATTRIBUTE",
+    };
     let rows: Vec<(String, String, u16, u8, Option<String>)> = session
-        .rows(
-            "SELECT c.COLLATION_NAME, c.CHARACTER_SET_NAME, c.ID, s.MAXLEN, c.PAD_ATTRIBUTE \
+        .rows(&format!(
+            "SELECT c.COLLATION_NAME, c.CHARACTER_SET_NAME, c.ID, s.MAXLEN, {padding} \
              FROM information_schema.COLLATIONS c JOIN information_schema.CHARACTER_SETS s \
-             USING (CHARACTER_SET_NAME)",
-        )
+             USING (CHARACTER_SET_NAME)"
+        ))
         .await?;
     let facts = rows.into_iter().map(|(name, charset, id, max_len, pad)| {
         // The server reports PAD SPACE for `binary` too, where it means nothing.
@@ -170,13 +182,20 @@ async fn learn(session: &mut Session, name: &str, facts: &Facts) -> Result<Weigh
     let levels = name.starts_with("utf8mb4_") && name.contains("_0900_as_");
     let mut weights = HashMap::new();
     for (first, last) in ranges {
-        let rows: Vec<(u32, Option<Vec<u8>>)> = session
-            .rows(&format!(
+        let weight = format!("c, WEIGHT_STRING({character} COLLATE {name})");
+        let query = match session.vendor() {
+            // It has no recursion.
+            Vendor::MySql57 => format!(
+                "SELECT {weight} FROM (SELECT h.n*4096+i.n*256+j.n*16+k.n c FROM \
+                 ({DIGITS}) h, ({DIGITS}) i, ({DIGITS}) j, ({DIGITS}) k) n \
+                 WHERE c BETWEEN {first} AND {last}"
+            ),
+            Vendor::MySql | Vendor::MariaDb => format!(
                 "WITH RECURSIVE n (c) AS (SELECT {first} UNION ALL SELECT c+1 FROM n WHERE c<{last}) \
-                 SELECT /*+ SET_VAR(cte_max_recursion_depth=65536) */ c, \
-                 WEIGHT_STRING({character} COLLATE {name}) FROM n"
-            ))
-            .await?;
+                 SELECT /*+ SET_VAR(cte_max_recursion_depth=65536) */ {weight} FROM n"
+            ),
+        };
+        let rows: Vec<(u32, Option<Vec<u8>>)> = session.rows(&query).await?;
         for (code, weight) in rows {
             let Some(weight) = weight else { continue };
             weights.insert(code, if levels { first_level(&weight).into() } else { weight.into() });

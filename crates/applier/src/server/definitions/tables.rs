@@ -137,6 +137,7 @@ async fn unique(
     // MariaDB's optimizer can't find rows by hash indexes.
     let usable = match session.vendor() {
         Vendor::MySql => "IS_VISIBLE='YES'",
+        Vendor::MySql57 => "TRUE",
         Vendor::MariaDb => "IGNORED='NO' AND INDEX_TYPE='BTREE'",
     };
     let parts: Vec<(String, Option<String>)> = session

@@ -1,4 +1,3 @@
 //! Statements of a MySQL source on a MariaDB target.
 
 pub(super) mod context;
-pub(super) mod differences;

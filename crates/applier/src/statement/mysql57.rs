@@ -1,0 +1,77 @@
+//! The session settings of a statement of a later MySQL, for MySQL 5.7. Pure.
+
+use csa_provider::{QueryCharset, SessionContext};
+
+use super::context::UTF8MB4_GENERAL_CI;
+
+/// The query for [`super::context::RestrictedRow`]; it lacks the other variables.
+pub(super) const RESTRICTED: &str = "SELECT @@SESSION.explicit_defaults_for_timestamp, FALSE, FALSE, 45, \
+     @@SESSION.auto_increment_increment, @@SESSION.auto_increment_offset";
+
+/// The first mode that came later: TIME_TRUNCATE_FRACTIONAL.
+const LATER_MODES: u64 = !0 << 32;
+/// The first collation that came later, utf8mb4_0900_ai_ci; all of them are of utf8mb4.
+const FIRST_LATER: u16 = 255;
+
+/// The session without settings that came later.
+///
+/// # Errors
+/// One that has no counterpart.
+pub(super) fn context(context: &SessionContext) -> Result<SessionContext, String> {
+    let unknown = context.sql_mode.unwrap_or(0) & LATER_MODES;
+    if unknown != 0 {
+        return Err(format!("sql_mode has bits that MySQL 5.7 does not know ({unknown:#x})"));
+    }
+    if context.default_table_encryption == Some(true) {
+        return Err("default_table_encryption=ON has no counterpart in MySQL 5.7".to_owned());
+    }
+    Ok(SessionContext {
+        charset: context.charset.map(|charset| QueryCharset {
+            client: nearest(charset.client),
+            // It decides only how two literals compare.
+            connection: nearest(charset.connection),
+            // It matters to CREATE DATABASE only, which must name a collation in this case.
+            server: nearest(charset.server),
+        }),
+        charset_database: context.charset_database.map(nearest),
+        sql_require_primary_key: None,
+        default_table_encryption: None,
+        default_collation_for_utf8mb4: None,
+        ..context.clone()
+    })
+}
+
+fn nearest(collation: u16) -> u16 {
+    match collation {
+        FIRST_LATER.. => UTF8MB4_GENERAL_CI,
+        known => known,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn later_settings_are_left_out_or_refused() {
+        let later = SessionContext {
+            sql_mode: Some(1 << 21),
+            charset: Some(QueryCharset { client: 255, connection: 309, server: 8 }),
+            charset_database: Some(255),
+            default_collation_for_utf8mb4: Some(255),
+            sql_require_primary_key: Some(true),
+            ..SessionContext::default()
+        };
+        let known = context(&later).expect("known");
+        assert_eq!(known.charset, Some(QueryCharset { client: 45, connection: 45, server: 8 }));
+        assert_eq!((known.charset_database, known.sql_mode), (Some(45), Some(1 << 21)));
+        assert_eq!(known.default_collation_for_utf8mb4, None);
+        assert_eq!(known.sql_require_primary_key, None);
+        for refused in [
+            SessionContext { sql_mode: Some(1 << 32), ..SessionContext::default() },
+            SessionContext { default_table_encryption: Some(true), ..SessionContext::default() },
+        ] {
+            assert!(context(&refused).is_err(), "{refused:?}");
+        }
+    }
+}

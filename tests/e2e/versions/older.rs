@@ -1,0 +1,189 @@
+//! A target older than its source, as for the way back after an upgrade: what it does not know stops the
+//! channel by name, and everything else arrives.
+
+use csa_tests::{Compare, Daemon, Server};
+use mysql_async::prelude::Queryable as _;
+
+use super::{Pair, Version};
+use crate::bad_input::refused;
+use crate::{DRAIN, wait_state};
+
+/// Statements of the source, words of the error, and what is run on the target instead.
+type Step<'a> = (&'a [&'a str], &'a str, &'a str);
+
+/// Statements of a source's session, one after the other.
+async fn run(source: &Server, statements: &[&str]) {
+    let mut conn = source.conn().await;
+    for statement in statements {
+        let outcome = conn.query_drop(*statement).await;
+        outcome.unwrap_or_else(|error| panic!("{error}\n{statement}"));
+    }
+    conn.disconnect().await.expect("disconnects");
+}
+
+/// Each step stops the channel, which resumes after the operator did what it says.
+async fn each_stops(daemon: &Daemon, source: &Server, target: &Server, steps: &[Step<'_>]) {
+    for (statements, words, by_hand) in steps {
+        daemon.wait_drained(source, target, DRAIN).await;
+        run(source, statements).await;
+        wait_state(daemon, 0, "failed").await;
+        let error = &daemon.status()["channels"][0]["last_error"];
+        let why = error["message"].as_str().unwrap_or_default().to_owned();
+        let gtid = error["transaction"].as_str().expect("named").to_owned();
+        assert!(why.contains(words), "{statements:?}: {why}");
+        assert!(why.contains(&format!("csa-daemon skip {gtid}")), "{why}");
+        target.exec(by_hand).await;
+        daemon.commanded(&["skip", &gtid]);
+        if daemon.status()["channels"][0]["state"] == "failed" {
+            daemon.commanded(&["restart"]);
+        }
+    }
+    daemon.wait_drained(source, target, DRAIN).await;
+}
+
+async fn equal(source: &Server, target: &Server, ignored: &[&str]) {
+    let compare = ignored.iter().fold(Compare::contents(), |all, table| all.ignore_table(table));
+    let compared = compare.run(source, target).await;
+    compared.unwrap_or_else(|difference| panic!("{difference}"));
+}
+
+/// The source's default character set and collation are those of 9.7.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_9_7_has_and_8_0_has_not_stops_the_channel() {
+    let pair = Pair { source: Version::Newest, target: Version::V8031 };
+    let (source, target) = super::start(pair);
+    for executor in ["row-image", "sql"] {
+        source.exec("DROP DATABASE IF EXISTS d; CREATE DATABASE d").await;
+        let daemon = super::daemon(pair, &source, &target);
+        daemon.set("applier.executor", executor);
+        daemon.start_again();
+        source.exec("CREATE TABLE d.parent (id INT PRIMARY KEY)").await;
+        each_stops(&daemon, &source, &target, &[
+            (
+                &["CREATE TABLE d.vectors (id INT PRIMARY KEY, v VECTOR(3))"],
+                "VECTOR(3)",
+                "CREATE TABLE d.vectors (id INT PRIMARY KEY, v VARBINARY(12))",
+            ),
+            (
+                &["CREATE VIEW d.seen AS SELECT VECTOR_DIM(v) FROM d.vectors"],
+                "VECTOR_DIM",
+                "DO 0",
+            ),
+            (
+                &["CREATE TABLE d.child (id INT PRIMARY KEY, p INT REFERENCES d.parent (id))"],
+                "REFERENCES",
+                "CREATE TABLE d.child (id INT PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES d.parent (id))",
+            ),
+            (
+                &["SET gtid_next='AUTOMATIC:tagged'", "CREATE TABLE d.tagged (id INT PRIMARY KEY)"],
+                "tagged",
+                "CREATE TABLE d.tagged (id INT PRIMARY KEY)",
+            ),
+            (
+                &["CREATE LIBRARY d.lib LANGUAGE JAVASCRIPT AS $$ export function f() {} $$"],
+                "LIBRARY",
+                "DO 0",
+            ),
+        ]).await;
+        run(
+            &source,
+            &[
+                "SET gtid_next='AUTOMATIC:tagged'",
+                "INSERT INTO d.tagged VALUES (1)",
+                "SET gtid_next='AUTOMATIC'",
+                "INSERT INTO d.parent VALUES (1)",
+                "INSERT INTO d.child VALUES (1, 1)",
+            ],
+        )
+        .await;
+        daemon.wait_drained(&source, &target, DRAIN).await;
+        equal(&source, &target, &["d.vectors", "d.seen"]).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_9_7_has_and_5_7_has_not_stops_the_channel() {
+    let pair = Pair { source: Version::Newest, target: Version::V57 };
+    let (source, target) = super::start(pair);
+    let daemon = super::daemon(pair, &source, &target);
+    daemon.start_again();
+    source.exec("CREATE DATABASE d COLLATE utf8mb4_general_ci").await;
+    source.exec("CREATE TABLE d.t (id INT PRIMARY KEY, j JSON)").await;
+    each_stops(&daemon, &source, &target, &[
+        (
+            &["CREATE DATABASE e"],
+            "the source's default, utf8mb4_0900_ai_ci, which MySQL 5.7 lacks",
+            "CREATE DATABASE e COLLATE utf8mb4_general_ci",
+        ),
+        (
+            &["CREATE TABLE e.named (id INT PRIMARY KEY, s VARCHAR(9) COLLATE utf8mb4_0900_ai_ci)"],
+            "error 1273: Unknown collation: 'utf8mb4_0900_ai_ci'",
+            "CREATE TABLE e.named (id INT PRIMARY KEY, s VARCHAR(9) COLLATE utf8mb4_unicode_ci)",
+        ),
+        (
+            &["CREATE TABLE e.later (id INT PRIMARY KEY /*!80023 DEFAULT (1) */)"],
+            "MySQL 5.7 ignores its version comment for MySQL 80023",
+            "CREATE TABLE e.later (id INT PRIMARY KEY DEFAULT 1)",
+        ),
+        (
+            &["CREATE TABLE e.groups_ (id INT PRIMARY KEY)", "ALTER TABLE e.groups_ RENAME COLUMN id TO n"],
+            "COLUMN id TO n",
+            "ALTER TABLE e.groups_ CHANGE id n INT",
+        ),
+        (
+            &["CREATE VIEW e.recursive AS WITH RECURSIVE n (i) AS (SELECT 1) SELECT i FROM n"],
+            "RECURSIVE n",
+            "DO 0",
+        ),
+        (
+            &["CREATE TABLE e.copied AS SELECT 1 AS id"],
+            "CREATE TABLE … SELECT is one transaction only on MySQL 8.0",
+            "CREATE TABLE e.copied (id INT NOT NULL); INSERT INTO e.copied VALUES (1)",
+        ),
+        (
+            &["XA START 'x'", "INSERT INTO d.t VALUES (2,NULL)", "XA END 'x'", "XA PREPARE 'x'"],
+            "distributed transactions (XA) need a target of MySQL 8.0.29 or newer",
+            "INSERT INTO d.t VALUES (2,NULL)",
+        ),
+        (&["XA COMMIT 'x'"], "no such prepared transaction", "DO 0"),
+    ]).await;
+    run(
+        &source,
+        &[
+            "INSERT INTO e.named VALUES (1,'ä😀')",
+            "INSERT INTO d.t VALUES (3,'{\"a\": [1, 2.5, null, true, \"ä\"], \"b\": -1}')",
+            "UPDATE d.t SET j=JSON_SET(j,'$.b',2) WHERE id=3",
+            "CREATE TABLE d.checked (id INT PRIMARY KEY, CHECK (id > 0))",
+            "INSERT INTO d.checked VALUES (1)",
+        ],
+    )
+    .await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    equal(&source, &target, &["e.recursive"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn settings_that_5_7_can_not_have_are_refused() {
+    let pair = Pair { source: Version::V57, target: Version::V57 };
+    let (source, target) = super::start(pair);
+    let builder = || {
+        let builder = Daemon::builder(&source, &target);
+        builder.set("source.tls", "disabled").set("target.tls", "disabled")
+    };
+    let with = |key: &str, value: &str| builder().set(key, value);
+    for (builder, words) in [
+        (
+            with("applier.target_gtids", "mirror"),
+            &["applier.target_gtids: \"mirror\" needs MySQL 8.0", "set \"own\""][..],
+        ),
+        (
+            with("applier.executor", "row-image"),
+            &["applier.executor: \"row-image\" needs MySQL 8.0", "\"sql\" or \"auto\""],
+        ),
+        (with("applier.exec_mode", "idempotent"), &["applier.exec_mode", "is MySQL 5.7"]),
+    ] {
+        refused(builder, &target, words).await;
+    }
+    target.exec("SET GLOBAL super_read_only=ON").await;
+    refused(builder(), &target, &["super_read_only"]).await;
+}
