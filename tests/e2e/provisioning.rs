@@ -1,4 +1,4 @@
-//! docs/provisioning.md and docs/operating.md: the scripts run the commands exactly as written, on
+//! docs/provisioning.md, docs/operating.md and docs/upgrade.md: the scripts run the commands exactly as written, on
 //! servers of their own.
 
 use std::path::Path;
@@ -38,6 +38,11 @@ fn a_target_begins_empty_with_the_sources_first_transaction() {
 #[test]
 fn replicas_of_source_and_target_take_over() {
     run("provisioning/failover.sh");
+}
+
+#[test]
+fn an_old_server_is_upgraded_and_has_a_way_back() {
+    run("provisioning/upgrade.sh");
 }
 
 #[test]

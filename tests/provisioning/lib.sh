@@ -53,23 +53,29 @@ EXAMPLES=$ROOT/config
 
 # --- servers --------------------------------------------------------------------------------------
 
-# start_server ROLE [OPTION…]: sets PORT_ROLE; removes the accounts that the guides create.
+# start_server ROLE [--version VERSION] [OPTION…]: sets PORT_ROLE; removes the accounts that the guides
+# create.
 start_server() {
-    local role=$1 name=$1-${0##*/}-$$ port
+    local role=$1 name=$1-${0##*/}-$$ port version=()
     shift
+    if [[ ${1:-} == --version ]]; then
+        version=(--version "$2")
+        shift 2
+    fi
     SERVERS+=("$name")
-    port=$("$SANDBOX" start "$name" -- --loose-binlog-row-image=FULL "$@" | sed -n 's/^PORT=//p')
+    port=$("$SANDBOX" start "$name" "${version[@]}" -- --loose-binlog-row-image=FULL "$@" | sed -n 's/^PORT=//p')
     printf -v "PORT_${role^^}" '%s' "$port"
     printf -v "NAME_${role^^}" '%s' "$name"
     printf '[client]\nhost=127.0.0.1\nport=%s\nuser=admin\npassword=admin_pw\n' "$port" >"$WORK/$role.cnf"
     on "$role" <<<"SET SESSION sql_log_bin = 0; DROP USER repl@'%', csa@'%'"
 }
 
-# on ROLE [ARG…]: runs the client as root; errors end the script.
+# on ROLE [ARG…]: runs the client as root; errors end the script. MySQL 5.7 does not know the collation
+# that a newer client asks for, and takes its own default instead.
 on() {
     local name=NAME_${1^^}
     shift
-    "$SANDBOX" mysql "${!name}" --batch --skip-column-names "$@"
+    "$SANDBOX" mysql "${!name}" --batch --skip-column-names --init-command='SET NAMES utf8mb4' "$@"
 }
 
 # --- the guides -----------------------------------------------------------------------------------
@@ -94,13 +100,14 @@ make_programs
 # Replaces the guides' names and paths by those of this run: the host first, then the port after it.
 localize() {
     perl -0pe '
-        BEGIN { ($work, $examples, $admin, %port) = splice @ARGV, 0, 7 }
+        BEGIN { ($work, $examples, $admin, %port) = splice @ARGV, 0, 11 }
         s/127\.0\.0\.1:9104/127.0.0.1:$admin/g;
-        s/(source|target)\.example\.com(.{0,24}?)\b3306\b/127.0.0.1$2$port{$1}/gs;
+        s/(source|target|old|new)\.example\.com(.{0,24}?)\b3306\b/127.0.0.1$2$port{$1}/gs;
         s{/etc/csa-daemon}{$work/etc}g;
         s{/var/lib/csa-daemon}{$work/state}g;
         s{/usr/share/doc/csa-daemon/examples}{$examples}g;
-    ' "$WORK" "$EXAMPLES" "$ADMIN" source "$PORT_SOURCE" target "$PORT_TARGET"
+    ' "$WORK" "$EXAMPLES" "$ADMIN" source "${PORT_SOURCE:-}" target "${PORT_TARGET:-}" \
+        old "${PORT_OLD:-}" new "${PORT_NEW:-}"
 }
 
 # guide FILE SECTION: runs the fenced blocks of a section in order. The first word after the fence is
@@ -163,15 +170,20 @@ fill_types() {
         on source --default-character-set=utf8mb4
 }
 
-# The tables that the load writes to.
+# The server that the applications write to.
+IN_USE=source
+
+# The tables that the load writes to, in SQL that every version knows.
 fill_shop() {
-    on source <<'SQL'
+    on "$IN_USE" <<'SQL'
 CREATE DATABASE shop;
 CREATE TABLE shop.item (id INT PRIMARY KEY, stock INT NOT NULL, name VARCHAR(40) NOT NULL, UNIQUE KEY (name));
 CREATE TABLE shop.sale (id BIGINT AUTO_INCREMENT PRIMARY KEY, item INT NOT NULL, amount INT NOT NULL,
     at TIMESTAMP(6) DEFAULT CURRENT_TIMESTAMP(6), FOREIGN KEY (item) REFERENCES shop.item (id));
-INSERT INTO shop.item WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 200)
-    SELECT i, 1000, CONCAT('item ', i) FROM n;
+CREATE TABLE shop.digit (d INT PRIMARY KEY);
+INSERT INTO shop.digit VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9);
+INSERT INTO shop.item SELECT 1 + a.d + 10 * b.d + 100 * c.d, 1000, CONCAT('item ', 1 + a.d + 10 * b.d + 100 * c.d)
+    FROM shop.digit a, shop.digit b, shop.digit c WHERE c.d < 2;
 SQL
 }
 
@@ -180,7 +192,7 @@ start_load() {
     local client
     touch "$WORK/load"
     for client in 1 2; do
-        transactions "$client" | on source &
+        transactions "$client" | on "$IN_USE" &
         LOADS+=($!)
     done
 }
@@ -208,7 +220,7 @@ stop_load() {
     LOADS=()
 }
 
-sales() { on source <<<'SELECT MAX(id) FROM shop.sale'; }
+sales() { on "$IN_USE" <<<'SELECT MAX(id) FROM shop.sale'; }
 
 # Waits until the checkpoint of the channel covers all that the source has executed.
 wait_level() {
