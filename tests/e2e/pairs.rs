@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use csa_tests::{Compare, Daemon, DaemonBuilder, Load, LoadOptions, Server, prepare};
+use csa_tests::{Compare, Daemon, DaemonBuilder, Load, LoadOptions, Server, eventually, prepare};
+use mysql_async::prelude::Queryable as _;
 
 use crate::DRAIN;
 
@@ -138,4 +139,30 @@ async fn a_pair_with_the_sources_gtids_takes_nothing_back() {
     assert_eq!(a.value::<u64>("SELECT MAX(v) FROM d.t").await, 101);
     silent(&daemon, &a, &b).await;
     assert_eq!(a.gtid_executed().await, b.gtid_executed().await);
+}
+
+/// A server sends a transaction to replicas before it has committed it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transaction_that_comes_back_before_its_commit_is_waited_for() {
+    let (a, b) = Server::pair(&[], &[]);
+    let daemon = pair(&a, &b, |builder| builder);
+    a.exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY)").await;
+    drained(&daemon, &a, &b).await;
+    // Nobody acknowledges it, so it waits after the sync for three seconds.
+    a.exec("INSTALL PLUGIN rpl_semi_sync_source SONAME 'semisync_source.so'").await;
+    a.exec(
+        "SET GLOBAL rpl_semi_sync_source_timeout = 3000, GLOBAL rpl_semi_sync_source_enabled = ON",
+    )
+    .await;
+    let mut conn = a.conn().await;
+    let commit = tokio::spawn(async move { conn.query_drop("INSERT INTO d.t VALUES (1)").await });
+    eventually("it is on B", Duration::from_secs(3), async || {
+        b.value::<u64>("SELECT COUNT(*) FROM d.t").await == 1
+    })
+    .await;
+    assert_eq!(a.value::<u64>("SELECT COUNT(*) FROM d.t").await, 0);
+    commit.await.expect("the client").expect("commits");
+    drained(&daemon, &a, &b).await;
+    equal(&a, &b).await;
+    silent(&daemon, &a, &b).await;
 }

@@ -28,6 +28,8 @@ const RETRY: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_s
 const USER_SCHEMAS: &str =
     "TABLE_SCHEMA NOT IN ('mysql', 'sys', 'performance_schema', 'information_schema')";
 const UNKNOWN_DATABASE: u16 = 1049;
+/// The time that a server may take to commit what it has sent to replicas.
+const COMMIT_SECONDS: u32 = 10;
 const NO_SUCH_TRIGGER: u16 = 1360;
 
 /// Reads keys from the target, for the task that admits transactions.
@@ -53,6 +55,8 @@ pub struct TargetCatalogue {
     server: Option<Option<Uuid>>,
     /// The target's `gtid_executed` when it was last read.
     executed: GtidSet,
+    /// The target lacks transactions of its own: waiting for others is in vain.
+    has_lost: bool,
 }
 
 /// The channel that definitions are read for.
@@ -82,6 +86,7 @@ impl TargetCatalogue {
             not_transactional: None,
             server: None,
             executed: GtidSet::new(),
+            has_lost: false,
         }
     }
 
@@ -164,7 +169,7 @@ impl TargetCatalogue {
                 let rows: Vec<u8> = session.rows("SELECT @@GLOBAL.lower_case_table_names").await?;
                 self.folds_case = rows.first().is_some_and(|&mode| mode != 0);
                 // It may have come back as another server, or as an older one.
-                (self.server, self.executed) = (None, GtidSet::new());
+                (self.server, self.executed, self.has_lost) = (None, GtidSet::new(), false);
                 session
             }
         };
@@ -366,13 +371,27 @@ impl KeySource for TargetCatalogue {
         Ok(server)
     }
 
-    /// A transaction can come back only after the target has executed it, so what is not found now never
-    /// will be.
+    /// The target's own transactions can come back before it has executed them: it sends them to replicas
+    /// between their sync to the binary log and their commit. So they are waited for.
     async fn executed(&mut self, wanted: &GtidSet) -> std::result::Result<GtidSet, KeySourceError> {
         if !wanted.is_subset_of(&self.executed) {
             self.executed = self
                 .ask(async |catalogue| facts::executed(catalogue.session().await?).await)
                 .await?;
+        }
+        let server = self.server().await?;
+        let missing = wanted.difference(&self.executed);
+        let missing = missing.of_servers(|uuid| Some(*uuid) == server);
+        if !missing.is_empty() && !self.has_lost {
+            let wait = format!("SELECT WAIT_FOR_EXECUTED_GTID_SET('{missing}', {COMMIT_SECONDS})");
+            self.executed = self
+                .ask(async |catalogue| {
+                    let session = catalogue.session().await?;
+                    let _: Vec<u8> = session.rows(&wait).await?;
+                    facts::executed(session).await
+                })
+                .await?;
+            self.has_lost = !missing.is_subset_of(&self.executed);
         }
         Ok(self.executed.intersection(wanted))
     }
