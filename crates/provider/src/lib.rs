@@ -37,7 +37,7 @@ pub use connection::{ConnectionError, SourceConnection};
 pub use environment::{Chance, Environment, SystemChance};
 pub use event::{
     ChecksumAlgorithm, Column, ColumnType, ColumnValue, Date, DateTime, EventError, EventHeader,
-    EventType, Field, FormatDescription, JsonDiff, JsonForm, JsonOperation, JsonValue,
+    EventType, Field, FormatDescription, JsonDiff, JsonForm, JsonOperation, JsonValue, OldTemporal,
     PayloadEvents, QueryCharset, QueryEvent, RawEvent, RowsEvent, RowsKind, SessionContext,
     TableMap, Time, TransactionHeader, TransactionPayload, Value, ValueColumn, ValueType,
     XaPrepareEvent, charset_of, collation_name, is_full_image, scan_image,

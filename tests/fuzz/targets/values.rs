@@ -1,7 +1,7 @@
 //! Any bytes as the value of any type of column: a value or an error.
 #![no_main]
 
-use csa_provider::{ColumnValue, JsonDiff, JsonValue, ValueType};
+use csa_provider::{ColumnValue, JsonDiff, JsonValue, OldTemporal, ValueType};
 use libfuzzer_sys::fuzz_target;
 
 fn value_type(selector: u8, [a, b]: [u8; 2]) -> ValueType {
@@ -29,7 +29,7 @@ fn value_type(selector: u8, [a, b]: [u8; 2]) -> ValueType {
         15 => ValueType::Blob { length_bytes: a },
         16 => ValueType::Geometry,
         17 => ValueType::Vector,
-        18 => ValueType::Old,
+        18 => ValueType::Old(OldTemporal::DateTime),
         _ => ValueType::Json,
     }
 }

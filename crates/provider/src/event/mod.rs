@@ -30,8 +30,8 @@ pub use raw::{ChecksumAlgorithm, RawEvent};
 pub use rows::{Field, RowsEvent, RowsKind, Value, is_full_image, scan_image};
 pub use table_map::{Column, TableMap};
 pub use value::{
-    ColumnValue, Date, DateTime, JsonDiff, JsonForm, JsonOperation, JsonValue, Time, ValueColumn,
-    ValueType, charset_of, collation_name,
+    ColumnValue, Date, DateTime, JsonDiff, JsonForm, JsonOperation, JsonValue, OldTemporal, Time,
+    ValueColumn, ValueType, charset_of, collation_name,
 };
 pub use xa::XaPrepareEvent;
 

@@ -3,7 +3,7 @@
 //! Values that a strict session refuses on its own need no check here; those that it would round or cut
 //! with no more than a note do.
 
-use csa_provider::{ValueColumn, ValueType, charset_of};
+use csa_provider::{OldTemporal, ValueColumn, ValueType, charset_of};
 
 use crate::server::definitions::table::{TargetColumn, TargetType};
 
@@ -66,6 +66,9 @@ pub(super) fn check(
         | (S::Timestamp { fraction }, &TargetType::Timestamp { fraction: room }) => {
             room >= fraction
         }
+        (S::Old(OldTemporal::Time), TargetType::Time { .. })
+        | (S::Old(OldTemporal::DateTime), TargetType::DateTime { .. })
+        | (S::Old(OldTemporal::Timestamp), TargetType::Timestamp { .. }) => true,
         (S::Bit { bits }, &TargetType::Bit { bits: room }) => room >= bits,
         (S::Char { .. } | S::Varchar { .. } | S::Blob { .. }, TargetType::Text { .. }) => {
             match strings {
@@ -154,6 +157,9 @@ fn describe(source: &ValueColumn, strings: &Strings) -> String {
         ValueType::Time { fraction } => format!("TIME({fraction})"),
         ValueType::DateTime { fraction } => format!("DATETIME({fraction})"),
         ValueType::Timestamp { fraction } => format!("TIMESTAMP({fraction})"),
+        ValueType::Old(OldTemporal::Time) => "TIME of before MySQL 5.6.4".to_owned(),
+        ValueType::Old(OldTemporal::DateTime) => "DATETIME of before MySQL 5.6.4".to_owned(),
+        ValueType::Old(OldTemporal::Timestamp) => "TIMESTAMP of before MySQL 5.6.4".to_owned(),
         ValueType::Bit { bits } => format!("BIT({bits})"),
         ValueType::Char { max_bytes } => of("CHAR".to_owned(), u64::from(max_bytes)),
         ValueType::Varchar { max_bytes } => of("VARCHAR".to_owned(), u64::from(max_bytes)),

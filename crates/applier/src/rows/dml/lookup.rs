@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use csa_provider::visible::acts;
-use csa_provider::{ColumnValue, Field, RowsEvent, RowsKind, ValueType};
+use csa_provider::{ColumnValue, Field, OldTemporal, RowsEvent, RowsKind, ValueType};
 
 use super::conversion::Strings;
 use super::packets::{PacketWriter, SHOW_WARNINGS, Settings};
@@ -199,8 +199,10 @@ fn insert(plan: &TablePlan<'_>, rows: &RowsEvent<'_>, before: &[Field<'_>]) -> O
 /// Makes the statement independent of the session's time zone; `None` if it is too long, or has
 /// characters that are shown as escapes which SQL does not read.
 fn to_paste(plan: &TablePlan<'_>, statement: String) -> Option<String> {
-    let is_timestamp =
-        |column: &PlannedColumn<'_>| matches!(column.value_type, ValueType::Timestamp { .. });
+    let is_timestamp = |column: &PlannedColumn<'_>| {
+        use ValueType::{Old, Timestamp};
+        matches!(column.value_type, Timestamp { .. } | Old(OldTemporal::Timestamp))
+    };
     let zone = match plan.columns.iter().any(is_timestamp) {
         true => "SET time_zone='+00:00'; ",
         false => "",

@@ -207,10 +207,7 @@ fn plan_column<'t>(
 
 /// True if comparing with an equal value finds the row.
 const fn is_comparable(value_type: ValueType) -> bool {
-    !matches!(
-        value_type,
-        ValueType::Json | ValueType::Geometry | ValueType::Vector | ValueType::Old
-    )
+    !matches!(value_type, ValueType::Json | ValueType::Geometry | ValueType::Vector)
 }
 
 /// True if values of the type mean the same in an IN list as alone.

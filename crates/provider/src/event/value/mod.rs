@@ -13,7 +13,7 @@ mod tests;
 pub use json::{JsonDiff, JsonOperation, JsonValue};
 pub use temporal::{Date, DateTime, Time};
 pub use text::JsonForm;
-pub use value_type::{ValueColumn, ValueType, charset_of, collation_name};
+pub use value_type::{OldTemporal, ValueColumn, ValueType, charset_of, collation_name};
 
 use crate::bytes_reader::{Malformed, Reader};
 
@@ -47,7 +47,7 @@ impl<'a> ColumnValue<'a> {
     /// `unsigned` if the source did not log their sign.
     ///
     /// # Errors
-    /// Malformed bytes, or a type that no longer exists (dates from before MySQL 5.6.4).
+    /// Malformed bytes.
     pub fn read(value_type: ValueType, unsigned: bool, bytes: &'a [u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(bytes);
         let value = Self::read_from(value_type, unsigned, &mut reader)?;
@@ -98,7 +98,11 @@ impl<'a> ColumnValue<'a> {
             | ValueType::Geometry
             | ValueType::Vector => Self::Bytes(reader.rest()),
             ValueType::Json => Self::Json(reader.rest()),
-            ValueType::Old => return Err(reader.malformed("date type from before MySQL 5.6.4")),
+            ValueType::Old(OldTemporal::Time) => Self::Time(Time::read_old(reader)?),
+            ValueType::Old(OldTemporal::DateTime) => Self::DateTime(DateTime::read_old(reader)?),
+            ValueType::Old(OldTemporal::Timestamp) => {
+                Self::Timestamp(DateTime::read_old_timestamp(reader)?)
+            }
         })
     }
 }

@@ -82,17 +82,40 @@ impl DateTime {
     pub(super) fn read_timestamp(fraction: u8, reader: &mut Reader<'_>) -> Result<Self, Malformed> {
         let seconds = big_endian(reader.take(4, "TIMESTAMP")?) as u32;
         let micros = read_micros(fraction, reader)?;
+        Ok(Self::of_seconds(seconds, micros))
+    }
+
+    /// Seconds, little-endian (`Field_timestamp::val_int` of MySQL 5.7).
+    pub(super) fn read_old_timestamp(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Ok(Self::of_seconds(reader.u32("TIMESTAMP")?, 0))
+    }
+
+    /// YYYYMMDDhhmmss as a decimal number, little-endian (`Field_datetime`).
+    pub(super) fn read_old(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let value = reader.uint(8, "DATETIME")?;
+        let part = |divisor: u64| (value / divisor % 100) as u8;
+        let year = u16::try_from(value / 10_000_000_000);
+        let date = Date {
+            year: year.map_err(|_| reader.malformed("DATETIME"))?,
+            month: part(100_000_000),
+            day: part(1_000_000),
+        };
+        Ok(Self { date, hours: part(10_000), minutes: part(100), seconds: part(1), micros: 0 })
+    }
+
+    /// Of seconds since 1970; zero is the zero value.
+    fn of_seconds(seconds: u32, micros: u32) -> Self {
         if seconds == 0 && micros == 0 {
-            return Ok(Self::default());
+            return Self::default();
         }
         let of_day = seconds % 86_400;
-        Ok(Self {
+        Self {
             date: Date::of_days(seconds / 86_400),
             hours: (of_day / 3_600) as u8,
             minutes: (of_day / 60 % 60) as u8,
             seconds: (of_day % 60) as u8,
             micros,
-        })
+        }
     }
 
     /// Unpacks the packed form without its fraction.
@@ -123,6 +146,20 @@ impl Time {
         let fraction = value.unsigned_abs() & ((1 << (8 * len)) - 1);
         let micros = micros_of(fraction as u32, len, reader)?;
         Ok(Self::parts(value < 0, rest, micros))
+    }
+
+    /// hhmmss as a decimal number with a sign, little-endian (`Field_time` of MySQL 5.7).
+    pub(super) fn read_old(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let bytes = reader.uint(3, "TIME")? as i32;
+        let value = bytes << 8 >> 8;
+        let digits = value.unsigned_abs();
+        Ok(Self {
+            negative: value < 0,
+            hours: (digits / 10_000) as u16,
+            minutes: (digits / 100 % 100) as u8,
+            seconds: (digits % 100) as u8,
+            micros: 0,
+        })
     }
 
     /// From the eight bytes that a JSON document has of it.

@@ -49,6 +49,19 @@ fn dates_and_times_are_read_as_they_are() {
         (time(6), &[0x7f, 0xff, 0xfe, 0xfc, 0x2f, 0x70], "-00:00:01.250000"),
         (time(6), &[0x7f, 0xff, 0xff, 0xff, 0xff, 0xff], "-00:00:00.000001"),
         (ValueType::DateTime { fraction: 0 }, &[0x80, 0, 0, 0, 0], "0000-00-00 00:00:00"),
+        // 8385959 and its negative, as MySQL 5.5 stored them.
+        (ValueType::Old(OldTemporal::Time), &[0xa7, 0xf5, 0x7f], "838:59:59"),
+        (ValueType::Old(OldTemporal::Time), &[0x59, 0x0a, 0x80], "-838:59:59"),
+        (ValueType::Old(OldTemporal::Time), &[0, 0, 0], "00:00:00"),
+        (ValueType::Old(OldTemporal::Time), &[0x01, 0, 0], "00:00:01"),
+        (ValueType::Old(OldTemporal::DateTime), &[0; 8], "0000-00-00 00:00:00"),
+        (
+            ValueType::Old(OldTemporal::DateTime),
+            &20_240_229_235_958_u64.to_le_bytes(),
+            "2024-02-29 23:59:58",
+        ),
+        (ValueType::Old(OldTemporal::Timestamp), &[0; 4], "0000-00-00 00:00:00"),
+        (ValueType::Old(OldTemporal::Timestamp), &[0xb0, 0x6b, 0xe0, 0x65], "2024-02-29 11:34:08"),
         (
             ValueType::DateTime { fraction: 3 },
             &[0x99, 0xb2, 0xba, 0xc0, 0x00, 0x04, 0xce],
@@ -114,7 +127,9 @@ fn any_type() -> impl Strategy<Value = ValueType> {
         any::<u8>().prop_map(|bytes| ValueType::Set { bytes }),
         Just(ValueType::Date),
         Just(ValueType::Double),
-        Just(ValueType::Old),
+        Just(ValueType::Old(OldTemporal::Time)),
+        Just(ValueType::Old(OldTemporal::DateTime)),
+        Just(ValueType::Old(OldTemporal::Timestamp)),
     ]
 }
 

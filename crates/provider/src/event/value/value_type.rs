@@ -52,8 +52,16 @@ pub enum ValueType {
     Json,
     Geometry,
     Vector,
-    /// TIME, DATETIME and TIMESTAMP in the format from before MySQL 5.6.4.
-    Old,
+    /// In the format from before MySQL 5.6.4, which tables of 5.7 may still have.
+    Old(OldTemporal),
+}
+
+/// Types without a fraction of a second.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OldTemporal {
+    Time,
+    DateTime,
+    Timestamp,
 }
 
 /// A column with everything needed to read its values.
@@ -90,7 +98,9 @@ impl ValueType {
             17 => Self::Timestamp { fraction: reader.u8(WHAT)? },
             18 => Self::DateTime { fraction: reader.u8(WHAT)? },
             19 => Self::Time { fraction: reader.u8(WHAT)? },
-            7 | 11 | 12 => Self::Old,
+            7 => Self::Old(OldTemporal::Timestamp),
+            11 => Self::Old(OldTemporal::Time),
+            12 => Self::Old(OldTemporal::DateTime),
             15 | 253 => Self::Varchar { max_bytes: reader.u16(WHAT)? },
             16 => {
                 let (bits, bytes) = (reader.u8(WHAT)?, reader.u8(WHAT)?);
