@@ -142,8 +142,9 @@ async fn inspect(
         ));
     }
     if format != "ROW" {
+        let lasting = if version.starts_with("5.") { "GLOBAL" } else { "PERSIST" };
         return refuse(format!(
-            "source {address} has binlog_format={format}; run there: SET PERSIST binlog_format=ROW"
+            "source {address} has binlog_format={format}; run there: SET {lasting} binlog_format=ROW"
         ));
     }
     if *server_id == options.server_id.to_string() {

@@ -123,11 +123,24 @@ pub async fn check(options: &CheckOptions, selection: &dyn TableSelection) -> Re
     if let (Some(source), Some(target)) = (&mut source, &mut target) {
         on_both(source, target, &state, options, selection, &mut found).await;
     }
-    for answering in [source, target].into_iter().flatten() {
-        answering.session.close().await;
+    for (place, answering) in [(Place::Source, source), (Place::Target, target)] {
+        let Some(Answering { session, server }) = answering else { continue };
+        if !server.version.has_set_persist() {
+            without_set_persist(place, &mut found);
+        }
+        session.close().await;
     }
     found.push(host::disk(options));
     Report { channel: options.channel.clone(), findings: found }
+}
+
+/// Writes the fixes as servers before 8.0 and MariaDB know them.
+fn without_set_persist(place: Place, found: &mut [Finding]) {
+    let fixes = found.iter_mut().flat_map(|finding| &mut finding.fixes);
+    for fix in fixes.filter(|fix| fix.on == place && fix.run.contains("SET PERSIST ")) {
+        fix.run = fix.run.replace("SET PERSIST ", "SET GLOBAL ");
+        fix.run.push_str(" -- and in its option file");
+    }
 }
 
 /// Logs in to all of them, and keeps the first that answers.

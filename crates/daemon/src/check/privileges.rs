@@ -58,7 +58,7 @@ pub(super) fn target(
         definitions(grants, version, has_tags),
         match replicate_accounts {
             true => account_management(grants),
-            false => grant_tables(grants),
+            false => grant_tables(grants, version),
         },
     ]
 }
@@ -146,9 +146,13 @@ fn account_management(grants: &Grants) -> Finding {
 }
 
 /// Power over the target's accounts, which the channel never uses.
-fn grant_tables(grants: &Grants) -> Finding {
+fn grant_tables(grants: &Grants, version: &Version) -> Finding {
     const CHECK: &str = "target.account_privileges";
-    let able = over_accounts(grants);
+    let mut able = over_accounts(grants);
+    if version.vendor() == Vendor::MySql57 {
+        // Nothing can be revoked there for one schema only.
+        able.retain(|&name| name == "CREATE USER");
+    }
     if able.is_empty() {
         return Finding::ok(CHECK, "the account can't change the target's accounts");
     }
@@ -237,20 +241,24 @@ mod tests {
     #[test]
     fn the_grant_tables_are_reached_in_three_ways() {
         let global = "GRANT SELECT, INSERT, UPDATE, DELETE, CREATE ON *.* TO `csa`@`%`";
-        let finding = grant_tables(&privileges(&[global]));
+        let finding = grant_tables(&privileges(&[global]), &newest());
         assert_eq!(finding.level, Level::Warning);
         let fix = "SET PERSIST partial_revokes=ON; \
                    REVOKE INSERT, UPDATE, DELETE ON mysql.* FROM 'csa'@'%';";
         assert_eq!(run(&finding), fix);
         let revoked = "REVOKE INSERT, UPDATE, DELETE ON `mysql`.* FROM `csa`@`%`";
-        assert_eq!(grant_tables(&privileges(&[global, revoked])).level, Level::Ok);
+        assert_eq!(grant_tables(&privileges(&[global, revoked]), &newest()).level, Level::Ok);
         let partly = "REVOKE INSERT, UPDATE ON `mysql`.* FROM `csa`@`%`";
-        assert!(run(&grant_tables(&privileges(&[global, partly]))).contains("REVOKE DELETE ON"));
+        assert!(
+            run(&grant_tables(&privileges(&[global, partly]), &newest()))
+                .contains("REVOKE DELETE ON")
+        );
         let by_schema = ["GRANT INSERT ON `shop`.* TO `csa`@`%`"];
-        assert_eq!(grant_tables(&privileges(&by_schema)).level, Level::Ok);
+        assert_eq!(grant_tables(&privileges(&by_schema), &newest()).level, Level::Ok);
         let there = ["GRANT UPDATE ON `mysql`.* TO `csa`@`%`"];
-        assert_eq!(grant_tables(&privileges(&there)).level, Level::Warning);
-        let all = grant_tables(&privileges(&["GRANT ALL PRIVILEGES ON *.* TO `csa`@`%`"]));
+        assert_eq!(grant_tables(&privileges(&there), &newest()).level, Level::Warning);
+        let all =
+            grant_tables(&privileges(&["GRANT ALL PRIVILEGES ON *.* TO `csa`@`%`"]), &newest());
         assert!(run(&all).starts_with("REVOKE CREATE USER ON *.* FROM 'csa'@'%'; SET"), "{all}");
     }
 

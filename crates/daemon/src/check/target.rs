@@ -1,6 +1,6 @@
 //! Settings of the target.
 
-use csa_applier::{Executor, TargetGtids, TargetOptions, executor_for};
+use csa_applier::{Executor, TargetGtids, TargetOptions, Vendor, executor_for};
 
 use super::report::{Finding, Place};
 use super::server::Server;
@@ -49,7 +49,13 @@ fn writable(target: &Server) -> Finding {
             Finding::ok(CHECK, "ON, but the account may write anyway")
         }
         true => Finding::error(CHECK, "ON: the account can't write there")
-            .fix(Place::Target, grant(target, "CONNECTION_ADMIN"))
+            .fix(
+                Place::Target,
+                match target.version.vendor() {
+                    Vendor::MySql57 => grant(target, "SUPER"),
+                    Vendor::MySql | Vendor::MariaDb => grant(target, "CONNECTION_ADMIN"),
+                },
+            )
             .fix(Place::Target, "SET PERSIST read_only=OFF;"),
     }
 }

@@ -28,9 +28,13 @@ impl Version {
     pub(super) fn vendor(&self) -> Vendor {
         match () {
             () if self.is_mariadb() => Vendor::MariaDb,
-            () if self.is_at_least(8, 0) => Vendor::MySql,
-            () => Vendor::MySql57,
+            () if self.major == 5 => Vendor::MySql57,
+            () => Vendor::MySql,
         }
+    }
+
+    pub(super) fn has_set_persist(&self) -> bool {
+        self.vendor() == Vendor::MySql
     }
 
     pub(super) fn is_at_least(&self, major: u32, minor: u32) -> bool {
@@ -93,6 +97,15 @@ mod tests {
             ("10.0.1", Level::Warning),
         ] {
             assert_eq!(source(&Version::parse(text)).level, level, "{text}");
+        }
+    }
+
+    #[test]
+    fn servers_before_8_0_and_mariadb_lack_set_persist() {
+        for (text, expected) in
+            [("5.7.22-log", false), ("8.0.11", true), ("9.7.4", true), ("10.11.5-MariaDB", false)]
+        {
+            assert_eq!(Version::parse(text).has_set_persist(), expected, "{text}");
         }
     }
 

@@ -113,7 +113,8 @@ async fn inspect(
     if read_only && !grants.has_any(&["CONNECTION_ADMIN", "SUPER"]) {
         return Err(PreflightError::Refused(format!(
             "target {address} is read_only; run there: SET GLOBAL read_only=OFF, or: \
-             GRANT CONNECTION_ADMIN ON *.* TO {}",
+             GRANT {} ON *.* TO {}",
+            if session.vendor() == Vendor::MySql57 { "SUPER" } else { "CONNECTION_ADMIN" },
             grants.account()
         )));
     }
