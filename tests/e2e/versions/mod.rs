@@ -6,6 +6,7 @@
 //! `CSA_VERSIONS_TABLE=docs/versions.md` writes the table of a run of all pairs.
 
 mod load;
+mod newer;
 mod older;
 mod verified;
 

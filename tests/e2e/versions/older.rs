@@ -12,7 +12,7 @@ use crate::{DRAIN, wait_state};
 type Step<'a> = (&'a [&'a str], &'a str, &'a str);
 
 /// Statements of a source's session, one after the other.
-async fn run(source: &Server, statements: &[&str]) {
+pub(super) async fn run(source: &Server, statements: &[&str]) {
     let mut conn = source.conn().await;
     for statement in statements {
         let outcome = conn.query_drop(*statement).await;
@@ -22,7 +22,12 @@ async fn run(source: &Server, statements: &[&str]) {
 }
 
 /// Each step stops the channel, which resumes after the operator did what it says.
-async fn each_stops(daemon: &Daemon, source: &Server, target: &Server, steps: &[Step<'_>]) {
+pub(super) async fn each_stops(
+    daemon: &Daemon,
+    source: &Server,
+    target: &Server,
+    steps: &[Step<'_>],
+) {
     for (statements, words, by_hand) in steps {
         daemon.wait_drained(source, target, DRAIN).await;
         run(source, statements).await;
@@ -41,7 +46,7 @@ async fn each_stops(daemon: &Daemon, source: &Server, target: &Server, steps: &[
     daemon.wait_drained(source, target, DRAIN).await;
 }
 
-async fn equal(source: &Server, target: &Server, ignored: &[&str]) {
+pub(super) async fn equal(source: &Server, target: &Server, ignored: &[&str]) {
     let compare = ignored.iter().fold(Compare::contents(), |all, table| all.ignore_table(table));
     let compared = compare.run(source, target).await;
     compared.unwrap_or_else(|difference| panic!("{difference}"));
