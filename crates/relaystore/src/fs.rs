@@ -75,7 +75,6 @@ pub trait FileSystem: Debug + Send + Sync {
 }
 
 /// An open file, without a position of its own.
-#[expect(clippy::len_without_is_empty, reason = "a length on disk, as fstat gives it")]
 pub trait StoredFile: Debug + Send + Sync {
     /// May read fewer bytes, as `pread` may; 0 at the end of the file.
     ///
