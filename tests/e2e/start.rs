@@ -246,16 +246,14 @@ async fn what_only_claims_to_be_mysql_is_refused_by_name() {
     }
     // A server that hides its name is recognised by the features it lacks.
     let fake = FakeServer::start("8.0.40", "Source distribution");
-    for (side, oldest) in [("source", "MySQL 5.7"), ("target", "MySQL 8.0")] {
+    for side in ["source", "target"] {
         let daemon = Daemon::builder(&source, &target)
             .set(&format!("{side}.port"), i64::from(fake.port))
             .build();
-        says(&daemon.start_refused().await, &[side, oldest, "nknown system variable"]);
+        says(&daemon.start_refused().await, &[side, "MySQL 5.7", "nknown system variable"]);
     }
-    for (side, version, needed) in [
-        ("source", "5.6.51-log", "MySQL 5.7 or newer"),
-        ("target", "5.7.44-log", "MySQL 8.0 or newer"),
-    ] {
+    for side in ["source", "target"] {
+        let (version, needed) = ("5.6.51-log", "MySQL 5.7 or newer");
         let old = FakeServer::start(version, "MySQL Community Server (GPL)");
         let daemon = Daemon::builder(&source, &target)
             .set(&format!("{side}.port"), i64::from(old.port))
