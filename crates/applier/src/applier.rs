@@ -239,8 +239,9 @@ impl<O: CommitObserver> Applier<O> {
     pub async fn run(mut self, stop: CancellationToken, kill: CancellationToken) -> Result<()> {
         let target = self.reachability.clone();
         let outcome = tokio::select! {
-            outcome = self.apply_all(&stop) => Some(outcome),
+            biased;
             () = kill.cancelled() => None,
+            outcome = self.apply_all(&stop) => Some(outcome),
             () = gone_while_stopping(&stop, &target) => return Ok(()),
         };
         let Some(outcome) = outcome else {
@@ -366,26 +367,29 @@ impl<O: CommitObserver> Applier<O> {
         let hungry = !self.ended && !self.scheduler.is_full();
         let busy = !self.workers.running.is_empty();
         let throttled = self.throttle.next().filter(|_| self.scheduler.waiting().0 > 0);
+        // In a fixed order, so that a simulation can repeat a run; the rare ones first, which can't keep the
+        // others from their turn.
         tokio::select! {
+            biased;
+            () = stop.cancelled(), if !stop.is_cancelled() => {}
+            Ok(()) = self.tuning.changed() => self.retune().await?,
+            () = generation.suspected() => is_suspect = true,
+            () = tokio::time::sleep_until(self.look_at), if busy => {
+                self.resolve_lock_inversion().await;
+                self.look_at = Instant::now() + lock_inversion::INTERVAL;
+            }
+            () = sleep_until(throttled), if throttled.is_some() => {}
+            finished = self.workers.running.join_next(), if busy => {
+                if let Some(finished) = finished {
+                    self.finished(finished)?;
+                }
+            }
             count = self.stream.recv_many(&mut self.batch, ADMIT_BATCH), if hungry => {
                 self.ended = count == 0;
                 for next in std::mem::take(&mut self.batch) {
                     self.admit(next);
                 }
             }
-            finished = self.workers.running.join_next(), if busy => {
-                if let Some(finished) = finished {
-                    self.finished(finished)?;
-                }
-            }
-            Ok(()) = self.tuning.changed() => self.retune().await?,
-            () = sleep_until(throttled), if throttled.is_some() => {}
-            () = stop.cancelled(), if !stop.is_cancelled() => {}
-            () = tokio::time::sleep_until(self.look_at), if busy => {
-                self.resolve_lock_inversion().await;
-                self.look_at = Instant::now() + lock_inversion::INTERVAL;
-            }
-            () = generation.suspected() => is_suspect = true,
             () = tokio::time::sleep(LEVEL_INTERVAL), if !busy => {}
         }
         if is_suspect {

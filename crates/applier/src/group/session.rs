@@ -86,8 +86,9 @@ impl WorkerSession {
         }
         self.shared.generation.suspect();
         tokio::select! {
-            () = tokio::time::sleep(backoff.pause()) => {}
+            biased;
             () = self.shared.generation.next() => {}
+            () = tokio::time::sleep(backoff.pause()) => {}
         }
     }
 

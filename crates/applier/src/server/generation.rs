@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use tokio::sync::{Notify, RwLock, RwLockReadGuard, RwLockWriteGuard, watch};
+use tokio::sync::{Notify, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::server::lock_names::lock_name;
 use crate::server::session::Session;
@@ -27,7 +27,8 @@ struct Shared {
     /// Read-locked from before a COMMIT is sent until its answer is recorded, so that every commit of
     /// earlier generations is known when a new one begins.
     life: RwLock<Life>,
-    begun: watch::Sender<u64>,
+    /// Wakes those who wait in the order in which they came, as a watch does not: a simulation repeats it.
+    begun: Notify,
     suspected: Notify,
 }
 
@@ -66,7 +67,7 @@ impl Place {
 #[derive(Debug)]
 pub(crate) struct Renewal<'a> {
     life: RwLockWriteGuard<'a, Life>,
-    begun: &'a watch::Sender<u64>,
+    begun: &'a Notify,
 }
 
 impl Renewal<'_> {
@@ -74,7 +75,7 @@ impl Renewal<'_> {
     pub(crate) fn begin(mut self, place: Place) {
         let number = self.life.number + 1;
         *self.life = Life { number, place };
-        self.begun.send_replace(number);
+        self.begun.notify_waiters();
     }
 }
 
@@ -132,8 +133,7 @@ impl Generation {
 
     /// Waits for the next generation.
     pub(crate) async fn next(&self) {
-        // The sender lives as long as `self`.
-        let _ = self.shared.begun.subscribe().changed().await;
+        self.shared.begun.notified().await;
     }
 }
 

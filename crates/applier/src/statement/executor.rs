@@ -119,6 +119,7 @@ impl StatementExecutor {
             }
             let connection = session.id();
             let outcome = tokio::select! {
+                biased;
                 outcome = execute(session, group, statement, rows, true) => outcome,
                 never = progress::follow(&self.parts.target, connection, &self.parts.status) => match never {},
             };
@@ -156,6 +157,7 @@ impl StatementExecutor {
             session.run(intent::announce(&channel, &statement.gtid)).await?;
             let connection = session.id();
             let outcome = tokio::select! {
+                biased;
                 outcome = execute(session, group, statement, rows, false) => outcome,
                 never = progress::follow(&self.parts.target, connection, &self.parts.status) => match never {},
             };

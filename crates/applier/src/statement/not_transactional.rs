@@ -116,6 +116,7 @@ impl Parts {
         let tables = self.tables.as_ref();
         let mut writer = Writer { session, rows, tables, gtid, options, changed: false };
         let outcome = tokio::select! {
+            biased;
             outcome = async { match whole {
                 Some(images) => writer.under_source(group, images).await,
                 None => writer.in_order(group).await,
