@@ -147,6 +147,13 @@ impl Keeper {
         }
     }
 
+    /// True if the checkpoint has the transaction: the answer to its COMMIT was lost.
+    pub(crate) async fn has_committed(&mut self, gtid: &Gtid) -> Result<bool> {
+        let ControlSession { session, channel, .. } = &mut self.control;
+        let found = checkpoint::read(session, channel, false).await?;
+        Ok(found.is_some_and(|found| found.executed.contains(gtid)))
+    }
+
     /// Writes the checkpoint of a group whose statements ran on this session.
     ///
     /// # Errors

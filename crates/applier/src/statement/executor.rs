@@ -99,10 +99,22 @@ impl StatementExecutor {
         group: &Arc<Group>,
         statement: &SourceStatement,
     ) -> Result<()> {
+        let is_announced =
+            group.kind == GroupKind::NotTransactional || !self.parts.options.statement_gtids;
+        if is_announced {
+            // The COMMIT that wrote the checkpoint has removed the entry, so without this the next attempt
+            // would take it for one that was not begun.
+            let committed = group.transactions.first().map(|first| &first.relayed.header.gtid);
+            if let Some(gtid) = committed
+                && keeper.has_committed(gtid).await?
+            {
+                return Ok(());
+            }
+        }
         if group.kind == GroupKind::NotTransactional {
             return self.parts.write_group(keeper, group, &statement.gtid).await;
         }
-        if !self.parts.options.statement_gtids {
+        if is_announced {
             return self.attempt_announced(keeper, group, statement).await;
         }
         let rows = RowExecutor::new(&self.parts.options, Arc::clone(&self.parts.tables));
