@@ -33,7 +33,7 @@ async fn a_second_daemon_on_the_channel_waits_until_the_first_gives_it_up() {
     wait_state(&second, 0, "running").await;
     Load::run(&source, &options, Duration::from_secs(1)).await;
     second.wait_drained(&source, &target, DRAIN).await;
-    assert_eq!(epoch().await, before + 1);
+    assert!(epoch().await > before);
     compare(&source, &target).await;
 }
 

@@ -61,7 +61,7 @@ async fn move_rows(session: &mut Session, from: &str, to: &str) -> Result<Checkp
             ),
         });
     }
-    checkpoint.epoch += 1;
+    checkpoint.epoch = checkpoint::next_epoch(checkpoint.epoch, NOBODY);
     let (epoch, old, new) = (checkpoint.epoch, quote(from), quote(to));
     session
         .run(format!("UPDATE csa.checkpoint SET channel={new}, epoch={epoch} WHERE channel={old}"))

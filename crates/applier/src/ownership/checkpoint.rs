@@ -4,6 +4,7 @@ use csa_provider::{GtidSet, ParseGtidError};
 use csa_scheduler::Sequence;
 
 use crate::checkpoint::Checkpoint;
+use crate::server::lock_names;
 use crate::server::session::Session;
 use crate::{Error, Result};
 use csa_provider::quote;
@@ -51,6 +52,13 @@ pub(crate) fn hold(channel: &str, worker: u16, epoch: u64) -> String {
          AND epoch={epoch}",
         quote(channel)
     )
+}
+
+/// The epoch of a daemon that takes the channel over where `found` is the last one: higher, and no other
+/// daemon's. A target that loses its last commits in a crash may lose an epoch; with a plain counter the
+/// next daemon would have the same one, and the first would take the channel for its own.
+pub(crate) fn next_epoch(found: u64, identity: &str) -> u64 {
+    ((found >> 32) + 1) << 32 | (lock_names::digest(identity) & 0xffff_ffff)
 }
 
 /// Creates the table if it is missing.
@@ -187,5 +195,19 @@ pub(crate) fn unreadable(channel: &str, source: ParseGtidError) -> Error {
     Error::GtidSet {
         place: format!("checkpoint of channel {channel}: gtid_executed in csa.checkpoint"),
         source,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::next_epoch;
+
+    #[test]
+    fn epochs_rise_and_no_two_daemons_have_the_same() {
+        // The second is of a version that counted one by one.
+        for found in [0, 7, next_epoch(0, "one"), next_epoch(7, "two")] {
+            let (one, two) = (next_epoch(found, "one"), next_epoch(found, "two"));
+            assert!(one > found && two > found && one != two, "{found}: {one} {two}");
+        }
     }
 }

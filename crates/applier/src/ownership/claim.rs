@@ -65,7 +65,7 @@ impl ControlSession {
             None => first_checkpoint(channel, start, source_executed, provisioned)?,
         };
         add_rows(&mut session, channel, 0..workers, &base).await?;
-        let mut checkpoint = take_epoch(&mut session, channel).await?;
+        let mut checkpoint = take_epoch(&mut session, channel, identity).await?;
         match target.gtids {
             TargetGtids::Source => {
                 if is_first {
@@ -188,10 +188,10 @@ async fn provisioned(session: &mut Session, source: Option<&GtidSet>) -> Result<
 
 /// Raises the epoch of every row. Its locks wait for groups that an earlier daemon still has in
 /// flight, so the progress read with it is final.
-async fn take_epoch(session: &mut Session, channel: &str) -> Result<Checkpoint> {
+async fn take_epoch(session: &mut Session, channel: &str, identity: &str) -> Result<Checkpoint> {
     let mut attempts = 0;
     loop {
-        match try_take_epoch(session, channel).await {
+        match try_take_epoch(session, channel, identity).await {
             Err(error) if error.class() == ErrorClass::Retry && attempts < 30 => {
                 attempts += 1;
                 session.run("ROLLBACK").await?;
@@ -206,11 +206,15 @@ async fn take_epoch(session: &mut Session, channel: &str) -> Result<Checkpoint> 
     }
 }
 
-async fn try_take_epoch(session: &mut Session, channel: &str) -> Result<Checkpoint> {
+async fn try_take_epoch(
+    session: &mut Session,
+    channel: &str,
+    identity: &str,
+) -> Result<Checkpoint> {
     session.run("BEGIN").await?;
     let found = checkpoint::read(session, channel, true).await?;
     let mut found = found.ok_or_else(|| no_checkpoint(channel))?;
-    found.epoch += 1;
+    found.epoch = checkpoint::next_epoch(found.epoch, identity);
     session
         .run(format!(
             "UPDATE csa.checkpoint SET epoch={} WHERE channel={}",

@@ -24,12 +24,16 @@ fn bounded(prefix: &str, name: &str) -> String {
     if prefix.len() + name.len() <= NAME_MAX {
         return format!("{prefix}{name}");
     }
-    let digest = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    });
     let kept = NAME_MAX.saturating_sub(prefix.len() + 17);
     let kept = name.get(..kept).unwrap_or_default();
-    format!("{prefix}{kept}#{digest:016x}")
+    format!("{prefix}{kept}#{:016x}", digest(name))
+}
+
+/// Distinguishes names; the same in every version.
+pub(crate) fn digest(name: &str) -> u64 {
+    name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
 }
 
 #[cfg(test)]
