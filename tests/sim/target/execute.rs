@@ -1,0 +1,430 @@
+//! One try at one statement.
+
+use std::sync::Arc;
+
+use csa_provider::link::LinkError;
+use csa_provider::{Gtid, GtidSet};
+use tokio::time::Duration;
+
+use super::binlog::{self, Events};
+use super::core::{Answered, Core, NextGtid, Step, read_only, refused};
+use super::row_locks::{LockName, Mode};
+use super::rows::{Stop, Writer};
+use super::sql::{Expression, Statement};
+use super::state::State;
+use super::transaction::Transaction;
+
+const NOT_DETERMINED: u16 = 1837;
+
+fn done() -> Step {
+    Step::Done(Answered::default())
+}
+
+fn shown(rows: Vec<Vec<String>>) -> Step {
+    Step::Done(Answered { rows: 0, shown: rows })
+}
+
+impl Core {
+    /// Tries a statement; `expired`: its time for a named lock has passed.
+    pub(crate) fn step(&mut self, id: u32, statement: &Statement, expired: bool) -> Step {
+        if !self.sessions.contains_key(&id) {
+            return Step::Failed(LinkError::Closed);
+        }
+        if statement.is_write() && self.is_read_only() {
+            return Step::Failed(read_only());
+        }
+        if self.needs_gtid(statement) {
+            match &self.sessions[&id].next_gtid {
+                NextGtid::Used => {
+                    let message =
+                        "When @@SESSION.GTID_NEXT is set to a GTID, you must set it again";
+                    return Step::Failed(refused(NOT_DETERMINED, message));
+                }
+                // It was executed before: the server passes over all of it.
+                NextGtid::Assigned(gtid)
+                    if self.state.executed.contains(gtid) && *statement != Statement::Begin =>
+                {
+                    return done();
+                }
+                _ => {}
+            }
+        }
+        match statement {
+            Statement::Begin => {
+                if let Err(error) = self.commit(id) {
+                    return Step::Failed(error);
+                }
+                self.begin(id, Transaction::explicit());
+                done()
+            }
+            Statement::Commit => match self.commit(id) {
+                Ok(()) => done(),
+                Err(error) => Step::Failed(error),
+            },
+            Statement::Rollback => {
+                self.roll_back(id);
+                done()
+            }
+            Statement::Set(assignments) => self.set(id, assignments),
+            Statement::Kill(session) => self.kill(*session),
+            Statement::Show(expressions) => self.show(id, expressions, expired),
+            _ if statement.is_definition() => self.define(id, statement),
+            _ => match self.look(id, statement) {
+                Some(step) => step,
+                None => self.change(id, statement),
+            },
+        }
+    }
+
+    fn needs_gtid(&self, statement: &Statement) -> bool {
+        let is_transactional = matches!(statement, Statement::Begin | Statement::Select(_));
+        is_transactional || statement.is_write()
+    }
+
+    fn begin(&mut self, id: u32, transaction: Transaction) {
+        if let Some(session) = self.sessions.get_mut(&id) {
+            session.transaction = Some(transaction);
+        }
+    }
+
+    fn set(&mut self, id: u32, assignments: &[(String, String)]) -> Step {
+        for (name, value) in assignments {
+            let seconds = || Duration::from_secs(value.parse().expect("seconds"));
+            if name == "gtid_next" {
+                if let Some(step) = self.set_gtid(id, value) {
+                    return step;
+                }
+                continue;
+            }
+            let Some(session) = self.sessions.get_mut(&id) else { continue };
+            match name.as_str() {
+                "sql_log_bin" => session.logs = value == "1",
+                "innodb_lock_wait_timeout" => session.row_lock_wait = seconds(),
+                "lock_wait_timeout" => session.table_lock_wait = seconds(),
+                "wait_timeout" => session.idle_limit = seconds(),
+                _ => assert!(WITHOUT_EFFECT.contains(&name.as_str()), "SET SESSION {name}={value}"),
+            }
+        }
+        done()
+    }
+
+    /// Owns the GTID until the transaction ends, as no other session may meanwhile.
+    fn set_gtid(&mut self, id: u32, value: &str) -> Option<Step> {
+        let gtid: Option<Gtid> = match value {
+            "AUTOMATIC" => None,
+            _ => Some(value.parse().expect("a GTID")),
+        };
+        if let Some(gtid) = &gtid {
+            let owned = LockName::Gtid(gtid.to_string());
+            if !self.locks.take(id, &owned, Mode::Exclusive) {
+                return Some(self.block(id, owned, Mode::Exclusive));
+            }
+        } else if self.sessions.get(&id)?.transaction.is_none() {
+            self.locks.release_all(id);
+        }
+        let next = gtid.map_or(NextGtid::Automatic, NextGtid::Assigned);
+        self.sessions.get_mut(&id)?.next_gtid = next;
+        None
+    }
+
+    fn kill(&mut self, session: u32) -> Step {
+        match self.sessions.get(&session) {
+            Some(session) => {
+                session.ended.cancel();
+                done()
+            }
+            None => Step::Failed(refused(1094, format!("Unknown thread id: {session}"))),
+        }
+    }
+
+    fn show(&mut self, id: u32, expressions: &[Expression], expired: bool) -> Step {
+        let mut row = Vec::new();
+        for expression in expressions {
+            row.push(match expression {
+                Expression::Variable(name) => self.variable(name),
+                Expression::IsUsedLock(name) => {
+                    self.named.get(&name.to_lowercase()).copied().unwrap_or_default().to_string()
+                }
+                Expression::IsExecuted(set) => {
+                    let set: GtidSet = set.parse().expect("a GTID set");
+                    u8::from(set.is_subset_of(&self.state.executed)).to_string()
+                }
+                Expression::GetLock(name, seconds) => {
+                    let holder = *self.named.entry(name.to_lowercase()).or_insert(id);
+                    if holder != id && !expired && *seconds > 0 {
+                        let patience = Duration::from_secs(u64::from(*seconds));
+                        let changed = Arc::clone(&self.named_changed).notified_owned();
+                        return Step::Named { changed, patience };
+                    }
+                    u8::from(holder == id).to_string()
+                }
+            });
+        }
+        shown(vec![row])
+    }
+
+    fn variable(&self, name: &str) -> String {
+        match name {
+            "version" => "9.7.4".to_owned(),
+            "version_comment" => "MySQL Community Server - GPL".to_owned(),
+            "max_allowed_packet" => (64 << 20).to_string(),
+            "server_uuid" => self.uuid.to_string(),
+            "gtid_executed" => self.state.executed.to_string(),
+            "gtid_mode" => "ON".to_owned(),
+            "log_bin" | "log_bin_trust_function_creators" => "1".to_owned(),
+            "read_only" => u8::from(self.is_read_only()).to_string(),
+            "super_read_only" | "lower_case_table_names" => "0".to_owned(),
+            _ => panic!("the simulated target has no variable {name}"),
+        }
+    }
+
+    /// Statements that neither change rows nor wait.
+    fn look(&mut self, id: u32, statement: &Statement) -> Option<Step> {
+        let texts = |texts: &[&str]| texts.iter().map(|&text| text.to_owned()).collect();
+        Some(match statement {
+            Statement::Nothing => done(),
+            Statement::Fixed(row) => shown(row.iter().map(|row| texts(row)).collect()),
+            Statement::Use(database) => {
+                let is_there =
+                    database == "information_schema" || self.state.schemas.contains(database);
+                if !is_there {
+                    return Some(Step::Failed(refused(1049, "Unknown database")));
+                }
+                self.sessions.get_mut(&id)?.database.clone_from(database);
+                done()
+            }
+            Statement::Release(name) => {
+                let name = name.to_lowercase();
+                if self.named.get(&name) == Some(&id) {
+                    self.named.remove(&name);
+                    self.named_changed.notify_waiters();
+                }
+                done()
+            }
+            Statement::AddPurged(set) => {
+                let set: GtidSet = set.parse().expect("a GTID set");
+                self.publish(&NextGtid::Automatic, false, |state| state.executed.union(&set));
+                done()
+            }
+            Statement::LockWaits => {
+                let pair = |(waiting, on): (u32, u32)| vec![waiting.to_string(), on.to_string()];
+                shown(self.locks.waits().into_iter().map(pair).collect())
+            }
+            Statement::Process { session, in_full } => shown(self.process(*session, *in_full)),
+            Statement::HasTable(name) => {
+                let count = u8::from(self.state.tables.contains_key(name));
+                shown(vec![vec![count.to_string()]])
+            }
+            Statement::ColumnsOf(name) => {
+                let columns = self.state.tables.get(name).map(|table| &table.columns);
+                let names = columns.into_iter().flatten().map(|column| column.name.clone());
+                shown(names.map(|name| vec![name]).collect())
+            }
+            Statement::Tables => {
+                let names = self.state.tables.keys().filter(|(schema, _)| schema != "csa");
+                shown(names.map(|(schema, name)| vec![schema.clone(), name.clone()]).collect())
+            }
+            _ => return None,
+        })
+    }
+
+    fn process(&self, id: u32, in_full: bool) -> Vec<Vec<String>> {
+        let Some(session) = self.sessions.get(&id) else { return Vec::new() };
+        let command = if session.is_busy { "Query" } else { "Sleep" };
+        let mut row = vec![command.to_owned(), session.since.elapsed().as_secs().to_string()];
+        if in_full {
+            row.insert(0, "client:1".to_owned());
+            row.push(String::new());
+        }
+        vec![row]
+    }
+
+    /// Statements about rows. One that is blocked undoes what it has done, keeps its locks, and begins
+    /// again once it has the one that was in its way.
+    fn change(&mut self, id: u32, statement: &Statement) -> Step {
+        let now = self.now();
+        let Some(session) = self.sessions.get_mut(&id) else {
+            return Step::Failed(LinkError::Closed);
+        };
+        let has_format = &mut session.has_format;
+        let transaction = session.transaction.get_or_insert_default();
+        let place = transaction.place();
+        let mut writer = Writer {
+            session: id,
+            state: &self.state,
+            transaction,
+            locks: &mut self.locks,
+            checks_references: true,
+            now,
+        };
+        let outcome = match statement {
+            Statement::Savepoint(name) => {
+                writer.transaction.savepoint(name);
+                Ok(Answered::default())
+            }
+            Statement::RollbackTo(name) => match writer.transaction.roll_back_to(name) {
+                true => return done(),
+                false => Err(Stop::Failed(1305, format!("SAVEPOINT {name} does not exist"))),
+            },
+            Statement::Insert(insert) => writer.insert(insert).map(affected),
+            Statement::Update { table, set, conditions } => {
+                writer.update(table, set, conditions).map(affected)
+            }
+            Statement::Delete { table, conditions } => {
+                writer.delete(table, conditions).map(affected)
+            }
+            Statement::Select(select) => {
+                writer.select(select).map(|shown| Answered { rows: 0, shown })
+            }
+            Statement::Binlog(events) => match binlog::read(events) {
+                Events::Format => {
+                    *has_format = true;
+                    Ok(Answered::default())
+                }
+                Events::Rows(_) if !*has_format => {
+                    Err(Stop::Failed(1609, "no format description event before".to_owned()))
+                }
+                Events::Rows(changes) => {
+                    let applied = changes.iter().try_for_each(|change| writer.apply(change));
+                    applied.map(|()| Answered::default())
+                }
+            },
+            other => panic!("not about rows: {other:?}"),
+        };
+        let is_explicit = writer.transaction.is_explicit;
+        match outcome {
+            Ok(answer) if is_explicit => Step::Done(answer),
+            Ok(answer) => match self.commit(id) {
+                Ok(()) => Step::Done(answer),
+                Err(error) => Step::Failed(error),
+            },
+            Err(stop) => {
+                writer.transaction.undo_to(place);
+                match stop {
+                    Stop::Blocked(name, mode) => self.block(id, name, mode),
+                    Stop::Failed(code, message) => {
+                        self.end_implicit(id);
+                        Step::Failed(refused(code, message))
+                    }
+                }
+            }
+        }
+    }
+
+    /// A definition commits what is open, and itself.
+    fn define(&mut self, id: u32, statement: &Statement) -> Step {
+        if let Err(error) = self.commit(id) {
+            return Step::Failed(error);
+        }
+        let name = match statement {
+            Statement::CreateTable { name, .. }
+            | Statement::DropTable { name, .. }
+            | Statement::AddColumn(name, _) => Some(name),
+            _ => None,
+        };
+        if let Some(name) = name {
+            let lock = LockName::Table(name.clone());
+            if !self.locks.take(id, &lock, Mode::Exclusive) {
+                return self.block(id, lock, Mode::Exclusive);
+            }
+        }
+        let step = match defined(&self.state, statement) {
+            Err(error) => {
+                self.roll_back(id);
+                return Step::Failed(error);
+            }
+            Ok(state) => {
+                let session = self.sessions.get_mut(&id).expect("it is there");
+                let (next, logs) = (session.next_gtid.clone(), session.logs);
+                if let NextGtid::Assigned(_) = next {
+                    session.next_gtid = NextGtid::Used;
+                }
+                // Logged even where it changes nothing.
+                self.publish(&next, logs, |present| *present = state);
+                done()
+            }
+        };
+        self.locks.release_all(id);
+        step
+    }
+}
+
+fn affected(rows: u64) -> Answered {
+    Answered { rows, shown: Vec::new() }
+}
+
+/// The state after a definition.
+fn defined(state: &State, statement: &Statement) -> Result<State, LinkError> {
+    let mut state = state.clone();
+    match statement {
+        Statement::CreateSchema(name) => {
+            state.schemas.insert(name.clone());
+        }
+        Statement::CreateTable { name, table, if_missing } => {
+            let is_there = state.tables.contains_key(name);
+            if !state.schemas.contains(&name.0) {
+                return Err(refused(1049, "Unknown database"));
+            }
+            if is_there && !if_missing {
+                return Err(refused(1050, format!("Table '{}' already exists", name.1)));
+            }
+            if !is_there {
+                state.tables.insert(name.clone(), table.clone());
+            }
+        }
+        Statement::DropTable { name, if_exists } => {
+            if state.tables.remove(name).is_none() && !if_exists {
+                return Err(refused(1051, format!("Unknown table '{}'", name.1)));
+            }
+        }
+        Statement::AddColumn(name, column) => {
+            let Some(table) = state.tables.get_mut(name) else {
+                return Err(refused(1146, format!("Table '{}' doesn't exist", name.1)));
+            };
+            if table.columns.iter().any(|known| known.name == column.name) {
+                return Err(refused(1060, format!("Duplicate column name '{}'", column.name)));
+            }
+            table.columns.push(column.clone());
+            let rows = Arc::make_mut(&mut table.rows);
+            rows.values_mut().for_each(|row| row.push(column.default.clone()));
+        }
+        other => panic!("not a definition: {other:?}"),
+    }
+    Ok(state)
+}
+
+/// Variables of a session that mean nothing to integers and plain texts.
+const WITHOUT_EFFECT: [&str; 32] = [
+    "transaction_isolation",
+    "autocommit",
+    "completion_type",
+    "transaction_read_only",
+    "sql_safe_updates",
+    "sql_select_limit",
+    "sql_mode",
+    "time_zone",
+    "interactive_timeout",
+    "net_read_timeout",
+    "net_write_timeout",
+    "information_schema_stats_expiry",
+    "immediate_server_version",
+    "original_server_version",
+    "original_commit_timestamp",
+    "timestamp",
+    "foreign_key_checks",
+    "unique_checks",
+    "sql_auto_is_null",
+    "lc_time_names",
+    "character_set_client",
+    "collation_connection",
+    "collation_server",
+    "collation_database",
+    "default_collation_for_utf8mb4",
+    "auto_increment_increment",
+    "auto_increment_offset",
+    "explicit_defaults_for_timestamp",
+    "sql_require_primary_key",
+    "default_table_encryption",
+    "xa_detach_on_prepare",
+    "lc_messages",
+];

@@ -1,0 +1,125 @@
+//! The client's side of a connection.
+
+use csa_applier::{Answer, Connector, Error, Linked, Pending, TargetLink, TargetOptions};
+use csa_provider::link::{Limits, LinkError, Row};
+use csa_provider::test_util::row;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, sleep, sleep_until};
+
+use super::Server;
+use super::core::Answered;
+use super::faults::Transit;
+use super::session::{Reply, Request, Session};
+
+#[derive(Debug)]
+struct Connection {
+    id: u32,
+    requests: mpsc::UnboundedSender<Request>,
+    /// An answer that was not read yet.
+    reply: Option<oneshot::Receiver<Reply>>,
+}
+
+impl Connector for Server {
+    fn connect<'a>(
+        &'a self,
+        target: &'a TargetOptions,
+    ) -> Pending<'a, csa_applier::Result<Box<dyn TargetLink>>> {
+        Box::pin(async move {
+            let opened = self.open().await;
+            opened.map_err(|source| Error::Target { address: target.address(), source })
+        })
+    }
+}
+
+impl Server {
+    /// A new session.
+    pub(super) async fn open(&self) -> Linked<Box<dyn TargetLink>> {
+        let fate = self.core().faults.connect();
+        match fate {
+            Transit::Arrive => {}
+            Transit::Late(time) => sleep(time).await,
+            Transit::Cut(_) => return Err(LinkError::Closed),
+            Transit::Vanish(time) => {
+                sleep(time).await;
+                return Err(LinkError::Timeout(time));
+            }
+            Transit::Crash(crash) => self.core().crash(crash),
+        }
+        let (id, ended) = {
+            let mut core = self.core();
+            if core.is_down() {
+                return Err(std::io::Error::from(std::io::ErrorKind::ConnectionRefused).into());
+            }
+            core.open()
+        };
+        let (requests, receiver) = mpsc::unbounded_channel();
+        Session::serve(self.clone(), id, ended.cancelled_owned(), receiver);
+        Ok(Box::new(Connection { id, requests, reply: None }))
+    }
+}
+
+impl Connection {
+    fn send(&mut self, packet: String) -> Linked<()> {
+        if self.reply.is_some() {
+            return Err(LinkError::OutOfStep);
+        }
+        let (reply, receiver) = oneshot::channel();
+        let sent = self.requests.send(Request { packet, reply });
+        sent.map_err(|_| LinkError::Closed)?;
+        self.reply = Some(receiver);
+        Ok(())
+    }
+
+    async fn receive(&mut self) -> Linked<Vec<Answered>> {
+        let reply = self.reply.as_mut().ok_or(LinkError::OutOfStep)?;
+        let answers = match reply.await {
+            Ok(Reply { at, answers: Some(answers) }) => {
+                if at > Instant::now() {
+                    sleep_until(at).await;
+                }
+                answers
+            }
+            Ok(Reply { answers: None, .. }) => std::future::pending().await,
+            Err(_) => Err(LinkError::Closed),
+        };
+        if !matches!(answers, Err(LinkError::Closed)) {
+            self.reply = None;
+        }
+        answers
+    }
+}
+
+impl TargetLink for Connection {
+    fn id(&self) -> u32 {
+        self.id
+    }
+
+    fn begin<'a>(&'a mut self, statements: &'a [u8]) -> Pending<'a, Linked<()>> {
+        let packet = String::from_utf8(statements.to_vec()).expect("statements in UTF-8");
+        let sent = self.send(packet);
+        Box::pin(async { sent })
+    }
+
+    fn answers(&mut self, _: Limits) -> Pending<'_, Linked<Vec<Answer>>> {
+        Box::pin(async {
+            let answers = self.receive().await?;
+            let answer = |Answered { rows, .. }| Answer { rows, ..Answer::default() };
+            Ok(answers.into_iter().map(answer).collect())
+        })
+    }
+
+    fn query<'a>(&'a mut self, query: &'a str, _: Limits) -> Pending<'a, Linked<Vec<Row>>> {
+        Box::pin(async {
+            self.send(query.to_owned())?;
+            let answers = self.receive().await?;
+            let rows = answers.into_iter().flat_map(|answer| answer.shown);
+            Ok(rows
+                .map(|values| row(&values.iter().map(String::as_str).collect::<Vec<_>>()))
+                .collect())
+        })
+    }
+
+    fn quit(self: Box<Self>) -> Pending<'static, ()> {
+        Box::pin(async {})
+    }
+}

@@ -1,0 +1,128 @@
+//! A model of a MySQL 9.7 server as the applier sees it: tables with keys and references, sessions with
+//! transactions and row locks, GTIDs, and faults. It is pure state apart from the sessions, which are
+//! tasks on tokio's clock; nothing depends on a wall clock or on chance.
+
+mod binlog;
+mod core;
+mod execute;
+mod faults;
+mod link;
+mod row_locks;
+mod rows;
+mod session;
+mod sql;
+mod state;
+mod transaction;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use csa_applier::{Target, TargetGtids, TargetOptions, TlsOptions};
+use csa_provider::Uuid;
+use parking_lot::{Mutex, MutexGuard};
+use secrecy::SecretString;
+use tokio::time::Duration;
+
+use self::core::Core;
+pub(crate) use faults::{Crash, Faults, NoFaults, Run, Transit};
+pub(crate) use state::{Rows, State, TableName, Value};
+
+/// Sees every state that a client could see.
+pub(crate) trait Observer: Send {
+    /// After a commit.
+    fn committed(&mut self, state: &State);
+
+    /// After a crash, which may have lost commits.
+    fn restarted(&mut self, _state: &State) {}
+}
+
+/// The server; clones are the same one.
+#[derive(Clone)]
+pub(crate) struct Server {
+    core: Arc<Mutex<Core>>,
+}
+
+impl std::fmt::Debug for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Server").finish_non_exhaustive()
+    }
+}
+
+impl Server {
+    /// An empty server. A crash may lose as many of its last commits as `may_lose`.
+    pub(crate) fn new(
+        uuid: Uuid,
+        may_lose: usize,
+        faults: impl Faults + 'static,
+        observer: impl Observer + 'static,
+    ) -> Self {
+        let core = Core::new(uuid, may_lose, Box::new(faults), Box::new(observer));
+        Self { core: Arc::new(Mutex::new(core)) }
+    }
+
+    fn core(&self) -> MutexGuard<'_, Core> {
+        self.core.lock()
+    }
+
+    /// Runs definitions and changes outside of the simulation, as a provisioned copy has them.
+    pub(crate) fn provision(&self, statements: &[&str]) {
+        for text in statements {
+            assert!(self.operate(text), "{text}");
+        }
+        self.core().sync();
+    }
+
+    /// Runs a statement as an operator does, without faults; false if it would have to wait or fails.
+    pub(crate) fn operate(&self, text: &str) -> bool {
+        let mut core = self.core();
+        let (id, _) = core.open();
+        let step = core.step(id, &sql::parse(text, ""), false);
+        core.end(id);
+        matches!(step, core::Step::Done(_))
+    }
+
+    /// Prints every statement and its outcome from now on.
+    pub(crate) fn trace(&self) {
+        self.core().is_traced = true;
+    }
+
+    /// Looks at everything that is committed.
+    pub(crate) fn with_state<T>(&self, look: impl FnOnce(&State) -> T) -> T {
+        look(&self.core().state)
+    }
+
+    /// A number that two runs share only if the same happened at the same times.
+    pub(crate) fn digest(&self) -> u64 {
+        self.core().digest()
+    }
+
+    /// Waits for a session to panic; its message is on standard error.
+    pub(crate) async fn broken(&self) {
+        let broken = self.core().broken.clone();
+        broken.cancelled().await;
+    }
+
+    /// A restart.
+    pub(crate) fn crash(&self, crash: Crash) {
+        self.core().crash(crash);
+    }
+
+    /// The server as a target of the applier.
+    pub(crate) fn target(&self, gtids: TargetGtids) -> Target {
+        let options = TargetOptions {
+            host: "simulated".to_owned(),
+            port: 3306,
+            socket: None,
+            user: "csa".to_owned(),
+            password: SecretString::from(String::new()),
+            tls: TlsOptions::default(),
+            connect_timeout: Duration::from_secs(10),
+            net_timeout: Duration::from_secs(60),
+            gtids,
+            executor: None,
+        };
+        Target::new(options, self.clone())
+    }
+}

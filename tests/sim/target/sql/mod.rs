@@ -1,0 +1,253 @@
+//! The statements that the server understands: those that the applier sends, and the definitions that
+//! the simulated source logs. A statement that is not among them is a panic with its text, so that none
+//! is passed over.
+
+mod ddl;
+mod dml;
+mod expression;
+mod parser;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+pub(crate) use dml::{Condition, Conflict, Insert, Scalar, Select};
+pub(crate) use expression::Expression;
+use parser::Parser;
+
+use super::state::{Column, Table, TableName};
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Statement {
+    Begin,
+    Commit,
+    Rollback,
+    Savepoint(String),
+    RollbackTo(String),
+    /// Variables of the session, as text.
+    Set(Vec<(String, String)>),
+    AddPurged(String),
+    Use(String),
+    /// Changes and shows nothing.
+    Nothing,
+    Release(String),
+    Kill(u32),
+    Insert(Insert),
+    Update {
+        table: TableName,
+        set: Vec<(String, Scalar)>,
+        conditions: Vec<Condition>,
+    },
+    Delete {
+        table: TableName,
+        conditions: Vec<Condition>,
+    },
+    Select(Select),
+    /// One row of expressions.
+    Show(Vec<Expression>),
+    /// A row of texts, or none.
+    Fixed(Option<Vec<&'static str>>),
+    LockWaits,
+    Process {
+        session: u32,
+        in_full: bool,
+    },
+    HasTable(TableName),
+    ColumnsOf(TableName),
+    /// All tables but the daemon's own.
+    Tables,
+    CreateSchema(String),
+    CreateTable {
+        name: TableName,
+        table: Table,
+        if_missing: bool,
+    },
+    DropTable {
+        name: TableName,
+        if_exists: bool,
+    },
+    AddColumn(TableName, Column),
+    /// Events without checksums.
+    Binlog(Vec<u8>),
+}
+
+impl Statement {
+    /// Definitions, which commit implicitly.
+    pub(crate) fn is_definition(&self) -> bool {
+        matches!(
+            self,
+            Self::CreateSchema(_)
+                | Self::CreateTable { .. }
+                | Self::DropTable { .. }
+                | Self::AddColumn(..)
+        )
+    }
+
+    /// Changes that a read-only server refuses.
+    pub(crate) fn is_write(&self) -> bool {
+        let is_row_change = matches!(
+            self,
+            Self::Insert(_) | Self::Update { .. } | Self::Delete { .. } | Self::Binlog(_)
+        );
+        is_row_change || self.is_definition()
+    }
+}
+
+/// The statements of a packet.
+pub(crate) fn split(packet: &str) -> Vec<&str> {
+    let bytes = packet.as_bytes();
+    let (mut statements, mut start, mut at) = (Vec::new(), 0, 0);
+    let mut quote = None;
+    while let Some(&byte) = bytes.get(at) {
+        match (quote, byte) {
+            (Some(_), b'\\') => at += 1,
+            (Some(open), _) if open == byte => quote = None,
+            (None, b'\'' | b'`') => quote = Some(byte),
+            (None, b';') => {
+                statements.push(packet[start..at].trim());
+                start = at + 1;
+            }
+            _ => {}
+        }
+        at += 1;
+    }
+    statements.push(packet[start..].trim());
+    statements
+}
+
+/// Reads a statement; `database` is the session's default one.
+pub(crate) fn parse(text: &str, database: &str) -> Statement {
+    let fixed = FIXED.iter().find(|(beginning, _)| text.starts_with(beginning));
+    if let Some((_, row)) = fixed {
+        return Statement::Fixed(row.map(<[_]>::to_vec));
+    }
+    if let Some(events) = text.strip_prefix("BINLOG '").and_then(|rest| rest.strip_suffix('\'')) {
+        return Statement::Binlog(STANDARD.decode(events).expect("BASE64 in BINLOG"));
+    }
+    if let Some(assignments) = text.strip_prefix("SET SESSION ") {
+        return Statement::Set(parser::assignments(assignments));
+    }
+    let mut parser = Parser::new(text, database);
+    let statement = statement(&mut parser).filter(|_| parser.is_at_end());
+    statement.unwrap_or_else(|| panic!("the simulated target does not know: {text}"))
+}
+
+/// Statements whose answer never changes, by their beginning.
+const FIXED: [(&str, Option<&[&str]>); 7] = [
+    ("SELECT @@SESSION.explicit_defaults_for_timestamp, ", Some(&["1", "0", "0", "255", "1", "1"])),
+    ("SHOW SESSION VARIABLES WHERE Value='ON' AND Variable_name IN ", None),
+    (
+        "SHOW SESSION VARIABLES LIKE 'default_collation_for_utf8mb4'",
+        Some(&["default_collation_for_utf8mb4", "utf8mb4_0900_ai_ci"]),
+    ),
+    ("SELECT s.WORK_COMPLETED, s.WORK_ESTIMATED FROM performance_schema.", None),
+    (
+        "SELECT table_schema, table_name, engine FROM information_schema.tables \
+         WHERE table_type='BASE TABLE' AND engine NOT IN ('InnoDB')",
+        None,
+    ),
+    (
+        "SHOW GRANTS",
+        Some(&["GRANT SELECT, INSERT, UPDATE, DELETE, CREATE, DROP, ALTER, INDEX, REFERENCES, \
+             CREATE VIEW, CREATE ROUTINE, ALTER ROUTINE, TRIGGER, EVENT, REPLICATION_APPLIER, \
+             SYSTEM_VARIABLES_ADMIN ON *.* TO `csa`@`%`"]),
+    ),
+    ("SELECT CURRENT_USER()", Some(&["csa@%"])),
+];
+
+fn statement(parser: &mut Parser<'_>) -> Option<Statement> {
+    let first = parser.word()?;
+    match first.to_ascii_uppercase().as_str() {
+        "BEGIN" => Some(Statement::Begin),
+        "COMMIT" => Some(Statement::Commit),
+        "ROLLBACK" if parser.has("TO") => {
+            parser.has("SAVEPOINT");
+            parser.name().map(Statement::RollbackTo)
+        }
+        "ROLLBACK" => Some(Statement::Rollback),
+        "SAVEPOINT" => parser.name().map(Statement::Savepoint),
+        "USE" => parser.name().map(Statement::Use),
+        "KILL" => parser.number()?.try_into().ok().map(Statement::Kill),
+        "SET" => set(parser),
+        "DO" if parser.has("1") => Some(Statement::Nothing),
+        "DO" => {
+            parser.words(&["RELEASE_LOCK"])?;
+            parser.symbol(b'(')?;
+            let name = parser.text()?;
+            parser.symbol(b')')?;
+            Some(Statement::Release(name))
+        }
+        "SELECT" => select(parser),
+        "INSERT" => dml::insert(parser),
+        "UPDATE" => dml::update(parser),
+        "DELETE" => dml::delete(parser),
+        "CREATE" | "DROP" | "ALTER" => ddl::definition(&first, parser),
+        _ => None,
+    }
+}
+
+fn set(parser: &mut Parser<'_>) -> Option<Statement> {
+    if parser.has("NAMES") {
+        parser.words(&["utf8mb4"])?;
+        return Some(Statement::Nothing);
+    }
+    parser.words(&["GLOBAL", "gtid_purged"])?;
+    parser.symbol(b'=')?;
+    let added = parser.text()?;
+    added.strip_prefix('+').map(|set| Statement::AddPurged(set.to_owned()))
+}
+
+/// Queries of the server's own tables have a place each; the others are of expressions, or of a table.
+fn select(parser: &mut Parser<'_>) -> Option<Statement> {
+    let text = parser.whole();
+    if text.starts_with("SELECT DISTINCT r.PROCESSLIST_ID, b.PROCESSLIST_ID FROM ") {
+        parser.skip_all();
+        return Some(Statement::LockWaits);
+    }
+    let after = |beginning: &str| text.strip_prefix(beginning);
+    let process = |session: &str, in_full| {
+        let session = session.parse().ok()?;
+        Some(Statement::Process { session, in_full })
+    };
+    let found = if let Some(session) = after(
+        "SELECT HOST, COMMAND, CAST(TIME AS SIGNED), COALESCE(STATE, '') \
+         FROM information_schema.PROCESSLIST WHERE ID=",
+    ) {
+        process(session, true)
+    } else if let Some(session) =
+        after("SELECT COMMAND, CAST(TIME AS SIGNED) FROM information_schema.PROCESSLIST WHERE ID=")
+    {
+        process(session, false)
+    } else if let Some(name) = after(
+        "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema='csa' AND table_name=",
+    ) {
+        Some(Statement::HasTable(own(name.trim_matches('\''))))
+    } else if after(
+        "SELECT LOWER(column_name) FROM information_schema.columns \
+         WHERE table_schema='csa' AND table_name='audit'",
+    )
+    .is_some()
+    {
+        Some(Statement::ColumnsOf(own("audit")))
+    } else if after("SELECT table_schema, table_name FROM information_schema.tables WHERE ")
+        .is_some()
+    {
+        Some(Statement::Tables)
+    } else {
+        None
+    };
+    if found.is_some() {
+        parser.skip_all();
+        return found;
+    }
+    match dml::select(parser) {
+        Some(select) => Some(Statement::Select(select)),
+        None => expression::list(parser).map(Statement::Show),
+    }
+}
+
+fn own(table: &str) -> TableName {
+    ("csa".to_owned(), table.to_owned())
+}
+
+#[cfg(test)]
+mod tests;
