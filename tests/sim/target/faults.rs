@@ -22,7 +22,7 @@ pub(crate) enum Transit {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Run {
     #[default]
-    Run,
+    Normally,
     /// It begins after the server has worked on it for this time.
     Slow(Duration),
     /// It fails; 1213 rolls the transaction back.
@@ -55,7 +55,7 @@ pub(crate) trait Faults: Debug + Send {
 
     /// A statement in the server.
     fn statement(&mut self, _statement: &str) -> Run {
-        Run::Run
+        Run::Normally
     }
 
     /// The answer to a packet on its way to the client.

@@ -138,7 +138,7 @@ impl Session {
     async fn run_one(&self, text: &str) -> Result<Answered, LinkError> {
         let fate = self.server.core().faults.statement(text);
         match fate {
-            Run::Run => {}
+            Run::Normally => {}
             Run::Slow(time) => sleep(time).await,
             Run::ReadOnly(time) => self.server.core().read_only_for(time),
             Run::Crash(crash) => {

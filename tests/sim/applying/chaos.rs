@@ -1,0 +1,113 @@
+//! Faults by chance: how often, and of which kinds, differs from seed to seed.
+
+use std::time::Duration;
+
+use rand::rngs::StdRng;
+use rand::{Rng as _, SeedableRng as _};
+
+use crate::target::{Crash, Faults, Run, Transit};
+
+#[derive(Debug)]
+pub(super) struct Chaos {
+    random: StdRng,
+    /// Faults left; without an end no run would reach its own.
+    left: u32,
+    link: f64,
+    statement: f64,
+    crash: f64,
+    loses: usize,
+    /// A gone client can be noticed only after a long time.
+    lingers: bool,
+}
+
+impl Chaos {
+    /// `loses`: the most commits that a crash takes back.
+    pub(super) fn of(seed: u64, loses: usize) -> Self {
+        let mut random = StdRng::seed_from_u64(seed ^ 0x00c0_ffee);
+        let rates = [0.0, 0.002, 0.01, 0.05];
+        let mut rate = || rates[random.random_range(0..rates.len())];
+        let (link, statement, crash) = (rate(), rate(), rate() / 4.0);
+        let lingers = random.random_bool(0.5);
+        let left = random.random_range(0..60);
+        Self { random, left, link, statement, crash, loses, lingers }
+    }
+
+    fn happens(&mut self, rate: f64) -> bool {
+        let happens = self.left > 0 && self.random.random_bool(rate);
+        self.left -= u32::from(happens);
+        happens
+    }
+
+    fn millis(&mut self, limit: u64) -> Duration {
+        Duration::from_millis(self.random.random_range(0..=limit))
+    }
+
+    fn noticed(&mut self) -> Duration {
+        match self.random.random_range(0..3) {
+            0 if self.lingers => self.millis(3_600_000),
+            1 => self.millis(5_000),
+            _ => Duration::ZERO,
+        }
+    }
+
+    fn crashed(&mut self) -> Crash {
+        let down = self.millis(20_000);
+        Crash { down, loses: self.random.random_range(0..=self.loses) }
+    }
+
+    fn transit(&mut self) -> Transit {
+        if self.happens(self.crash) {
+            return Transit::Crash(self.crashed());
+        }
+        if !self.happens(self.link) {
+            return match self.random.random_range(0..3) {
+                0 => Transit::Late(self.millis(3)),
+                _ => Transit::Arrive,
+            };
+        }
+        match self.random.random_range(0..4) {
+            0 => Transit::Late(self.millis(100_000)),
+            1 => Transit::Vanish(self.noticed()),
+            _ => Transit::Cut(self.noticed()),
+        }
+    }
+}
+
+impl Faults for Chaos {
+    fn connect(&mut self) -> Transit {
+        self.transit()
+    }
+
+    fn request(&mut self, _: &str) -> Transit {
+        self.transit()
+    }
+
+    fn statement(&mut self, statement: &str) -> Run {
+        if self.happens(self.crash) {
+            return Run::Crash(self.crashed());
+        }
+        if !self.happens(self.statement) {
+            return Run::Normally;
+        }
+        match self.random.random_range(0..5) {
+            0 => Run::ReadOnly(self.millis(20_000)),
+            1 if locks(statement) => Run::Fail(1205),
+            2 if locks(statement) => Run::Fail(1213),
+            _ => Run::Slow(self.millis(20_000)),
+        }
+    }
+
+    fn answer(&mut self, _: &str) -> Transit {
+        self.transit()
+    }
+
+    fn hang_up(&mut self) -> Duration {
+        self.noticed()
+    }
+}
+
+/// A statement that may meet the locks of others.
+fn locks(statement: &str) -> bool {
+    let verbs = ["INSERT", "UPDATE", "DELETE", "BINLOG", "CREATE TABLE", "ALTER", "DROP"];
+    verbs.iter().any(|verb| statement.starts_with(verb)) || statement.ends_with("FOR UPDATE")
+}

@@ -1,0 +1,71 @@
+//! Bugs that runs with faults have found, each as the shortest way to it.
+
+use csa_applier::{Claim, ControlSession, StartFrom, TargetGtids};
+use csa_provider::GtidSet;
+
+use super::*;
+use crate::target::{Crash, Faults, Observer, State, Transit};
+
+/// Cuts the answer to the COMMIT that ends a statement without a GTID.
+#[derive(Debug, Default)]
+struct CutAfterStatements {
+    is_ending: bool,
+    cuts: usize,
+}
+
+impl Faults for CutAfterStatements {
+    fn request(&mut self, packet: &str) -> Transit {
+        self.is_ending |= packet.starts_with("DELETE FROM csa.statement");
+        Transit::Arrive
+    }
+
+    fn answer(&mut self, packet: &str) -> Transit {
+        if packet != "COMMIT" || !std::mem::take(&mut self.is_ending) {
+            return Transit::Arrive;
+        }
+        self.cuts += 1;
+        Transit::Cut(Duration::ZERO)
+    }
+}
+
+/// It was executed a second time: its entry in `csa.statement` was gone with the COMMIT.
+#[tokio::test(start_paused = true)]
+async fn a_statement_is_not_repeated_after_the_answer_to_its_last_commit_is_lost() {
+    let seed = (0..).find(|&seed| definitions(&History::of(seed)) > 3).expect("one");
+    let world = World::new(seed, true);
+    let oracle = Oracle::new(Arc::clone(&world.history));
+    let server = Server::new(TARGET, 0, CutAfterStatements::default(), oracle);
+    server.provision(&TABLES);
+    let settings = Settings { statement_gtids: false, ..world.settings.clone() };
+    daemon::run(&server, &world.history, "one", &settings).await.expect("applied");
+    let applied = server.with_state(oracle::checkpoint);
+    assert_eq!(applied, Some(world.history.transactions.len()));
+}
+
+fn definitions(history: &History) -> usize {
+    history.transactions.iter().filter(|transaction| transaction.is_definition).count()
+}
+
+struct Nobody;
+
+impl Observer for Nobody {
+    fn committed(&mut self, _: &State) {}
+}
+
+/// Both had epoch 1, so the first took up its work where the second had the channel.
+#[tokio::test(start_paused = true)]
+async fn an_epoch_that_a_crash_took_back_is_not_given_to_another_daemon() {
+    let server = Server::new(TARGET, 100, NoFaults, Nobody);
+    let start = StartFrom::Executed(GtidSet::new());
+    let target = server.target(TargetGtids::Own);
+    let open = async |identity| {
+        let claim = Claim { identity, start: Some(&start), source_executed: None, filters: "" };
+        let control = ControlSession::open(&target, "c", 1, &claim, true).await;
+        control.expect("taken").checkpoint().epoch
+    };
+    let one = open("one").await;
+    server.crash(Crash { down: Duration::from_secs(1), loses: 100 });
+    sleep(Duration::from_secs(1)).await;
+    let two = open("two").await;
+    assert_ne!(one, two);
+}
