@@ -1,5 +1,9 @@
-//! The simulated world: the applier's own code in one thread, with virtual time, on a target that is a model
-//! and fails as the world wishes. One seed, one run.
+//! The simulated world: the product's own code in one thread, with virtual time, between a source, a target
+//! and a disk that are models and fail as the world wishes. One seed, one run.
 
 mod applying;
+mod environment;
+mod receiving;
+mod seeds;
+mod source;
 mod target;

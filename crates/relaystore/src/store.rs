@@ -97,11 +97,12 @@ impl State {
         if offset > segment.header_len {
             return self.released >= RelayPosition { segment: number, offset };
         }
-        // Only if it was always empty: a crash may have taken transactions that were never synced,
-        // and without this segment nothing would show that they are missing.
-        self.segments.range(number + 1..).next().is_none_or(|(_, next)| {
+        // Without transactions: it was always empty, or a crash has taken those that were never synced.
+        // Until the target is past it, only this segment shows that they are missing.
+        let was_empty = self.segments.range(number + 1..).next().is_none_or(|(_, next)| {
             next.header.transactions_before == segment.header.transactions_before
-        })
+        });
+        was_empty || self.released.segment > number
     }
 
     /// True if every whole transaction in the store is released.

@@ -8,20 +8,18 @@ use csa_applier::{
     Applier, ApplierOptions, ApplierStatus, Claim, CommitObserver, Commits, ControlSession,
     ErrorClass, ExecMode, PreflightError, StartFrom, Target, TargetGtids, Tuning, preflight,
 };
+use csa_provider::GtidSet;
 use csa_provider::link::SystemNetwork;
-use csa_provider::{Chance, Clock, Environment, GtidSet};
 use csa_scheduler::{
     Admission, AdmittedTransaction, ForeignKey, GroupLimits, KeyClass, KeyPart, KeySource,
     KeySourceError, LowWaterMark, TableId, TableKeys, UniqueKey, UntilGate,
 };
-use parking_lot::Mutex;
-use rand::rngs::StdRng;
-use rand::{Rng as _, SeedableRng as _};
 use tokio::sync::{mpsc, watch};
-use tokio::time::{Duration, Instant, sleep};
+use tokio::time::{Duration, sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::history::History;
+use crate::environment::{VirtualClock, environment};
 use crate::target::{Server, TableName};
 
 const CHANNEL: &str = "c";
@@ -36,26 +34,6 @@ pub(super) struct Settings {
     /// Statements run under their GTIDs.
     pub(super) statement_gtids: bool,
     pub(super) seed: u64,
-}
-
-/// tokio's clock as the wall clock.
-#[derive(Debug)]
-struct VirtualClock(Instant);
-
-impl Clock for VirtualClock {
-    fn now_micros(&self) -> u64 {
-        let since = u64::try_from(self.0.elapsed().as_micros()).expect("a short run");
-        1_700_000_000_000_000 + since
-    }
-}
-
-#[derive(Debug)]
-struct SeededChance(Mutex<StdRng>);
-
-impl Chance for SeededChance {
-    fn part(&self) -> f64 {
-        self.0.lock().random()
-    }
 }
 
 /// The keys of the tables as the target has them now.
@@ -140,11 +118,8 @@ pub(super) async fn run(
     let executed = control.checkpoint().executed.clone();
     let commits = control.commits();
     let (sender, stream) = mpsc::channel(64);
-    let environment = Environment {
-        clock: Arc::new(VirtualClock(Instant::now())),
-        network: Arc::new(SystemNetwork),
-        chance: Arc::new(SeededChance(Mutex::new(StdRng::seed_from_u64(settings.seed)))),
-    };
+    let clock = Arc::new(VirtualClock::new());
+    let environment = environment(clock, SystemNetwork, settings.seed);
     let options = ApplierOptions {
         channel: CHANNEL.to_owned(),
         executor: csa_applier::Executor::RowImage,

@@ -20,6 +20,7 @@ use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 use tokio::time::{Duration, sleep, timeout};
 
+use crate::seeds;
 use crate::target::{NoFaults, Server};
 
 /// Longer than all faults of a run together: what takes longer is stuck.
@@ -156,43 +157,18 @@ impl World {
     }
 }
 
-/// The range of seeds that `CSA_SIM_SEEDS` names, as `FIRST..END`.
-fn seeds() -> std::ops::Range<u64> {
-    let Ok(text) = std::env::var("CSA_SIM_SEEDS") else { return 0..100 };
-    let (first, end) = text.split_once("..").expect("FIRST..END");
-    first.parse().expect("a number")..end.parse().expect("a number")
-}
-
-/// Names the seed of a run that fails.
-struct Named(u64);
-
-impl Drop for Named {
-    fn drop(&mut self) {
-        let Self(seed) = *self;
-        if std::thread::panicking() {
-            eprintln!(
-                "seed {seed}; to repeat it: CSA_SIM_SEEDS={seed}..{} CSA_SIM_TRACE=1 cargo test \
-                 --workspace --test sim -- world_of_faults",
-                seed + 1
-            );
-        }
-    }
-}
-
 #[test]
 fn a_calm_world_is_a_prefix_of_its_source_throughout() {
     for seed in 0..20 {
-        let _named = Named(seed);
         run(seed, true);
     }
 }
 
 #[test]
 fn a_world_of_faults_is_a_prefix_of_its_source_throughout() {
-    for seed in seeds() {
-        let _named = Named(seed);
+    seeds::each("world_of_faults", 0..100, |seed| {
         run(seed, false);
-    }
+    });
 }
 
 #[test]

@@ -1,0 +1,181 @@
+//! One connection: the server's side of the protocol, as far as a replica uses it.
+
+use std::io;
+
+use csa_provider::test_util::{event_bytes, format_description};
+use csa_provider::{ChecksumAlgorithm, EventType, GtidSet};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
+use tokio::time::{Duration, timeout};
+
+use super::{Source, Transit};
+
+const COM_QUIT: u8 = 0x01;
+const COM_QUERY: u8 = 0x03;
+const COM_REGISTER_REPLICA: u8 = 0x15;
+const COM_BINLOG_DUMP_GTID: u8 = 0x1e;
+/// Protocol 4.1, secure connection, plugins and their data, transactions, no EOF packets.
+const CAPABILITIES: u32 = 1 | 4 | 1 << 9 | 1 << 13 | 1 << 15 | 1 << 19 | 1 << 21 | 1 << 24;
+const VERSION: &[u8] = b"9.7.4";
+/// The command, flags, server id, name length, position and set length of a dump's request.
+const BEFORE_SET: usize = 1 + 2 + 4 + 4 + 8 + 4;
+const FATAL: u16 = 1236;
+/// No other packet that begins like an event is as long.
+const SHORT: usize = 19;
+
+struct Connection<'a> {
+    source: &'a Source,
+    stream: DuplexStream,
+    sequence: u8,
+}
+
+/// Serves a client until either side ends it.
+///
+/// # Errors
+/// The link is cut.
+pub(super) async fn serve(source: &Source, stream: DuplexStream) -> io::Result<()> {
+    let mut connection = Connection { source, stream, sequence: 0 };
+    connection.log_in().await?;
+    loop {
+        connection.sequence = 0;
+        let command = connection.receive().await?;
+        match command.split_first() {
+            Some((&COM_QUERY, text)) => connection.query(&String::from_utf8_lossy(text)).await?,
+            Some((&COM_REGISTER_REPLICA, _)) => connection.ok().await?,
+            Some((&COM_BINLOG_DUMP_GTID, _)) => {
+                let known = GtidSet::decode(&command[BEFORE_SET..]).expect("a GTID set");
+                return connection.dump(known).await;
+            }
+            Some((&COM_QUIT, _)) => return Ok(()),
+            other => panic!("not modelled: {other:?}"),
+        }
+    }
+}
+
+impl Connection<'_> {
+    async fn receive(&mut self) -> io::Result<Vec<u8>> {
+        let mut header = [0; 4];
+        self.stream.read_exact(&mut header).await?;
+        self.sequence = header[3].wrapping_add(1);
+        let len = u32::from_le_bytes([header[0], header[1], header[2], 0]);
+        let mut payload = vec![0; len as usize];
+        self.stream.read_exact(&mut payload).await?;
+        Ok(payload)
+    }
+
+    async fn send(&mut self, payload: &[u8]) -> io::Result<()> {
+        let mut packet = u32::try_from(payload.len()).expect("small").to_le_bytes().to_vec();
+        packet[3] = self.sequence;
+        self.sequence = self.sequence.wrapping_add(1);
+        packet.extend_from_slice(payload);
+        let transit = self.source.core.faults.lock().packet();
+        match transit {
+            Transit::Arrive => {}
+            Transit::Late(time) => tokio::time::sleep(time).await,
+            Transit::Cut => return Err(io::ErrorKind::ConnectionReset.into()),
+            Transit::Vanish => std::future::pending().await,
+            // Only events have checksums of their own; what else arrives damaged is TCP's to notice.
+            Transit::Damage if payload.first() == Some(&0) && payload.len() > SHORT => {
+                *packet.last_mut().expect("a header") ^= 1;
+            }
+            Transit::Damage => {}
+        }
+        self.stream.write_all(&packet).await
+    }
+
+    async fn log_in(&mut self) -> io::Result<()> {
+        let capabilities = CAPABILITIES.to_le_bytes();
+        let nonce = [7; 20];
+        let mut greeting = vec![10];
+        greeting.extend_from_slice(VERSION);
+        greeting.push(0);
+        greeting.extend_from_slice(&1_u32.to_le_bytes());
+        greeting.extend_from_slice(&nonce[..8]);
+        greeting.push(0);
+        greeting.extend_from_slice(&capabilities[..2]);
+        greeting.extend_from_slice(&[255, 2, 0]);
+        greeting.extend_from_slice(&capabilities[2..]);
+        greeting.push(21);
+        greeting.extend_from_slice(&[0; 10]);
+        greeting.extend_from_slice(&nonce[8..]);
+        greeting.push(0);
+        greeting.extend_from_slice(b"caching_sha2_password\0");
+        self.send(&greeting).await?;
+        self.receive().await?;
+        // The account is in the server's cache.
+        self.send(&[0x01, 0x03]).await?;
+        self.ok().await
+    }
+
+    async fn query(&mut self, text: &str) -> io::Result<()> {
+        match text {
+            "SELECT @@server_uuid" => self.value(&self.source.core.uuid.to_string()).await,
+            "SELECT @source_binlog_checksum" => self.value("CRC32").await,
+            "SELECT @@GLOBAL.gtid_executed" => {
+                let executed = self.source.executed().to_string();
+                self.value(&executed).await
+            }
+            text if text.starts_with("SELECT TIMESTAMPDIFF(MICROSECOND") => {
+                let now = self.source.core.clock.now_micros().to_string();
+                self.value(&now).await
+            }
+            text if text.starts_with("SET ") => self.ok().await,
+            other => panic!("not modelled: {other}"),
+        }
+    }
+
+    async fn ok(&mut self) -> io::Result<()> {
+        self.send(&[0, 0, 0, 2, 0, 0, 0]).await
+    }
+
+    async fn error(&mut self, code: u16, text: &str) -> io::Result<()> {
+        let mut packet = vec![0xff];
+        packet.extend_from_slice(&code.to_le_bytes());
+        packet.extend_from_slice(b"#HY000");
+        packet.extend_from_slice(text.as_bytes());
+        self.send(&packet).await
+    }
+
+    /// A result of one row and column.
+    async fn value(&mut self, text: &str) -> io::Result<()> {
+        self.send(&[1]).await?;
+        self.send(b"\x03def\0\0\0\x01v\0\x0c\x2d\0\x10\0\0\0\xfd\0\0\0\0\0").await?;
+        let len = u16::try_from(text.len()).expect("short");
+        let mut row = vec![0xfc];
+        row.extend_from_slice(&len.to_le_bytes());
+        row.extend_from_slice(text.as_bytes());
+        self.send(&row).await?;
+        self.send(&[0xfe, 0, 0, 2, 0, 0, 0]).await
+    }
+
+    async fn event(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.send(&[&[0], bytes].concat()).await
+    }
+
+    /// Sends everything that is not in `known`, and heartbeats while there is nothing.
+    async fn dump(&mut self, known: GtidSet) -> io::Result<()> {
+        let own = self.source.core.uuid.to_string();
+        if !known.of_server(&own).is_subset_of(&self.source.executed()) {
+            let text =
+                "Replica has more GTIDs than the source has, using the source's SERVER_UUID.";
+            return self.error(FATAL, text).await;
+        }
+        self.event(format_description().raw()).await?;
+        let heartbeat =
+            event_bytes(EventType::HEARTBEAT, b"binlog.000001", ChecksumAlgorithm::Crc32);
+        let mut grown = self.source.core.grown.subscribe();
+        let mut place = 0;
+        loop {
+            grown.mark_unchanged();
+            while let Some((after, events)) = self.source.next(place, &known) {
+                for event in events.iter() {
+                    self.event(event).await?;
+                }
+                place = after;
+            }
+            // Told apart from a wait that is over: only an idle source sends heartbeats.
+            if timeout(Duration::from_secs(1), grown.changed()).await.is_err() {
+                self.event(&heartbeat).await?;
+            }
+        }
+    }
+}

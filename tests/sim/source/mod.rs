@@ -1,0 +1,155 @@
+//! A model of a MySQL 9.7 source as a replica sees it: a binary log that grows, and links of bytes in memory
+//! that fail. Its clients are the world's; nothing here depends on a wall clock or on chance.
+
+mod connection;
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use csa_provider::link::{Connecting, Endpoint, Network, Transport};
+use csa_provider::{Clock, Gtid, GtidSet, RawEvent, Uuid};
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+/// Bytes that a link holds before the sender waits.
+const LINK_BYTES: usize = 64 << 10;
+
+/// The fate of a packet, or of a connection in the making.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Transit {
+    #[default]
+    Arrive,
+    Late(Duration),
+    /// Both ends find the link cut.
+    Cut,
+    /// Nothing arrives any more, and nobody is told.
+    Vanish,
+    /// A bit of it is flipped.
+    Damage,
+}
+
+/// Decides what goes wrong on links to the source.
+pub(crate) trait LinkFaults: std::fmt::Debug + Send {
+    fn connect(&mut self) -> Transit {
+        Transit::Arrive
+    }
+
+    /// A packet from the source on its way.
+    fn packet(&mut self) -> Transit {
+        Transit::Arrive
+    }
+}
+
+/// A transaction in the binary log.
+#[derive(Debug, Clone)]
+struct Logged {
+    gtid: Gtid,
+    events: Arc<[Bytes]>,
+}
+
+#[derive(Debug)]
+struct Log {
+    transactions: Vec<Logged>,
+    executed: GtidSet,
+}
+
+#[derive(Debug)]
+struct Core {
+    uuid: Uuid,
+    clock: Arc<dyn Clock>,
+    log: Mutex<Log>,
+    faults: Mutex<Box<dyn LinkFaults>>,
+    /// Transactions in the log.
+    grown: watch::Sender<usize>,
+    /// Restarts; links end with them.
+    lives: watch::Sender<u64>,
+}
+
+/// The server; clones are the same one.
+#[derive(Debug, Clone)]
+pub(crate) struct Source {
+    core: Arc<Core>,
+}
+
+impl Source {
+    pub(crate) fn new(
+        uuid: Uuid,
+        clock: Arc<dyn Clock>,
+        faults: impl LinkFaults + 'static,
+    ) -> Self {
+        let log = Log { transactions: Vec::new(), executed: GtidSet::new() };
+        Self {
+            core: Arc::new(Core {
+                uuid,
+                clock,
+                log: Mutex::new(log),
+                faults: Mutex::new(Box::new(faults)),
+                grown: watch::Sender::new(0),
+                lives: watch::Sender::new(0),
+            }),
+        }
+    }
+
+    /// Commits a transaction, whose first event has its GTID.
+    pub(crate) fn commit(&self, gtid: &Gtid, events: &[RawEvent]) {
+        let events = events.iter().map(|event| Bytes::copy_from_slice(event.bytes())).collect();
+        let mut log = self.core.log.lock();
+        log.executed.add(gtid);
+        log.transactions.push(Logged { gtid: gtid.clone(), events });
+        self.core.grown.send_replace(log.transactions.len());
+    }
+
+    pub(crate) fn clock(&self) -> Arc<dyn Clock> {
+        Arc::clone(&self.core.clock)
+    }
+
+    /// All links end, as the server restarts; its log is durable.
+    pub(crate) fn restart(&self) {
+        self.core.lives.send_modify(|lives| *lives += 1);
+    }
+
+    pub(crate) fn executed(&self) -> GtidSet {
+        self.core.log.lock().executed.clone()
+    }
+
+    /// The first transaction from `place` on that is not in `known`, and the place after it.
+    fn next(&self, mut place: usize, known: &GtidSet) -> Option<(usize, Arc<[Bytes]>)> {
+        let log = self.core.log.lock();
+        loop {
+            let logged = log.transactions.get(place)?;
+            place += 1;
+            if !known.contains(&logged.gtid) {
+                return Some((place, Arc::clone(&logged.events)));
+            }
+        }
+    }
+}
+
+impl Network for Source {
+    fn connect<'a>(&'a self, _: &'a Endpoint, _: Option<Duration>) -> Connecting<'a> {
+        let transit = self.core.faults.lock().connect();
+        Box::pin(async move {
+            match transit {
+                Transit::Arrive | Transit::Damage => {}
+                Transit::Late(time) => tokio::time::sleep(time).await,
+                Transit::Cut => return Err(io::ErrorKind::ConnectionRefused.into()),
+                Transit::Vanish => std::future::pending().await,
+            }
+            let (ours, theirs) = tokio::io::duplex(LINK_BYTES);
+            let source = self.clone();
+            tokio::spawn(async move {
+                let mut lives = source.core.lives.subscribe();
+                tokio::select! {
+                    biased;
+                    _ = lives.changed() => {}
+                    // However it ends, the link is closed by dropping its end.
+                    _ = connection::serve(&source, ours) => {}
+                }
+            });
+            let theirs: Box<dyn Transport> = Box::new(theirs);
+            Ok(theirs)
+        })
+    }
+}
