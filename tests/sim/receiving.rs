@@ -1,6 +1,6 @@
-//! Reception on a simulated source and disk: the provider and the relay store, whose daemon is killed and
-//! whose machine loses power, while links fail. What is read from the store is the source's log: each
-//! transaction once, whole, in order.
+//! Reception on a simulated source and disk: the provider and the relay store, while daemons are killed, the
+//! machine loses power and links fail. A reader of the store must find the source's log: each transaction
+//! once, whole, in order.
 
 use std::path::PathBuf;
 use std::sync::Arc;

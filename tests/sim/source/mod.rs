@@ -24,7 +24,7 @@ pub(crate) enum Transit {
     Late(Duration),
     /// Both ends find the link cut.
     Cut,
-    /// Nothing arrives any more, and nobody is told.
+    /// Nothing arrives any more, and neither end learns of it.
     Vanish,
     /// A bit of it is flipped.
     Damage,
