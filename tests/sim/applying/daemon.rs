@@ -31,6 +31,7 @@ const AGAIN: Duration = Duration::from_secs(1);
 pub(super) struct Settings {
     pub(super) workers: u16,
     pub(super) limits: GroupLimits,
+    pub(super) gtids: TargetGtids,
     /// Statements run under their GTIDs.
     pub(super) statement_gtids: bool,
     pub(super) seed: u64,
@@ -107,7 +108,7 @@ pub(super) async fn run(
     identity: &str,
     settings: &Settings,
 ) -> csa_applier::Result<()> {
-    let target = server.target(TargetGtids::Own);
+    let target = server.target(settings.gtids);
     let control = loop {
         match open(&target, identity, settings).await {
             Ok(control) => break control,

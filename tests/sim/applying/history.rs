@@ -66,7 +66,8 @@ impl History {
         for number in 1..=length {
             let contents = history.states.last().expect("one at least").clone();
             let mut writing = Writing { contents, events: Vec::new(), random: &mut random };
-            let is_definition = writing.random.random_bool(definitions);
+            // The log has a row by then, so every definition shows in the contents.
+            let is_definition = number > 1 && writing.random.random_bool(definitions);
             match is_definition {
                 true => writing.define(number, &mut log_columns),
                 false => writing.write(number, log_columns),

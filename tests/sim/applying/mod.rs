@@ -10,7 +10,7 @@ mod regressions;
 use std::sync::Arc;
 
 use chaos::Chaos;
-use csa_applier::Error;
+use csa_applier::{Error, TargetGtids};
 use csa_provider::Uuid;
 use csa_scheduler::GroupLimits;
 use daemon::Settings;
@@ -69,15 +69,21 @@ struct World {
 impl World {
     fn new(seed: u64, is_calm: bool) -> Self {
         let mut random = StdRng::seed_from_u64(seed);
+        let gtids = match random.random_bool(0.3) {
+            true => TargetGtids::Source,
+            false => TargetGtids::Own,
+        };
+        let is_source = gtids == TargetGtids::Source;
         let limits = GroupLimits {
-            transactions: random.random_range(1..8),
+            transactions: if is_source { 1 } else { random.random_range(1..8) },
             rows: random.random_range(1..40),
             ..GroupLimits::default()
         };
         let settings = Settings {
             workers: random.random_range(1..6),
             limits,
-            statement_gtids: random.random_bool(0.7),
+            gtids,
+            statement_gtids: is_source || random.random_bool(0.7),
             seed,
         };
         Self {
@@ -131,9 +137,11 @@ impl World {
                 Ok(Ok(())) => {}
                 // The daemon begins again at the checkpoint.
                 Ok(Err(Error::Older { .. } | Error::Fenced { .. })) => {}
-                // The server lost the rows in a crash, and everything since; an operator has to know that.
+                // The server lost rows of ours in a crash. The daemon can't know that nothing else is missing,
+                // so it leaves that to an operator, who finds it so.
                 Ok(Err(Error::Checkpoint { what, .. }))
-                    if self.may_lose > 0 && what.contains("are gone") => {}
+                    if self.may_lose > 0
+                        && (what.contains("are gone") || what.contains("lost transactions")) => {}
                 Ok(Err(Error::InDoubt { .. })) => self.decide(server).await,
                 Ok(Err(error)) => panic!("{identity} stopped: {}", error.with_values()),
                 Err(_) => kills -= 1,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use csa_provider::{GtidSet, Interval};
 
 use super::history::{Contents, History, SOURCE};
-use crate::target::{Observer, State, Value};
+use crate::target::{Observer, Row, Rows, State, Value};
 
 #[derive(Debug)]
 pub(super) struct Oracle {
@@ -24,11 +24,12 @@ impl Oracle {
 pub(super) fn checkpoint(state: &State) -> Option<usize> {
     let rows = state.rows_of("csa");
     let rows = rows.get("checkpoint").filter(|rows| !rows.is_empty())?;
-    let mut executed = GtidSet::new();
-    for row in rows.values() {
-        let Value::Text(set) = &row[3] else { panic!("gtid_executed is {:?}", row[3]) };
-        executed.union(&set.parse().expect("a GTID set"));
-    }
+    // With the row for readers the server's own set is the checkpoint.
+    let is_for_readers = |row: &Row| row[1] == Value::from(i64::from(u16::MAX));
+    let executed = match rows.values().any(is_for_readers) {
+        true => state.executed.of_servers(|uuid| *uuid == SOURCE),
+        false => union(rows),
+    };
     let intervals: Vec<Interval> = executed.intervals().map(|(_, _, interval)| interval).collect();
     assert!(executed.uuids().all(|uuid| uuid == SOURCE), "{executed}");
     match intervals.as_slice() {
@@ -36,6 +37,16 @@ pub(super) fn checkpoint(state: &State) -> Option<usize> {
         [one] if one.start == 1 => Some(usize::try_from(executed.count()).expect("few")),
         _ => panic!("the checkpoint has gaps: {executed}"),
     }
+}
+
+/// The sets of all rows together.
+fn union(rows: &Rows) -> GtidSet {
+    let mut executed = GtidSet::new();
+    for row in rows.values() {
+        let Value::Text(set) = &row[3] else { panic!("gtid_executed is {:?}", row[3]) };
+        executed.union(&set.parse().expect("a GTID set"));
+    }
+    executed
 }
 
 /// The rows of the replicated tables.

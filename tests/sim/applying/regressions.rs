@@ -1,6 +1,6 @@
 //! Bugs that runs with faults have found, each as the shortest way to it.
 
-use csa_applier::{Claim, ControlSession, StartFrom, TargetGtids};
+use csa_applier::{Claim, ControlSession, StartFrom};
 use csa_provider::GtidSet;
 
 use super::*;
@@ -36,7 +36,8 @@ async fn a_statement_is_not_repeated_after_the_answer_to_its_last_commit_is_lost
     let oracle = Oracle::new(Arc::clone(&world.history));
     let server = Server::new(TARGET, 0, CutAfterStatements::default(), oracle);
     server.provision(&TABLES);
-    let settings = Settings { statement_gtids: false, ..world.settings.clone() };
+    let settings =
+        Settings { gtids: TargetGtids::Own, statement_gtids: false, ..world.settings.clone() };
     daemon::run(&server, &world.history, "one", &settings).await.expect("applied");
     let applied = server.with_state(oracle::checkpoint);
     assert_eq!(applied, Some(world.history.transactions.len()));

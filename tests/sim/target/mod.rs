@@ -27,7 +27,7 @@ use tokio::time::Duration;
 
 use self::core::Core;
 pub(crate) use faults::{Crash, Faults, NoFaults, Run, Transit};
-pub(crate) use state::{Rows, State, TableName, Value};
+pub(crate) use state::{Row, Rows, State, TableName, Value};
 
 /// Sees every state that a client could see.
 pub(crate) trait Observer: Send {
