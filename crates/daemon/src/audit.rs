@@ -17,8 +17,6 @@ use crate::daemon::Daemon;
 const WAIT: Duration = Duration::from_secs(2);
 /// Between two attempts.
 const RETRY: Duration = Duration::from_secs(5);
-/// Rows that may wait for a target; further commands are in the log only.
-pub(crate) const PENDING_MAX: usize = 256;
 
 /// The sender of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]

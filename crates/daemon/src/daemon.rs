@@ -10,19 +10,21 @@ use secrecy::SecretString;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-use crate::audit::PENDING_MAX;
 use crate::channel::Supervisor;
 use crate::config::{Access, Config, Written};
 use crate::history::History;
 use crate::logging::LogFilter;
 use crate::view::ChannelView;
 
+/// Rows of csa.audit that may wait for a target; further commands are in the log only.
+const PENDING_MAX: usize = 256;
+
 /// The state that signals and the admin port act on.
 #[derive(Debug)]
 pub(crate) struct Daemon {
     pub(crate) config_path: PathBuf,
     pub(crate) channels: Vec<Arc<Supervisor>>,
-    pub(crate) history: History,
+    pub(crate) history: Arc<History>,
     pub(crate) log: LogFilter,
     pub(crate) started: Instant,
     pub(crate) admin_listen: String,
@@ -53,7 +55,7 @@ impl Daemon {
         Self {
             config_path,
             channels: config.channels.into_iter().map(supervisor).collect(),
-            history: History::default(),
+            history: Arc::default(),
             log,
             started: Instant::now(),
             admin_listen: config.daemon.admin_listen,

@@ -62,7 +62,12 @@ async fn supervise(config: Config, path: &Path, log: LogFilter) -> Result<(), Fa
         channel.start().await;
     }
     tokio::spawn(sample(Arc::clone(&daemon), stop.clone()));
-    history::start(Arc::clone(&daemon), stop.clone())?;
+    let measured = Arc::clone(&daemon);
+    let measure = move || {
+        measured.channels.iter().for_each(|channel| channel.measure_disk());
+        measured.views()
+    };
+    history::start(Arc::clone(&daemon.history), measure, stop.clone())?;
     info!(pid = std::process::id(), version = env!("CARGO_PKG_VERSION"), "started");
     wait_for_signal(&daemon, &stop, &kill).await?;
     let mut failures = Vec::new();

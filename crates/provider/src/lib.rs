@@ -9,6 +9,7 @@ mod backoff;
 mod bytes_reader;
 mod cause;
 mod clock;
+mod clock_difference;
 mod connection;
 mod environment;
 mod event;

@@ -38,6 +38,18 @@ pub enum PreflightError {
     Refused(String),
 }
 
+impl PreflightError {
+    #[must_use]
+    pub const fn cause(&self) -> SourceCause {
+        match self {
+            Self::Unreachable(_) => SourceCause::Unreachable,
+            Self::Account(_) => SourceCause::Account,
+            Self::Purged(_) => SourceCause::Purged,
+            Self::Refused(_) => SourceCause::Setting,
+        }
+    }
+}
+
 type Result<T> = std::result::Result<T, PreflightError>;
 
 /// Parse error, unknown system variable, not supported: answers of other products, which may hide
@@ -212,4 +224,34 @@ async fn may_replicate(connection: &mut SourceConnection, address: &str) -> Resu
         "source {address}: {account} may not replicate; run there: \
          GRANT REPLICATION SLAVE ON *.* TO {account}"
     )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::link::LinkError;
+
+    fn server(code: u16, message: &str) -> ConnectionError {
+        LinkError::Server { code, message: message.to_owned() }.into()
+    }
+
+    #[test]
+    fn causes_come_from_the_error_and_not_from_what_it_is_about() {
+        for (error, cause) in [
+            (server(1045, "Access denied for user"), SourceCause::Account),
+            (server(3159, "insecure transport"), SourceCause::Protection),
+            (LinkError::Tls("no".to_owned()).into(), SourceCause::Protection),
+            (LinkError::Closed.into(), SourceCause::Unreachable),
+            // Numbers and words of other causes in a message mean nothing.
+            (server(1040, "Too many connections, 1236 of them"), SourceCause::Unreachable),
+            (ConnectionError::Protocol("purged 1045".to_owned()), SourceCause::Unreachable),
+            (server(1236, "the source purged required binary logs"), SourceCause::Purged),
+            (server(1236, "Replica has more GTIDs than the source has"), SourceCause::OtherHistory),
+            (server(1236, "log event 1:purged:5 exceeds the limit"), SourceCause::Stream),
+        ] {
+            assert_eq!(error.cause(), cause, "{error}");
+        }
+        let refused = PreflightError::Refused("error 1045: purged".to_owned());
+        assert_eq!(refused.cause(), SourceCause::Setting);
+    }
 }

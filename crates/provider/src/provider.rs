@@ -9,8 +9,9 @@ use tracing::{info, warn};
 
 use crate::assembler::{Placement, StreamError, TransactionAssembler};
 use crate::backoff::Backoff;
-use crate::cause::{AFRESH, SourceCause};
-use crate::clock::{self, CommitTimes};
+use crate::cause::{AFRESH, SOURCE_FATAL, SourceCause};
+use crate::clock::CommitTimes;
+use crate::clock_difference;
 use crate::connection::{ConnectionError, SourceConnection};
 use crate::event::{EventError, EventType, TransactionHeader};
 use crate::gtid::{Gtid, GtidSet};
@@ -49,6 +50,18 @@ pub enum Error {
     Sink(#[from] SinkError),
 }
 
+impl Error {
+    #[must_use]
+    pub const fn cause(&self) -> SourceCause {
+        match self {
+            Self::Stream(_) | Self::Damaged { .. } => SourceCause::Stream,
+            Self::Refused { cause, .. } => *cause,
+            Self::Repeated { .. } => SourceCause::OtherHistory,
+            Self::Sink(_) => SourceCause::Spool,
+        }
+    }
+}
+
 /// Reception's end for good, and the transaction in which it ended.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("reception: {error}")]
@@ -61,8 +74,6 @@ pub struct ReceptionEnd {
 const HISTORY_CHECK: Duration = Duration::from_secs(10);
 /// Microseconds by which clocks may differ before it is noticed.
 const CLOCK_NOTICED: u64 = 1_000_000;
-/// The server's error for a dump that it can't serve (`ER_SOURCE_FATAL_ERROR_READING_BINLOG`).
-pub(crate) const SOURCE_FATAL: u16 = 1236;
 
 /// Receives a channel's stream until it is stopped.
 #[derive(Debug)]
@@ -236,7 +247,8 @@ impl Provider {
         }
         let received = sink.received();
         let uuid = connection.setting("SELECT @@server_uuid").await?;
-        let clock_ahead = clock::ahead(&mut connection, &*self.options.environment.clock).await?;
+        let clock_ahead =
+            clock_difference::ahead(&mut connection, &*self.options.environment.clock).await?;
         // Read before the dump: the source also sends heartbeats while it skips transactions that
         // were received. They mean that it is idle only once all of this set has been received.
         let executed = executed(&mut connection).await?;
@@ -337,7 +349,9 @@ impl Provider {
     ) -> Result<GtidSet, ConnectionError> {
         let mut connection = SourceConnection::connect(&self.options, host, port).await?;
         let executed = executed(&mut connection).await;
-        if let Ok(ahead) = clock::ahead(&mut connection, &*self.options.environment.clock).await {
+        if let Ok(ahead) =
+            clock_difference::ahead(&mut connection, &*self.options.environment.clock).await
+        {
             self.status.update(|view| view.clock_ahead = ahead);
         }
         connection.quit().await;

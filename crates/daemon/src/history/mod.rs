@@ -5,6 +5,7 @@ mod series;
 #[cfg(test)]
 mod tests;
 mod track;
+mod window;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,11 +15,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::Failure;
 use crate::clock::now_micros;
-use crate::daemon::Daemon;
 use crate::view::ChannelView;
 pub(crate) use series::HistoryView;
-use series::Window;
 use track::Track;
+use window::Window;
 
 /// The range of seconds that a client may request.
 const SECONDS_MIN: u64 = 60;
@@ -32,17 +32,21 @@ pub(crate) struct History {
     tracks: Mutex<Vec<Track>>,
 }
 
-/// Takes a sample every second until stopped, on a thread of its own: measuring a disk blocks.
+/// Takes a sample of `measure`'s views every second until stopped, on a thread of its own: measuring a
+/// disk blocks.
 ///
 /// # Errors
 /// No thread can be started.
-pub(crate) fn start(daemon: Arc<Daemon>, stop: CancellationToken) -> Result<(), Failure> {
+pub(crate) fn start(
+    history: Arc<History>,
+    measure: impl Fn() -> Vec<ChannelView> + Send + 'static,
+    stop: CancellationToken,
+) -> Result<(), Failure> {
     let run = move || {
         // Counted by the monotonic clock, so that setting the clock has no effect.
         let (start, started) = (now_micros() / 1_000_000, Instant::now());
         while !stop.is_cancelled() {
-            daemon.channels.iter().for_each(|channel| channel.measure_disk());
-            daemon.history.take(start + started.elapsed().as_secs(), &daemon.views());
+            history.take(start + started.elapsed().as_secs(), &measure());
             let next = Duration::from_secs(started.elapsed().as_secs() + 1);
             std::thread::sleep(next.saturating_sub(started.elapsed()));
         }

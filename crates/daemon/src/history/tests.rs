@@ -1,7 +1,8 @@
 use serde_json::{Value, json};
 
-use super::series::{Columns, Window};
+use super::series::Columns;
 use super::track::Sample;
+use super::window::Window;
 use super::*;
 use crate::view::{ChannelState, ErrorView, WorkerView};
 

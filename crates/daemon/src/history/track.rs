@@ -6,7 +6,7 @@ use csa_applier::SessionState;
 
 use super::SECONDS_MAX;
 use super::errors::ErrorLog;
-use super::series::Window;
+use super::window::Window;
 use crate::view::{ChannelState, ChannelView};
 
 /// An hour, and the sample from which its first rates are counted.

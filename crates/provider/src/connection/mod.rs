@@ -8,6 +8,7 @@ mod tests;
 
 use std::time::Duration;
 
+use crate::cause::{SOURCE_FATAL, SourceCause};
 use crate::event::{ChecksumAlgorithm, EventError};
 use crate::link::{Limits, Link, LinkError, Row, Value};
 use crate::options::SourceOptions;
@@ -31,6 +32,20 @@ impl ConnectionError {
         match self {
             Self::Link(error) => error.code(),
             _ => None,
+        }
+    }
+}
+
+impl ConnectionError {
+    #[must_use]
+    pub fn cause(&self) -> SourceCause {
+        match self {
+            Self::Link(error) if error.is_account() => SourceCause::Account,
+            Self::Link(error) if error.is_protection() => SourceCause::Protection,
+            Self::Link(LinkError::Server { code: SOURCE_FATAL, message }) => {
+                SourceCause::of_refusal(message)
+            }
+            _ => SourceCause::Unreachable,
         }
     }
 }
