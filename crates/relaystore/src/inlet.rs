@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use csa_provider::{Gtid, GtidSet, Placement, RawEvent, SinkError, TransactionSink};
 
 use crate::queue::{Item, Queue};
-use crate::store::Shared;
+use crate::shared::Shared;
 
 /// Hands events to the writer.
 ///

@@ -13,7 +13,7 @@ use crate::RelayPosition;
 use crate::error::{Error, Result, io};
 use crate::fs::StoredFile;
 use crate::segment::{FRAME_HEADER_LEN, FrameHeader, FrameKind, decode_metadata, verify_frame};
-use crate::store::{Shared, State};
+use crate::shared::{Shared, State};
 use crate::transaction::{RelayRange, RelayedTransaction, TransactionBody};
 
 /// Bytes read ahead from a segment that is no longer in memory.

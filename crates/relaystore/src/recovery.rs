@@ -16,7 +16,7 @@ use crate::segment::{
     FRAME_HEADER_LEN, FrameHeader, FrameKind, HeaderError, SegmentHeader, decode_metadata,
     verify_frame,
 };
-use crate::store::Segment;
+use crate::segments::{Segment, holes, released};
 
 /// The report of opening a store, for the log.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -127,48 +127,6 @@ fn keep_what_follows(
         report.dropped_segments += 1;
     }
     Ok(())
-}
-
-/// True if the segments hold everything after `executed`, up to their end.
-pub(crate) fn follows(segments: &BTreeMap<u64, Segment>, executed: &GtidSet) -> bool {
-    segments.values().next().is_some_and(|first| first.header.previous.is_subset_of(executed))
-        && holes(segments, executed) == u64::MAX
-}
-
-/// The number of the first segment with something missing before it. If the target was ahead of the
-/// store, a segment began after transactions that only the target had; a target restored to an
-/// earlier state needs them again. The header of such a segment shows it: its GTID set grew by more
-/// than the transactions received.
-pub(crate) fn holes(segments: &BTreeMap<u64, Segment>, executed: &GtidSet) -> u64 {
-    let pairs = segments.values().zip(segments.values().skip(1));
-    for (before, after) in pairs {
-        let (before, after) = (&before.header, &after.header);
-        let received = after.transactions_before.saturating_sub(before.transactions_before);
-        let grown = after.previous.count().saturating_sub(before.previous.count());
-        if grown != received && !after.previous.is_subset_of(executed) {
-            return after.number;
-        }
-    }
-    u64::MAX
-}
-
-/// The target's position in whole segments, found without reading them.
-pub(crate) fn released(
-    segments: &BTreeMap<u64, Segment>,
-    end: RelayPosition,
-    received: &GtidSet,
-    executed: &GtidSet,
-) -> RelayPosition {
-    if received.is_subset_of(executed) {
-        return end;
-    }
-    // The place within a segment is unknown, which only delays purging.
-    let segment = segments
-        .iter()
-        .rev()
-        .find(|(_, segment)| segment.header.previous.is_subset_of(executed))
-        .map_or(0, |(&number, _)| number);
-    RelayPosition { segment, offset: 0 }
 }
 
 fn empty(executed: GtidSet, report: Recovery) -> Recovered {

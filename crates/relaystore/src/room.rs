@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use tracing::{info, warn};
 
 use crate::error::{Error, Result};
-use crate::store::Shared;
+use crate::shared::Shared;
 
 impl Shared {
     /// The reason `bytes` more can't be written now, if there is one: the store is at its limit or

@@ -1,16 +1,17 @@
-use std::collections::BTreeMap;
+//! One channel's relay store: opened, written through its inlet, read, released and closed.
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use csa_provider::GtidSet;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
-use tracing::{debug, warn};
 
 use crate::directory::Directory;
 use crate::queue::Queue;
 use crate::recovery::{self, Recovered, Recovery};
-use crate::segment::SegmentHeader;
+use crate::segments;
+use crate::shared::{RelayUsage, Shared, State};
 use crate::tail::Tail;
 use crate::writer::Writer;
 use crate::{
@@ -23,125 +24,6 @@ pub struct RelayStore {
     shared: Arc<Shared>,
     received: GtidSet,
     writer: Mutex<Option<Writer>>,
-}
-
-/// Sizes and totals, for the status page and metrics.
-#[derive(Debug, Clone, Default)]
-pub struct RelayUsage {
-    pub segments: usize,
-    /// Bytes of all segment files.
-    pub bytes: u64,
-    /// All transactions that the channel ever received into this store, and bytes of their events.
-    pub transactions_total: u64,
-    pub event_bytes_total: u64,
-    /// The reason reception waits for space.
-    pub waiting: Option<String>,
-    /// The number of fdatasync calls.
-    pub syncs_total: u64,
-    /// The limits from the options; 0 for none.
-    pub space_limit: u64,
-    pub min_free_disk: u64,
-    /// Free bytes of the file system as of the last [`RelayStore::measure_disk`].
-    pub free_disk: Option<u64>,
-}
-
-/// The part of a store that the writer, readers and the status page share.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    pub(crate) options: RelayStoreOptions,
-    pub(crate) directory: Directory,
-    pub(crate) state: Mutex<State>,
-    /// Signals that the visible end moved.
-    pub(crate) grown: Notify,
-    /// The store is dropped: readers no longer wait.
-    pub(crate) closing: AtomicBool,
-    /// The inlet or the store is dropped: the writer no longer waits for space.
-    pub(crate) giving_up: AtomicBool,
-}
-
-#[derive(Debug)]
-pub(crate) struct State {
-    pub(crate) segments: BTreeMap<u64, Segment>,
-    /// End of the last whole transaction.
-    pub(crate) end: RelayPosition,
-    /// Everything below is committed on the target.
-    pub(crate) released: RelayPosition,
-    pub(crate) tail: Tail,
-    /// GTIDs of the whole transactions, and of those executed when the store was opened.
-    pub(crate) received: GtidSet,
-    pub(crate) usage: RelayUsage,
-}
-
-#[derive(Debug)]
-pub(crate) struct Segment {
-    pub(crate) header: SegmentHeader,
-    pub(crate) header_len: u64,
-    /// Bytes written so far, including an unfinished transaction.
-    pub(crate) len: u64,
-    /// End of its last whole transaction; a format description may follow.
-    pub(crate) transactions_end: u64,
-}
-
-impl State {
-    pub(crate) fn bytes(&self) -> u64 {
-        self.segments.values().map(|segment| segment.len).sum()
-    }
-
-    /// True if everything after `executed` is here, up to the end.
-    fn follows(&self, executed: &GtidSet) -> bool {
-        executed.is_subset_of(&self.received) && recovery::follows(&self.segments, executed)
-    }
-
-    fn is_released(&self, number: u64, segment: &Segment) -> bool {
-        let offset = segment.transactions_end;
-        if offset > segment.header_len {
-            return self.released >= RelayPosition { segment: number, offset };
-        }
-        // Without transactions: it was always empty, or a crash has taken those that were never synced.
-        // Until the target is past it, only this segment shows that they are missing.
-        let was_empty = self.segments.range(number + 1..).next().is_none_or(|(_, next)| {
-            next.header.transactions_before == segment.header.transactions_before
-        });
-        was_empty || self.released.segment > number
-    }
-
-    /// True if every whole transaction in the store is released.
-    pub(crate) fn is_all_released(&self) -> bool {
-        self.segments.iter().all(|(&number, segment)| self.is_released(number, segment))
-    }
-}
-
-impl Shared {
-    /// Deletes segments with a released last transaction, but never the one being written.
-    ///
-    /// A file that can't be deleted is logged and left. Nothing but its space is lost, until the
-    /// store is opened again.
-    pub(crate) fn purge(&self) {
-        let mut state = self.state.lock();
-        let mut gone = Vec::new();
-        while state.segments.len() > 1
-            && let Some((&number, segment)) = state.segments.first_key_value()
-            && state.is_released(number, segment)
-        {
-            // First here, so that readers no longer find it; a file left by a crash is deleted
-            // after the next start.
-            state.segments.remove(&number);
-            gone.push(number);
-        }
-        drop(state);
-        if gone.is_empty() {
-            return;
-        }
-        for &number in &gone {
-            match self.directory.remove(number) {
-                Ok(()) => debug!(segment = number, "relay segment purged"),
-                Err(error) => warn!(%error, "relay segment can't be purged"),
-            }
-        }
-        if let Err(error) = self.directory.sync() {
-            warn!(%error, "purging of relay segments is not durable yet");
-        }
-    }
 }
 
 impl RelayStore {
@@ -277,7 +159,7 @@ impl RelayStore {
             return false;
         }
         let State { segments, end, received, .. } = &*state;
-        state.released = recovery::released(segments, *end, received, executed);
+        state.released = segments::released(segments, *end, received, executed);
         drop(state);
         self.shared.purge();
         true

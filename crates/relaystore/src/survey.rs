@@ -8,7 +8,8 @@ use csa_provider::GtidSet;
 use crate::RelayStoreOptions;
 use crate::directory::SegmentFiles;
 use crate::error::{Error, Result};
-use crate::recovery::{Headers, Scan, holes, read_headers};
+use crate::recovery::{Headers, Scan, read_headers};
+use crate::segments::holes;
 
 /// The contents of a store.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -18,7 +18,8 @@ use crate::segment::{
     FRAME_HEADER_LEN, FrameKind, SegmentHeader, begin_frame, encode_metadata, finish_frame,
     frame_around,
 };
-use crate::store::{Segment, Shared};
+use crate::segments::Segment;
+use crate::shared::Shared;
 use crate::{RelayPosition, SyncPolicy};
 
 /// Frames are written together up to this size.
@@ -83,7 +84,7 @@ struct OpenTransaction {
 
 impl Writer {
     /// `ahead`: the next transaction does not follow the last one here. The header of a new segment
-    /// records this, see [`holes`](crate::recovery::holes).
+    /// records this, see [`holes`](crate::segments::holes).
     pub(crate) fn open(
         shared: Arc<Shared>,
         received: GtidSet,

@@ -1,0 +1,70 @@
+//! The part of a store that its writer, its readers and the status page share.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::AtomicBool;
+
+use csa_provider::GtidSet;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use crate::directory::Directory;
+use crate::segments::{self, Segment};
+use crate::tail::Tail;
+use crate::{RelayPosition, RelayStoreOptions};
+
+/// Sizes and totals, for the status page and metrics.
+#[derive(Debug, Clone, Default)]
+pub struct RelayUsage {
+    pub segments: usize,
+    /// Bytes of all segment files.
+    pub bytes: u64,
+    /// All transactions that the channel ever received into this store, and bytes of their events.
+    pub transactions_total: u64,
+    pub event_bytes_total: u64,
+    /// The reason reception waits for space.
+    pub waiting: Option<String>,
+    /// The number of fdatasync calls.
+    pub syncs_total: u64,
+    /// The limits from the options; 0 for none.
+    pub space_limit: u64,
+    pub min_free_disk: u64,
+    /// Free bytes of the file system as of the last [`RelayStore::measure_disk`].
+    pub free_disk: Option<u64>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) options: RelayStoreOptions,
+    pub(crate) directory: Directory,
+    pub(crate) state: Mutex<State>,
+    /// Signals that the visible end moved.
+    pub(crate) grown: Notify,
+    /// The store is dropped: readers no longer wait.
+    pub(crate) closing: AtomicBool,
+    /// The inlet or the store is dropped: the writer no longer waits for space.
+    pub(crate) giving_up: AtomicBool,
+}
+
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) segments: BTreeMap<u64, Segment>,
+    /// End of the last whole transaction.
+    pub(crate) end: RelayPosition,
+    /// Everything below is committed on the target.
+    pub(crate) released: RelayPosition,
+    pub(crate) tail: Tail,
+    /// GTIDs of the whole transactions, and of those executed when the store was opened.
+    pub(crate) received: GtidSet,
+    pub(crate) usage: RelayUsage,
+}
+
+impl State {
+    pub(crate) fn bytes(&self) -> u64 {
+        self.segments.values().map(|segment| segment.len).sum()
+    }
+
+    /// True if everything after `executed` is here, up to the end.
+    pub(crate) fn follows(&self, executed: &GtidSet) -> bool {
+        executed.is_subset_of(&self.received) && segments::follows(&self.segments, executed)
+    }
+}
