@@ -122,6 +122,9 @@ pub struct Ticket {
 impl Ticket {
     /// Waits for the bytes. The place in the queue is kept if the wait is given up.
     pub async fn granted(&mut self) -> EventPermit {
+        if let Some(permit) = self.take() {
+            return permit;
+        }
         let shared = Arc::clone(&self.memory.shared);
         loop {
             // Before the state is looked at, so that no release in between is missed.
