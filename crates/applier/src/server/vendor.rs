@@ -12,7 +12,8 @@ pub enum Vendor {
 
 impl Vendor {
     /// By `@@version`.
-    pub(crate) fn of(version: &str) -> Self {
+    #[must_use]
+    pub fn of(version: &str) -> Self {
         match version.to_ascii_lowercase().contains("mariadb") {
             true => Self::MariaDb,
             false if version.starts_with("5.") => Self::MySql57,
@@ -21,10 +22,22 @@ impl Vendor {
     }
 
     /// The statement that changes a server setting for as long as the vendor permits.
-    pub(crate) const fn set(self) -> &'static str {
+    #[must_use]
+    pub const fn set(self) -> &'static str {
         match self {
             Self::MySql => "SET PERSIST",
             Self::MySql57 | Self::MariaDb => "SET GLOBAL",
+        }
+    }
+
+    /// The condition in `information_schema.STATISTICS` for an index by which the optimizer finds rows.
+    #[must_use]
+    pub const fn usable_index(self) -> &'static str {
+        match self {
+            Self::MySql => "IS_VISIBLE='YES'",
+            Self::MySql57 => "TRUE",
+            // Its optimizer can't find rows by hash indexes.
+            Self::MariaDb => "IGNORED='NO' AND INDEX_TYPE='BTREE'",
         }
     }
 }

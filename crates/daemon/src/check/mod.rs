@@ -182,7 +182,7 @@ async fn connect(
         found.push(match why {
             Unusable::Product(why) => Finding::new(version, level, why).fix(
                 Place::Configuration,
-                format!("[channel.{side}] host and port of a server of MySQL {} or newer", "5.7"),
+                format!("[channel.{side}] host and port of a server of MySQL 5.7 or newer"),
             ),
             Unusable::Login(why) => Finding::new(check, level, why).fix(
                 Place::Configuration,

@@ -22,15 +22,11 @@ impl Version {
     }
 
     pub(super) fn is_mariadb(&self) -> bool {
-        self.text.contains("MariaDB")
+        self.vendor() == Vendor::MariaDb
     }
 
     pub(super) fn vendor(&self) -> Vendor {
-        match () {
-            () if self.is_mariadb() => Vendor::MariaDb,
-            () if self.major == 5 => Vendor::MySql57,
-            () => Vendor::MySql,
-        }
+        Vendor::of(&self.text)
     }
 
     pub(super) fn has_set_persist(&self) -> bool {

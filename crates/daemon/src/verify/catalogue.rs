@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use csa_applier::Vendor;
 use csa_provider::quote;
 
-use super::session::{Kind, Session};
+use super::session::Session;
 use super::{Result, TableName};
 
 /// A column, as far as its values and their order depend on it.
@@ -135,7 +136,7 @@ pub(super) async fn definition(
     if columns.is_empty() {
         return Ok(None);
     }
-    let usable = session.kind().usable_index();
+    let usable = session.vendor().usable_index();
     let parts: Vec<(String, Option<String>)> = session
         .rows(&format!(
             "SELECT INDEX_NAME, IF(SUB_PART IS NULL AND NULLABLE<>'YES' AND {usable}, \
@@ -157,6 +158,6 @@ pub(super) async fn definition(
     Ok(Some(Definition {
         columns: columns.collect(),
         keys: keys.collect(),
-        keeps_json_as_text: session.kind() == Kind::MariaDb,
+        keeps_json_as_text: session.vendor() == Vendor::MariaDb,
     }))
 }

@@ -2,10 +2,11 @@
 
 use std::time::{Duration, Instant};
 
+use csa_applier::Vendor;
 use csa_provider::{Backoff, GtidSet, quote};
 
 use super::pace::{Lag, Pace};
-use super::session::{Kind, Session};
+use super::session::Session;
 use super::{Activity, Event, Progress, Result, Side, VerifyError, VerifyOptions};
 
 /// Between two looks at the target's position.
@@ -122,9 +123,9 @@ pub(super) async fn source_executed(source: &mut Session) -> Result<GtidSet> {
 /// The target's part of it: the channel's checkpoint, and the target's own `gtid_executed`, which
 /// has what was there before the channel and what commits under the source's GTIDs.
 async fn target_executed(target: &mut Session, channel: &str) -> Result<GtidSet> {
-    let mut texts: Vec<String> = match target.kind() {
-        Kind::MySql | Kind::MySql57 => target.rows("SELECT @@GLOBAL.gtid_executed").await?,
-        Kind::MariaDb => Vec::new(),
+    let mut texts: Vec<String> = match target.vendor() {
+        Vendor::MySql | Vendor::MySql57 => target.rows("SELECT @@GLOBAL.gtid_executed").await?,
+        Vendor::MariaDb => Vec::new(),
     };
     let query =
         format!("SELECT gtid_executed FROM csa.checkpoint WHERE channel={}", quote(channel));

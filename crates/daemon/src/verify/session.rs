@@ -1,6 +1,6 @@
 //! One session on either server: reads only, every statement a transaction of its own.
 
-use csa_applier::TargetOptions;
+use csa_applier::{TargetOptions, Vendor};
 use csa_provider::link::{FromRow, Limits, Link, LinkError, Row, Value};
 use csa_provider::{Grants, account_name};
 
@@ -21,50 +21,18 @@ const SHOW_HIDDEN_KEYS: &str = "SET SESSION show_gipk_in_create_table_and_inform
 /// A row's digest is computed from less than this, however many columns there are.
 const PACKET_MIN: u64 = 1 << 20;
 
-/// Servers whose catalogue or functions differ.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
-    MySql,
-    /// MySQL 5.7: no invisible indexes, no bit operations on strings.
-    MySql57,
-    /// The same, and no time limit of MySQL's name.
-    MariaDb,
-}
-
-impl Kind {
-    fn of(version: &str) -> Self {
-        if version.contains("MariaDB") {
-            Self::MariaDb
-        } else if version.starts_with("5.") {
-            Self::MySql57
-        } else {
-            Self::MySql
-        }
-    }
-
-    /// Condition for an index that the optimizer uses.
-    pub(super) fn usable_index(self) -> &'static str {
-        match self {
-            Self::MySql => "IS_VISIBLE='YES'",
-            Self::MySql57 => "TRUE",
-            // Keys are ranges, which a hash index does not have.
-            Self::MariaDb => "IGNORED='NO' AND INDEX_TYPE='BTREE'",
-        }
-    }
-
-    /// Lifts the limit on the time of a statement.
-    fn no_time_limit(self) -> &'static str {
-        match self {
-            Self::MySql | Self::MySql57 => "SET SESSION max_execution_time=0",
-            Self::MariaDb => "SET SESSION max_statement_time=0",
-        }
+/// Lifts the limit on the time of a statement.
+fn no_time_limit(vendor: Vendor) -> &'static str {
+    match vendor {
+        Vendor::MySql | Vendor::MySql57 => "SET SESSION max_execution_time=0",
+        Vendor::MariaDb => "SET SESSION max_statement_time=0",
     }
 }
 
 #[derive(Debug)]
 pub(super) struct Session {
     side: Side,
-    kind: Kind,
+    vendor: Vendor,
     address: String,
     /// In GRANT's syntax.
     account: String,
@@ -85,23 +53,24 @@ impl Session {
     }
 
     async fn new(side: Side, address: String, link: Link) -> Result<Self> {
-        let mut session = Self { side, kind: Kind::MySql, address, account: String::new(), link };
+        let mut session =
+            Self { side, vendor: Vendor::default(), address, account: String::new(), link };
         let version: Vec<String> = session.rows("SELECT @@version").await?;
-        session.kind = version.first().map_or(Kind::MySql, |version| Kind::of(version));
-        if side == Side::Source && session.kind == Kind::MariaDb {
+        session.vendor = version.first().map_or(Vendor::default(), |version| Vendor::of(version));
+        if side == Side::Source && session.vendor == Vendor::MariaDb {
             return Err(session.refused("it is MariaDB, which can't be a source"));
         }
         for statement in PRELUDE {
             session.run(statement).await?;
         }
-        session.run(session.kind.no_time_limit()).await?;
+        session.run(no_time_limit(session.vendor)).await?;
         match session.run(SHOW_HIDDEN_KEYS).await {
             Err(VerifyError::Server { source: LinkError::Server { .. }, .. }) | Ok(()) => {}
             Err(error) => return Err(error),
         }
-        let gtid_mode = match session.kind {
-            Kind::MySql | Kind::MySql57 => "@@GLOBAL.gtid_mode",
-            Kind::MariaDb => "''",
+        let gtid_mode = match session.vendor {
+            Vendor::MySql | Vendor::MySql57 => "@@GLOBAL.gtid_mode",
+            Vendor::MariaDb => "''",
         };
         let facts: Vec<(String, String, u64)> = session
             .rows(&format!("SELECT CURRENT_USER(), {gtid_mode}, @@SESSION.max_allowed_packet"))
@@ -120,22 +89,14 @@ impl Session {
             return Err(session.refused(&format!(
                 "max_allowed_packet={packet} is too small to compute digests of rows; run there: \
                  {} max_allowed_packet=67108864",
-                session.set()
+                session.vendor.set()
             )));
         }
         Ok(session)
     }
 
-    pub(super) fn kind(&self) -> Kind {
-        self.kind
-    }
-
-    /// SET that lasts as long as the server permits.
-    fn set(&self) -> &'static str {
-        match self.kind {
-            Kind::MySql => "SET PERSIST",
-            Kind::MySql57 | Kind::MariaDb => "SET GLOBAL",
-        }
+    pub(super) fn vendor(&self) -> Vendor {
+        self.vendor
     }
 
     /// The side and the server, as an operator would call them.
@@ -200,7 +161,7 @@ impl Session {
         self.refused(&format!(
             "it can't compute the digest of a row that is larger than max_allowed_packet; run there: \
              {} max_allowed_packet=1073741824",
-            self.set()
+            self.vendor.set()
         ))
     }
 

@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use csa_applier::Vendor;
+
 use super::catalogue::{self, Definition, Estimate};
 use super::definition::{Common, common};
 use super::expression::{DigestSum, TableSql};
 use super::report::TableReport;
 use super::scope::Pair;
 use super::servers::Servers;
-use super::session::Kind;
 use super::suspects::Both;
 use super::{Activity, Result, keyed, keyless};
 
@@ -96,8 +97,8 @@ async fn attempt(
             common.json_as_text.join(", ")
         ));
     }
-    let sum = match (servers.source.kind(), servers.target.kind()) {
-        (Kind::MySql, Kind::MySql) => DigestSum::Strings,
+    let sum = match (servers.source.vendor(), servers.target.vendor()) {
+        (Vendor::MySql, Vendor::MySql) => DigestSum::Strings,
         _ => DigestSum::Integers,
     };
     let side = |name, index| TableSql::new(name, &common.columns, columns, index, sum);

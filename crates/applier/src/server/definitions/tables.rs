@@ -8,8 +8,8 @@ use parking_lot::Mutex;
 
 use super::TableName;
 use super::table::{ColumnRow, TargetTable, UniqueIndex};
+use crate::Result;
 use crate::server::session::Session;
-use crate::{Result, Vendor};
 use csa_provider::quote;
 
 /// Definitions shared by the workers of a channel.
@@ -134,12 +134,7 @@ async fn unique(
     named: &str,
     table: &TargetTable,
 ) -> Result<Vec<UniqueIndex>> {
-    // MariaDB's optimizer can't find rows by hash indexes.
-    let usable = match session.vendor() {
-        Vendor::MySql => "IS_VISIBLE='YES'",
-        Vendor::MySql57 => "TRUE",
-        Vendor::MariaDb => "IGNORED='NO' AND INDEX_TYPE='BTREE'",
-    };
+    let usable = session.vendor().usable_index();
     let parts: Vec<(String, Option<String>)> = session
         .rows(&format!(
             "SELECT INDEX_NAME, COLUMN_NAME FROM information_schema.STATISTICS \
