@@ -82,7 +82,7 @@ fn text(column: &ValueColumn, field: &Field<'_>) -> Option<String> {
     };
     let is_text = !matches!(column.value_type, ValueType::Geometry | ValueType::Vector)
         && column.collation != Some(BINARY);
-    let shown = value.shown(is_text);
+    let shown = value.shown(is_text, usize::MAX);
     Some(match value {
         ColumnValue::Signed(_)
         | ColumnValue::Unsigned(_)

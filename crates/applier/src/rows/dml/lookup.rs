@@ -152,7 +152,7 @@ fn columns(plan: &TablePlan<'_>, before: &[Field<'_>], after: &[Field<'_>]) -> V
 /// The value in the form in which [`query`] makes the server return it, as far as that is known here.
 fn value(column: &PlannedColumn<'_>, bytes: &[u8]) -> String {
     match ColumnValue::read(column.value_type, column.unsigned, bytes) {
-        Ok(value) => value.shown(matches!(column.strings, Strings::Text(..))),
+        Ok(value) => value.shown(matches!(column.strings, Strings::Text(..)), SHOWN_MAX),
         Err(error) => format!("({error})"),
     }
 }

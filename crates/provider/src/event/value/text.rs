@@ -5,14 +5,11 @@ use std::io::Write as _;
 
 use super::{ColumnValue, JsonValue};
 
-/// Bytes of a binary value that are shown.
-const SHOWN_MAX: usize = 256;
-
 impl ColumnValue<'_> {
     /// The value as the server shows it in a result: ENUM, SET and BIT as numbers, strings that are not
-    /// UTF-8 or not text as the first of their bytes in hexadecimal.
+    /// UTF-8 or not text as at most `bytes` of their bytes in hexadecimal.
     #[must_use]
-    pub fn shown(&self, is_text: bool) -> String {
+    pub fn shown(&self, is_text: bool, bytes: usize) -> String {
         match self {
             Self::Signed(number) => number.to_string(),
             Self::Unsigned(number) | Self::Number(number) => number.to_string(),
@@ -23,9 +20,9 @@ impl ColumnValue<'_> {
             Self::Date(date) => date.to_string(),
             Self::Time(time) => time.to_string(),
             Self::DateTime(time) | Self::Timestamp(time) => time.to_string(),
-            Self::Json(bytes) => {
+            Self::Json(document) => {
                 let mut text = Vec::new();
-                let written = JsonValue::parse(bytes)
+                let written = JsonValue::parse(document)
                     .map_err(|error| error.to_string())
                     .and_then(|document| document.push_text(JsonForm::Shown, &mut text));
                 match written {
@@ -33,9 +30,9 @@ impl ColumnValue<'_> {
                     Err(what) => format!("({what})"),
                 }
             }
-            Self::Bytes(bytes) => match std::str::from_utf8(bytes) {
+            Self::Bytes(string) => match std::str::from_utf8(string) {
                 Ok(text) if is_text => text.to_owned(),
-                _ => hex(bytes),
+                _ => hex(string.get(..bytes).unwrap_or(string)),
             },
         }
     }
@@ -43,7 +40,7 @@ impl ColumnValue<'_> {
 
 fn hex(bytes: &[u8]) -> String {
     let mut text = String::from("0x");
-    for byte in bytes.iter().take(SHOWN_MAX) {
+    for byte in bytes {
         // Writing to a String can't fail.
         let _ = write!(text, "{byte:02X}");
     }
