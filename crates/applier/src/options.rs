@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use csa_provider::link::{Endpoint, LinkOptions, Purpose, Side, SystemNetwork};
-use csa_provider::{Backoff, Environment};
+use csa_provider::{Backoff, Chance};
 use secrecy::SecretString;
 
 /// How the link to the target is protected.
@@ -148,7 +148,8 @@ pub struct ApplierOptions {
     pub connect_retry_max: Duration,
     /// Raw row-image bytes in one BINLOG statement; a single larger event still goes alone.
     pub statement_bytes: usize,
-    pub environment: Environment,
+    /// For the pauses between attempts.
+    pub chance: Arc<dyn Chance>,
 }
 
 impl ApplierOptions {

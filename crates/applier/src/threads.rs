@@ -30,11 +30,10 @@ where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
 {
-    if is_alone() {
-        return tokio::spawn(future);
+    match is_alone() {
+        true => tokio::spawn(future),
+        false => on_own_thread(move || future),
     }
-    let runtime = Handle::current();
-    spawn_blocking(move || runtime.block_on(future))
 }
 
 /// Computes something that may take long.

@@ -131,7 +131,7 @@ pub(super) async fn run(
         connect_retry: Duration::from_millis(100),
         connect_retry_max: Duration::from_secs(5),
         statement_bytes: ApplierOptions::STATEMENT_BYTES,
-        environment: environment.clone(),
+        chance: environment.chance,
     };
     let status = ApplierStatus::new(
         commits.clone(),

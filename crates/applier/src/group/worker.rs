@@ -154,7 +154,7 @@ impl Worker {
                     self.own.rollback().await;
                     let sequence = unit.group.sequence.get();
                     info!(sequence, retries, %error, "rolled back, trying again");
-                    retry::pause(&mut conflicts, &self.own.options.environment).await;
+                    retry::pause(&mut conflicts, &*self.own.options.chance).await;
                 }
                 ErrorClass::Unavailable => {
                     self.own.lost(&error, &mut backoff).await;

@@ -76,7 +76,7 @@ async fn apply_on(target: &Scripted) {
         connect_retry: millisecond,
         connect_retry_max: millisecond,
         statement_bytes: ApplierOptions::STATEMENT_BYTES,
-        environment: environment.clone(),
+        chance: environment.chance,
     };
     let commits = Commits::new(Sequence::default(), GtidSet::new());
     let reachability = Reachability::default();

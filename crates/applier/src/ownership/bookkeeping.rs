@@ -10,7 +10,7 @@ pub(crate) async fn connect(target: &Target) -> Result<Session> {
     let mut session = Session::connect(target).await?;
     session.end_when_idle(locks::IDLE_LIMIT).await?;
     if target.gtids.hides_bookkeeping() {
-        session.run("SET SESSION sql_log_bin=0").await?;
+        session.log(false).await?;
     }
     Ok(session)
 }

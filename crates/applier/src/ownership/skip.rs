@@ -34,9 +34,9 @@ impl ControlSession {
             // audit row is not part of it, or it would go to the target's replicas. A crash in between
             // leaves an audit row for a command that did nothing; the command can be given again.
             session.run(insert).await?;
-            session.run("SET SESSION sql_log_bin=1").await?;
+            session.log(true).await?;
             session.consume(&gtid.to_string()).await?;
-            session.run("SET SESSION sql_log_bin=0").await?;
+            session.log(false).await?;
         } else {
             let written = session.run(format!("BEGIN;{update};{insert}")).await;
             if !matches!(&written, Ok(matched) if matched.get(1) == Some(&1)) {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use csa_provider::{Backoff, Environment};
+use csa_provider::{Backoff, Chance};
 
 /// The pauses before the retries of one transaction: up to a second.
 pub(crate) const fn conflicts() -> Backoff {
@@ -10,6 +10,6 @@ pub(crate) const fn conflicts() -> Backoff {
 }
 
 /// Waits before a retry, with jitter so that two transactions don't meet again.
-pub(crate) async fn pause(conflicts: &mut Backoff, environment: &Environment) {
-    tokio::time::sleep(conflicts.jittered(0.5..1.0, &*environment.chance)).await;
+pub(crate) async fn pause(conflicts: &mut Backoff, chance: &dyn Chance) {
+    tokio::time::sleep(conflicts.jittered(0.5..1.0, chance)).await;
 }

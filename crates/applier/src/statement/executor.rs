@@ -69,8 +69,9 @@ impl StatementExecutor {
         let mut retries = 0;
         let mut conflicts = retry::conflicts();
         let mut backoff = self.parts.options.backoff();
+        let mut may_be_committed = false;
         loop {
-            let error = match self.attempt(keeper, group, statement).await {
+            let error = match self.attempt(keeper, group, statement, may_be_committed).await {
                 Ok(()) => {
                     keeper.reached();
                     return Ok(());
@@ -82,10 +83,11 @@ impl StatementExecutor {
                     retries += 1;
                     self.parts.status.retried();
                     info!(gtid = %statement.gtid, retries, %error, "statement failed, trying again");
-                    retry::pause(&mut conflicts, &self.parts.options.environment).await;
+                    retry::pause(&mut conflicts, &*self.parts.options.chance).await;
                 }
                 ErrorClass::Unavailable => {
                     warn!(gtid = %statement.gtid, %error, "target unavailable, waiting for it");
+                    may_be_committed = true;
                     keeper.wait_and_regain(&error, &mut backoff).await?;
                 }
                 _ => return Err(named(statement, error, keeper.session().vendor())),
@@ -93,15 +95,17 @@ impl StatementExecutor {
         }
     }
 
+    /// `may_be_committed`: an earlier attempt got no answer.
     async fn attempt(
         &self,
         keeper: &mut Keeper,
         group: &Arc<Group>,
         statement: &SourceStatement,
+        may_be_committed: bool,
     ) -> Result<()> {
         let is_announced =
             group.kind == GroupKind::NotTransactional || !self.parts.options.statement_gtids;
-        if is_announced {
+        if is_announced && may_be_committed {
             // The COMMIT that wrote the checkpoint has removed the entry, so without this the next attempt
             // would take it for one that was not begun.
             let committed = group.transactions.first().map(|first| &first.relayed.header.gtid);
@@ -127,7 +131,7 @@ impl StatementExecutor {
             // The server records a statement and its GTID together only with the binary log, so
             // statements are logged even where the rest is kept out of it.
             if hidden {
-                session.run("SET SESSION sql_log_bin=1").await?;
+                session.log(true).await?;
             }
             let connection = session.id();
             let outcome = tokio::select! {
@@ -142,7 +146,7 @@ impl StatementExecutor {
                 session.consume(&statement.gtid).await?;
             }
             if hidden {
-                session.run("SET SESSION sql_log_bin=0").await?;
+                session.log(false).await?;
             }
         }
         // A crash before this finds the GTID in gtid_executed, and only this is left to do.

@@ -87,9 +87,9 @@ impl Parts {
         let session = keeper.session();
         // Rows that changed nothing, or an operator's word that they are there, leave the GTID unused.
         if under_source && !session.has_executed(gtid).await? {
-            session.run("SET SESSION sql_log_bin=1").await?;
+            session.log(true).await?;
             session.consume(gtid).await?;
-            session.run("SET SESSION sql_log_bin=0").await?;
+            session.log(false).await?;
         }
         // One transaction: a crash leaves the entry and the old checkpoint, or neither.
         session.run("BEGIN").await?;
@@ -129,7 +129,7 @@ impl Parts {
         session.leave_now().await?;
         if under_source {
             session.run(as_source::AUTOMATIC).await?;
-            session.run("SET SESSION sql_log_bin=0").await?;
+            session.log(false).await?;
         }
         let Err(error) = outcome else { return Ok(()) };
         if !changed {
@@ -196,7 +196,7 @@ impl Writer<'_> {
 
     /// Writes rows, all of tables that are not transactional, under the source's GTID.
     async fn under_source(&mut self, group: &Arc<Group>, images: RowImages) -> Result<()> {
-        self.session.run("SET SESSION sql_log_bin=1").await?;
+        self.session.log(true).await?;
         let header = group.transactions.first().map(|transaction| &transaction.relayed.header);
         let identity = header.map(as_source::identity).unwrap_or_default();
         self.at_once(&format!("SET SESSION {identity};BEGIN"), images).await
@@ -227,7 +227,7 @@ impl Writer<'_> {
                     }
                     retries += 1;
                     info!(gtid = self.gtid, retries, %error, "rows not written, trying again");
-                    retry::pause(&mut conflicts, &self.options.environment).await;
+                    retry::pause(&mut conflicts, &*self.options.chance).await;
                 }
                 ErrorClass::Stop if is_one && error.code().is_some() => {
                     self.changed = before;

@@ -104,7 +104,7 @@ pub(super) fn resolve(
             connect_retry: channel.target.connect_retry.0,
             connect_retry_max: channel.target.connect_retry_max.0,
             statement_bytes: ApplierOptions::STATEMENT_BYTES,
-            environment: Environment::default(),
+            chance: Environment::default().chance,
         },
         target: target(channel.target, &channel.applier)?.into(),
         limits: limits(channel.applier.commit),
