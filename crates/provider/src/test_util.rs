@@ -1,5 +1,7 @@
 //! Builds well-formed events for tests.
 
+pub mod packets;
+
 use bytes::Bytes;
 use mysql_common::constants::ColumnType;
 use mysql_common::packets::Column;

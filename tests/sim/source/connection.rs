@@ -2,7 +2,7 @@
 
 use std::io;
 
-use csa_provider::test_util::{event_bytes, format_description};
+use csa_provider::test_util::{event_bytes, format_description, packets};
 use csa_provider::{ChecksumAlgorithm, EventType, GtidSet};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 use tokio::time::{Duration, timeout};
@@ -13,9 +13,7 @@ const COM_QUIT: u8 = 0x01;
 const COM_QUERY: u8 = 0x03;
 const COM_REGISTER_REPLICA: u8 = 0x15;
 const COM_BINLOG_DUMP_GTID: u8 = 0x1e;
-/// Protocol 4.1, secure connection, plugins and their data, transactions, no EOF packets.
-const CAPABILITIES: u32 = 1 | 4 | 1 << 9 | 1 << 13 | 1 << 15 | 1 << 19 | 1 << 21 | 1 << 24;
-const VERSION: &[u8] = b"9.7.4";
+const VERSION: &str = "9.7.4";
 /// The command, flags, server id, name length, position and set length of a dump's request.
 const BEFORE_SET: usize = 1 + 2 + 4 + 4 + 8 + 4;
 const FATAL: u16 = 1236;
@@ -83,26 +81,10 @@ impl Connection<'_> {
     }
 
     async fn log_in(&mut self) -> io::Result<()> {
-        let capabilities = CAPABILITIES.to_le_bytes();
-        let nonce = [7; 20];
-        let mut greeting = vec![10];
-        greeting.extend_from_slice(VERSION);
-        greeting.push(0);
-        greeting.extend_from_slice(&1_u32.to_le_bytes());
-        greeting.extend_from_slice(&nonce[..8]);
-        greeting.push(0);
-        greeting.extend_from_slice(&capabilities[..2]);
-        greeting.extend_from_slice(&[255, 2, 0]);
-        greeting.extend_from_slice(&capabilities[2..]);
-        greeting.push(21);
-        greeting.extend_from_slice(&[0; 10]);
-        greeting.extend_from_slice(&nonce[8..]);
-        greeting.push(0);
-        greeting.extend_from_slice(b"caching_sha2_password\0");
+        let greeting = packets::greeting(VERSION, 1, &[7; 20], "caching_sha2_password", 0);
         self.send(&greeting).await?;
         self.receive().await?;
-        // The account is in the server's cache.
-        self.send(&[0x01, 0x03]).await?;
+        self.send(packets::CACHED).await?;
         self.ok().await
     }
 
@@ -124,27 +106,15 @@ impl Connection<'_> {
     }
 
     async fn ok(&mut self) -> io::Result<()> {
-        self.send(&[0, 0, 0, 2, 0, 0, 0]).await
-    }
-
-    async fn error(&mut self, code: u16, text: &str) -> io::Result<()> {
-        let mut packet = vec![0xff];
-        packet.extend_from_slice(&code.to_le_bytes());
-        packet.extend_from_slice(b"#HY000");
-        packet.extend_from_slice(text.as_bytes());
-        self.send(&packet).await
+        self.send(packets::OK).await
     }
 
     /// A result of one row and column.
     async fn value(&mut self, text: &str) -> io::Result<()> {
         self.send(&[1]).await?;
-        self.send(b"\x03def\0\0\0\x01v\0\x0c\x2d\0\x10\0\0\0\xfd\0\0\0\0\0").await?;
-        let len = u16::try_from(text.len()).expect("short");
-        let mut row = vec![0xfc];
-        row.extend_from_slice(&len.to_le_bytes());
-        row.extend_from_slice(text.as_bytes());
-        self.send(&row).await?;
-        self.send(&[0xfe, 0, 0, 2, 0, 0, 0]).await
+        self.send(packets::COLUMN).await?;
+        self.send(&packets::row_of(text)).await?;
+        self.send(packets::END_OF_ROWS).await
     }
 
     async fn event(&mut self, bytes: &[u8]) -> io::Result<()> {
@@ -157,7 +127,7 @@ impl Connection<'_> {
         if !known.of_server(&own).is_subset_of(&self.source.executed()) {
             let text =
                 "Replica has more GTIDs than the source has, using the source's SERVER_UUID.";
-            return self.error(FATAL, text).await;
+            return self.send(&packets::error(FATAL, text)).await;
         }
         self.event(format_description().raw()).await?;
         let heartbeat =

@@ -10,6 +10,7 @@ use crate::environment::Environment;
 use crate::gtid::Uuid;
 use crate::link::{TlsMode, TlsOptions, Transport};
 use crate::options::SourceOptions;
+use crate::test_util::packets;
 
 /// The longest a packet can be before it is continued in another.
 pub(crate) const PACKET_BYTES_FULL: usize = 0xff_ffff;
@@ -24,9 +25,6 @@ pub(crate) const COM_QUERY: u8 = 0x03;
 pub(crate) const COM_REGISTER_REPLICA: u8 = 0x15;
 pub(crate) const COM_BINLOG_DUMP_GTID: u8 = 0x1e;
 
-/// The capabilities of a 9.x server that matter here, without TLS and compression: protocol 4.1,
-/// secure connection, plugins and their data, transactions, no EOF packets.
-const CAPABILITIES: u32 = 1 | 4 | 1 << 9 | 1 << 13 | 1 << 15 | 1 << 19 | 1 << 21 | 1 << 24;
 pub(crate) const CAPABILITY_TLS: u32 = 1 << 11;
 
 /// The options with which tests connect.
@@ -131,22 +129,7 @@ impl FakeSource {
     }
 
     pub(crate) async fn greet(&mut self, plugin: &str, more_capabilities: u32) {
-        let capabilities = (CAPABILITIES | more_capabilities).to_le_bytes();
-        let mut packet = vec![10];
-        packet.extend_from_slice(VERSION.as_bytes());
-        packet.push(0);
-        packet.extend_from_slice(&CONNECTION_ID.to_le_bytes());
-        packet.extend_from_slice(&NONCE[..8]);
-        packet.push(0);
-        packet.extend_from_slice(&capabilities[..2]);
-        packet.extend_from_slice(&[255, 2, 0]);
-        packet.extend_from_slice(&capabilities[2..]);
-        packet.push(21);
-        packet.extend_from_slice(&[0; 10]);
-        packet.extend_from_slice(&NONCE[8..]);
-        packet.push(0);
-        packet.extend_from_slice(plugin.as_bytes());
-        packet.push(0);
+        let packet = packets::greeting(VERSION, CONNECTION_ID, &NONCE, plugin, more_capabilities);
         self.send(&packet).await;
     }
 
@@ -176,15 +159,11 @@ impl FakeSource {
     }
 
     pub(crate) async fn ok(&mut self) {
-        self.send(&[0, 0, 0, 2, 0, 0, 0]).await;
+        self.send(packets::OK).await;
     }
 
     pub(crate) async fn error(&mut self, code: u16, text: &str) {
-        let mut packet = vec![0xff];
-        packet.extend_from_slice(&code.to_le_bytes());
-        packet.extend_from_slice(b"#HY000");
-        packet.extend_from_slice(text.as_bytes());
-        self.send(&packet).await;
+        self.send(&packets::error(code, text)).await;
     }
 
     pub(crate) async fn eof(&mut self) {
@@ -194,17 +173,15 @@ impl FakeSource {
     /// A result of one row and column.
     pub(crate) async fn value(&mut self, text: &str) {
         self.columns(1).await;
-        let mut row = vec![u8::try_from(text.len()).expect("short")];
-        row.extend_from_slice(text.as_bytes());
-        self.send(&row).await;
-        self.send(&[0xfe, 0, 0, 2, 0, 0, 0]).await;
+        self.send(&packets::row_of(text)).await;
+        self.send(packets::END_OF_ROWS).await;
     }
 
     /// The head of a result.
     pub(crate) async fn columns(&mut self, count: u8) {
         self.send(&[count]).await;
         for _ in 0..count {
-            self.send(b"\x03def\0\0\0\x01v\0\x0c\x2d\0\x10\0\0\0\xfd\0\0\0\0\0").await;
+            self.send(packets::COLUMN).await;
         }
     }
 
@@ -230,7 +207,7 @@ impl FakeSource {
     pub(crate) async fn accept_login(&mut self) {
         self.greet("caching_sha2_password", 0).await;
         self.login_packet().await;
-        self.send(&[0x01, 0x03]).await;
+        self.send(packets::CACHED).await;
         self.ok().await;
     }
 
