@@ -144,33 +144,31 @@ impl dyn StoredFile + '_ {
     /// The first `len` bytes, or fewer if the file is shorter.
     pub(crate) fn read_start(&self, len: u64) -> io::Result<Vec<u8>> {
         let mut bytes = vec![0; usize::try_from(len).unwrap_or(usize::MAX)];
+        let filled = self.fill_at(&mut bytes, 0)?;
+        bytes.truncate(filled);
+        Ok(bytes)
+    }
+
+    /// Fills `into`.
+    pub(crate) fn read_exact_at(&self, into: &mut [u8], offset: u64) -> io::Result<()> {
+        match self.fill_at(into, offset)? == into.len() {
+            true => Ok(()),
+            false => Err(ErrorKind::UnexpectedEof.into()),
+        }
+    }
+
+    /// Fills `into` as far as the file reaches, in as many calls as it takes; returns the bytes read.
+    fn fill_at(&self, into: &mut [u8], offset: u64) -> io::Result<usize> {
         let mut filled = 0;
-        while let Some(rest) = bytes.get_mut(filled..).filter(|rest| !rest.is_empty()) {
-            match self.read_at(rest, filled as u64) {
+        while let Some(rest) = into.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+            match self.read_at(rest, offset + filled as u64) {
                 Ok(0) => break,
                 Ok(read) => filled += read,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
         }
-        bytes.truncate(filled);
-        Ok(bytes)
-    }
-
-    /// Fills `into`, in as many calls as it takes.
-    pub(crate) fn read_exact_at(&self, mut into: &mut [u8], mut offset: u64) -> io::Result<()> {
-        while !into.is_empty() {
-            match self.read_at(into, offset) {
-                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
-                Ok(read) => {
-                    into = into.get_mut(read..).unwrap_or_default();
-                    offset += read as u64;
-                }
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
+        Ok(filled)
     }
 }
 
