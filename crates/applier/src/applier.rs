@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use crate::commits::Commits;
+use crate::error::{Error, ErrorClass, Invariant, Result};
 use crate::group::commit_turn::CommitTurn;
 use crate::group::lock_inversion::{self, LockWatch};
 use crate::group::session::{Shared, WorkerSession};
@@ -30,7 +31,6 @@ use crate::server::port::Target;
 use crate::server::session::Session;
 use crate::statement::executor::StatementExecutor;
 use crate::status::ApplierStatus;
-use crate::{Error, ErrorClass, Invariant, Result};
 
 /// Transactions in source order. The sender knows why the stream ends.
 pub type AdmittedStream = mpsc::Receiver<AdmittedTransaction>;

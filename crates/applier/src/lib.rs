@@ -35,11 +35,13 @@ pub use ownership::audit::{AuditEntry, record};
 pub use ownership::channel_record::{ChannelIdentity, ChannelRecord};
 pub use ownership::claim::Claim;
 pub use ownership::control::ControlSession;
-pub use ownership::needs::{DDL_PRIVILEGES, executor_for, lacking_for_gtids, lacking_for_rows};
 pub use ownership::preflight::{
     PreflightError, TargetChannels, TargetFacts, preflight, target_channels,
 };
 pub use ownership::start_position::{Shared, StartPosition};
+pub use ownership::target_privileges::{
+    DDL_PRIVILEGES, executor_for, lacking_for_gtids, lacking_for_rows,
+};
 pub use reachability::Reachability;
 pub use server::answer::{Answer, Warning};
 pub use server::connect::connect;

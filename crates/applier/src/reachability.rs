@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use crate::Error;
+use crate::error::Error;
 
 /// A user of the target that may have lost it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

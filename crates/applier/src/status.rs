@@ -10,9 +10,9 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use tracing::info;
 
-use crate::Executor;
 use crate::activity::{SessionView, Sessions};
 use crate::commits::Commits;
+use crate::options::Executor;
 use crate::reachability::Reachability;
 
 /// Shared by the applier, which writes it, and the status page, which reads it.

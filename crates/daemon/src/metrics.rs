@@ -1,4 +1,5 @@
-//! Prometheus metrics, made from the same views as `/status`, so that the two never disagree.
+//! Prometheus metrics, made from the same views as `/status`, so that the two never disagree. A metric
+//! is a line in `gauges` or `counters`, and its value a field of [`ChannelView`].
 
 mod process;
 

@@ -1,4 +1,5 @@
-//! Deletes segments that the target no longer needs.
+//! Deletes segments that the target no longer needs: after each release of committed transactions
+//! (`RelayStore::release`), when the store is opened, and when it is emptied.
 
 use tracing::{debug, warn};
 

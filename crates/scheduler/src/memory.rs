@@ -1,3 +1,6 @@
+//! The limit of `event_memory_limit`. A channel has one, which its settings hold
+//! (crates/daemon/src/channel/controls.rs).
+
 use std::pin::pin;
 use std::sync::Arc;
 

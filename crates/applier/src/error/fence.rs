@@ -1,4 +1,6 @@
-//! The ways in which a daemon learns that the channel is no longer its own.
+//! The ways in which a daemon learns that the channel is no longer its own: at the beginning of a group
+//! (group/attempt.rs), when the answer to a COMMIT was lost (group/lost_answer.rs), with a statement
+//! (ownership/keeper.rs), after a reconnection (ownership/reconnect.rs), in a skip (ownership/skip.rs).
 
 /// How it was learnt that another daemon took the channel over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -16,6 +18,6 @@ pub enum Fence {
     /// As [`Self::TakenOver`], in a skip.
     #[error("another daemon took it over; nothing was skipped")]
     NothingSkipped,
-    #[error("its row in csa.checkpoint is gone")]
+    #[error("its row in csa.checkpoint was deleted")]
     RowGone,
 }

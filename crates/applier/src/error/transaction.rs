@@ -4,7 +4,7 @@ use csa_provider::{EventType, TableMap};
 use csa_scheduler::AdmittedTransaction;
 
 use super::failing_row::FailingRow;
-use crate::Error;
+use crate::error::Error;
 
 /// ER_GTID_UNSAFE_NON_TRANSACTIONAL_TABLE.
 pub(crate) const NOT_TRANSACTIONAL: u16 = 1785;

@@ -1,4 +1,5 @@
-//! One try to apply and commit a unit.
+//! One try to apply and commit a unit. Its transaction begins with the update of the channel's row in
+//! `csa.checkpoint`, which matches nothing if another daemon has taken the channel over.
 
 use std::sync::Arc;
 
@@ -9,12 +10,12 @@ use super::late_tables::{late_rows, whole_tables};
 use super::session::WorkerSession;
 use super::unit::Unit;
 use crate::activity::{Entered, SessionState};
+use crate::error::{Error, Fence, Invariant, Result};
 use crate::options::TargetGtids;
 use crate::rows::executor::{Opening, RowExecutor};
 use crate::rows::image::Step;
 use crate::rows::steps::Steps;
 use crate::server::row_session;
-use crate::{Error, Fence, Invariant, Result};
 
 const ACCESS_DENIED: u16 = 1227;
 

@@ -12,8 +12,9 @@ use tokio::time::Instant;
 use tracing::info;
 
 use crate::activity::{Sessions, Stalled};
+use crate::error::Result;
 use crate::server::session::Session;
-use crate::{Result, Vendor};
+use crate::server::vendor::Vendor;
 
 /// Time that the group whose turn it is may apply before its blockers are looked up. A statement of a
 /// large group takes longer than that; the lookup then finds nothing.

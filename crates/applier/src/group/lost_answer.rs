@@ -1,13 +1,13 @@
 //! Finds out whether a transaction was committed whose COMMIT got no answer. If it was, the unit is done;
-//! if not, the worker applies it again (`Worker::apply_unit`).
+//! if not, the worker applies it again (`Worker::apply_unit`). For statements: `Keeper::has_committed` (ownership/keeper.rs).
 
 use csa_provider::GtidSet;
 
 use super::session::WorkerSession;
 use super::unit::Unit;
+use crate::error::{Error, Fence, Invariant, Result};
 use crate::options::TargetGtids;
 use crate::ownership::checkpoint;
-use crate::{Error, Fence, Invariant, Result};
 use csa_provider::quote;
 
 impl WorkerSession {

@@ -9,6 +9,7 @@ use tracing::{info, warn};
 use super::commit_turn::CommitTurn;
 use crate::activity::Sessions;
 use crate::commits::Commits;
+use crate::error::{Error, Result};
 use crate::options::ApplierOptions;
 use crate::ownership::reconnect::worker_session;
 use crate::reachability::{Party, Reachability};
@@ -17,7 +18,6 @@ use crate::server::generation::Generation;
 use crate::server::port::Target;
 use crate::server::session::Session;
 use crate::status::ApplierStatus;
-use crate::{Error, Result};
 
 /// The session and the checkpoint row of one worker.
 #[derive(Debug)]

@@ -9,12 +9,12 @@ use tracing::info;
 use crate::activity::{Entered, SessionState};
 use crate::error::failing_row::FailingRow;
 use crate::error::transaction::{NOT_TRANSACTIONAL, named};
+use crate::error::{Error, ErrorClass, Result};
 use crate::group::attempt::Attempt;
 use crate::group::session::WorkerSession;
 use crate::group::unit::Unit;
 use crate::rows::failing_row::Failed;
 use crate::server::retry;
-use crate::{Error, ErrorClass, Result};
 
 /// Applies groups, one after another.
 #[derive(Debug)]

@@ -3,6 +3,7 @@
 use tracing::info;
 
 use crate::checkpoint::Checkpoint;
+use crate::error::{Error, Result};
 use crate::ownership::audit::{self, AuditEntry};
 use crate::ownership::bookkeeping::connect;
 use crate::ownership::channel_record::has_table;
@@ -10,7 +11,6 @@ use crate::ownership::checkpoint;
 use crate::ownership::locks;
 use crate::server::port::Target;
 use crate::server::session::Session;
-use crate::{Error, Result};
 use csa_provider::quote;
 
 /// An identity that no daemon has, so a session that holds a channel is never taken for our own and

@@ -3,9 +3,9 @@
 use tracing::warn;
 
 use super::bookkeeping;
+use crate::error::{ErrorClass, Result};
 use crate::server::port::Target;
 use crate::server::session::Session;
-use crate::{ErrorClass, Result};
 use csa_provider::quote;
 
 /// Rows are only added. `by` is the name that a client gave itself, `peer` its address or process as the

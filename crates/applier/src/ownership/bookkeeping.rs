@@ -1,6 +1,6 @@
 //! Sessions that write our own tables, or nothing at all.
 
-use crate::Result;
+use crate::error::Result;
 use crate::ownership::locks;
 use crate::server::port::Target;
 use crate::server::session::Session;

@@ -9,9 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use csa_provider::{Foreign, GtidSet, Uuid, foreign_to};
 
 use crate::checkpoint::Checkpoint;
+use crate::error::{Error, Result};
 use crate::ownership::checkpoint;
 use crate::server::session::Session;
-use crate::{Error, Result};
 use csa_provider::quote;
 
 const CREATE: &str = "CREATE TABLE IF NOT EXISTS csa.channel (\

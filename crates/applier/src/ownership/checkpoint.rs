@@ -4,9 +4,9 @@ use csa_provider::{GtidSet, ParseGtidError};
 use csa_scheduler::Sequence;
 
 use crate::checkpoint::Checkpoint;
+use crate::error::{Error, Result};
 use crate::server::lock_names;
 use crate::server::session::Session;
-use crate::{Error, Result};
 use csa_provider::quote;
 
 /// One row per channel and worker, so that workers never meet on a row.

@@ -10,13 +10,13 @@ use super::control::{ControlSession, add_rows, level};
 use super::{audit, bookkeeping, channel_record, checkpoint, intent, locks};
 use crate::checkpoint::{Checkpoint, StartFrom};
 use crate::commits::Commits;
+use crate::error::{Error, ErrorClass, Result};
 use crate::options::TargetGtids;
 use crate::reachability::Reachability;
 use crate::server::facts;
 use crate::server::generation::{Generation, Place};
 use crate::server::port::Target;
 use crate::server::session::Session;
-use crate::{Error, ErrorClass, Result};
 
 /// The daemon's claim to a channel.
 #[derive(Debug, Clone, Copy)]

@@ -6,13 +6,13 @@ use csa_scheduler::Sequence;
 
 use crate::checkpoint::Checkpoint;
 use crate::commits::Commits;
+use crate::error::{Error, Fence, Result};
 use crate::ownership::checkpoint;
 use crate::ownership::locks;
 use crate::reachability::Reachability;
 use crate::server::facts;
 use crate::server::generation::Generation;
 use crate::server::session::Session;
-use crate::{Error, Fence, Result};
 use csa_provider::quote;
 
 /// A lock held on the target for as long as this connection lives.

@@ -6,9 +6,9 @@
 
 use csa_provider::{Gtid, GtidSet};
 
+use crate::error::{Error, Result};
 use crate::ownership::checkpoint;
 use crate::server::session::Session;
-use crate::{Error, Result};
 use csa_provider::quote;
 
 const CREATE: &str = "CREATE TABLE IF NOT EXISTS csa.statement (\

@@ -5,6 +5,7 @@ use csa_provider::{Backoff, Gtid, GtidSet};
 use csa_scheduler::Sequence;
 use tracing::{info, warn};
 
+use crate::error::{Error, ErrorClass, Fence, Result};
 use crate::options::{ApplierOptions, TargetGtids};
 use crate::ownership::checkpoint;
 use crate::ownership::control::ControlSession;
@@ -12,7 +13,6 @@ use crate::ownership::intent;
 use crate::reachability::Party;
 use crate::server::port::Target;
 use crate::server::session::Session;
-use crate::{Error, ErrorClass, Fence, Result};
 
 /// The checkpoint row that statements write: worker 0's, which no group uses while a statement runs.
 const WORKER: u16 = 0;

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use tracing::{info, warn};
 
+use crate::error::{Error, Result};
 use crate::server::lock_names::{daemon_lock, lock_name, worker_lock};
 use crate::server::session::Session;
-use crate::{Error, Result};
 use csa_provider::quote;
 
 /// Seconds to wait for a lock that is about to be released.

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use csa_provider::GtidSet;
 use tracing::warn;
 
+use crate::error::{Error, Fence, Result};
 use crate::options::{TargetGtids, TargetOptions};
 use crate::ownership::bookkeeping;
 use crate::ownership::checkpoint;
@@ -16,7 +17,6 @@ use crate::server::facts;
 use crate::server::generation::Place;
 use crate::server::port::Target;
 use crate::server::session::Session;
-use crate::{Error, Fence, Result};
 
 /// No such schema, no such table.
 const NO_TABLE: [u16; 2] = [1049, 1146];

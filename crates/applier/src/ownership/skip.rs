@@ -3,12 +3,12 @@
 use csa_provider::Gtid;
 use tracing::warn;
 
+use crate::error::{Error, Fence, Result};
 use crate::options::TargetGtids;
 use crate::ownership::audit::AuditEntry;
 use crate::ownership::checkpoint;
 use crate::ownership::control::ControlSession;
 use crate::server::port::Target;
-use crate::{Error, Fence, Result};
 
 /// The checkpoint row that is written; no worker runs meanwhile.
 const WORKER: u16 = 0;

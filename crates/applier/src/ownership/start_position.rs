@@ -1,5 +1,5 @@
 //! Checks that a channel may start where it is about to: nothing must be applied a second time, and
-//! nothing left out. Pure.
+//! nothing left out. Pure. The position itself is read when the channel is claimed (`claim.rs`).
 //!
 //! With `target_gtids = "own"` the target's `gtid_executed` has little more of the source than its
 //! definitions, so it shows where a copy ends and nothing else. It is compared with what else is known:

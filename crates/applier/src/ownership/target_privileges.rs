@@ -2,8 +2,8 @@
 
 use csa_provider::Grants;
 
-use crate::Vendor;
 use crate::options::{Executor, TargetGtids, TargetOptions};
+use crate::server::vendor::Vendor;
 
 /// Global privileges without which replicated statements and rows fail.
 const PRIVILEGES: [&str; 5] = ["SELECT", "INSERT", "UPDATE", "DELETE", "CREATE"];

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use csa_provider::{FormatDescription, SessionContext};
 
+use crate::error::{Error, Result};
 use crate::options::{ApplierOptions, ExecMode, Executor};
 use crate::rows::dml::{self, Packet, Refusal, SessionSettings};
 use crate::rows::image::RowImages;
@@ -14,7 +15,6 @@ use crate::server::definitions::tables::TargetTables;
 use crate::server::row_session;
 use crate::server::session::{Session, push_binlog};
 use crate::threads::computed;
-use crate::{Error, Result};
 
 /// Writes the rows of one attempt at a group on one session.
 #[derive(Debug)]

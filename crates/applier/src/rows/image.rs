@@ -12,7 +12,7 @@ use csa_provider::{
 };
 use csa_scheduler::is_own;
 
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 use csa_provider::identifier;
 
 /// The BEGIN and COMMIT around the changes.

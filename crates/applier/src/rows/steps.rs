@@ -7,9 +7,9 @@ use tokio::sync::mpsc;
 
 use super::merge;
 use crate::activity::Progress;
+use crate::error::{Error, Result};
 use crate::rows::image::{Framing, RowImageCutter, RowImages, Step};
 use crate::threads::{apart, computed};
-use crate::{Error, Result};
 
 /// Merging so few rows takes less time than a switch to another thread and back.
 const ROWS_AT_ONCE: usize = 64;

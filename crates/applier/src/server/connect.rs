@@ -2,8 +2,8 @@
 
 use csa_provider::link::{Link, LinkError, Side};
 
+use crate::error::{Error, Result};
 use crate::options::TargetOptions;
-use crate::{Error, Result};
 
 /// Logs in to a server and sets nothing up; errors and the keys they name call it `side`.
 ///

@@ -3,7 +3,8 @@
 use csa_provider::{GtidSet, Uuid};
 
 use super::session::Session;
-use crate::{Error, Result, Vendor};
+use crate::error::{Error, Result};
+use crate::server::vendor::Vendor;
 
 /// The server's `server_uuid`; MariaDB has none.
 pub(crate) async fn server_uuid(session: &mut Session) -> Result<Option<Uuid>> {

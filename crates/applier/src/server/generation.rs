@@ -11,9 +11,10 @@ use std::sync::Arc;
 
 use tokio::sync::{Notify, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use crate::error::{Error, Result};
 use crate::server::lock_names::lock_name;
 use crate::server::session::Session;
-use crate::{Error, Result, Vendor};
+use crate::server::vendor::Vendor;
 use csa_provider::quote;
 
 /// Shared by all sessions of a channel; cheap to clone.

@@ -10,8 +10,8 @@ use std::time::Duration;
 use csa_provider::link::{Limits, rows_as};
 use tracing::debug;
 
+use crate::error::{Error, Result};
 use crate::server::port::Target;
-use crate::{Error, Result};
 
 /// Seconds after which an answer that the server has sent would have arrived.
 const UNDER_WAY: i64 = 5;

@@ -10,7 +10,7 @@ use csa_provider::link::{Budget, Limits, Link, LinkError, Row, Side};
 
 use super::answer::{Answer, Warning};
 use super::connect::connect;
-use crate::Result;
+use crate::error::Result;
 use crate::options::{TargetGtids, TargetOptions};
 
 /// An answer to come.

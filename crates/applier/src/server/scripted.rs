@@ -11,7 +11,7 @@ use secrecy::SecretString;
 use super::answer::Answer;
 use super::generation::Place;
 use super::port::{Connector, Pending, Target, TargetLink};
-use crate::Result;
+use crate::error::Result;
 use crate::options::{TargetGtids, TargetOptions, TlsOptions};
 
 /// The fate of a COMMIT.

@@ -9,12 +9,13 @@ use csa_provider::link::{FromRow, Limits, LinkError, rows_as};
 use csa_provider::{FormatDescription, SessionContext};
 
 use super::{mariadb, row_session};
+use crate::error::{Error, Result};
 use crate::options::{ExecMode, TargetGtids};
 use crate::server::answer::Answer;
 use crate::server::as_source;
 use crate::server::liveness::Liveness;
 use crate::server::port::{Target, TargetLink};
-use crate::{Error, Result, Vendor};
+use crate::server::vendor::Vendor;
 
 /// Every session runs READ COMMITTED: gap locks would make independent groups wait for each other.
 /// `sql_mode` and `time_zone` are for our own statements; row images mean the same under any, unless

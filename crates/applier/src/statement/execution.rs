@@ -11,12 +11,13 @@ use super::failure::by_hand;
 use super::mariadb;
 use super::mysql57;
 use super::source_statement::SourceStatement;
+use crate::error::{Error, Result};
 use crate::rows::executor::RowExecutor;
 use crate::rows::image::Step;
 use crate::rows::steps::Steps;
 use crate::server::as_source;
 use crate::server::session::Session;
-use crate::{Error, Result, Vendor};
+use crate::server::vendor::Vendor;
 use csa_provider::identifier;
 
 /// Unknown database: a default database that the statement does not need may be gone by now.

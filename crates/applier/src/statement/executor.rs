@@ -16,6 +16,7 @@ use super::failure::{by_hand, named, refused};
 use super::parts::Parts;
 use super::source_statement::{self, SourceStatement};
 use super::{not_transactional, progress};
+use crate::error::{ErrorClass, Result};
 use crate::options::ApplierOptions;
 use crate::ownership::intent::{self, Intent};
 use crate::ownership::keeper::Keeper;
@@ -24,7 +25,6 @@ use crate::server::definitions::tables::TargetTables;
 use crate::server::port::Target;
 use crate::server::retry;
 use crate::status::ApplierStatus;
-use crate::{ErrorClass, Result};
 
 /// Executes statements on the session that keeps the channel.
 #[derive(Debug)]

@@ -1,8 +1,9 @@
 //! Errors of statements, with the next steps of the operator.
 
 use super::source_statement::SourceStatement;
+use crate::error::Error;
 use crate::error::server_text::ServerText;
-use crate::{Error, Vendor};
+use crate::server::vendor::Vendor;
 
 const DENIED_SCHEMA: u16 = 1044;
 const DENIED: u16 = 1045;

@@ -15,6 +15,7 @@ use super::parts::Parts;
 use super::source_statement::{Objections, SourceStatement};
 use crate::error::server_text::ServerText;
 use crate::error::transaction::{NOT_TRANSACTIONAL, tables_of};
+use crate::error::{Error, ErrorClass, Invariant, Result};
 use crate::options::{ApplierOptions, TargetGtids};
 use crate::ownership::intent::{self, Intent};
 use crate::ownership::keeper::Keeper;
@@ -28,7 +29,6 @@ use crate::server::definitions::tables::TargetTables;
 use crate::server::retry;
 use crate::server::session::Session;
 use crate::statement::progress;
-use crate::{Error, ErrorClass, Invariant, Result};
 
 /// The group's one transaction, in the form that the statement executor takes.
 pub(super) fn read(group: &Group) -> Result<SourceStatement> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tracing::debug;
 
-use crate::Result;
+use crate::error::Result;
 use crate::server::port::Target;
 use crate::server::session::Session;
 use crate::status::ApplierStatus;

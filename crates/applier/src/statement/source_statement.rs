@@ -8,7 +8,8 @@ use csa_scheduler::{Group, flattened_events};
 
 use super::differences::{self, Reader};
 use super::{context, text};
-use crate::{Error, Invariant, Result, Vendor};
+use crate::error::{Error, Invariant, Result};
+use crate::server::vendor::Vendor;
 
 /// A transaction's first statement with its session on the source.
 pub(super) struct SourceStatement {

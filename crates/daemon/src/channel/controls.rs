@@ -1,3 +1,5 @@
+//! A channel's settings that change while it runs: workers, throttle, delay, memory limit, end.
+
 use std::num::NonZeroU32;
 use std::time::Duration;
 

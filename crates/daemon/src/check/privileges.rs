@@ -1,4 +1,6 @@
-//! Privileges of the two accounts, and the GRANT for those that are missing.
+//! Privileges of the two accounts, and the GRANT for those that are missing. A starting channel checks its
+//! target's again (crates/applier/src/ownership/preflight); both have the rules from there
+//! (`target_privileges.rs`).
 
 use csa_applier::{
     DDL_PRIVILEGES, Executor, TargetOptions, Vendor, executor_for, lacking_for_gtids,

@@ -1,6 +1,7 @@
 //! The configuration file. A field declares its key once: text (the comment), default, range, words
 //! and, with `x-applies`, when `reload` can change it. [`keys`](super::keys) derives the rest from it:
 //! the parser's checks, the rules of `reload`, the JSON schema, the reference and the example.
+//! `settings.rs` converts the values to the options of the components, `replication.rs` those of filters.
 
 use std::path::PathBuf;
 

@@ -1,5 +1,6 @@
-//! The types of binary log events. Four steps add one: (1) its code and name in the list below; from then
-//! on it stops a channel, even if the source marks it as ignorable; (2) its parser in this folder; (3) its
+//! The types of binary log events. Four steps add one: (1) its code and name in the list below, and in
+//! `is_rows` or `is_statement_format` if it is one of those; from then on it stops a channel, even if the
+//! source marks it as ignorable; (2) its parser in this folder; (3) its
 //! place in a transaction, in `TransactionAssembler::place` (assembler.rs); (4) its meaning for keys and
 //! kind, in `Admission::read` (crates/scheduler/src/admission.rs). CONTRIBUTING.md has the rest.
 

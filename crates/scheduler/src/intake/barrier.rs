@@ -1,5 +1,6 @@
 //! The DDL barrier: no transaction is admitted until the statement before it is committed on the
-//! target.
+//! target. The other half, that the statement itself waits for all before it, is in `conflicts.rs`: a
+//! transaction without known changes depends on the last group.
 //!
 //! Admission finds a transaction's keys, and so its conflicts, in the target's definitions. They
 //! are those of the source at the time of the transaction only after every earlier statement was

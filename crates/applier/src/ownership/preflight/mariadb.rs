@@ -3,13 +3,14 @@
 use csa_provider::GtidSet;
 
 use crate::options::TargetOptions;
+use crate::options::{Executor, TargetGtids};
 use crate::ownership::preflight::{
     PreflightError, Result, TargetFacts, known_channels, read_grants, refuse_lack_of,
     tables_beside, warnings,
 };
 use crate::server::mariadb::is_supported;
 use crate::server::session::Session;
-use crate::{Executor, TargetGtids, Vendor};
+use crate::server::vendor::Vendor;
 
 /// Privileges for writing rows and their checkpoint, and for reading triggers and locks.
 const PRIVILEGES: [&str; 7] =

@@ -1,16 +1,20 @@
-//! Requirements that a target must meet before anything is written to it.
+//! Requirements that a target must meet before anything is written to it: version, settings, and the
+//! account's privileges by the rules of `target_privileges.rs`.
 
 mod mariadb;
 
+use crate::checkpoint::Checkpoint;
+use crate::error::Error;
+use crate::options::Executor;
 use crate::options::{TargetGtids, TargetOptions};
 use crate::ownership::channel_record::{self, ChannelRecord};
-use crate::ownership::needs::{
+use crate::ownership::target_privileges::{
     DDL_PRIVILEGES, GTID_PRIVILEGES, executor_for, lacking_for_gtids, lacking_for_rows,
 };
 use crate::server::facts;
 use crate::server::port::Target;
 use crate::server::session::Session;
-use crate::{Checkpoint, Error, Executor, Vendor};
+use crate::server::vendor::Vendor;
 use csa_provider::link::Side;
 use csa_provider::{Foreign, Grants, GtidSet, Uuid};
 

@@ -10,8 +10,8 @@ use super::literal::push_binary;
 use super::plan::{PlannedColumn, PlannedKey};
 use super::statements::RowStatements;
 use super::{Refusal, codes, unreadable};
-use crate::Vendor;
 use crate::server::definitions::table::{Generated, TargetType};
+use crate::server::vendor::Vendor;
 
 impl RowStatements<'_> {
     /// Appends the condition that finds the row: its key, or all columns of the image.

@@ -8,8 +8,8 @@ use csa_provider::{Column, Field, RowsKind, TableMap, ValueColumn, ValueType};
 use super::conversion::{self, Strings};
 use super::warnings::Tolerated;
 use super::{Refusal, codes};
-use crate::Vendor;
 use crate::server::definitions::table::{Generated, TargetColumn, TargetTable, TargetType};
+use crate::server::vendor::Vendor;
 use csa_provider::identifier;
 
 /// How rows of one layout become statements for one table.

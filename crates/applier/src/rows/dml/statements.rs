@@ -1,4 +1,4 @@
-//! The statement for one row. Pure.
+//! The statement for one row, with `executor = "sql"`. Pure.
 
 use std::sync::Arc;
 
@@ -9,8 +9,8 @@ use super::packets::{PacketWriter, Settings};
 use super::plan::{PlannedColumn, PlannedKey, TablePlan};
 use super::warnings::Tolerated;
 use super::{Refusal, codes, unreadable};
-use crate::Vendor;
 use crate::server::definitions::table::Generated;
+use crate::server::vendor::Vendor;
 
 /// Makes the statements of one rows event.
 #[derive(Debug)]

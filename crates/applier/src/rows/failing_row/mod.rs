@@ -15,6 +15,7 @@ use csa_scheduler::Group;
 
 use crate::error::ErrorClass;
 use crate::error::failing_row::{FailingColumn, FailingRow, PresentRow};
+use crate::error::{Error, Result};
 use crate::options::ApplierOptions;
 use crate::rows::dml::{self, RowFacts};
 use crate::rows::executor::RowExecutor;
@@ -23,7 +24,6 @@ use crate::rows::steps::Steps;
 use crate::server::as_source;
 use crate::server::definitions::tables::TargetTables;
 use crate::server::session::Session;
-use crate::{Error, Result};
 
 use split::Split;
 

@@ -15,13 +15,13 @@ use super::TableName;
 use super::collations::Collations;
 use super::keys::{self, Definition};
 use super::references::{self, References};
+use crate::error::{Error, Result};
 use crate::options::ApplierOptions;
 use crate::reachability::{Party, Reachability};
 use crate::server::facts;
 use crate::server::generation::Generation;
 use crate::server::port::Target;
 use crate::server::session::Session;
-use crate::{Error, Result};
 
 /// Pauses between attempts, if no channel sets them.
 const RETRY: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(5));

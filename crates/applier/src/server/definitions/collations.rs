@@ -6,8 +6,9 @@ use std::sync::Arc;
 use csa_provider::charset_of;
 use csa_scheduler::{Collation, Weights};
 
+use crate::error::Result;
 use crate::server::session::Session;
-use crate::{Result, Vendor};
+use crate::server::vendor::Vendor;
 
 /// Collations without tailoring: outside contractions a string's weights are those of its
 /// characters, one after the other. Combining characters are left out, so canonical equivalents

@@ -2,7 +2,7 @@ use csa_scheduler::{KeyClass, KeyPart};
 
 use super::TableName;
 use super::collations::Collations;
-use crate::Result;
+use crate::error::Result;
 use crate::server::session::Session;
 use csa_provider::quote;
 

@@ -3,7 +3,7 @@ use std::collections::{BTreeSet, HashMap};
 use csa_scheduler::foreign_key_ranks;
 
 use super::TableName;
-use crate::Result;
+use crate::error::Result;
 use crate::server::session::Session;
 
 /// All foreign keys of the target.

@@ -1,6 +1,6 @@
 //! The target's definition of a table, as far as statements for its rows depend on it.
 
-use crate::Vendor;
+use crate::server::vendor::Vendor;
 
 /// Columns, keys, triggers and other properties that decide how rows are written.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 use super::TableName;
 use super::table::{ColumnRow, TargetTable, UniqueIndex};
-use crate::Result;
+use crate::error::Result;
 use crate::server::session::Session;
 use csa_provider::quote;
 
