@@ -42,11 +42,11 @@ pub enum Error {
     Refused { address: String, at: String, message: String, cause: SourceCause },
     /// Only transactions not yet received were requested: the source's GTIDs have begun again.
     #[error(
-        "source {address} sent transaction {gtid} again, which was received before: its history is \
-         a different one (RESET BINARY LOGS AND GTIDS?){AFRESH}"
+        "source {address} sent transaction {gtid} again, which was received before: it has a \
+         different history now (RESET BINARY LOGS AND GTIDS?){AFRESH}"
     )]
     Repeated { address: String, gtid: Gtid },
-    #[error("spool: {0}")]
+    #[error("relay store: {0}")]
     Sink(#[from] SinkError),
 }
 

@@ -63,19 +63,20 @@ pub enum Error {
     Rows { code: u16, message: String },
     /// A statement that commits implicitly was begun, and it is unknown whether it took effect.
     #[error(
-        "transaction {gtid}: its statement was under way when the daemon or the target went away, and \
-         this target has no record of whether it took effect; look there, then run, if it did: UPDATE \
-         csa.statement SET executed=1 WHERE channel='{channel}', if not: DELETE FROM csa.statement \
-         WHERE channel='{channel}', and start the channel again"
+        "transaction {gtid}: the daemon or the target stopped during its statement, and the target has \
+         no record of whether the statement took effect. Compare its definition with the source's. If \
+         it took effect, run on the target: UPDATE csa.statement SET executed=1 WHERE \
+         channel='{channel}'; if not: DELETE FROM csa.statement WHERE channel='{channel}'. Then start \
+         the channel"
     )]
     InDoubt { gtid: String, channel: String },
     /// Rows that can't be rolled back were being written.
     #[error(
-        "transaction {gtid}: its rows were being written, to tables that are not transactional on \
-         the target, when the write was interrupted: none, some or all of them may be there; \
-         compare with the source (csa-daemon verify) and complete or undo them, then run, if they are \
-         complete: UPDATE csa.statement SET executed=1 WHERE channel='{channel}', if none is there: \
-         DELETE FROM csa.statement WHERE channel='{channel}', and start the channel again"
+        "transaction {gtid}: the daemon or the target stopped while its rows were written to tables \
+         that are not transactional on the target: none, some or all of the rows may be there. Compare \
+         with the source (csa-daemon verify), and complete or remove them. If they are complete, run \
+         on the target: UPDATE csa.statement SET executed=1 WHERE channel='{channel}'; if none is \
+         there: DELETE FROM csa.statement WHERE channel='{channel}'. Then start the channel"
     )]
     HalfDone { gtid: String, channel: String },
     /// Somebody else holds the channel for now.
@@ -84,8 +85,8 @@ pub enum Error {
     /// A session leads to another server than the channel's control session, or to the same server
     /// after a restart.
     #[error(
-        "target {address}: the session does not lead to where the channel is held; waiting for the \
-         control session"
+        "target {address}: this connection reached another server, or the same one after a restart; \
+         waiting until the control session has claimed the channel there"
     )]
     Elsewhere { address: String },
     /// The target lacks transactions that it was known to have: it was restored, lost its last ones in a
@@ -132,10 +133,10 @@ pub enum Error {
         #[source]
         source: JoinError,
     },
-    #[error("the search for the row at which it failed took too long")]
+    #[error("the search for the row that failed took too long")]
     SearchTimedOut(#[source] Elapsed),
     /// Nothing is read from the target any more.
-    #[error("the channel stops")]
+    #[error("the channel is stopping")]
     Stopping,
     #[error("internal error, please report it: {0}")]
     Broken(Invariant),
@@ -232,9 +233,10 @@ impl Error {
 
 fn lacking(missing: &str) -> String {
     match missing {
-        "" => "nothing that was applied, but is a copy from before this daemon took the channel"
-            .to_owned(),
-        missing => format!("{missing}, which was committed there"),
+        "" => {
+            "no transaction, but is a copy from before this daemon claimed the channel".to_owned()
+        }
+        missing => format!("{missing}, which were committed there"),
     }
 }
 

@@ -66,10 +66,10 @@ pub(crate) enum Command {
     /// Compare source and target of one channel or of all, while both are in use: exit code 0
     /// equal, 1 different, 2 not everything could be compared.
     Verify(VerifyArguments),
-    /// Let a channel take the place of another on its target, for example after a rename: it gets
-    /// the other's checkpoint. Neither may be running.
+    /// Move the checkpoint of another channel to this one, for example after a rename. Neither may
+    /// be running.
     Adopt {
-        /// Channel whose place is taken; it is no longer in the configuration.
+        /// Channel that has the checkpoint; it is no longer in the configuration.
         #[arg(long, value_name = "NAME")]
         from: String,
     },
@@ -107,8 +107,8 @@ pub(crate) enum Control {
     /// Change a setting until the daemon exits: worker_count, event_memory_limit, source_delay,
     /// throttle (transactions per second, 0 for no limit) or log_filter.
     Set { setting: String, value: String },
-    /// Stop a channel automatically when it gets there. A channel that has stopped there resumes
-    /// when its end is moved or cleared. Lasts until the daemon exits.
+    /// Stop a channel at a GTID set or a time. A channel that has stopped there resumes when its end
+    /// is moved or cleared. Lasts until the daemon exits.
     Until(Until),
     /// Record the transaction that stopped a channel as executed without applying it, and resume.
     Skip { gtid: String },

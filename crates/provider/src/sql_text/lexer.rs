@@ -49,7 +49,7 @@ impl Token<'_> {
 
 /// Quotes or a comment that do not end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("quotes or a comment in it do not end")]
+#[error("it has an unclosed quote or comment")]
 pub struct Unclosed;
 
 /// A comment that some servers execute.
