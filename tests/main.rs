@@ -33,7 +33,7 @@ mod deployments;
 mod distributed;
 #[path = "e2e/fencing.rs"]
 mod fencing;
-#[path = "e2e/filters.rs"]
+#[path = "e2e/filters/mod.rs"]
 mod filters;
 #[path = "e2e/ghosts.rs"]
 mod ghosts;
@@ -87,7 +87,7 @@ mod target_login;
 mod until_control;
 #[path = "e2e/values.rs"]
 mod values;
-#[path = "e2e/verify.rs"]
+#[path = "e2e/verify/mod.rs"]
 mod verify;
 #[path = "e2e/versions/mod.rs"]
 mod versions;

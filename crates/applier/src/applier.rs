@@ -18,9 +18,9 @@ use crate::commits::Commits;
 use crate::error::{Error, ErrorClass, Invariant, Result};
 use crate::group::commit_turn::CommitTurn;
 use crate::group::lock_inversion::{self, LockWatch};
-use crate::group::session::{Shared, WorkerSession};
+use crate::group::session::Shared;
 use crate::group::throttle::Throttle;
-use crate::group::worker::Worker;
+use crate::group::workers::{Finished, Workers};
 use crate::options::{ApplierOptions, Tuning};
 use crate::ownership::control::ControlSession;
 use crate::ownership::keeper::Keeper;
@@ -78,83 +78,6 @@ pub struct Applier<O> {
 impl<O> std::fmt::Debug for Applier<O> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Applier").field("scheduler", &self.scheduler).finish_non_exhaustive()
-    }
-}
-
-/// Workers with and without a group.
-struct Workers {
-    epoch: u64,
-    target: Target,
-    options: ApplierOptions,
-    shared: Shared,
-    wanted: u16,
-    /// Workers below this number have their checkpoint rows.
-    with_rows: u16,
-    /// Workers that exist.
-    existing: Vec<u16>,
-    idle: Vec<Worker>,
-    running: JoinSet<Finished>,
-}
-
-struct Finished {
-    worker: Worker,
-    group: Arc<Group>,
-    outcome: Result<()>,
-}
-
-impl Workers {
-    /// An idle worker, or a new one. It may be one more than wanted: the group whose turn it is gets a
-    /// worker even while more workers still run than the new, lower number.
-    fn take(&mut self) -> Option<Worker> {
-        if let Some(worker) = self.idle.pop() {
-            return Some(worker);
-        }
-        let index = (0..self.with_rows).find(|index| !self.existing.contains(index))?;
-        self.existing.push(index);
-        Some(Worker::new(WorkerSession::new(
-            index,
-            self.epoch,
-            self.target.clone(),
-            self.options.clone(),
-            self.shared.clone(),
-        )))
-    }
-
-    fn start(&mut self, mut worker: Worker, group: Group) {
-        let group = Arc::new(group);
-        self.running.spawn(async move {
-            let outcome = worker.apply(&group).await;
-            Finished { worker, group, outcome }
-        });
-    }
-
-    /// Takes a worker back, or ends it when there are more than wanted.
-    fn put_back(&mut self, worker: Worker) {
-        if worker.index() < self.wanted {
-            self.idle.push(worker);
-        } else {
-            self.end(worker);
-        }
-    }
-
-    fn resize(&mut self, wanted: u16) {
-        self.wanted = wanted;
-        self.with_rows = self.with_rows.max(wanted);
-        for worker in std::mem::take(&mut self.idle) {
-            self.put_back(worker);
-        }
-    }
-
-    fn end(&mut self, worker: Worker) {
-        self.existing.retain(|index| *index != worker.index());
-        tokio::spawn(worker.close());
-    }
-
-    async fn close(&mut self) {
-        self.running.shutdown().await;
-        for worker in self.idle.drain(..) {
-            worker.close().await;
-        }
     }
 }
 

@@ -9,3 +9,4 @@ pub(crate) mod session;
 pub(crate) mod throttle;
 mod unit;
 pub(crate) mod worker;
+pub(crate) mod workers;

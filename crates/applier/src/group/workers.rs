@@ -1,0 +1,89 @@
+//! A channel's workers: those that are idle, and those that apply a group.
+
+use std::sync::Arc;
+
+use csa_scheduler::Group;
+use tokio::task::JoinSet;
+
+use super::session::{Shared, WorkerSession};
+use super::worker::Worker;
+use crate::error::Result;
+use crate::options::ApplierOptions;
+use crate::server::port::Target;
+
+/// Workers with and without a group.
+pub(crate) struct Workers {
+    pub(crate) epoch: u64,
+    pub(crate) target: Target,
+    pub(crate) options: ApplierOptions,
+    pub(crate) shared: Shared,
+    pub(crate) wanted: u16,
+    /// Workers below this number have their checkpoint rows.
+    pub(crate) with_rows: u16,
+    /// Workers that exist.
+    pub(crate) existing: Vec<u16>,
+    pub(crate) idle: Vec<Worker>,
+    pub(crate) running: JoinSet<Finished>,
+}
+
+pub(crate) struct Finished {
+    pub(crate) worker: Worker,
+    pub(crate) group: Arc<Group>,
+    pub(crate) outcome: Result<()>,
+}
+
+impl Workers {
+    /// An idle worker, or a new one. It may be one more than wanted: the group whose turn it is gets a
+    /// worker even while more workers still run than the new, lower number.
+    pub(crate) fn take(&mut self) -> Option<Worker> {
+        if let Some(worker) = self.idle.pop() {
+            return Some(worker);
+        }
+        let index = (0..self.with_rows).find(|index| !self.existing.contains(index))?;
+        self.existing.push(index);
+        Some(Worker::new(WorkerSession::new(
+            index,
+            self.epoch,
+            self.target.clone(),
+            self.options.clone(),
+            self.shared.clone(),
+        )))
+    }
+
+    pub(crate) fn start(&mut self, mut worker: Worker, group: Group) {
+        let group = Arc::new(group);
+        self.running.spawn(async move {
+            let outcome = worker.apply(&group).await;
+            Finished { worker, group, outcome }
+        });
+    }
+
+    /// Takes a worker back, or ends it when there are more than wanted.
+    pub(crate) fn put_back(&mut self, worker: Worker) {
+        if worker.index() < self.wanted {
+            self.idle.push(worker);
+        } else {
+            self.end(worker);
+        }
+    }
+
+    pub(crate) fn resize(&mut self, wanted: u16) {
+        self.wanted = wanted;
+        self.with_rows = self.with_rows.max(wanted);
+        for worker in std::mem::take(&mut self.idle) {
+            self.put_back(worker);
+        }
+    }
+
+    pub(crate) fn end(&mut self, worker: Worker) {
+        self.existing.retain(|index| *index != worker.index());
+        tokio::spawn(worker.close());
+    }
+
+    pub(crate) async fn close(&mut self) {
+        self.running.shutdown().await;
+        for worker in self.idle.drain(..) {
+            worker.close().await;
+        }
+    }
+}

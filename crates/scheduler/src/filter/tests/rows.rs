@@ -1,0 +1,114 @@
+//! What is left of the row events of a transaction.
+
+use csa_provider::test_util::{event, int_image, int_table_map, query_event, rows_event};
+use csa_provider::{EventType, Gtid, RawEvent, RowsEvent, TableMap, Tag, Uuid};
+use proptest::prelude::*;
+
+use super::*;
+
+/// Rows of table `table`: 0 and 1 are kept, 2 and 3 are not.
+fn rows(table: u64, value: i32, ends: bool) -> RawEvent {
+    let whole = rows_event(EventType::WRITE_ROWS, table, 1, &int_image(&[Some(value)]));
+    let mut body = whole.body().to_vec();
+    body[6] = u8::from(ends);
+    event(EventType::WRITE_ROWS, &body)
+}
+
+fn map(table: u64) -> RawEvent {
+    int_table_map(table, ["kept", "old", "left", "csa"][table as usize], "checkpoint", 1)
+}
+
+fn kept(events: &[RawEvent]) -> Vec<RawEvent> {
+    let gtid = Gtid { uuid: Uuid::nil(), tag: Tag::untagged(), gno: 1 };
+    let filters = filters(&["rewrite_db=old>renamed", "ignore_db=left"]);
+    let events = events.iter().cloned().map(Ok);
+    KeptEvents::new(gtid, filters.into(), events).map(|event| event.expect("readable")).collect()
+}
+
+/// Schemas of table maps; first value and statement end of rows; types of others.
+fn describe(events: &[RawEvent]) -> Vec<String> {
+    let text = |event: &RawEvent| match event.event_type() {
+        EventType::TABLE_MAP => {
+            let map = TableMap::parse(event.body()).expect("well-formed");
+            String::from_utf8_lossy(map.schema).into_owned()
+        }
+        EventType::WRITE_ROWS => {
+            let rows = RowsEvent::parse(event.event_type(), event.body());
+            let rows = rows.expect("well-formed").expect("plain");
+            let ends = if rows.flags & RowsEvent::STATEMENT_END != 0 { "." } else { "" };
+            format!("{}{ends}", rows.images[1])
+        }
+        other => other.name().to_owned(),
+    };
+    events.iter().map(text).collect()
+}
+
+#[test]
+fn what_is_left_of_a_statement_ends_it() {
+    let begin = query_event("", "BEGIN");
+    let events = [
+        begin.clone(),
+        // Kept and renamed, and the statement ends in a table that is left out.
+        map(0),
+        map(1),
+        map(2),
+        rows(0, 10, false),
+        rows(1, 11, false),
+        rows(2, 12, true),
+        // Nothing is kept, though a table is.
+        map(0),
+        map(3),
+        rows(3, 20, true),
+        map(1),
+        rows(1, 30, true),
+    ];
+    assert_eq!(
+        describe(&kept(&events)),
+        ["Query", "kept", "renamed", "10", "11.", "renamed", "30."]
+    );
+    assert_eq!(describe(&kept(&[map(0), rows(0, 1, true)])), ["kept", "1."]);
+}
+
+proptest! {
+    /// Kept rows come out whole, once, in order, after a map of their table, and each statement
+    /// with kept rows ends once.
+    #[test]
+    fn keeping_events_loses_nothing(
+        statements in prop::collection::vec(prop::collection::vec(0_u64..4, 1..6), 1..8),
+    ) {
+        let mut events = Vec::new();
+        let mut expected = Vec::new();
+        let mut number = 0;
+        for statement in &statements {
+            events.extend((0..4).map(map));
+            let mut values = Vec::new();
+            for (index, &table) in statement.iter().enumerate() {
+                number += 1;
+                events.push(rows(table, number, index + 1 == statement.len()));
+                if table < 2 {
+                    values.push(number.to_string());
+                }
+            }
+            if let Some(last) = values.last_mut() {
+                last.push('.');
+            }
+            expected.extend(values);
+        }
+        let kept = kept(&events);
+        let found = kept.iter().filter(|event| event.event_type().is_rows()).cloned();
+        prop_assert_eq!(describe(&found.collect::<Vec<_>>()), expected);
+        let mut mapped = Vec::new();
+        for event in &kept {
+            let id = event.body()[0];
+            if event.event_type() == EventType::TABLE_MAP {
+                mapped.push(id);
+            } else {
+                prop_assert!(mapped.contains(&id));
+                if event.body()[6] == 1 {
+                    mapped.clear();
+                }
+            }
+        }
+        prop_assert!(mapped.is_empty(), "maps without rows are left: {:?}", mapped);
+    }
+}
