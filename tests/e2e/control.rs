@@ -38,7 +38,7 @@ async fn gtids_since(source: &Server, before: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_paused_channel_goes_on_receiving_and_resumes_where_it_was() {
+async fn a_paused_channel_continues_to_receive_and_resumes_where_it_was() {
     let (source, target) = Server::pair(&[], &[]);
     let options = options();
     prepare(&source, &options).await;

@@ -7,7 +7,7 @@ use csa_tests::{Daemon, Load, LoadOptions, Server, compare, eventually, prepare}
 use crate::{DRAIN, wait_state};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stop_is_quick_and_clean_and_the_next_start_goes_on() {
+async fn a_stop_is_quick_and_clean_and_the_next_start_resumes() {
     let (source, target) = Server::pair(&[], &[]);
     let options = LoadOptions::default();
     prepare(&source, &options).await;

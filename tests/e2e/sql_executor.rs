@@ -111,7 +111,7 @@ async fn an_account_without_the_privilege_for_row_images() {
     assert_eq!(daemon.status()["channels"][0]["applier"]["executor"], "sql");
     assert_eq!(statement_entries(&target).await, 0);
 
-    for (round, way_on) in (1..).zip(["executed", "not executed", "skipped"]) {
+    for (round, answer) in (1..).zip(["executed", "not executed", "skipped"]) {
         // The statement waits on the target, and the daemon dies before it ends.
         let mut reader = target.conn().await;
         reader.query_drop("LOCK TABLES d.t READ").await.expect("locks");
@@ -123,7 +123,7 @@ async fn an_account_without_the_privilege_for_row_images() {
         eventually("the statement waits", DRAIN, async || target.value::<u64>(waiting).await > 0)
             .await;
         daemon.kill9();
-        if way_on != "executed" {
+        if answer != "executed" {
             let id: u64 = target.value(waiting).await;
             target.exec(&format!("KILL {id}")).await;
         }
@@ -133,7 +133,7 @@ async fn an_account_without_the_privilege_for_row_images() {
         daemon.start_again();
         let why = failed(&daemon).await;
         assert!(why.contains("UPDATE csa.statement SET executed=1 WHERE channel='test'"), "{why}");
-        match way_on {
+        match answer {
             "executed" => {
                 target.exec("UPDATE csa.statement SET executed=1 WHERE channel='test'").await;
                 daemon.commanded(&["restart"]);
@@ -152,7 +152,7 @@ async fn an_account_without_the_privilege_for_row_images() {
         }
         daemon.wait_drained(&source, &target, DRAIN).await;
         compare(&source, &target).await;
-        assert_eq!(statement_entries(&target).await, 0, "{way_on}");
+        assert_eq!(statement_entries(&target).await, 0, "{answer}");
     }
     // A statement that the target refuses did certainly not take effect.
     source.exec("CREATE VIEW d.view AS SELECT 1").await;

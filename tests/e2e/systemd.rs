@@ -121,7 +121,7 @@ async fn ready_comes_with_the_channel_and_life_is_shown_until_the_stop() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn signs_of_life_go_on_while_a_stop_drains() {
+async fn signs_of_life_continue_while_a_stop_drains() {
     let (source, target) = Server::pair(&[], &[]);
     source.exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY)").await;
     let manager = Manager::listen();

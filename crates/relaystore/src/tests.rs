@@ -369,7 +369,7 @@ async fn one_process_holds_a_directory() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn at_the_space_limit_reception_waits_and_goes_on() {
+async fn at_the_space_limit_reception_waits_and_resumes() {
     let directory = tempfile::tempdir().expect("temp dir");
     let limited = RelayStoreOptions { space_limit: 8000, ..options(directory.path()) };
     let (store, _) = RelayStore::open(limited, &GtidSet::new()).expect("opens");

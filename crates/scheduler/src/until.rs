@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn a_channel_told_to_go_on_before_it_has_stopped_does_not_stop() {
+    fn a_channel_told_to_resume_before_it_has_stopped_does_not_stop() {
         let before = |gno| Until::BeforeGtids(set(&[gtid(1, gno)]));
         let executed = set(&[gtid(1, 1)]);
         let at_two = || {

@@ -189,8 +189,8 @@ async fn a_statement_that_cant_be_decided_stops_and_the_next_steps_work() {
             assert!(message.contains(words), "{words:?} is missing in {message}");
         }
         assert!(!daemon.terminate().success());
-        let way_on = format!("SET gtid_next='{gtid}'; {on_target}; SET gtid_next='AUTOMATIC'");
-        target.exec(&way_on).await;
+        let by_hand = format!("SET gtid_next='{gtid}'; {on_target}; SET gtid_next='AUTOMATIC'");
+        target.exec(&by_hand).await;
         daemon.start_again();
         daemon.wait_drained(&source, &target, DRAIN).await;
     }

@@ -325,7 +325,7 @@ impl Client {
     /// `false` when the server rolled the transaction back.
     async fn run(&mut self, statement: &str) -> bool {
         let outcome = self.conn.query_drop(statement).await;
-        let (what, goes_on) = match outcome {
+        let (what, continues) = match outcome {
             Ok(()) => {
                 self.shared.worked.fetch_add(1, Ordering::Relaxed);
                 (String::new(), true)
@@ -345,6 +345,6 @@ impl Client {
         let line = format!("/* {} */ {statement};{what}", self.number);
         let mut transcript = self.shared.transcript.lock().unwrap_or_else(PoisonError::into_inner);
         transcript.push(line);
-        goes_on
+        continues
     }
 }

@@ -28,10 +28,10 @@ pub(super) fn refused(gtid: &str, why: &str) -> Error {
 
 /// The same where the target does not record executed statements.
 pub(super) fn by_hand(gtid: &str, why: &str) -> Error {
-    Error::Unsupported { gtid: gtid.to_owned(), what: format!("{why}; {}", way_on_by_hand(gtid)) }
+    Error::Unsupported { gtid: gtid.to_owned(), what: format!("{why}; {}", steps_by_hand(gtid)) }
 }
 
-fn way_on_by_hand(gtid: &str) -> String {
+fn steps_by_hand(gtid: &str) -> String {
     format!(
         "for this one run on the target what it should do there, if anything, then: csa-daemon skip \
          {gtid}"
@@ -64,10 +64,10 @@ fn explained(code: u16, mut said: ServerText, gtid: &str, vendor: Vendor) -> Ser
             ));
         }
         _ if vendor == Vendor::MariaDb => {
-            said.push(&format!(" (MariaDB); {}", way_on_by_hand(gtid)));
+            said.push(&format!(" (MariaDB); {}", steps_by_hand(gtid)));
         }
         _ if NOT_KNOWN.contains(&code) => {
-            said.push(&format!("; the target's version may not know it: {}", way_on_by_hand(gtid)));
+            said.push(&format!("; the target's version may not know it: {}", steps_by_hand(gtid)));
         }
         DENIED | DENIED_SCHEMA | DENIED_TABLE | DENIED_PRIVILEGE => said.push(
             "; the channel's account lacks a privilege for it (csa-daemon check --connect names \

@@ -122,7 +122,7 @@ fn workers_are_rows_of_what_they_did() {
 }
 
 #[test]
-fn an_error_that_comes_back_is_one_entry_with_its_way_on() {
+fn an_error_that_comes_back_is_one_entry_with_its_advice() {
     let history = History::default();
     let mut away = view(0);
     away.state = ChannelState::WaitingForSource;

@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lasting_difference_takes_more_rounds_the_more_goes_on() {
+    fn a_lasting_difference_takes_more_rounds_the_more_is_under_way() {
         let rounds = |round: (&[&str], &str, bool)| {
             let verdicts = verdicts(&[round; 30]);
             let last = verdicts.iter().position(|&verdict| verdict != Verdict::Open);
