@@ -6,9 +6,9 @@ use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::RelayStoreOptions;
 use crate::error::{Error, Result, io};
 use crate::fs::{FileSystem, StoredFile};
+use crate::options::RelayStoreOptions;
 
 /// The segment files of a directory, which another process may hold.
 #[derive(Debug, Clone)]

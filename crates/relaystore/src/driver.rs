@@ -11,9 +11,10 @@ use std::time::Duration;
 use tokio::task::yield_now;
 use tokio::time::{sleep, timeout};
 
+use crate::error::Result;
+use crate::options::SyncPolicy;
 use crate::queue::{Item, Queue, Taken};
 use crate::writer::{Progress, Writer};
-use crate::{Result, SyncPolicy};
 
 /// The interval at which a full store looks for room.
 const ROOM_POLL: Duration = Duration::from_millis(20);

@@ -1,6 +1,6 @@
 use std::path::PathBuf;
 
-use crate::RelayPosition;
+use crate::segment::RelayPosition;
 
 /// The reason the relay store can't continue.
 #[derive(Debug, thiserror::Error)]

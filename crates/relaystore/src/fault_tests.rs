@@ -6,8 +6,12 @@ use std::time::Duration;
 
 use csa_provider::{GtidSet, TransactionSink as _};
 
+use crate::FileSystem as _;
+use crate::error::Error;
+use crate::memory_fs::MemoryFs;
+use crate::options::{RelayStoreOptions, SyncPolicy};
+use crate::store::RelayStore;
 use crate::tests::{NOW, SOON, bytes_of, gtid, options, read, transaction, write};
-use crate::{Error, FileSystem as _, MemoryFs, RelayStore, RelayStoreOptions, SyncPolicy};
 
 const DIRECTORY: &str = "/relay/channel";
 

@@ -9,13 +9,14 @@ use csa_provider::{FormatDescription, GtidSet};
 use crate::directory::SegmentFiles;
 use crate::error::{Error, Result, io};
 use crate::fs::{FileSystem, Stream};
+use crate::options::RelayStoreOptions;
 use crate::recovery::read_header;
+use crate::segment::RelayPosition;
 use crate::segment::{
     FRAME_HEADER_LEN, FrameHeader, FrameKind, HeaderError, SegmentHeader, decode_metadata,
     verify_frame,
 };
 use crate::transaction::{RelayRange, RelayedTransaction, TransactionBody};
-use crate::{RelayPosition, RelayStoreOptions};
 
 const READ_AHEAD: usize = 256 << 10;
 const SHORT: &str = "frame ends beyond its segment";

@@ -2,7 +2,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::FileSystem;
+use crate::fs::FileSystem;
 
 /// The time at which received transactions are forced to disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

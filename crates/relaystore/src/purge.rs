@@ -3,7 +3,7 @@
 
 use tracing::{debug, warn};
 
-use crate::RelayPosition;
+use crate::segment::RelayPosition;
 use crate::segments::Segment;
 use crate::shared::{Shared, State};
 

@@ -9,9 +9,9 @@ use bytes::{Bytes, BytesMut};
 use csa_provider::{FormatDescription, GtidSet, TransactionHeader};
 use tokio::time::{Instant, timeout_at};
 
-use crate::RelayPosition;
 use crate::error::{Error, Result, io};
 use crate::fs::StoredFile;
+use crate::segment::RelayPosition;
 use crate::segment::{FRAME_HEADER_LEN, FrameHeader, FrameKind, decode_metadata, verify_frame};
 use crate::shared::{Shared, State};
 use crate::transaction::{RelayRange, RelayedTransaction, TransactionBody};

@@ -8,10 +8,10 @@ use std::path::Path;
 use bytes::Bytes;
 use csa_provider::{FormatDescription, GtidSet};
 
-use crate::RelayPosition;
 use crate::directory::{Directory, SegmentFiles};
 use crate::error::{Error, Result, io};
 use crate::fs::{StoredFile, Stream};
+use crate::segment::RelayPosition;
 use crate::segment::{
     FRAME_HEADER_LEN, FrameHeader, FrameKind, HeaderError, SegmentHeader, decode_metadata,
     verify_frame,

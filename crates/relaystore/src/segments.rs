@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use csa_provider::GtidSet;
 
-use crate::RelayPosition;
+use crate::segment::RelayPosition;
 use crate::segment::SegmentHeader;
 
 #[derive(Debug)]

@@ -8,9 +8,10 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::directory::Directory;
+use crate::options::RelayStoreOptions;
+use crate::segment::RelayPosition;
 use crate::segments::{self, Segment};
 use crate::tail::Tail;
-use crate::{RelayPosition, RelayStoreOptions};
 
 /// Sizes and totals, for the status page and metrics.
 #[derive(Debug, Clone, Default)]

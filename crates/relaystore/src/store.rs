@@ -8,15 +8,19 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::directory::Directory;
+use crate::driver::RelayWriter;
+use crate::error::Result;
+use crate::inlet::RelayInlet;
+use crate::inspect::RelayInspector;
+use crate::options::RelayStoreOptions;
 use crate::queue::Queue;
+use crate::reader::RelayReader;
 use crate::recovery::{self, Recovered, Recovery};
+use crate::segment::RelayPosition;
 use crate::segments;
 use crate::shared::{RelayUsage, Shared, State};
 use crate::tail::Tail;
 use crate::writer::Writer;
-use crate::{
-    RelayInlet, RelayInspector, RelayPosition, RelayReader, RelayStoreOptions, RelayWriter, Result,
-};
 
 /// One channel's relay store.
 #[derive(Debug)]

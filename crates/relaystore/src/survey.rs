@@ -5,9 +5,9 @@ use std::io::ErrorKind;
 
 use csa_provider::GtidSet;
 
-use crate::RelayStoreOptions;
 use crate::directory::SegmentFiles;
 use crate::error::{Error, Result};
+use crate::options::RelayStoreOptions;
 use crate::recovery::{Headers, Scan, read_headers};
 use crate::segments::holes;
 

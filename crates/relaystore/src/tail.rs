@@ -2,7 +2,7 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 
-use crate::RelayPosition;
+use crate::segment::RelayPosition;
 
 /// The newest frames in memory: those written last, as runs that are contiguous in one file.
 #[derive(Debug, Default)]

@@ -6,9 +6,9 @@ use csa_provider::{
     ChecksumAlgorithm, EventHeader, FormatDescription, RawEvent, TransactionHeader,
 };
 
-use crate::RelayPosition;
 use crate::error::{Error, Result, io};
 use crate::fs::{FileSystem, StoredFile};
+use crate::segment::RelayPosition;
 use crate::segment::{FRAME_HEADER_LEN, FrameHeader, verify_frame};
 
 /// A whole transaction in the relay store.

@@ -14,13 +14,14 @@ use tracing::debug;
 
 use crate::error::{Result, io};
 use crate::fs::{StoredFile, is_full};
+use crate::options::SyncPolicy;
+use crate::segment::RelayPosition;
 use crate::segment::{
     FRAME_HEADER_LEN, FrameKind, SegmentHeader, begin_frame, encode_metadata, finish_frame,
     frame_around,
 };
 use crate::segments::Segment;
 use crate::shared::Shared;
-use crate::{RelayPosition, SyncPolicy};
 
 /// Frames are written together up to this size.
 const BATCH_BYTES: usize = 1 << 20;

@@ -10,13 +10,14 @@ use csa_provider::{
 use csa_relaystore::{RelayedTransaction, TransactionBody};
 
 use crate::changes::{ChangesReader, RowChanges};
+use crate::error::{Error, Result};
 use crate::events::{flattened_events, unreadable};
 use crate::filter::{Filters, KeptEvents, Mapped, StatementVerdict};
 use crate::key_source::KeySource;
 use crate::keys::TableLayout;
+use crate::memory::EventPermit;
 use crate::returned::{Origin, Origins};
 use crate::row_sessions::RowSessions;
-use crate::{Error, EventPermit, Result};
 
 /// How a transaction is executed on the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

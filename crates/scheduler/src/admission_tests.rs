@@ -6,7 +6,7 @@ use csa_provider::{Tag, TransactionHeader, Uuid};
 use csa_relaystore::RelayPosition;
 
 use super::*;
-use crate::KeySourceError;
+use crate::key_source::KeySourceError;
 use crate::keys::{TableId, TableKeys};
 
 /// Two tables: `a`, and `my`, which is not transactional.

@@ -3,7 +3,8 @@ use std::collections::VecDeque;
 use csa_provider::CommitTimes;
 use csa_relaystore::RelayPosition;
 
-use crate::{Group, Sequence};
+use crate::group::Group;
+use crate::sequence::Sequence;
 
 /// The last group with nothing uncommitted below it, and everything that may be released up to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use csa_provider::{EventType, Gtid, PayloadEvents, RawEvent, TransactionPayload};
 use csa_relaystore::RelayedTransaction;
 
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 
 /// Bytes of a transaction's events as they were received, and the additional bytes of their
 /// decompressed form: 0 if they are not compressed.

@@ -3,7 +3,9 @@ use std::sync::Arc;
 use csa_provider::{FormatDescription, Gtid, GtidSet};
 use csa_relaystore::RelayPosition;
 
-use crate::{AdmittedTransaction, KeyMap, Sequence, TransactionKind};
+use crate::admission::{AdmittedTransaction, TransactionKind};
+use crate::keys::KeyMap;
+use crate::sequence::Sequence;
 
 /// How large a group may grow while transactions are waiting.
 #[derive(Debug, Clone, Copy)]

@@ -4,9 +4,13 @@ use std::collections::VecDeque;
 
 use csa_provider::{CommitTimes, GtidSet};
 
+use crate::admission::AdmittedTransaction;
 use crate::commit_order::{CommitOrder, LowWaterMark};
 use crate::conflicts::Conflicts;
-use crate::{AdmittedTransaction, Group, GroupKind, GroupLimits, KeyMap, Sequence, UntilGate};
+use crate::group::{Group, GroupKind, GroupLimits};
+use crate::keys::KeyMap;
+use crate::sequence::Sequence;
+use crate::until::UntilGate;
 
 /// Turns admitted transactions into groups, decides which may run beside each other, and keeps
 /// their commit order.

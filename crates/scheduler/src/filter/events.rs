@@ -5,7 +5,7 @@ use csa_provider::{EventError, EventType, Gtid, RawEvent, RowsEvent, TableMap};
 
 use super::Filters;
 use crate::changes::table_id;
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 
 /// A transaction's events as the target receives them: without the tables that are left out, and
 /// with renamed schemas.

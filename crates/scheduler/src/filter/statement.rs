@@ -4,7 +4,7 @@ use super::Filters;
 use super::accounts::GRANT_TABLES;
 use super::objects::{Name, Object, object, qualifiers};
 use super::tokens::tokens;
-use crate::KeySourceError;
+use crate::key_source::KeySourceError;
 
 /// The decision of the filters about a statement that commits implicitly.
 #[derive(Debug, Clone, PartialEq, Eq)]

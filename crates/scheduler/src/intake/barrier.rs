@@ -7,7 +7,7 @@
 //! executed there, and not before: rows admitted earlier would be read with the columns and keys
 //! that a table had before its ALTER.
 
-use crate::TransactionKind;
+use crate::admission::TransactionKind;
 
 /// The barrier after a transaction that was handed over to the applier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

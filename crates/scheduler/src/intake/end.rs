@@ -1,7 +1,8 @@
 use csa_provider::ReceptionEnd;
 use csa_relaystore::RelayPosition;
 
-use crate::{Error, Until};
+use crate::error::Error;
+use crate::until::Until;
 
 /// The end of the intake. Everything handed over before it is applied.
 #[derive(Debug)]

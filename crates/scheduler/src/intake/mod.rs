@@ -20,7 +20,9 @@ pub use barrier::Barrier;
 pub use end::IntakeEnd;
 pub use room::{Room, inline_limit};
 
-use crate::{Footprint, TransactionKind, Until};
+use crate::admission::TransactionKind;
+use crate::memory::Footprint;
+use crate::until::Until;
 
 /// How far the intake is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,7 +2,9 @@
 
 use csa_relaystore::{RelayedTransaction, TransactionBody};
 
-use crate::{Footprint, Result, bytes_at_a_time, decompressed_bytes};
+use crate::error::Result;
+use crate::events::{bytes_at_a_time, decompressed_bytes};
+use crate::memory::Footprint;
 
 /// The largest transaction that is held as a whole, decompressed: a quarter of the memory leaves
 /// room for others at the same time. Larger ones are streamed.

@@ -12,9 +12,10 @@ use proptest::prelude::*;
 
 use super::tests::relayed;
 use super::*;
-use crate::{
-    Admission, ForeignKey, KeyClass, KeyPart, KeyRole, KeySource, KeySourceError, KeyUse, TableId,
-    TableKeys, TableUse, UniqueKey,
+use crate::admission::Admission;
+use crate::key_source::{KeySource, KeySourceError};
+use crate::keys::{
+    ForeignKey, KeyClass, KeyPart, KeyRole, KeyUse, TableId, TableKeys, TableUse, UniqueKey,
 };
 
 /// `parent (id PRIMARY KEY, u UNIQUE)`, `child (id PRIMARY KEY, p REFERENCES parent (id))`, and

@@ -10,10 +10,13 @@ use csa_relaystore::{RelayPosition, RelayedTransaction, TransactionBody};
 use proptest::prelude::*;
 
 use super::*;
-use crate::{
-    Admission, Error, EventMemory, FilterRules, Filters, KeyClass, KeyPart, KeySource, TableId,
-    TableKeys, TransactionKind, UniqueKey, Until, UntilGate,
-};
+use crate::admission::{Admission, TransactionKind};
+use crate::error::Error;
+use crate::filter::{FilterRules, Filters};
+use crate::key_source::KeySource;
+use crate::keys::{KeyClass, KeyPart, TableId, TableKeys, UniqueKey};
+use crate::memory::EventMemory;
+use crate::until::{Until, UntilGate};
 
 /// A target without tables: every row change counts as one of its whole table.
 struct NoTables;
