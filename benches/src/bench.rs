@@ -4,6 +4,7 @@
 //! Everything runs on this machine. Absolute rates hold for one machine and one day; compare the
 //! ratios.
 
+mod appliers;
 mod chart;
 mod csa;
 mod drain;
@@ -16,11 +17,14 @@ mod process;
 mod producer;
 mod profile;
 mod report;
+mod setup;
 mod shape;
+mod sizes;
 mod stage;
 mod statistics;
 mod table;
 mod tables;
+mod transaction;
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -32,8 +36,9 @@ use options::Mode;
 pub(crate) use options::Options;
 use profile::Profile;
 use report::Results;
+use setup::Setup;
 use shape::Shape;
-use stage::{Setup, Stage};
+use stage::Stage;
 
 /// Success when all tables were equal on all servers after every measurement.
 pub(crate) async fn run(options: &Options) -> Result<ExitCode> {

@@ -3,7 +3,7 @@
 use rand::Rng;
 use rand::rngs::StdRng;
 
-use super::shape::Transaction;
+use super::transaction::Transaction;
 
 /// Families of a session before it begins to end some.
 const FEW: usize = 50;

@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::profile::Profile;
 use super::shape::Shape;
+use super::sizes::Sizes;
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Options {
@@ -68,27 +69,6 @@ impl Mode {
     pub(super) fn name(self) -> String {
         self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
     }
-}
-
-/// How large everything is.
-#[derive(Debug, Clone, Copy, Args, Serialize)]
-pub(super) struct Sizes {
-    /// Transactions of a backlog with one change each; loads with more work in a transaction use a
-    /// fraction of it (updates-10 a fifth).
-    #[arg(long, default_value_t = 40_000, value_parser = clap::value_parser!(u64).range(1..))]
-    pub(super) transactions: u64,
-    /// Tables sbtest1 … sbtestN.
-    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..))]
-    pub(super) tables: u32,
-    /// Rows in each of them.
-    #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..))]
-    pub(super) rows: u64,
-    /// Rows of 4 KiB (wide-row).
-    #[arg(long, default_value_t = 8_000, value_parser = clap::value_parser!(u64).range(1..))]
-    pub(super) wide_rows: u64,
-    /// Seed of everything random.
-    #[arg(long, default_value_t = 1)]
-    pub(super) seed: u64,
 }
 
 impl Options {

@@ -12,8 +12,8 @@ use serde::Serialize;
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 
-use super::options::Sizes;
 use super::shape::{Client, Shape};
+use super::sizes::Sizes;
 
 const DEADLOCK: u16 = 1213;
 const LOCK_WAIT_TIMEOUT: u16 = 1205;

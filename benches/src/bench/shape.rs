@@ -6,7 +6,8 @@ use rand::{Rng, SeedableRng};
 use serde::Serialize;
 
 use super::families::Families;
-use super::options::Sizes;
+use super::sizes::Sizes;
+use super::transaction::Transaction;
 
 /// Characters of a wide row's body.
 pub(super) const WIDE: usize = 4096;
@@ -38,24 +39,6 @@ pub(super) enum Shape {
     /// Parents with children inserted, updated and deleted under RESTRICT foreign keys.
     #[serde(rename = "fk")]
     Fk,
-}
-
-/// A transaction as it is sent, and the rows it changes.
-#[derive(Debug)]
-pub(super) struct Transaction {
-    pub(super) text: String,
-    pub(super) row_changes: u64,
-}
-
-impl Transaction {
-    /// A single statement autocommits; several are put between BEGIN and COMMIT.
-    pub(super) fn of(statements: &[String], row_changes: u64) -> Self {
-        let text = match statements {
-            [single] => single.clone(),
-            several => format!("BEGIN;{};COMMIT", several.join(";")),
-        };
-        Self { text, row_changes }
-    }
 }
 
 /// The state from which a session makes its transactions; it depends on the seed alone.

@@ -6,8 +6,8 @@ use mysql_async::prelude::Queryable;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 
-use super::options::Sizes;
 use super::shape::{Shape, WIDE, wide_body};
+use super::sizes::Sizes;
 
 /// Wide rows per INSERT.
 const WIDE_BATCH: u64 = 100;

@@ -1,0 +1,99 @@
+//! Starts the servers of a profile and fills them.
+
+use anyhow::{Context, Result};
+use csa_tests::{Daemon, Server};
+use tokio::task::block_in_place;
+
+use super::options::Options;
+use super::profile::{Durability, Profile};
+use super::shape::Shape;
+use super::stage::{Stage, Versions};
+use super::{csa, mta, tables};
+
+/// For all three servers: the default tables fit, and no checkpoint of the redo log interferes.
+const SERVER_OPTIONS: [&str; 3] =
+    ["--innodb-buffer-pool-size=512M", "--innodb-redo-log-capacity=1G", "--max-connections=400"];
+
+/// The outcome of setting up a profile.
+#[derive(Debug)]
+pub(super) enum Setup {
+    Ready(Box<Stage>),
+    /// The daemon's error.
+    Refused(String),
+}
+
+impl Stage {
+    /// Starts the servers, fills the tables, lets both targets follow, and stops both appliers.
+    pub(super) async fn set_up(
+        profile: Profile,
+        options: &Options,
+        loads: &[Shape],
+    ) -> Result<Setup> {
+        let (source, mta, csa) = servers(profile).await?;
+        for server in [&source, &mta, &csa] {
+            server.exec(&Durability::NONE.statement()).await;
+        }
+        let daemon = match start_daemon(&source, &csa, profile, options) {
+            Ok(daemon) => daemon,
+            Err(refusal) => return Ok(Setup::Refused(refusal)),
+        };
+        let versions = Versions {
+            mysqld: source.value("SELECT @@version").await,
+            csa_daemon: daemon.status()["daemon"]["version"].as_str().unwrap_or("?").into(),
+        };
+        let stage = Self { profile, source, mta, csa, daemon, versions };
+        stage.fill(options, loads).await?;
+        Ok(Setup::Ready(Box::new(stage)))
+    }
+
+    async fn fill(&self, options: &Options, loads: &[Shape]) -> Result<()> {
+        if !self.profile.target_redo_log() {
+            for target in self.targets() {
+                target.exec("ALTER INSTANCE DISABLE INNODB REDO_LOG").await;
+            }
+        }
+        mta::attach(self).await;
+        mta::start(self, options.middle_mta_workers()).await;
+        tables::fill(&self.source, &options.sizes, loads).await?;
+        mta::wait_applied(self).await?;
+        csa::wait_applied(self).await?;
+        mta::stop(self).await;
+        csa::stop(self)?;
+        for target in self.targets() {
+            target.exec(&self.profile.durability().statement()).await;
+        }
+        Ok(())
+    }
+}
+
+async fn servers(profile: Profile) -> Result<(Server, Server, Server)> {
+    let start = |name: &'static str, more: &'static [&'static str]| {
+        tokio::task::spawn_blocking(move || Server::start(name, &[&SERVER_OPTIONS, more].concat()))
+    };
+    let source = start("source", profile.source_options());
+    let mta = start("mta-target", profile.target_options());
+    let csa = start("csa-target", profile.target_options());
+    let (source, mta, csa) = tokio::join!(source, mta, csa);
+    let why = "starting the servers";
+    Ok((source.context(why)?, mta.context(why)?, csa.context(why)?))
+}
+
+fn start_daemon(
+    source: &Server,
+    target: &Server,
+    profile: Profile,
+    options: &Options,
+) -> Result<Daemon, String> {
+    let mut builder = Daemon::builder(source, target);
+    for (key, value) in profile.daemon_keys() {
+        builder = builder.set(key, *value);
+    }
+    for (key, value) in &options.daemon_keys {
+        builder = match (value.parse::<i64>(), value.parse::<bool>()) {
+            (Ok(number), _) => builder.set(key, number),
+            (_, Ok(switch)) => builder.set(key, switch),
+            _ => builder.set(key, value.as_str()),
+        };
+    }
+    block_in_place(|| builder.start_unless_refused())
+}
