@@ -17,6 +17,7 @@ use crate::queue::{Item, Queue, Taken};
 use crate::writer::{Progress, Writer};
 
 /// The interval at which a full store looks for room.
+// Polled, because nothing announces free space of a disk.
 const ROOM_POLL: Duration = Duration::from_millis(20);
 
 /// Writes what the inlet hands over; see [`RelayStore::inlet_and_writer`](crate::RelayStore::inlet_and_writer).

@@ -249,6 +249,8 @@ impl FileSystem for RealFs {
 
     fn lock(&self, path: &Path) -> io::Result<Box<dyn Any + Send + Sync>> {
         let file = private().open(path)?;
+        // A lock of the open file, not of the process (as fcntl's is): a store that some reader
+        // still holds keeps out the next one in this process too.
         flock(&file, FlockOperation::NonBlockingLockExclusive)?;
         Ok(Box::new(file))
     }

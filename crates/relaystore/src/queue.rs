@@ -64,6 +64,8 @@ impl Queue {
                 if state.items.is_empty() || state.bytes + bytes <= QUEUE_BYTES {
                     state.items.push_back(item);
                     state.bytes += bytes;
+                    // Nobody can see part of a transaction, so the writer is woken for a whole one,
+                    // or once a whole batch (the writer's BATCH_BYTES) has come together.
                     if state.writer_waits && (complete || state.bytes >= QUEUE_BYTES / 2) {
                         state.writer_waits = false;
                         self.filled.notify_one();
@@ -77,6 +79,8 @@ impl Queue {
                     self.filled.notify_one();
                 }
             }
+            // A store has one inlet, which sends one item at a time: if the writer empties the
+            // queue before this, `notify_one` leaves a permit, so no wake-up is missed.
             self.emptied.notified().await;
         }
     }
@@ -90,6 +94,7 @@ impl Queue {
     /// Nothing more will be taken.
     pub(crate) fn fail(&self, error: String) {
         let mut state = self.state.lock();
+        // The first error stays: a writer that fails reports another one when it is dropped.
         state.failed.get_or_insert(error);
         state.items = VecDeque::new();
         drop(state);
@@ -100,6 +105,7 @@ impl Queue {
     pub(crate) fn take(&self, into: &mut VecDeque<Item>) -> Taken {
         let mut state = self.state.lock();
         if state.items.is_empty() {
+            // Under the lock of the look: an item sent after it wakes the writer.
             state.writer_waits = true;
             return if state.closed { Taken::Closed } else { Taken::Nothing };
         }

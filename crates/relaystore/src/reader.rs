@@ -190,6 +190,7 @@ impl RelayReader {
             .ok_or_else(|| self.damaged(start, "transaction without a format description"))?;
         let body = if event_bytes <= self.inline_limit {
             TransactionBody::Whole(runs)
+        // Frames passed without reading are known by the lengths in their headers only.
         } else if self.position.offset > self.readable_len(&self.shared.state.lock()) {
             return Err(self.damaged(start, "frame ends beyond its segment"));
         } else {

@@ -59,6 +59,7 @@ pub(crate) fn recover(directory: &Directory, executed: Option<&GtidSet>) -> Resu
     for &number in &stale {
         directory.remove(number)?;
     }
+    // In any order: whatever a crash leaves of these is still after a gap.
     for number in doomed {
         directory.remove(number)?;
         report.dropped_segments += 1;
@@ -114,6 +115,8 @@ fn keep_what_follows(
     if let Some(missing) = first.map(|first| first.difference(executed))
         && !missing.is_empty()
     {
+        // In any order: sets only grow from segment to segment, so those that a crash leaves lack
+        // at least as much at the next start.
         for number in segments.keys() {
             directory.remove(*number)?;
         }

@@ -14,6 +14,7 @@ impl Shared {
     /// ever make room for it.
     pub(crate) fn lacks_room_for(&self, bytes: u64) -> Option<String> {
         let (limit, floor) = (self.options.space_limit, self.options.min_free_disk);
+        // Before the lock, which readers take for every look: statvfs may wait for the file system.
         let free = if floor == 0 { u64::MAX } else { self.directory.free_bytes() };
         if free < floor.saturating_add(bytes) {
             return Some(format!("free disk: {free} bytes left, min_free_disk is {floor}"));

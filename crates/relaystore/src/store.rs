@@ -95,6 +95,7 @@ impl RelayStore {
         });
         let mut received = recovered.received;
         let ahead = !executed.is_subset_of(&received);
+        // The source is not asked for what only the target has: reception continues after both.
         received.union(executed);
         let mut writer = Writer::open(
             Arc::clone(&shared),
@@ -163,6 +164,7 @@ impl RelayStore {
             return false;
         }
         let State { segments, end, received, .. } = &*state;
+        // Not the higher of both: a target that came back older reads released transactions again.
         state.released = segments::released(segments, *end, received, executed);
         drop(state);
         self.shared.purge();

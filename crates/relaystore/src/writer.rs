@@ -162,6 +162,8 @@ impl Writer {
         }
         let ends = *placement == Placement::End;
         let Some(open) = self.open.as_mut() else { return Ok(Progress::Done) };
+        // `frame_bytes` is below BATCH_BYTES, so `make_room_in_frame` has ended the frame, and
+        // nothing of this transaction is left in it that belongs before this event.
         if event.len() > BATCH_BYTES && open.continued {
             return self.append_large(event.bytes(), ends);
         }
@@ -175,6 +177,7 @@ impl Writer {
     }
 
     fn format_description(&mut self, event: &RawEvent) {
+        // A source sends one for each file and each dump; only a change is worth a frame.
         if event.event_type() != EventType::FORMAT_DESCRIPTION
             || self.format.as_ref().is_some_and(|known| known.raw() == event.bytes())
         {
@@ -249,6 +252,8 @@ impl Writer {
     fn wants_new_segment(&self) -> bool {
         let options = &self.shared.options;
         let len = self.written + self.batch.len() as u64;
+        // A segment without transactions takes the next one, however large: another segment would
+        // be just as empty.
         if len <= self.header_len {
             return false;
         }
@@ -260,6 +265,8 @@ impl Writer {
     /// Ends this segment and begins the next one.
     fn begin_segment(&mut self) -> Result<Progress> {
         // Recovery scans only the last segment: this one has to be whole on disk first.
+        // With `Os` a crash may take the end of this one. The reader notices: the next header
+        // counts the transactions before it.
         if self.number > 0 && self.shared.options.sync != SyncPolicy::Os {
             self.sync()?;
         }
@@ -361,6 +368,8 @@ impl Writer {
                 Ok(()) => at += part.len() as u64,
                 Err(error) if is_full(&error) => {
                     // Gives back the space of the half-written part.
+                    // No sync here, unlike `abandon`: the next bytes in this place are the same
+                    // ones, unless the transaction is abandoned.
                     self.rewind(start)?;
                     return self.no_room("a full disk").map(|_| None);
                 }
@@ -414,6 +423,8 @@ impl Writer {
             self.batch.truncate((open.start - self.written) as usize);
             return self.sync_cut();
         }
+        // The batch holds nothing but this transaction, and no reader holds its bytes: the visible
+        // end is at or before its start.
         self.batch.clear();
         self.rewind(open.start)?;
         self.written = open.start;
