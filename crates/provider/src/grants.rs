@@ -33,6 +33,8 @@ impl Grants {
             };
             // A role has no level.
             let Some((privileges, level)) = rest.split_once(" ON ") else { continue };
+            // This cuts lists of columns apart too. Their pieces are no privileges, so one that was
+            // granted on columns only does not count.
             let names = privileges.split(',').map(|name| name.trim().to_uppercase());
             found.take(is_grant, names, level);
         }

@@ -182,6 +182,7 @@ async fn inspect(
         let missing = known.lacking(&facts.gtid_executed);
         // If only its own are missing, it ends the dump for that itself, and counts commits that
         // are under way.
+        // Not a refusal: a replica that is catching up will have them.
         if missing.of_server(&facts.server_uuid) != missing {
             return Err(PreflightError::Unreachable(format!(
                 "source {address} {}",

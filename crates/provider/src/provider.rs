@@ -180,6 +180,8 @@ impl Provider {
         loop {
             self.has_delivered = false;
             let end = tokio::select! {
+                // A stop may drop this in the middle of `append`. The event is then queued whole or
+                // not at all, and `abandon` below takes back what is queued of its transaction.
                 end = self.any_link(&mut sink) => end,
                 () = stop.cancelled() => LinkEnd::Stopped,
             };
@@ -310,6 +312,8 @@ impl Provider {
                     self.note(&Placement::End, event_type, bytes);
                 }
             } else if is_idle && history.checked.elapsed() >= HISTORY_CHECK {
+                // Over a connection of its own: this one carries nothing but events until the dump
+                // ends.
                 let lacking = self.lacking(host, port, &uuid, &sink.received()).await;
                 history.note(lacking)?;
             }

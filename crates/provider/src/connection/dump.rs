@@ -25,6 +25,7 @@ impl SourceConnection {
         self.announce(options).await?;
         self.register(options).await?;
         let set = received.encode();
+        // Flags, our server id, length of a file name (none: the set decides), position, set.
         let mut body = Vec::with_capacity(set.len() + 22);
         body.extend_from_slice(&0_u16.to_le_bytes());
         body.extend_from_slice(&options.server_id.to_le_bytes());
@@ -54,6 +55,8 @@ impl SourceConnection {
              @source_binlog_checksum=@@GLOBAL.binlog_checksum"
         );
         self.query(&set, Limits::SETTING).await?;
+        // The artificial rotation, which comes before any format description, has the checksum that
+        // this variable states (`Binlog_sender::init_checksum_alg`).
         let checksum = self.setting("SELECT @source_binlog_checksum").await?;
         self.checksum = match checksum.as_str() {
             "NONE" => ChecksumAlgorithm::Off,

@@ -206,6 +206,8 @@ impl<'a> TableMap<'a> {
                         return Err(field.malformed(WHAT));
                     }
                 }
+                // Collations of ENUM and SET have fields of their own (10 and 11); images hold
+                // their numbers, which depend on no collation.
                 _ => {}
             }
         }

@@ -64,6 +64,8 @@ impl FromStr for GtidSet {
                 .map_err(|_| ParseGtidError::new(text, format!("{uuid:?} is not a UUID")))?;
             let mut tag = Tag::untagged();
             for piece in pieces.filter(|piece| !piece.is_empty()) {
+                // No tag begins with a digit. A tag holds for the intervals after it, up to the
+                // next tag.
                 if piece.starts_with(|c: char| c.is_ascii_digit()) {
                     let interval = interval(piece)
                         .ok_or_else(|| ParseGtidError::new(text, format!("interval {piece:?}")))?;

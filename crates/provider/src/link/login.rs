@@ -24,6 +24,7 @@ use super::{
 };
 
 const MAX_PACKET: u32 = 1 << 30;
+// Every version knows it; servers before 8.0 and MariaDB lack 255, the default since 8.0.
 const UTF8MB4_GENERAL_CI: u8 = 45;
 
 struct Auth<'a> {
@@ -59,6 +60,8 @@ pub(super) async fn login(
         // Before TLS only the capabilities are sent; user and proof follow encrypted.
         let request = SslRequest::new(capabilities, MAX_PACKET, UTF8MB4_GENERAL_CI);
         packets.send_struct(&request).await?;
+        // A handshake that fails ends the login in every mode: trying again in the clear would let
+        // anyone in between turn encryption off.
         packets = encrypt_transport(packets, config, options).await?;
     }
     // The greeting names the server's default plugin; the account's may be another, to which the
