@@ -61,6 +61,7 @@ fn probe(folder: &Path) -> io::Result<()> {
     // An unnamed file, where the file system supports it.
     match open(folder, OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC, Mode::RUSR) {
         Ok(_) => return Ok(()),
+        // The file system or the kernel has no such files (open(2), O_TMPFILE).
         Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOENT) => {}
         Err(error) => return Err(error.into()),
     }

@@ -222,6 +222,7 @@ impl RelayStore {
 
 impl Drop for RelayStore {
     fn drop(&mut self) {
+        // Before the wake-up: a reader looks at it after each one.
         self.shared.closing.store(true, Ordering::Release);
         self.shared.giving_up.store(true, Ordering::Release);
         self.shared.grown.notify_waiters();

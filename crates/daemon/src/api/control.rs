@@ -49,6 +49,8 @@ pub(super) async fn pause(
 ) -> Answer<CommandView> {
     let channel = channel(&daemon, &name)?;
     log_command(channel, "pause", &sender);
+    // No await lies between the change and the task that writes its audit row (`write_later`): a
+    // client that goes away takes no record with it. The same holds for `resume` and `set_*` below.
     channel.set_paused(true).await?;
     daemon.record(channel, &sender, "pause", String::new()).await;
     let drained = channel.wait_at_rest(daemon.stop_timeout()).await;

@@ -167,6 +167,8 @@ impl Channel {
         kill: &CancellationToken,
     ) -> Result<String, ChannelError> {
         const ON_REQUEST: &str = "stopped on request";
+        // Kept over all pipelines, and free once this returns: a skip, which needs it too, ends the
+        // run first.
         let Some(identity) = self.claimed(stop).await else { return Ok(ON_REQUEST.to_owned()) };
         let mut taking = Taking { identity, start: self.settings.start_from.clone() };
         loop {
@@ -227,6 +229,8 @@ impl Channel {
         let mut pauses = Pauses::new(&self.settings);
         loop {
             let error = tokio::select! {
+                // May be dropped anywhere: the locks on the target end with the session, and
+                // `attach` can be repeated.
                 opened = self.open(taking) => match opened {
                     Ok(pipeline) => return Some(pipeline),
                     Err(error) => error,

@@ -80,6 +80,7 @@ impl<'a> Pipeline<'a> {
             target.statement_gtids,
         )
         .await?;
+        // Before `attach`, which may begin a reception that checks its source by them.
         reception.set_foreign(control.foreign());
         let received = match reception.attach(settings, &control.checkpoint().executed).await {
             Ok(received) => received,
@@ -131,6 +132,7 @@ impl<'a> Pipeline<'a> {
         let intake = intake.await.map_err(|panic| broken(&panic));
         watch.detach();
         let executed = commits.executed();
+        // A stop wins over an end reached at the same moment: the next start meets that end again.
         if outcome.is_err() || stop.is_cancelled() || kill.is_cancelled() {
             until.rest(&executed);
             return match outcome {

@@ -25,6 +25,7 @@ pub(super) struct Reception {
     /// The target's last answer about it. Until the first one, a source must have all that was
     /// received.
     foreign: SharedForeign,
+    // Locked while a store is opened or closed, so that there is never a second one.
     current: Mutex<Option<Receiving>>,
 }
 
@@ -146,6 +147,7 @@ impl Reception {
         let inlet = store.inlet();
         let (ended, end) = watch::channel(None);
         let received = Received { store: Arc::new(store), end };
+        // Before the task, which reports its end there.
         self.watch.receiving(settings, &received.store);
         let halt = self.stop.child_token();
         let (halted, shown) = (halt.clone(), self.watch.clone());
@@ -200,6 +202,8 @@ async fn opened(
     open: impl Fn(RelayStoreOptions) -> Opened + Send + 'static,
 ) -> Result<Option<RelayStore>, ChannelError> {
     let options = settings.relay.clone();
+    // If this future is dropped, the thread opens the store anyway and drops it; the next attempt
+    // waits for that in `unlocked`.
     let opened = spawn_blocking(move || unlocked(|| open(options.clone()))).await;
     let opened = opened
         .map_err(|error| ChannelError::State(format!("opening the relay store: {error}")))??;

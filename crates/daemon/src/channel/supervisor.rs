@@ -36,6 +36,8 @@ pub(crate) struct Supervisor {
     /// For the next start, and from the last one.
     settings: Mutex<Arc<ChannelSettings>>,
     started_with: Mutex<Arc<ChannelSettings>>,
+    // Held through a whole command, so that commands follow one another. Taken before every other
+    // lock here and in reception.
     state: AsyncMutex<State>,
     reception: Arc<Reception>,
     /// The process's: `stop` lets running groups finish, `kill` gives them up.
@@ -168,6 +170,7 @@ impl Supervisor {
         let before =
             std::mem::replace(&mut *self.started_with.lock(), Arc::clone(&channel.settings));
         // A value set by hand remains, unless the file has changed since.
+        // Before the task, which begins at the gate with the end of this run.
         let until = &channel.settings.until;
         self.controls.until().start((*until != before.until).then(|| until.clone()));
         let (stop, kill) = (self.stop.child_token(), self.kill.child_token());
@@ -204,6 +207,8 @@ impl Supervisor {
         if !alive && !receives {
             return Err(self.not_running("restart it to resume"));
         }
+        // The applier first: a store that it still reads stays locked, and the next start would
+        // have to wait for it.
         let drained = !alive || self.end(&mut state, patience).await;
         if all {
             self.reception.end().await;
@@ -227,6 +232,8 @@ impl Supervisor {
     }
 
     async fn end(&self, state: &mut State, patience: Duration) -> bool {
+        // Commands run to their end (`to_its_end` in api/control.rs): no dropped future leaves a
+        // task that nothing waits for.
         let Some(mut life) = state.life.take() else { return true };
         info!(channel = %self.name, ?patience, "stopping: finishing running groups");
         life.stop.cancel();
@@ -300,6 +307,7 @@ impl Supervisor {
     pub(crate) async fn skip(&self, gtid: &Gtid, sender: &Sender) -> Done<()> {
         let mut state = self.state.lock().await;
         self.check_daemon()?;
+        // Alive and failed: its start is refused and retried.
         if state.is_alive() && !self.watch.has_failed() {
             return Err(Refusal::state(
                 format!(
@@ -363,6 +371,7 @@ impl Supervisor {
         let entry = sender.entry(&self.name, "skip", String::new());
         let entry = AuditEntry { gtid: gtid.to_string(), ..entry };
         let skipped = control.skip(&settings.target, gtid, &entry).await;
+        // Whatever the outcome: the next start would find the channel's lock held.
         control.close().await;
         if !skipped? {
             info!(channel = %self.name, %gtid, "was already executed");
@@ -375,6 +384,7 @@ impl Supervisor {
     /// `WAIT_FOR_EXECUTED_GTID_SET`.
     pub(crate) async fn wait_for(&self, set: &GtidSet, timeout: Option<Duration>) -> GtidSet {
         let executed = async {
+            // Polled, because pipelines come and go during the wait.
             while !self.watch.has_executed(set) {
                 tokio::time::sleep(LOOK).await;
             }
@@ -393,6 +403,7 @@ impl Supervisor {
     /// Waits for the end of the channel, which the process's `stop` or `kill` causes.
     pub(crate) async fn finish(&self) -> Result<(), String> {
         let mut state = self.state.lock().await;
+        // Under the lock: a command under way has ended, and a later one finds the daemon stopping.
         let outcome = match state.life.take() {
             Some(life) => life.task.await.unwrap_or_else(|panic| Err(panic.to_string())),
             None => std::mem::replace(&mut state.outcome, Ok(())),

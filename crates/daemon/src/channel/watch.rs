@@ -31,6 +31,8 @@ struct Shared {
     controls: Controls,
     source: Arc<SourceStatus>,
     clock: Arc<dyn Clock>,
+    // Taken before the locks of the store, the commits and the applier's status; whoever holds one
+    // of those never calls back here.
     inner: Mutex<Inner>,
 }
 
@@ -293,6 +295,7 @@ impl Watch {
         reader.set_inline_limit(0);
         let found = reader.next_now();
         let mut inner = self.shared.inner.lock();
+        // During the search a pipeline may have begun, or another store been opened.
         let is_same = inner.store.as_ref().is_some_and(|now| Arc::ptr_eq(now, store));
         if inner.pipeline.is_some() || !is_same {
             return;

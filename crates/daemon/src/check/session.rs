@@ -104,6 +104,7 @@ impl Session {
                 let text = format!("{}: {error}", self.address).replace('\n', " ");
                 Err(Refusal { code: error.code(), text })
             }
+            // The rest of the answer makes the link unusable, so all later questions fail at once.
             Err(_) => {
                 let seconds = PATIENCE.as_secs();
                 let text = format!("{}: no answer within {seconds} s", self.address);

@@ -158,6 +158,8 @@ async fn read_round(
     };
     let options = servers.options;
     let (source, target) = (&mut servers.source, &mut servers.target);
+    // Before the values: a commit between the two makes the round not quiet, which only costs a
+    // round.
     let before = source_executed(source).await?;
     round.add(lookup.read(source, &sql.source, keys).await?);
     // After the values: a target that has passed the mark holds nothing older than they are.

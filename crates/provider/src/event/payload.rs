@@ -61,7 +61,6 @@ impl TransactionPayload {
         }
         let start = EventHeader::LEN + reader.offset();
         let rest = reader.remaining() as u64;
-        // Bytes after the payload would be events that nobody applies.
         if size != Some(rest) {
             return Err(malformed(reader.malformed("payload size")));
         }

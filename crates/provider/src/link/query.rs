@@ -105,8 +105,6 @@ impl Link {
         for _ in 0..columns + usize::from(!self.deprecate_eof) {
             self.packets.look(self.silence).await?;
         }
-        // A row may begin with the byte of the end: 0xfe announces a first value of 16 MiB or more,
-        // and then the packet is as long.
         let end_bytes = if self.deprecate_eof { END_BYTES_MAX } else { OLD_END_BYTES_MAX };
         self.packets.allow(budget.row_bytes());
         loop {

@@ -79,6 +79,7 @@ impl Endpoint {
 /// nothing is sent, and after `net_timeout` if sent bytes are not acknowledged.
 fn tune(stream: &TcpStream, net_timeout: Option<Duration>) -> io::Result<()> {
     stream.set_nodelay(true)?;
+    // With Linux's nine probes, a peer that vanished is noticed after two minutes.
     let keepalive = TcpKeepalive::new()
         .with_time(Duration::from_secs(30))
         .with_interval(Duration::from_secs(10));
