@@ -219,6 +219,7 @@ impl<K: KeySource> Admission<K> {
             permit.extend(changes.held_bytes());
         }
         Ok(AdmittedTransaction {
+            // One that was not read to its end counts at least as it was received.
             bytes: bytes.max(relayed.event_bytes),
             relayed,
             kind,
@@ -258,6 +259,7 @@ impl<K: KeySource> Admission<K> {
         bytes: &mut u64,
     ) -> Result<TransactionKind> {
         let gtid = &relayed.header.gtid;
+        // By the GTID first: statements and steps of XA come back as well as rows.
         let asked = |source| Error::Keys { gtid: gtid.clone(), source };
         if self.origins.of_gtid(&mut self.source, gtid).await.map_err(asked)? == Origin::Target {
             self.is_returned = true;
@@ -316,6 +318,8 @@ impl<K: KeySource> Admission<K> {
                                 self.leaves_out_accounts = true;
                                 TransactionKind::Empty
                             }
+                            // As a statement, so that it is refused in its turn, after all before
+                            // it is committed.
                             StatementVerdict::Refuse(why) => {
                                 *refusal = Some(why);
                                 TransactionKind::Statement

@@ -64,6 +64,7 @@ pub(crate) struct ChangesReader {
 impl ChangesReader {
     /// Takes a table map; `layout` is `None` for a table whose rows are left out.
     pub(crate) fn map(&mut self, table_id: u64, layout: Option<Arc<TableLayout>>) {
+        // Each statement logs its maps again, and the last one with a number counts.
         self.maps.retain(|(id, _)| *id != table_id);
         self.maps.push((table_id, layout));
     }
@@ -99,6 +100,7 @@ impl ChangesReader {
             changes.tables.extend(parents);
             return Ok(());
         };
+        // Positions in the images would name other columns from here on.
         if rows.width != layout.columns.len() {
             return Err(malformed("column count differs from the table map's"));
         }
@@ -116,11 +118,13 @@ impl ChangesReader {
                 &mut changes.keys,
                 &mut changes.tables,
             )?;
+            // Images without any column were handled above; here the loop would never end.
             if row == 0 {
                 return Err(malformed("row without a length"));
             }
             changes.opaque |= !keyed;
             changes.rows.push(RowChange {
+                // No event has more than 1 GiB, so its offsets fit.
                 start: at as u32,
                 middle: (at + before) as u32,
                 end: (at + row) as u32,
@@ -133,6 +137,7 @@ impl ChangesReader {
         changes.blocks.push(RowsBlock {
             layout: Arc::clone(layout),
             kind: rows.kind,
+            // Rows of several source statements share one later, whose writer marks its end.
             flags: rows.flags & !RowsEvent::STATEMENT_END,
             server_id: event.header().server_id,
             timestamp: event.header().timestamp,

@@ -103,6 +103,7 @@ impl Conflicts {
         for key in &changes.keys {
             let number = key.key();
             let mut highest = 0;
+            // A key in use again has a new entry in `young`, and `old` has its earlier uses.
             for uses in [self.young.get(&number), self.old.get(&number)].into_iter().flatten() {
                 if uses.write != own {
                     highest = highest.max(uses.write);
@@ -113,6 +114,7 @@ impl Conflicts {
                 }
             }
             if highest > self.low_water {
+                // The last group stands for those before it: the low-water mark is waited for.
                 let known = late.entry(number).or_default();
                 *known = highest.max(*known);
             }
@@ -150,6 +152,7 @@ impl Conflicts {
     pub(crate) fn forget(&mut self, low_water: u64) {
         self.low_water = low_water;
         if self.old_last <= low_water {
+            // Everything in `old` is committed. The cleared map keeps its memory for new keys.
             std::mem::swap(&mut self.old, &mut self.young);
             self.young.clear();
             self.old_last = self.last;

@@ -144,6 +144,7 @@ impl Ticket {
     pub(crate) fn take(&mut self) -> Option<EventPermit> {
         let mut state = self.memory.shared.state.lock();
         let fits = state.held == 0 || state.held.saturating_add(self.bytes) <= state.limit;
+        // In the order of the tickets: small requests could otherwise pass a large one for ever.
         if state.serving != self.number || !fits {
             return None;
         }

@@ -99,6 +99,7 @@ impl Origins {
         target: &mut impl KeySource,
         brought: &GtidSet,
     ) -> Result<Origin> {
+        // An empty set, as of a row that only got a new epoch, ends here too.
         if brought.uuids().all(|uuid| self.foreign.contains(&uuid)) {
             return Ok(Origin::Other);
         }
@@ -109,6 +110,7 @@ impl Origins {
         }
         let server = target.server().await?;
         let lost = missing.of_servers(|uuid| Some(*uuid) == server);
+        // If the target has none of them, nothing is torn: all of it is applied again.
         if !lost.is_empty() && !executed.is_empty() {
             return Ok(Origin::Torn(torn(&executed, &lost)));
         }

@@ -149,6 +149,7 @@ impl Scheduler {
         // The last free worker is kept for the earliest group, for which all later ones wait.
         let spare = self.workers - self.running;
         if spare >= 2 {
+            // Looking ahead for a group that need not wait is bounded: formed groups hold memory.
             while self.formed.len() < self.workers && !self.formed.iter().any(|g| self.is_free(g)) {
                 if !self.form() {
                     break;
@@ -209,6 +210,8 @@ impl Scheduler {
             && self.fits(&group, bytes)
             && let Some(next) = self.waiting.front()
         {
+            // If it does not join, its keys stay in `late`: rows here with the same keys may wait
+            // longer.
             let dependency = Sequence::new(self.dependency(next, &mut late));
             if dependency > group.dependency && group.dependency <= self.low_water {
                 // It would make the whole group wait.
@@ -224,6 +227,7 @@ impl Scheduler {
         group.late = late;
         group.executed_after = self.planned.clone();
         self.next = sequence.next();
+        // Registered here, because groups may be handed out in another order.
         self.order.started(&group);
         self.formed.push_back(group);
         true
@@ -239,6 +243,7 @@ impl Scheduler {
             && GroupKind::from(next.kind) == GroupKind::Rows
             && first.changes.is_some()
             && next.changes.is_some()
+            // A group is merged by keys or sent as logged, and read by one format description.
             && first.is_keyed() == next.is_keyed()
             && next.relayed.format.raw() == first.relayed.format.raw()
     }

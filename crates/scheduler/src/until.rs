@@ -173,6 +173,7 @@ impl UntilGate {
     #[must_use]
     pub fn ends_before(&self, header: &TransactionHeader) -> Option<Until> {
         let state = self.state.lock();
+        // By the immediate source's clock, like `source_delay`.
         let (gtid, committed) = (&header.gtid, header.immediate_commit_timestamp);
         state.until.as_ref().filter(|until| until.ends_before(gtid, committed)).cloned()
     }

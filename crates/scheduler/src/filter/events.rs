@@ -79,6 +79,8 @@ impl<I: Iterator<Item = Result<RawEvent>>> KeptEvents<I> {
         let &flags = body.get(FLAGS).ok_or_else(|| malformed("flags"))?;
         if *kept {
             self.ready.extend(self.last_rows.take());
+            // All maps of a statement go before its rows: the server opens no table after the first
+            // rows.
             self.ready.extend(self.maps.drain(..));
             self.last_rows = Some(event);
         }

@@ -297,6 +297,7 @@ impl<'t, 'a> Words<'t, 'a> {
             match token.kind {
                 // The value of ALGORITHM or DEFINER.
                 TokenKind::Symbol(b'=') => drop(self.next()?),
+                // Of DEFINER=user@host and CURRENT_USER(); the host is no token here (`tokens`).
                 TokenKind::Symbol(b'@' | b'(' | b')') => {}
                 TokenKind::Word => {
                     let word = String::from_utf8(token.text.to_ascii_uppercase()).ok()?;

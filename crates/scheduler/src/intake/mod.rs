@@ -99,6 +99,7 @@ pub fn next_step(stage: Stage, seen: &Seen) -> Step {
         return Step::Stop;
     }
     match stage {
+        // At the end of the store the driver's read waits for a moment, so this does not spin.
         Stage::Empty | Stage::Drained { reception_over: false } => Step::Read,
         Stage::Drained { reception_over: true } => Step::EndWithReception,
         // A transaction past the end need not become due. Groups end there anyway; reading further

@@ -63,6 +63,7 @@ impl Room {
             // The compressed bytes are kept until it is applied.
             _ => (received, decompressed),
         };
+        // The reader has applied the limit to bytes that are not compressed.
         let fits = decompressed == 0 || kept.saturating_add(events) <= inline_limit;
         fits.then(|| Self {
             footprint: Footprint::whole(kept, events, statement_bytes),

@@ -53,6 +53,7 @@ pub(super) fn key_number(table: TableId, unique_key: usize, value: &[u8]) -> u64
     let mut hasher = FixedState::with_seed(0x6373_612d).build_hasher();
     hasher.write_u64(u64::from(table.0) << 32 | unique_key as u64);
     hasher.write(value);
+    // Two bits are left for the role.
     hasher.finish() >> 2
 }
 

@@ -95,6 +95,7 @@ impl TableLayout {
         let mut layout = Self {
             id,
             by_session: known && (keys.computes || keys.columns != columns.len()),
+            // Keys name columns by place, which means nothing where the numbers of columns differ.
             whole: !known || keys.columns != columns.len() || keys.opaque_unique_key,
             keys: Arc::clone(&keys),
             table_map: body.get(TableMap::ID_LEN..).unwrap_or_default().into(),
@@ -124,6 +125,7 @@ impl TableLayout {
                 None => self.whole = true,
             }
         }
+        // Without a unique key the server finds a row by its values, and may take any equal row.
         self.whole |= self.unique.is_empty();
         for key in &keys.foreign_keys {
             let resolved = key.parent_key.as_ref();
@@ -268,6 +270,7 @@ fn push(
         (RowsKind::Write, _, Found::Key) => added(keys),
         (RowsKind::Delete, Found::Key, _) => removed(keys),
         (RowsKind::Write, _, Found::Null) | (RowsKind::Delete, Found::Null, _) => {}
+        // The target fills in a default that is not known here, or the image lacks the old value.
         (RowsKind::Write, _, Found::Absent) | (RowsKind::Delete, Found::Absent, _) => return false,
         (RowsKind::Update, Found::Key, Found::Key) if value == other => {
             keys.push(KeyUse::new(number(value), KeyRole::Kept));
@@ -276,6 +279,7 @@ fn push(
         (RowsKind::Update, Found::Key, Found::Absent) => {
             keys.push(KeyUse::new(number(value), KeyRole::Kept));
         }
+        // With binlog_row_image=MINIMAL both images leave out a key that did not change.
         (RowsKind::Update, Found::Absent, Found::Absent)
         | (RowsKind::Update, Found::Null, Found::Null | Found::Absent) => {}
         (RowsKind::Update, Found::Absent, _) => return false,
@@ -374,6 +378,7 @@ impl Images<'_> {
 /// mistaken for each other.
 fn append(class: &KeyClass, value: &[u8], out: &mut Vec<u8>) -> bool {
     match class {
+        // All values of a column have the same length, which keeps adjacent parts apart.
         KeyClass::Integer
         | KeyClass::Decimal
         | KeyClass::Temporal
