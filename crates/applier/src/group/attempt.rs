@@ -58,6 +58,7 @@ impl WorkerSession {
         // Before BEGIN: the session holds no lock while it waits.
         turn.wait(dependency).await;
         entered.now(SessionState::Preparing);
+        // One value for the attempt: rows late by it stay late, even if groups commit meanwhile.
         let low_water = turn.low_water();
         let mut steps =
             Steps::of(&unit.group, unit.range, limit, low_water, &entered.progress).await;
@@ -121,6 +122,7 @@ impl WorkerSession {
             text = format!("{own};{text}");
             fence += row_session::count(own);
         }
+        // The fence is the last statement of the opening.
         let mut opening = Some(Opening { text: text.into_bytes(), statements: fence + 1 });
         while let Some(step) = steps.next().await {
             let opened = opening.is_some();
@@ -141,6 +143,7 @@ impl WorkerSession {
             };
             steps.sent(images_sent);
             if opened {
+                // The packet's rows have run by now; without the checkpoint row they roll back.
                 owned(&channel, matched.get(fence))?;
             }
         }
@@ -205,6 +208,7 @@ async fn or_yield(turn: &CommitTurn, sequence: Sequence, entered: &Entered) -> O
 /// Checks that the UPDATE that opens the transaction matched the checkpoint row.
 fn owned(channel: &str, matched: Option<&u64>) -> Result<()> {
     match matched {
+        // Rows matched, as the link asks for, not rows changed: `checkpoint::hold` changes none.
         Some(1) => Ok(()),
         _ => Err(Error::fenced(channel, Fence::NothingCommitted)),
     }

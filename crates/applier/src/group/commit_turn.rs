@@ -40,6 +40,7 @@ impl CommitTurn {
                 return;
             }
             let (sender, waiter) = oneshot::channel();
+            // Under the lock that `committed` takes, so no commit in between is missed.
             state.waiters.entry(sequence.get()).or_default().push(sender);
             waiter
         };

@@ -35,6 +35,7 @@ impl WorkerSession {
         let gtid = &last.relayed.header.gtid;
         let gtids = self.target.gtids;
         let own = self.epoch;
+        // Opened again with the worker's lock, so the earlier session has ended.
         let session = self.session().await?;
         let rows: Vec<(String, u64)> = session.rows(&query).await?;
         let Some((executed, epoch)) = rows.into_iter().next() else {
@@ -59,6 +60,7 @@ impl WorkerSession {
         let Self { session: Some(session), generation, options, .. } = self else {
             return Err(Error::Broken(Invariant::CommitHasSession));
         };
+        // Also where nothing was found: a server that lags would say so of any transaction.
         let committing = shared.generation.commit(session, &options.channel, generation).await?;
         if committed {
             shared.commits.record(unit.transactions());

@@ -79,6 +79,7 @@ impl WorkerSession {
 
     /// Drops a lost session, asks for a check of the control session, and waits.
     pub(super) async fn lost(&mut self, error: &Error, backoff: &mut Backoff) {
+        // Closed before the wait, so that the server can roll its transaction back.
         self.session = None;
         self.is_lost = true;
         if self.shared.target.lost(Party::Worker(self.index), error) {
@@ -87,6 +88,7 @@ impl WorkerSession {
         self.shared.generation.suspect();
         tokio::select! {
             biased;
+            // One that has begun already is missed; then the pause ends the wait.
             () = self.shared.generation.next() => {}
             () = tokio::time::sleep(backoff.pause()) => {}
         }
@@ -113,6 +115,7 @@ impl WorkerSession {
 
     /// Rolls back and restores our settings; a session that can't do so is dropped.
     pub(super) async fn rollback(&mut self) {
+        // One that fails here would carry locks and settings into the next attempt.
         if let Some(session) = self.session.as_mut()
             && (session.run("ROLLBACK").await.is_err() || session.leave_now().await.is_err())
         {

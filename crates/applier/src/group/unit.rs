@@ -63,6 +63,7 @@ impl WorkerSession {
         let (sequence, executed) = (unit.group.sequence, &unit.executed_after);
         let update =
             checkpoint::update(&self.options.channel, self.index, self.epoch, sequence, executed);
+        // Only images need it, and MariaDB and MySQL 5.7 lack the variable.
         let takes_images = self.options.executor == Executor::RowImage;
         let first = unit.transactions().first().filter(|_| takes_images);
         match first.and_then(|transaction| as_source::version(&transaction.relayed.header)) {

@@ -62,6 +62,7 @@ impl Worker {
         };
         self.own.reached();
         if outcome.is_ok() {
+            // From here on later groups commit, and rows that were late for this group are sent.
             self.own.shared.turn.committed(group.sequence);
         }
         outcome
@@ -89,6 +90,7 @@ impl Worker {
         );
         for (index, transaction) in group.transactions.iter().enumerate() {
             executed.add(&transaction.relayed.header.gtid);
+            // All state the group's number: after a crash the GTID set decides what is left.
             let unit = Unit {
                 group: Arc::clone(group),
                 range: (index, index + 1),
@@ -140,6 +142,7 @@ impl Worker {
             let error = match self.own.attempt(unit, dependency, entered).await {
                 Ok(Attempt::Committed) => return Ok(()),
                 Ok(Attempt::Yielded(earlier)) => {
+                    // Not counted as a retry: the next attempt begins after that group.
                     dependency = dependency.max(earlier);
                     self.own.shared.status.yielded();
                     self.own.rollback().await;
@@ -157,6 +160,7 @@ impl Worker {
                     retry::pause(&mut conflicts, &*self.own.options.chance).await;
                 }
                 ErrorClass::Unavailable => {
+                    // Not counted either: an outage says nothing about the transaction.
                     self.own.lost(&error, &mut backoff).await;
                     if self.own.is_committed(unit).await? {
                         return Ok(());

@@ -69,6 +69,7 @@ impl Workers {
 
     pub(crate) fn resize(&mut self, wanted: u16) {
         self.wanted = wanted;
+        // Rows stay when the number falls: only together are they the checkpoint.
         self.with_rows = self.with_rows.max(wanted);
         for worker in std::mem::take(&mut self.idle) {
             self.put_back(worker);
@@ -77,10 +78,12 @@ impl Workers {
 
     pub(crate) fn end(&mut self, worker: Worker) {
         self.existing.retain(|index| *index != worker.index());
+        // Not waited for: a later worker with this number ends the session if it still lives.
         tokio::spawn(worker.close());
     }
 
     pub(crate) async fn close(&mut self) {
+        // Aborted tasks drop their sessions, and the server rolls back what was open.
         self.running.shutdown().await;
         for worker in self.idle.drain(..) {
             worker.close().await;
