@@ -34,6 +34,7 @@ pub async fn adopt(target: &Target, from: &str, entry: &AuditEntry) -> Result<Ch
     if !has_table(&mut session, "checkpoint").await? {
         return Err(none(from));
     }
+    // Before BEGIN, because it may create or alter the table, which commits.
     audit::ensure(&mut session).await?;
     session.run("BEGIN").await?;
     let moved = move_rows(&mut session, from, to).await;
@@ -68,6 +69,7 @@ async fn move_rows(session: &mut Session, from: &str, to: &str) -> Result<Checkp
         .await?;
     // A statement in doubt stays in doubt, and the record of the sources stays.
     for table in ["statement", "channel"] {
+        // A row of the new name is a leftover: that channel has no checkpoint.
         if has_table(session, table).await? {
             session.run(format!("DELETE FROM csa.{table} WHERE channel={new}")).await?;
             session

@@ -144,6 +144,7 @@ pub(crate) fn foreign(
     let mut foreign = identity.foreign_uuids.clone();
     let others = all.iter().filter(|record| record.channel != channel);
     for other in others.filter_map(|record| record.identity.as_ref()) {
+        // Of a server that this channel follows itself, its source must have everything.
         foreign.extend(other.source_uuids.difference(&identity.source_uuids));
     }
     foreign.extend(target_uuid);

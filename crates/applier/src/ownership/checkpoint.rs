@@ -30,6 +30,8 @@ pub(crate) fn update(
     sequence: Sequence,
     executed: &GtidSet,
 ) -> String {
+    // Not REPLACE: it takes a next-key lock even in READ COMMITTED, and workers would wait for each
+    // other (measured on 9.7).
     format!(
         "UPDATE csa.checkpoint SET sequence={sequence},gtid_executed='{executed}',\
          updated_at=NOW(6) WHERE channel={} AND worker={worker} AND epoch={epoch}",
@@ -167,6 +169,7 @@ pub(crate) async fn read(
     let suffix = if lock { " FOR UPDATE" } else { "" };
     let condition = format!(" WHERE channel={}{suffix}", quote(channel));
     let mut found: Option<Checkpoint> = None;
+    // The row for readers takes part: what it states was executed before it was written.
     for (_, _, row) in rows(session, &condition).await? {
         found.get_or_insert_default().merge(&row);
     }

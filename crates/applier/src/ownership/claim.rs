@@ -64,10 +64,12 @@ impl ControlSession {
             Some(found) => found,
             None => first_checkpoint(channel, start, source_executed, provisioned)?,
         };
+        // Before the epoch is raised, which then is the same in all of them.
         add_rows(&mut session, channel, 0..workers, &base).await?;
         let mut checkpoint = take_epoch(&mut session, channel, identity).await?;
         match target.gtids {
             TargetGtids::Source => {
+                // Only then: later a GTID that the target lacks is one that it has not executed.
                 if is_first {
                     level(&mut session, &checkpoint.executed).await?;
                 }
@@ -75,6 +77,7 @@ impl ControlSession {
                 checkpoint::keep_progress(&mut session, channel, &checkpoint).await?;
             }
             _ => {
+                // It last ran with "source": `gtid_executed` can be ahead of the row for readers.
                 if checkpoint::has_progress(&mut session, channel).await? {
                     checkpoint.executed.union(&facts::executed(&mut session).await?);
                     checkpoint::drop_progress(&mut session, channel, &checkpoint).await?;
@@ -98,6 +101,7 @@ impl ControlSession {
             executed = %checkpoint.executed,
             "channel taken"
         );
+        // No other session exists yet, so the first generation has no COMMIT to wait for.
         let generation = Generation::default();
         let place = Place::of(&mut session, channel).await?;
         let server = place.server.clone();
@@ -192,6 +196,7 @@ async fn take_epoch(session: &mut Session, channel: &str, identity: &str) -> Res
     let mut attempts = 0;
     loop {
         match try_take_epoch(session, channel, identity).await {
+            // 30 waits of `innodb_lock_wait_timeout` (10 s) are five minutes, for a large rollback.
             Err(error) if error.class() == ErrorClass::Retry && attempts < 30 => {
                 attempts += 1;
                 session.run("ROLLBACK").await?;
@@ -222,6 +227,7 @@ async fn try_take_epoch(
             quote(channel)
         ))
         .await?;
+    // If the answer is lost, the next start raises the epoch once more, which does no harm.
     session.run("COMMIT").await?;
     Ok(found)
 }

@@ -124,6 +124,7 @@ impl ControlSession {
 
     /// Releases the lock and ends the session.
     pub async fn close(mut self) {
+        // Released explicitly: COM_QUIT has no answer, and the next start waits only briefly.
         if locks::release(&mut self.session, &self.channel).await.is_ok() {
             self.session.close().await;
         }
@@ -132,6 +133,7 @@ impl ControlSession {
 
 /// Adds to the target's `gtid_executed` what it lacks.
 pub(super) async fn level(session: &mut Session, executed: &GtidSet) -> Result<()> {
+    // The server refuses to add GTIDs that it has executed (3546).
     let missing = executed.difference(&facts::executed(session).await?);
     if missing.is_empty() {
         return Ok(());
@@ -157,6 +159,7 @@ pub(crate) async fn add_rows(
             )
         })
         .collect();
+    // IGNORE, because rows that are there have progress of their own.
     let insert = format!("INSERT IGNORE INTO csa.checkpoint VALUES {}", rows.join(","));
     session.run(insert).await.map(drop)
 }

@@ -150,6 +150,7 @@ impl Keeper {
     /// True if the checkpoint has the transaction: the answer to its COMMIT was lost.
     pub(crate) async fn has_committed(&mut self, gtid: &Gtid) -> Result<bool> {
         let ControlSession { session, channel, .. } = &mut self.control;
+        // No row lock is needed: with the channel's lock here, the earlier session has ended.
         let found = checkpoint::read(session, channel, false).await?;
         Ok(found.is_some_and(|found| found.executed.contains(gtid)))
     }

@@ -98,6 +98,7 @@ pub(crate) async fn take(session: &mut Session, channel: &str, identity: &str) -
         "SELECT COALESCE(GET_LOCK({name}, {PATIENCE}), 0), COALESCE(IS_USED_LOCK({name}), 0), \
          COALESCE(IS_USED_LOCK({own}), 0)"
     );
+    // One query: asked for later, the holder might be another.
     let rows: Vec<(bool, u64, u64)> = session.rows(&query).await?;
     let (taken, connection, of_ours) = rows.into_iter().next().unwrap_or_default();
     if !taken {
@@ -129,6 +130,7 @@ pub(crate) async fn release(session: &mut Session, channel: &str) -> Result<()> 
 /// passed from its daemon to this one. Its transaction has ended when this returns.
 pub(crate) async fn take_worker(session: &mut Session, channel: &str, worker: u16) -> Result<()> {
     let name = quote(&worker_lock(channel, worker));
+    // Without a wait: a holder is ended in any case.
     if get(session, &name, 0).await? {
         return Ok(());
     }
@@ -170,6 +172,7 @@ pub(crate) async fn end_all(
     workers: impl Iterator<Item = u16>,
 ) -> Result<()> {
     let control = holder(session, &quote(&lock_name(channel))).await?;
+    // The workers' locks don't say whose they are, the control session's do.
     if control == 0 || control != holder(session, &quote(&daemon_lock(identity))).await? {
         return Ok(());
     }

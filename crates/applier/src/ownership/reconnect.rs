@@ -29,6 +29,7 @@ impl ControlSession {
     /// [`Error::Older`] if the target lacks some of it, [`Error::Fenced`] if another daemon took the
     /// channel over; else errors that pass with time.
     pub(crate) async fn reopen(&mut self, target: &Target) -> Result<()> {
+        // From here to the end nothing may be stated as executed (`Keeper::level`).
         self.is_held = false;
         let session = bookkeeping::connect(target).await?;
         // Closed before the lock is taken again: the old session may still live and hold it.
@@ -40,6 +41,7 @@ impl ControlSession {
         }
         locks::take(&mut self.session, &self.channel, &self.identity).await?;
         let generation = self.generation.clone();
+        // An error below drops it, and no generation begins.
         let renewal = generation.renew().await;
         // Read after the last COMMIT has its answer, or the target would seem to lack it.
         let said = self.said(target.gtids).await?;
@@ -57,12 +59,14 @@ impl ControlSession {
             Verdict::Gone => return Err(self.gone(target, &committed)),
         }
         let place = Place::of(&mut self.session, &self.channel).await?;
+        // Elsewhere the row is missing or old: in this mode no binary log has our bookkeeping.
         if target.gtids == TargetGtids::Source && place.server == self.server {
             self.check_engine(target).await?;
         }
         // Reads succeed on a read-only target too; no generation begins there.
         self.probe().await?;
         self.restore_rows(target.gtids, &said.executed).await?;
+        // Last, because workers commit from here on.
         self.server.clone_from(&place.server);
         renewal.begin(place);
         self.is_held = true;
@@ -158,6 +162,7 @@ pub(crate) async fn worker_session(
     worker: u16,
 ) -> Result<(Session, u64)> {
     let mut session = Session::connect(target).await?;
+    // The place first: on another server the lock below would be free and prove nothing.
     let number = generation.admit(&mut session, channel).await?;
     locks::take_worker(&mut session, channel, worker).await?;
     Ok((session, number))
