@@ -50,6 +50,7 @@ pub(super) async fn execute(
     }
     if statement.has_rows() {
         may_have_rows(statement, &rows, under_gtid, vendor)?;
+        // Before gtid_next is set below, because it leaves AUTOMATIC there.
         rows.prepare(session, group.format()).await?;
     }
     if statement.xid.is_some() {

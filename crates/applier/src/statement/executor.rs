@@ -54,6 +54,7 @@ impl StatementExecutor {
         self.parts.status.statement_started(&statement.gtid, statement.words.clone());
         let outcome = self.execute_once(keeper, group, &statement).await;
         self.parts.status.statement_ended();
+        // Before the commit is reported: then the intake's barrier opens for rows that need this.
         if group.kind == GroupKind::Statement || outcome.is_err() {
             self.parts.tables.forget();
         }
@@ -85,6 +86,8 @@ impl StatementExecutor {
                     info!(gtid = %statement.gtid, retries, %error, "statement failed, trying again");
                     retry::pause(&mut conflicts, &*self.parts.options.chance).await;
                 }
+                // Not counted as a retry, and the statement may have taken effect: its GTID or
+                // entry shows.
                 ErrorClass::Unavailable => {
                     warn!(gtid = %statement.gtid, %error, "target unavailable, waiting for it");
                     may_be_committed = true;
@@ -139,6 +142,7 @@ impl StatementExecutor {
                 outcome = execute(session, group, statement, rows, true) => outcome,
                 never = progress::follow(&self.parts.target, connection, &self.parts.status) => match never {},
             };
+            // Before the outcome is looked at: a failed statement leaves the source's session, too.
             leave(session, true).await?;
             outcome?;
             // A statement that failed as on the source, or changed nothing, leaves its GTID unused.

@@ -105,6 +105,7 @@ impl Parts {
         let mut rows = RowExecutor::new(&self.options, Arc::clone(&self.tables)).for_any_engine();
         let session = keeper.session();
         rows.prepare(session, group.format()).await?;
+        // Before the entry: a refusal here has begun nothing.
         let whole = match under_source {
             true => Some(one_statement(session, group, &rows, &self.tables, gtid).await?),
             false => None,
@@ -125,6 +126,7 @@ impl Parts {
         };
         let changed = writer.changed;
         let session = keeper.session();
+        // If the link is lost here, the entry stays, and the next attempt finds it half done.
         session.run("ROLLBACK").await?;
         session.leave_now().await?;
         if under_source {
