@@ -120,6 +120,7 @@ impl RowExecutor {
         written_in: Option<Arc<SessionContext>>,
     ) -> Result<Vec<u64>> {
         let zone = written_in.as_deref().and_then(row_session::zone_for_statements);
+        // Made before any is sent: definitions are read before BEGIN, a refusal sends nothing.
         let packets = self.packets(session, opening.is_none(), images, zone).await?;
         let mut opened = Vec::new();
         if let Some(set) = session.enter_for_statements(written_in.as_ref()) {

@@ -151,6 +151,7 @@ impl RowImageCutter {
             }
             return;
         }
+        // Not before the first rows: maps alone are no step, and one event may exceed the limit.
         if self.last_rows.is_some() && self.images.len() + event.len() > self.limit {
             self.cut(ready);
         }

@@ -241,6 +241,7 @@ impl<'a> Stage<'a> {
                 }
                 related |= self.is_related(entry as usize);
             }
+            // Which rows refer to the key is not recorded, so all of related tables go with it.
             related |= holder.readers != 0;
         }
         if related {
@@ -309,6 +310,7 @@ fn may_touch(role: KeyRole, row: &Row<'_>, readers: u8) -> bool {
 fn fold<'a>(entry: &Entry<'a>, row: &Row<'a>) -> Option<Entry<'a>> {
     let (first, second) = (entry.block, row.block);
     let alike = std::sync::Arc::ptr_eq(&first.layout, &second.layout)
+        // A partial image lacks what the other one has.
         && first.full
         && second.full
         && first.server_id == second.server_id
@@ -323,6 +325,7 @@ fn fold<'a>(entry: &Entry<'a>, row: &Row<'a>) -> Option<Entry<'a>> {
         (Net::Write, RowsKind::Update) if continues => return Some(folded),
         (Net::Write, RowsKind::Delete) if continues => Net::Nothing,
         (Net::Update, RowsKind::Delete) if continues => Net::Delete,
+        // The images need not be equal here: the update writes all columns of the new one.
         (Net::Delete, RowsKind::Write) if same_keys(entry.keys, row.keys) => Net::Update,
         _ => return None,
     };

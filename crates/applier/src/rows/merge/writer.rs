@@ -166,6 +166,7 @@ impl StatementWriter {
         let mut events = std::mem::take(&mut self.maps);
         events.append(&mut self.rows);
         self.statements.push(RowImages { events, session: self.session.take() });
+        // The server forgets table maps at a statement's end.
         self.mapped.clear();
         self.last = 0;
     }
