@@ -98,6 +98,7 @@ impl Generation {
     /// # Errors
     /// [`Error::Elsewhere`] if it is not connected to the place where the control session is.
     pub(crate) async fn admit(&self, session: &mut Session, channel: &str) -> Result<u64> {
+        // Not held during the query: a renewal must not wait for a session that hangs.
         let life = self.shared.life.read().await.clone();
         check(&life, session, channel).await?;
         Ok(life.number)
@@ -115,6 +116,7 @@ impl Generation {
         number: &mut u64,
     ) -> Result<Committing<'_>> {
         let life = self.shared.life.read().await;
+        // The same number needs no query: no session outlives its server.
         if life.number != *number {
             check(&life, session, channel).await?;
             *number = life.number;
@@ -140,6 +142,7 @@ impl Generation {
 
 async fn check(life: &Life, session: &mut Session, channel: &str) -> Result<()> {
     let place = Place::of(session, channel).await?;
+    // Before the first generation, and where nobody holds the lock, both would be 0.
     match place == life.place && place.holder != 0 {
         true => Ok(()),
         false => Err(Error::Elsewhere { address: session.address().to_owned() }),

@@ -24,6 +24,7 @@ fn bounded(prefix: &str, name: &str) -> String {
     if prefix.len() + name.len() <= NAME_MAX {
         return format!("{prefix}{name}");
     }
+    // 17 for the sign and the digest's hexadecimal digits.
     let kept = NAME_MAX.saturating_sub(prefix.len() + 17);
     let kept = name.get(..kept).unwrap_or_default();
     format!("{prefix}{kept}#{:016x}", digest(name))

@@ -148,6 +148,7 @@ impl Session {
         let session = session.filter(|session| self.under.as_ref() != Some(*session))?;
         let set = row_session::statements(session, self.default_collation);
         self.under = Some(Arc::clone(session));
+        // `leave` does not restore this one, so its present value is remembered.
         if self.default_collation.is_some() && session.default_collation_for_utf8mb4.is_some() {
             self.default_collation = session.default_collation_for_utf8mb4;
         }
@@ -250,6 +251,7 @@ impl Session {
 
     /// Bytes of row images that fit one packet, BASE64 and the opening of a group included.
     pub(crate) fn row_image_bytes(&self) -> usize {
+        // BASE64 takes 4/3 of the images, and the opening states a whole GTID set.
         self.max_allowed_packet / 2
     }
 

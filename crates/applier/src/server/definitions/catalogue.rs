@@ -400,6 +400,7 @@ impl KeySource for TargetCatalogue {
         self.not_transactional = None;
         self.definitions.clear();
         self.references = None;
+        // Numbers are given again: all groups that used the former ones are committed by now.
         self.ids.clear();
     }
 }
