@@ -69,6 +69,7 @@ pub(crate) struct Progress {
 impl Progress {
     /// A new attempt at so many bytes.
     pub(crate) fn begin(&self, total: u64) {
+        // Relaxed, because nothing but views reads them.
         self.done.store(0, Ordering::Relaxed);
         self.total.store(total, Ordering::Relaxed);
     }
@@ -125,6 +126,7 @@ impl Yield {
             if let Some(earlier) = self.to.lock().take() {
                 return earlier;
             }
+            // A request made since the look is kept: `notify_one` leaves a permit.
             self.asked.notified().await;
         }
     }
@@ -159,6 +161,7 @@ impl Sessions {
         let running = self.running.lock();
         let mut views = running.values().map(|running| &running.view);
         let first = views.next()?;
+        // In the other states it waits for groups or the disk, or has no transaction yet.
         let stalled = first.state == SessionState::Applying && first.since.elapsed() >= patience;
         let parked = views.any(|later| {
             matches!(later.state, SessionState::WaitingForTurn | SessionState::WaitingForDependency)

@@ -41,6 +41,7 @@ pub trait CommitObserver: Send {
 }
 
 /// Interval between pings of the idle control session.
+// Far below `locks::IDLE_LIMIT`, after which the server ends the session and frees its lock.
 const PING_INTERVAL: Duration = Duration::from_secs(5);
 /// Interval at which the target's GTIDs are brought level with the checkpoint, or the other way round.
 const LEVEL_INTERVAL: Duration = Duration::from_secs(1);
@@ -161,6 +162,7 @@ impl<O: CommitObserver> Applier<O> {
     /// The error that stops the channel; everything before it is committed.
     pub async fn run(mut self, stop: CancellationToken, kill: CancellationToken) -> Result<()> {
         let target = self.reachability.clone();
+        // A kill waits for nothing, and a stop gives up only a target that is away.
         let outcome = tokio::select! {
             biased;
             () = kill.cancelled() => None,
@@ -171,6 +173,7 @@ impl<O: CommitObserver> Applier<O> {
             self.abandon().await;
             return Ok(());
         };
+        // The lock goes last, when nothing of ours is sent any more.
         self.workers.close().await;
         if !target.is_lost()
             && let Err(error) = self.keeper.level().await
@@ -206,6 +209,7 @@ impl<O: CommitObserver> Applier<O> {
     async fn apply_all(&mut self, stop: &CancellationToken) -> Result<()> {
         // The number may have changed since the rows were made.
         self.retune().await?;
+        // Before the first transaction is admitted, which may be that one.
         self.begun = self.keeper.begun().await?;
         loop {
             self.admit_waiting();
@@ -216,6 +220,7 @@ impl<O: CommitObserver> Applier<O> {
             self.throttle.spend(allowed - self.scheduler.allowance());
             let held_back = !resting && self.scheduler.allowance() == 0;
             self.status.throttled(held_back && self.scheduler.waiting().0 > 0);
+            // With nothing running no formed group is left: `hand_out` would have begun it.
             if self.workers.running.is_empty() {
                 if stop.is_cancelled() || self.scheduler.is_at_end() {
                     return Ok(());
@@ -269,6 +274,7 @@ impl<O: CommitObserver> Applier<O> {
                     let group = Arc::new(group);
                     // Awaited here: the scheduler lets no other group run beside it.
                     self.statements.apply(&mut self.keeper, &group).await?;
+                    // Recorded before the turn passes; `committed` opens the intake's barrier last.
                     self.commits.record(&group.transactions);
                     self.turn.committed(group.sequence);
                     self.committed(&group);
@@ -307,6 +313,7 @@ impl<O: CommitObserver> Applier<O> {
                     self.finished(finished)?;
                 }
             }
+            // It receives nothing if another branch wins, so no transaction is lost.
             count = self.stream.recv_many(&mut self.batch, ADMIT_BATCH), if hungry => {
                 self.ended = count == 0;
                 for next in std::mem::take(&mut self.batch) {
@@ -317,6 +324,7 @@ impl<O: CommitObserver> Applier<O> {
         }
         if is_suspect {
             self.pinged = Instant::now();
+            // No ping: a worker may have been refused a write, where reads still succeed.
             self.keeper.look_writable().await?;
         }
         if self.levelled.elapsed() >= LEVEL_INTERVAL {
@@ -369,6 +377,7 @@ impl<O: CommitObserver> Applier<O> {
             "group committed"
         );
         if let Some(mark) = mark {
+            // The relay store may purge up to the mark, which the target has committed by now.
             self.observer.low_water_mark(mark);
         }
     }
@@ -380,6 +389,7 @@ impl<O: CommitObserver> Applier<O> {
         if wanted == self.workers.wanted {
             return Ok(());
         }
+        // The rows come first: a worker without one would match none and take itself for fenced.
         self.keeper.add_workers(wanted).await?;
         info!(from = self.workers.wanted, to = wanted, "worker count changes");
         self.workers.resize(wanted);
@@ -392,6 +402,7 @@ impl<O: CommitObserver> Applier<O> {
             Err(error) if error.class() == ErrorClass::Unavailable => {
                 self.keeper.look_writable().await
             }
+            // A lock wait or a deadlock: the next level in a second states the same and more.
             Err(error) if error.is_passing() => {
                 warn!(%error, "the target's gtid_executed and the checkpoint differ, trying again");
                 Ok(())

@@ -88,9 +88,11 @@ impl Commits {
     pub(crate) fn finished(&self, group: &Group) {
         {
             let mut progress = self.shared.progress.lock();
+            // Groups are reported as their tasks end, which need not be commit order.
             progress.sequence = progress.sequence.max(group.sequence);
             progress.in_flight = progress.in_flight.saturating_sub(1);
         }
+        // Steps of XA are such groups and count too, as `Barrier::after` expects.
         if group.kind == GroupKind::Statement {
             self.shared.statements.send_modify(|statements| *statements += 1);
         }

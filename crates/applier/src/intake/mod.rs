@@ -152,6 +152,7 @@ impl<K: KeySource, O: IntakeObserver> Intake<K, O> {
                 (Step::HandOver, Hand::Admitted(admitted)) => {
                     // Read before it is sent: the applier may execute it at once.
                     let barrier = Barrier::after(admitted.kind, *self.statements.borrow());
+                    // Not raced with `end`: an applier that ends drops the stream, which ends this.
                     if self.sender.send(admitted).await.is_err() {
                         return Err(IntakeEnd::Stopped);
                     }
