@@ -1,4 +1,4 @@
-//! Which tables and schemas the rules leave.
+//! The tables and schemas that the rules leave.
 
 use proptest::prelude::*;
 
