@@ -267,6 +267,8 @@ impl OpenSegment {
         if !self.read(bytes.get_mut(FRAME_HEADER_LEN..).unwrap_or_default())? {
             return self.end(start, SHORT);
         }
+        // The checksum of any other frame covers a body that is passed over here; reading the
+        // events checks it.
         if whole && let Err(error) = verify_frame(&header, &bytes) {
             return self.end(start, error.0);
         }

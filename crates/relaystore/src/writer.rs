@@ -392,6 +392,7 @@ impl Writer {
         if self.shared.options.sync == SyncPolicy::Transaction {
             self.sync()?;
         }
+        // Under one lock: a reader that sees the new end finds all bytes before it.
         let mut state = self.shared.state.lock();
         if let Some((start, run)) = run {
             let limit = self.shared.options.tail_bytes;
