@@ -47,6 +47,7 @@ impl Known {
         let missing = self.required().difference(executed);
         match self.foreign {
             Some(_) => missing,
+            // Servers of which it has nothing may be foreign, which is not known yet.
             None => missing.of_servers(|uuid| executed.has_uuid(uuid)),
         }
     }

@@ -32,6 +32,8 @@ impl ColumnType {
     /// Reads a column's metadata from a table map.
     pub(super) fn read(code: u8, metadata: &mut Reader<'_>) -> Result<Self, Malformed> {
         const WHAT: &str = "column metadata";
+        // Codes of `enum_field_types` (include/field_types.h): 7, 11 and 12 are temporal types from
+        // before 5.6.4, 17 to 19 those with a fraction.
         let fraction = |metadata: &mut Reader<'_>| Ok(metadata.u8(WHAT)?.min(6).div_ceil(2));
         Ok(match code {
             1 | 13 => Self::Integer(1),

@@ -143,6 +143,8 @@ impl SessionContext {
 
     /// Reads one variable; `false` for an unknown code.
     fn read(&mut self, code: u8, reader: &mut Reader<'_>) -> Result<bool, Malformed> {
+        // Only 5.0.0 to 5.0.3 write 2 (a catalog with a zero at its end, 6 since then); no server
+        // writes 14 and 15.
         match code {
             0 => self.flags2 = Some(reader.u32("flags2")?),
             1 => self.sql_mode = Some(reader.u64("sql_mode")?),

@@ -222,6 +222,7 @@ impl Packets {
 }
 
 fn checked(packet: &[u8]) -> Result<(), LinkError> {
+    // No other packet begins with 0xff, which is no length.
     match packet.first() {
         Some(0xff) => Err(server_error(packet)),
         Some(_) => Ok(()),
