@@ -103,6 +103,7 @@ async fn write(
     let mut was_said = false;
     loop {
         let Err(error) = csa_applier::record(&target, &entry).await else { return };
+        // A stop ends the pause below, so each row gets one attempt after it.
         if error.class() == ErrorClass::Stop || stop.is_cancelled() {
             return lost(&entry, &error.to_string());
         }

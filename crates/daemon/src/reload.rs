@@ -92,6 +92,8 @@ fn reload_channel(channel: &Supervisor, settings: &ChannelSettings, outcome: &mu
     controls.set_source_delay(settings.source_delay);
     change("applier.source_delay", format!("{delay:?}"), format!("{:?}", settings.source_delay));
 
+    // Compared with the settings in use, not those of the last reload: a change that was taken back
+    // is no longer pending.
     let running = channel.started_with();
     let mut next = settings.clone();
     // The place of the state can change only for the whole daemon.

@@ -157,6 +157,7 @@ async fn wait_for_signal(
     info!(?timeout, "stopping: finishing running groups");
     service::stopping();
     stop.cancel();
+    // In a task that nothing waits for: the process ends as soon as its channels have.
     let kill = kill.clone();
     tokio::spawn(async move {
         tokio::select! {

@@ -88,6 +88,7 @@ where
         send(&states);
         tokio::select! {
             () = tokio::time::sleep(tick) => {}
+            // Once cancelled it always is, and the loop would never pause.
             () = stop.cancelled(), if !stopping => {}
         }
     }

@@ -215,6 +215,7 @@ where
         ended = served.as_mut() => ended,
         () = visit.end.cancelled() => Ok(()),
         () = stop.cancelled() => {
+            // An answer under way may finish, but the end of the process does not wait for it.
             served.as_mut().graceful_shutdown();
             served.await
         }

@@ -67,6 +67,7 @@ impl Controls {
     /// change of the delay wakes.
     pub(super) fn set_until(&self, until: Option<Until>) -> Result<bool, UntilPast> {
         let had_stopped = self.until.set(until)?;
+        // After the change: the intake, once awake, looks at the end again.
         self.source_delay.send_modify(|_| ());
         Ok(had_stopped)
     }

@@ -25,6 +25,7 @@ impl Identity {
         let wrong = |error: &dyn std::fmt::Display| {
             ChannelError::State(format!("{}: {error}", path.display()))
         };
+        // The kernel releases the lock with the process, however that ends.
         let lock = File::open(&path).map_err(|error| wrong(&error))?;
         match lock.try_lock() {
             Ok(()) => Ok(Self { name: name(&uuid, &host()), _lock: lock }),

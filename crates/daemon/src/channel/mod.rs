@@ -94,6 +94,7 @@ impl Channel {
             Err(refused) => return Err(refused.to_string()),
         };
         if let Some(facts) = &target
+            // Without a checkpoint the position depends on the source, for which the start waits.
             && (source.is_some() || facts.checkpoint.is_some())
         {
             findings.lines.extend(start::check(

@@ -40,6 +40,8 @@ impl Standing {
             }
         };
         let known = executed.map(|mut received| {
+            // Only a store that is kept spares the source: one that does not follow is emptied when
+            // it is opened.
             if found.follows {
                 received.union(&found.received);
             }

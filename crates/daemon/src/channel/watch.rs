@@ -110,6 +110,7 @@ impl Watch {
         inner.fresh_within = fresh_within(settings);
         inner.store = Some(Arc::clone(store));
         inner.receiving = true;
+        // Ordinals of another store mean nothing in this one.
         inner.base = None;
         inner.waiting = Waiting::Unknown;
     }
@@ -139,6 +140,7 @@ impl Watch {
             "from {}",
             if commits.executed().is_empty() { "the start" } else { "the checkpoint" }
         );
+        // Set again by the intake's first reading: this pipeline may begin elsewhere.
         inner.base = None;
         inner.taken = true;
         inner.last_error = None;

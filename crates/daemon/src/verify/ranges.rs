@@ -119,6 +119,8 @@ impl Ranges {
 
     pub(super) fn middle(&mut self, key: Option<Key>) {
         let Some(mut open) = self.open.pop() else { return };
+        // Texts that differ may still be one key to a collation: one half then has all rows again,
+        // until DEPTH_MAX ends it.
         if key.is_none() || key == open.range.through {
             // Rows were deleted since the count: the rest is small, or will be counted again.
             open.task = Task::List;

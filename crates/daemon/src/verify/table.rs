@@ -37,6 +37,7 @@ pub(super) async fn compare(
     estimate: Estimate,
 ) -> Result<Option<TableReport>> {
     for _ in 0..ATTEMPTS {
+        // New for each attempt: findings so far belong to the former definition.
         let mut report = TableReport::new(pair);
         match attempt(servers, pair, estimate, &mut report).await {
             Ok(true) => return Ok(Some(report.conclude())),
