@@ -43,6 +43,8 @@ mod gtids;
 mod hostile;
 #[path = "e2e/lag.rs"]
 mod lag;
+#[path = "e2e/managed.rs"]
+mod managed;
 #[path = "e2e/mariadb.rs"]
 mod mariadb;
 #[path = "e2e/memory.rs"]

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use csa_daemon::check::{CheckOptions, Finding, Level, Place, Report};
+use csa_daemon::check::{CheckOptions, Finding, Level, Place, Profiles, Report};
 use csa_daemon::verify::source_servers;
 use csa_scheduler::FilterRules;
 use serde::Serialize;
@@ -33,6 +33,8 @@ pub(crate) fn check(
     logging::parse(&config.daemon.log_filter)
         .map_err(|why| Failure::Input(format!("{}: daemon.{why}", path.display())))?;
     let channels = chosen(&config, channel)?;
+    let profiles = Profiles::parse(&arguments.profile)
+        .map_err(|why| Failure::Input(format!("--profile: {why}")))?;
     if !arguments.json {
         for warning in &config.warnings {
             println!("warning: {warning}");
@@ -43,7 +45,7 @@ pub(crate) fn check(
     if arguments.connect {
         let runtime = run::runtime()?;
         for settings in channels {
-            let report = runtime.block_on(look(settings, arguments, &config.channels))?;
+            let report = runtime.block_on(look(settings, arguments, profiles, &config.channels))?;
             if !arguments.json {
                 println!("{report}");
             }
@@ -63,6 +65,7 @@ pub(crate) fn check(
 async fn look(
     settings: &ChannelSettings,
     arguments: &CheckArguments,
+    profiles: Profiles,
     all: &[ChannelSettings],
 ) -> Result<Report, Failure> {
     let reader = other_reader(
@@ -79,6 +82,7 @@ async fn look(
         start_from: settings.start_from.clone(),
         worker_count: settings.worker_count,
         replicate_accounts: settings.filters.accounts,
+        profiles,
         relay_directory: settings.relay.directory.clone(),
         relay_space_limit: settings.relay.space_limit,
         relay_min_free_disk: settings.relay.min_free_disk,

@@ -49,7 +49,7 @@ const DOCUMENTS: (&str, &[&str]) =
 
 /// A table: its name, and its columns apart from the key as indexes of [`TYPES`].
 #[derive(Debug, Clone)]
-pub(super) struct Table {
+pub(crate) struct Table {
     name: String,
     columns: Vec<usize>,
 }
@@ -115,9 +115,15 @@ fn value(column: usize, random: &mut StdRng) -> &'static str {
     }
 }
 
+/// Kinds of definitions.
+const KINDS: u32 = 8;
+pub(crate) const EVERY_KIND: [u32; KINDS as usize] = [0, 1, 2, 3, 4, 5, 6, 7];
+/// Definitions without a definer.
+pub(crate) const WITHOUT_VIEWS: [u32; KINDS as usize - 1] = [0, 1, 2, 3, 4, 5, 6];
+
 /// Definitions that a source may change while it is written.
 fn definition(table: &str, number: u32) -> String {
-    match number % 8 {
+    match number % KINDS {
         0 => format!("ALTER TABLE {table} ADD COLUMN extra_{number} VARCHAR(10) DEFAULT 'ä'"),
         1 => format!("CREATE INDEX key_{number} ON {table} (part)"),
         2 => format!("CREATE TABLE {table}_{number} LIKE {table}"),
@@ -133,7 +139,7 @@ fn definition(table: &str, number: u32) -> String {
 ///
 /// `plain`: with a table whose collation is the default of the source's version, which MariaDB may not
 /// have.
-pub(super) async fn prepare(source: &Server, schema: &str, seed: u64, plain: bool) -> Vec<Table> {
+pub(crate) async fn prepare(source: &Server, schema: &str, seed: u64, plain: bool) -> Vec<Table> {
     let mut random = StdRng::seed_from_u64(seed);
     let mut conn = source.conn().await;
     // Every version and vendor knows this collation.
@@ -159,11 +165,17 @@ pub(super) async fn prepare(source: &Server, schema: &str, seed: u64, plain: boo
 
 /// Writes the tables with several clients, the first of which changes definitions if it may.
 pub(super) async fn write(source: &Server, tables: &[Table], seed: u64, definitions: bool) {
+    write_as(source.opts(), tables, seed, if definitions { &EVERY_KIND } else { &[] }).await;
+}
+
+/// The same by another account; `kinds` are the definitions of the first client.
+pub(crate) async fn write_as(opts: Opts, tables: &[Table], seed: u64, kinds: &'static [u32]) {
     let mut clients = JoinSet::new();
+    let first = seed * 100 + if kinds.is_empty() { CLIENTS } else { 0 };
     for number in 0..CLIENTS {
-        let changes_definitions = definitions && number == 0;
-        let seed = seed * 100 + number + if definitions { 0 } else { CLIENTS };
-        clients.spawn(client(source.opts(), tables.to_vec(), seed, changes_definitions));
+        let kinds = if number == 0 { kinds } else { &[] };
+        let seed = first + number;
+        clients.spawn(client(opts.clone(), tables.to_vec(), seed, kinds));
     }
     while let Some(client) = clients.join_next().await {
         let committed = client.expect("a client");
@@ -172,7 +184,7 @@ pub(super) async fn write(source: &Server, tables: &[Table], seed: u64, definiti
 }
 
 /// Returns the transactions committed.
-async fn client(opts: Opts, tables: Vec<Table>, seed: u64, changes_definitions: bool) -> u32 {
+async fn client(opts: Opts, tables: Vec<Table>, seed: u64, kinds: &[u32]) -> u32 {
     let mut random = StdRng::seed_from_u64(seed);
     let mut conn = Conn::new(opts).await.expect("connects");
     // The other half of the clients has its server's default modes, which later versions do not know.
@@ -182,7 +194,7 @@ async fn client(opts: Opts, tables: Vec<Table>, seed: u64, changes_definitions: 
     let mut committed = 0;
     for number in 0..TRANSACTIONS {
         let table = tables.choose(&mut random).expect("tables");
-        if changes_definitions && number % 5 == 4 {
+        if number % 5 == 4 && kinds.contains(&(number / 5 % KINDS)) {
             attempt(&mut conn, &definition(&tables[0].name, number / 5)).await;
         }
         execute(&mut conn, "BEGIN").await;

@@ -5,7 +5,7 @@
 //! `CSA_VERSIONS=5.7>9.7` one; `CSA_VERSIONS_SEEDS=20` (or `7-7`) takes that many loads for each pair.
 //! `CSA_VERSIONS_TABLE=docs/versions.md` writes the table of a run of all pairs.
 
-mod load;
+pub(crate) mod load;
 mod newer;
 mod older;
 mod verified;
@@ -224,7 +224,7 @@ async fn round_trip(
 }
 
 /// Ends the daemon after a pause, and starts it again.
-async fn end(daemon: &Daemon, pause: Duration, kill: bool) {
+pub(crate) async fn end(daemon: &Daemon, pause: Duration, kill: bool) {
     tokio::time::sleep(pause).await;
     match kill {
         true => daemon.kill9(),
@@ -234,7 +234,7 @@ async fn end(daemon: &Daemon, pause: Duration, kill: bool) {
 }
 
 /// `csa-daemon verify` finds the same; JSON is not compared with MariaDB's text.
-fn verify(daemon: &Daemon, is_mariadb: bool) {
+pub(crate) fn verify(daemon: &Daemon, is_mariadb: bool) {
     let password = daemon.config_path().with_file_name("source.pw");
     std::fs::write(&password, "admin_pw\n").expect("writable");
     let password = password.display().to_string();

@@ -69,10 +69,12 @@ fn explained(code: u16, mut said: ServerText, gtid: &str, vendor: Vendor) -> Ser
         _ if NOT_KNOWN.contains(&code) => {
             said.push(&format!("; the target's version may not know it: {}", steps_by_hand(gtid)));
         }
-        DENIED | DENIED_SCHEMA | DENIED_TABLE | DENIED_PRIVILEGE => said.push(
+        DENIED | DENIED_SCHEMA | DENIED_TABLE | DENIED_PRIVILEGE => said.push(&format!(
             "; the channel's account lacks a privilege for it (csa-daemon check --connect names \
-             the usual ones; a GRANT needs what it grants, WITH GRANT OPTION)",
-        ),
+             the usual ones; a GRANT needs what it grants, WITH GRANT OPTION); where nobody can grant \
+             it, {}",
+            steps_by_hand(gtid)
+        )),
         _ => {}
     }
     said

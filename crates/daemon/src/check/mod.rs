@@ -8,6 +8,7 @@
 
 mod catalogue;
 mod host;
+mod managed;
 mod position;
 mod privileges;
 mod report;
@@ -29,6 +30,7 @@ use csa_provider::{GtidSet, quote};
 use crate::verify::{Listed, Scope, Side, TableSelection, missing_select};
 
 use catalogue::Catalogue;
+pub use managed::{Profiles, SERVICES, Service};
 use position::Position;
 pub use report::{Finding, Fix, Level, Place, Report};
 use server::Server;
@@ -50,6 +52,8 @@ pub struct CheckOptions {
     pub worker_count: u16,
     /// Account management of the source is applied.
     pub replicate_accounts: bool,
+    /// The services that run the servers, where the operator named them.
+    pub profiles: Profiles,
     pub relay_directory: PathBuf,
     /// Bytes.
     pub relay_space_limit: u64,
@@ -101,11 +105,8 @@ pub async fn check(options: &CheckOptions, selection: &dyn TableSelection) -> Re
         connect(Side::Source, &options.source, &mut found).await,
         connect(Side::Target, std::slice::from_ref(&options.target), &mut found).await,
     );
-    if let Some(Answering { server, .. }) = &source {
-        found.push(version::source(&server.version));
-        found.push(privileges::source(&server.grants));
-        found.extend(source::settings(server, options.server_id));
-        found.push(host::clock(Side::Source, server.clock));
+    if let Some(source) = &mut source {
+        on_source(source, options, selection, &mut found).await;
     }
     if let Some(Answering { server, .. }) = &target {
         on_target(server, source.as_ref().map(|source| &source.server), options, &mut found);
@@ -123,6 +124,11 @@ pub async fn check(options: &CheckOptions, selection: &dyn TableSelection) -> Re
     if let (Some(source), Some(target)) = (&mut source, &mut target) {
         on_both(source, target, &state, options, selection, &mut found).await;
     }
+    let version = |answering: &Option<Answering>| {
+        answering.as_ref().map(|answering| answering.server.version.clone())
+    };
+    let (of_source, of_target) = (version(&source), version(&target));
+    options.profiles.adapt(&mut found, of_source.as_ref(), of_target.as_ref());
     for (place, answering) in [(Place::Source, source), (Place::Target, target)] {
         let Some(Answering { session, server }) = answering else { continue };
         if !server.version.has_set_persist() {
@@ -209,6 +215,31 @@ fn unverified(side: Side, check: &'static str, text: &str) -> Finding {
     )
 }
 
+async fn on_source(
+    source: &mut Answering,
+    options: &CheckOptions,
+    selection: &dyn TableSelection,
+    found: &mut Vec<Finding>,
+) {
+    let Answering { session, server } = source;
+    found.push(version::source(&server.version));
+    let service = options.profiles.source;
+    if let Some(service) = service {
+        found.push(managed::service("source.service", service, &server.grants, &server.version));
+        found.push(managed::own_tables(service, selection));
+    }
+    found.push(privileges::source(&server.grants));
+    let mut settings = source::settings(server, options.server_id);
+    if let Some(service) = service
+        && let Some(kept) = managed::retention(service, session, server).await
+    {
+        settings.retain(|finding| finding.check != kept.check);
+        settings.push(kept);
+    }
+    found.extend(settings);
+    found.push(host::clock(Side::Source, server.clock));
+}
+
 fn on_target(
     target: &Server,
     source: Option<&Server>,
@@ -221,13 +252,22 @@ fn on_target(
         let tagged =
             |source: &Server| source.gtid_executed.intervals().any(|(_, tag, _)| !tag.is_empty());
         let has_tags = source.is_some_and(tagged);
-        let (account, version) = (&target.grants, &target.version);
+        let service = options.profiles.target;
+        if let Some(service) = service {
+            found.push(managed::service(
+                "target.service",
+                service,
+                &target.grants,
+                &target.version,
+            ));
+        }
         found.extend(privileges::target(
-            account,
+            &target.grants,
             &options.target,
-            version,
+            &target.version,
             has_tags,
             options.replicate_accounts,
+            service.is_some(),
         ));
     }
     found.extend(target::settings(target, source, &options.target, options.worker_count));

@@ -46,13 +46,14 @@ pub(super) fn source(grants: &Grants) -> Finding {
         .fix(Place::Source, grant(grants, &missing))
 }
 
-/// `has_tags`: the source has executed tagged GTIDs.
+/// `has_tags`: the source has executed tagged GTIDs. `is_managed`: nobody may write schema `mysql` there.
 pub(super) fn target(
     grants: &Grants,
     options: &TargetOptions,
     version: &Version,
     has_tags: bool,
     replicate_accounts: bool,
+    is_managed: bool,
 ) -> Vec<Finding> {
     vec![
         writing(grants, version, options),
@@ -60,7 +61,7 @@ pub(super) fn target(
         definitions(grants, version, has_tags),
         match replicate_accounts {
             true => account_management(grants),
-            false => grant_tables(grants, version),
+            false => grant_tables(grants, version, is_managed),
         },
     ]
 }
@@ -148,11 +149,11 @@ fn account_management(grants: &Grants) -> Finding {
 }
 
 /// Power over the target's accounts, which the channel never uses.
-fn grant_tables(grants: &Grants, version: &Version) -> Finding {
+fn grant_tables(grants: &Grants, version: &Version, is_managed: bool) -> Finding {
     const CHECK: &str = "target.account_privileges";
     let mut able = over_accounts(grants);
-    if version.vendor() == Vendor::MySql57 {
-        // Nothing can be revoked there for one schema only.
+    // MySQL 5.7 can't revoke anything for one schema only.
+    if is_managed || version.vendor() == Vendor::MySql57 {
         able.retain(|&name| name == "CREATE USER");
     }
     if able.is_empty() {
@@ -243,24 +244,30 @@ mod tests {
     #[test]
     fn the_grant_tables_are_reached_in_three_ways() {
         let global = "GRANT SELECT, INSERT, UPDATE, DELETE, CREATE ON *.* TO `csa`@`%`";
-        let finding = grant_tables(&privileges(&[global]), &newest());
+        let finding = grant_tables(&privileges(&[global]), &newest(), false);
         assert_eq!(finding.level, Level::Warning);
         let fix = "SET PERSIST partial_revokes=ON; \
                    REVOKE INSERT, UPDATE, DELETE ON mysql.* FROM 'csa'@'%';";
         assert_eq!(run(&finding), fix);
         let revoked = "REVOKE INSERT, UPDATE, DELETE ON `mysql`.* FROM `csa`@`%`";
-        assert_eq!(grant_tables(&privileges(&[global, revoked]), &newest()).level, Level::Ok);
+        assert_eq!(
+            grant_tables(&privileges(&[global, revoked]), &newest(), false).level,
+            Level::Ok
+        );
         let partly = "REVOKE INSERT, UPDATE ON `mysql`.* FROM `csa`@`%`";
         assert!(
-            run(&grant_tables(&privileges(&[global, partly]), &newest()))
+            run(&grant_tables(&privileges(&[global, partly]), &newest(), false))
                 .contains("REVOKE DELETE ON")
         );
         let by_schema = ["GRANT INSERT ON `shop`.* TO `csa`@`%`"];
-        assert_eq!(grant_tables(&privileges(&by_schema), &newest()).level, Level::Ok);
+        assert_eq!(grant_tables(&privileges(&by_schema), &newest(), false).level, Level::Ok);
         let there = ["GRANT UPDATE ON `mysql`.* TO `csa`@`%`"];
-        assert_eq!(grant_tables(&privileges(&there), &newest()).level, Level::Warning);
-        let all =
-            grant_tables(&privileges(&["GRANT ALL PRIVILEGES ON *.* TO `csa`@`%`"]), &newest());
+        assert_eq!(grant_tables(&privileges(&there), &newest(), false).level, Level::Warning);
+        let all = grant_tables(
+            &privileges(&["GRANT ALL PRIVILEGES ON *.* TO `csa`@`%`"]),
+            &newest(),
+            false,
+        );
         assert!(run(&all).starts_with("REVOKE CREATE USER ON *.* FROM 'csa'@'%'; SET"), "{all}");
     }
 

@@ -10,6 +10,7 @@ pub(super) struct Version {
     pub(super) text: String,
     major: u32,
     minor: u32,
+    patch: u32,
 }
 
 /// The newest version that was tested.
@@ -17,8 +18,12 @@ const NEWEST: (u32, u32) = (9, 7);
 
 impl Version {
     pub(super) fn parse(text: &str) -> Self {
-        let [major, minor, _] = csa_provider::version_numbers(text);
-        Self { text: text.to_owned(), major, minor }
+        let [major, minor, patch] = csa_provider::version_numbers(text);
+        Self { text: text.to_owned(), major, minor, patch }
+    }
+
+    pub(super) fn numbers(&self) -> [u32; 3] {
+        [self.major, self.minor, self.patch]
     }
 
     pub(super) fn is_mariadb(&self) -> bool {

@@ -13,6 +13,10 @@ pub(crate) struct CheckArguments {
     /// File with that user's password.
     #[arg(long, value_name = "FILE", requires = "source_user")]
     pub(crate) source_password_file: Option<PathBuf>,
+    /// Service that runs the servers, or one of them with source= or target= before the name:
+    /// rds-mysql, aurora-mysql, cloud-sql or azure-mysql. Fixes are then those that work there.
+    #[arg(long, value_name = "[SIDE=]SERVICE", requires = "connect")]
+    pub(crate) profile: Vec<String>,
     /// Print the findings as JSON.
     #[arg(long)]
     pub(crate) json: bool,

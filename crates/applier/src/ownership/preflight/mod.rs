@@ -341,14 +341,22 @@ fn lacking_in_57(target: &TargetOptions, vendor: Vendor) -> Option<String> {
 }
 
 fn verify(grants: &Grants, address: &str, executor: Executor) -> Result<()> {
-    refuse_lack_of(grants, address, &lacking_for_rows(grants, executor))
+    let missing = lacking_for_rows(grants, executor);
+    refuse_lack_of(grants, address, &missing).map_err(|error| match error {
+        PreflightError::Refused(why) if missing.contains(&"REPLICATION_APPLIER") => {
+            PreflightError::Refused(format!(
+                "{why}; where nobody can grant REPLICATION_APPLIER: executor = \"sql\""
+            ))
+        }
+        other => other,
+    })
 }
 
 fn verify_gtids(grants: &Grants, address: &str, gtids: TargetGtids) -> Result<()> {
     let Some(missing) = lacking_for_gtids(grants, gtids) else { return Ok(()) };
     Err(PreflightError::Refused(format!(
         "target {address} lacks a privilege for target_gtids = \"{}\"; run there: \
-         GRANT {missing} ON *.* TO {}",
+         GRANT {missing} ON *.* TO {}; where nobody can grant it: target_gtids = \"own\"",
         gtids.name(),
         grants.account()
     )))
@@ -387,7 +395,8 @@ mod tests {
         assert_eq!(
             error.to_string(),
             "target db:3306 lacks privileges; run there: GRANT DELETE, CREATE, \
-             REPLICATION_APPLIER ON *.* TO 'csa'@'%'"
+             REPLICATION_APPLIER ON *.* TO 'csa'@'%'; where nobody can grant REPLICATION_APPLIER: \
+             executor = \"sql\""
         );
     }
 
