@@ -180,6 +180,7 @@ impl Sessions {
         later
             .filter(holds)
             .map(|running| {
+                // Under the map's lock, which `asked` never takes.
                 *running.yielding.to.lock() = Some(earlier);
                 running.yielding.asked.notify_one();
             })

@@ -224,6 +224,7 @@ impl ApplierStatus {
     }
 
     pub(crate) fn committed(&self, group: &Group, mark: Option<LowWaterMark>) {
+        // One lock at a time, here and in `view`, so that their order never matters.
         let started = self.running.lock().remove(&group.sequence);
         let mut view = self.view.lock();
         view.lock_holders.clear();

@@ -67,6 +67,7 @@ impl CommitTurn {
         let later = state.low_water + 1;
         let later = state.waiters.split_off(&later);
         let ready = std::mem::replace(&mut state.waiters, later);
+        // Woken without the lock, which they may take at once.
         drop(state);
         for waiter in ready.into_values().flatten() {
             // The receiver is gone if its worker was cancelled.

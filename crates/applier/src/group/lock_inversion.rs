@@ -105,10 +105,10 @@ impl LockWatch {
             return Ok(Some(Vec::new()));
         }
         let (holders, asked) = resolve(&waits, sessions, stalled);
-        // A blocker may still be ours, with an implicit lock that shows under another thread.
         if asked > 0 {
             return Ok(Some(holders));
         }
+        // A blocker may still be ours, with an implicit lock that shows under another thread.
         if !self.is_thorough_due(stalled.sequence) {
             return Ok(None);
         }

@@ -79,6 +79,7 @@ pub(crate) async fn keep_progress(
 ) -> Result<()> {
     let Checkpoint { sequence, executed, epoch } = checkpoint;
     let channel = quote(channel);
+    // Only the control session writes this row, so the upsert's locks meet nobody.
     let values =
         format!("sequence={sequence},gtid_executed='{executed}',epoch={epoch},updated_at=NOW(6)");
     session

@@ -105,6 +105,7 @@ pub(crate) async fn take(session: &mut Session, channel: &str, identity: &str) -
         let is_ours = connection != 0 && connection == of_ours;
         let process = process(session, connection).await?;
         let holder = Holder { connection, is_ours, process };
+        // Returned, not waited for here: the caller tries again, and shows who holds it meanwhile.
         if holder.deal() != Deal::End {
             return Err(held(channel, holder.describe()));
         }

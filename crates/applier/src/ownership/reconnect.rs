@@ -94,6 +94,7 @@ impl ControlSession {
         let found = checkpoint::workers(session, channel).await?;
         let found: BTreeSet<u16> = found.into_iter().collect();
         let missing: Vec<u16> = (0..*workers).filter(|worker| !found.contains(worker)).collect();
+        // Groups in flight hold only rows that are there, so this insertion waits for none.
         if !missing.is_empty() {
             warn!(
                 channel,

@@ -76,6 +76,7 @@ impl Renewal<'_> {
     pub(crate) fn begin(mut self, place: Place) {
         let number = self.life.number + 1;
         *self.life = Life { number, place };
+        // Those woken wait for the lock, which is released when this returns.
         self.begun.notify_waiters();
     }
 }

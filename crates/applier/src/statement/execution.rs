@@ -76,6 +76,7 @@ pub(super) async fn execute(
     }
     session.run(format!("SET SESSION {}", settings.join(", "))).await?;
     let mut steps = Steps::as_logged(group, rows.step_bytes(session));
+    // XA END and XA ROLLBACK make sense only once XA START has succeeded.
     let mut begun = false;
     while let Some(step) = steps.next().await {
         let step = match (step, &statement.changed) {

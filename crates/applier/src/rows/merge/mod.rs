@@ -39,6 +39,7 @@ pub(crate) fn merge(
     for transaction in transactions {
         let Some(changes) = &transaction.changes else { continue };
         for block in &changes.blocks {
+            // Rows of other tables mean the same in any session, and share statements.
             let session = transaction.session.as_ref().filter(|_| block.layout.by_session);
             for row in block.rows.0..block.rows.1 {
                 let row = ChangedRow { changes, block, row: row as usize, session };

@@ -374,6 +374,7 @@ impl KeySource for TargetCatalogue {
     /// The target's own transactions can come back before it has executed them: it sends them to replicas
     /// between their sync to the binary log and their commit. So they are waited for.
     async fn executed(&mut self, wanted: &GtidSet) -> std::result::Result<GtidSet, KeySourceError> {
+        // One read before is enough where it has all, and saves a round trip per transaction.
         if !wanted.is_subset_of(&self.executed) {
             self.executed = self
                 .ask(async |catalogue| facts::executed(catalogue.session().await?).await)
