@@ -37,6 +37,7 @@ pub struct RelayUsage {
 pub(crate) struct Shared {
     pub(crate) options: RelayStoreOptions,
     pub(crate) directory: Directory,
+    // Never held during disk I/O: readers take it for every look.
     pub(crate) state: Mutex<State>,
     /// Signals that the visible end moved.
     pub(crate) grown: Notify,

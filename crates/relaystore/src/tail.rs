@@ -24,6 +24,7 @@ impl Tail {
 
     /// Everything in memory from `position` to the end of its run.
     pub(crate) fn at(&self, position: RelayPosition) -> Option<Bytes> {
+        // Runs ascend, also after `truncate`: what is written next begins where it cut.
         let next = self.runs.partition_point(|(start, _)| *start <= position);
         let (start, run) = self.runs.get(next.checked_sub(1)?)?;
         if start.segment != position.segment {
