@@ -112,6 +112,7 @@ impl<'a> Pipeline<'a> {
         kill: &CancellationToken,
     ) -> Result<End, ChannelError> {
         let commits = self.control.commits();
+        // Even if nothing is left to run: a wait learns from it what is executed.
         self.watch.attach(&commits, &self.status);
         let until = self.controls.until();
         if let Some(until) = until.begin(&self.control.checkpoint().executed) {

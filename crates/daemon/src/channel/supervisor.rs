@@ -175,6 +175,7 @@ impl Supervisor {
         self.controls.until().start((*until != before.until).then(|| until.clone()));
         let (stop, kill) = (self.stop.child_token(), self.kill.child_token());
         let watch = self.watch.clone();
+        // Before the task, whose reports it would overwrite.
         watch.starting(&channel.settings);
         // A task inside a task: a panic fails this channel alone.
         let name = self.name.clone();
