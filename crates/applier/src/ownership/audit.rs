@@ -101,6 +101,7 @@ pub(crate) async fn ensure(session: &mut Session) -> Result<()> {
          WHERE table_schema='csa' AND table_name='audit'";
     let known: Vec<String> = session.rows(columns).await?;
     if known.is_empty() {
+        // Another channel's start may create it meanwhile, hence IF NOT EXISTS.
         return session.run(CREATE).await.map(drop);
     }
     for (name, definition) in ADDED {

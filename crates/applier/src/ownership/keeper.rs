@@ -36,6 +36,7 @@ impl Keeper {
         match self.control.ping().await {
             Ok(()) => Ok(()),
             Err(error) if error.class() == ErrorClass::Unavailable => self.regain(&error).await,
+            // A server that answers with an error has the session still, and with it the lock.
             Err(error) if error.is_passing() => Ok(()),
             Err(error) => Err(error),
         }

@@ -131,6 +131,7 @@ impl Steps {
                         return;
                     }
                     for step in ready.drain(..) {
+                        // The attempt has ended, and nobody asks for more.
                         if !send(Ok(step)).await {
                             return;
                         }

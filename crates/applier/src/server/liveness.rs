@@ -55,6 +55,7 @@ impl Liveness {
                 () = tokio::time::sleep(patience) => {}
             }
             // Boxed, not to enlarge the future of every answer: it is large and seldom needed.
+            // An answer that comes while the server is asked still counts.
             let asked = tokio::select! {
                 biased;
                 answer = &mut answer => return answer,

@@ -177,6 +177,7 @@ async fn run(session: &mut Session, rows: &mut RowExecutor, step: Result<Step>) 
 /// Rolls back a distributed transaction that this session began and could not prepare: a plain ROLLBACK
 /// does not end it.
 async fn abandon(session: &mut Session, xid: &str) {
+    // Before PREPARE this uses up no GTID, with or without a binary log (measured on 9.7).
     for verb in ["END", "ROLLBACK"] {
         // XA END fails if it was executed already; the loss of the session ends the transaction anyway.
         let _ = session.run(format!("XA {verb} {xid}")).await;
