@@ -131,6 +131,8 @@ impl RelayWriter {
             // The queue notifies only a writer that found nothing in it.
             Taken::Items => NextStep::AtOnce,
             Taken::Nothing => NextStep::WhenQueued(None),
+            // Whatever the policy: a store that is closed in order loses nothing in a crash of the
+            // host.
             Taken::Closed => {
                 self.writer.sync()?;
                 NextStep::Never

@@ -265,7 +265,8 @@ impl RelayReader {
     fn frame(&mut self, transaction: RelayPosition) -> Result<(FrameHeader, Bytes)> {
         let header = self.frame_header(transaction, READ_AHEAD)?;
         let len = header.frame_len();
-        // Not verified yet, this length may be damaged; the visible end bounds what is read for it.
+        // This length is not verified yet, and may be damaged; the readable part of the segment
+        // bounds what is read for it.
         self.read_ahead(len, READ_AHEAD, transaction)?;
         let frame = self.ahead.split_to(len);
         self.position.offset += len as u64;

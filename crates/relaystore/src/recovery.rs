@@ -59,7 +59,7 @@ pub(crate) fn recover(directory: &Directory, executed: Option<&GtidSet>) -> Resu
     for &number in &stale {
         directory.remove(number)?;
     }
-    // In any order: whatever a crash leaves of these is still after a gap.
+    // In any order: what a crash leaves of these is judged again by the same rules.
     for number in doomed {
         directory.remove(number)?;
         report.dropped_segments += 1;
@@ -115,8 +115,7 @@ fn keep_what_follows(
     if let Some(missing) = first.map(|first| first.difference(executed))
         && !missing.is_empty()
     {
-        // In any order: sets only grow from segment to segment, so those that a crash leaves lack
-        // at least as much at the next start.
+        // In any order: `previous` only grows, so nothing that a crash leaves follows from the target.
         for number in segments.keys() {
             directory.remove(*number)?;
         }

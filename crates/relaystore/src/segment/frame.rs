@@ -85,7 +85,7 @@ pub(crate) fn finish_frame(out: &mut [u8], start: usize, kind: FrameKind, metada
             (2, if first { FIRST } else { 0 } | if last { LAST } else { 0 })
         }
     };
-    // METADATA_FIXED_LEN and a tag of at most 32 characters.
+    // At most METADATA_FIXED_LEN and a tag of 32 characters, so it fits.
     let metadata = (metadata_len as u16).to_le_bytes();
     frame[..4].copy_from_slice(&body_len.to_le_bytes());
     frame[8..FRAME_HEADER_LEN].copy_from_slice(&[code, flags, metadata[0], metadata[1]]);
