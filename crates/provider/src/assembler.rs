@@ -166,8 +166,8 @@ impl TransactionAssembler {
                 }
                 Ok(Placement::Body)
             }
-            // Changes of tables without transactions end with COMMIT as a statement in place of an
-            // Xid event; ROLLBACK ends those that a rollback could not undo (sql/binlog.cc).
+            // Changes of tables without transactions end with COMMIT as a statement, not with an Xid
+            // event; ROLLBACK ends a transaction that made such changes and was rolled back.
             Statement::Commit | Statement::Rollback => Ok(self.end()),
             Statement::Xa(XaVerb::Commit | XaVerb::Rollback) => Ok(self.end()),
             Statement::Savepoint | Statement::RollbackTo | Statement::Xa(XaVerb::End) if begun => {

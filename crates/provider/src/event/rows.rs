@@ -37,6 +37,7 @@ pub struct RowsEvent<'a> {
 }
 
 impl<'a> RowsEvent<'a> {
+    // Bits of the server's `Rows_event::enum_flag`.
     pub const STATEMENT_END: u16 = 1;
     pub const NO_FOREIGN_KEY_CHECKS: u16 = 2;
     pub const RELAXED_UNIQUE_CHECKS: u16 = 4;

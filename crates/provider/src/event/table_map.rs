@@ -29,6 +29,7 @@ const YEAR: u8 = 13;
 impl<'a> TableMap<'a> {
     /// Bytes of the table id, which opens the body of table maps and rows events.
     pub const ID_LEN: usize = 6;
+    // The server's `TM_GENERATED_INVISIBLE_PK_F`.
     const GENERATED_PRIMARY_KEY: u16 = 4;
 
     /// Reads the body of a table map event.

@@ -24,7 +24,7 @@ use super::{
 };
 
 const MAX_PACKET: u32 = 1 << 30;
-// Every version knows it; servers before 8.0 and MariaDB lack 255, the default since 8.0.
+// Every version knows it; 255, the default since 8.0, is unknown to earlier ones.
 const UTF8MB4_GENERAL_CI: u8 = 45;
 
 struct Auth<'a> {

@@ -98,6 +98,8 @@ impl<'a> JsonValue<'a> {
         const WHAT: &str = "JSON value of a column type";
         let mut reader = Reader::new(bytes);
         Ok(match code {
+            // Codes of `enum_field_types`. Dates and times are the server's packed integers
+            // (`TIME_to_longlong_packed`), not the bytes of a row.
             246 => {
                 let (precision, scale) = (reader.u8(WHAT)?, reader.u8(WHAT)?);
                 Self::Decimal(decimal::read(precision, scale, &mut reader)?)
