@@ -25,6 +25,7 @@ pub(super) fn write_token(path: &Path, token: &SecretString) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).create_new(true).mode(TOKEN_MODE).open(&new)?;
     // Independent of the umask.
     file.set_permissions(fs::Permissions::from_mode(TOKEN_MODE))?;
+    // Not synced: a start after a crash makes another one.
     writeln!(file, "{}", token.expose_secret())?;
     fs::rename(&new, path)
 }
