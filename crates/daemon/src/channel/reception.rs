@@ -67,6 +67,7 @@ impl Reception {
         let mut current = self.current.lock().await;
         if let Some(receiving) = current.as_ref()
             && receiving.continues(settings)
+            // Last, because it changes what counts as committed.
             && receiving.received.store.restart_after(executed)
         {
             return Ok(receiving.received.clone());
@@ -162,6 +163,8 @@ impl Reception {
             if let Err(end) = outcome {
                 let error = &end.error;
                 error!(channel = %name, %error, "reception ended; what was received is still applied");
+                // The inlet is gone, and with it the writer: a reader that sees this end finds in
+                // the store all that was received before it.
                 ended.send_replace(Some(end));
             }
             source.disconnected();

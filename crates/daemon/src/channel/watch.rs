@@ -155,6 +155,7 @@ impl Watch {
     /// The pipeline has ended; its totals stay.
     pub(super) fn detach(&self) {
         let mut inner = self.shared.inner.lock();
+        // In one step with the totals: a wait must never see less than was executed.
         if let Some(running) = inner.pipeline.take() {
             let ended = running.status.view();
             inner.base = inner.base.map(|base| base.max(Count::committed(&ended)));
@@ -255,6 +256,7 @@ impl Watch {
 
     /// Takes a sample of what keeps the channel busy.
     pub(super) fn sample(&self) {
+        // First, because it takes the same lock.
         let facts = self.facts();
         let mut inner = self.shared.inner.lock();
         if inner.pipeline.is_none() {
