@@ -255,6 +255,7 @@ impl OpenSegment {
         let start = self.offset;
         let mut bytes = vec![0; FRAME_HEADER_LEN];
         if !self.read(&mut bytes)? {
+            // No limit for the last segment, which may have grown since it was opened.
             return if start == self.len { Ok(None) } else { self.end(start, SHORT) };
         }
         let header = match FrameHeader::parse(&bytes) {
