@@ -85,6 +85,8 @@ impl FormatDescription {
         if let Some(created) = bytes.get_mut(CREATED_OFFSET..CREATED_OFFSET + 4) {
             created.fill(0);
         }
+        // The server verifies the event without its in-use flag, as `RawEvent` does, so the
+        // checksum below must not cover it.
         let flags = EventHeader::FLAGS_OFFSET..EventHeader::LEN;
         if let Some(flags) = bytes.get_mut(flags) {
             flags.fill(0);

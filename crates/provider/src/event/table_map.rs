@@ -52,6 +52,7 @@ impl<'a> TableMap<'a> {
             reader.short_string("schema")?;
             Ok(reader.rest())
         };
+        // It begins with the zero that ends the name.
         let rest = read().map_err(malformed)?;
         let len = u8::try_from(schema.len())
             .map_err(|_| malformed(Malformed { what: "schema", offset: Self::ID_LEN + 2 }))?;
