@@ -73,6 +73,8 @@ impl<'a> Pipeline<'a> {
             workers,
             &Claim {
                 identity: taking.identity.name(),
+                // Not where preflight saw a checkpoint: if its rows are gone by now, a start as if
+                // for the first time would repeat history.
                 start: target.checkpoint.is_none().then_some(&taking.start),
                 source_executed: source.map(|facts| &facts.gtid_executed),
                 filters: &written_rules(&settings.filters),

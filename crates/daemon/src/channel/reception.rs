@@ -150,6 +150,7 @@ impl Reception {
         let received = Received { store: Arc::new(store), end };
         // Before the task, which reports its end there.
         self.watch.receiving(settings, &received.store);
+        // With the process's stop, reception ends at once, while running groups still finish.
         let halt = self.stop.child_token();
         let (halted, shown) = (halt.clone(), self.watch.clone());
         let name = settings.name.clone();
