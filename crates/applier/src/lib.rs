@@ -5,6 +5,7 @@
 mod activity;
 mod applier;
 mod checkpoint;
+mod collation_map;
 mod commits;
 mod error;
 mod group;
@@ -21,6 +22,7 @@ mod threads;
 pub use activity::{SessionState, SessionView};
 pub use applier::{AdmittedStream, Applier, CommitObserver};
 pub use checkpoint::{Checkpoint, StartFrom};
+pub use collation_map::CollationMap;
 pub use commits::Commits;
 pub use error::failing_row::{FailingColumn, FailingRow, PresentRow};
 pub use error::server_text::ServerText;

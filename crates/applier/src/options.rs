@@ -3,6 +3,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::collation_map::CollationMap;
 use csa_provider::link::{Endpoint, LinkOptions, Purpose, Side, SystemNetwork};
 use csa_provider::{Backoff, Chance};
 use secrecy::SecretString;
@@ -46,6 +47,8 @@ pub struct TargetOptions {
     pub gtids: TargetGtids,
     /// How rows are written; `None`: as row images if the target permits it.
     pub executor: Option<Executor>,
+    /// Applies to definitions.
+    pub collation_map: Arc<CollationMap>,
 }
 
 /// The GTIDs under which transactions are applied on the target.

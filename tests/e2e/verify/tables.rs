@@ -74,6 +74,7 @@ async fn renamed_tables_are_compared_where_they_are() {
         net_timeout: Duration::from_secs(30),
         gtids: TargetGtids::Own,
         executor: None,
+        collation_map: Default::default(),
     };
     let options = VerifyOptions::new("test", vec![server(&source)], server(&target));
     let selection = |table: &TableName| match table.schema.as_str() {

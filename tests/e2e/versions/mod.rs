@@ -20,7 +20,7 @@ use crate::{DRAIN, EXECUTORS, seeds_from};
 
 /// A server that the sandbox can start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Version {
+pub(crate) enum Version {
     /// 5.7.22.
     V57,
     V8015,
@@ -50,7 +50,7 @@ impl fmt::Display for Version {
 }
 
 impl Version {
-    fn start(self, name: &str, options: &[&str]) -> Server {
+    pub(crate) fn start(self, name: &str, options: &[&str]) -> Server {
         match self {
             Self::Newest => Server::start(name, options),
             Self::MariaDb => Server::start_mariadb(name, options),
@@ -111,6 +111,7 @@ fn pairs() -> Vec<Pair> {
             .into_iter()
             .zip([Version::Newest, Version::MariaDb, Version::MariaDb114, Version::V8031])
             .map(|(source, target)| Pair { source, target })
+            .chain([Pair { source: Version::Newest, target: Version::V57 }])
             .collect(),
     }
 }

@@ -122,6 +122,7 @@ impl Server {
             net_timeout: Duration::from_secs(60),
             gtids,
             executor: None,
+            collation_map: Default::default(),
         };
         Target::new(options, self.clone())
     }

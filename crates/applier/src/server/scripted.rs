@@ -81,6 +81,7 @@ impl Scripted {
             net_timeout: second * 60,
             gtids: TargetGtids::Own,
             executor: None,
+            collation_map: Default::default(),
         };
         Target::new(options, self.clone())
     }

@@ -3,6 +3,7 @@
 
 use csa_provider::{Dialect, Lexer, SessionContext, collation_name};
 
+use super::failure::MAP_IT;
 use super::mariadb::context::has_collation;
 use crate::statement::text::implied_collation;
 
@@ -55,8 +56,8 @@ pub(super) fn objection(text: &[u8], context: &SessionContext, reader: Reader) -
     let implied = implied_collation(text, context).filter(|&number| !has_collation(number))?;
     let name = collation_name(implied).unwrap_or("unknown");
     Some(format!(
-        "it leaves the collation to the source's default, {name}, which {server} lacks; name one \
-         that both have (such as COLLATE utf8mb4_general_ci) on the source"
+        "it leaves the collation to the source's default, {name}, which {server} lacks; \
+         {MAP_IT}; or name one that both have (such as COLLATE utf8mb4_general_ci) on the source"
     ))
 }
 

@@ -49,7 +49,7 @@ impl StatementExecutor {
     pub(crate) async fn apply(&self, keeper: &mut Keeper, group: &Arc<Group>) -> Result<()> {
         let statement = match group.kind {
             GroupKind::NotTransactional => not_transactional::read(group)?,
-            _ => source_statement::read(group)?,
+            _ => source_statement::read(group, &self.parts.target.collation_map)?,
         };
         self.parts.status.statement_started(&statement.gtid, statement.words.clone());
         let outcome = self.execute_once(keeper, group, &statement).await;

@@ -10,9 +10,15 @@ const DENIED: u16 = 1045;
 const DENIED_TABLE: u16 = 1142;
 const DENIED_PRIVILEGE: u16 = 1227;
 /// Syntax, character set, collation, function and the like, and GTIDs with a tag.
-const NOT_KNOWN: [u16; 8] = [1064, 1115, 1193, 1235, 1273, 1286, 1305, 1772];
+const NOT_KNOWN: [u16; 7] = [1064, 1115, 1193, 1235, 1286, 1305, 1772];
+/// Unknown collation.
+const UNKNOWN_COLLATION: u16 = 1273;
 /// `XAER_NOTA`: no such distributed transaction.
 const UNKNOWN_XID: u16 = 1397;
+
+/// The key for collations that the target lacks.
+pub(super) const MAP_IT: &str = "applier.collation_map can name one that the target has in its place, \
+     then: csa-daemon reload; csa-daemon restart";
 
 /// The error for a statement that the operator has to decide about. One that the target has executed is
 /// passed over, so executing it there by hand is how to proceed.
@@ -63,6 +69,7 @@ fn explained(code: u16, mut said: ServerText, gtid: &str, vendor: Vendor) -> Ser
                  the source's binary log holds of it, then: csa-daemon skip {gtid}"
             ));
         }
+        UNKNOWN_COLLATION => said.push(&format!("; {MAP_IT}; or {}", steps_by_hand(gtid))),
         _ if vendor == Vendor::MariaDb => {
             said.push(&format!(" (MariaDB); {}", steps_by_hand(gtid)));
         }

@@ -7,7 +7,9 @@ use csa_provider::{
 use csa_scheduler::{Group, flattened_events};
 
 use super::differences::{self, Reader};
+use super::failure::by_hand;
 use super::{context, text};
+use crate::collation_map::CollationMap;
 use crate::error::{Error, Invariant, Result};
 use crate::server::vendor::Vendor;
 
@@ -71,7 +73,7 @@ impl SourceStatement {
 ///
 /// # Errors
 /// [`Error::Unsupported`] for one that can't be read or repeated.
-pub(super) fn read(group: &Group) -> Result<SourceStatement> {
+pub(super) fn read(group: &Group, collations: &CollationMap) -> Result<SourceStatement> {
     let Some(transaction) = group.transactions.first() else {
         return Err(Error::Broken(Invariant::GroupHasTransactions));
     };
@@ -102,8 +104,18 @@ pub(super) fn read(group: &Group) -> Result<SourceStatement> {
                     .map_err(|why| unsupported(format!("statement can't be repeated: {why}")))?,
                 _ => None,
             };
+            let text = changed.as_deref().unwrap_or(query.statement);
+            let mapped = text::with_collations(text, &context, collations);
+            if mapped.is_some() && kind == Statement::CreateTableStartTransaction {
+                let why = "CREATE TABLE … SELECT can't have another collation (applier.collation_map); use \
+                     CREATE TABLE and INSERT … SELECT on the source";
+                return Err(by_hand(&gtid, why));
+            }
+            let changed = mapped.filter(|_| kind == Statement::Ddl).or(changed);
             let objections = match kind {
-                Statement::Ddl => Objections::of(query.statement, &context),
+                Statement::Ddl => {
+                    Objections::of(changed.as_deref().unwrap_or(query.statement), &context)
+                }
                 _ => Objections::default(),
             };
             let version = transaction.relayed.header.immediate_server_version;

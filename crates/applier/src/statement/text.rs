@@ -1,5 +1,7 @@
 //! Changes that a replica has to make to a statement's text before it runs it. Pure.
 //!
+//! Collations that the target lacks may have others in their place ([`with_collations`]).
+//!
 //! Two kinds of statement depend on where, or by whom, they are run. MySQL's own applier handles them;
 //! for a session like ours the text has to change:
 //! - an event exists on a replica but is disabled there
@@ -13,7 +15,7 @@ mod collation;
 mod references;
 mod tokens;
 
-pub(crate) use collation::implied_collation;
+pub(crate) use collation::{implied_collation, with_collations};
 pub(crate) use references::has_inline_references;
 use tokens::Tokens;
 
@@ -55,8 +57,13 @@ pub(crate) fn on_replica(
     } else if is_about_accounts {
         edits.extend(current_users(&tokens, context)?);
     }
+    Ok(edited(text, edits))
+}
+
+/// The text with these places replaced; `None` if there are none.
+fn edited(text: &[u8], mut edits: Vec<(Range, Vec<u8>)>) -> Option<Vec<u8>> {
     if edits.is_empty() {
-        return Ok(None);
+        return None;
     }
     edits.sort_by_key(|(place, _)| place.start);
     let mut out = Vec::with_capacity(text.len() + 64);
@@ -67,7 +74,7 @@ pub(crate) fn on_replica(
         at = place.end;
     }
     out.extend_from_slice(text.get(at..).unwrap_or_default());
-    Ok(Some(out))
+    Some(out)
 }
 
 type Range = std::ops::Range<usize>;

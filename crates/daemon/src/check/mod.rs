@@ -394,6 +394,7 @@ async fn on_both(
         is_behind: !position.pending(&options.start_from).is_empty(),
         target_is_mariadb: target.version.is_mariadb(),
         sees_target: privileges::sees_everything(&target.grants),
+        collation_map: &options.target.collation_map,
     };
     found.extend(context.findings());
 }

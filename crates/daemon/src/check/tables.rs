@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use csa_applier::Executor;
+use csa_applier::{CollationMap, Executor};
 use csa_provider::identifier;
 use csa_scheduler::foreign_key_ranks;
 
@@ -30,6 +30,7 @@ pub(super) struct Context<'a> {
     pub(super) target_is_mariadb: bool,
     /// The target's account sees every table there.
     pub(super) sees_target: bool,
+    pub(super) collation_map: &'a CollationMap,
 }
 
 /// A table that exists on both sides.
@@ -253,7 +254,8 @@ impl Context<'_> {
         let differ: Vec<String> = self
             .both()
             .filter_map(|both| {
-                let found = common(&both.source.definition, &both.target.definition);
+                let found =
+                    common(&both.source.definition, &both.target.definition, self.collation_map);
                 let mut phrases = found.differences;
                 let is_json = |phrase: &String| phrase.contains(" is json on the source, longtext");
                 phrases.retain(|phrase| !(self.target_is_mariadb && is_json(phrase)));
@@ -324,6 +326,8 @@ impl Context<'_> {
         let unknown: BTreeSet<&String> = self
             .sources()
             .flat_map(|(_, table)| table.collations.difference(&self.target.collations))
+            // The start checks those that take their place.
+            .filter(|collation| self.collation_map.get(collation).is_none())
             .collect();
         if unknown.is_empty() {
             return Finding::ok(CHECK, "the target knows the collations of all columns");
@@ -331,6 +335,10 @@ impl Context<'_> {
         let names: Vec<String> = unknown.into_iter().cloned().collect();
         Finding::warning(CHECK, "the target does not know collations of the source's columns")
             .names(&names)
+            .fix(
+                Place::Configuration,
+                "[channel.applier] collation_map = { \"COLLATION\" = \"one of the target's\" }",
+            )
             .fix(
                 Place::Operator,
                 "on the source: ALTER TABLE … CONVERT TO a collation that both have",

@@ -54,6 +54,7 @@ fn found(source: &Catalogue, target: &Catalogue, change: fn(&mut Context<'_>)) -
         is_behind: false,
         target_is_mariadb: false,
         sees_target: true,
+        collation_map: &CollationMap::default(),
     };
     change(&mut context);
     context.findings().into_iter().filter(|finding| finding.level != Level::Ok).collect()

@@ -25,5 +25,6 @@ pub(super) fn target_options() -> TargetOptions {
         net_timeout: Duration::from_secs(30),
         gtids: TargetGtids::Own,
         executor: None,
+        collation_map: Default::default(),
     }
 }

@@ -340,6 +340,15 @@ pub(super) struct ApplierConfig {
         extend("x-takes" = "table of source = target")
     )]
     pub(super) replicate_rewrite_db: Table,
+    /// Collations in definitions of the source, and those that take their place on a target that lacks
+    /// them, of the same character set.
+    #[serde(default)]
+    #[schemars(
+        with = "std::collections::BTreeMap<String, String>",
+        example = serde_json::json!({ "utf8mb4_0900_ai_ci": "utf8mb4_unicode_520_ci" }),
+        extend("x-takes" = "table of source = target")
+    )]
+    pub(super) collation_map: Table,
     /// Apply account statements (CREATE USER, GRANT and the like) and changes to the grant tables. If
     /// false, they are left out and counted.
     #[serde(default)]

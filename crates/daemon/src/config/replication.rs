@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use csa_applier::CollationMap;
 use csa_provider::GtidSet;
 use csa_scheduler::{FilterRules, Until};
 use toml::{Table, Value};
@@ -14,12 +15,6 @@ type Result<T> = std::result::Result<T, ConfigError>;
 
 /// The `replicate_*` keys.
 pub(super) fn filters(applier: &ApplierConfig) -> Result<FilterRules> {
-    let rewrite_db = applier.replicate_rewrite_db.iter().map(|(from, to)| match to {
-        Value::String(to) => Ok((from.clone(), to.clone())),
-        other => Err(ConfigError(format!(
-            "applier.replicate_rewrite_db: {from:?} = {other} is not {{ \"from\" = \"to\" }}"
-        ))),
-    });
     let rules = FilterRules {
         do_db: applier.replicate_do_db.clone(),
         ignore_db: applier.replicate_ignore_db.clone(),
@@ -27,11 +22,27 @@ pub(super) fn filters(applier: &ApplierConfig) -> Result<FilterRules> {
         ignore_table: applier.replicate_ignore_table.clone(),
         wild_do_table: applier.replicate_wild_do_table.clone(),
         wild_ignore_table: applier.replicate_wild_ignore_table.clone(),
-        rewrite_db: rewrite_db.collect::<Result<_>>()?,
+        rewrite_db: pairs("replicate_rewrite_db", &applier.replicate_rewrite_db)?,
         accounts: applier.replicate_accounts,
     };
     rules.check().map_err(|error| ConfigError(format!("applier.{error}")))?;
     Ok(rules)
+}
+
+/// The key `collation_map`.
+pub(super) fn collations(applier: &ApplierConfig) -> Result<CollationMap> {
+    let pairs = pairs("collation_map", &applier.collation_map)?;
+    CollationMap::new(pairs).map_err(|why| ConfigError(format!("applier.collation_map: {why}")))
+}
+
+fn pairs(key: &str, table: &Table) -> Result<Vec<(String, String)>> {
+    let pair = |(from, to): (&String, &Value)| match to {
+        Value::String(to) => Ok((from.clone(), to.clone())),
+        other => Err(ConfigError(format!(
+            "applier.{key}: {from:?} = {other} is not {{ \"from\" = \"to\" }}"
+        ))),
+    };
+    table.iter().map(pair).collect()
 }
 
 /// Rules that MySQL accepts and never applies.

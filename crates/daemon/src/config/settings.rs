@@ -216,6 +216,7 @@ fn target(config: TargetConfig, applier: &ApplierConfig) -> Result<TargetOptions
             Rows::Sql => Some(Executor::Sql),
             Rows::Auto => None,
         },
+        collation_map: replication::collations(applier)?.into(),
     })
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use csa_applier::Vendor;
+use csa_applier::{CollationMap, Vendor};
 use csa_provider::quote;
 
 use super::session::Session;
@@ -18,6 +18,8 @@ pub(crate) struct Column {
     /// The length limit of a string type, in bytes.
     pub(super) octets: Option<u64>,
     full_type: String,
+    /// The target has another collation in its place, and with it another order.
+    pub(super) is_mapped: bool,
 }
 
 /// An index that tells every row from every other: unique, NOT NULL, visible, on whole columns.
@@ -47,6 +49,8 @@ pub(crate) struct Estimate {
 /// MySQL's own schemas, and the one of the checkpoints.
 pub(crate) const LEFT_OUT: &str = "'mysql','sys','performance_schema','information_schema','csa'";
 
+const COLLATE: &str = " COLLATE ";
+
 impl Column {
     pub(crate) fn new(
         name: &str,
@@ -63,15 +67,23 @@ impl Column {
                 Some(rest) => format!("utf8mb3_{rest}"),
                 None => collation.to_owned(),
             };
-            full_type.push_str(&format!(" COLLATE {collation}"));
+            full_type.push_str(&format!("{COLLATE}{collation}"));
         }
         let charset = charset.map(str::to_owned);
-        Self { name: name.to_owned(), data_type, charset, octets, full_type }
+        let name = name.to_owned();
+        Self { name, data_type, charset, octets, full_type, is_mapped: false }
     }
 
     /// Type and collation as the newest version would write them.
     pub(super) fn full_type(&self) -> &str {
         &self.full_type
+    }
+
+    /// The same with the collation that takes the place of its own, if one does.
+    pub(super) fn mapped(&self, map: &CollationMap) -> Option<Self> {
+        let (column_type, collation) = self.full_type.split_once(COLLATE)?;
+        let full_type = format!("{column_type}{COLLATE}{}", map.get(collation)?);
+        Some(Self { full_type, is_mapped: true, ..self.clone() })
     }
 
     pub(super) fn is_named(&self, name: &str) -> bool {

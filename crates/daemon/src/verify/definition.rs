@@ -1,5 +1,7 @@
 //! Columns and keys of a table on both sides: what differs, what can be compared, and by which key.
 
+use csa_applier::CollationMap;
+
 use super::catalogue::{Column, Definition, UniqueKey};
 use super::expression::{KeyColumn, KeyKind};
 
@@ -26,7 +28,7 @@ pub(super) struct CommonKey {
 
 /// Compares what row images depend on: columns, their order, types and collations. Indexes,
 /// defaults and comments may differ; a target often has its own.
-pub(crate) fn common(source: &Definition, target: &Definition) -> Common {
+pub(crate) fn common(source: &Definition, target: &Definition, map: &CollationMap) -> Common {
     let mut found = Common::default();
     for column in &source.columns {
         match target.columns.iter().find(|other| other.is_named(&column.name)) {
@@ -39,6 +41,11 @@ pub(crate) fn common(source: &Definition, target: &Definition) -> Common {
                 found.json_as_text.push(column.name.clone());
             }
             Some(other) if column.full_type() != other.full_type() => {
+                let mapped = column.mapped(map);
+                if let Some(mapped) = mapped.filter(|one| one.full_type() == other.full_type()) {
+                    found.columns.push(mapped);
+                    continue;
+                }
                 found.differences.push(format!(
                     "column {} is {} on the source, {} on the target",
                     column.name,
@@ -119,7 +126,7 @@ mod tests {
     #[test]
     fn equal_definitions_have_no_differences() {
         let table = definition(&[("id", "int"), ("v", "varchar(10)")], &[("PRIMARY", &["id"])]);
-        let found = common(&table, &table);
+        let found = common(&table, &table, &CollationMap::default());
         assert!(found.differences.is_empty(), "{found:?}");
         assert_eq!(found.columns.len(), 2);
         assert_eq!(key_of(&found), ["id"]);
@@ -129,7 +136,7 @@ mod tests {
     fn each_difference_is_named() {
         let source = definition(&[("id", "int"), ("a", "int"), ("b", "int")], &[]);
         let target = definition(&[("ID", "int"), ("a", "bigint"), ("c", "int")], &[]);
-        let found = common(&source, &target);
+        let found = common(&source, &target, &CollationMap::default());
         assert_eq!(
             found.differences,
             [
@@ -141,7 +148,10 @@ mod tests {
         let names: Vec<&str> = found.columns.iter().map(|c| c.name.as_str()).collect();
         assert_eq!(names, ["id"]);
         let swapped = definition(&[("a", "int"), ("id", "int"), ("b", "int")], &[]);
-        assert_eq!(common(&source, &swapped).differences, ["the columns are in another order"]);
+        assert_eq!(
+            common(&source, &swapped, &CollationMap::default()).differences,
+            ["the columns are in another order"]
+        );
     }
 
     #[test]
@@ -149,11 +159,11 @@ mod tests {
         let source = definition(&[("id", "int"), ("doc", "json")], &[]);
         let mut target = definition(&[("id", "int(11)"), ("doc", "longtext")], &[]);
         assert_eq!(
-            common(&source, &target).differences,
+            common(&source, &target, &CollationMap::default()).differences,
             ["column doc is json on the source, longtext on the target"]
         );
         target.keeps_json_as_text = true;
-        let found = common(&source, &target);
+        let found = common(&source, &target, &CollationMap::default());
         assert_eq!((found.differences.len(), found.columns.len()), (0, 1));
         assert_eq!(found.json_as_text, ["doc"]);
     }
@@ -187,17 +197,34 @@ mod tests {
             &columns,
             &[("PRIMARY", &["a"]), ("one", &["c", "b"]), ("two", &["b"]), ("three", &["s"])],
         );
-        assert_eq!(key_of(&common(&source, &source)), ["a"]);
+        assert_eq!(key_of(&common(&source, &source, &CollationMap::default())), ["a"]);
         let target = definition(&columns, &[("x", &["B"]), ("y", &["c", "b"]), ("z", &["s"])]);
-        let found = common(&source, &target);
+        let found = common(&source, &target, &CollationMap::default());
         assert_eq!(key_of(&found), ["b"]);
         assert_eq!(found.key.expect("a key").target_index, "x");
         // A wide SET has no exact number to compare by.
         let target = definition(&columns, &[("z", &["s"])]);
-        assert_eq!(common(&source, &target).key, None);
+        assert_eq!(common(&source, &target, &CollationMap::default()).key, None);
         let mut changed = columns;
         changed[0].1 = "bigint";
         let target = definition(&changed, &[("PRIMARY", &["a"]), ("y", &["c", "b"])]);
-        assert_eq!(key_of(&common(&source, &target)), ["c", "b"]);
+        assert_eq!(key_of(&common(&source, &target, &CollationMap::default())), ["c", "b"]);
+    }
+
+    #[test]
+    fn a_mapped_collation_is_no_difference_and_no_order() {
+        let text = |collation| Definition {
+            columns: vec![column("s", "varchar(10)", Some(collation))],
+            keys: vec![UniqueKey { index: "PRIMARY".to_owned(), columns: vec!["s".to_owned()] }],
+            ..Definition::default()
+        };
+        let pair = ("utf8mb4_0900_ai_ci".to_owned(), "utf8mb4_unicode_520_ci".to_owned());
+        let map = CollationMap::new([pair]).expect("valid");
+        let (source, target) = (text("utf8mb4_0900_ai_ci"), text("utf8mb4_unicode_520_ci"));
+        let found = common(&source, &target, &map);
+        assert_eq!((found.differences.len(), found.columns.len()), (0, 1));
+        assert_eq!(found.key, None, "the servers have different orders");
+        assert!(common(&source, &source, &map).key.is_some());
+        assert_eq!(common(&source, &text("utf8mb4_bin"), &map).differences.len(), 1);
     }
 }

@@ -45,6 +45,8 @@ impl KeyKind {
             "enum" | "bit" => Self::Choice,
             "date" | "time" | "datetime" | "timestamp" => Self::Temporal,
             "binary" | "varbinary" => Self::Bytes,
+            // Ranges of both servers must hold the same keys.
+            "char" | "varchar" if column.is_mapped => return None,
             "char" | "varchar" => Self::Text { charset: column.charset.clone()? },
             _ => return None,
         })

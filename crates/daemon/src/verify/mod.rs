@@ -177,6 +177,7 @@ pub fn source_servers(source: &SourceOptions) -> Vec<TargetOptions> {
         net_timeout: Duration::from_secs(30),
         gtids: TargetGtids::Own,
         executor: None,
+        collation_map: Default::default(),
     };
     servers.map(server).collect()
 }

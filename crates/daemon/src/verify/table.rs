@@ -1,8 +1,9 @@
 //! Comparison of one table, from its definitions to its rows.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use csa_applier::Vendor;
+use csa_applier::{CollationMap, Vendor};
 
 use super::catalogue::{self, Definition, Estimate};
 use super::definition::{Common, common};
@@ -117,11 +118,12 @@ async fn attempt(
 /// Reads the definitions until they are the same or the difference has lasted; `None` when they
 /// keep changing.
 async fn definitions(servers: &mut Servers<'_>, pair: &Pair) -> Result<Option<Definitions>> {
+    let map = Arc::clone(&servers.options.target.collation_map);
     let (source, target) = tokio::join!(
         catalogue::definition(&mut servers.source, &pair.source),
         catalogue::definition(&mut servers.target, &pair.target)
     );
-    let mut found = relate(source?.as_ref(), target?.as_ref());
+    let mut found = relate(source?.as_ref(), target?.as_ref(), &map);
     if found.is_same() {
         return Ok(Some(found));
     }
@@ -132,7 +134,7 @@ async fn definitions(servers: &mut Servers<'_>, pair: &Pair) -> Result<Option<De
         servers.catch_up().await?;
         let target = catalogue::definition(&mut servers.target, &pair.target).await?;
         let after = catalogue::definition(&mut servers.source, &pair.source).await?;
-        let now = relate(before.as_ref(), target.as_ref());
+        let now = relate(before.as_ref(), target.as_ref(), &map);
         if now.is_same() {
             return Ok(Some(now));
         }
@@ -147,12 +149,16 @@ async fn definitions(servers: &mut Servers<'_>, pair: &Pair) -> Result<Option<De
     Ok(None)
 }
 
-fn relate(source: Option<&Definition>, target: Option<&Definition>) -> Definitions {
+fn relate(
+    source: Option<&Definition>,
+    target: Option<&Definition>,
+    map: &CollationMap,
+) -> Definitions {
     match (source, target) {
         (None, None) => Definitions::Gone,
         (Some(_), None) => Definitions::MissingOnTarget,
         (None, Some(_)) => Definitions::OnlyOnTarget,
-        (Some(source), Some(target)) => Definitions::Both(Box::new(common(source, target))),
+        (Some(source), Some(target)) => Definitions::Both(Box::new(common(source, target, map))),
     }
 }
 

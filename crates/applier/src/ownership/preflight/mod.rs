@@ -1,6 +1,7 @@
 //! Requirements that a target must meet before anything is written to it: version, settings, and the
 //! account's privileges by the rules of `target_privileges.rs`.
 
+mod collations;
 mod mariadb;
 
 use crate::checkpoint::Checkpoint;
@@ -81,7 +82,10 @@ pub async fn preflight(target: &Target, channel: &str) -> Result<TargetFacts> {
     // With "mirror" the session would set sql_log_bin, and that privilege is checked below.
     let plain = target.with_own_gtids();
     let mut session = Session::connect(&plain).await.map_err(|error| login(target, error))?;
-    let facts = inspect(&mut session, target, channel, &address).await;
+    let facts = match collations::check(&mut session, target).await {
+        Ok(()) => inspect(&mut session, target, channel, &address).await,
+        Err(error) => Err(error),
+    };
     session.close().await;
     facts
 }
