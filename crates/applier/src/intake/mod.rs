@@ -222,20 +222,23 @@ impl<K: KeySource, O: IntakeObserver> Intake<K, O> {
 
     async fn wait_until_due(&mut self, left: Duration) {
         let Self { delay, sender, end, .. } = self;
+        // Each of these leads to another look at all of them, so their order matters only to a simulation.
         tokio::select! {
-            () = tokio::time::sleep(left.min(LOOK_AGAIN)) => {}
-            Ok(()) = delay.changed() => {}
-            () = sender.closed() => {}
+            biased;
             () = end.cancelled() => {}
+            () = sender.closed() => {}
+            Ok(()) = delay.changed() => {}
+            () = tokio::time::sleep(left.min(LOOK_AGAIN)) => {}
         }
     }
 
     async fn wait_for_statement(&mut self) {
         let Self { statements, sender, end, .. } = self;
         tokio::select! {
-            Ok(()) = statements.changed() => {}
-            () = sender.closed() => {}
+            biased;
             () = end.cancelled() => {}
+            () = sender.closed() => {}
+            Ok(()) = statements.changed() => {}
             () = tokio::time::sleep(TICK) => {}
         }
     }

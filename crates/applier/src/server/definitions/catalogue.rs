@@ -114,8 +114,9 @@ impl TargetCatalogue {
                 channel.reachability.lost(Party::Catalogue, error);
                 channel.generation.suspect();
                 tokio::select! {
-                    () = tokio::time::sleep(pause) => {}
+                    biased;
                     () = channel.generation.next() => {}
+                    () = tokio::time::sleep(pause) => {}
                 }
             }
             None => tokio::time::sleep(pause).await,
@@ -153,8 +154,9 @@ impl TargetCatalogue {
             }
         };
         tokio::select! {
-            answer = answer => answer.map_err(Into::into),
+            biased;
             () = end.cancelled() => Err(Error::Stopping.into()),
+            answer = answer => answer.map_err(Into::into),
         }
     }
 
