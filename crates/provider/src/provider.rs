@@ -180,10 +180,11 @@ impl Provider {
         loop {
             self.has_delivered = false;
             let end = tokio::select! {
+                biased;
+                () = stop.cancelled() => LinkEnd::Stopped,
                 // A stop may drop this in the middle of `append`. The event is then queued whole or
                 // not at all, and `abandon` below takes back what is queued of its transaction.
                 end = self.any_link(&mut sink) => end,
-                () = stop.cancelled() => LinkEnd::Stopped,
             };
             let open = self.assembler.in_transaction().cloned();
             self.assembler.reset();
@@ -198,6 +199,12 @@ impl Provider {
                 }
                 LinkEnd::Fatal(error) => {
                     self.status.failed(&error, error.cause(), self.now());
+                    // Everything before it is to be applied, also what a full spool has no room for yet.
+                    tokio::select! {
+                        biased;
+                        () = stop.cancelled() => {}
+                        () = sink.stored() => {}
+                    }
                     return Err(ReceptionEnd { error: Arc::new(error), gtid: open });
                 }
                 LinkEnd::Fault(error) => {
@@ -209,9 +216,11 @@ impl Provider {
             if self.has_delivered {
                 backoff.restart();
             }
+            let pause = backoff.jittered(0.75..1.25, &*self.options.environment.chance);
             tokio::select! {
-                () = tokio::time::sleep(backoff.jittered(0.75..1.25, &*self.options.environment.chance)) => {}
+                biased;
                 () = stop.cancelled() => return Ok(()),
+                () = tokio::time::sleep(pause) => {}
             }
         }
     }

@@ -23,6 +23,9 @@ pub trait TransactionSink {
     /// Drops the unfinished transaction: the link was lost and the source will send it again.
     fn abandon(&mut self) -> impl Future<Output = Result<(), SinkError>> + Send;
 
+    /// Waits until everything handed over is in the spool, or the spool takes nothing more.
+    fn stored(&mut self) -> impl Future<Output = ()> + Send;
+
     /// Every whole transaction handed over, and those present at the start.
     fn received(&self) -> GtidSet;
 

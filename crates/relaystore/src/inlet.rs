@@ -1,13 +1,21 @@
 //! The asynchronous entry to the store.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
+use csa_provider::planted::{Bug, is_planted};
 use csa_provider::{Gtid, GtidSet, Placement, RawEvent, SinkError, TransactionSink};
+
+use tokio::time::timeout;
 
 use crate::queue::{Item, Queue};
 use crate::shared::Shared;
+
+/// The longest wait for the writer without another look at it.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// Hands events to the writer.
 ///
@@ -50,6 +58,11 @@ impl TransactionSink for RelayInlet {
         if begins.is_some() {
             self.open = begins;
         }
+        if is_planted(Bug::ReceivedTooEarly)
+            && let Some(gtid) = &self.open
+        {
+            self.received.add(gtid);
+        }
         if ends && let Some(gtid) = self.open.take() {
             self.received.add(&gtid);
         }
@@ -59,6 +72,20 @@ impl TransactionSink for RelayInlet {
     async fn abandon(&mut self) -> std::result::Result<(), SinkError> {
         self.open = None;
         self.queue.send(Item::Abandon).await
+    }
+
+    async fn stored(&mut self) {
+        let shared = Arc::clone(&self.shared);
+        while !self.queue.has_failed() {
+            let mut grown = pin!(shared.grown.notified());
+            grown.as_mut().enable();
+            let is_stored = self.received.is_subset_of(&shared.state.lock().received);
+            if is_stored || shared.closing.load(Ordering::Acquire) {
+                return;
+            }
+            // A writer that fails reports that only to the queue.
+            timeout(LOOK_AGAIN, grown).await.ok();
+        }
     }
 
     fn received(&self) -> GtidSet {

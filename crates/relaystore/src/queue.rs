@@ -117,6 +117,10 @@ impl Queue {
         Taken::Items
     }
 
+    pub(crate) fn has_failed(&self) -> bool {
+        self.state.lock().failed.is_some()
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.state.lock().items.is_empty()
     }

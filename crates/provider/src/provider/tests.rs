@@ -54,6 +54,8 @@ impl TransactionSink for Recorder {
         Ok(())
     }
 
+    async fn stored(&mut self) {}
+
     fn received(&self) -> GtidSet {
         self.0.lock().received.clone()
     }
