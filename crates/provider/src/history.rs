@@ -10,6 +10,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use crate::gtid::{GtidSet, Uuid};
+use crate::planted::{Bug, is_planted};
 
 /// Servers with transactions on the target that the channel's source need not have: the target
 /// itself and those of other channels. `None` until a source was seen; then they are the servers
@@ -44,6 +45,9 @@ impl Known {
     /// The required transactions that are not in the source's `executed`.
     #[must_use]
     pub fn lacking(&self, executed: &GtidSet) -> GtidSet {
+        if is_planted(Bug::OtherHistoryAccepted) {
+            return GtidSet::new();
+        }
         let missing = self.required().difference(executed);
         match self.foreign {
             Some(_) => missing,

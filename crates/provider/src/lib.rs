@@ -18,6 +18,7 @@ mod gtid;
 mod history;
 pub mod link;
 mod options;
+pub mod planted;
 mod preflight;
 mod product;
 mod provider;

@@ -1,6 +1,7 @@
 //! Deletes segments that the target no longer needs: after each release of committed transactions
 //! (`RelayStore::release`), when the store is opened, and when it is emptied.
 
+use csa_provider::planted::{Bug, is_planted};
 use tracing::{debug, warn};
 
 use crate::segment::RelayPosition;
@@ -9,6 +10,12 @@ use crate::shared::{Shared, State};
 
 impl State {
     pub(crate) fn is_released(&self, number: u64, segment: &Segment) -> bool {
+        if is_planted(Bug::NeverPurged) {
+            return false;
+        }
+        if is_planted(Bug::PurgedTooEarly) {
+            return self.released.segment >= number;
+        }
         let offset = segment.transactions_end;
         if offset > segment.header_len {
             return self.released >= RelayPosition { segment: number, offset };

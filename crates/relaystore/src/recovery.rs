@@ -6,6 +6,7 @@ use std::io::{BufReader, Read};
 use std::path::Path;
 
 use bytes::Bytes;
+use csa_provider::planted::{Bug, is_planted};
 use csa_provider::{FormatDescription, GtidSet};
 
 use crate::directory::{Directory, SegmentFiles};
@@ -73,7 +74,10 @@ pub(crate) fn recover(directory: &Directory, executed: Option<&GtidSet>) -> Resu
     let Some((&number, last)) = segments.last_key_value() else {
         return Ok(empty(executed.cloned().unwrap_or_default(), report));
     };
-    let scan = Scan::run(directory, number, last)?;
+    let mut scan = Scan::run(directory, number, last)?;
+    if is_planted(Bug::TornTailKept) {
+        scan.end = last.len;
+    }
     report.cut_bytes = last.len - scan.end;
     if report.cut_bytes > 0 {
         directory.truncate(number, scan.end)?;
@@ -112,6 +116,9 @@ fn keep_what_follows(
     report: &mut Recovery,
 ) -> Result<()> {
     let first = segments.values().next().map(|segment| segment.header.previous.clone());
+    if is_planted(Bug::GapAccepted) {
+        return Ok(());
+    }
     if let Some(missing) = first.map(|first| first.difference(executed))
         && !missing.is_empty()
     {

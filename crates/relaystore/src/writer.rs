@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use csa_provider::planted::{Bug, is_planted};
 use csa_provider::{
     EventType, FormatDescription, Gtid, GtidSet, Placement, RawEvent, TransactionHeader,
 };
@@ -417,6 +418,10 @@ impl Writer {
     /// Drops the unfinished transaction.
     pub(crate) fn abandon(&mut self) -> Result<()> {
         let Some(open) = self.open.take() else { return Ok(()) };
+        if is_planted(Bug::CutTransactionKept) {
+            self.frame.clear();
+            return Ok(());
+        }
         self.frame.clear();
         self.metadata_len = 0;
         if open.start >= self.written {
@@ -465,7 +470,11 @@ impl Writer {
     pub(crate) fn sync(&mut self) -> Result<()> {
         if self.dirty {
             let file = self.file()?;
-            if let Err(failed) = file.sync_from(self.durable) {
+            let synced = match is_planted(Bug::SyncIgnored) {
+                true => Ok(()),
+                false => file.sync_from(self.durable),
+            };
+            if let Err(failed) = synced {
                 if !failed.is_written_again && self.sync_policy() != SyncPolicy::Os {
                     // Or the next one to open the file would take it for durable. Readers who have
                     // seen it fail with the writer.

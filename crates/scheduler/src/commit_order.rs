@@ -1,6 +1,7 @@
 use std::collections::VecDeque;
 
 use csa_provider::CommitTimes;
+use csa_provider::planted::{Bug, is_planted};
 use csa_relaystore::RelayPosition;
 
 use crate::group::Group;
@@ -54,6 +55,12 @@ impl CommitOrder {
     pub(crate) fn committed(&mut self, sequence: Sequence) -> Option<LowWaterMark> {
         if let Some(group) = self.running.iter_mut().find(|g| g.mark.sequence == sequence) {
             group.committed = true;
+        }
+        if is_planted(Bug::MarkOverGap) {
+            self.running
+                .iter_mut()
+                .take_while(|g| g.mark.sequence <= sequence)
+                .for_each(|g| g.committed = true);
         }
         // Without `preserve_commit_order` groups commit in any order: the oldest holds the mark.
         let mut mark = None;

@@ -4,6 +4,8 @@
 
 use std::collections::HashMap;
 
+use csa_provider::planted::{Bug, is_planted};
+
 use crate::changes::RowChanges;
 use crate::keys::{KeyMap, KeyRole, TableId, TableUse};
 
@@ -100,7 +102,7 @@ impl Conflicts {
                 }
             }
         }
-        for key in &changes.keys {
+        for key in changes.keys.iter().filter(|_| !is_planted(Bug::KeysIgnored)) {
             let number = key.key();
             let mut highest = 0;
             // A key in use again has a new entry in `young`, and `old` has its earlier uses.

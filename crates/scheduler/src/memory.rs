@@ -4,6 +4,7 @@
 use std::pin::pin;
 use std::sync::Arc;
 
+use csa_provider::planted::{Bug, is_planted};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
@@ -143,7 +144,9 @@ impl Ticket {
     /// The bytes, if it is this ticket's turn and they fit.
     pub(crate) fn take(&mut self) -> Option<EventPermit> {
         let mut state = self.memory.shared.state.lock();
-        let fits = state.held == 0 || state.held.saturating_add(self.bytes) <= state.limit;
+        let fits = is_planted(Bug::MemoryUnlimited)
+            || state.held == 0
+            || state.held.saturating_add(self.bytes) <= state.limit;
         // In the order of the tickets: small requests could otherwise pass a large one for ever.
         if state.serving != self.number || !fits {
             return None;
@@ -190,6 +193,9 @@ impl EventPermit {
 
 impl Drop for EventPermit {
     fn drop(&mut self) {
+        if is_planted(Bug::MemoryKept) {
+            return;
+        }
         let mut state = self.memory.shared.state.lock();
         state.held = state.held.saturating_sub(self.bytes);
         self.memory.shared.released.notify_waiters();

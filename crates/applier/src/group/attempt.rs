@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use csa_provider::planted::{Bug, is_planted};
 use csa_scheduler::Sequence;
 
 use super::commit_turn::CommitTurn;
@@ -77,7 +78,7 @@ impl WorkerSession {
         }
         // Frees the group's statements while it waits for its turn.
         drop(steps);
-        if self.options.preserve_commit_order {
+        if self.options.preserve_commit_order && !is_planted(Bug::CommitOutOfTurn) {
             entered.now(SessionState::WaitingForTurn);
             if let Some(earlier) = or_yield(&turn, sequence.previous(), entered).await {
                 return Ok(Attempt::Yielded(earlier));
@@ -156,6 +157,7 @@ impl WorkerSession {
     /// Commits the session's transaction, and records it before a new generation can begin: a
     /// target that comes back without it is then recognised.
     async fn commit(&mut self, unit: &Unit, statement: Option<&str>) -> Result<()> {
+        let late = is_planted(Bug::CheckpointAfterCommit).then(|| self.update(unit));
         let shared = self.shared.clone();
         let Self { session: Some(session), generation, options, .. } = self else {
             return Err(Error::Broken(Invariant::CommitHasSession));
@@ -164,6 +166,9 @@ impl WorkerSession {
         // If the answer is lost here, `is_committed` asks the checkpoint row.
         if let Some(statement) = statement {
             session.run(statement).await?;
+        }
+        if let Some(late) = late {
+            session.run(late).await?;
         }
         shared.commits.record(unit.transactions());
         drop(committing);

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use csa_provider::GtidSet;
+use csa_provider::planted::{Bug, is_planted};
 use csa_scheduler::{AdmittedTransaction, Group, TransactionKind};
 
 use super::session::WorkerSession;
@@ -58,11 +59,18 @@ impl WorkerSession {
         }
     }
 
+    /// The UPDATE of the checkpoint row.
+    pub(super) fn update(&self, unit: &Unit) -> String {
+        let (sequence, executed) = (unit.group.sequence, &unit.executed_after);
+        checkpoint::update(&self.options.channel, self.index, self.epoch, sequence, executed)
+    }
+
     /// The opening of a transaction under a GTID of the target's own.
     pub(super) fn own_opening(&self, unit: &Unit) -> (String, usize) {
-        let (sequence, executed) = (unit.group.sequence, &unit.executed_after);
-        let update =
-            checkpoint::update(&self.options.channel, self.index, self.epoch, sequence, executed);
+        let update = match is_planted(Bug::CheckpointAfterCommit) {
+            true => checkpoint::hold(&self.options.channel, self.index, self.epoch),
+            false => self.update(unit),
+        };
         // Only images need it, and MariaDB and MySQL 5.7 lack the variable.
         let takes_images = self.options.executor == Executor::RowImage;
         let first = unit.transactions().first().filter(|_| takes_images);

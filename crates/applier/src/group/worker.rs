@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use csa_provider::GtidSet;
+use csa_provider::planted::{Bug, is_planted};
 use csa_scheduler::Group;
 use tracing::info;
 
@@ -155,6 +156,9 @@ impl Worker {
                     retries += 1;
                     self.own.shared.status.retried();
                     self.own.rollback().await;
+                    if is_planted(Bug::RolledBackNotRetried) {
+                        return Ok(());
+                    }
                     let sequence = unit.group.sequence.get();
                     info!(sequence, retries, %error, "rolled back, trying again");
                     retry::pause(&mut conflicts, &*self.own.options.chance).await;
@@ -162,7 +166,7 @@ impl Worker {
                 ErrorClass::Unavailable => {
                     // Not counted either: an outage says nothing about the transaction.
                     self.own.lost(&error, &mut backoff).await;
-                    if self.own.is_committed(unit).await? {
+                    if !is_planted(Bug::LostAnswerIsFailure) && self.own.is_committed(unit).await? {
                         return Ok(());
                     }
                 }

@@ -1,5 +1,6 @@
 //! The checkpoint rows: the target's progress, written in each group's own transaction.
 
+use csa_provider::planted::{Bug, is_planted};
 use csa_provider::{GtidSet, ParseGtidError};
 use csa_scheduler::Sequence;
 
@@ -34,9 +35,17 @@ pub(crate) fn update(
     // other (measured on 9.7).
     format!(
         "UPDATE csa.checkpoint SET sequence={sequence},gtid_executed='{executed}',\
-         updated_at=NOW(6) WHERE channel={} AND worker={worker} AND epoch={epoch}",
-        quote(channel)
+         updated_at=NOW(6) WHERE channel={} AND worker={worker}{}",
+        quote(channel),
+        of_epoch(epoch)
     )
+}
+
+fn of_epoch(epoch: u64) -> String {
+    match is_planted(Bug::EpochIgnored) {
+        true => String::new(),
+        false => format!(" AND epoch={epoch}"),
+    }
 }
 
 /// Number of the row that shows progress to readers where the target's `gtid_executed` is the
@@ -50,9 +59,9 @@ const NOBODY: u16 = u16::MAX - 1;
 /// logged; it matches no row once another daemon took over.
 pub(crate) fn hold(channel: &str, worker: u16, epoch: u64) -> String {
     format!(
-        "UPDATE csa.checkpoint SET epoch=epoch WHERE channel={} AND worker={worker} \
-         AND epoch={epoch}",
-        quote(channel)
+        "UPDATE csa.checkpoint SET epoch=epoch WHERE channel={} AND worker={worker}{}",
+        quote(channel),
+        of_epoch(epoch)
     )
 }
 

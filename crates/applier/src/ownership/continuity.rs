@@ -1,6 +1,7 @@
 //! Compares a target that was away with what it had before. Pure.
 
 use csa_provider::GtidSet;
+use csa_provider::planted::{Bug, is_planted};
 
 /// The channel as the target records it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -27,6 +28,9 @@ pub(crate) enum Verdict {
 /// more: then the answer to a COMMIT was lost.
 pub(crate) fn judge(epoch: u64, committed: &GtidSet, said: &Said) -> Verdict {
     let missing = committed.difference(&said.executed);
+    if is_planted(Bug::OlderTargetAccepted) && said.epoch.is_some_and(|found| found <= epoch) {
+        return Verdict::Same;
+    }
     match said.epoch {
         None => Verdict::Gone,
         Some(found) if found > epoch => Verdict::TakenOver(found),

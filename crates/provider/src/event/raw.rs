@@ -3,6 +3,7 @@
 use bytes::Bytes;
 
 use super::{EventError, EventHeader, EventType};
+use crate::planted::{Bug, is_planted};
 
 /// The checksum of events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -56,7 +57,7 @@ impl RawEvent {
     /// [`EventError::Length`], [`EventError::Checksum`], or too few bytes for a header.
     pub fn parse(bytes: Bytes, checksum: ChecksumAlgorithm) -> Result<Self, EventError> {
         let event = Self::trusted(bytes, checksum)?;
-        if checksum == ChecksumAlgorithm::Crc32 {
+        if checksum == ChecksumAlgorithm::Crc32 && !is_planted(Bug::DamageAccepted) {
             event.verify()?;
         }
         Ok(event)

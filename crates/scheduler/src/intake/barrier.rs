@@ -7,6 +7,8 @@
 //! executed there, and not before: rows admitted earlier would be read with the columns and keys
 //! that a table had before its ALTER.
 
+use csa_provider::planted::{Bug, is_planted};
+
 use crate::admission::TransactionKind;
 
 /// The barrier after a transaction that was handed over to the applier.
@@ -26,8 +28,9 @@ impl Barrier {
     /// `committed`: statements that were committed on the target before this transaction was handed
     /// over. It is read before, because the applier may execute the transaction at once.
     #[must_use]
-    pub const fn after(kind: TransactionKind, committed: u64) -> Self {
+    pub fn after(kind: TransactionKind, committed: u64) -> Self {
         match kind {
+            _ if is_planted(Bug::BarrierIgnored) => Self::None,
             TransactionKind::Statement => Self::Definitions { committed },
             TransactionKind::Xa => Self::Statement { committed },
             // Rows that can't be rolled back run alone, which the scheduler sees to; they change no

@@ -1,5 +1,6 @@
 use std::sync::Arc;
 
+use csa_provider::planted::{Bug, is_planted};
 use csa_provider::{
     Column, ColumnType, EventError, RowsEvent, RowsKind, TableMap, Value, scan_image,
 };
@@ -119,7 +120,8 @@ impl TableLayout {
         self.wanted.sort_unstable();
         self.wanted.dedup();
         self.cascading = cascading.filter_map(|c| self.wanted.binary_search(&c).ok()).collect();
-        for key in &keys.unique {
+        let counted = if is_planted(Bug::OtherUniqueKeysIgnored) { 1 } else { usize::MAX };
+        for key in keys.unique.iter().take(counted) {
             match self.parts(&key.parts) {
                 Some(parts) => self.unique.push(parts),
                 None => self.whole = true,
@@ -127,6 +129,9 @@ impl TableLayout {
         }
         // Without a unique key the server finds a row by its values, and may take any equal row.
         self.whole |= self.unique.is_empty();
+        if is_planted(Bug::ForeignKeysIgnored) {
+            return;
+        }
         for key in &keys.foreign_keys {
             let resolved = key.parent_key.as_ref();
             let resolved = resolved.and_then(|(key, parts)| Some((*key, self.parts(parts)?)));

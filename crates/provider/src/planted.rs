@@ -1,0 +1,103 @@
+//! Bugs for simulations to find, each a promise broken in one place: a simulation that finds none of them
+//! proves nothing. They exist only with the feature `planted`, which nothing but the tests has, and there
+//! they are off until a test plants one in its own thread.
+
+/// A bug; each is where it would be made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bug {
+    /// The checkpoint row is written in a transaction of its own, after the group's.
+    CheckpointAfterCommit,
+    /// A group commits without waiting for its turn.
+    CommitOutOfTurn,
+    /// No key of a row makes a group wait for another.
+    KeysIgnored,
+    /// Only the first unique key of a table counts.
+    OtherUniqueKeysIgnored,
+    /// References to other tables make no group wait.
+    ForeignKeysIgnored,
+    /// A group's checkpoint row is written whatever its epoch.
+    EpochIgnored,
+    /// A lost answer to COMMIT counts as a failure.
+    LostAnswerIsFailure,
+    /// The same for the COMMIT that ends a statement without a GTID.
+    LostAnswerRepeatsStatement,
+    /// A transaction that the server rolled back counts as applied.
+    RolledBackNotRetried,
+    /// A target that lacks what was committed there counts as the same.
+    OlderTargetAccepted,
+    /// Definitions are read before the statement before a transaction is committed.
+    BarrierIgnored,
+    /// The low-water mark passes groups that are not committed.
+    MarkOverGap,
+    /// Event memory is not returned.
+    MemoryKept,
+    /// Event memory is granted beyond the limit.
+    MemoryUnlimited,
+    /// A sync of the relay store reports success and does nothing.
+    SyncIgnored,
+    /// A segment is purged once any of its transactions is released.
+    PurgedTooEarly,
+    /// No segment is purged.
+    NeverPurged,
+    /// Recovery keeps the torn end of the last segment.
+    TornTailKept,
+    /// Recovery does not check that the store follows the checkpoint.
+    GapAccepted,
+    /// A transaction counts as received once its first event is.
+    ReceivedTooEarly,
+    /// A transaction that was cut off stays in the store, and the next one follows it.
+    CutTransactionKept,
+    /// Checksums of events are not verified.
+    DamageAccepted,
+    /// Events of unknown types are left out.
+    UnknownEventLeftOut,
+    /// A source that lacks received transactions is followed.
+    OtherHistoryAccepted,
+}
+
+/// True if the bug is planted.
+#[cfg(not(feature = "planted"))]
+#[inline(always)]
+#[must_use]
+pub const fn is_planted(_: Bug) -> bool {
+    false
+}
+
+#[cfg(feature = "planted")]
+pub use switched::{Plant, is_planted};
+
+#[cfg(feature = "planted")]
+mod switched {
+    use std::cell::Cell;
+    use std::marker::PhantomData;
+
+    use super::Bug;
+
+    thread_local! {
+        static PLANTED: Cell<Option<Bug>> = const { Cell::new(None) };
+    }
+
+    /// True if the bug is planted in this thread.
+    #[must_use]
+    pub fn is_planted(bug: Bug) -> bool {
+        PLANTED.get() == Some(bug)
+    }
+
+    /// Keeps a bug planted in this thread until it is dropped.
+    #[derive(Debug)]
+    #[must_use]
+    pub struct Plant(PhantomData<*const ()>);
+
+    impl Plant {
+        pub fn new(bug: Bug) -> Self {
+            PLANTED.set(Some(bug));
+            Self(PhantomData)
+        }
+    }
+
+    impl Drop for Plant {
+        fn drop(&mut self) {
+            PLANTED.set(None);
+        }
+    }
+}
