@@ -1,14 +1,16 @@
 //! Faults by chance: how often, and of which kinds, differs from seed to seed.
 
-use std::time::Duration;
+use std::convert::Infallible;
 
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
+use tokio::time::{Duration, sleep};
 
-use crate::target::{Crash, Faults, Run, Transit};
+use crate::seeds::Case;
+use crate::target::{Crash, Faults, Run, Server, Transit};
 
 #[derive(Debug)]
-pub(super) struct Chaos {
+pub(crate) struct Chaos {
     random: StdRng,
     /// Faults left; without an end no run would reach its own.
     left: u32,
@@ -22,13 +24,13 @@ pub(super) struct Chaos {
 
 impl Chaos {
     /// `loses`: the most commits that a crash takes back.
-    pub(super) fn of(seed: u64, loses: usize) -> Self {
-        let mut random = StdRng::seed_from_u64(seed ^ 0x00c0_ffee);
+    pub(crate) fn of(case: Case, loses: usize) -> Self {
+        let mut random = StdRng::seed_from_u64(case.seed ^ 0x00c0_ffee);
         let rates = [0.0, 0.002, 0.01, 0.05];
         let mut rate = || rates[random.random_range(0..rates.len())];
         let (link, statement, crash) = (rate(), rate(), rate() / 4.0);
         let lingers = random.random_bool(0.5);
-        let left = random.random_range(0..60);
+        let left = random.random_range(0..60).min(case.faults);
         Self { random, left, link, statement, crash, loses, lingers }
     }
 
@@ -55,11 +57,11 @@ impl Chaos {
         Crash { down, loses: self.random.random_range(0..=self.loses) }
     }
 
-    fn transit(&mut self) -> Transit {
-        if self.happens(self.crash) {
+    fn transit(&mut self, times: f64) -> Transit {
+        if self.happens(self.crash * times) {
             return Transit::Crash(self.crashed());
         }
-        if !self.happens(self.link) {
+        if !self.happens(self.link * times) {
             return match self.random.random_range(0..3) {
                 0 => Transit::Late(self.millis(3)),
                 _ => Transit::Arrive,
@@ -75,11 +77,11 @@ impl Chaos {
 
 impl Faults for Chaos {
     fn connect(&mut self) -> Transit {
-        self.transit()
+        self.transit(1.0)
     }
 
     fn request(&mut self, _: &str) -> Transit {
-        self.transit()
+        self.transit(1.0)
     }
 
     fn statement(&mut self, statement: &str) -> Run {
@@ -97,13 +99,27 @@ impl Faults for Chaos {
         }
     }
 
-    fn answer(&mut self, _: &str) -> Transit {
-        self.transit()
+    /// There, a lost answer leaves the daemon in doubt.
+    fn answer(&mut self, packet: &str) -> Transit {
+        self.transit(if packet == "COMMIT" { 10.0 } else { 1.0 })
     }
 
     fn hang_up(&mut self) -> Duration {
         self.noticed()
     }
+}
+
+/// Ends sessions on the server now and then, which their clients notice when they next use them.
+pub(crate) async fn end_sessions(server: &Server, case: Case) -> Infallible {
+    let mut random = StdRng::seed_from_u64(case.seed ^ 0x5e55);
+    let left = [0, 0, 3][random.random_range(0..3)].min(case.faults);
+    for _ in 0..left {
+        sleep(Duration::from_millis(random.random_range(0..10_000))).await;
+        // The one that holds the channel above all: then another daemon may take it.
+        let of_channel = random.random_bool(0.5);
+        server.end_session(of_channel, random.random_range(0..100));
+    }
+    std::future::pending().await
 }
 
 /// A statement that may meet the locks of others.

@@ -1,5 +1,6 @@
 //! A source's history from a seed: transactions as their events, and the tables after each of them.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -7,18 +8,28 @@ use bytes::Bytes;
 use csa_provider::test_util::{
     event, format_description, gtid_event, int_image, int_table_map, query_event, rows_event,
 };
-use csa_provider::{EventType, FormatDescription, Gtid, RawEvent, Tag, TransactionHeader, Uuid};
+use csa_provider::{
+    EventType, FormatDescription, Gtid, GtidSet, RawEvent, Tag, TransactionHeader, Uuid,
+};
 use csa_relaystore::{RelayPosition, RelayedTransaction, TransactionBody};
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom as _;
 use rand::{Rng as _, SeedableRng as _};
 
-use crate::target::{Rows, Value};
+use crate::seeds::Case;
+use crate::target::{Row, Rows, Value};
 
-pub(super) const SOURCE: Uuid = Uuid::from_bytes([0x5e; 16]);
+pub(crate) const SOURCE: Uuid = Uuid::from_bytes([0x5e; 16]);
+
+/// The server that takes over from the source in some runs.
+pub(crate) const PEER: Uuid = Uuid::from_bytes([0x5f; 16]);
+
+pub(crate) fn is_of_source(uuid: &Uuid) -> bool {
+    [SOURCE, PEER].contains(uuid)
+}
 
 /// Tables that every copy begins with. `accounts` has codes that move from row to row.
-pub(super) const TABLES: [&str; 5] = [
+pub(crate) const TABLES: [&str; 5] = [
     "CREATE DATABASE IF NOT EXISTS app",
     "CREATE TABLE app.log (id INT NOT NULL, n INT, PRIMARY KEY (id))",
     "CREATE TABLE app.accounts (id INT NOT NULL, balance INT, code INT, PRIMARY KEY (id), UNIQUE KEY (code))",
@@ -28,30 +39,32 @@ pub(super) const TABLES: [&str; 5] = [
 ];
 
 /// The rows of each table.
-pub(super) type Contents = BTreeMap<String, Rows>;
+pub(crate) type Contents = BTreeMap<String, Rows>;
 
 #[derive(Debug)]
-pub(super) struct Transaction {
-    pub(super) gtid: Gtid,
-    pub(super) is_definition: bool,
+pub(crate) struct Transaction {
+    pub(crate) gtid: Gtid,
+    pub(crate) is_definition: bool,
     events: Vec<RawEvent>,
+    /// Table, the row before and the row after.
+    changes: Vec<(String, Option<Row>, Option<Row>)>,
 }
 
 #[derive(Debug)]
-pub(super) struct History {
-    pub(super) transactions: Vec<Transaction>,
+pub(crate) struct History {
+    pub(crate) transactions: Vec<Transaction>,
     /// Contents before the first transaction, and after each.
-    pub(super) states: Vec<Contents>,
+    pub(crate) states: Vec<Contents>,
     format: Arc<FormatDescription>,
 }
 
-pub(super) fn gtid(number: usize) -> Gtid {
+pub(crate) fn gtid(number: usize) -> Gtid {
     Gtid { uuid: SOURCE, tag: Tag::untagged(), gno: number as u64 }
 }
 
 impl History {
-    pub(super) fn of(seed: u64) -> Self {
-        let mut random = StdRng::seed_from_u64(seed);
+    pub(crate) fn of(case: Case) -> Self {
+        let mut random = StdRng::seed_from_u64(case.seed);
         let names = ["log", "accounts", "parents", "children"];
         let contents: Contents =
             names.map(|name| (name.to_owned(), Rows::new())).into_iter().collect();
@@ -61,28 +74,91 @@ impl History {
             format: Arc::new(format_description()),
         };
         let definitions = if random.random_bool(0.5) { 0.1 } else { 0.0 };
-        let length = random.random_range(10..80);
+        let length = random.random_range(10..80).min(case.transactions);
         let mut log_columns = 2;
         for number in 1..=length {
             let contents = history.states.last().expect("one at least").clone();
-            let mut writing = Writing { contents, events: Vec::new(), random: &mut random };
+            let mut writing =
+                Writing { contents, events: Vec::new(), changes: Vec::new(), random: &mut random };
             // The log has a row by then, so every definition shows in the contents.
             let is_definition = number > 1 && writing.random.random_bool(definitions);
             match is_definition {
                 true => writing.define(number, &mut log_columns),
                 false => writing.write(number, log_columns),
             }
-            let Writing { contents, mut events, .. } = writing;
+            let Writing { contents, mut events, changes, .. } = writing;
             let gtid = gtid(number);
             events.insert(0, gtid_event(&gtid, 1_700_000_000_000_000 + number as u64));
-            history.transactions.push(Transaction { gtid, is_definition, events });
+            history.transactions.push(Transaction { gtid, is_definition, events, changes });
             history.states.push(contents);
         }
         history
     }
 
+    /// From `place` on, the transactions are those of the peer.
+    pub(crate) fn promoted_at(mut self, place: usize) -> Self {
+        let later = self.transactions.iter_mut().skip(place);
+        for (number, transaction) in (1..).zip(later) {
+            transaction.gtid = Gtid { uuid: PEER, ..gtid(number) };
+        }
+        self
+    }
+
+    /// A transaction as a source logs it, committed at this time.
+    pub(crate) fn logged(&self, index: usize, micros: u64) -> Vec<RawEvent> {
+        let transaction = &self.transactions[index];
+        let mut events = transaction.events.clone();
+        events[0] = gtid_event(&transaction.gtid, micros);
+        events
+    }
+
+    pub(crate) fn index_of(&self, gtid: &Gtid) -> usize {
+        let found = self.transactions.iter().position(|one| one.gtid == *gtid);
+        found.expect("one of the history")
+    }
+
+    /// The most bytes of a transaction's events.
+    pub(crate) fn largest(&self) -> u64 {
+        let bytes = |one: &Transaction| one.events.iter().map(|event| event.len() as u64).sum();
+        self.transactions.iter().map(bytes).max().unwrap_or_default()
+    }
+
+    /// The number of transactions before the first that is not executed.
+    pub(crate) fn prefix(&self, executed: &GtidSet) -> usize {
+        let missing = self.transactions.iter().position(|one| !executed.contains(&one.gtid));
+        missing.unwrap_or(self.transactions.len())
+    }
+
+    /// The contents once these are executed: the first `prefix`, and others in their order.
+    pub(crate) fn contents_after(&self, prefix: usize, executed: &GtidSet) -> Cow<'_, Contents> {
+        let mut contents = Cow::Borrowed(&self.states[prefix]);
+        if prefix as u64 == executed.count() {
+            return contents;
+        }
+        let later = &self.transactions[prefix..];
+        let runs = later
+            .chunk_by(|one, next| executed.contains(&one.gtid) == executed.contains(&next.gtid));
+        for run in runs.filter(|run| executed.contains(&run[0].gtid)) {
+            // Net changes: a row that appears and disappears again is never written, and waits for nothing.
+            let mut net = BTreeMap::new();
+            for transaction in run {
+                assert!(!transaction.is_definition, "{} is ahead of others", transaction.gtid);
+                for (table, before, after) in &transaction.changes {
+                    let row = before.as_ref().or(after.as_ref()).expect("a change");
+                    net.entry((table, &row[0])).or_insert((before, after)).1 = after;
+                }
+            }
+            for ((table, _), (before, after)) in net {
+                if before != after {
+                    write(contents.to_mut(), table, before.as_ref(), after.as_ref());
+                }
+            }
+        }
+        contents
+    }
+
     /// A transaction as the relay store has it.
-    pub(super) fn relayed(&self, index: usize) -> RelayedTransaction {
+    pub(crate) fn relayed(&self, index: usize) -> RelayedTransaction {
         let transaction = &self.transactions[index];
         let bytes: Vec<u8> =
             transaction.events.iter().flat_map(|event| event.bytes().to_vec()).collect();
@@ -104,7 +180,18 @@ impl History {
 struct Writing<'a> {
     contents: Contents,
     events: Vec<RawEvent>,
+    changes: Vec<(String, Option<Row>, Option<Row>)>,
     random: &'a mut StdRng,
+}
+
+fn write(contents: &mut Contents, table: &str, before: Option<&Row>, after: Option<&Row>) {
+    let rows = contents.get_mut(table).expect("a table");
+    if let Some(before) = before {
+        rows.remove(&before[..1]);
+    }
+    if let Some(after) = after {
+        rows.insert(after[..1].to_vec(), after.clone());
+    }
 }
 
 fn number(value: &Value) -> i32 {
@@ -158,13 +245,8 @@ impl Writing<'_> {
     }
 
     fn change(&mut self, table: &str, before: Option<Vec<Value>>, after: Option<Vec<Value>>) {
-        let rows = self.contents.get_mut(table).expect("a table");
-        if let Some(before) = &before {
-            rows.remove(&before[..1]);
-        }
-        if let Some(after) = &after {
-            rows.insert(after[..1].to_vec(), after.clone());
-        }
+        write(&mut self.contents, table, before.as_ref(), after.as_ref());
+        self.changes.push((table.to_owned(), before.clone(), after.clone()));
         let kind = match (&before, &after) {
             (None, _) => EventType::WRITE_ROWS,
             (_, None) => EventType::DELETE_ROWS,

@@ -2,7 +2,15 @@
 //! and a disk that are models and fail as the world wishes. One seed, one run.
 
 mod applying;
+mod chain;
+mod definitions;
 mod environment;
+mod faults;
+mod history;
+mod life;
+mod operator;
+mod oracle;
+mod planted;
 mod receiving;
 mod seeds;
 mod source;

@@ -1,42 +1,45 @@
-//! Judges every state that is visible: it is the history's prefix that the checkpoint names.
+//! Judges every state that is visible: it is the source's after exactly the transactions that the checkpoint
+//! names, and these are a prefix of the source's history unless commits are out of order.
 
 use std::sync::Arc;
 
-use csa_provider::{GtidSet, Interval};
+use csa_provider::GtidSet;
 
-use super::history::{Contents, History, SOURCE};
+use crate::history::{Contents, History, is_of_source};
 use crate::target::{Observer, Row, Rows, State, Value};
 
 #[derive(Debug)]
-pub(super) struct Oracle {
+pub(crate) struct Oracle {
     history: Arc<History>,
-    /// Transactions in the last state.
-    last: usize,
+    in_order: bool,
+    /// Transactions in the last state, and the highest epoch.
+    last: GtidSet,
+    epoch: i64,
 }
 
 impl Oracle {
-    pub(super) fn new(history: Arc<History>) -> Self {
-        Self { history, last: 0 }
+    pub(crate) fn new(history: Arc<History>, in_order: bool) -> Self {
+        Self { history, in_order, last: GtidSet::new(), epoch: 0 }
     }
 }
 
-/// The number of transactions that the checkpoint of the only channel names; `None` before there is one.
-pub(super) fn checkpoint(state: &State) -> Option<usize> {
+/// The checkpoint of the only channel; `None` before there is one.
+pub(crate) fn checkpoint(state: &State) -> Option<GtidSet> {
     let rows = state.rows_of("csa");
     let rows = rows.get("checkpoint").filter(|rows| !rows.is_empty())?;
     // With the row for readers the server's own set is the checkpoint.
     let is_for_readers = |row: &Row| row[1] == Value::from(i64::from(u16::MAX));
     let executed = match rows.values().any(is_for_readers) {
-        true => state.executed.of_servers(|uuid| *uuid == SOURCE),
+        true => state.executed.of_servers(is_of_source),
         false => union(rows),
     };
-    let intervals: Vec<Interval> = executed.intervals().map(|(_, _, interval)| interval).collect();
-    assert!(executed.uuids().all(|uuid| uuid == SOURCE), "{executed}");
-    match intervals.as_slice() {
-        [] => Some(0),
-        [one] if one.start == 1 => Some(usize::try_from(executed.count()).expect("few")),
-        _ => panic!("the checkpoint has gaps: {executed}"),
-    }
+    assert!(executed.uuids().all(|uuid| is_of_source(&uuid)), "{executed}");
+    Some(executed)
+}
+
+/// The number of transactions that the checkpoint names.
+pub(crate) fn applied(state: &State) -> Option<usize> {
+    checkpoint(state).map(|executed| usize::try_from(executed.count()).expect("few"))
 }
 
 /// The sets of all rows together.
@@ -49,37 +52,58 @@ fn union(rows: &Rows) -> GtidSet {
     executed
 }
 
+fn epoch(state: &State) -> i64 {
+    let rows = state.rows_of("csa");
+    let epochs = rows.get("checkpoint").into_iter().flat_map(|rows| rows.values());
+    let epochs = epochs.map(|row| match &row[4] {
+        Value::Number(epoch) => *epoch,
+        other => panic!("epoch is {other:?}"),
+    });
+    epochs.max().unwrap_or_default()
+}
+
 /// The rows of the replicated tables.
-pub(super) fn contents(state: &State) -> Contents {
+pub(crate) fn contents(state: &State) -> Contents {
     let tables = state.rows_of("app").into_iter();
     tables.map(|(name, rows)| (name.to_owned(), rows.clone())).collect()
 }
 
+fn has(state: &State, expected: &Contents) -> bool {
+    let rows = state.rows_of("app");
+    rows.len() == expected.len()
+        && expected.iter().all(|(name, table)| rows.get(name.as_str()) == Some(&table))
+}
+
 impl Observer for Oracle {
     fn committed(&mut self, state: &State) {
-        let Some(count) = checkpoint(state) else { return };
-        assert!(count >= self.last, "the checkpoint went back from {} to {count}", self.last);
-        self.last = count;
-        let is = |count: usize| {
-            self.history.states.get(count).is_some_and(|expected| {
-                let rows = state.rows_of("app");
-                rows.len() == expected.len()
-                    && expected.iter().all(|(name, table)| rows.get(name.as_str()) == Some(&table))
-            })
-        };
-        // A statement commits on its own, before the checkpoint names it.
-        let next = self.history.transactions.get(count);
-        let is_ahead = next.is_some_and(|next| next.is_definition) && is(count + 1);
+        let Some(executed) = checkpoint(state) else { return };
+        let lost = self.last.difference(&executed);
+        assert!(lost.is_empty(), "the checkpoint lost {lost}");
+        let epoch = epoch(state);
+        assert!(epoch >= self.epoch, "the epoch went back from {} to {epoch}", self.epoch);
+        let prefix = self.history.prefix(&executed);
         assert!(
-            is(count) || is_ahead,
-            "not the source after {count} transactions: {:?}",
+            !self.in_order || prefix as u64 == executed.count(),
+            "not a prefix of the source's history: {executed}"
+        );
+        // A statement commits on its own, before the checkpoint names it.
+        let next = self.history.transactions.get(prefix);
+        let is_ahead = || {
+            next.is_some_and(|next| next.is_definition)
+                && has(state, &self.history.states[prefix + 1])
+        };
+        let expected = self.history.contents_after(prefix, &executed);
+        assert!(
+            has(state, &expected) || is_ahead(),
+            "not the source after {executed}: {:?} instead of {expected:?}",
             state.rows_of("app")
         );
+        (self.last, self.epoch) = (executed, epoch);
     }
 
     fn restarted(&mut self, state: &State) {
         // Commits may be lost, whole transactions from the end.
-        self.last = 0;
+        (self.last, self.epoch) = (GtidSet::new(), 0);
         self.committed(state);
     }
 }

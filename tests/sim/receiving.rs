@@ -2,6 +2,7 @@
 //! machine loses power and links fail. A reader of the store must find the source's log: each transaction
 //! once, whole, in order.
 
+use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,169 +10,236 @@ use std::time::Duration;
 use csa_provider::link::TlsOptions;
 use csa_provider::test_util::{event, gtid_event, query_event};
 use csa_provider::{
-    EventType, Gtid, GtidSet, Provider, RawEvent, SourceOptions, SourceStatus, Tag, TlsMode, Uuid,
+    Environment, EventType, Gtid, GtidSet, Provider, RawEvent, ReceptionEnd, SourceOptions,
+    SourceStatus, StreamError, Tag, TlsMode, Uuid,
 };
-use csa_relaystore::{Error, MemoryFs, RelayStore, RelayStoreOptions, SyncPolicy};
+use csa_relaystore::{
+    Error, MemoryFs, RelayStore, RelayStoreOptions, RelayedTransaction, SyncPolicy,
+};
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::environment::{VirtualClock, environment};
-use crate::seeds;
-use crate::source::{LinkFaults, Source, Transit};
+use crate::life::{Disk, Life};
+use crate::seeds::{self, Case};
+use crate::source::{LinkChaos, Source};
 
 const SOURCE: Uuid = Uuid::from_bytes([0x5e; 16]);
 /// Longer than all faults of a run together: what takes longer is stuck.
 const PATIENCE: Duration = Duration::from_secs(24 * 3600);
 
-#[derive(Debug)]
-struct Chaos {
-    random: StdRng,
-    /// Faults left; without an end no run would reach its own.
-    left: u32,
-    rate: f64,
-    has_damaged: bool,
-}
-
-impl Chaos {
-    fn transit(&mut self) -> Transit {
-        if self.left == 0 || !self.random.random_bool(self.rate) {
-            return Transit::Arrive;
-        }
-        self.left -= 1;
-        match self.random.random_range(0..4) {
-            0 => Transit::Late(Duration::from_millis(self.random.random_range(0..40_000))),
-            1 => Transit::Vanish,
-            // Once: what arrives damaged twice is damaged on the source, and ends reception.
-            2 if !std::mem::replace(&mut self.has_damaged, true) => Transit::Damage,
-            _ => Transit::Cut,
-        }
-    }
-}
-
-impl LinkFaults for Chaos {
-    fn connect(&mut self) -> Transit {
-        self.transit()
-    }
-
-    fn packet(&mut self) -> Transit {
-        self.transit()
-    }
-}
-
 struct World {
     random: StdRng,
     history: Vec<(Gtid, Vec<RawEvent>)>,
+    /// The transaction with an event of a type that no version knows.
+    unknown: Option<usize>,
     disk: MemoryFs,
     options: RelayStoreOptions,
     /// Transactions that the target has.
     applied: usize,
     /// Kills and power failures to come.
-    ends: u32,
+    ends: usize,
+    has_crashed: bool,
+    process: Life,
+    /// The transactions that readers could see, and since when.
+    visible: VecDeque<(Instant, GtidSet)>,
+    /// The transactions that no crash may take.
+    durable: GtidSet,
     /// The daemon's, which end with it.
-    tasks: JoinSet<()>,
+    tasks: JoinSet<Result<(), ReceptionEnd>>,
 }
 
 impl World {
-    fn of(seed: u64) -> Self {
-        let mut random = StdRng::seed_from_u64(seed);
-        let length = random.random_range(1..60);
-        let history = (1..=length).map(|number| transaction(number, &mut random)).collect();
-        let disk = MemoryFs::new(seed);
-        let sync = match random.random_range(0..3) {
-            0 => SyncPolicy::Transaction,
-            1 => SyncPolicy::Os,
-            _ => SyncPolicy::Interval(Duration::from_millis(random.random_range(1..2_000))),
-        };
-        let options = RelayStoreOptions {
-            directory: PathBuf::from("/relay"),
-            segment_size: random.random_range(500..8_000),
-            space_limit: [0, 20_000][random.random_range(0..2)],
-            min_free_disk: 0,
-            sync,
-            tail_bytes: random.random_range(0..4_000),
-            frame_bytes: random.random_range(100..2_000),
-            files: Arc::new(disk.clone()),
-        };
-        let ends = random.random_range(0..6);
-        Self { random, history, disk, options, applied: 0, ends, tasks: JoinSet::new() }
+    fn of(case: Case) -> Self {
+        let mut random = StdRng::seed_from_u64(case.seed);
+        let length = random.random_range(1..60).min(case.transactions as u64);
+        let unknown = random.random_bool(0.1).then(|| random.random_range(1..=length));
+        let history = (1..=length)
+            .map(|number| transaction(number, unknown == Some(number), &mut random))
+            .collect();
+        let disk = MemoryFs::new(case.seed);
+        let options = relay_options(&mut random, &disk);
+        let ends = random.random_range(0..6).min(case.kills);
+        Self {
+            random,
+            history,
+            unknown: unknown.map(|number| number as usize - 1),
+            disk,
+            options,
+            applied: 0,
+            ends,
+            has_crashed: false,
+            process: Life::new(None),
+            visible: VecDeque::new(),
+            durable: GtidSet::new(),
+            tasks: JoinSet::new(),
+        }
     }
 
     fn executed(&self) -> GtidSet {
         self.history[..self.applied].iter().map(|(gtid, _)| gtid.clone()).collect()
     }
 
-    /// One life of a daemon; `Err` if the store asks for another.
+    /// Notes what a crash may not take from now on.
+    fn look(&mut self, store: &RelayStore) {
+        let now = Instant::now();
+        let age = match self.options.sync {
+            SyncPolicy::Transaction => Duration::ZERO,
+            // Timers have a granularity of a millisecond.
+            SyncPolicy::Interval(interval) => interval + Duration::from_millis(10),
+            SyncPolicy::Os => return,
+        };
+        self.visible.push_back((now, store.received_so_far()));
+        while let Some((_, visible)) =
+            self.visible.pop_front_if(|(since, _)| now.duration_since(*since) >= age)
+        {
+            self.durable.union(&visible);
+        }
+    }
+
+    /// Opens the store, which has all that it must have.
+    fn open(&mut self, source: &Source) -> Result<RelayStore, Error> {
+        let executed = self.executed();
+        let (store, _) = RelayStore::open(self.options.clone(), &executed)?;
+        let lost = self.durable.difference(store.received());
+        assert!(lost.is_empty(), "a crash took {lost}");
+        self.visible.clear();
+        if self.random.random_bool(0.5) {
+            // Nobody else has it then.
+            self.durable.union(&executed);
+            source.purge(&self.durable);
+        }
+        Ok(store)
+    }
+
+    /// One life of a daemon, until everything that can be applied is; `Err` if the store asks for
+    /// another life.
     async fn life(&mut self, source: &Source, seed: u64) -> Result<(), Error> {
-        let (store, _) = RelayStore::open(self.options.clone(), &self.executed())?;
+        let store = self.open(source)?;
         let (inlet, writer) = store.inlet_and_writer();
-        self.tasks.spawn(writer.run());
-        let options = options(source, seed);
-        let status = Arc::<SourceStatus>::default();
-        let provider = Provider::new(options, status);
-        self.tasks.spawn(async move {
-            if let Err(end) = provider.run(inlet, CancellationToken::new()).await {
-                panic!("reception ended: {end}");
-            }
+        self.tasks.spawn(async {
+            writer.run().await;
+            Ok(())
         });
+        let options = SourceOptions {
+            environment: environment(source.clock(), source.clone(), seed),
+            ..source_options(3306)
+        };
+        let provider = Provider::new(options, Arc::<SourceStatus>::default());
+        self.tasks.spawn(provider.run(inlet, CancellationToken::new()));
         let mut reader = store.reader(self.executed());
         reader.set_inline_limit([200, u64::MAX][self.random.random_range(0..2)]);
         let mut last = None;
-        while let Some((gtid, events)) = self.history.get(self.applied) {
+        let mut is_over = false;
+        while self.applied < self.history.len() {
+            self.look(&store);
             let relayed = tokio::select! {
                 biased;
+                () = source.broken() => panic!("a promise is broken"),
                 relayed = reader.next(Duration::from_secs(60)) => relayed?,
                 Some(ended) = self.tasks.join_next() => {
-                    ended.expect("no panic");
+                    if let Err(end) = ended.expect("no panic") {
+                        self.check_end(&end);
+                        is_over = true;
+                    }
                     continue;
                 }
             };
             let Some(relayed) = relayed else {
+                if is_over && self.unknown == Some(self.applied) {
+                    return Ok(());
+                }
                 // Nothing else is released as late as the last: it may be what the store has no room for.
                 last.into_iter().for_each(|end| store.release(end));
                 continue;
             };
-            assert_eq!(&relayed.header.gtid, gtid, "after {} transactions", self.applied);
-            let found: Result<Vec<_>, _> = relayed.events().collect();
-            let found: Vec<_> = found?.iter().map(|event| event.bytes().to_vec()).collect();
-            let expected: Vec<_> = events.iter().map(|event| event.bytes().to_vec()).collect();
-            assert!(found == expected, "{gtid} differs");
+            self.check(&relayed)?;
             self.applied += 1;
             last = Some(relayed.end);
             if self.random.random_bool(0.5) {
                 store.release(relayed.end);
             }
+            assert!(store.follows(&self.executed()), "purged after {} transactions", self.applied);
             if self.random.random_bool(0.2) {
                 sleep(Duration::from_millis(self.random.random_range(0..3_000))).await;
             }
         }
+        if let Some(end) = last {
+            store.release(end);
+            assert_eq!(store.usage().segments, 1, "everything is released");
+        }
         Ok(())
     }
 
+    /// The transaction is the next one, as the source logged it.
+    fn check(&self, relayed: &RelayedTransaction) -> Result<(), Error> {
+        assert_ne!(self.unknown, Some(self.applied), "it has an event that is not known");
+        let (gtid, events) = &self.history[self.applied];
+        assert_eq!(&relayed.header.gtid, gtid, "after {} transactions", self.applied);
+        let found: Result<Vec<_>, _> = relayed.events().collect();
+        let found: Vec<_> = found?.iter().map(|event| event.bytes().to_vec()).collect();
+        let expected: Vec<_> = events.iter().map(|event| event.bytes().to_vec()).collect();
+        assert!(found == expected, "{gtid} differs");
+        Ok(())
+    }
+
+    /// Reception ends at an event that is not known, and nowhere else.
+    fn check_end(&self, end: &ReceptionEnd) {
+        let expected = self.unknown.map(|place| &self.history[place].0);
+        let is_unknown =
+            matches!(&*end.error, csa_provider::Error::Stream(StreamError::UnknownEvent { .. }));
+        let is_end = is_unknown && end.gtid.as_ref() == expected;
+        assert!(is_end || self.process.is_over(), "reception ended: {end}");
+    }
+
     async fn run(&mut self, source: &Source, seed: u64) {
-        while self.applied < self.history.len() {
+        loop {
             let length = match self.ends {
                 0 => PATIENCE,
                 _ => Duration::from_millis(self.random.random_range(0..20_000)),
             };
-            let life = timeout(length, self.life(source, seed)).await;
+            let effects = self.random.random_range(0..60);
+            self.process = Life::new((effects < 30 && self.ends > 0).then_some(effects));
+            let process = self.process.clone();
+            let files = Disk { life: process.clone(), files: self.disk.clone() };
+            self.options.files = Arc::new(files);
+            let life = tokio::select! {
+                biased;
+                () = process.ended() => None,
+                life = timeout(length, self.life(source, seed)) => life.ok(),
+            };
+            let life = life.filter(|_| !process.is_over());
+            process.end();
             self.tasks.shutdown().await;
             match life {
-                Ok(Ok(())) => {}
-                Ok(Err(Error::Damaged { transaction, .. })) => {
+                Some(Ok(())) => return,
+                Some(Err(Error::Damaged { transaction, .. })) => {
+                    // Only the last segment is looked at before it is read.
+                    let may_be = self.has_crashed && self.options.sync == SyncPolicy::Os;
+                    assert!(may_be, "damaged at {transaction:?}");
+                    self.options.files = Arc::new(self.disk.clone());
                     RelayStore::discard_from(&self.options, transaction).expect("cut");
                 }
-                Ok(Err(error)) => panic!("{error}"),
-                Err(_) => {
+                Some(Err(error)) => panic!("{error}"),
+                None => {
                     assert!(self.ends > 0, "stuck after {} transactions", self.applied);
                     self.ends -= 1;
                     if self.random.random_bool(0.5) {
+                        self.has_crashed = true;
                         self.disk.crash(self.random.random());
                     }
+                    // The target was restored from a backup.
                     if self.random.random_bool(0.2) {
-                        source.restart();
+                        let least = source.purged().count() as usize;
+                        self.applied =
+                            self.random.random_range(least.min(self.applied)..=self.applied);
+                        self.durable = GtidSet::new();
+                    }
+                    if self.random.random_bool(0.2) {
+                        source.restart(Duration::from_millis(self.random.random_range(0..5_000)));
                     }
                 }
             }
@@ -179,10 +247,11 @@ impl World {
     }
 }
 
-fn options(source: &Source, seed: u64) -> SourceOptions {
+/// Without an environment of its own.
+pub(crate) fn source_options(port: u16) -> SourceOptions {
     SourceOptions {
         host: "simulated".to_owned(),
-        port: 3306,
+        port,
         user: "csa".to_owned(),
         password: String::new().into(),
         server_id: 7,
@@ -193,34 +262,52 @@ fn options(source: &Source, seed: u64) -> SourceOptions {
         connect_retry: Duration::from_millis(100),
         connect_retry_max: Duration::from_secs(5),
         failover: Vec::new(),
-        environment: environment(source.clock(), source.clone(), seed),
+        environment: Environment::default(),
     }
 }
 
-fn transaction(number: u64, random: &mut StdRng) -> (Gtid, Vec<RawEvent>) {
+pub(crate) fn relay_options(random: &mut StdRng, disk: &MemoryFs) -> RelayStoreOptions {
+    let sync = match random.random_range(0..3) {
+        0 => SyncPolicy::Transaction,
+        1 => SyncPolicy::Os,
+        _ => SyncPolicy::Interval(Duration::from_millis(random.random_range(1..2_000))),
+    };
+    RelayStoreOptions {
+        directory: PathBuf::from("/relay"),
+        segment_size: random.random_range(500..8_000),
+        space_limit: [0, 20_000][random.random_range(0..2)],
+        min_free_disk: 0,
+        sync,
+        tail_bytes: random.random_range(0..4_000),
+        frame_bytes: random.random_range(100..2_000),
+        files: Arc::new(disk.clone()),
+    }
+}
+
+fn transaction(number: u64, is_unknown: bool, random: &mut StdRng) -> (Gtid, Vec<RawEvent>) {
     let gtid = Gtid { uuid: SOURCE, tag: Tag::untagged(), gno: number };
     let mut events = vec![gtid_event(&gtid, number), query_event("app", "BEGIN")];
     for _ in 0..random.random_range(0..5) {
         let body = vec![number as u8; random.random_range(0..900)];
         events.push(event(EventType::ROWS_QUERY, &body));
     }
+    if is_unknown {
+        events.push(event(EventType(199), b"from a later version"));
+    }
     events.push(event(EventType::XID, &number.to_le_bytes()));
     (gtid, events)
 }
 
-fn run(seed: u64) {
+pub(crate) fn run(case: Case) {
+    let seed = case.seed;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
         .build()
         .expect("a runtime");
     runtime.block_on(async {
-        let mut world = World::of(seed);
-        let mut random = StdRng::seed_from_u64(seed ^ 0x00c0_ffee);
-        let rate = [0.0, 0.002, 0.02][random.random_range(0..3)];
-        let left = random.random_range(0..20);
-        let chaos = Chaos { random, left, rate, has_damaged: false };
-        let source = Source::new(SOURCE, Arc::new(VirtualClock::new()), chaos);
+        let mut world = World::of(case);
+        let source = Source::new(SOURCE, Arc::new(VirtualClock::new()), LinkChaos::of(case, 0));
         let client = {
             let (source, history) = (source.clone(), world.history.clone());
             let mut random = StdRng::seed_from_u64(!seed);
@@ -239,5 +326,5 @@ fn run(seed: u64) {
 
 #[test]
 fn whatever_dies_the_store_has_the_sources_log() {
-    seeds::each("receiving", 0..500, run);
+    seeds::each("whatever_dies", 0..600, run);
 }

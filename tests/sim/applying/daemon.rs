@@ -1,98 +1,67 @@
 //! A daemon as far as the applier goes: it takes the channel, reads its history from the checkpoint on and
 //! applies it, until it is dropped as a process is killed.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use csa_applier::{
     Applier, ApplierOptions, ApplierStatus, Claim, CommitObserver, Commits, ControlSession,
     ErrorClass, ExecMode, PreflightError, StartFrom, Target, TargetGtids, Tuning, preflight,
 };
-use csa_provider::GtidSet;
 use csa_provider::link::SystemNetwork;
-use csa_scheduler::{
-    Admission, AdmittedTransaction, ForeignKey, GroupLimits, KeyClass, KeyPart, KeySource,
-    KeySourceError, LowWaterMark, TableId, TableKeys, UniqueKey, UntilGate,
-};
+use csa_provider::{Environment, GtidSet};
+use csa_scheduler::{Admission, AdmittedTransaction, GroupLimits, LowWaterMark, UntilGate};
+use rand::rngs::StdRng;
+use rand::{Rng as _, SeedableRng as _};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Duration, sleep};
 use tokio_util::sync::CancellationToken;
 
-use super::history::History;
+use crate::definitions::Definitions;
 use crate::environment::{VirtualClock, environment};
-use crate::target::{Server, TableName};
+use crate::history::History;
+use crate::target::Server;
 
 const CHANNEL: &str = "c";
 /// The pause before a daemon tries again to take its channel.
-const AGAIN: Duration = Duration::from_secs(1);
+pub(crate) const AGAIN: Duration = Duration::from_secs(1);
 
 /// The settings of a daemon.
 #[derive(Debug, Clone)]
-pub(super) struct Settings {
-    pub(super) workers: u16,
-    pub(super) limits: GroupLimits,
-    pub(super) gtids: TargetGtids,
+pub(crate) struct Settings {
+    pub(crate) workers: u16,
+    pub(crate) limits: GroupLimits,
+    pub(crate) gtids: TargetGtids,
     /// Statements run under their GTIDs.
-    pub(super) statement_gtids: bool,
-    pub(super) seed: u64,
+    pub(crate) statement_gtids: bool,
+    /// `preserve_commit_order`.
+    pub(crate) in_order: bool,
+    /// The longest pause between two transactions of the source.
+    pub(crate) pause: Duration,
+    pub(crate) seed: u64,
 }
 
-/// The keys of the tables as the target has them now.
-#[derive(Debug)]
-struct Definitions {
-    server: Server,
-    ids: BTreeMap<TableName, TableId>,
-}
-
-impl Definitions {
-    fn id(&mut self, name: &TableName) -> TableId {
-        let next = TableId(u32::try_from(self.ids.len()).expect("few") + 1);
-        *self.ids.entry(name.clone()).or_insert(next)
+impl Settings {
+    pub(crate) fn of(seed: u64, random: &mut StdRng) -> Self {
+        let gtids = match random.random_bool(0.3) {
+            true => TargetGtids::Source,
+            false => TargetGtids::Own,
+        };
+        let is_source = gtids == TargetGtids::Source;
+        let limits = GroupLimits {
+            transactions: if is_source { 1 } else { random.random_range(1..8) },
+            rows: random.random_range(1..40),
+            ..GroupLimits::default()
+        };
+        Self {
+            workers: random.random_range(1..6),
+            limits,
+            gtids,
+            statement_gtids: is_source || random.random_bool(0.7),
+            in_order: random.random_bool(0.8),
+            pause: Duration::from_millis([0, 0, 500][random.random_range(0..3)]),
+            seed,
+        }
     }
-}
-
-fn part(column: usize) -> KeyPart {
-    KeyPart { column, class: KeyClass::Integer }
-}
-
-impl KeySource for Definitions {
-    async fn table(
-        &mut self,
-        schema: &[u8],
-        table: &[u8],
-    ) -> Result<(TableId, Option<Arc<TableKeys>>), KeySourceError> {
-        let text = |name| String::from_utf8_lossy(name).into_owned();
-        let name = (text(schema), text(table));
-        let server = self.server.clone();
-        let keys = server.with_state(|state| {
-            let table = state.tables.get(&name)?;
-            let keys = [&table.primary].into_iter().chain(&table.unique);
-            let unique = keys.map(|columns| UniqueKey {
-                parts: columns.iter().map(|&column| part(column)).collect(),
-            });
-            let references = table.references.iter().map(|reference| ForeignKey {
-                parent: self.id(&reference.parent),
-                parent_key: Some((0, vec![part(reference.column)])),
-            });
-            Some(TableKeys {
-                columns: table.columns.len(),
-                unique: unique.collect(),
-                foreign_keys: references.collect(),
-                // Nothing refers to a table that refers to another.
-                foreign_key_rank: Some(u32::from(!table.references.is_empty())),
-                has_relations: !table.references.is_empty()
-                    || state.children_of(&name).next().is_some(),
-                ..TableKeys::default()
-            })
-        });
-        Ok((self.id(&name), keys.map(Arc::new)))
-    }
-
-    async fn trigger_table(&mut self, _: &str, _: &str) -> Result<Option<String>, KeySourceError> {
-        Ok(None)
-    }
-
-    fn forget(&mut self) {}
 }
 
 struct Nobody;
@@ -102,7 +71,7 @@ impl CommitObserver for Nobody {
 }
 
 /// Runs until the whole history is applied.
-pub(super) async fn run(
+pub(crate) async fn run(
     server: &Server,
     history: &History,
     identity: &str,
@@ -121,18 +90,7 @@ pub(super) async fn run(
     let (sender, stream) = mpsc::channel(64);
     let clock = Arc::new(VirtualClock::new());
     let environment = environment(clock, SystemNetwork, settings.seed);
-    let options = ApplierOptions {
-        channel: CHANNEL.to_owned(),
-        executor: csa_applier::Executor::RowImage,
-        statement_gtids: settings.statement_gtids,
-        preserve_commit_order: true,
-        exec_mode: ExecMode::Strict,
-        transaction_retries: 60,
-        connect_retry: Duration::from_millis(100),
-        connect_retry_max: Duration::from_secs(5),
-        statement_bytes: ApplierOptions::STATEMENT_BYTES,
-        chance: environment.chance,
-    };
+    let options = applier_options(settings, &environment);
     let status = ApplierStatus::new(
         commits.clone(),
         control.reachability(),
@@ -154,7 +112,7 @@ pub(super) async fn run(
     );
     let never = CancellationToken::new;
     let feed = async {
-        feed(server, history, &executed, &commits, sender).await;
+        feed(server, history, &executed, &commits, sender, settings).await;
         std::future::pending().await
     };
     tokio::select! {
@@ -164,7 +122,22 @@ pub(super) async fn run(
     }
 }
 
-async fn open(
+pub(crate) fn applier_options(settings: &Settings, environment: &Environment) -> ApplierOptions {
+    ApplierOptions {
+        channel: CHANNEL.to_owned(),
+        executor: csa_applier::Executor::RowImage,
+        statement_gtids: settings.statement_gtids,
+        preserve_commit_order: settings.in_order,
+        exec_mode: ExecMode::Strict,
+        transaction_retries: 60,
+        connect_retry: Duration::from_millis(100),
+        connect_retry_max: Duration::from_secs(5),
+        statement_bytes: ApplierOptions::STATEMENT_BYTES,
+        chance: Arc::clone(&environment.chance),
+    }
+}
+
+pub(crate) async fn open(
     target: &Target,
     identity: &str,
     settings: &Settings,
@@ -199,14 +172,18 @@ async fn feed(
     executed: &GtidSet,
     commits: &Commits,
     sender: mpsc::Sender<AdmittedTransaction>,
+    settings: &Settings,
 ) {
-    let definitions = Definitions { server: server.clone(), ids: BTreeMap::new() };
-    let mut admission = Admission::new(definitions);
+    let mut random = StdRng::seed_from_u64(settings.seed ^ 0xfeed);
+    let mut admission = Admission::new(Definitions::of(server));
     let mut statements = commits.statements();
     let mut expected = *statements.borrow();
     for (index, transaction) in history.transactions.iter().enumerate() {
         if executed.contains(&transaction.gtid) {
             continue;
+        }
+        if !settings.pause.is_zero() {
+            sleep(settings.pause.mul_f64(random.random())).await;
         }
         let admitted = admission.admit(history.relayed(index), None, true).await.expect("admitted");
         if sender.send(admitted).await.is_err() {

@@ -1,8 +1,9 @@
 //! Bugs that runs with faults have found, each as the shortest way to it.
 
-use csa_applier::{Claim, ControlSession, StartFrom};
+use csa_applier::{Claim, ControlSession, StartFrom, TargetGtids};
 use csa_provider::GtidSet;
 
+use super::daemon::Settings;
 use super::*;
 use crate::target::{Crash, Faults, Observer, State, Transit};
 
@@ -31,15 +32,19 @@ impl Faults for CutAfterStatements {
 /// It was executed a second time: its entry in `csa.statement` was gone with the COMMIT.
 #[tokio::test(start_paused = true)]
 async fn a_statement_is_not_repeated_after_the_answer_to_its_last_commit_is_lost() {
-    let seed = (0..).find(|&seed| definitions(&History::of(seed)) > 3).expect("one");
-    let world = World::new(seed, true);
-    let oracle = Oracle::new(Arc::clone(&world.history));
+    let case = (0..).map(Case::of).find(|&case| definitions(&History::of(case)) > 3).expect("one");
+    let world = World::new(case, true);
+    let oracle = Oracle::new(Arc::clone(&world.history), true);
     let server = Server::new(TARGET, 0, CutAfterStatements::default(), oracle);
     server.provision(&TABLES);
-    let settings =
-        Settings { gtids: TargetGtids::Own, statement_gtids: false, ..world.settings.clone() };
+    let settings = Settings {
+        gtids: TargetGtids::Own,
+        statement_gtids: false,
+        in_order: true,
+        ..world.settings.clone()
+    };
     daemon::run(&server, &world.history, "one", &settings).await.expect("applied");
-    let applied = server.with_state(oracle::checkpoint);
+    let applied = server.with_state(oracle::applied);
     assert_eq!(applied, Some(world.history.transactions.len()));
 }
 

@@ -8,6 +8,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 use tokio::time::{Duration, timeout};
 
 use super::{Source, Transit};
+use crate::history::is_of_source;
 
 const COM_QUIT: u8 = 0x01;
 const COM_QUERY: u8 = 0x03;
@@ -123,10 +124,21 @@ impl Connection<'_> {
 
     /// Sends everything that is not in `known`, and heartbeats while there is nothing.
     async fn dump(&mut self, known: GtidSet) -> io::Result<()> {
+        let (executed, purged) = {
+            let log = self.source.core.log.lock();
+            (log.executed.clone(), log.purged.clone())
+        };
         let own = self.source.core.uuid.to_string();
-        if !known.of_server(&own).is_subset_of(&self.source.executed()) {
+        if !known.of_server(&own).is_subset_of(&executed) {
             let text =
                 "Replica has more GTIDs than the source has, using the source's SERVER_UUID.";
+            return self.send(&packets::error(FATAL, text)).await;
+        }
+        // A server does not compare those of others. Some are the target's own.
+        let missing = known.of_servers(is_of_source).difference(&executed);
+        assert!(missing.is_empty(), "asked for what comes after {missing}");
+        if !purged.is_subset_of(&known) {
+            let text = "Cannot replicate because the source purged required binary logs.";
             return self.send(&packets::error(FATAL, text)).await;
         }
         self.event(format_description().raw()).await?;

@@ -1,6 +1,7 @@
 //! A model of a MySQL 9.7 source as a replica sees it: a binary log that grows, and links of bytes in memory
 //! that fail. Its clients are the world's; nothing here depends on a wall clock or on chance.
 
+mod chaos;
 mod connection;
 
 use std::io;
@@ -8,10 +9,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+pub(crate) use chaos::LinkChaos;
 use csa_provider::link::{Connecting, Endpoint, Network, Transport};
 use csa_provider::{Clock, Gtid, GtidSet, RawEvent, Uuid};
 use parking_lot::Mutex;
 use tokio::sync::watch;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 /// Bytes that a link holds before the sender waits.
 const LINK_BYTES: usize = 64 << 10;
@@ -49,10 +53,13 @@ struct Logged {
     events: Arc<[Bytes]>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Log {
     transactions: Vec<Logged>,
     executed: GtidSet,
+    /// No longer in the log.
+    purged: GtidSet,
+    down_until: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -65,6 +72,8 @@ struct Core {
     grown: watch::Sender<usize>,
     /// Restarts; links end with them.
     lives: watch::Sender<u64>,
+    /// Cancelled when a client breaks a promise.
+    broken: CancellationToken,
 }
 
 /// The server; clones are the same one.
@@ -79,15 +88,15 @@ impl Source {
         clock: Arc<dyn Clock>,
         faults: impl LinkFaults + 'static,
     ) -> Self {
-        let log = Log { transactions: Vec::new(), executed: GtidSet::new() };
         Self {
             core: Arc::new(Core {
                 uuid,
                 clock,
-                log: Mutex::new(log),
+                log: Mutex::default(),
                 faults: Mutex::new(Box::new(faults)),
                 grown: watch::Sender::new(0),
                 lives: watch::Sender::new(0),
+                broken: CancellationToken::new(),
             }),
         }
     }
@@ -105,9 +114,29 @@ impl Source {
         Arc::clone(&self.core.clock)
     }
 
-    /// All links end, as the server restarts; its log is durable.
-    pub(crate) fn restart(&self) {
+    /// All links end, as the server restarts after `down`; its log is durable.
+    pub(crate) fn restart(&self, down: Duration) {
+        self.core.log.lock().down_until = Some(Instant::now() + down);
         self.core.lives.send_modify(|lives| *lives += 1);
+    }
+
+    /// Purges what is in `set`, up to the first transaction that is not.
+    pub(crate) fn purge(&self, set: &GtidSet) {
+        let mut log = self.core.log.lock();
+        let Log { transactions, purged, .. } = &mut *log;
+        let gone = transactions.iter().map(|logged| &logged.gtid);
+        gone.take_while(|gtid| set.contains(gtid)).for_each(|gtid| {
+            purged.add(gtid);
+        });
+    }
+
+    pub(crate) fn purged(&self) -> GtidSet {
+        self.core.log.lock().purged.clone()
+    }
+
+    /// Waits for a client that asks for what it must not; the message is on standard error.
+    pub(crate) async fn broken(&self) {
+        self.core.broken.cancelled().await;
     }
 
     pub(crate) fn executed(&self) -> GtidSet {
@@ -127,9 +156,22 @@ impl Source {
     }
 }
 
+/// Tells the world of a panic in a task that nobody waits for.
+struct Breaks<'a>(&'a CancellationToken);
+
+impl Drop for Breaks<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.cancel();
+        }
+    }
+}
+
 impl Network for Source {
     fn connect<'a>(&'a self, _: &'a Endpoint, _: Option<Duration>) -> Connecting<'a> {
         let transit = self.core.faults.lock().connect();
+        let is_down = self.core.log.lock().down_until.is_some_and(|until| Instant::now() < until);
+        let transit = if is_down { Transit::Cut } else { transit };
         Box::pin(async move {
             match transit {
                 Transit::Arrive | Transit::Damage => {}
@@ -141,6 +183,7 @@ impl Network for Source {
             let source = self.clone();
             tokio::spawn(async move {
                 let mut lives = source.core.lives.subscribe();
+                let _breaks = Breaks(&source.core.broken);
                 tokio::select! {
                     biased;
                     _ = lives.changed() => {}

@@ -70,6 +70,13 @@ pub(crate) struct Answered {
     pub(crate) shown: Vec<Vec<String>>,
 }
 
+/// Sessions in each other's way; without faults, groups that run beside each other have none.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Conflicts {
+    pub(crate) waits: usize,
+    pub(crate) failures: usize,
+}
+
 pub(crate) struct Core {
     pub(crate) uuid: Uuid,
     pub(crate) state: State,
@@ -92,6 +99,8 @@ pub(crate) struct Core {
     began: Instant,
     /// Of everything that happened, to compare two runs.
     digest: std::hash::DefaultHasher,
+    /// Waits for locks of rows, and statements that failed because of rows or locks.
+    pub(crate) conflicts: Conflicts,
     /// Prints what happens.
     pub(crate) is_traced: bool,
     /// Cancelled when a session panics.
@@ -126,6 +135,7 @@ impl Core {
             observer,
             began: Instant::now(),
             digest: std::hash::DefaultHasher::new(),
+            conflicts: Conflicts::default(),
             is_traced: false,
             broken: CancellationToken::new(),
         }
@@ -291,6 +301,7 @@ impl Core {
             LockName::Table(_) => session.table_lock_wait,
             LockName::Value(..) | LockName::Gtid(_) => session.row_lock_wait,
         };
+        self.conflicts.waits += usize::from(matches!(name, LockName::Value(..)));
         Step::Lock { woken: self.locks.wait(id, name, mode), limit }
     }
 

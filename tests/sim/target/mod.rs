@@ -25,6 +25,7 @@ use parking_lot::{Mutex, MutexGuard};
 use secrecy::SecretString;
 use tokio::time::Duration;
 
+pub(crate) use self::core::Conflicts;
 use self::core::Core;
 pub(crate) use faults::{Crash, Faults, NoFaults, Run, Transit};
 pub(crate) use state::{Row, Rows, State, TableName, Value};
@@ -98,10 +99,28 @@ impl Server {
         self.core().digest()
     }
 
+    /// Sessions that were in each other's way so far.
+    pub(crate) fn conflicts(&self) -> Conflicts {
+        self.core().conflicts
+    }
+
     /// Waits for a session to panic; its message is on standard error.
     pub(crate) async fn broken(&self) {
         let broken = self.core().broken.clone();
         broken.cancelled().await;
+    }
+
+    /// Ends a session: one with a named lock, or any.
+    pub(crate) fn end_session(&self, with_lock: bool, number: usize) {
+        let core = self.core();
+        let sessions: Vec<u32> = match with_lock {
+            true => core.named.values().copied().collect(),
+            false => core.sessions.keys().copied().collect(),
+        };
+        let Some(id) = sessions.get(number % sessions.len().max(1)) else { return };
+        if let Some(session) = core.sessions.get(id) {
+            session.ended.cancel();
+        }
     }
 
     /// A restart.
@@ -111,7 +130,11 @@ impl Server {
 
     /// The server as a target of the applier.
     pub(crate) fn target(&self, gtids: TargetGtids) -> Target {
-        let options = TargetOptions {
+        Target::new(Self::options(gtids), self.clone())
+    }
+
+    pub(crate) fn options(gtids: TargetGtids) -> TargetOptions {
+        TargetOptions {
             host: "simulated".to_owned(),
             port: 3306,
             socket: None,
@@ -123,7 +146,6 @@ impl Server {
             gtids,
             executor: None,
             collation_map: Default::default(),
-        };
-        Target::new(options, self.clone())
+        }
     }
 }

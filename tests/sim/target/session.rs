@@ -13,6 +13,9 @@ use super::faults::{Run, Transit};
 use super::row_locks::Woken;
 use super::sql;
 
+/// Missing rows, duplicate keys, references, deadlocks and waits that took too long.
+const CONFLICTS: [u16; 6] = [1032, 1062, 1451, 1452, 1213, 1205];
+
 /// Statements of a client.
 #[derive(Debug)]
 pub(super) struct Request {
@@ -130,6 +133,12 @@ impl Session {
             let mut core = self.server.core();
             core.note(self.id, text);
             core.note(self.id, &format!("{outcome:?}"));
+            let is_conflict = |code: &u16| CONFLICTS.contains(code);
+            if let Err(LinkError::Server { code, .. }) = &outcome
+                && is_conflict(code)
+            {
+                core.conflicts.failures += 1;
+            }
             answers.push(outcome?);
         }
         Ok(answers)

@@ -1,0 +1,296 @@
+//! A daemon from the source to the target, as `crates/daemon` puts it together.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use csa_applier::{
+    Applier, ApplierStatus, CommitObserver, ControlSession, Error, ErrorClass, HeldUntil, Intake,
+    IntakeObserver, Target, Tuning, on_own_thread,
+};
+use csa_provider::{GtidSet, SourceStatus};
+use csa_relaystore::{RelayPosition, RelayStore, RelayStoreOptions, RelayedTransaction};
+use csa_scheduler::intake::IntakeEnd;
+use csa_scheduler::{Admission, EventMemory, LowWaterMark, StreamEnd, Until, UntilGate};
+use rand::Rng as _;
+use rand::rngs::StdRng;
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Duration, interval, sleep};
+use tokio_util::sync::CancellationToken;
+
+use super::World;
+use super::machine::Machine;
+use super::reception::{Received, Reception};
+use crate::applying::daemon::{AGAIN, applier_options, open};
+use crate::definitions::Definitions;
+use crate::life::{Disk, Door, Life};
+use crate::oracle;
+use crate::target::Server;
+
+/// Transactions read ahead of the applier.
+const READ_AHEAD: usize = 64;
+/// Pause between two looks at a daemon from outside.
+const LOOK: Duration = Duration::from_millis(250);
+
+pub(super) struct Daemon<'a> {
+    world: &'a World,
+    machine: &'a Machine,
+    life: Life,
+    target: Target,
+    memory: EventMemory,
+    until: UntilGate,
+    status: Arc<SourceStatus>,
+}
+
+/// The end of a pipeline, unless by an error of the applier.
+enum End {
+    Stopped,
+    UntilReached(Until),
+    Damaged(RelayPosition),
+}
+
+impl<'a> Daemon<'a> {
+    pub(super) fn new(world: &'a World, machine: &'a Machine, life: Life) -> Self {
+        let door = Door { life: life.clone(), server: world.server.clone() };
+        Self {
+            world,
+            machine,
+            life,
+            target: Target::new(Server::options(world.settings.gtids), door),
+            memory: EventMemory::new(world.memory_limit),
+            until: UntilGate::new(world.until.lock().clone()),
+            status: Arc::default(),
+        }
+    }
+
+    /// Runs pipelines until one ends with an error that the daemon leaves to its operator.
+    pub(super) async fn run(&self, random: &mut StdRng) -> Error {
+        let files = Disk { life: self.life.clone(), files: self.machine.disk.clone() };
+        let options = RelayStoreOptions { files: Arc::new(files), ..self.world.relay.clone() };
+        let mut reception =
+            Reception::new(self.world, self.machine, options, Arc::clone(&self.status));
+        loop {
+            let control = match self.taken(&mut reception).await {
+                Ok(control) => control,
+                Err(error) => return error,
+            };
+            reception.set_foreign(control.foreign());
+            let executed = control.checkpoint().executed.clone();
+            let received = match reception.attach(&executed).await {
+                Ok(received) => received,
+                Err(error) => self.refused(&error).await,
+            };
+            // An operator stops the channel and starts it again.
+            let stop = CancellationToken::new();
+            let stops = async {
+                if random.random_bool(0.3) {
+                    sleep(Duration::from_millis(random.random_range(0..10_000))).await;
+                    stop.cancel();
+                }
+                std::future::pending().await
+            };
+            let end = tokio::select! {
+                biased;
+                end = Box::pin(self.pipeline(control, &received, &stop)) => end,
+                never = self.watch(&received) => match never {},
+                never = stops => never,
+            };
+            drop(received);
+            match end {
+                Ok(End::Stopped) => {}
+                Ok(End::UntilReached(until)) => self.reached(&until),
+                Ok(End::Damaged(transaction)) => {
+                    assert!(self.machine.may_be_damaged(), "damaged at {transaction:?}");
+                    if let Err(error) = reception.discard(transaction).await {
+                        self.refused(&error).await
+                    }
+                }
+                Err(Error::Older { .. }) => {}
+                Err(error) => return error,
+            }
+            sleep(Duration::from_millis(100)).await;
+        }
+    }
+
+    /// Takes the channel, and receives meanwhile.
+    async fn taken(&self, reception: &mut Reception<'_>) -> Result<ControlSession, Error> {
+        loop {
+            match open(&self.target, self.machine.identity, &self.world.settings).await {
+                Err(error) if error.class() == ErrorClass::Stop => return Err(error),
+                Err(_) => {
+                    if let Err(error) = reception.resume().await {
+                        self.refused(&error).await
+                    }
+                    sleep(AGAIN).await;
+                }
+                Ok(control) => return Ok(control),
+            }
+        }
+    }
+
+    /// The store can't be opened, because the process is being killed.
+    async fn refused(&self, error: &csa_relaystore::Error) -> ! {
+        assert!(self.life.is_over(), "the relay store: {error}");
+        std::future::pending().await
+    }
+
+    async fn pipeline(
+        &self,
+        control: ControlSession,
+        received: &Received,
+        stop: &CancellationToken,
+    ) -> Result<End, Error> {
+        let World { settings, .. } = self.world;
+        let commits = control.commits();
+        let executed = control.checkpoint().executed.clone();
+        if let Some(until) = self.until.begin(&executed) {
+            control.close().await;
+            return Ok(End::UntilReached(until));
+        }
+        let environment = self.world.environment(self.machine);
+        let options = applier_options(settings, &environment);
+        let status = ApplierStatus::new(
+            commits.clone(),
+            control.reachability(),
+            options.executor,
+            Arc::clone(&environment.clock),
+        );
+        let (sender, stream) = mpsc::channel(READ_AHEAD);
+        let end = CancellationToken::new();
+        let _end_on_drop = end.clone().drop_guard();
+        let reading = Arc::new(AtomicUsize::new(0));
+        let definitions = Definitions::of(&self.world.server);
+        let definitions = match self.world.may_lose {
+            0 => definitions.as_of(Arc::clone(&self.world.history), Arc::clone(&reading)),
+            _ => definitions,
+        };
+        let (_delay, delays) = watch::channel(self.world.delay);
+        let intake = Intake {
+            reader: received.store.reader(executed),
+            memory: self.memory.clone(),
+            admission: Admission::new(definitions),
+            delay: delays,
+            until: self.until.clone(),
+            reception: received.end.clone(),
+            statements: commits.statements(),
+            sender,
+            observer: Reading {
+                place: reading,
+                world: Arc::clone(&self.world.history),
+                status: Arc::clone(&self.status),
+            },
+            clock: Arc::clone(&environment.clock),
+            end: end.clone(),
+        };
+        let intake = on_own_thread(move || intake.run());
+        let tuning = Tuning { worker_count: settings.workers, paused: false, throttle: None };
+        let (_tuning, tuned) = watch::channel(tuning);
+        let applier = Applier::new(
+            control,
+            self.target.clone(),
+            options,
+            settings.limits,
+            self.until.clone(),
+            tuned,
+            Arc::new(status),
+            stream,
+            Purge {
+                store: Arc::clone(&received.store),
+                server: (self.world.may_lose == 0).then(|| self.world.server.clone()),
+            },
+        );
+        let outcome = applier.run(stop.clone(), CancellationToken::new()).await;
+        end.cancel();
+        let intake = intake.await.expect("no panic");
+        let executed = commits.executed();
+        if outcome.is_err() || stop.is_cancelled() {
+            self.until.rest(&executed);
+            return outcome.map(|()| End::Stopped);
+        }
+        let read_to = match &intake {
+            IntakeEnd::Until(until) => Some(until),
+            _ => None,
+        };
+        if let StreamEnd::Until(until) = self.until.end(&executed, read_to) {
+            return Ok(End::UntilReached(until));
+        }
+        match intake {
+            IntakeEnd::Damaged { transaction, .. } => Ok(End::Damaged(transaction)),
+            other if !self.life.is_over() => panic!("the intake ended: {other:?}"),
+            _ => std::future::pending().await,
+        }
+    }
+
+    /// The channel has stopped at its end; its operator lets it continue.
+    fn reached(&self, until: &Until) {
+        let applied = self.world.server.with_state(oracle::checkpoint).unwrap_or_default();
+        let (is_there, is_exact) = match until {
+            Until::AfterGtids(set) => (set.is_subset_of(&applied), applied == *set),
+            Until::BeforeGtids(set) => (true, !set.intersects(&applied)),
+            Until::BeforeTime(_) => (true, true),
+        };
+        assert!(is_there && is_exact, "stopped {until} with {applied}");
+        *self.world.until.lock() = None;
+        self.until.set(None).expect("no end is past");
+    }
+
+    /// Looks at the daemon from outside.
+    async fn watch(&self, received: &Received) -> std::convert::Infallible {
+        let mut looks = interval(LOOK);
+        loop {
+            looks.tick().await;
+            self.machine.look();
+            let (held, peak, _) = self.memory.usage();
+            let limit = self.world.memory_bound;
+            assert!(peak <= limit, "{peak} bytes of events in memory, of {limit}");
+            let all = self.world.history.transactions.len();
+            let is_all = self.world.server.with_state(oracle::applied) == Some(all);
+            self.machine.settled(if is_all { held } else { 1 });
+            drop(received.store.usage());
+        }
+    }
+}
+
+/// Notes what is being read.
+struct Reading {
+    place: Arc<AtomicUsize>,
+    world: Arc<crate::history::History>,
+    status: Arc<SourceStatus>,
+}
+
+impl IntakeObserver for Reading {
+    fn read(&mut self, relayed: &RelayedTransaction) {
+        self.place.store(self.world.index_of(&relayed.header.gtid), Ordering::Relaxed);
+    }
+
+    fn read_to_end(&mut self, _: u64, _: u64) {}
+
+    fn held_back(&mut self, _: Option<HeldUntil>) {}
+
+    fn clock_ahead(&self) -> i64 {
+        self.status.clock_ahead()
+    }
+}
+
+/// Releases up to the low-water mark, which is never ahead of the target.
+struct Purge {
+    store: Arc<RelayStore>,
+    server: Option<Server>,
+}
+
+impl CommitObserver for Purge {
+    fn low_water_mark(&mut self, mark: LowWaterMark) {
+        let Some(position) = mark.released else { return };
+        self.store.release(position);
+        if let Some(server) = &self.server {
+            let executed = server.with_state(|state| {
+                let mut executed: GtidSet = oracle::checkpoint(state).unwrap_or_default();
+                // Under the source's GTIDs the checkpoint has the target's own as well.
+                executed.union(&state.executed);
+                executed
+            });
+            // Another daemon may have applied more than was received here.
+            let here = executed.intersection(&self.store.received_so_far());
+            assert!(self.store.follows(&here), "purged what the target lacks; it has {executed}");
+        }
+    }
+}

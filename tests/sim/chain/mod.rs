@@ -1,0 +1,336 @@
+//! The whole chain: source, provider, relay store, intake, scheduler, applier and target in one thread's time.
+//! Daemons are killed between any two effects, machines lose power, servers restart and links fail.
+
+mod daemon;
+mod machine;
+mod reception;
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use csa_applier::ApplierOptions;
+use csa_provider::link::{Connecting, Endpoint, Network};
+use csa_provider::{Clock, Environment, GtidSet, SourceOptions, Uuid};
+use csa_relaystore::{MemoryFs, RelayStoreOptions};
+use csa_scheduler::intake::inline_limit;
+use csa_scheduler::{Footprint, Until};
+use daemon::Daemon;
+use machine::Machine;
+use parking_lot::Mutex;
+use rand::rngs::StdRng;
+use rand::{Rng as _, SeedableRng as _};
+use tokio::task::LocalSet;
+use tokio::time::{Duration, sleep, timeout};
+
+use crate::applying::TARGET;
+use crate::applying::daemon::Settings;
+use crate::environment::{VirtualClock, environment};
+use crate::faults::Chaos;
+use crate::history::{History, PEER, SOURCE, TABLES};
+use crate::life::Life;
+use crate::oracle::{self, Oracle};
+use crate::seeds::{self, Case};
+use crate::source::{LinkChaos, Source};
+use crate::target::Server;
+use crate::{faults, operator, receiving};
+
+/// Longer than all faults of a run together: what takes longer is stuck.
+const PATIENCE: Duration = Duration::from_secs(24 * 3600);
+/// Longer than it takes a daemon to release memory and disk once everything is applied.
+const TIDYING: Duration = Duration::from_secs(3600);
+/// Of a transaction whose rows are parsed, beyond a quarter of the limit.
+const PARSED: u64 = 32 << 10;
+
+/// The source, and a peer that may take over.
+#[derive(Debug, Clone)]
+struct Sources([Source; 2]);
+
+impl Network for Sources {
+    fn connect<'a>(&'a self, to: &'a Endpoint, timeout: Option<Duration>) -> Connecting<'a> {
+        let Endpoint::Tcp { port, .. } = to else { panic!("{to:?}") };
+        self.0[usize::from(port - SOURCE_PORT)].connect(to, timeout)
+    }
+}
+
+const SOURCE_PORT: u16 = 3306;
+const PEER_PORT: u16 = 3307;
+
+/// The parts of a run that its seed decides.
+#[derive(Debug)]
+struct World {
+    case: Case,
+    history: Arc<History>,
+    server: Server,
+    sources: Sources,
+    settings: Settings,
+    relay: RelayStoreOptions,
+    memory_limit: u64,
+    /// The most of it that may be held.
+    memory_bound: u64,
+    delay: Duration,
+    /// The channel stops there once.
+    until: Mutex<Option<Until>>,
+    /// Commits that a crash of the target takes.
+    may_lose: usize,
+    has_peer: bool,
+    /// The peer takes the writes from this transaction on.
+    promotion: usize,
+    kills: usize,
+    clock: Arc<dyn Clock>,
+}
+
+impl World {
+    fn new(case: Case) -> Self {
+        let mut random = StdRng::seed_from_u64(case.seed);
+        let settings = Settings::of(case.seed, &mut random);
+        let mut history = History::of(case);
+        let length = history.transactions.len();
+        let has_peer = random.random_bool(0.5);
+        let promotion = match has_peer && random.random_bool(0.5) {
+            true => random.random_range(1..=length),
+            false => length,
+        };
+        history = history.promoted_at(promotion);
+        let history = Arc::new(history);
+        let may_lose = if random.random_bool(0.7) { 0 } else { 4 };
+        let oracle = Oracle::new(Arc::clone(&history), settings.in_order);
+        let server = Server::new(TARGET, may_lose, Chaos::of(case, may_lose), oracle);
+        server.provision(&TABLES);
+        if std::env::var_os("CSA_SIM_TRACE").is_some() {
+            server.trace();
+        }
+        let clock: Arc<dyn Clock> = Arc::new(VirtualClock::new());
+        let source =
+            |uuid: Uuid, number| Source::new(uuid, Arc::clone(&clock), LinkChaos::of(case, number));
+        let sources = Sources([source(SOURCE, 0), source(PEER, 1)]);
+        let until = random.random_bool(0.3).then(|| {
+            let place = random.random_range(1..=length);
+            let gtid = |index: usize| history.transactions[index].gtid.clone();
+            match random.random_bool(0.5) {
+                true => Until::AfterGtids((0..place).map(gtid).collect()),
+                false => Until::BeforeGtids([gtid(place - 1)].into_iter().collect()),
+            }
+        });
+        let memory_limit = random.random_range(2_000..60_000);
+        Self {
+            case,
+            server,
+            sources,
+            relay: receiving::relay_options(&mut random, &MemoryFs::new(0)),
+            memory_limit,
+            memory_bound: memory_bound(memory_limit, history.largest()),
+            delay: Duration::from_millis([0, 3_000][usize::from(random.random_bool(0.2))]),
+            until: Mutex::new(until),
+            may_lose,
+            has_peer,
+            promotion,
+            kills: random.random_range(0..6).min(case.kills),
+            clock,
+            history,
+            settings,
+        }
+    }
+
+    fn environment(&self, machine: &Machine) -> Environment {
+        environment(Arc::clone(&self.clock), self.sources.clone(), self.case.seed ^ machine.number)
+    }
+
+    fn source_options(&self, machine: &Machine) -> SourceOptions {
+        SourceOptions {
+            failover: Vec::from_iter(self.has_peer.then(|| ("peer".to_owned(), PEER_PORT))),
+            environment: self.environment(machine),
+            ..receiving::source_options(SOURCE_PORT)
+        }
+    }
+
+    /// Clients that write to the source, and replication between it and its peer.
+    async fn clients(&self) {
+        let mut random = StdRng::seed_from_u64(!self.case.seed);
+        let Sources([source, peer]) = &self.sources;
+        let (mut at_source, mut at_peer) = (0, 0);
+        let commit = |server: &Source, index: usize| {
+            let events = self.history.logged(index, self.clock.now_micros());
+            server.commit(&self.history.transactions[index].gtid, &events);
+        };
+        let mut faults = random.random_range(0..4).min(self.case.faults);
+        let length = self.history.transactions.len();
+        while at_source < length || at_peer < length {
+            // One of them has the writes; the other follows, sometimes late.
+            let is_promoted = at_source.max(at_peer) >= self.promotion;
+            let has_everything = at_source.max(at_peer) == length;
+            match is_promoted {
+                false if !has_everything => {
+                    commit(source, at_source);
+                    at_source += 1;
+                }
+                // Nothing is lost in a failover: the peer is promoted once it has everything.
+                true if at_peer < at_source => {
+                    commit(peer, at_peer);
+                    at_peer += 1;
+                }
+                true if !has_everything => {
+                    commit(peer, at_peer);
+                    at_peer += 1;
+                }
+                _ => {}
+            }
+            if at_peer < at_source && (has_everything || random.random_bool(0.4)) {
+                commit(peer, at_peer);
+                at_peer += 1;
+            } else if at_source < at_peer && (has_everything || random.random_bool(0.4)) {
+                commit(source, at_source);
+                at_source += 1;
+            }
+            if random.random_bool(0.3) {
+                sleep(Duration::from_millis(random.random_range(0..2_000))).await;
+            }
+            if faults > 0 && random.random_bool(0.05) {
+                faults -= 1;
+                let down = Duration::from_millis(random.random_range(0..20_000));
+                [source, peer][random.random_range(0..2)].restart(down);
+            }
+        }
+    }
+
+    /// Daemons on one machine, one after the other.
+    async fn daemons(&self, machine: &Machine) -> Infallible {
+        let mut random = StdRng::seed_from_u64(self.case.seed ^ (machine.number + 1) << 32);
+        let mut kills = self.kills;
+        let pause = |random: &mut StdRng| Duration::from_millis(random.random_range(0..3_000));
+        if machine.number > 0 {
+            sleep(pause(&mut random)).await;
+        }
+        loop {
+            let left = (kills > 0).then(|| {
+                let range = [30, 300, 3_000][random.random_range(0..3)];
+                random.random_range(0..range)
+            });
+            let life = Life::new(left);
+            let daemon = Daemon::new(self, machine, life.clone());
+            let local = LocalSet::new();
+            let error = tokio::select! {
+                biased;
+                () = life.ended() => None,
+                error = local.run_until(daemon.run(&mut random)) => Some(error),
+            };
+            life.end();
+            machine.closed();
+            drop((local, daemon));
+            match error {
+                Some(error) => {
+                    operator::repair(&self.server, &self.history, &error, self.may_lose > 0).await;
+                }
+                None => {
+                    kills -= 1;
+                    if random.random_bool(0.5) {
+                        machine.crash(random.random());
+                    }
+                }
+            }
+            machine.did(life.digest());
+            sleep(pause(&mut random)).await;
+        }
+    }
+    /// The source purges what every machine has for certain, because nobody else has it then.
+    fn purge(&self, machines: &[Machine]) {
+        if self.may_lose > 0 {
+            return;
+        }
+        let applied = self.server.with_state(oracle::checkpoint).unwrap_or_default();
+        let mut all: Option<GtidSet> = None;
+        for machine in machines {
+            let mut has = machine.durable();
+            has.union(&applied);
+            all = Some(all.map_or(has.clone(), |all| all.intersection(&has)));
+        }
+        let Sources(servers) = &self.sources;
+        for server in servers {
+            server.purge(all.as_ref().unwrap_or(&applied));
+        }
+    }
+
+    /// Waits until everything is applied, and nothing of it is left in memory and on the disks.
+    async fn finished(&self, machines: &[Machine]) {
+        let all = self.history.transactions.len();
+        let mut random = StdRng::seed_from_u64(self.case.seed ^ 0xd15c);
+        let applied = async {
+            while self.server.with_state(oracle::applied) != Some(all) {
+                sleep(Duration::from_secs(1)).await;
+                if random.random_bool(0.1) {
+                    self.purge(machines);
+                }
+            }
+        };
+        timeout(PATIENCE, applied).await.expect("stuck");
+        let tidied = async {
+            while !machines.iter().any(Machine::is_settled) {
+                sleep(Duration::from_secs(1)).await;
+            }
+        };
+        timeout(TIDYING, tidied).await.expect("memory or segments are left");
+    }
+
+    async fn run(&self) -> u64 {
+        let mut random = StdRng::seed_from_u64(self.case.seed ^ 0xdae);
+        let sync = self.relay.sync;
+        let mut machines = vec![Machine::new(self.case, 0, "one", sync)];
+        if random.random_bool(0.3) {
+            machines.push(Machine::new(self.case, 1, "two", sync));
+            // The other daemon may take the channel beyond it.
+            *self.until.lock() = None;
+        }
+        let Sources([source, peer]) = &self.sources;
+        let clients = async {
+            self.clients().await;
+            std::future::pending::<Infallible>().await
+        };
+        tokio::select! {
+            biased;
+            () = self.server.broken() => panic!("a promise about the target is broken"),
+            () = source.broken() => panic!("a promise about the source is broken"),
+            () = peer.broken() => panic!("a promise about the peer is broken"),
+            () = self.finished(&machines) => {}
+            never = faults::end_sessions(&self.server, self.case) => match never {},
+            never = clients => match never {},
+            never = self.daemons(&machines[0]) => match never {},
+            never = self.daemons(&machines[machines.len() - 1]), if machines.len() == 2 => match never {},
+        }
+        let contents = self.server.with_state(oracle::contents);
+        assert_eq!(Some(&contents), self.history.states.last());
+        machines.iter().fold(self.server.digest(), |all, one| all ^ one.digest().rotate_left(7))
+    }
+}
+
+/// Of event memory: the limit, or a transaction beyond it alone, and the parsed rows of one.
+fn memory_bound(limit: u64, largest: u64) -> u64 {
+    let statement = ApplierOptions::STATEMENT_BYTES as u64;
+    let alone = match largest > inline_limit(limit) {
+        true => Footprint::streamed(largest, statement.max(largest)),
+        false => Footprint::whole(0, largest, statement),
+    };
+    limit.max(alone.bytes()) + inline_limit(limit) + PARSED
+}
+
+/// One run; returns a number that two runs share only if the same happened in them.
+pub(crate) fn run(case: Case) -> u64 {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .expect("a runtime");
+    runtime.block_on(async { Box::pin(World::new(case).run()).await })
+}
+
+#[test]
+fn the_whole_chain_is_a_prefix_of_its_source_throughout() {
+    seeds::each("whole_chain", 0..600, |case| {
+        run(case);
+    });
+}
+
+#[test]
+fn a_seed_repeats_its_run() {
+    for case in (0..20).map(Case::of) {
+        assert_eq!(run(case), run(case), "{case:?}");
+    }
+}

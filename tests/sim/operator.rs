@@ -1,0 +1,37 @@
+//! The operator of simulated daemons.
+
+use csa_applier::Error;
+use tokio::time::{Duration, sleep};
+
+use crate::history::History;
+use crate::oracle;
+use crate::target::Server;
+
+/// Does what is needed before a daemon that ended with this error may start again.
+///
+/// # Panics
+/// No daemon should end with it.
+pub(crate) async fn repair(server: &Server, history: &History, error: &Error, may_lose: bool) {
+    match error {
+        // The daemon begins again at the checkpoint.
+        Error::Older { .. } | Error::Fenced { .. } => {}
+        // The server lost rows of ours in a crash. The daemon can't know that nothing else is missing, so it
+        // leaves that to an operator, who finds it so.
+        Error::Checkpoint { what, .. }
+            if may_lose && (what.contains("are gone") || what.contains("lost transactions")) => {}
+        Error::InDoubt { .. } => decide(server, history).await,
+        error => panic!("stopped: {}", error.with_values()),
+    }
+}
+
+async fn decide(server: &Server, history: &History) {
+    let (applied, contents) = server
+        .with_state(|state| (oracle::applied(state).unwrap_or_default(), oracle::contents(state)));
+    let statement = match history.states.get(applied + 1) == Some(&contents) {
+        true => "UPDATE csa.statement SET executed=1 WHERE channel='c'",
+        false => "DELETE FROM csa.statement WHERE channel='c'",
+    };
+    while !server.operate(statement) {
+        sleep(Duration::from_secs(1)).await;
+    }
+}

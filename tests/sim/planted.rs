@@ -1,0 +1,99 @@
+//! Bugs planted in the product's own code: a simulation that passes over one of them proves nothing. Each
+//! is to be found within the seeds that docs/trust.md names.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use csa_provider::planted::{Bug, Plant};
+use parking_lot::Mutex;
+
+use crate::seeds::{Case, fails};
+use crate::{applying, chain, receiving};
+
+/// A bug, the run that finds it, and the seeds within which it has to.
+struct Hunt {
+    bug: Bug,
+    name: &'static str,
+    run: fn(Case),
+    within: u64,
+}
+
+fn calm(case: Case) {
+    applying::run(case, true);
+}
+
+fn faults(case: Case) {
+    applying::run(case, false);
+}
+
+fn whole(case: Case) {
+    chain::run(case);
+}
+
+const fn hunt(bug: Bug, name: &'static str, run: fn(Case), within: u64) -> Hunt {
+    Hunt { bug, name, run, within }
+}
+
+const HUNTS: &[Hunt] = &[
+    hunt(Bug::CheckpointAfterCommit, "applying, calm", calm, 10),
+    hunt(Bug::CommitOutOfTurn, "applying, calm", calm, 10),
+    hunt(Bug::KeysIgnored, "applying, calm", calm, 10),
+    hunt(Bug::OtherUniqueKeysIgnored, "applying, calm", calm, 10),
+    hunt(Bug::ForeignKeysIgnored, "applying, calm", calm, 10),
+    hunt(Bug::EpochIgnored, "applying", faults, 1_000),
+    hunt(Bug::LostAnswerIsFailure, "applying", faults, 200),
+    hunt(Bug::LostAnswerRepeatsStatement, "applying", faults, 500),
+    hunt(Bug::RolledBackNotRetried, "applying", faults, 50),
+    hunt(Bug::OlderTargetAccepted, "applying", faults, 500),
+    hunt(Bug::SyncIgnored, "receiving", receiving::run, 50),
+    hunt(Bug::PurgedTooEarly, "receiving", receiving::run, 50),
+    hunt(Bug::NeverPurged, "receiving", receiving::run, 50),
+    hunt(Bug::TornTailKept, "receiving", receiving::run, 500),
+    hunt(Bug::GapAccepted, "receiving", receiving::run, 500),
+    hunt(Bug::ReceivedTooEarly, "receiving", receiving::run, 50),
+    hunt(Bug::CutTransactionKept, "receiving", receiving::run, 50),
+    hunt(Bug::DamageAccepted, "receiving", receiving::run, 500),
+    hunt(Bug::UnknownEventLeftOut, "receiving", receiving::run, 50),
+    hunt(Bug::OtherHistoryAccepted, "chain", whole, 50),
+    hunt(Bug::BarrierIgnored, "chain", whole, 50),
+    hunt(Bug::MarkOverGap, "chain", whole, 200),
+    hunt(Bug::MemoryKept, "chain", whole, 50),
+    hunt(Bug::MemoryUnlimited, "chain", whole, 200),
+];
+
+/// The number of seeds from `first` on until one finds the bug.
+fn seeds_until_found(hunt: &Hunt, first: u64, limit: u64) -> Option<u64> {
+    let _planted = Plant::new(hunt.bug);
+    (0..limit).find(|number| fails(Case::of(first + number), hunt.run)).map(|number| number + 1)
+}
+
+/// `CSA_SIM_STARTS=N` hunts from N first seeds, and prints the median and the most seeds that it took.
+#[test]
+fn every_planted_bug_is_found() {
+    let only = std::env::var("CSA_SIM_BUG").unwrap_or_default();
+    let starts = std::env::var("CSA_SIM_STARTS").map_or(1, |text| text.parse().expect("a number"));
+    let (next, missed) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let work = || {
+        while let Some(hunt) = HUNTS.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let name = format!("{:?}", hunt.bug);
+            if !only.is_empty() && !only.split(',').any(|bug| bug == name) {
+                continue;
+            }
+            let limit = if starts > 1 { hunt.within * 4 } else { hunt.within };
+            let found = (0..starts).map(|start| seeds_until_found(hunt, start * 10_000, limit));
+            let mut found: Vec<_> = found.map(|found| found.unwrap_or(u64::MAX)).collect();
+            found.sort_unstable();
+            let (bug, run) = (hunt.bug, hunt.name);
+            eprintln!("{bug:?}: {run}, seeds {found:?}");
+            if found[found.len() / 2] > hunt.within {
+                missed.lock().push(format!("{bug:?} by {run} within {} seeds", hunt.within));
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(work);
+        }
+    });
+    let missed = missed.into_inner();
+    assert!(missed.is_empty(), "not found: {missed:#?}");
+}
