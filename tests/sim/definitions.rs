@@ -27,7 +27,7 @@ impl Definitions {
     }
 
     /// Checks that they are those as of the transaction that is being admitted, whose place is `reading`.
-    pub(crate) fn as_of(mut self, history: Arc<History>, reading: Arc<AtomicUsize>) -> Self {
+    pub(crate) fn checked(mut self, history: Arc<History>, reading: Arc<AtomicUsize>) -> Self {
         self.reading = Some((history, reading));
         self
     }

@@ -326,5 +326,5 @@ pub(crate) fn run(case: Case) {
 
 #[test]
 fn whatever_dies_the_store_has_the_sources_log() {
-    seeds::each("whatever_dies", 0..600, run);
+    seeds::each("whatever_dies", 0..1_000, run);
 }

@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 /// A run: its seed, and the most that may happen in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,13 +66,20 @@ fn shrunk(mut case: Case, run: impl Fn(Case)) -> Case {
 }
 
 /// Runs each of `seeds`, or those that `CSA_SIM_SEEDS` names as `FIRST..END`, on all processors.
+/// `CSA_SIM_SECONDS` lets them follow each other for that time, from the first on.
 /// `CSA_SIM_MOST=TRANSACTIONS,FAULTS,KILLS` limits each run.
 pub(crate) fn each(test: &str, seeds: Range<u64>, run: impl Fn(Case) + Sync) {
     let text = |name| std::env::var(name).ok();
-    let seeds = text("CSA_SIM_SEEDS").map_or(seeds, |text| {
+    let mut seeds = text("CSA_SIM_SEEDS").map_or(seeds, |text| {
         let (first, end) = text.split_once("..").expect("FIRST..END");
         first.parse().expect("a number")..end.parse().expect("a number")
     });
+    let time = text("CSA_SIM_SECONDS").map(|text| text.parse().expect("a number"));
+    if time.is_some() {
+        seeds.end = u64::MAX;
+    }
+    let began = Instant::now();
+    let is_over = || time.is_some_and(|time| began.elapsed() >= Duration::from_secs(time));
     let most = text("CSA_SIM_MOST").map(|text| {
         let numbers = text.split(',').map(|number| number.parse().expect("a number"));
         let numbers: [u32; 3] = numbers.collect::<Vec<_>>().try_into().expect("three numbers");
@@ -79,19 +87,15 @@ pub(crate) fn each(test: &str, seeds: Range<u64>, run: impl Fn(Case) + Sync) {
     });
     let (next, has_failed) = (AtomicU64::new(seeds.start), AtomicBool::new(false));
     let work = || {
-        while !has_failed.load(Ordering::Relaxed) {
+        while !has_failed.load(Ordering::Relaxed) && !is_over() {
             let seed = next.fetch_add(1, Ordering::Relaxed);
             if seed >= seeds.end {
                 return;
             }
             let mut case = Case::of(seed);
             if let Some([transactions, faults, kills]) = most {
-                case = Case {
-                    transactions: transactions as usize,
-                    faults,
-                    kills: kills as usize,
-                    seed,
-                };
+                let (transactions, kills) = (transactions as usize, kills as usize);
+                case = Case { seed, transactions, faults, kills };
             }
             let outcome = catch_unwind(AssertUnwindSafe(|| run(case)));
             if outcome.is_err() && !has_failed.swap(true, Ordering::Relaxed) {
@@ -110,6 +114,10 @@ pub(crate) fn each(test: &str, seeds: Range<u64>, run: impl Fn(Case) + Sync) {
         }
         work();
     });
+    if time.is_some() {
+        let runs = next.into_inner() - seeds.start;
+        eprintln!("{test}: {runs} seeds from {} on in {:.0?}", seeds.start, began.elapsed());
+    }
     assert!(!has_failed.into_inner(), "a run has failed, see above");
 }
 

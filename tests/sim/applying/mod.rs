@@ -139,7 +139,7 @@ fn a_calm_world_is_a_prefix_of_its_source_throughout() {
 
 #[test]
 fn a_world_of_faults_is_a_prefix_of_its_source_throughout() {
-    seeds::each("world_of_faults", 0..600, |case| {
+    seeds::each("world_of_faults", 0..500, |case| {
         run(case, false);
     });
 }

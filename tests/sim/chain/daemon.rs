@@ -160,7 +160,7 @@ impl<'a> Daemon<'a> {
         let reading = Arc::new(AtomicUsize::new(0));
         let definitions = Definitions::of(&self.world.server);
         let definitions = match self.world.may_lose {
-            0 => definitions.as_of(Arc::clone(&self.world.history), Arc::clone(&reading)),
+            0 => definitions.checked(Arc::clone(&self.world.history), Arc::clone(&reading)),
             _ => definitions,
         };
         let (_delay, delays) = watch::channel(self.world.delay);
