@@ -9,6 +9,8 @@ use parking_lot::Mutex;
 use crate::seeds::{Case, fails};
 use crate::{applying, chain, receiving};
 
+const TRUST: &str = include_str!("../../docs/trust.md");
+
 /// A bug, the run that finds it, and the seeds within which it has to.
 struct Hunt {
     bug: Bug,
@@ -51,9 +53,9 @@ const HUNTS: &[Hunt] = &[
     hunt(Bug::GapAccepted, "receiving", receiving::run, 500),
     hunt(Bug::ReceivedTooEarly, "receiving", receiving::run, 50),
     hunt(Bug::CutTransactionKept, "receiving", receiving::run, 50),
-    hunt(Bug::DamageAccepted, "receiving", receiving::run, 500),
+    hunt(Bug::DamageAccepted, "receiving", receiving::run, 50),
     hunt(Bug::UnknownEventLeftOut, "receiving", receiving::run, 50),
-    hunt(Bug::OtherHistoryAccepted, "chain", whole, 50),
+    hunt(Bug::OtherHistoryAccepted, "chain", whole, 200),
     hunt(Bug::BarrierIgnored, "chain", whole, 50),
     hunt(Bug::MarkOverGap, "chain", whole, 200),
     hunt(Bug::MemoryKept, "chain", whole, 50),
@@ -94,6 +96,10 @@ fn every_planted_bug_is_found() {
             scope.spawn(work);
         }
     });
+    for hunt in HUNTS {
+        let line = format!("| `{:?}` |", hunt.bug);
+        assert!(TRUST.contains(&line), "docs/trust.md lacks {line}");
+    }
     let missed = missed.into_inner();
     assert!(missed.is_empty(), "not found: {missed:#?}");
 }

@@ -29,7 +29,7 @@ use crate::target::Server;
 /// Transactions read ahead of the applier.
 const READ_AHEAD: usize = 64;
 /// Pause between two looks at a daemon from outside.
-const LOOK: Duration = Duration::from_millis(250);
+const LOOK: Duration = Duration::from_secs(1);
 
 pub(super) struct Daemon<'a> {
     world: &'a World,

@@ -35,7 +35,7 @@ use crate::target::Server;
 use crate::{faults, operator, receiving};
 
 /// Longer than all faults of a run together: what takes longer is stuck.
-const PATIENCE: Duration = Duration::from_secs(24 * 3600);
+const PATIENCE: Duration = Duration::from_secs(6 * 3600);
 /// Longer than it takes a daemon to release memory and disk once everything is applied.
 const TIDYING: Duration = Duration::from_secs(3600);
 /// Of a transaction whose rows are parsed, beyond a quarter of the limit.
