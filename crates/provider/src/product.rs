@@ -73,6 +73,11 @@ pub fn unsupported_source(version: &str, comment: &str) -> Option<String> {
 pub fn unsupported_target(version: &str, comment: &str) -> Option<String> {
     match Product::of(version, comment) {
         Product::MariaDb => None,
+        Product::Other("TiDB") => Some(format!(
+            "{}: its named locks do not tell who holds them and end on their own, so nothing would keep a \
+             second daemon from executing a definition (docs/decisions.md)",
+            another("TiDB", version)
+        )),
         Product::Other(name) => Some(another(name, version)),
         Product::MySql => too_old(version),
     }
@@ -124,6 +129,12 @@ mod tests {
                 assert!(why.contains(&format!("is {name} ")) && why.contains(version), "{why}");
             }
         }
+    }
+
+    #[test]
+    fn a_target_of_tidb_is_refused_with_the_reason() {
+        let why = unsupported_target("8.0.11-TiDB-v8.5.0", "").expect("refused");
+        assert!(why.contains("is TiDB ") && why.contains("named locks"), "{why}");
     }
 
     #[test]

@@ -231,3 +231,26 @@ async fn tables_that_only_the_target_has() {
     let own: u64 = pair.target.value("SELECT v FROM c.own").await;
     assert_eq!(own, 1);
 }
+
+/// The server's error for these types is no more than "Unknown error" (1105).
+#[tokio::test(flavor = "multi_thread")]
+async fn a_vector_in_a_column_of_another_type() {
+    for executor in EXECUTORS {
+        let pair = Pair::start_with(executor, &[], &[]).await;
+        pair.run(["CREATE TABLE t (id INT PRIMARY KEY, v VECTOR(3))"]).await;
+        pair.daemon.wait_drained(&pair.source, &pair.target, DRAIN).await;
+        run(&pair.target, ["ALTER TABLE t MODIFY v VARCHAR(300)"]).await;
+        pair.run(["INSERT INTO t VALUES (1, STRING_TO_VECTOR('[1,2,3]'))"]).await;
+        wait_state(&pair.daemon, 0, "failed").await;
+        let view = pair.daemon.status();
+        let why = view["channels"][0]["last_error"]["message"].as_str().expect("why").to_owned();
+        for words in ["column 2 of c.t (v): VECTOR of the source", "VARCHAR"] {
+            assert!(why.contains(words), "{executor}: {why}");
+        }
+        run(&pair.target, ["ALTER TABLE t MODIFY v VECTOR(3)"]).await;
+        pair.daemon.commanded(&["restart"]);
+        pair.daemon.wait_drained(&pair.source, &pair.target, DRAIN).await;
+        let there: String = pair.target.value("SELECT VECTOR_TO_STRING(v) FROM c.t").await;
+        assert!(there.starts_with("[1.0"), "{executor}: {there}");
+    }
+}

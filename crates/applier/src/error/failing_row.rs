@@ -18,6 +18,8 @@ pub struct FailingRow {
     pub key: Option<String>,
     pub columns: Vec<FailingColumn>,
     pub present: PresentRow,
+    /// A column whose types differ, where the row does not fit the target's table.
+    pub mismatch: Option<String>,
     /// A statement for the target, after which the transaction can be applied.
     pub repair: Option<String>,
 }

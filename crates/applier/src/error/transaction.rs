@@ -18,12 +18,20 @@ pub(crate) fn named(
 ) -> Error {
     let code = error.code().unwrap_or_default();
     let mut message = error.server_text();
+    // The server names nothing for some types, such as VECTOR into another one.
+    let mismatch = row.as_ref().and_then(|row| row.mismatch.as_deref());
+    if let (UNKNOWN, Some(mismatch)) = (code, mismatch) {
+        message.push(&format!(
+            ": {mismatch}; give the column the source's type there (ALTER TABLE), or set executor = \
+             \"sql\", which refuses such types by name"
+        ));
+    }
     message.push(match code {
         NOT_TRANSACTIONAL => {
             " One of its tables is no longer transactional on the target: restart the channel, \
              which then writes such rows alone, or run there: ALTER TABLE … ENGINE=InnoDB"
         }
-        UNKNOWN => {
+        UNKNOWN if mismatch.is_none() => {
             ": the target's error log has the cause. Column types differ (run there: SET PERSIST \
              replica_type_conversions='ALL_NON_LOSSY'), or our account may not write the table"
         }

@@ -110,6 +110,7 @@ impl Failed<'_> {
             key: None,
             columns: Vec::new(),
             present: PresentRow::Unknown("each row of the event can be applied alone".to_owned()),
+            mismatch: None,
             repair: None,
         };
         // A new executor knows nothing of the session's settings: the failed packet may have set only
@@ -141,6 +142,8 @@ impl Failed<'_> {
         let facts = match dml::describe(&single, &tables, code, error.server_text().full()) {
             Ok(facts) => facts,
             Err(refusal) => {
+                row.mismatch =
+                    (refusal.code == dml::codes::CONVERSION).then(|| refusal.message.clone());
                 row.present = PresentRow::Unknown(refusal.message);
                 return Ok(());
             }
