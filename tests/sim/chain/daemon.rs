@@ -22,6 +22,7 @@ use super::machine::Machine;
 use super::reception::{Received, Reception};
 use crate::applying::daemon::{AGAIN, applier_options, open};
 use crate::definitions::Definitions;
+use crate::history::History;
 use crate::life::{Disk, Door, Life};
 use crate::oracle;
 use crate::target::Server;
@@ -91,7 +92,7 @@ impl<'a> Daemon<'a> {
             let end = tokio::select! {
                 biased;
                 end = Box::pin(self.pipeline(control, &received, &stop)) => end,
-                never = self.watch(&received) => match never {},
+                never = self.watch() => match never {},
                 never = stops => never,
             };
             drop(received);
@@ -175,7 +176,7 @@ impl<'a> Daemon<'a> {
             sender,
             observer: Reading {
                 place: reading,
-                world: Arc::clone(&self.world.history),
+                history: Arc::clone(&self.world.history),
                 status: Arc::clone(&self.status),
             },
             clock: Arc::clone(&environment.clock),
@@ -234,7 +235,7 @@ impl<'a> Daemon<'a> {
     }
 
     /// Looks at the daemon from outside.
-    async fn watch(&self, received: &Received) -> std::convert::Infallible {
+    async fn watch(&self) -> std::convert::Infallible {
         let mut looks = interval(LOOK);
         loop {
             looks.tick().await;
@@ -245,7 +246,6 @@ impl<'a> Daemon<'a> {
             let all = self.world.history.transactions.len();
             let is_all = self.world.server.with_state(oracle::applied) == Some(all);
             self.machine.settled(if is_all { held } else { 1 });
-            drop(received.store.usage());
         }
     }
 }
@@ -253,13 +253,13 @@ impl<'a> Daemon<'a> {
 /// Notes what is being read.
 struct Reading {
     place: Arc<AtomicUsize>,
-    world: Arc<crate::history::History>,
+    history: Arc<History>,
     status: Arc<SourceStatus>,
 }
 
 impl IntakeObserver for Reading {
     fn read(&mut self, relayed: &RelayedTransaction) {
-        self.place.store(self.world.index_of(&relayed.header.gtid), Ordering::Relaxed);
+        self.place.store(self.history.index_of(&relayed.header.gtid), Ordering::Relaxed);
     }
 
     fn read_to_end(&mut self, _: u64, _: u64) {}

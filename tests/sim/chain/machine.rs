@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use tokio::time::{Duration, Instant};
 
 use super::World;
+use crate::life::Life;
 use crate::seeds::Case;
 
 #[derive(Debug)]
@@ -29,8 +30,7 @@ struct Seen {
     durable: GtidSet,
     has_crashed: bool,
     is_settled: bool,
-    /// Of everything that its daemons did.
-    digest: u64,
+    lives: Vec<Life>,
 }
 
 impl Machine {
@@ -77,14 +77,14 @@ impl Machine {
         }
     }
 
-    /// A life is over that did this.
-    pub(super) fn did(&self, digest: u64) {
-        let mut seen = self.seen.lock();
-        seen.digest = seen.digest.rotate_left(1) ^ digest;
+    pub(super) fn begins(&self, life: &Life) {
+        self.seen.lock().lives.push(life.clone());
     }
 
+    /// Of everything that its daemons did.
     pub(super) fn digest(&self) -> u64 {
-        self.seen.lock().digest
+        let seen = self.seen.lock();
+        seen.lives.iter().fold(0, |all, life| all.rotate_left(1) ^ life.digest())
     }
 
     pub(super) fn durable(&self) -> GtidSet {

@@ -206,6 +206,7 @@ impl World {
                 random.random_range(0..range)
             });
             let life = Life::new(left);
+            machine.begins(&life);
             let daemon = Daemon::new(self, machine, life.clone());
             let local = LocalSet::new();
             let error = tokio::select! {
@@ -227,7 +228,6 @@ impl World {
                     }
                 }
             }
-            machine.did(life.digest());
             sleep(pause(&mut random)).await;
         }
     }
