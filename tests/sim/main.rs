@@ -4,6 +4,7 @@
 mod applying;
 mod chain;
 mod definitions;
+mod durable;
 mod environment;
 mod faults;
 mod history;

@@ -2,7 +2,6 @@
 //! machine loses power and links fail. A reader of the store must find the source's log: each transaction
 //! once, whole, in order.
 
-use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,9 +18,10 @@ use csa_relaystore::{
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
+use crate::durable::Durable;
 use crate::environment::{VirtualClock, environment};
 use crate::life::{Disk, Life};
 use crate::seeds::{self, Case};
@@ -42,12 +42,8 @@ struct World {
     applied: usize,
     /// Kills and power failures to come.
     ends: usize,
-    has_crashed: bool,
     process: Life,
-    /// The transactions that readers could see, and since when.
-    visible: VecDeque<(Instant, GtidSet)>,
-    /// The transactions that no crash may take.
-    durable: GtidSet,
+    durable: Durable,
     /// The daemon's, which end with it.
     tasks: JoinSet<Result<(), ReceptionEnd>>,
 }
@@ -62,6 +58,7 @@ impl World {
             .collect();
         let disk = MemoryFs::new(case.seed);
         let options = relay_options(&mut random, &disk);
+        let durable = Durable::new(options.sync);
         let ends = random.random_range(0..6).min(case.kills);
         Self {
             random,
@@ -71,10 +68,8 @@ impl World {
             options,
             applied: 0,
             ends,
-            has_crashed: false,
             process: Life::new(None),
-            visible: VecDeque::new(),
-            durable: GtidSet::new(),
+            durable,
             tasks: JoinSet::new(),
         }
     }
@@ -83,34 +78,17 @@ impl World {
         self.history[..self.applied].iter().map(|(gtid, _)| gtid.clone()).collect()
     }
 
-    /// Notes what a crash may not take from now on.
-    fn look(&mut self, store: &RelayStore) {
-        let now = Instant::now();
-        let age = match self.options.sync {
-            SyncPolicy::Transaction => Duration::ZERO,
-            // Timers have a granularity of a millisecond.
-            SyncPolicy::Interval(interval) => interval + Duration::from_millis(10),
-            SyncPolicy::Os => return,
-        };
-        self.visible.push_back((now, store.received_so_far()));
-        while let Some((_, visible)) =
-            self.visible.pop_front_if(|(since, _)| now.duration_since(*since) >= age)
-        {
-            self.durable.union(&visible);
-        }
-    }
-
     /// Opens the store, which has all that it must have.
     fn open(&mut self, source: &Source) -> Result<RelayStore, Error> {
         let executed = self.executed();
         let (store, _) = RelayStore::open(self.options.clone(), &executed)?;
-        let lost = self.durable.difference(store.received());
+        let lost = self.durable.certain().difference(store.received());
         assert!(lost.is_empty(), "a crash took {lost}");
-        self.visible.clear();
         if self.random.random_bool(0.5) {
             // Nobody else has it then.
-            self.durable.union(&executed);
-            source.purge(&self.durable);
+            let mut here = executed;
+            here.union(self.durable.certain());
+            source.purge(&here);
         }
         Ok(store)
     }
@@ -135,7 +113,7 @@ impl World {
         let mut last = None;
         let mut is_over = false;
         while self.applied < self.history.len() {
-            self.look(&store);
+            self.durable.look(&store);
             let relayed = tokio::select! {
                 biased;
                 () = source.broken() => panic!("a promise is broken"),
@@ -162,7 +140,8 @@ impl World {
             if self.random.random_bool(0.5) {
                 store.release(relayed.end);
             }
-            assert!(store.follows(&self.executed()), "purged after {} transactions", self.applied);
+            let follows = store.follows(&self.executed()) || self.durable.may_be_damaged();
+            assert!(follows, "purged after {} transactions", self.applied);
             if self.random.random_bool(0.2) {
                 sleep(Duration::from_millis(self.random.random_range(0..3_000))).await;
             }
@@ -213,13 +192,12 @@ impl World {
             };
             let life = life.filter(|_| !process.is_over());
             process.end();
+            self.durable.closed();
             self.tasks.shutdown().await;
             match life {
                 Some(Ok(())) => return,
                 Some(Err(Error::Damaged { transaction, .. })) => {
-                    // Only the last segment is looked at before it is read.
-                    let may_be = self.has_crashed && self.options.sync == SyncPolicy::Os;
-                    assert!(may_be, "damaged at {transaction:?}");
+                    assert!(self.durable.may_be_damaged(), "damaged at {transaction:?}");
                     self.options.files = Arc::new(self.disk.clone());
                     RelayStore::discard_from(&self.options, transaction).expect("cut");
                 }
@@ -228,7 +206,7 @@ impl World {
                     assert!(self.ends > 0, "stuck after {} transactions", self.applied);
                     self.ends -= 1;
                     if self.random.random_bool(0.5) {
-                        self.has_crashed = true;
+                        self.durable.crashed();
                         self.disk.crash(self.random.random());
                     }
                     // The target was restored from a backup.
@@ -236,7 +214,7 @@ impl World {
                         let least = source.purged().count() as usize;
                         self.applied =
                             self.random.random_range(least.min(self.applied)..=self.applied);
-                        self.durable = GtidSet::new();
+                        self.durable.forget();
                     }
                     if self.random.random_bool(0.2) {
                         source.restart(Duration::from_millis(self.random.random_range(0..5_000)));

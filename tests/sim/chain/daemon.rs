@@ -185,6 +185,7 @@ impl<'a> Daemon<'a> {
         let intake = on_own_thread(move || intake.run());
         let tuning = Tuning { worker_count: settings.workers, paused: false, throttle: None };
         let (_tuning, tuned) = watch::channel(tuning);
+        let is_checked = self.world.may_lose == 0 && !self.machine.may_be_damaged();
         let applier = Applier::new(
             control,
             self.target.clone(),
@@ -196,7 +197,7 @@ impl<'a> Daemon<'a> {
             stream,
             Purge {
                 store: Arc::clone(&received.store),
-                server: (self.world.may_lose == 0).then(|| self.world.server.clone()),
+                server: is_checked.then(|| self.world.server.clone()),
             },
         );
         let outcome = applier.run(stop.clone(), CancellationToken::new()).await;
