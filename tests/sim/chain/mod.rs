@@ -253,21 +253,28 @@ impl World {
     async fn finished(&self, machines: &[Machine]) {
         let all = self.history.transactions.len();
         let mut random = StdRng::seed_from_u64(self.case.seed ^ 0xd15c);
-        let applied = async {
-            while self.server.with_state(oracle::applied) != Some(all) {
-                sleep(Duration::from_secs(1)).await;
-                if random.random_bool(0.1) {
-                    self.purge(machines);
+        let is_applied = || self.server.with_state(oracle::applied) == Some(all);
+        // Once more after a crash of the target that takes back the last commits.
+        loop {
+            let applied = async {
+                while !is_applied() {
+                    sleep(Duration::from_secs(1)).await;
+                    if random.random_bool(0.1) {
+                        self.purge(machines);
+                    }
                 }
+            };
+            timeout(PATIENCE, applied).await.expect("stuck");
+            let tidied = async {
+                while is_applied() && !machines.iter().any(Machine::is_settled) {
+                    sleep(Duration::from_secs(1)).await;
+                }
+            };
+            timeout(TIDYING, tidied).await.expect("memory or segments are left");
+            if is_applied() {
+                return;
             }
-        };
-        timeout(PATIENCE, applied).await.expect("stuck");
-        let tidied = async {
-            while !machines.iter().any(Machine::is_settled) {
-                sleep(Duration::from_secs(1)).await;
-            }
-        };
-        timeout(TIDYING, tidied).await.expect("memory or segments are left");
+        }
     }
 
     async fn run(&self) -> u64 {
