@@ -1,4 +1,4 @@
-//! What a power failure may not take from a relay store, by its policy of syncing.
+//! The transactions that a power failure may not take from a relay store, by its policy of syncing.
 
 use std::collections::VecDeque;
 
@@ -56,8 +56,8 @@ impl Durable {
         &self.certain
     }
 
-    /// Where syncing is left to the system, a power failure may take anything from the middle of the store,
-    /// which shows when that is read.
+    /// With syncing left to the system, a power failure may take anything from the middle of the store; the
+    /// next read of that place finds it.
     pub(crate) fn may_be_damaged(&self) -> bool {
         self.has_crashed && self.sync == SyncPolicy::Os
     }

@@ -310,7 +310,7 @@ fn whatever_dies_the_store_has_the_sources_log() {
     seeds::each("whatever_dies", 0..1_000, run);
 }
 
-/// What had no room in the store when reception ended was dropped. Seed 588 of a thousand runs found it.
+/// Transactions without room in the store were dropped when reception ended. Seed 588 of a thousand runs found it.
 #[test]
 fn everything_before_an_unknown_event_is_stored_although_the_store_is_full() {
     let case = |seed| Case { faults: 0, kills: 0, ..Case::of(seed) };
