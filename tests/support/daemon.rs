@@ -275,6 +275,12 @@ impl Daemon {
         guard(&self.child).as_ref().map(|running| running.child.id())
     }
 
+    /// True if it was started and has ended without [`Daemon::wait_exit`].
+    #[must_use]
+    pub fn has_exited(&self) -> bool {
+        self.pid().is_some() && self.exited().is_some()
+    }
+
     /// Its exit status, if it has ended; the process is kept for [`Daemon::wait_exit`].
     #[track_caller]
     fn exited(&self) -> Option<ExitStatus> {

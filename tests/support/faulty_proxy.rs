@@ -1,5 +1,7 @@
 //! A TCP proxy that fails as networks do.
 
+use std::time::Duration;
+
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -7,13 +9,29 @@ use tokio::task::JoinHandle;
 
 use crate::Server;
 
+/// How long a server keeps a connection that its client has given up and the network has forgotten.
+const FORGOTTEN: Duration = Duration::from_secs(20);
+
 /// The treatment of connections through the proxy.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 struct Mode {
     /// Nothing passes, and neither end learns of it.
     black_hole: bool,
+    /// Every connection is reset, new ones too.
+    resets: bool,
     /// Counts the cuts: connections made before the last one are gone for the client.
     cuts: u64,
+    /// Counts how often connections were forgotten: those made before are silent forever.
+    forgets: u64,
+    /// Each piece waits this long.
+    latency: Duration,
+}
+
+impl Mode {
+    /// A connection made under `made` can still carry bytes at some time.
+    fn keeps(&self, made: &Self) -> bool {
+        !self.resets && self.cuts == made.cuts && self.forgets == made.forgets
+    }
 }
 
 /// Between the daemon and a server.
@@ -32,7 +50,7 @@ impl FaultyProxy {
     pub async fn start(server: &Server) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("binding a port");
         let port = listener.local_addr().expect("the address bound").port();
-        let mode = watch::Sender::new(Mode { black_hole: false, cuts: 0 });
+        let mode = watch::Sender::new(Mode::default());
         let (to, modes) = (server.port, mode.clone());
         let accept = tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
@@ -50,12 +68,29 @@ impl FaultyProxy {
 
     /// Lets everything through again, including bytes received meanwhile.
     pub fn heal(&self) {
-        self.mode.send_modify(|mode| mode.black_hole = false);
+        self.mode.send_modify(|mode| {
+            (mode.black_hole, mode.resets, mode.latency) = (false, false, Duration::ZERO);
+        });
     }
 
     /// Ends every connection for the client; the server does not notice.
     pub fn cut(&self) {
         self.mode.send_modify(|mode| mode.cuts += 1);
+    }
+
+    /// Resets every connection at both ends, and new ones, until [`FaultyProxy::heal`].
+    pub fn reset(&self) {
+        self.mode.send_modify(|mode| mode.resets = true);
+    }
+
+    /// Leaves every present connection half open: neither end learns that nothing will pass again.
+    pub fn forget(&self) {
+        self.mode.send_modify(|mode| mode.forgets += 1);
+    }
+
+    /// Delays each piece of data by this, until [`FaultyProxy::heal`].
+    pub fn delay(&self, latency: Duration) {
+        self.mode.send_modify(|mode| mode.latency = latency);
     }
 }
 
@@ -66,32 +101,33 @@ impl Drop for FaultyProxy {
 }
 
 async fn carry(mut client: TcpStream, to: u16, mut mode: watch::Receiver<Mode>) {
-    let cuts = mode.borrow().cuts;
-    if mode.wait_for(|mode| !mode.black_hole).await.is_err() {
-        return;
+    let made = *mode.borrow();
+    let open = mode.wait_for(|mode| !mode.black_hole || !mode.keeps(&made)).await;
+    match open.map(|mode| *mode) {
+        Ok(mode) if mode.keeps(&made) => {}
+        Ok(_) => return end(client, None, &mut mode, &made).await,
+        Err(_) => return,
     }
     let Ok(mut server) = TcpStream::connect(("127.0.0.1", to)).await else { return };
     let _ = (client.set_nodelay(true), server.set_nodelay(true));
     let (mut up, mut down) = (vec![0; 64 << 10], vec![0; 64 << 10]);
     loop {
         let (length, is_up) = tokio::select! {
-            is_cut = async { mode.wait_for(|mode| mode.cuts > cuts).await.is_ok() } => {
-                drop(client);
-                if is_cut {
-                    // The server does not notice for as long as the proxy lives.
-                    while mode.changed().await.is_ok() {}
+            lost = async { mode.wait_for(|mode| !mode.keeps(&made)).await.is_ok() } => {
+                if lost {
+                    end(client, Some(server), &mut mode, &made).await;
                 }
                 return;
             }
             read = client.read(&mut up) => (read.unwrap_or(0), true),
             read = server.read(&mut down) => (read.unwrap_or(0), false),
         };
-        // When either end closes, so does the other.
-        if length == 0 || !pass(&mut mode, cuts).await {
-            if mode.borrow().cuts == cuts {
-                return;
-            }
+        if !pass(&mut mode, &made).await {
             continue;
+        }
+        // When either end closes, so does the other.
+        if length == 0 {
+            return;
         }
         let written = match is_up {
             true => server.write_all(&up[..length]).await,
@@ -103,8 +139,34 @@ async fn carry(mut client: TcpStream, to: u16, mut mode: watch::Receiver<Mode>) 
     }
 }
 
-/// Waits until something may pass; `false` when the connection was cut meanwhile, or the proxy ended.
-async fn pass(mode: &mut watch::Receiver<Mode>, cuts: u64) -> bool {
-    let now = mode.wait_for(|mode| !mode.black_hole || mode.cuts > cuts).await;
-    now.is_ok_and(|mode| mode.cuts == cuts)
+/// Waits until something may pass; `false` when the connection is lost.
+async fn pass(mode: &mut watch::Receiver<Mode>, made: &Mode) -> bool {
+    let now = mode.wait_for(|mode| !mode.black_hole || !mode.keeps(made)).await;
+    let Ok(now) = now.map(|mode| *mode) else { return false };
+    if now.keeps(made) && !now.latency.is_zero() {
+        tokio::time::sleep(now.latency).await;
+    }
+    now.keeps(made)
+}
+
+/// Ends a lost connection in the manner in which it was lost.
+async fn end(
+    mut client: TcpStream,
+    server: Option<TcpStream>,
+    mode: &mut watch::Receiver<Mode>,
+    made: &Mode,
+) {
+    let now = *mode.borrow();
+    if now.resets {
+        let _ = client.set_zero_linger();
+        let _ = server.map(|server| server.set_zero_linger());
+    } else if now.cuts > made.cuts {
+        drop(client);
+        // The server does not notice for as long as the proxy lives.
+        while mode.changed().await.is_ok() {}
+    } else {
+        let mut ignored = vec![0; 4 << 10];
+        while client.read(&mut ignored).await.is_ok_and(|length| length > 0) {}
+        tokio::time::sleep(FORGOTTEN).await;
+    }
 }

@@ -1,0 +1,101 @@
+//! Chaos on real servers: two sources that take over from each other, a target, two daemons and proxies
+//! between them, under load, with faults one after another and at the same time.
+//!
+//! `CSA_CHAOS_SECONDS` is the length (60), `CSA_CHAOS_ROUNDS` how often each kind of fault occurs at
+//! least (0), `CSA_CHAOS_SEED` chooses faults, `CSA_CHAOS_KINDS` limits them to names separated by
+//! commas, and `CSA_CHAOS_REPORT` names a file for the report.
+
+mod clock;
+mod faults;
+mod history;
+mod load;
+mod oracle;
+mod report;
+mod world;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use csa_tests::compare;
+use rand::rngs::StdRng;
+use rand::seq::SliceRandom as _;
+use rand::{Rng as _, SeedableRng as _};
+
+use crate::faults::Kind;
+use crate::oracle::Oracle;
+use crate::report::Report;
+use crate::world::World;
+
+/// Enough for the backlog of any fault on a slow machine.
+const DRAIN: Duration = Duration::from_secs(120);
+
+fn number(variable: &str) -> Option<u64> {
+    let text = std::env::var(variable).ok()?;
+    Some(text.trim().parse().unwrap_or_else(|_| panic!("{variable} is a number, not {text}")))
+}
+
+/// The kinds that `CSA_CHAOS_KINDS` names, otherwise all.
+fn kinds() -> Vec<Kind> {
+    let Ok(names) = std::env::var("CSA_CHAOS_KINDS") else { return Kind::ALL.to_vec() };
+    let named = |name: &str| {
+        let found = Kind::ALL.into_iter().find(|kind| kind.name() == name.trim());
+        found.unwrap_or_else(|| panic!("there is no fault named {name:?}"))
+    };
+    names.split(',').map(named).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn whatever_fails_the_target_is_a_prefix_of_the_source_and_catches_up() {
+    let seed = number("CSA_CHAOS_SEED").unwrap_or_else(|| rand::rng().random_range(0..100_000));
+    let length = Duration::from_secs(number("CSA_CHAOS_SECONDS").unwrap_or(60));
+    let rounds = number("CSA_CHAOS_ROUNDS").unwrap_or(0);
+    println!("chaos: seed {seed}, {length:?}, at least {rounds} rounds");
+    let mut random = StdRng::seed_from_u64(seed);
+    let world = Arc::new(World::start(&mut random).await);
+    let mut report = Report::new(seed);
+    let load = load::Load::start(&world, random.random());
+    let oracle = Oracle::start(&world);
+
+    let started = Instant::now();
+    let mut round = 0;
+    let mut queue: Vec<Kind> = Vec::new();
+    while started.elapsed() < length || round < rounds || (rounds > 0 && !queue.is_empty()) {
+        if queue.is_empty() {
+            queue = kinds().into_iter().filter(|kind| report.permits(*kind, &world)).collect();
+            queue.shuffle(&mut random);
+            round += 1;
+        }
+        let step = take_step(&mut queue, &mut random);
+        report.begin(&step);
+        let outcome = faults::run(&world, &step, &mut random).await;
+        report.end(&step, outcome, &world);
+        oracle.check(&world, &report);
+        tokio::time::sleep(Duration::from_millis(random.random_range(0..500))).await;
+    }
+
+    report.load = load.stop().await;
+    assert!(report.load.committed > 5 * length.as_secs(), "{:?}", report.load);
+    world.daemon().wait_drained(world.primary(), &world.target, DRAIN).await;
+    let samples = oracle.stop(&world, &report).await;
+    let history = history::of(world.primary());
+    report.samples = history.check(&samples, &world, &report);
+    compare(world.primary(), &world.target).await;
+    world.ends_well(&mut report).await;
+    report.exits = world.exits();
+    report.print();
+    report.keep_logs(&world);
+}
+
+/// One to three faults that can happen at the same time.
+fn take_step(queue: &mut Vec<Kind>, random: &mut StdRng) -> Vec<Kind> {
+    let wanted = [1, 1, 2, 2, 3][random.random_range(0..5)];
+    let mut step: Vec<Kind> = queue.pop().into_iter().collect();
+    let mut at = queue.len();
+    while at > 0 && step.len() < wanted {
+        at -= 1;
+        if step.iter().all(|kind| kind.is_apart_from(queue[at])) {
+            step.push(queue.remove(at));
+        }
+    }
+    step
+}
