@@ -203,3 +203,42 @@ async fn a_link_that_swallows_everything_is_noticed_and_the_channel_resumes() {
     }
     compare(&source, &target).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_daemon_whose_host_died_in_the_middle_of_a_group_is_started_again() {
+    let (source, target) = Server::pair(&[], &[]);
+    let proxy = FaultyProxy::start(&target).await;
+    source.exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, v INT)").await;
+    source.exec("INSERT INTO d.t VALUES (1,1), (2,2)").await;
+    let daemon =
+        quick(Daemon::builder(&source, &target)).set("target.port", i64::from(proxy.port)).start();
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    for round in 0..2 {
+        let mut blocker = target.conn().await;
+        blocker.query_drop("BEGIN; UPDATE d.t SET v=-1 WHERE id=1").await.expect("locks");
+        source.exec("UPDATE d.t SET v=v+1").await;
+        eventually("a worker waits for the row", PATIENCE, async || {
+            let waiting = "SELECT COUNT(*) FROM performance_schema.data_lock_waits";
+            target.value::<u64>(waiting).await == 1
+        })
+        .await;
+        proxy.forget();
+        daemon.kill9();
+        // The worker's session gets its row, and keeps that of the checkpoint locked for nobody.
+        blocker.query_drop("ROLLBACK").await.expect("rolls back");
+        drop(blocker);
+        if round == 1 {
+            // The server has ended the control session, which it does after a minute; then nothing
+            // shows that the workers were this daemon's.
+            let holder: u64 = target.value("SELECT IS_USED_LOCK('csa:test')").await;
+            target.exec(&format!("KILL {holder}")).await;
+        }
+        let started = std::time::Instant::now();
+        daemon.start_again();
+        daemon.wait_drained(&source, &target, DRAIN).await;
+        // One wait for the row's lock takes 10 s. The proxy would keep it for 20 s, a network for hours.
+        let limit = Duration::from_secs(16);
+        assert!(started.elapsed() < limit, "{:?}\n{}", started.elapsed(), daemon.log_tail());
+    }
+    compare(&source, &target).await;
+}

@@ -64,9 +64,7 @@ impl ControlSession {
             Some(found) => found,
             None => first_checkpoint(channel, start, source_executed, provisioned)?,
         };
-        // Before the epoch is raised, which then is the same in all of them.
-        add_rows(&mut session, channel, 0..workers, &base).await?;
-        let mut checkpoint = take_epoch(&mut session, channel, identity).await?;
+        let mut checkpoint = take_rows(&mut session, channel, identity, workers, &base).await?;
         match target.gtids {
             TargetGtids::Source => {
                 // Only then: later a GTID that the target lacks is one that it has not executed.
@@ -190,12 +188,18 @@ async fn provisioned(session: &mut Session, source: Option<&GtidSet>) -> Result<
     Ok(executed)
 }
 
-/// Raises the epoch of every row. Its locks wait for groups that an earlier daemon still has in
-/// flight, so the progress read with it is final.
-async fn take_epoch(session: &mut Session, channel: &str, identity: &str) -> Result<Checkpoint> {
+/// Adds the workers' rows that are missing and raises the epoch of all. Both wait for the locks of
+/// groups that an earlier daemon still has in flight.
+async fn take_rows(
+    session: &mut Session,
+    channel: &str,
+    identity: &str,
+    workers: u16,
+    base: &Checkpoint,
+) -> Result<Checkpoint> {
     let mut attempts = 0;
     loop {
-        match try_take_epoch(session, channel, identity).await {
+        match try_take_rows(session, channel, identity, workers, base).await {
             // 30 waits of `innodb_lock_wait_timeout` (10 s) are five minutes, for a large rollback.
             Err(error) if error.class() == ErrorClass::Retry && attempts < 30 => {
                 attempts += 1;
@@ -211,11 +215,16 @@ async fn take_epoch(session: &mut Session, channel: &str, identity: &str) -> Res
     }
 }
 
-async fn try_take_epoch(
+/// The progress is read with the locks of all rows, so it is final.
+async fn try_take_rows(
     session: &mut Session,
     channel: &str,
     identity: &str,
+    workers: u16,
+    base: &Checkpoint,
 ) -> Result<Checkpoint> {
+    // Before the epoch is raised, which then is the same in all of them.
+    add_rows(session, channel, 0..workers, base).await?;
     session.run("BEGIN").await?;
     let found = checkpoint::read(session, channel, true).await?;
     let mut found = found.ok_or_else(|| no_checkpoint(channel))?;

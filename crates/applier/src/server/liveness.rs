@@ -13,9 +13,9 @@ use tracing::debug;
 use crate::error::{Error, Result};
 use crate::server::port::Target;
 
-/// Seconds after which an answer that the server has sent would have arrived.
-const UNDER_WAY: i64 = 5;
-/// Time to wait for an answer that is on its way before asking again.
+/// Time after which an answer that the server has sent would have arrived, unless `net_timeout` is shorter.
+const UNDER_WAY: Duration = Duration::from_secs(5);
+/// Time to wait for an answer that is on its way before asking again, or half of `net_timeout`.
 const AGAIN: Duration = Duration::from_secs(2);
 
 /// The state of a session as another connection sees it.
@@ -63,7 +63,7 @@ impl Liveness {
             };
             patience = match asked {
                 Ok(Ok(Verdict::Executes)) => limit,
-                Ok(Ok(Verdict::Answered)) => AGAIN,
+                Ok(Ok(Verdict::Answered)) => AGAIN.min(limit / 2),
                 Ok(Ok(Verdict::Lost)) => {
                     return Err(self.silent("the server no longer executes anything for it"));
                 }
@@ -88,7 +88,8 @@ impl Liveness {
         let found = found.into_iter().next();
         debug!(connection = self.connection, ?found, "asked what a silent session does");
         link.quit().await;
-        Ok(verdict(found.as_ref().map(|(command, seconds)| (command.as_str(), *seconds))))
+        let line = found.as_ref().map(|(command, seconds)| (command.as_str(), *seconds));
+        Ok(verdict(line, self.target.net_timeout))
     }
 
     pub(crate) fn silent(&self, why: &str) -> Error {
@@ -101,9 +102,10 @@ impl Liveness {
 }
 
 /// Judges by the session's line of the process list: command and seconds.
-fn verdict(line: Option<(&str, i64)>) -> Verdict {
+fn verdict(line: Option<(&str, i64)>, net_timeout: Duration) -> Verdict {
+    let under_way = UNDER_WAY.min(net_timeout).as_secs() as i64;
     match line {
-        Some(("Sleep", seconds)) if seconds < UNDER_WAY => Verdict::Answered,
+        Some(("Sleep", seconds)) if seconds < under_way => Verdict::Answered,
         None | Some(("Sleep" | "Killed", _)) => Verdict::Lost,
         Some(_) => Verdict::Executes,
     }
@@ -122,7 +124,22 @@ mod tests {
             (Some(("Killed", 1)), Verdict::Lost),
             (None, Verdict::Lost),
         ] {
-            assert_eq!(verdict(line), expected, "{line:?}");
+            assert_eq!(verdict(line, Duration::from_secs(30)), expected, "{line:?}");
+        }
+    }
+
+    #[test]
+    fn an_answer_is_awaited_no_longer_than_the_operator_bears_silence() {
+        for (seconds, net_timeout, expected) in [
+            (4, 30, Verdict::Answered),
+            (5, 30, Verdict::Lost),
+            (1, 2, Verdict::Answered),
+            (2, 2, Verdict::Lost),
+            (0, 1, Verdict::Answered),
+            (1, 1, Verdict::Lost),
+        ] {
+            let judged = verdict(Some(("Sleep", seconds)), Duration::from_secs(net_timeout));
+            assert_eq!(judged, expected, "idle for {seconds} s, net_timeout {net_timeout} s");
         }
     }
 }
