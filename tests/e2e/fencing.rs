@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use csa_tests::{Daemon, Load, LoadOptions, Server, compare, eventually, prepare};
+use mysql_async::prelude::Queryable as _;
 
 use crate::{DRAIN, wait_state};
 
@@ -60,5 +61,40 @@ async fn a_stalled_daemon_whose_lock_was_lost_cannot_commit() {
     assert!(error.contains("another daemon"), "{error}");
     Load::run(&source, &options, Duration::from_secs(1)).await;
     second.wait_drained(&source, &target, DRAIN).await;
+    compare(&source, &target).await;
+}
+
+/// It vanished while a group was under way: the group's locks on the target remain.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_daemon_that_stalls_in_the_middle_of_a_group_is_replaced() {
+    let (source, target) = Server::pair(&[], &[]);
+    source.exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, n INT)").await;
+    source.exec("INSERT INTO d.t VALUES (1,0),(2,0)").await;
+    let stalled = Daemon::builder(&source, &target).start();
+    stalled.wait_drained(&source, &target, DRAIN).await;
+    let mut blocker = target.conn().await;
+    blocker.query_drop("BEGIN; UPDATE d.t SET n=n WHERE id=1").await.expect("locks the row");
+    source.exec("UPDATE d.t SET n=1 WHERE id=1").await;
+    let groups = "SELECT COUNT(*) FROM information_schema.innodb_trx WHERE trx_state='LOCK WAIT'";
+    eventually("a group waits for the row", DRAIN, async || target.value::<u64>(groups).await == 1)
+        .await;
+    stalled.signal("STOP");
+    let holder: u64 = target.value("SELECT IS_USED_LOCK('csa:test')").await;
+    target.exec(&format!("KILL {holder}")).await;
+    blocker.query_drop("ROLLBACK").await.expect("unlocks the row");
+    let second = Daemon::builder(&source, &target).start();
+    wait_state(&second, 0, "running").await;
+    source.exec("UPDATE d.t SET n=2 WHERE id=2").await;
+    second.wait_drained(&source, &target, DRAIN).await;
+    assert!(
+        second.log().contains("ending a session that was left behind"),
+        "{}",
+        second.log_tail()
+    );
+    stalled.signal("CONT");
+    eventually("the stalled daemon notices", DRAIN, async || {
+        stalled.try_status().is_some_and(|status| status["channels"][0]["state"] == "failed")
+    })
+    .await;
     compare(&source, &target).await;
 }
