@@ -56,13 +56,7 @@ async fn a_full_relay_store_waits_and_a_damaged_one_is_fetched_again() {
     assert!(sets[0] != sets[1] && sets[0].matches(':').count() == 1, "{sets:?}");
     daemon.kill9();
     // A byte in the middle of the store flips.
-    let relay = daemon.state_dir().join("test/relay");
-    let mut segments: Vec<_> = std::fs::read_dir(&relay)
-        .expect("readable")
-        .map(|entry| entry.expect("an entry").path())
-        .filter(|path| path.extension().is_some_and(|e| e == "relay"))
-        .collect();
-    segments.sort();
+    let segments = segments(&daemon);
     assert!(segments.len() > 2, "{segments:?}");
     let path = &segments[1];
     let mut bytes = std::fs::read(path).expect("readable");
@@ -75,6 +69,46 @@ async fn a_full_relay_store_waits_and_a_damaged_one_is_fetched_again() {
     assert!(daemon.log().contains("damaged at byte"), "{}", daemon.log_tail());
     compare(&source, &target).await;
     assert!(daemon.status()["channels"][0]["relay"]["segments"].as_u64() <= Some(2));
+}
+
+/// Larger than the memory for events, so that it is streamed from the relay store.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_large_transaction_that_is_damaged_on_disk_is_fetched_again() {
+    let (source, target) = Server::pair(&[], &[]);
+    source.exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, v LONGBLOB)").await;
+    let daemon =
+        Daemon::builder(&source, &target).set("applier.event_memory_limit", "64MiB").start();
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    daemon.commanded(&["stop"]);
+    let rows = "SELECT 1 + i, REPEAT(CHAR(65 + i), 8 << 20) FROM JSON_TABLE('[0,1,2,3,4,5,6,7,8,9,10,11]', \
+                '$[*]' COLUMNS (i INT PATH '$')) numbers";
+    source.exec(&format!("INSERT INTO d.t {rows}")).await;
+    let executed = source.gtid_executed().await;
+    eventually("it is received", DRAIN, async || {
+        daemon.status()["channels"][0]["received_transaction_set"] == executed.as_str()
+    })
+    .await;
+    let path = segments(&daemon).pop().expect("a segment");
+    let mut bytes = std::fs::read(&path).expect("readable");
+    let middle = bytes.len() - (30 << 20);
+    bytes[middle] ^= 4;
+    std::fs::write(path, bytes).expect("writable");
+    daemon.commanded(&["restart"]);
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    assert!(daemon.log().contains("damaged at byte"), "{}", daemon.log_tail());
+    compare(&source, &target).await;
+}
+
+/// The files of the relay store, oldest first.
+fn segments(daemon: &Daemon) -> Vec<std::path::PathBuf> {
+    let relay = daemon.state_dir().join("test/relay");
+    let mut segments: Vec<_> = std::fs::read_dir(&relay)
+        .expect("readable")
+        .map(|entry| entry.expect("an entry").path())
+        .filter(|path| path.extension().is_some_and(|e| e == "relay"))
+        .collect();
+    segments.sort();
+    segments
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -23,4 +23,21 @@ pub enum Error {
     },
 }
 
+impl Error {
+    /// The damage of the relay store because of which a transaction could not be read.
+    ///
+    /// # Errors
+    /// Any other error, as it was.
+    pub fn into_damage(self) -> std::result::Result<csa_relaystore::Error, Self> {
+        match self {
+            Self::Unreadable { gtid, source } => match source.downcast::<csa_relaystore::Error>() {
+                Ok(error) if matches!(*error, csa_relaystore::Error::Damaged { .. }) => Ok(*error),
+                Ok(error) => Err(Self::Unreadable { gtid, source: error }),
+                Err(source) => Err(Self::Unreadable { gtid, source }),
+            },
+            other => Err(other),
+        }
+    }
+}
+
 pub type Result<T> = std::result::Result<T, Error>;

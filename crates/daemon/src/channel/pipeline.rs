@@ -140,6 +140,10 @@ impl<'a> Pipeline<'a> {
             until.rest(&executed);
             return match outcome {
                 Err(error @ csa_applier::Error::Older { .. }) => Ok(End::TargetOlder(error)),
+                // A streamed transaction is read again when it is applied.
+                Err(csa_applier::Error::Admission(error)) => {
+                    end_of(StreamEnd::Elsewhere, error.into())
+                }
                 outcome => Ok(outcome.map(|()| End::Stopped)?),
             };
         }

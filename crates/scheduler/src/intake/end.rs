@@ -35,6 +35,7 @@ impl From<csa_relaystore::Error> for IntakeEnd {
 
 impl From<Error> for IntakeEnd {
     fn from(error: Error) -> Self {
-        Self::Refused(error)
+        // Frames of a streamed transaction are checked only when its events are read.
+        error.into_damage().map_or_else(Self::Refused, Self::from)
     }
 }
