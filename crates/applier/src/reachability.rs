@@ -61,7 +61,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn who_reads_does_not_speak_for_who_writes() {
         let target = Reachability::default();
-        let error = |text: &str| Error::Held { channel: "c".to_owned(), what: text.to_owned() };
+        let error = |text: &str| Error::Held {
+            channel: "c".to_owned(),
+            what: text.to_owned(),
+            by_another: true,
+        };
         let soon = || tokio::time::timeout(Duration::from_secs(1), target.until_lost());
         assert!(!target.is_lost() && soon().await.is_err());
         assert!(target.lost(Party::Worker(1), &error("read-only")), "news");

@@ -79,9 +79,9 @@ pub enum Error {
          there: DELETE FROM csa.statement WHERE channel='{channel}'. Then start the channel"
     )]
     HalfDone { gtid: String, channel: String },
-    /// Somebody else holds the channel for now.
+    /// Another session holds the channel for now: another daemon's, or one that this daemon left behind.
     #[error("channel {channel}: {what}")]
-    Held { channel: String, what: String },
+    Held { channel: String, what: String, by_another: bool },
     /// A session leads to another server than the channel's control session, or to the same server
     /// after a restart.
     #[error(

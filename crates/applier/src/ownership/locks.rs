@@ -107,12 +107,12 @@ pub(crate) async fn take(session: &mut Session, channel: &str, identity: &str) -
         let holder = Holder { connection, is_ours, process };
         // Returned, not waited for here: the caller tries again, and shows who holds it meanwhile.
         if holder.deal() != Deal::End {
-            return Err(held(channel, holder.describe()));
+            return Err(held(channel, holder.describe(), !holder.is_ours));
         }
         info!(channel, connection, "ending an earlier session of this daemon");
         kill(session, connection).await?;
         if !get(session, &name, END_PATIENCE).await? {
-            return Err(held(channel, holder.describe()));
+            return Err(held(channel, holder.describe(), !holder.is_ours));
         }
     }
     if !get(session, &own, PATIENCE).await? {
@@ -146,7 +146,7 @@ pub(crate) async fn take_worker(session: &mut Session, channel: &str, worker: u1
     let what = format!(
         "an earlier session of worker {worker} (connection {holder} on the target) has not ended yet"
     );
-    Err(held(channel, what))
+    Err(held(channel, what, false))
 }
 
 /// Ends sessions of these workers that an earlier daemon left behind. The caller holds the channel.
@@ -221,8 +221,8 @@ async fn process(session: &mut Session, connection: u64) -> Result<Option<Proces
     }))
 }
 
-fn held(channel: &str, what: String) -> Error {
-    Error::Held { channel: channel.to_owned(), what }
+fn held(channel: &str, what: String, by_another: bool) -> Error {
+    Error::Held { channel: channel.to_owned(), what, by_another }
 }
 
 #[cfg(test)]

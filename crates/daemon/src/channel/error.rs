@@ -59,6 +59,13 @@ impl ChannelError {
     pub(super) fn is_fenced(&self) -> bool {
         matches!(self, Self::Applier(csa_applier::Error::Fenced { .. }))
     }
+
+    /// The target is away, or busy with what this daemon left there; what was received is still wanted.
+    pub(super) fn is_worth_receiving(&self) -> bool {
+        let by_another =
+            matches!(self, Self::Applier(csa_applier::Error::Held { by_another: true, .. }));
+        matches!(self, Self::Target(_)) || (self.absent() == Some(Absent::Target) && !by_another)
+    }
 }
 
 /// Pauses after a refusal: an operator has to act, and a wrong password must not
@@ -120,5 +127,18 @@ mod tests {
         let timeout = csa_applier::Error::Timeout { address: "t:1".to_owned(), seconds: 1 };
         assert_eq!(ChannelError::from(timeout).absent(), Some(Absent::Target));
         assert_eq!(ChannelError::State("full".to_owned()).absent(), None);
+    }
+
+    #[test]
+    fn a_channel_receives_while_only_the_target_is_busy() {
+        let held = |by_another| {
+            let (channel, what) = ("c".to_owned(), "held".to_owned());
+            ChannelError::from(csa_applier::Error::Held { channel, what, by_another })
+        };
+        assert!(held(false).is_worth_receiving(), "its own session still executes there");
+        assert!(!held(true).is_worth_receiving(), "another daemon receives for it");
+        let target = csa_applier::PreflightError::Refused("super_read_only".to_owned());
+        assert!(ChannelError::Target(target).is_worth_receiving());
+        assert!(!ChannelError::State("full".to_owned()).is_worth_receiving());
     }
 }

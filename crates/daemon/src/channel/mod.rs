@@ -319,7 +319,7 @@ impl Channel {
         if why.is_fenced() {
             return self.reception.end().await;
         }
-        if matches!(why, ChannelError::Target(_))
+        if why.is_worth_receiving()
             && let Err(error) = self.reception.resume(&self.settings).await
         {
             warn!(channel = self.name(), %error, "nothing is received meanwhile");
