@@ -275,6 +275,7 @@ fn count(map: &TableMap<'_>, rows: &RowsEvent<'_>) -> Result<u64, csa_provider::
     let columns = map.columns()?;
     let (mut at, mut count) = (0, 0);
     while at < rows.images.len() {
+        let begin = at;
         for bitmap in [rows.before, rows.after] {
             if !bitmap.is_empty() {
                 let rest = rows.images.get(at..).unwrap_or_default();
@@ -282,6 +283,10 @@ fn count(map: &TableMap<'_>, rows: &RowsEvent<'_>) -> Result<u64, csa_provider::
             }
         }
         count += 1;
+        // Images without a column take no bytes; the rest belongs to no row.
+        if at == begin {
+            break;
+        }
     }
     Ok(count)
 }

@@ -61,13 +61,17 @@ impl<'a> JsonValue<'a> {
             return Ok(Self::Null);
         }
         let code = reader.u8("JSON type")?;
-        Self::read(code, reader.rest(), DEPTH_MAX)
+        // Every value has an entry of its own. Without this limit entries that share an offset would make a
+        // document of 2^50 values from 500 bytes.
+        let mut left = bytes.len();
+        Self::read(code, reader.rest(), DEPTH_MAX, &mut left)
     }
 
-    fn read(code: u8, bytes: &'a [u8], depth: usize) -> Result<Self, Malformed> {
+    /// `left`: the values that may follow.
+    fn read(code: u8, bytes: &'a [u8], depth: usize, left: &mut usize) -> Result<Self, Malformed> {
         let mut reader = Reader::new(bytes);
         Ok(match code {
-            0..=3 => Container::open(code, bytes)?.read(depth)?,
+            0..=3 => Container::open(code, bytes)?.read(depth, left)?,
             4 => Self::literal(u64::from(reader.u8("JSON literal")?), &reader)?,
             5 => Self::Int(i64::from(reader.u16("JSON integer")? as i16)),
             6 => Self::UInt(u64::from(reader.u16("JSON integer")?)),
@@ -160,16 +164,21 @@ impl<'a> Container<'a> {
         Ok(Self { bytes, entries, count, is_object, width })
     }
 
-    fn read(mut self, depth: usize) -> Result<JsonValue<'a>, Malformed> {
+    fn read(mut self, depth: usize, left: &mut usize) -> Result<JsonValue<'a>, Malformed> {
         let Some(depth) = depth.checked_sub(1) else {
             return Err(self.entries.malformed("JSON depth"));
         };
+        let Some(rest) = left.checked_sub(self.count) else {
+            return Err(self.entries.malformed("JSON values that share their bytes"));
+        };
+        *left = rest;
         if !self.is_object {
-            let elements = (0..self.count).map(|_| self.value(depth)).collect::<Result<_, _>>()?;
+            let elements =
+                (0..self.count).map(|_| self.value(depth, left)).collect::<Result<_, _>>()?;
             return Ok(JsonValue::Array(elements));
         }
         let names = (0..self.count).map(|_| self.name()).collect::<Result<Vec<_>, _>>()?;
-        let member = |name| Ok((name, self.value(depth)?));
+        let member = |name| Ok((name, self.value(depth, left)?));
         Ok(JsonValue::Object(names.into_iter().map(member).collect::<Result<_, _>>()?))
     }
 
@@ -180,7 +189,7 @@ impl<'a> Container<'a> {
         name.ok_or_else(|| self.entries.malformed("JSON name"))
     }
 
-    fn value(&mut self, depth: usize) -> Result<JsonValue<'a>, Malformed> {
+    fn value(&mut self, depth: usize, left: &mut usize) -> Result<JsonValue<'a>, Malformed> {
         let code = self.entries.u8("JSON type")?;
         let entry = self.entries.uint(self.width, "JSON value")?;
         // Small values are stored in place of an offset.
@@ -193,7 +202,7 @@ impl<'a> Container<'a> {
             _ => {
                 let bytes = self.bytes.get(entry as usize..);
                 let bytes = bytes.ok_or_else(|| self.entries.malformed("JSON value"))?;
-                JsonValue::read(code, bytes, depth)
+                JsonValue::read(code, bytes, depth, left)
             }
         }
     }

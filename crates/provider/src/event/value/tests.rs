@@ -99,6 +99,23 @@ fn json_keeps_the_types_of_its_values() {
     assert!(JsonValue::parse(&[13]).is_err(), "an unknown type");
 }
 
+/// Arrays of two elements that share one array: 2^50 values in some 500 bytes.
+#[test]
+fn values_that_share_their_bytes_are_refused() {
+    let mut inner = vec![0, 0, 4, 0];
+    for _ in 0..50 {
+        let size = u16::try_from(inner.len() + 10).unwrap();
+        let mut outer = vec![2, 0];
+        outer.extend_from_slice(&size.to_le_bytes());
+        outer.extend_from_slice(&[2, 10, 0, 2, 10, 0]);
+        outer.extend_from_slice(&inner);
+        inner = outer;
+    }
+    inner.insert(0, 2);
+    assert!(inner.len() < 600);
+    assert!(JsonValue::parse(&inner).is_err());
+}
+
 #[test]
 fn changes_of_documents_are_read() {
     let diffs = [&[0, 3][..], b"$.a", &[3, 5, 7, 0], &[2, 3], b"$.b", &[1, 4], b"$[0]", &[2, 4, 0]]
