@@ -47,6 +47,8 @@ pub(crate) fn runtime() -> Result<Runtime, Failure> {
 }
 
 async fn supervise(config: Config, path: &Path, log: LogFilter) -> Result<(), Failure> {
+    // First: a reload must not end a process that still checks its servers.
+    let hangup = listen(SignalKind::hangup())?;
     let stop = CancellationToken::new();
     let kill = CancellationToken::new();
     let daemon = Arc::new(Daemon::new(config, path.to_owned(), log, &stop, &kill));
@@ -69,7 +71,7 @@ async fn supervise(config: Config, path: &Path, log: LogFilter) -> Result<(), Fa
     };
     history::start(Arc::clone(&daemon.history), measure, stop.clone())?;
     info!(pid = std::process::id(), version = env!("CARGO_PKG_VERSION"), "started");
-    wait_for_signal(&daemon, &stop, &kill).await?;
+    wait_for_signal(&daemon, hangup, &stop, &kill).await?;
     let mut failures = Vec::new();
     // All stop at the same time, so waiting for one after the other costs nothing.
     for channel in &daemon.channels {
@@ -125,12 +127,12 @@ fn see(channel: &Supervisor) -> Seen {
 /// configuration.
 async fn wait_for_signal(
     daemon: &Arc<Daemon>,
+    mut hangup: Signal,
     stop: &CancellationToken,
     kill: &CancellationToken,
 ) -> Result<(), Failure> {
     let mut terminate = listen(SignalKind::terminate())?;
     let mut interrupt = listen(SignalKind::interrupt())?;
-    let mut hangup = listen(SignalKind::hangup())?;
     loop {
         tokio::select! {
             _ = terminate.recv() => break,

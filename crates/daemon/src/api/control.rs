@@ -224,12 +224,16 @@ pub(super) async fn set_log_filter(
 }
 
 pub(super) async fn reload(State(daemon): State<Shared>, sender: Sender) -> Answer<ReloadView> {
-    let reader = Arc::clone(&daemon);
-    let reloaded = tokio::task::spawn_blocking(move || reader.reload()).await;
-    let reloaded = reloaded.map_err(ApiError::internal)?;
-    if let Ok(outcome) = &reloaded {
-        daemon.record_for_all(&sender, "reload", &outcome.to_string()).await;
-    }
+    // In a task of its own, as [`to_its_end`]: what was changed is recorded even if the client goes away.
+    let reloaded = tokio::spawn(async move {
+        let reader = Arc::clone(&daemon);
+        let reloaded = tokio::task::spawn_blocking(move || reader.reload()).await?;
+        if let Ok(outcome) = &reloaded {
+            daemon.record_for_all(&sender, "reload", &outcome.to_string()).await;
+        }
+        Ok::<_, tokio::task::JoinError>(reloaded)
+    });
+    let reloaded = reloaded.await.and_then(|outcome| outcome).map_err(ApiError::internal)?;
     let wrong = |error: crate::config::ConfigError| {
         let fix = "correct the file; nothing was changed";
         ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, error.0, fix)
