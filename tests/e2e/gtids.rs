@@ -225,3 +225,28 @@ async fn idempotent_does_what_the_servers_mode_does() {
     let detail = daemon.status()["channels"][0]["state_detail"].to_string();
     assert!(detail.contains("1032") && detail.contains("i.t"), "{detail}");
 }
+
+/// The channel's session writes the source's statements to the binary log, and nothing else.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_statement_that_fails_leaves_no_gtid_of_the_targets_own() {
+    let (source, target) = Server::pair(&[], &[]);
+    source.exec("CREATE DATABASE g; CREATE TABLE g.t (id INT PRIMARY KEY)").await;
+    let daemon = Daemon::builder(&source, &target)
+        .set("applier.commit", "one-to-one")
+        .set("applier.target_gtids", "source")
+        .start();
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    same_gtids(&source, &target).await;
+    target.exec("SET sql_log_bin=0; DROP TABLE g.t").await;
+    let before = target.gtid_executed().await;
+    source.exec("ALTER TABLE g.t ADD v INT").await;
+    wait_state(&daemon, 0, "failed").await;
+    daemon.commanded(&["restart"]);
+    wait_state(&daemon, 0, "failed").await;
+    assert_eq!(target.gtid_executed().await, before, "nothing is logged for the failed statement");
+    target.exec("SET sql_log_bin=0; CREATE TABLE g.t (id INT PRIMARY KEY)").await;
+    daemon.commanded(&["restart"]);
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    same_gtids(&source, &target).await;
+    compare(&source, &target).await;
+}

@@ -28,22 +28,27 @@ pub(super) async fn each_stops(
     target: &Server,
     steps: &[Step<'_>],
 ) {
-    for (statements, words, by_hand) in steps {
+    for step in steps {
         daemon.wait_drained(source, target, DRAIN).await;
-        run(source, statements).await;
-        wait_state(daemon, 0, "failed").await;
-        let error = &daemon.status()["channels"][0]["last_error"];
-        let why = error["message"].as_str().unwrap_or_default().to_owned();
-        let gtid = error["transaction"].as_str().expect("named").to_owned();
-        assert!(why.contains(words), "{statements:?}: {why}");
-        assert!(why.contains(&format!("csa-daemon skip {gtid}")), "{why}");
-        target.exec(by_hand).await;
-        daemon.commanded(&["skip", &gtid]);
-        if daemon.status()["channels"][0]["state"] == "failed" {
-            daemon.commanded(&["restart"]);
-        }
+        run(source, step.0).await;
+        stops_at(daemon, target, step).await;
     }
     daemon.wait_drained(source, target, DRAIN).await;
+}
+
+/// The operator does what the error says.
+async fn stops_at(daemon: &Daemon, target: &Server, (statements, words, by_hand): &Step<'_>) {
+    wait_state(daemon, 0, "failed").await;
+    let error = &daemon.status()["channels"][0]["last_error"];
+    let why = error["message"].as_str().unwrap_or_default().to_owned();
+    let gtid = error["transaction"].as_str().expect("named").to_owned();
+    assert!(why.contains(words), "{statements:?}: {why}");
+    assert!(why.contains(&format!("csa-daemon skip {gtid}")), "{why}");
+    target.exec(by_hand).await;
+    daemon.commanded(&["skip", &gtid]);
+    if daemon.status()["channels"][0]["state"] == "failed" {
+        daemon.commanded(&["restart"]);
+    }
 }
 
 pub(super) async fn equal(source: &Server, target: &Server, ignored: &[&str]) {
@@ -191,4 +196,31 @@ async fn settings_that_5_7_can_not_have_are_refused() {
     }
     target.exec("SET GLOBAL super_read_only=ON").await;
     refused(builder(), &target, &["super_read_only"]).await;
+}
+
+/// 5.7 logs a statement that ended with an error after it had changed something.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_statement_that_failed_on_the_source_stops_the_channel_where_its_effect_differs() {
+    let pair = Pair { source: Version::V57, target: Version::Newest };
+    let (source, target) = super::start(pair);
+    let daemon = super::daemon(pair, &source, &target);
+    daemon.start_again();
+    run(&source, &["CREATE DATABASE d", "CREATE TABLE d.a (id INT PRIMARY KEY)"]).await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    target.exec("CREATE TABLE d.b (id INT PRIMARY KEY)").await;
+    let mut conn = source.conn().await;
+    conn.query_drop("DROP TABLE d.a, d.b").await.expect_err("there is no d.b");
+    wait_state(&daemon, 0, "failed").await;
+    let error = daemon.status()["channels"][0]["last_error"]["message"].to_string();
+    assert!(error.contains("ended with error 1051 on the source"), "{error}");
+    // It is recorded as executed: the next start is after it.
+    daemon.commanded(&["restart"]);
+    run(&source, &["CREATE TABLE d.c (id INT PRIMARY KEY)"]).await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    // The same error means something else on each: 5.7 has dropped d.c, the target has dropped nothing.
+    let step: Step<'_> = (&[], "ended with error 1051 on the source", "DROP TABLE d.c");
+    conn.query_drop("DROP TABLE d.c, d.b").await.expect_err("there is no d.b");
+    stops_at(&daemon, &target, &step).await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    equal(&source, &target, &[]).await;
 }

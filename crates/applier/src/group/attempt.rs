@@ -62,7 +62,7 @@ impl WorkerSession {
         // One value for the attempt: rows late by it stay late, even if groups commit meanwhile.
         let low_water = turn.low_water();
         let mut steps =
-            Steps::of(&unit.group, unit.range, limit, low_water, &entered.progress).await;
+            Steps::of(&unit.group, unit.range, limit, low_water, &entered.progress).await?;
         entered.now(SessionState::Applying);
         self.send(unit, &mut steps, &mut rows).await?;
         if let Some(dependency) = steps.late_dependency {

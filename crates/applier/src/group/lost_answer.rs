@@ -24,34 +24,41 @@ impl WorkerSession {
 
     /// Reads the row with a lock, so that it waits for a COMMIT that the server still executes.
     async fn look_committed(&mut self, unit: &Unit) -> Result<bool> {
+        // The unit was one transaction on the target, so its last GTID stands for all.
+        let Some(last) = unit.transactions().last() else { return Ok(false) };
+        let gtid = &last.relayed.header.gtid;
+        // Opened again with the worker's lock, so the earlier session has ended.
+        let executed = self.own_row().await?;
+        if self.target.gtids == TargetGtids::Source {
+            let executed = self.session().await?.has_executed(&gtid.to_string()).await?;
+            return self.found(unit, executed).await;
+        }
+        let executed: GtidSet = executed
+            .parse()
+            .map_err(|source| checkpoint::unreadable(&self.options.channel, source))?;
+        let executed = executed.contains(gtid);
+        self.found(unit, executed).await
+    }
+
+    /// `gtid_executed` of the worker's row, once no transaction holds it.
+    ///
+    /// # Errors
+    /// [`Error::Fenced`] if the row has another daemon's epoch, or is gone.
+    pub(super) async fn own_row(&mut self) -> Result<String> {
         let channel = self.options.channel.clone();
         let query = format!(
             "SELECT gtid_executed, epoch FROM csa.checkpoint WHERE channel={} AND worker={} FOR UPDATE",
             quote(&channel),
             self.index
         );
-        // The unit was one transaction on the target, so its last GTID stands for all.
-        let Some(last) = unit.transactions().last() else { return Ok(false) };
-        let gtid = &last.relayed.header.gtid;
-        let gtids = self.target.gtids;
-        let own = self.epoch;
-        // Opened again with the worker's lock, so the earlier session has ended.
-        let session = self.session().await?;
-        let rows: Vec<(String, u64)> = session.rows(&query).await?;
-        let Some((executed, epoch)) = rows.into_iter().next() else {
-            return Err(Error::fenced(&channel, Fence::RowGone));
-        };
-        if epoch != own {
-            return Err(Error::fenced(&channel, Fence::Epoch(epoch)));
+        let rows: Vec<(String, u64)> = self.session().await?.rows(&query).await?;
+        match rows.into_iter().next() {
+            None => Err(Error::fenced(&channel, Fence::RowGone)),
+            Some((_, epoch)) if epoch != self.epoch => {
+                Err(Error::fenced(&channel, Fence::Epoch(epoch)))
+            }
+            Some((executed, _)) => Ok(executed),
         }
-        if gtids == TargetGtids::Source {
-            let executed = session.has_executed(&gtid.to_string()).await?;
-            return self.found(unit, executed).await;
-        }
-        let executed: GtidSet =
-            executed.parse().map_err(|source| checkpoint::unreadable(&channel, source))?;
-        let executed = executed.contains(gtid);
-        self.found(unit, executed).await
     }
 
     /// Records what was found to be committed, if the session is still where the channel is held.

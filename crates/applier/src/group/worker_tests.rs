@@ -16,7 +16,7 @@ use crate::server::scripted::{Fate, Scripted};
 use crate::status::ApplierStatus;
 
 /// A transaction that changes no row.
-fn transaction() -> AdmittedTransaction {
+pub(crate) fn transaction() -> AdmittedTransaction {
     let gtid = Gtid { uuid: Uuid::from_bytes([5; 16]), tag: Tag::untagged(), gno: 1 };
     let begin = gtid_event(&gtid, 1);
     let header = TransactionHeader::parse(&begin).expect("well-formed");
@@ -48,7 +48,10 @@ fn transaction() -> AdmittedTransaction {
 }
 
 fn group() -> Arc<Group> {
-    let transaction = transaction();
+    group_of(transaction())
+}
+
+pub(crate) fn group_of(transaction: AdmittedTransaction) -> Arc<Group> {
     let mut executed_after = GtidSet::new();
     executed_after.add(&transaction.relayed.header.gtid);
     Arc::new(Group {

@@ -34,9 +34,7 @@ impl ControlSession {
             // audit row is not part of it, or it would go to the target's replicas. A crash in between
             // leaves an audit row for a command that did nothing; the command can be given again.
             session.run(insert).await?;
-            session.log(true).await?;
-            session.consume(&gtid.to_string()).await?;
-            session.log(false).await?;
+            session.consume_logged(&gtid.to_string()).await?;
         } else {
             let written = session.run(format!("BEGIN;{update};{insert}")).await;
             if !matches!(&written, Ok(matched) if matched.get(1) == Some(&1)) {

@@ -42,10 +42,10 @@ impl Steps {
         limit: usize,
         low_water: Sequence,
         progress: &Arc<Progress>,
-    ) -> Self {
+    ) -> Result<Self> {
         let group = Arc::clone(group);
         if !group.is_keyed() {
-            return Self::cut(group, range, limit, Framing::Group, progress);
+            return Ok(Self::cut(group, range, limit, Framing::Group, progress));
         }
         let merge = {
             let group = Arc::clone(&group);
@@ -62,23 +62,21 @@ impl Steps {
             true => computed(merge).await,
             false => Ok(merge()),
         };
-        match merged {
-            Ok(merged) => Self {
-                progress: {
-                    let all = merged.free.iter().chain(&merged.late);
-                    let bytes: usize = all.map(|images| images.events.len()).sum();
-                    progress.begin(bytes as u64);
-                    Arc::clone(progress)
-                },
-                late_dependency: (!merged.late.is_empty())
-                    .then(|| group.late.values().max().copied().map(Sequence::new))
-                    .flatten(),
-                free: Source::Merged(merged.free.into_iter()),
-                late: merged.late.into_iter(),
+        // The events as they came would be no substitute: they do not hold back rows that must wait.
+        let merged = merged.map_err(|source| Error::Task { task: "the merge of rows", source })?;
+        Ok(Self {
+            progress: {
+                let all = merged.free.iter().chain(&merged.late);
+                let bytes: usize = all.map(|images| images.events.len()).sum();
+                progress.begin(bytes as u64);
+                Arc::clone(progress)
             },
-            // The runtime is shutting down; nobody will ask for a step.
-            Err(_) => Self::cut(group, range, limit, Framing::Group, progress),
-        }
+            late_dependency: (!merged.late.is_empty())
+                .then(|| group.late.values().max().copied().map(Sequence::new))
+                .flatten(),
+            free: Source::Merged(merged.free.into_iter()),
+            late: merged.late.into_iter(),
+        })
     }
 
     /// Steps of a transaction that is not committed with others, its own beginning and end included.

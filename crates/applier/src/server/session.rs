@@ -203,6 +203,15 @@ impl Session {
         self.run(as_source::AUTOMATIC).await.map(drop)
     }
 
+    /// [`Self::consume`], into the binary log of a session that else writes nothing there.
+    pub(crate) async fn consume_logged(&mut self, gtid: &str) -> Result<()> {
+        self.log(true).await?;
+        let outcome = self.consume(gtid).await;
+        // Also after an error: later writes of this session must not get GTIDs of the target's own.
+        self.log(false).await?;
+        outcome
+    }
+
     /// The server's number of this connection.
     pub(crate) fn id(&self) -> u32 {
         self.link.id()

@@ -26,6 +26,8 @@ const UNKNOWN_VARIABLE: u16 = 1193;
 
 /// Executes the statement, and the rows that belong to it, in a session like the source's.
 ///
+/// Returns the error with which it ended on the source, if it did not end so here.
+///
 /// # Errors
 /// Errors of the target; [`Error::Unsupported`] for a statement that it would not repeat as it was.
 pub(super) async fn execute(
@@ -34,7 +36,7 @@ pub(super) async fn execute(
     statement: &SourceStatement,
     mut rows: RowExecutor,
     under_gtid: bool,
-) -> Result<()> {
+) -> Result<Option<u16>> {
     let vendor = session.vendor();
     if let Some(objection) = statement.objection(vendor) {
         return Err(by_hand(&statement.gtid, objection));
@@ -78,6 +80,7 @@ pub(super) async fn execute(
     let mut steps = Steps::as_logged(group, rows.step_bytes(session));
     // XA END and XA ROLLBACK make sense only once XA START has succeeded.
     let mut begun = false;
+    let mut missing = Some(statement.error_code).filter(|code| *code != 0);
     while let Some(step) = steps.next().await {
         let step = match (step, &statement.changed) {
             (Ok(Step::Statement(_)), Some(text)) => Ok(Step::Statement(text.clone())),
@@ -88,8 +91,12 @@ pub(super) async fn execute(
             Err(error)
                 if statement.error_code != 0 && error.code() == Some(statement.error_code) =>
             {
+                if vendor == Vendor::MySql && !group.format().has_atomic_definitions() {
+                    return Err(by_hand(&statement.gtid, &done_in_part(statement.error_code)));
+                }
                 info!(gtid = %statement.gtid, code = statement.error_code,
                     "statement failed as it did on the source");
+                missing = None;
             }
             Err(error) => {
                 if let (true, Some(xid)) = (begun, &statement.xid) {
@@ -99,7 +106,16 @@ pub(super) async fn execute(
             }
         }
     }
-    Ok(())
+    Ok(missing)
+}
+
+/// It is logged with its error because it has changed something.
+fn done_in_part(code: u16) -> String {
+    format!(
+        "it ended with error {code} on the source after it had changed a part of what it names, and here the \
+         same error leaves all as it was, as definitions are whole or not at all since MySQL 8.0; name what \
+         exists, or use IF EXISTS, on the source"
+    )
 }
 
 /// Assignments with which the statement means what it did on the source.

@@ -13,7 +13,7 @@ use csa_scheduler::{Group, GroupKind};
 use tracing::{info, warn};
 
 use super::execution::{execute, leave};
-use super::failure::{by_hand, named, refused};
+use super::failure::{by_hand, ended_otherwise, named, refused};
 use super::parts::Parts;
 use super::source_statement::{self, SourceStatement};
 use super::{not_transactional, progress};
@@ -25,6 +25,7 @@ use crate::rows::executor::RowExecutor;
 use crate::server::definitions::tables::TargetTables;
 use crate::server::port::Target;
 use crate::server::retry;
+use crate::server::session::Session;
 use crate::status::ApplierStatus;
 
 /// Executes statements on the session that keeps the channel.
@@ -74,9 +75,12 @@ impl StatementExecutor {
         let mut may_be_committed = false;
         loop {
             let error = match self.attempt(keeper, group, statement, may_be_committed).await {
-                Ok(()) => {
+                Ok(missing) => {
                     keeper.reached();
-                    return Ok(());
+                    // The statement and its checkpoint are committed, so the next start is after it. The
+                    // server's own applier stops here, too (ER_INCONSISTENT_ERROR).
+                    return missing
+                        .map_or(Ok(()), |code| Err(ended_otherwise(&statement.gtid, code)));
                 }
                 Err(error) => error,
             };
@@ -106,7 +110,7 @@ impl StatementExecutor {
         group: &Arc<Group>,
         statement: &SourceStatement,
         may_be_committed: bool,
-    ) -> Result<()> {
+    ) -> Result<Option<u16>> {
         let is_announced =
             group.kind == GroupKind::NotTransactional || !self.parts.options.statement_gtids;
         if is_announced && may_be_committed {
@@ -117,17 +121,18 @@ impl StatementExecutor {
                 && !is_planted(Bug::LostAnswerRepeatsStatement)
                 && keeper.has_committed(gtid).await?
             {
-                return Ok(());
+                return Ok(None);
             }
         }
         if group.kind == GroupKind::NotTransactional {
-            return self.parts.write_group(keeper, group, &statement.gtid).await;
+            return self.parts.write_group(keeper, group, &statement.gtid).await.map(|()| None);
         }
         if is_announced {
             return self.attempt_announced(keeper, group, statement).await;
         }
         let rows = RowExecutor::new(&self.parts.options, Arc::clone(&self.parts.tables));
         let session = keeper.session();
+        let mut missing = None;
         let hidden = self.parts.target.gtids.hides_bookkeeping();
         if !session.has_executed(&statement.gtid).await? {
             if let Some(refusal) = &statement.refusal {
@@ -146,17 +151,23 @@ impl StatementExecutor {
             };
             // Before the outcome is looked at: a failed statement leaves the source's session, too.
             leave(session, true).await?;
-            outcome?;
-            // A statement that failed as on the source, or changed nothing, leaves its GTID unused.
-            if !session.has_executed(&statement.gtid).await? {
-                session.consume(&statement.gtid).await?;
-            }
+            let outcome = match outcome {
+                Ok(found) => {
+                    missing = found;
+                    consume_unused(session, &statement.gtid).await
+                }
+                Err(error) => Err(error),
+            };
+            // Before it is looked at, again: the session's later writes of the checkpoint must not get GTIDs
+            // of the target's own, which its replicas could not apply.
             if hidden {
                 session.log(false).await?;
             }
+            outcome?;
         }
         // A crash before this finds the GTID in gtid_executed, and only this is left to do.
-        keeper.write_checkpoint(group.sequence, &group.executed_after).await
+        keeper.write_checkpoint(group.sequence, &group.executed_after).await?;
+        Ok(missing)
     }
 
     /// For targets that don't record the source's GTID with a statement.
@@ -165,8 +176,9 @@ impl StatementExecutor {
         keeper: &mut Keeper,
         group: &Arc<Group>,
         statement: &SourceStatement,
-    ) -> Result<()> {
+    ) -> Result<Option<u16>> {
         let channel = self.parts.options.channel.clone();
+        let mut missing = None;
         let rows = RowExecutor::new(&self.parts.options, Arc::clone(&self.parts.tables));
         let session = keeper.session();
         let executed = &group.executed_after;
@@ -189,12 +201,21 @@ impl StatementExecutor {
                 // effect.
                 session.run(intent::withdraw(&channel)).await?;
             }
-            outcome?;
+            missing = outcome?;
         }
         keeper.session().run("BEGIN").await?;
         keeper.write_checkpoint(group.sequence, &group.executed_after).await?;
         let session = keeper.session();
         session.run(intent::withdraw(&channel)).await?;
-        session.run("COMMIT").await.map(drop)
+        session.run("COMMIT").await?;
+        Ok(missing)
+    }
+}
+
+/// A statement that failed as on the source, or changed nothing, leaves its GTID unused.
+async fn consume_unused(session: &mut Session, gtid: &str) -> Result<()> {
+    match session.has_executed(gtid).await? {
+        true => Ok(()),
+        false => session.consume(gtid).await,
     }
 }

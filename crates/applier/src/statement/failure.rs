@@ -37,6 +37,18 @@ pub(super) fn by_hand(gtid: &str, why: &str) -> Error {
     Error::Unsupported { gtid: gtid.to_owned(), what: format!("{why}; {}", steps_by_hand(gtid)) }
 }
 
+/// The error for a statement that ended with an error on the source, and without one here.
+pub(super) fn ended_otherwise(gtid: &str, code: u16) -> Error {
+    Error::Unsupported {
+        gtid: gtid.to_owned(),
+        what: format!(
+            "the statement ended with error {code} on the source, after it had changed something there, and \
+             without an error on the target: their contents may differ. It is recorded as executed; compare \
+             (csa-daemon verify), correct what differs, then start the channel again"
+        ),
+    }
+}
+
 fn steps_by_hand(gtid: &str) -> String {
     format!(
         "for this one run on the target what it should do there, if anything, then: csa-daemon skip \

@@ -87,9 +87,7 @@ impl Parts {
         let session = keeper.session();
         // Rows that changed nothing, or an operator's word that they are there, leave the GTID unused.
         if under_source && !session.has_executed(gtid).await? {
-            session.log(true).await?;
-            session.consume(gtid).await?;
-            session.log(false).await?;
+            session.consume_logged(gtid).await?;
         }
         // One transaction: a crash leaves the entry and the old checkpoint, or neither.
         session.run("BEGIN").await?;

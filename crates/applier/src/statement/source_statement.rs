@@ -140,7 +140,9 @@ pub(super) fn read(group: &Group, collations: &CollationMap) -> Result<SourceSta
             });
         }
     }
-    Err(unsupported("no statement in it".to_owned()))
+    // Rows, which were given to this executor only to be refused in their turn.
+    let refusal = transaction.refusal.clone();
+    Err(unsupported(refusal.unwrap_or_else(|| "no statement in it".to_owned())))
 }
 
 fn started_xid(kind: Statement, statement: &[u8]) -> Option<String> {
@@ -151,4 +153,19 @@ fn started_xid(kind: Statement, statement: &[u8]) -> Option<String> {
     let start = Lexer::new(statement, Dialect::default()).nth(1)?.ok()?;
     let xid = String::from_utf8_lossy(statement.get(start.range().end..)?);
     Some(xid.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::group::worker::tests::{group_of, transaction};
+
+    /// Rows that come back to a target that has lost a part of them.
+    #[test]
+    fn rows_that_must_not_be_applied_stop_the_channel_with_the_reason() {
+        let mut refused = transaction();
+        refused.refusal = Some("it was restored to an earlier state".to_owned());
+        let error = read(&group_of(refused)).err().expect("refused").to_string();
+        assert!(error.contains("it was restored to an earlier state"), "{error}");
+    }
 }

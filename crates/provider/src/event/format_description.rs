@@ -56,6 +56,14 @@ impl FormatDescription {
         self.checksum
     }
 
+    /// True if the source executes definitions whole or not at all (MySQL 8.0, "Atomic Data Definition
+    /// Statement Support"). An older one drops what it can of several tables, and logs the statement with
+    /// its error.
+    #[must_use]
+    pub fn has_atomic_definitions(&self) -> bool {
+        version_numbers(&self.server_version) >= [8, 0, 0]
+    }
+
     /// The source's version, as `SELECT @@version` shows it.
     #[must_use]
     pub fn server_version(&self) -> &str {

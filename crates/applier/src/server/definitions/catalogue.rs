@@ -55,8 +55,8 @@ pub struct TargetCatalogue {
     server: Option<Option<Uuid>>,
     /// The target's `gtid_executed` when it was last read.
     executed: GtidSet,
-    /// The target lacks transactions of its own: waiting for others is in vain.
-    has_lost: bool,
+    /// Transactions of the target's own for which the catalogue has waited in vain.
+    lost: GtidSet,
 }
 
 /// The channel that definitions are read for.
@@ -86,7 +86,7 @@ impl TargetCatalogue {
             not_transactional: None,
             server: None,
             executed: GtidSet::new(),
-            has_lost: false,
+            lost: GtidSet::new(),
         }
     }
 
@@ -171,7 +171,7 @@ impl TargetCatalogue {
                 let rows: Vec<u8> = session.rows("SELECT @@GLOBAL.lower_case_table_names").await?;
                 self.folds_case = rows.first().is_some_and(|&mode| mode != 0);
                 // It may have come back as another server, or as an older one.
-                (self.server, self.executed, self.has_lost) = (None, GtidSet::new(), false);
+                (self.server, self.executed, self.lost) = (None, GtidSet::new(), GtidSet::new());
                 session
             }
         };
@@ -385,7 +385,9 @@ impl KeySource for TargetCatalogue {
         let server = self.server().await?;
         let missing = wanted.difference(&self.executed);
         let missing = missing.of_servers(|uuid| Some(*uuid) == server);
-        if !missing.is_empty() && !self.has_lost {
+        // One that was lost must not delay each later one, nor let those pass that are still on their way.
+        let missing = missing.difference(&self.lost);
+        if !missing.is_empty() {
             let wait = format!("SELECT WAIT_FOR_EXECUTED_GTID_SET('{missing}', {COMMIT_SECONDS})");
             self.executed = self
                 .ask(async |catalogue| {
@@ -394,7 +396,7 @@ impl KeySource for TargetCatalogue {
                     facts::executed(session).await
                 })
                 .await?;
-            self.has_lost = !missing.is_subset_of(&self.executed);
+            self.lost.union(&missing.difference(&self.executed));
         }
         Ok(self.executed.intersection(wanted))
     }
