@@ -165,7 +165,8 @@ mod tests {
     fn rows_that_must_not_be_applied_stop_the_channel_with_the_reason() {
         let mut refused = transaction();
         refused.refusal = Some("it was restored to an earlier state".to_owned());
-        let error = read(&group_of(refused)).err().expect("refused").to_string();
+        let error =
+            read(&group_of(refused), &CollationMap::default()).err().expect("refused").to_string();
         assert!(error.contains("it was restored to an earlier state"), "{error}");
     }
 }
