@@ -75,6 +75,8 @@ mod relations;
 mod replicate;
 #[path = "e2e/roundtrip/mod.rs"]
 mod roundtrip;
+#[path = "e2e/semi_sync.rs"]
+mod semi_sync;
 #[path = "e2e/sql_executor.rs"]
 mod sql_executor;
 #[path = "e2e/start.rs"]

@@ -239,6 +239,7 @@ pub(crate) fn source_options(port: u16) -> SourceOptions {
         connect_timeout: Duration::from_secs(10),
         connect_retry: Duration::from_millis(100),
         connect_retry_max: Duration::from_secs(5),
+        semi_sync: false,
         failover: Vec::new(),
         environment: Environment::default(),
     }

@@ -78,6 +78,7 @@ async fn look(
         source: source_servers(&settings.source),
         source_reader: reader.map(|source| source_servers(&source)),
         server_id: settings.source.server_id,
+        semi_sync: settings.source.semi_sync,
         target: (*settings.target).clone(),
         start_from: settings.start_from.clone(),
         worker_count: settings.worker_count,

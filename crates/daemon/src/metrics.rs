@@ -90,7 +90,7 @@ impl Scrape {
 
     fn gauges(&self, channels: &[ChannelView]) -> Result<()> {
         type Read = fn(&ChannelView) -> Option<u64>;
-        let rows: [(&str, &str, Read); 15] = [
+        let rows: [(&str, &str, Read); 16] = [
             (
                 "csa_backlog_transactions",
                 "Transactions received and not committed on the target.",
@@ -104,6 +104,11 @@ impl Scrape {
             ("csa_provider_connected", "1 while the source sends its stream.", |v| {
                 Some(u64::from(v.connection.service_state == "ON"))
             }),
+            (
+                "csa_provider_semi_sync",
+                "1 while transactions are acknowledged to the source; absent unless semi_sync is set.",
+                |v| v.connection.semi_sync.map(u64::from),
+            ),
             ("csa_relaystore_bytes", "Bytes of all relay segments.", |v| Some(v.relay.bytes)),
             ("csa_relaystore_segments", "Relay segments.", |v| Some(v.relay.segments)),
             (
@@ -166,7 +171,7 @@ impl Scrape {
 
     fn counters(&self, channels: &[ChannelView]) -> Result<()> {
         type Read = fn(&ChannelView) -> u64;
-        let rows: [(&str, &str, Read); 17] = [
+        let rows: [(&str, &str, Read); 18] = [
             ("csa_provider_transactions_total", "Transactions received completely.", |v| {
                 v.connection.received_transactions_total
             }),
@@ -189,6 +194,11 @@ impl Scrape {
                 "csa_provider_passed_over_events_total",
                 "Events passed over because they mean nothing to a replica.",
                 |v| v.connection.passed_over_events_total,
+            ),
+            (
+                "csa_provider_acknowledgements_total",
+                "Acknowledgements sent to a semi-synchronous source.",
+                |v| v.connection.acknowledgements_total,
             ),
             ("csa_relaystore_syncs_total", "Syncs of relay segments.", |v| v.relay.syncs_total),
             (

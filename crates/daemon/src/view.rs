@@ -151,6 +151,12 @@ pub(crate) struct ConnectionView {
     /// Events passed over because they mean nothing to a replica.
     #[serde(default)]
     pub(crate) passed_over_events_total: u64,
+    /// The source takes acknowledgements; absent unless `semi_sync` is set and the source is connected.
+    #[serde(default)]
+    pub(crate) semi_sync: Option<bool>,
+    /// One can cover many transactions.
+    #[serde(default)]
+    pub(crate) acknowledgements_total: u64,
 }
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]

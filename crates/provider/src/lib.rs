@@ -22,6 +22,7 @@ pub mod planted;
 mod preflight;
 mod product;
 mod provider;
+mod semi_sync;
 mod sink;
 mod sql_text;
 mod status;

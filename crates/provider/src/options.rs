@@ -26,6 +26,8 @@ pub struct SourceOptions {
     /// First and longest pause between attempts.
     pub connect_retry: Duration,
     pub connect_retry_max: Duration,
+    /// Acknowledge transactions to a semi-synchronous source, once the spool has them on disk.
+    pub semi_sync: bool,
     /// Tried in order after host and port.
     pub failover: Vec<(String, u16)>,
     pub environment: Environment,

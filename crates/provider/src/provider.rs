@@ -19,6 +19,7 @@ use crate::history::{Known, SharedForeign, foreign_to, lacks, no_foreign};
 use crate::link::LinkError;
 use crate::options::SourceOptions;
 use crate::product::Product;
+use crate::semi_sync::{Acknowledgements, Place, Safe};
 use crate::sink::{SinkError, TransactionSink};
 use crate::status::SourceStatus;
 
@@ -92,6 +93,10 @@ pub struct Provider {
     is_linked: bool,
     /// Events have arrived since the last pause.
     has_delivered: bool,
+    /// `None` unless transactions are acknowledged.
+    safe: Option<Safe>,
+    /// Whole transactions that the spool was given.
+    handed_over: u64,
 }
 
 /// The way in which one link ended.
@@ -158,6 +163,8 @@ impl Provider {
             address: String::new(),
             is_linked: false,
             has_delivered: false,
+            safe: None,
+            handed_over: 0,
         }
     }
 
@@ -176,6 +183,7 @@ impl Provider {
         mut sink: S,
         stop: CancellationToken,
     ) -> Result<(), ReceptionEnd> {
+        self.safe = sink.safe().filter(|_| self.options.semi_sync).map(Safe::new);
         let mut backoff = Backoff::new(self.options.connect_retry, self.options.connect_retry_max);
         loop {
             self.has_delivered = false;
@@ -251,6 +259,10 @@ impl Provider {
         port: u16,
         sink: &mut S,
     ) -> Result<std::convert::Infallible, LinkEnd> {
+        if let Some(safe) = &mut self.safe {
+            // The source takes the set that a dump begins after for acknowledged.
+            safe.reaches(self.handed_over).await;
+        }
         let mut connection = SourceConnection::connect(&self.options, host, port).await?;
         let version = connection.server_version();
         if let Product::Other(name) = Product::of(version, "") {
@@ -285,12 +297,29 @@ impl Provider {
         self.status.connected(uuid.clone(), clock_ahead, executed.is_none());
         self.status.update(|view| view.server_version = Some(version));
         let mut history = History::default();
+        let mut acknowledgements = Acknowledgements::new(self.safe.clone());
+        let mut is_first = true;
         loop {
-            let event = match connection.next_event().await {
-                Ok(event) => event,
+            let next = tokio::select! {
+                biased;
+                // First, or a stream without pauses would hold it back.
+                place = acknowledgements.due() => {
+                    self.acknowledge(&mut connection, &place).await?;
+                    continue;
+                }
+                next = connection.next_event() => next,
+            };
+            let (event, requested) = match next {
+                Ok(next) => next,
                 Err(error) => return Err(self.link_error(error)),
             };
+            if std::mem::take(&mut is_first) && self.safe.is_some() {
+                self.begin_semi_sync(connection.is_semi_sync());
+            }
+            let was_open = self.assembler.in_transaction().is_some();
             let placement = self.assembler.place(&event).map_err(Error::from)?;
+            let is_open = was_open || self.assembler.in_transaction().is_some();
+            acknowledgements.note(&event, requested, self.handed_over + u64::from(is_open));
             if let Placement::Begin(header) = &placement
                 && sink.has_received(&header.gtid)
             {
@@ -314,8 +343,19 @@ impl Provider {
                 self.status.update(|view| view.idle = executed.is_none());
             }
             if wanted {
-                sink.append(event, placement).await.map_err(Error::from)?;
+                let mut append = std::pin::pin!(sink.append(event, placement));
+                // What is safe is acknowledged also while the spool is full.
+                loop {
+                    tokio::select! {
+                        biased;
+                        appended = &mut append => break appended.map_err(Error::from)?,
+                        place = acknowledgements.due() => {
+                            self.acknowledge(&mut connection, &place).await?;
+                        }
+                    }
+                }
                 if ends {
+                    self.handed_over += 1;
                     // Only now, when the transaction is on its way into the spool, may others see
                     // it as received.
                     self.note(&Placement::End, event_type, bytes);
@@ -327,6 +367,28 @@ impl Provider {
                 history.note(lacking)?;
             }
         }
+    }
+
+    async fn acknowledge(
+        &self,
+        connection: &mut SourceConnection,
+        place: &Place,
+    ) -> Result<(), ConnectionError> {
+        connection.acknowledge(place).await?;
+        self.status.update(|view| view.acknowledgements_total += 1);
+        Ok(())
+    }
+
+    fn begin_semi_sync(&self, is_semi_sync: bool) {
+        let address = &self.address;
+        match is_semi_sync {
+            true => info!(%address, "transactions are acknowledged to the source"),
+            false => warn!(
+                %address,
+                "the source waits for no acknowledgement: it lacks the plugin rpl_semi_sync_source"
+            ),
+        }
+        self.status.update(|view| view.semi_sync = Some(is_semi_sync));
     }
 
     /// Refuses a source that lacks received transactions. A server compares its own ones itself,

@@ -1,5 +1,7 @@
 use std::future::Future;
 
+use tokio::sync::watch;
+
 use crate::assembler::Placement;
 use crate::event::RawEvent;
 use crate::gtid::{Gtid, GtidSet};
@@ -31,4 +33,10 @@ pub trait TransactionSink {
 
     /// True if [`Self::received`] holds the GTID.
     fn has_received(&self, gtid: &Gtid) -> bool;
+
+    /// A count of transactions, in the order in which they were handed over, that no crash takes any
+    /// more. It begins anywhere. `None` if the spool does not wait for the disk.
+    fn safe(&self) -> Option<watch::Receiver<u64>> {
+        None
+    }
 }

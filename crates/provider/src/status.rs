@@ -34,6 +34,10 @@ pub struct SourceView {
     pub checksum_failures_total: u64,
     /// Events that mean nothing to a replica.
     pub passed_over_events_total: u64,
+    /// The source takes acknowledgements on this link; `None` where they are not wanted.
+    pub semi_sync: Option<bool>,
+    /// Acknowledgements sent; one can cover many transactions.
+    pub acknowledgements_total: u64,
     /// The last transaction that arrived whole.
     pub last_queued: Option<TransactionHeader>,
     /// The transaction that is arriving.
@@ -80,6 +84,7 @@ impl SourceStatus {
             // These describe the previous link.
             view.arrival_delay = None;
             view.queueing_since = None;
+            view.semi_sync = None;
             view.connected = true;
             view.source_uuid = Some(uuid);
             view.last_event = Some(Instant::now());

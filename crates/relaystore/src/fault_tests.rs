@@ -39,9 +39,11 @@ async fn what_is_not_synced_is_not_shown() {
     let disk = MemoryFs::new(1);
     let store = open(SyncPolicy::Transaction, &disk);
     let mut inlet = store.inlet();
+    let safe = inlet.safe().expect("a count");
     write(&mut inlet, [(1, vec![10])]).await;
     let mut reader = store.reader(GtidSet::new());
     assert_eq!(read(&mut reader, SOON).await, Some((1, bytes_of(1, &[10]))));
+    until(|| *safe.borrow() == 1).await;
     disk.inject(|faults| faults.fail_syncs = true);
     write(&mut inlet, [(2, vec![10])]).await;
     let mut refused = None;
@@ -57,6 +59,9 @@ async fn what_is_not_synced_is_not_shown() {
     let refused = refused.expect("the writer ended").to_string();
     assert!(refused.contains("syncing") && refused.contains("segment-"), "{refused}");
     assert_eq!(read(&mut reader, NOW).await, None);
+    assert_eq!(*safe.borrow(), 1, "a transaction that is not on disk counts as safe");
+    let interval = open(SyncPolicy::Interval(SOON), &MemoryFs::new(2));
+    assert!(interval.inlet().safe().is_none(), "it shows transactions before it syncs them");
 }
 
 #[tokio::test(flavor = "multi_thread")]

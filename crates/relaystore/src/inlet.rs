@@ -9,8 +9,10 @@ use std::time::Duration;
 use csa_provider::planted::{Bug, is_planted};
 use csa_provider::{Gtid, GtidSet, Placement, RawEvent, SinkError, TransactionSink};
 
+use tokio::sync::watch;
 use tokio::time::timeout;
 
+use crate::SyncPolicy;
 use crate::queue::{Item, Queue};
 use crate::shared::Shared;
 
@@ -94,6 +96,11 @@ impl TransactionSink for RelayInlet {
 
     fn has_received(&self, gtid: &Gtid) -> bool {
         self.received.contains(gtid)
+    }
+
+    fn safe(&self) -> Option<watch::Receiver<u64>> {
+        let synced = self.shared.options.sync == SyncPolicy::Transaction;
+        synced.then(|| self.shared.safe.subscribe())
     }
 }
 

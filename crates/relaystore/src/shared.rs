@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 
 use csa_provider::GtidSet;
 use parking_lot::Mutex;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 use crate::directory::Directory;
 use crate::options::RelayStoreOptions;
@@ -41,6 +41,9 @@ pub(crate) struct Shared {
     pub(crate) state: Mutex<State>,
     /// Signals that the visible end moved.
     pub(crate) grown: Notify,
+    /// Transactions that are synced, of all ever received; it stands still under a policy that shows
+    /// them before.
+    pub(crate) safe: watch::Sender<u64>,
     /// The store is dropped: readers no longer wait.
     pub(crate) closing: AtomicBool,
     /// The inlet or the store is dropped: the writer no longer waits for space.

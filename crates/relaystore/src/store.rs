@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use csa_provider::GtidSet;
 use parking_lot::Mutex;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 use crate::directory::Directory;
 use crate::driver::RelayWriter;
@@ -90,6 +90,7 @@ impl RelayStore {
                 usage,
             }),
             grown: Notify::new(),
+            safe: watch::Sender::new(recovered.transactions),
             closing: AtomicBool::new(false),
             giving_up: AtomicBool::new(false),
         });

@@ -412,6 +412,9 @@ impl Writer {
         self.used = state.bytes();
         drop(state);
         self.shared.grown.notify_waiters();
+        if self.shared.options.sync == SyncPolicy::Transaction {
+            self.shared.safe.send_replace(self.transactions);
+        }
         Ok(())
     }
 

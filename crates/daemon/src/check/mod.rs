@@ -47,6 +47,8 @@ pub struct CheckOptions {
     pub source_reader: Option<Vec<TargetOptions>>,
     /// The channel's own.
     pub server_id: u32,
+    /// Transactions are acknowledged to the source.
+    pub semi_sync: bool,
     pub target: TargetOptions,
     pub start_from: StartFrom,
     pub worker_count: u16,
@@ -230,6 +232,7 @@ async fn on_source(
     }
     found.push(privileges::source(&server.grants));
     let mut settings = source::settings(server, options.server_id);
+    found.extend(options.semi_sync.then(|| source::semi_sync(server)));
     if let Some(service) = service
         && let Some(kept) = managed::retention(service, session, server).await
     {

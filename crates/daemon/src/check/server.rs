@@ -8,7 +8,7 @@ use super::session::{Refusal, Session};
 use super::version::Version;
 
 /// Booleans are ON or OFF; variables that a server does not have are absent.
-const VARIABLES: [&str; 21] = [
+const VARIABLES: [&str; 27] = [
     "binlog_expire_logs_auto_purge",
     "binlog_expire_logs_seconds",
     "binlog_format",
@@ -24,6 +24,12 @@ const VARIABLES: [&str; 21] = [
     "max_connections",
     "max_user_connections",
     "read_only",
+    "rpl_semi_sync_master_enabled",
+    "rpl_semi_sync_master_timeout",
+    "rpl_semi_sync_master_wait_point",
+    "rpl_semi_sync_source_enabled",
+    "rpl_semi_sync_source_timeout",
+    "rpl_semi_sync_source_wait_point",
     "server_id",
     "server_uuid",
     "sql_require_primary_key",

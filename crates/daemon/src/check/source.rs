@@ -116,6 +116,51 @@ fn retention(server: &Server) -> Finding {
     Finding::ok(CHECK, format!("binary logs are kept for {:.1} days", seconds as f64 / DAY as f64))
 }
 
+/// The plugin's names: since 8.0.26, and before; servers up to 8.4 accept the old one too.
+const NEW: &str = "source";
+const OLD: &str = "master";
+
+/// The source waits for acknowledgements only with its plugin.
+pub(super) fn semi_sync(server: &Server) -> Finding {
+    const CHECK: &str = "source.semi_sync";
+    let variable = |name: &str, what: &str| format!("rpl_semi_sync_{name}_{what}");
+    let persist = if server.version.has_set_persist() { "PERSIST" } else { "GLOBAL" };
+    let installed =
+        [NEW, OLD].into_iter().find(|name| !server.text(&variable(name, "enabled")).is_empty());
+    let Some(name) = installed else {
+        let name = if server.version.is_at_least(8, 4) { NEW } else { OLD };
+        return Finding::warning(
+            CHECK,
+            format!("plugin rpl_semi_sync_{name} is not installed: commits do not wait"),
+        )
+        .fix(
+            Place::Source,
+            format!(
+                "INSTALL PLUGIN rpl_semi_sync_{name} SONAME 'semisync_{name}.so'; \
+                 SET {persist} rpl_semi_sync_{name}_enabled=ON; -- then csa-daemon stop --all, restart"
+            ),
+        );
+    };
+    let (enabled, point) = (variable(name, "enabled"), variable(name, "wait_point"));
+    if !server.is_on(&enabled) {
+        return Finding::warning(CHECK, format!("{enabled} is OFF: commits do not wait"))
+            .fix(Place::Source, format!("SET {persist} {enabled}=ON;"));
+    }
+    if server.text(&point) == "AFTER_COMMIT" {
+        let text = "AFTER_COMMIT: other sessions see a transaction before it is acknowledged, and a \
+             crash can take it from them again";
+        return Finding::warning(CHECK, text)
+            .fix(Place::Source, format!("SET {persist} {point}=AFTER_SYNC;"));
+    }
+    let timeout = server.number(&variable(name, "timeout")).unwrap_or_default();
+    Finding::ok(
+        CHECK,
+        format!(
+            "commits wait for acknowledgements; after {timeout} ms without one they no longer do"
+        ),
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -184,6 +229,35 @@ mod tests {
             assert!(text.contains(fix), "{text}");
         }
         assert_eq!(found("binlog_expire_logs_seconds", "0"), []);
+    }
+
+    #[test]
+    fn semi_sync_names_the_plugin_of_the_version() {
+        let found = |variables: &[(&str, &str)], version: &str| {
+            let mut server = server(variables);
+            server.version = crate::check::version::Version::parse(version);
+            semi_sync(&server)
+        };
+        for (version, plugin) in [("5.7.44", "master"), ("8.0.31", "master"), ("9.7.4", "source")] {
+            let finding = found(&[], version);
+            assert_eq!(finding.level, Level::Warning);
+            let run = &finding.fixes.first().expect("a fix").run;
+            let statement = format!("INSTALL PLUGIN rpl_semi_sync_{plugin} SONAME");
+            assert!(run.contains(&statement), "{version}: {run}");
+        }
+        for name in [NEW, OLD] {
+            let variable = |what: &str| format!("rpl_semi_sync_{name}_{what}");
+            let (enabled, point) = (variable("enabled"), variable("wait_point"));
+            let off = found(&[(&enabled, "OFF")], "8.0.31");
+            assert!(off.to_string().contains(&format!("SET PERSIST {enabled}=ON")), "{off}");
+            let late = found(&[(&enabled, "ON"), (&point, "AFTER_COMMIT")], "8.0.31");
+            assert!(late.to_string().contains("AFTER_SYNC"), "{late}");
+            let timeout = variable("timeout");
+            let on = [(&*enabled, "ON"), (&*point, "AFTER_SYNC"), (&*timeout, "10000")];
+            let good = found(&on, "8.0.31");
+            assert_eq!(good.level, Level::Ok);
+            assert!(good.to_string().contains("10000 ms"), "{good}");
+        }
     }
 
     #[test]

@@ -212,6 +212,10 @@ server!(SourceConfig, "source", {
         extend("x-takes" = "list of `{ host, port }`")
     )]
     pub(super) failover: Vec<Address>,
+    /// Acknowledge transactions to a semi-synchronous source, once the relay store has them on disk. Needs
+    /// `transaction` as `sync` of the relay store.
+    #[serde(default)]
+    pub(super) semi_sync: bool,
 });
 
 #[derive(Debug, Clone, Deserialize, JsonSchema)]

@@ -87,9 +87,16 @@ pub(super) fn resolve(
     warnings
         .extend(replication::without_effect(&filters).map(|w| format!("channel {name:?}: {w}")));
     let directory = daemon.state_dir.join(&name);
+    let relay = relay(&channel.relay, directory.join("relay"))?;
+    if channel.source.semi_sync && relay.sync != SyncPolicy::Transaction {
+        return wrong(
+            "source.semi_sync: an acknowledgement says that a transaction is on disk; set \
+             [channel.relay] sync = \"transaction\"",
+        );
+    }
     Ok(ChannelSettings {
         source: source(channel.source)?,
-        relay: relay(&channel.relay, directory.join("relay"))?,
+        relay,
         applier: ApplierOptions {
             channel: name.clone(),
             // Until preflight, which takes what the target permits.
@@ -163,6 +170,7 @@ fn source(config: SourceConfig) -> Result<SourceOptions> {
         connect_timeout: config.connect_timeout.0,
         connect_retry: config.connect_retry.0,
         connect_retry_max: config.connect_retry_max.0,
+        semi_sync: config.semi_sync,
         failover: config.failover.into_iter().map(|a| (a.host, a.port)).collect(),
     })
 }

@@ -15,6 +15,7 @@ fn full() -> ChannelView {
     view.backlog_bytes = Some(700);
     view.seconds_to_drain = Some(1.5);
     view.bottleneck.cause = "target".to_owned();
+    view.connection.semi_sync = Some(true);
     view.relay.space_limit_bytes = 1 << 30;
     view.relay.free_disk_bytes = Some(1 << 40);
     view

@@ -1,10 +1,13 @@
 //! The dump: session set-up, registration, and the stream of events.
 
-use super::{ConnectionError, SourceConnection};
+use bytes::{Buf as _, Bytes};
+
+use super::{ConnectionError, SemiSync, SourceConnection};
 use crate::event::{ChecksumAlgorithm, EventType, FormatDescription, RawEvent};
 use crate::gtid::GtidSet;
 use crate::link::{Limits, LinkError};
 use crate::options::SourceOptions;
+use crate::semi_sync::{self, Place};
 
 const COM_REGISTER_REPLICA: u8 = 0x15;
 const COM_BINLOG_DUMP_GTID: u8 = 0x1e;
@@ -38,6 +41,7 @@ impl SourceConnection {
         self.link.command(COM_BINLOG_DUMP_GTID, &body).await?;
         self.link.packets().allow(PACKET_BYTES_MAX);
         self.link.packets().read_ahead(READ_AHEAD);
+        self.semi_sync = if options.semi_sync { SemiSync::Asked } else { SemiSync::Off };
         Ok(())
     }
 
@@ -48,8 +52,12 @@ impl SourceConnection {
         // a full relay store stops our reading.
         let period = options.heartbeat_interval.as_nanos();
         let uuid = options.replica_uuid;
+        let semi_sync = match options.semi_sync {
+            true => "@rpl_semi_sync_slave=1, @rpl_semi_sync_replica=1, ",
+            false => "",
+        };
         let set = format!(
-            "SET @master_heartbeat_period={period}, @source_heartbeat_period={period}, \
+            "SET {semi_sync}@master_heartbeat_period={period}, @source_heartbeat_period={period}, \
              @slave_uuid='{uuid}', @replica_uuid='{uuid}', net_write_timeout=3600, \
              @master_binlog_checksum=@@GLOBAL.binlog_checksum, \
              @source_binlog_checksum=@@GLOBAL.binlog_checksum"
@@ -86,11 +94,51 @@ impl SourceConnection {
         Ok(())
     }
 
-    /// The next event, verified.
+    /// The source of this dump takes acknowledgements; known with the first event.
+    pub(crate) fn is_semi_sync(&self) -> bool {
+        self.semi_sync == SemiSync::On
+    }
+
+    /// Tells the source that everything up to this place is safe.
+    pub(crate) async fn acknowledge(&mut self, place: &Place) -> Result<(), ConnectionError> {
+        // The source reads acknowledgements apart from the dump: each is number 0.
+        Ok(self.link.packets().send_aside(&place.packet()).await?)
+    }
+
+    /// Takes the two bytes of a semi-synchronous source off an event; true if it requests an
+    /// acknowledgement.
+    fn unwrap_semi_sync(&mut self, bytes: &mut Bytes) -> Result<bool, ConnectionError> {
+        let requested = match self.semi_sync {
+            SemiSync::Off => return Ok(false),
+            _ => semi_sync::requested(bytes),
+        };
+        match (self.semi_sync, requested) {
+            // A dump begins with an event that the source makes for it, whose first byte is 0.
+            (SemiSync::Asked, None) => {
+                self.semi_sync = SemiSync::Off;
+                return Ok(false);
+            }
+            (_, None) => {
+                let text = "an event without the bytes of semi-synchronous replication";
+                return Err(ConnectionError::Protocol(text.to_owned()));
+            }
+            _ => self.semi_sync = SemiSync::On,
+        }
+        bytes.advance(semi_sync::HEADER_BYTES);
+        let requested = requested == Some(true);
+        if requested {
+            // As if it had read our answer, which would have number 0, at once.
+            self.link.packets().renumber(1);
+        }
+        Ok(requested)
+    }
+
+    /// The next event, verified; and true if the source requests an acknowledgement of it. Nothing is
+    /// lost when this future is dropped.
     ///
     /// # Errors
     /// A link that is silent, closed or in error; bytes that are not the event they claim to be.
-    pub(crate) async fn next_event(&mut self) -> Result<RawEvent, ConnectionError> {
+    pub(crate) async fn next_event(&mut self) -> Result<(RawEvent, bool), ConnectionError> {
         let packet = self.link.packets().receive_ok(Some(self.dead_after)).await?;
         match packet.first() {
             Some(0x00) => {}
@@ -98,7 +146,8 @@ impl SourceConnection {
             Some(0xfe) => return Err(LinkError::Closed.into()),
             _ => return Err(ConnectionError::Protocol("not an event packet".to_owned())),
         }
-        let bytes = packet.slice(1..);
+        let mut bytes = packet.slice(1..);
+        let requested = self.unwrap_semi_sync(&mut bytes)?;
         if bytes.get(crate::EventHeader::EVENT_TYPE_OFFSET)
             == Some(&EventType::FORMAT_DESCRIPTION.0)
         {
@@ -107,8 +156,8 @@ impl SourceConnection {
             // may have had another setting.
             self.checksum = event.checksum();
             // `parse` has verified it; it has room for a checksum whatever its algorithm.
-            return Ok(RawEvent::trusted(bytes, ChecksumAlgorithm::Crc32)?);
+            return Ok((RawEvent::trusted(bytes, ChecksumAlgorithm::Crc32)?, requested));
         }
-        Ok(RawEvent::parse(bytes, self.checksum)?)
+        Ok((RawEvent::parse(bytes, self.checksum)?, requested))
     }
 }

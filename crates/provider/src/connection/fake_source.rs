@@ -42,6 +42,7 @@ pub(crate) fn options() -> SourceOptions {
         connect_retry: Duration::from_millis(10),
         connect_retry_max: Duration::from_millis(40),
         environment: Environment::default(),
+        semi_sync: false,
         failover: Vec::new(),
     }
 }
@@ -261,5 +262,28 @@ impl FakeSource {
         let mut packet = vec![0];
         packet.extend_from_slice(bytes);
         self.send(&packet).await;
+    }
+
+    /// An event of a semi-synchronous source.
+    pub(crate) async fn semi_sync_event(&mut self, bytes: &[u8], requested: bool) {
+        let mut packet = vec![0, 0xef, u8::from(requested)];
+        packet.extend_from_slice(bytes);
+        self.send(&packet).await;
+        if requested {
+            self.sequence = 1;
+        }
+    }
+
+    /// The position and file of the client's next acknowledgement.
+    pub(crate) async fn acknowledgement(&mut self) -> (u64, String) {
+        let mut header = [0; 4];
+        self.stream.read_exact(&mut header).await.expect("a packet");
+        // Apart from the numbers of the dump.
+        assert_eq!(header[1..], [0, 0, 0]);
+        let mut packet = vec![0; usize::from(header[0])];
+        self.stream.read_exact(&mut packet).await.expect("a whole packet");
+        assert_eq!(packet[0], 0xef);
+        let position = u64::from_le_bytes(packet[1..9].try_into().expect("8 bytes"));
+        (position, String::from_utf8(packet[9..].to_vec()).expect("text"))
     }
 }

@@ -61,6 +61,17 @@ pub struct SourceConnection {
     checksum: ChecksumAlgorithm,
     /// A source that is silent for longer counts as gone.
     dead_after: Duration,
+    semi_sync: SemiSync,
+}
+
+/// The two bytes of a semi-synchronous source before each event of a dump.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum SemiSync {
+    /// They were not requested.
+    Off,
+    /// The first event shows whether the source has the plugin that writes them.
+    Asked,
+    On,
 }
 
 impl SourceConnection {
@@ -78,7 +89,12 @@ impl SourceConnection {
     }
 
     fn over(link: Link, options: &SourceOptions) -> Self {
-        Self { link, checksum: ChecksumAlgorithm::Off, dead_after: options.dead_after() }
+        Self {
+            link,
+            checksum: ChecksumAlgorithm::Off,
+            dead_after: options.dead_after(),
+            semi_sync: SemiSync::Off,
+        }
     }
 
     /// The source's id of this connection.

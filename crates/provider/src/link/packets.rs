@@ -81,6 +81,19 @@ impl Packets {
         self.sequence = 0;
     }
 
+    /// Sends a packet that stands outside the order of all others, which it does not disturb.
+    pub(crate) async fn send_aside(&mut self, body: &[u8]) -> Result<(), LinkError> {
+        let sequence = std::mem::take(&mut self.sequence);
+        let sent = self.send(&[], body).await;
+        self.sequence = sequence;
+        sent
+    }
+
+    /// The peer has begun to number again; its next packet has this number.
+    pub(crate) fn renumber(&mut self, next: u8) {
+        self.sequence = next;
+    }
+
     /// Sends `head` and `body` as one packet, neither copied.
     pub(super) async fn send(&mut self, head: &[u8], body: &[u8]) -> Result<(), LinkError> {
         let mut head = head;

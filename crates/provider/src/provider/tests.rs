@@ -2,6 +2,7 @@
 
 use parking_lot::Mutex;
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::*;
@@ -10,6 +11,8 @@ use crate::event::{ChecksumAlgorithm, EventHeader, RawEvent};
 use crate::gtid::{Gtid, Tag, Uuid};
 use crate::status::SourceView;
 use crate::test_util::{event, event_bytes, format_description, gtid_event, query_event};
+
+mod semi_sync;
 
 /// The longest wait for something expected soon, on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -27,6 +30,9 @@ struct Record {
     abandoned: Vec<Gtid>,
     /// Events that neither begin nor end a transaction.
     events: Vec<EventType>,
+    safe: Option<watch::Sender<u64>>,
+    /// Nothing more is taken.
+    full: bool,
 }
 
 #[derive(Clone, Default)]
@@ -34,6 +40,9 @@ struct Recorder(Arc<Mutex<Record>>);
 
 impl TransactionSink for Recorder {
     async fn append(&mut self, event: RawEvent, placement: Placement) -> Result<(), SinkError> {
+        while self.0.lock().full {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
         let mut record = self.0.lock();
         match placement {
             Placement::Begin(header) => record.open = Some(header.gtid),
@@ -63,6 +72,10 @@ impl TransactionSink for Recorder {
     fn has_received(&self, gtid: &Gtid) -> bool {
         self.0.lock().received.contains(gtid)
     }
+
+    fn safe(&self) -> Option<watch::Receiver<u64>> {
+        self.0.lock().safe.as_ref().map(watch::Sender::subscribe)
+    }
 }
 
 /// A running provider, and the address it connects to.
@@ -80,9 +93,17 @@ impl Bench {
     }
 
     async fn start_with(options: SourceOptions, change: impl FnOnce(Provider) -> Provider) -> Self {
+        Self::start_into(Recorder::default(), options, change).await
+    }
+
+    async fn start_into(
+        sink: Recorder,
+        options: SourceOptions,
+        change: impl FnOnce(Provider) -> Provider,
+    ) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        let (status, sink) = (Arc::<SourceStatus>::default(), Recorder::default());
+        let status = Arc::<SourceStatus>::default();
         let stop = CancellationToken::new();
         let provider = Provider::new(SourceOptions { port, ..options }, Arc::clone(&status));
         let running = tokio::spawn(change(provider).run(sink.clone(), stop.clone()));

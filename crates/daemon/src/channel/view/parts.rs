@@ -47,6 +47,8 @@ pub(super) fn connection(source: &SourceView, over: bool) -> ConnectionView {
         connects_total: source.connects_total,
         checksum_failures_total: source.checksum_failures_total,
         passed_over_events_total: source.passed_over_events_total,
+        semi_sync: source.semi_sync.filter(|_| source.connected),
+        acknowledgements_total: source.acknowledgements_total,
     }
 }
 

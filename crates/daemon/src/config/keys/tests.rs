@@ -119,7 +119,8 @@ fn keys_are_the_fields_that_are_read() {
 /// accepted.
 fn refusal(section: &Section, key: &str, value: Option<Value>) -> Option<String> {
     let least = "name='c'\nsource={host='h',user='u',password='p',server_id=1}\n\
-                 target={user='u',password='p'}\napplier={commit='one-to-one'}";
+                 target={user='u',password='p'}\napplier={commit='one-to-one'}\n\
+                 relay={sync='transaction'}";
     let mut channel: Table = least.parse().expect("a channel");
     let mut daemon = Table::new();
     let table = match (section.path, section.path.strip_prefix("channel.")) {

@@ -88,5 +88,6 @@ fn heartbeat() -> Bytes {
 }
 
 async fn next(connection: &mut SourceConnection) -> Result<RawEvent, ConnectionError> {
-    tokio::time::timeout(PATIENCE, connection.next_event()).await.expect("an event or an error")
+    let next = tokio::time::timeout(PATIENCE, connection.next_event()).await;
+    next.expect("an event or an error").map(|(event, _)| event)
 }
