@@ -106,8 +106,8 @@ impl Scrape {
             }),
             (
                 "csa_provider_semi_sync",
-                "1 while transactions are acknowledged to the source; absent unless semi_sync is set.",
-                |v| v.connection.semi_sync.map(u64::from),
+                "1 while transactions are acknowledged to the source.",
+                |v| Some(u64::from(v.connection.semi_sync == Some(true))),
             ),
             ("csa_relaystore_bytes", "Bytes of all relay segments.", |v| Some(v.relay.bytes)),
             ("csa_relaystore_segments", "Relay segments.", |v| Some(v.relay.segments)),

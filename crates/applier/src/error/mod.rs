@@ -73,7 +73,7 @@ pub enum Error {
     /// Rows that can't be rolled back were being written.
     #[error(
         "transaction {gtid}: the daemon or the target stopped while its rows were written to tables \
-         that are not transactional on the target: none, some or all of the rows may be there. Compare \
+         that are not transactional on the target: none, some or all of them may be there. Compare \
          with the source (csa-daemon verify), and complete or remove them. If they are complete, run \
          on the target: UPDATE csa.statement SET executed=1 WHERE channel='{channel}'; if none is \
          there: DELETE FROM csa.statement WHERE channel='{channel}'. Then start the channel"
