@@ -318,8 +318,11 @@ impl Provider {
             }
             let was_open = self.assembler.in_transaction().is_some();
             let placement = self.assembler.place(&event).map_err(Error::from)?;
-            let is_open = was_open || self.assembler.in_transaction().is_some();
-            acknowledgements.note(&event, requested, self.handed_over + u64::from(is_open));
+            // Nobody would take the answers of others, which would then be kept for ever.
+            if connection.is_semi_sync() {
+                let is_open = was_open || self.assembler.in_transaction().is_some();
+                acknowledgements.note(&event, requested, self.handed_over + u64::from(is_open));
+            }
             if let Placement::Begin(header) = &placement
                 && sink.has_received(&header.gtid)
             {

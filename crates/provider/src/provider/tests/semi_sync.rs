@@ -157,6 +157,12 @@ async fn a_source_without_the_plugin_is_followed_without_acknowledgements() {
     assert_eq!(bench.status.view().semi_sync, Some(false));
     bench.is_safe(1);
     is_silent(&mut source).await;
+    // A heartbeat past the last place that was acknowledged.
+    let file = b"binlog.000007";
+    let start = [&4_u64.to_le_bytes()[..], file].concat();
+    source.event(event(EventType::ROTATE, &start).bytes()).await;
+    source.event(&ending_at(&event(EventType::HEARTBEAT, file), 500)).await;
+    is_silent(&mut source).await;
     bench.stop().await;
 }
 
