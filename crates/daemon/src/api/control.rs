@@ -18,7 +18,7 @@ use super::Shared;
 use super::error::ApiError;
 use super::reports::channel;
 use crate::audit::Sender;
-use crate::channel::{Refusal, Supervisor};
+use crate::channel::Supervisor;
 use crate::config::{DurationValue, Size, event_memory_limit, parse_until, throttle, worker_count};
 use crate::view::{ChangedView, CommandView, ReloadView};
 
@@ -224,27 +224,23 @@ pub(super) async fn set_log_filter(
 }
 
 pub(super) async fn reload(State(daemon): State<Shared>, sender: Sender) -> Answer<ReloadView> {
-    // In a task of its own, as [`to_its_end`]: what was changed is recorded even if the client goes away.
-    let reloaded = tokio::spawn(async move {
+    to_its_end(async move {
         let reader = Arc::clone(&daemon);
-        let reloaded = tokio::task::spawn_blocking(move || reader.reload()).await?;
-        if let Ok(outcome) = &reloaded {
-            daemon.record_for_all(&sender, "reload", &outcome.to_string()).await;
-        }
-        Ok::<_, tokio::task::JoinError>(reloaded)
-    });
-    let reloaded = reloaded.await.and_then(|outcome| outcome).map_err(ApiError::internal)?;
-    let wrong = |error: crate::config::ConfigError| {
-        let fix = "correct the file; nothing was changed";
-        ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, error.0, fix)
-    };
-    reloaded.map(Json).map_err(wrong)
+        let reloaded = tokio::task::spawn_blocking(move || reader.reload()).await;
+        let outcome = reloaded.map_err(ApiError::internal)?.map_err(|error| {
+            let fix = "correct the file; nothing was changed";
+            ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, error.0, fix)
+        })?;
+        daemon.record_for_all(&sender, "reload", &outcome.to_string()).await;
+        Ok(outcome)
+    })
+    .await
 }
 
 /// In a task of its own: a client that goes away drops the request's future, and a command must not
 /// remain half done.
 async fn to_its_end<T: Send + 'static>(
-    command: impl Future<Output = Result<T, Refusal>> + Send + 'static,
+    command: impl Future<Output = Result<T, ApiError>> + Send + 'static,
 ) -> Answer<T> {
     let done = tokio::spawn(command).await.map_err(ApiError::internal)?;
     Ok(Json(done?))
