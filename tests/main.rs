@@ -37,6 +37,8 @@ mod distributed;
 mod fencing;
 #[path = "e2e/filters/mod.rs"]
 mod filters;
+#[path = "e2e/fleet.rs"]
+mod fleet;
 #[path = "e2e/ghosts.rs"]
 mod ghosts;
 #[path = "e2e/gtids.rs"]

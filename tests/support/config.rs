@@ -14,6 +14,7 @@ pub struct DaemonBuilder {
     pub(crate) admin_port: u16,
     pub(crate) environment: Vec<(String, String)>,
     pub(crate) umask: Option<u32>,
+    appended: String,
     state_dir_is_set: bool,
 }
 
@@ -31,6 +32,7 @@ impl DaemonBuilder {
             admin_port,
             environment: Vec::new(),
             umask: None,
+            appended: String::new(),
             state_dir_is_set: false,
         };
         builder.channel("test", source, target)
@@ -99,6 +101,13 @@ impl DaemonBuilder {
     #[must_use]
     pub fn umask(mut self, umask: u32) -> Self {
         self.umask = Some(umask);
+        self
+    }
+
+    /// Appends text to the configuration file, after its channels.
+    #[must_use]
+    pub fn append(mut self, text: &str) -> Self {
+        self.appended.push_str(text);
         self
     }
 
@@ -190,7 +199,7 @@ impl DaemonBuilder {
         root.insert("daemon".into(), daemon.into());
         let channels = self.channels.iter().cloned().map(Value::from);
         root.insert("channel".into(), Value::Array(channels.collect()));
-        root.to_string()
+        root.to_string() + &self.appended
     }
 }
 

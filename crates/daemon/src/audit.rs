@@ -56,9 +56,22 @@ impl Daemon {
 
     /// The same for a command that concerns all channels.
     pub(crate) async fn record_for_all(&self, sender: &Sender, action: &str, detail: &str) {
-        let entry = |channel: &Arc<Supervisor>| sender.entry(channel.name(), action, detail.into());
-        let written: Vec<_> =
-            self.channels.iter().map(|channel| self.write_later(channel, entry(channel))).collect();
+        self.record_for(&self.channels(), sender, action, |_| detail.to_owned()).await;
+    }
+
+    /// The same for these channels, each with its own detail.
+    pub(crate) async fn record_for(
+        &self,
+        channels: &[Arc<Supervisor>],
+        sender: &Sender,
+        action: &str,
+        detail: impl Fn(&str) -> String,
+    ) {
+        let entry = |channel: &str| sender.entry(channel, action, detail(channel));
+        let written: Vec<_> = channels
+            .iter()
+            .map(|channel| self.write_later(channel, entry(channel.name())))
+            .collect();
         let all = async {
             for row in written {
                 row.await;

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use csa_provider::Uuid;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use secrecy::SecretString;
-use tokio::sync::Semaphore;
+use tokio::sync::{Mutex as AsyncMutex, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use crate::channel::Supervisor;
-use crate::config::{Access, Config, Written};
+use crate::config::{Access, ChannelSettings, Config, Written};
 use crate::history::History;
 use crate::logging::LogFilter;
 use crate::view::ChannelView;
@@ -23,7 +23,8 @@ const PENDING_MAX: usize = 256;
 #[derive(Debug)]
 pub(crate) struct Daemon {
     pub(crate) config_path: PathBuf,
-    pub(crate) channels: Vec<Arc<Supervisor>>,
+    /// In the order of the configuration.
+    channels: RwLock<Vec<Arc<Supervisor>>>,
     pub(crate) history: Arc<History>,
     pub(crate) log: LogFilter,
     pub(crate) started: Instant,
@@ -36,10 +37,11 @@ pub(crate) struct Daemon {
     /// Limits rows of `csa.audit` that wait for their target.
     pub(crate) audit_room: Arc<Semaphore>,
     pub(crate) stop: CancellationToken,
+    kill: CancellationToken,
     access: Mutex<Arc<Access>>,
     stop_timeout: Mutex<Duration>,
-    /// One reload at a time.
-    pub(crate) reloading: Mutex<()>,
+    /// One reload at a time, and none during the stop.
+    pub(crate) reloading: AsyncMutex<()>,
 }
 
 impl Daemon {
@@ -50,11 +52,9 @@ impl Daemon {
         stop: &CancellationToken,
         kill: &CancellationToken,
     ) -> Self {
-        let supervisor =
-            |settings| Arc::new(Supervisor::new(settings, stop.child_token(), kill.child_token()));
-        Self {
+        let daemon = Self {
             config_path,
-            channels: config.channels.into_iter().map(supervisor).collect(),
+            channels: RwLock::default(),
             history: Arc::default(),
             log,
             started: Instant::now(),
@@ -64,18 +64,36 @@ impl Daemon {
             written: config.written,
             audit_room: Arc::new(Semaphore::new(PENDING_MAX)),
             stop: stop.clone(),
+            kill: kill.clone(),
             access: Mutex::new(Arc::new(config.access)),
             stop_timeout: Mutex::new(config.daemon.stop_timeout.0),
-            reloading: Mutex::default(),
-        }
+            reloading: AsyncMutex::default(),
+        };
+        let channels = config.channels.into_iter().map(|settings| daemon.supervisor(settings));
+        *daemon.channels.write() = channels.collect();
+        daemon
     }
 
-    pub(crate) fn channel(&self, name: &str) -> Option<&Arc<Supervisor>> {
-        self.channels.iter().find(|channel| channel.name() == name)
+    /// A channel that does not run yet.
+    pub(crate) fn supervisor(&self, settings: ChannelSettings) -> Arc<Supervisor> {
+        Arc::new(Supervisor::new(settings, self.stop.child_token(), self.kill.child_token()))
+    }
+
+    /// The channels of the moment: a reload adds and removes some.
+    pub(crate) fn channels(&self) -> Vec<Arc<Supervisor>> {
+        self.channels.read().clone()
+    }
+
+    pub(crate) fn set_channels(&self, channels: Vec<Arc<Supervisor>>) {
+        *self.channels.write() = channels;
+    }
+
+    pub(crate) fn channel(&self, name: &str) -> Option<Arc<Supervisor>> {
+        self.channels.read().iter().find(|channel| channel.name() == name).cloned()
     }
 
     pub(crate) fn views(&self) -> Vec<ChannelView> {
-        self.channels.iter().map(|channel| channel.view()).collect()
+        self.channels().iter().map(|channel| channel.view()).collect()
     }
 
     pub(crate) fn access(&self) -> Arc<Access> {

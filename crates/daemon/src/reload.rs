@@ -1,104 +1,223 @@
-//! Reading the configuration file again: settings that can change at once change; all others are
-//! named with what they need. A file with an error changes nothing.
+//! Reading the configuration again: channels come and go, settings that can change at once change, and
+//! the rest is named with what it needs. A file with an error changes nothing.
 
-use csa_scheduler::EventMemory;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
 use secrecy::ExposeSecret as _;
+use serde::Deserialize;
+use tokio::task::{JoinSet, spawn_blocking};
 use tracing::{info, warn};
 
+use crate::audit::Sender;
 use crate::channel::Supervisor;
 use crate::config::{
-    Applies, ChannelSettings, Config, ConfigError, DaemonConfig, applies, channel_changes,
+    Access, Applies, ChannelSettings, Config, ConfigError, DaemonConfig, applies, channel_changes,
     daemon_changes,
 };
 use crate::daemon::Daemon;
 use crate::logging;
-use crate::view::{ChangedView, PendingView, ReloadView};
+use crate::view::{ChangedView, ChannelState, PendingView, ReloadView, RestartedView};
+
+/// The way in which the configuration is read again.
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Reload {
+    /// Only report what would be done.
+    pub(crate) dry_run: bool,
+    /// Restart the channels with changes that need it.
+    pub(crate) restart: bool,
+}
+
+/// The differences between the daemon and its files, and what to do about them.
+#[derive(Debug, Default)]
+struct Plan {
+    view: ReloadView,
+    /// New access rules, if they may change now.
+    access: Option<Access>,
+    removed: Vec<Arc<Supervisor>>,
+    kept: Vec<(Arc<Supervisor>, ChannelSettings)>,
+    /// Some of `kept`.
+    restarted: Vec<Arc<Supervisor>>,
+    added: Vec<ChannelSettings>,
+    /// Names of all channels, as in the files.
+    order: Vec<String>,
+}
 
 impl Daemon {
-    /// Adopts the file's current contents.
+    /// Adopts the files' current contents.
     ///
     /// # Errors
-    /// The file has an error; nothing was changed.
-    pub(crate) fn reload(&self) -> Result<ReloadView, ConfigError> {
-        let _one_at_a_time = self.reloading.lock();
-        let config = Config::load(&self.config_path)?;
+    /// A file has an error, or the daemon is stopping; nothing was changed.
+    pub(crate) async fn reload(
+        &self,
+        how: Reload,
+        sender: &Sender,
+    ) -> Result<ReloadView, ConfigError> {
+        let _one_at_a_time = self.reloading.lock().await;
+        if self.stop.is_cancelled() {
+            return Err(ConfigError("the daemon is stopping".to_owned()));
+        }
+        let path = self.config_path.clone();
+        let config = spawn_blocking(move || Config::load(&path)).await;
+        let mut config = config.map_err(|panic| ConfigError(panic.to_string()))??;
         let named =
             |why: String| ConfigError(format!("{}: daemon.{why}", self.config_path.display()));
         logging::parse(&config.daemon.log_filter).map_err(named)?;
         // Nothing fails after this point: a file with an error has changed nothing.
         config.warnings.iter().for_each(|warning| warn!("{warning}"));
-        let mut outcome = ReloadView::default();
-        self.reload_daemon(&config, &mut outcome);
-        for settings in &config.channels {
-            match self.channel(&settings.name) {
-                Some(channel) => reload_channel(channel, settings, &mut outcome),
-                None => outcome.pending.push(pending(Some(&settings.name), "new", Applies::Daemon)),
-            }
+        let channels = std::mem::take(&mut config.channels);
+        let mut plan = Plan::default();
+        plan.view.dry_run = how.dry_run;
+        self.plan_daemon(&config, &mut plan);
+        self.plan_channels(channels, &config, how, &mut plan);
+        if how.dry_run {
+            return Ok(plan.view);
         }
-        for channel in &self.channels {
-            if !config.channels.iter().any(|settings| settings.name == channel.name()) {
-                outcome.pending.push(pending(Some(channel.name()), "removed", Applies::Daemon));
-            }
-        }
-        report(&outcome);
-        Ok(outcome)
+        let mut concerned = plan.removed.clone();
+        let view = self.carry_out(plan, &config.daemon).await;
+        report(&view);
+        concerned.extend(self.channels());
+        self.record_for(&concerned, sender, "reload", |channel| view.of_channel(channel)).await;
+        Ok(view)
     }
 
-    fn reload_daemon(&self, config: &Config, outcome: &mut ReloadView) {
+    fn plan_daemon(&self, config: &Config, plan: &mut Plan) {
         let mut change = |setting: &str, from: String, to: String| {
-            outcome.changed.extend(changed(None, setting, from, to));
+            plan.view.changed.extend(changed(None, setting, from, to));
         };
         let DaemonConfig { log_filter, stop_timeout, .. } = &config.daemon;
-        if let Ok(before) = self.log.set(log_filter) {
-            change("log_filter", before, log_filter.clone());
-        }
-        let before = self.set_stop_timeout(stop_timeout.0);
+        change("log_filter", self.log.current(), log_filter.clone());
+        let before = self.stop_timeout();
         change("stop_timeout", format!("{before:?}"), format!("{:?}", stop_timeout.0));
         // Access was checked against the address in the file; the port in use may be another one.
         let moved = config.daemon.admin_listen != self.admin_listen;
-        let differs = *self.access() != config.access;
-        if differs && !moved {
-            self.set_access(config.access.clone());
+        if *self.access() != config.access && !moved {
+            plan.access = Some(config.access.clone());
             change("admin access", "as before".to_owned(), "as the file says".to_owned());
         }
         for key in daemon_changes(&self.written.0, &config.written.0) {
             match applies(&key) {
                 Applies::AtOnce => {}
                 Applies::Access if !moved => {}
-                _ => outcome.pending.push(pending(None, &key, Applies::Daemon)),
+                _ => plan.view.pending.push(pending(None, &key, Applies::Daemon)),
             }
         }
     }
+
+    fn plan_channels(
+        &self,
+        channels: Vec<ChannelSettings>,
+        config: &Config,
+        how: Reload,
+        plan: &mut Plan,
+    ) {
+        plan.order = channels.iter().map(|settings| settings.name.clone()).collect();
+        let (known, removed): (Vec<_>, Vec<_>) = self
+            .channels()
+            .into_iter()
+            .partition(|channel| plan.order.iter().any(|name| name == channel.name()));
+        plan.view.removed = removed.iter().map(|channel| channel.name().to_owned()).collect();
+        plan.removed = removed;
+        // All channels keep their state in the same directory, that of the start.
+        let moved = daemon_changes(&self.written.0, &config.written.0);
+        let moved = moved.iter().any(|key| key == "state_dir");
+        for settings in channels {
+            let channel = known.iter().find(|channel| channel.name() == settings.name);
+            match channel {
+                Some(channel) => {
+                    plan_channel(channel, &settings, how, plan);
+                    plan.kept.push((Arc::clone(channel), settings));
+                }
+                None if moved => {
+                    let new = pending(Some(&settings.name), "new", Applies::Daemon);
+                    plan.view.pending.push(new);
+                }
+                None => {
+                    plan.view.added.push(settings.name.clone());
+                    plan.added.push(settings);
+                }
+            }
+        }
+    }
+
+    /// Leaves a daemon that matches its files, whatever its channels do meanwhile: none of these steps
+    /// can be refused.
+    async fn carry_out(&self, plan: Plan, daemon: &DaemonConfig) -> ReloadView {
+        let Plan { view, access, removed, kept, restarted, added, order } = plan;
+        if let Err(error) = self.log.set(&daemon.log_filter) {
+            warn!(%error, "log_filter not changed");
+        }
+        self.set_stop_timeout(daemon.stop_timeout.0);
+        if let Some(access) = access {
+            self.set_access(access);
+        }
+        let mut all = Vec::new();
+        for (channel, settings) in kept {
+            adopt(&channel, settings);
+            all.push(channel);
+        }
+        let patience = self.stop_timeout();
+        // Before others start, which may have the same target.
+        let mut stops = JoinSet::new();
+        for channel in removed {
+            stops.spawn(async move { channel.remove(patience).await });
+        }
+        stops.join_all().await;
+        let added: Vec<_> = added.into_iter().map(|settings| self.supervisor(settings)).collect();
+        all.extend(added.iter().map(Arc::clone));
+        all.sort_by_key(|channel| order.iter().position(|name| name == channel.name()));
+        self.set_channels(all);
+        for channel in &added {
+            channel.start().await;
+        }
+        let mut restarts = JoinSet::new();
+        for channel in restarted {
+            // Refused only when the daemon is stopping.
+            restarts.spawn(async move { drop(channel.restart(patience, false).await) });
+        }
+        restarts.join_all().await;
+        view
+    }
 }
 
-fn reload_channel(channel: &Supervisor, settings: &ChannelSettings, outcome: &mut ReloadView) {
+fn plan_channel(
+    channel: &Arc<Supervisor>,
+    settings: &ChannelSettings,
+    how: Reload,
+    plan: &mut Plan,
+) {
     let name = channel.name();
     let controls = channel.controls();
     let tuning = controls.tuning();
     let mut change = |setting: &str, from: String, to: String| {
-        outcome.changed.extend(changed(Some(name), setting, from, to));
+        plan.view.changed.extend(changed(Some(name), setting, from, to));
     };
-    controls.set_worker_count(settings.worker_count);
     let (from, to) = (tuning.worker_count.to_string(), settings.worker_count.to_string());
     change("applier.worker_count", from, to);
-    let memory: &EventMemory = controls.memory();
-    let from = memory.limit().to_string();
-    memory.set_limit(settings.event_memory_limit);
-    change("applier.event_memory_limit", from, settings.event_memory_limit.to_string());
-    controls.set_throttle(settings.throttle);
-    let rate = |rate: Option<std::num::NonZeroU32>| rate.map_or(0, |rate| rate.get()).to_string();
+    let (from, to) = (controls.memory().limit(), settings.event_memory_limit);
+    change("applier.event_memory_limit", from.to_string(), to.to_string());
+    let rate = |rate: Option<NonZeroU32>| rate.map_or(0, NonZeroU32::get).to_string();
     change("applier.throttle", rate(tuning.throttle), rate(settings.throttle));
     let delay = controls.source_delay();
-    controls.set_source_delay(settings.source_delay);
     change("applier.source_delay", format!("{delay:?}"), format!("{:?}", settings.source_delay));
 
-    // Compared with the settings in use, not those of the last reload: a change that was taken back
-    // is no longer pending.
-    let running = channel.started_with();
-    let mut next = settings.clone();
-    // The place of the state can change only for the whole daemon.
-    next.relay.directory.clone_from(&running.relay.directory);
-    channel.set_settings(next);
+    let keys = keys_for_restart(&channel.started_with(), settings);
+    // One that an operator has stopped stays stopped.
+    let is_stopped = channel.view().state == ChannelState::Stopped;
+    if how.restart && !keys.is_empty() && !is_stopped {
+        let channel_name = name.to_owned();
+        plan.view.restarted.push(RestartedView { channel_name, settings: keys });
+        plan.restarted.push(Arc::clone(channel));
+    } else {
+        let pending = |key: &String| pending(Some(name), key, applies(key));
+        plan.view.pending.extend(keys.iter().map(pending));
+    }
+}
+
+/// Compared with the settings in use, not those of the last reload: a change that was taken back is no
+/// longer pending.
+fn keys_for_restart(running: &ChannelSettings, settings: &ChannelSettings) -> Vec<String> {
     let mut keys = channel_changes(&running.written.0, &settings.written.0);
     for (side, before, after) in [
         ("source", &running.source.password, &settings.source.password),
@@ -109,12 +228,20 @@ fn reload_channel(channel: &Supervisor, settings: &ChannelSettings, outcome: &mu
             keys.push(format!("{side}.password"));
         }
     }
-    for key in keys {
-        outcome.pending.extend(match applies(&key) {
-            Applies::AtOnce => None,
-            needs => Some(pending(Some(name), &key, needs)),
-        });
-    }
+    keys.retain(|key| applies(key) != Applies::AtOnce);
+    keys
+}
+
+/// At once, or for the next start.
+fn adopt(channel: &Supervisor, mut settings: ChannelSettings) {
+    let controls = channel.controls();
+    controls.set_worker_count(settings.worker_count);
+    controls.memory().set_limit(settings.event_memory_limit);
+    controls.set_throttle(settings.throttle);
+    controls.set_source_delay(settings.source_delay);
+    // The place of the state can change only for the whole daemon.
+    settings.relay.directory.clone_from(&channel.started_with().relay.directory);
+    channel.set_settings(settings);
 }
 
 fn pending(channel: Option<&str>, setting: &str, needs: Applies) -> PendingView {
@@ -138,15 +265,27 @@ fn changed(channel: Option<&str>, setting: &str, from: String, to: String) -> Op
     })
 }
 
-fn report(outcome: &ReloadView) {
-    for ChangedView { channel_name, setting, from, to } in &outcome.changed {
+fn report(view: &ReloadView) {
+    for channel in &view.added {
+        info!(channel, "added to the configuration; started");
+    }
+    for channel in &view.removed {
+        info!(
+            channel,
+            "removed from the configuration; stopped, its relay store and the checkpoint on its target remain"
+        );
+    }
+    for RestartedView { channel_name: channel, settings } in &view.restarted {
+        info!(channel, settings = settings.join(", "), "changed in the configuration; restarted");
+    }
+    for ChangedView { channel_name, setting, from, to } in &view.changed {
         let channel = channel_name.as_deref();
         info!(channel, setting, from, to, "reloaded");
     }
-    for PendingView { channel_name, setting, needs } in &outcome.pending {
+    for PendingView { channel_name, setting, needs } in &view.pending {
         warn!(channel = channel_name.as_deref(), setting, needs, "differs in the file");
     }
-    if outcome.changed.is_empty() && outcome.pending.is_empty() {
+    if view.is_empty() {
         info!("configuration read again, nothing in it has changed");
     }
 }

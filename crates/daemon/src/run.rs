@@ -14,6 +14,7 @@ use crate::channel::{Findings, Supervisor};
 use crate::config::Config;
 use crate::daemon::Daemon;
 use crate::logging::LogFilter;
+use crate::reload::Reload;
 use crate::service::{self, Seen};
 use crate::{Failure, api, history, logging};
 
@@ -57,24 +58,26 @@ async fn supervise(config: Config, path: &Path, log: LogFilter) -> Result<(), Fa
     api::start(Arc::clone(&daemon), stop.clone()).await?;
     if service::is_managed() {
         let seen = Arc::clone(&daemon);
-        let look = move || seen.channels.iter().map(|channel| see(channel)).collect();
+        let look = move || seen.channels().iter().map(|channel| see(channel)).collect();
         tokio::spawn(service::keep_told(look, stop.clone()));
     }
-    for channel in &daemon.channels {
+    for channel in daemon.channels() {
         channel.start().await;
     }
     tokio::spawn(sample(Arc::clone(&daemon), stop.clone()));
     let measured = Arc::clone(&daemon);
     let measure = move || {
-        measured.channels.iter().for_each(|channel| channel.measure_disk());
+        measured.channels().iter().for_each(|channel| channel.measure_disk());
         measured.views()
     };
     history::start(Arc::clone(&daemon.history), measure, stop.clone())?;
     info!(pid = std::process::id(), version = env!("CARGO_PKG_VERSION"), "started");
     wait_for_signal(&daemon, hangup, &stop, &kill).await?;
     let mut failures = Vec::new();
+    // A reload that has begun ends first: it may start a channel.
+    let _no_reload = daemon.reloading.lock().await;
     // All stop at the same time, so waiting for one after the other costs nothing.
-    for channel in &daemon.channels {
+    for channel in daemon.channels() {
         failures.extend(channel.finish().await.err());
     }
     info!("stopped");
@@ -84,8 +87,8 @@ async fn supervise(config: Config, path: &Path, log: LogFilter) -> Result<(), Fa
 /// Checks every channel before anything is written anywhere. A refused channel does not affect the
 /// others; it fails and is retried. If all are refused, there is nothing to run.
 async fn refuse_if_none_can_run(daemon: &Daemon) -> Result<(), Failure> {
-    let looks: Vec<_> = daemon
-        .channels
+    let channels = daemon.channels();
+    let looks: Vec<_> = channels
         .iter()
         .map(|channel| {
             let looked_at = Arc::clone(channel);
@@ -105,7 +108,7 @@ async fn refuse_if_none_can_run(daemon: &Daemon) -> Result<(), Failure> {
             Err(why) => refused.push(format!("channel {name:?}: {why}")),
         }
     }
-    if refused.len() == daemon.channels.len() {
+    if refused.len() == channels.len() {
         return Err(Failure::Input(refused.join("; ")));
     }
     Ok(())
@@ -113,7 +116,7 @@ async fn refuse_if_none_can_run(daemon: &Daemon) -> Result<(), Failure> {
 
 async fn sample(daemon: Arc<Daemon>, stop: CancellationToken) {
     while !stop.is_cancelled() {
-        daemon.channels.iter().for_each(|channel| channel.sample());
+        daemon.channels().iter().for_each(|channel| channel.sample());
         tokio::time::sleep(SAMPLE).await;
     }
 }
@@ -138,20 +141,15 @@ async fn wait_for_signal(
             _ = terminate.recv() => break,
             _ = interrupt.recv() => break,
             _ = hangup.recv() => {
-                let reader = Arc::clone(daemon);
-                let reloaded = tokio::task::spawn_blocking(move || reader.reload()).await;
-                match reloaded {
-                    Ok(Ok(outcome)) => {
-                        let sender = Sender { peer: "SIGHUP".to_owned(), claimed: None };
-                        let daemon = Arc::clone(daemon);
-                        // A target that is away must not delay the next signal.
-                        tokio::spawn(async move {
-                            daemon.record_for_all(&sender, "reload", &outcome.to_string()).await;
-                        });
+                let daemon = Arc::clone(daemon);
+                // Not here: a channel that stops slowly, or a target that is away, must not delay
+                // the next signal.
+                tokio::spawn(async move {
+                    let sender = Sender { peer: "SIGHUP".to_owned(), claimed: None };
+                    if let Err(why) = daemon.reload(Reload::default(), &sender).await {
+                        error!(error = %why.0, "configuration not reloaded; nothing was changed");
                     }
-                    Ok(Err(why)) => error!(error = %why.0, "configuration not reloaded; nothing was changed"),
-                    Err(panic) => error!(%panic, "configuration not reloaded"),
-                }
+                });
             }
         }
     }

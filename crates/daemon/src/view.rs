@@ -351,26 +351,64 @@ pub(crate) struct PendingView {
     pub(crate) needs: String,
 }
 
+/// A channel that restarted with new settings.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct RestartedView {
+    pub(crate) channel_name: String,
+    /// The settings that need it.
+    pub(crate) settings: Vec<String>,
+}
+
 /// Result of a reload.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct ReloadView {
+    /// The rest is what a reload would do.
+    pub(crate) dry_run: bool,
+    /// Names of channels.
+    pub(crate) added: Vec<String>,
+    pub(crate) removed: Vec<String>,
+    pub(crate) restarted: Vec<RestartedView>,
     pub(crate) changed: Vec<ChangedView>,
     pub(crate) pending: Vec<PendingView>,
 }
 
-/// One line, for the audit.
-impl std::fmt::Display for ReloadView {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let of = |channel: &Option<String>| {
-            channel.as_ref().map_or_else(|| "daemon".to_owned(), |name| format!("channel {name}"))
-        };
-        let changed = self.changed.iter().map(|ChangedView { channel_name, setting, from, to }| {
-            format!("{} {setting}: {from} -> {to}", of(channel_name))
-        });
-        let pending = self.pending.iter().map(|PendingView { channel_name, setting, needs }| {
-            format!("{} {setting} needs a {needs}", of(channel_name))
-        });
-        f.write_str(&changed.chain(pending).collect::<Vec<_>>().join("; "))
+impl ReloadView {
+    pub(crate) fn is_empty(&self) -> bool {
+        let Self { dry_run: _, added, removed, restarted, changed, pending } = self;
+        added.is_empty()
+            && removed.is_empty()
+            && restarted.is_empty()
+            && changed.is_empty()
+            && pending.is_empty()
+    }
+
+    /// The part that concerns a channel, on one line, for the audit.
+    pub(crate) fn of_channel(&self, name: &str) -> String {
+        let concerns = |of: &Option<String>| of.as_ref().is_none_or(|of| of == name);
+        let prefix = |of: &Option<String>| if of.is_some() { "" } else { "daemon." };
+        let mut parts = Vec::new();
+        if self.added.iter().any(|added| added == name) {
+            parts.push("added".to_owned());
+        }
+        if self.removed.iter().any(|removed| removed == name) {
+            parts.push("removed".to_owned());
+        }
+        for RestartedView { settings, .. } in
+            self.restarted.iter().filter(|r| r.channel_name == name)
+        {
+            parts.push(format!("restarted for {}", settings.join(", ")));
+        }
+        for ChangedView { channel_name, setting, from, to } in &self.changed {
+            if concerns(channel_name) {
+                parts.push(format!("{}{setting}: {from} -> {to}", prefix(channel_name)));
+            }
+        }
+        for PendingView { channel_name, setting, needs } in &self.pending {
+            if concerns(channel_name) {
+                parts.push(format!("{}{setting} needs a {needs}", prefix(channel_name)));
+            }
+        }
+        parts.join("; ")
     }
 }
 

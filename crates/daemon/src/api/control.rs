@@ -20,6 +20,7 @@ use super::reports::channel;
 use crate::audit::Sender;
 use crate::channel::Supervisor;
 use crate::config::{DurationValue, Size, event_memory_limit, parse_until, throttle, worker_count};
+use crate::reload::Reload;
 use crate::view::{ChangedView, CommandView, ReloadView};
 
 type Answer<T> = Result<Json<T>, ApiError>;
@@ -48,13 +49,13 @@ pub(super) async fn pause(
     sender: Sender,
 ) -> Answer<CommandView> {
     let channel = channel(&daemon, &name)?;
-    log_command(channel, "pause", &sender);
+    log_command(&channel, "pause", &sender);
     // No await lies between the change and the task that writes its audit row (`write_later`): a
     // client that goes away takes no record with it. The same holds for `resume` and `set_*` below.
     channel.set_paused(true).await?;
-    daemon.record(channel, &sender, "pause", String::new()).await;
+    daemon.record(&channel, &sender, "pause", String::new()).await;
     let drained = channel.wait_at_rest(daemon.stop_timeout()).await;
-    Ok(Json(view(channel, drained)))
+    Ok(Json(view(&channel, drained)))
 }
 
 pub(super) async fn resume(
@@ -63,10 +64,10 @@ pub(super) async fn resume(
     sender: Sender,
 ) -> Answer<CommandView> {
     let channel = channel(&daemon, &name)?;
-    log_command(channel, "resume", &sender);
+    log_command(&channel, "resume", &sender);
     channel.set_paused(false).await?;
-    daemon.record(channel, &sender, "resume", String::new()).await;
-    Ok(Json(view(channel, true)))
+    daemon.record(&channel, &sender, "resume", String::new()).await;
+    Ok(Json(view(&channel, true)))
 }
 
 pub(super) async fn stop(
@@ -75,7 +76,7 @@ pub(super) async fn stop(
     sender: Sender,
     body: Bytes,
 ) -> Answer<CommandView> {
-    let channel = Arc::clone(channel(&daemon, &name)?);
+    let channel = channel(&daemon, &name)?;
     let (patience, all) = patience(&daemon, &body)?;
     log_command(&channel, "stop", &sender);
     to_its_end(async move {
@@ -92,7 +93,7 @@ pub(super) async fn restart(
     sender: Sender,
     body: Bytes,
 ) -> Answer<CommandView> {
-    let channel = Arc::clone(channel(&daemon, &name)?);
+    let channel = channel(&daemon, &name)?;
     let (patience, all) = patience(&daemon, &body)?;
     log_command(&channel, "restart", &sender);
     to_its_end(async move {
@@ -109,7 +110,7 @@ pub(super) async fn skip(
     sender: Sender,
     body: Bytes,
 ) -> Answer<CommandView> {
-    let channel = Arc::clone(channel(&daemon, &name)?);
+    let channel = channel(&daemon, &name)?;
     let SkipRequest { gtid } = read(&body)?;
     let gtid: Gtid = gtid.parse().map_err(|error: csa_provider::ParseGtidError| {
         ApiError::bad(
@@ -137,7 +138,7 @@ pub(super) async fn set_worker_count(
     let count = worker_count(count).map_err(|error| wrong(error.0))?;
     let before = channel.controls().tuning().worker_count;
     channel.controls().set_worker_count(count);
-    Ok(changed(&daemon, Some(channel), "worker_count", before, count, &sender).await)
+    Ok(changed(&daemon, Some(&channel), "worker_count", before, count, &sender).await)
 }
 
 pub(super) async fn set_event_memory(
@@ -154,7 +155,7 @@ pub(super) async fn set_event_memory(
     let memory = channel.controls().memory();
     let before = memory.limit();
     memory.set_limit(limit);
-    Ok(changed(&daemon, Some(channel), "event_memory_limit", before, limit, &sender).await)
+    Ok(changed(&daemon, Some(&channel), "event_memory_limit", before, limit, &sender).await)
 }
 
 pub(super) async fn set_throttle(
@@ -171,7 +172,7 @@ pub(super) async fn set_throttle(
     let rate: u32 = body.trim().parse().map_err(wrong)?;
     let before = channel.controls().tuning().throttle.map_or(0, |rate| rate.get());
     channel.controls().set_throttle(throttle(rate));
-    Ok(changed(&daemon, Some(channel), "throttle", before, rate, &sender).await)
+    Ok(changed(&daemon, Some(&channel), "throttle", before, rate, &sender).await)
 }
 
 pub(super) async fn set_source_delay(
@@ -187,7 +188,7 @@ pub(super) async fn set_source_delay(
     let before = channel.controls().source_delay();
     channel.controls().set_source_delay(delay);
     let (before, delay) = (format!("{before:?}"), format!("{delay:?}"));
-    Ok(changed(&daemon, Some(channel), "source_delay", before, delay, &sender).await)
+    Ok(changed(&daemon, Some(&channel), "source_delay", before, delay, &sender).await)
 }
 
 pub(super) async fn set_until(
@@ -196,7 +197,7 @@ pub(super) async fn set_until(
     sender: Sender,
     body: Bytes,
 ) -> Answer<ChangedView> {
-    let channel = Arc::clone(channel(&daemon, &name)?);
+    let channel = channel(&daemon, &name)?;
     let said: BTreeMap<String, String> = read(&body)?;
     let until = parse_until(&said).map_err(|error| {
         ApiError::bad(format!("until{error}"), "give one end, or none for no end")
@@ -223,16 +224,17 @@ pub(super) async fn set_log_filter(
     Ok(changed(&daemon, None, "log_filter", before, text, &sender).await)
 }
 
-pub(super) async fn reload(State(daemon): State<Shared>, sender: Sender) -> Answer<ReloadView> {
+pub(super) async fn reload(
+    State(daemon): State<Shared>,
+    sender: Sender,
+    body: Bytes,
+) -> Answer<ReloadView> {
+    let how = if body.is_empty() { Reload::default() } else { read(&body)? };
     to_its_end(async move {
-        let reader = Arc::clone(&daemon);
-        let reloaded = tokio::task::spawn_blocking(move || reader.reload()).await;
-        let outcome = reloaded.map_err(ApiError::internal)?.map_err(|error| {
+        daemon.reload(how, &sender).await.map_err(|error| {
             let fix = "correct the file; nothing was changed";
             ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, error.0, fix)
-        })?;
-        daemon.record_for_all(&sender, "reload", &outcome.to_string()).await;
-        Ok(outcome)
+        })
     })
     .await
 }

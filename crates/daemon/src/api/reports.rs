@@ -116,7 +116,7 @@ pub(super) async fn wait(
             })?
         }
     };
-    let missing = channel.wait_for(&set, Some(timeout.min(WAIT_MAX))).await;
+    let missing = channel.wait_for(&set, timeout.min(WAIT_MAX)).await;
     let view = channel.view();
     Ok(Json(WaitView {
         channel_name: name,
@@ -127,9 +127,10 @@ pub(super) async fn wait(
     }))
 }
 
-pub(super) fn channel<'a>(daemon: &'a Daemon, name: &str) -> Answer<&'a Arc<Supervisor>> {
+pub(super) fn channel(daemon: &Daemon, name: &str) -> Answer<Arc<Supervisor>> {
     daemon.channel(name).ok_or_else(|| {
-        let known: Vec<&str> = daemon.channels.iter().map(|channel| channel.name()).collect();
+        let channels = daemon.channels();
+        let known: Vec<&str> = channels.iter().map(|channel| channel.name()).collect();
         ApiError::new(
             StatusCode::NOT_FOUND,
             format!("no channel {name:?}"),

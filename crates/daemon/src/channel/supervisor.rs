@@ -43,6 +43,8 @@ pub(crate) struct Supervisor {
     /// The process's: `stop` lets running groups finish, `kill` gives them up.
     stop: CancellationToken,
     kill: CancellationToken,
+    /// No longer in the configuration; set under `state`, for good.
+    removed: CancellationToken,
 }
 
 #[derive(Debug)]
@@ -96,6 +98,7 @@ impl Supervisor {
             state: AsyncMutex::new(State { life: None, outcome: Ok(()) }),
             stop,
             kill,
+            removed: CancellationToken::new(),
         }
     }
 
@@ -157,10 +160,10 @@ impl Supervisor {
         }
     }
 
-    /// Starts the channel if it does not run.
+    /// Starts the channel if it does not run; a reload may have removed it meanwhile.
     pub(crate) async fn start(&self) {
         let mut state = self.state.lock().await;
-        if !state.is_alive() {
+        if !state.is_alive() && !self.removed.is_cancelled() {
             self.begin(&mut state);
         }
     }
@@ -223,13 +226,23 @@ impl Supervisor {
     /// The daemon is stopping.
     pub(crate) async fn restart(&self, patience: Duration, all: bool) -> Done<bool> {
         let mut state = self.state.lock().await;
-        self.check_daemon()?;
+        self.check_present()?;
         let drained = !state.is_alive() || self.end(&mut state, patience).await;
         if all {
             self.reception.end().await;
         }
         self.begin(&mut state);
         Ok(drained)
+    }
+
+    /// Stops everything for good, and leaves its state: relay store, identity, checkpoint. True if all
+    /// running groups finished.
+    pub(crate) async fn remove(&self, patience: Duration) -> bool {
+        let mut state = self.state.lock().await;
+        self.removed.cancel();
+        let drained = !state.is_alive() || self.end(&mut state, patience).await;
+        self.reception.end().await;
+        drained
     }
 
     async fn end(&self, state: &mut State, patience: Duration) -> bool {
@@ -273,7 +286,7 @@ impl Supervisor {
     /// The new end is already past; nothing was changed.
     pub(crate) async fn set_until(&self, until: Option<Until>) -> Done<Option<Until>> {
         let mut state = self.state.lock().await;
-        self.check_daemon()?;
+        self.check_present()?;
         let before = self.controls.until().get();
         let had_stopped = self.controls.set_until(until).map_err(|past| {
             Refusal::state(
@@ -307,7 +320,7 @@ impl Supervisor {
     /// The channel runs, it stopped elsewhere, or the target refuses.
     pub(crate) async fn skip(&self, gtid: &Gtid, sender: &Sender) -> Done<()> {
         let mut state = self.state.lock().await;
-        self.check_daemon()?;
+        self.check_present()?;
         // Alive and failed: its start is refused and retried.
         if state.is_alive() && !self.watch.has_failed() {
             return Err(Refusal::state(
@@ -381,24 +394,22 @@ impl Supervisor {
     }
 
     /// Waits until everything in `set` is committed on the target; returns what is missing after
-    /// `timeout`. The wait continues while the channel is stopped, like the server's
-    /// `WAIT_FOR_EXECUTED_GTID_SET`.
-    pub(crate) async fn wait_for(&self, set: &GtidSet, timeout: Option<Duration>) -> GtidSet {
+    /// `timeout`, or when the channel is removed. The wait continues while the channel is stopped, like
+    /// the server's `WAIT_FOR_EXECUTED_GTID_SET`.
+    pub(crate) async fn wait_for(&self, set: &GtidSet, timeout: Duration) -> GtidSet {
         let executed = async {
             // Polled, because pipelines come and go during the wait.
             while !self.watch.has_executed(set) {
                 tokio::time::sleep(LOOK).await;
             }
         };
-        match timeout {
-            None => executed.await,
-            Some(timeout) => {
-                if tokio::time::timeout(timeout, executed).await.is_err() {
-                    return set.difference(&self.watch.executed());
-                }
-            }
+        tokio::select! {
+            waited = tokio::time::timeout(timeout, executed) => if waited.is_ok() {
+                return GtidSet::new();
+            },
+            () = self.removed.cancelled() => {}
         }
-        GtidSet::new()
+        set.difference(&self.watch.executed())
     }
 
     /// Waits for the end of the channel, which the process's `stop` or `kill` causes.
@@ -413,7 +424,12 @@ impl Supervisor {
         outcome
     }
 
-    fn check_daemon(&self) -> Done<()> {
+    /// A command may have waited for the state while a reload removed the channel.
+    fn check_present(&self) -> Done<()> {
+        if self.removed.is_cancelled() {
+            let error = format!("channel {} was removed from the configuration", self.name);
+            return Err(Refusal::state(error, "add it there, and reload"));
+        }
         match self.stop.is_cancelled() {
             true => Err(Refusal::state("the daemon is stopping", "start the daemon again")),
             false => Ok(()),

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use super::client::Client;
-use super::{Admin, Control, Failure, Stop, Until, relay, status};
-use crate::view::{ChangedView, CommandView, PendingView, ReloadView, WaitView};
+use super::{Admin, Control, Failure, Reload, Stop, Until, relay, status};
+use crate::view::{ChangedView, CommandView, PendingView, ReloadView, RestartedView, WaitView};
 
 /// The longest wait within one request; the daemon's own limit is an hour.
 const WAIT: Duration = Duration::from_secs(600);
@@ -44,7 +44,7 @@ pub(crate) fn execute(config: &Path, admin: &Admin, command: Control) -> Result<
         }
         Control::Wait { gtid_set, timeout } => wait(&client, &gtid_set, timeout),
         Control::Relay { command } => relay::look(&client, &command),
-        Control::Reload => reload(&client),
+        Control::Reload(how) => reload(&client, how),
     }
 }
 
@@ -135,8 +135,25 @@ fn wait(client: &Client, gtid_set: &str, timeout: Option<f64>) -> Result<(), Fai
     }
 }
 
-fn reload(client: &Client) -> Result<(), Failure> {
-    let ReloadView { changed, pending } = client.post("/reload", &json!({}))?;
+fn reload(client: &Client, Reload { dry_run, restart }: Reload) -> Result<(), Failure> {
+    let request = json!({ "dry_run": dry_run, "restart": restart });
+    let outcome: ReloadView = client.post("/reload", &request)?;
+    if outcome.is_empty() {
+        println!("nothing has changed");
+    }
+    let ReloadView { dry_run, added, removed, restarted, changed, pending } = outcome;
+    let would = if dry_run { "would be " } else { "" };
+    for name in &added {
+        println!("channel {name:?}: {would}added");
+    }
+    for name in &removed {
+        println!(
+            "channel {name:?}: {would}removed; its relay store and the checkpoint on its target remain"
+        );
+    }
+    for RestartedView { channel_name, settings } in &restarted {
+        println!("channel {channel_name:?}: {would}restarted for {}", settings.join(", "));
+    }
     let of = |channel: Option<&str>| {
         channel.map_or_else(|| "daemon.".to_owned(), |name| format!("channel {name:?}: "))
     };
@@ -145,9 +162,6 @@ fn reload(client: &Client) -> Result<(), Failure> {
     }
     for PendingView { channel_name, setting, needs } in &pending {
         println!("{}{setting} has changed and needs a {needs}", of(channel_name.as_deref()));
-    }
-    if changed.is_empty() && pending.is_empty() {
-        println!("nothing has changed");
     }
     Ok(())
 }

@@ -124,8 +124,19 @@ pub(crate) enum Control {
         #[command(subcommand)]
         command: Relay,
     },
-    /// Make the daemon read its configuration file again.
-    Reload,
+    /// Make the daemon read its configuration again: channels that are new start, those that are no
+    /// longer in it stop, and changes that need a restart are named.
+    Reload(Reload),
+}
+
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct Reload {
+    /// Show what would be done, and do nothing.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Restart the channels with changes that need it, except those that were stopped.
+    #[arg(long)]
+    pub(crate) restart: bool,
 }
 
 #[derive(Debug, Clone, Copy, Args)]

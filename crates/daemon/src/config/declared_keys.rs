@@ -20,6 +20,11 @@ pub(super) struct File {
     /// The daemon and its admin port.
     #[serde(default)]
     pub(super) daemon: DaemonConfig,
+    /// Keys of channels, for all channels of all files that do not set them.
+    #[serde(default)]
+    #[schemars(schema_with = "defaults")]
+    #[expect(dead_code, reason = "they are put into the channels before this is read")]
+    pub(super) defaults: Table,
     /// A link from one source to one target; there can be several.
     #[serde(default)]
     pub(super) channel: Vec<ChannelConfig>,
@@ -470,3 +475,16 @@ macro_rules! without_keys {
 }
 
 without_keys!(DaemonConfig RelayConfig ApplierConfig);
+
+/// The keys of a channel but for its name; none of them must be set.
+fn defaults(generator: &mut SchemaGenerator) -> Schema {
+    let mut channel = generator.subschema_for::<ChannelConfig>();
+    channel.remove("required");
+    if let Some(keys) = channel.get_mut("properties").and_then(|keys| keys.as_object_mut()) {
+        keys.remove("name");
+        keys.values_mut().filter_map(|section| section.as_object_mut()).for_each(|section| {
+            section.remove("required");
+        });
+    }
+    channel
+}

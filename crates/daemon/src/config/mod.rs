@@ -4,7 +4,9 @@ mod admin;
 mod admin_files;
 mod admin_tls;
 mod declared_keys;
+mod files;
 mod keys;
+mod place;
 mod replication;
 mod settings;
 mod units;
@@ -15,6 +17,8 @@ mod tests;
 use std::path::Path;
 
 use declared_keys::File;
+use files::{Merged, Text};
+use place::Place;
 use serde::Deserialize as _;
 
 pub(crate) use admin::{Access, token};
@@ -59,46 +63,68 @@ impl DaemonConfig {
 }
 
 impl Config {
-    /// Reads and checks a file. Nothing is written, and no server is contacted.
+    /// Reads and checks a file and those in its folder. Nothing is written, and no server is contacted.
     pub(crate) fn load(path: &Path) -> Result<Self, ConfigError> {
-        let named = |text: String| ConfigError(format!("{}: {text}", path.display()));
-        let text = std::fs::read_to_string(path).map_err(|error| named(error.to_string()))?;
-        let mut config = Self::parse(&text).map_err(|error| named(error.0))?;
-        if settings::holds_password(&text) && settings::is_world_readable(path) {
-            config.warnings.push(format!(
-                "{} holds a password and everybody can read it; chmod 600, or use password_file",
-                path.display()
-            ));
+        let files = files::read(path)?;
+        let mut config = Self::of(&files)?;
+        for Text { path, text } in &files {
+            if settings::holds_password(text) && settings::is_world_readable(path) {
+                config.warnings.push(format!(
+                    "{} holds a password and everybody can read it; chmod 600, or use password_file",
+                    path.display()
+                ));
+            }
         }
         Ok(config)
     }
 
-    fn parse(text: &str) -> Result<Self, ConfigError> {
-        let table: toml::Table =
-            text.parse().map_err(|error: toml::de::Error| ConfigError(one_line(&error, text)))?;
-        keys::check(&table)?;
-        let file: File =
-            toml::from_str(text).map_err(|error| ConfigError(one_line(&error, text)))?;
+    fn of(files: &[Text]) -> Result<Self, ConfigError> {
+        let Merged { table, places } = files::merge(files)?;
+        let in_main = |error: ConfigError| match files.first() {
+            Some(file) => Place { file, main: None, channel: None }.named(&error),
+            None => error,
+        };
+        // The checks above have better words for almost everything that is wrong.
+        let file = File::deserialize(table.clone())
+            .map_err(|error| in_main(ConfigError(error.message().replace('\n', " "))))?;
         if file.channel.is_empty() {
-            return Err(ConfigError("no [[channel]] in it".to_owned()));
+            let folder = files.first().map(|main| files::folder(&main.path)).unwrap_or_default();
+            let why = format!("no [[channel]] in it, and none in {}/*.toml", folder.display());
+            return Err(in_main(ConfigError(why)));
         }
         let mut warnings = Vec::new();
-        let access = admin::resolve(&file.daemon, &mut warnings)?;
+        let access = admin::resolve(&file.daemon, &mut warnings).map_err(in_main)?;
         let mut channels: Vec<ChannelSettings> = Vec::new();
         let written = |index: usize| table.get("channel")?.get(index)?.as_table().cloned();
-        for (index, channel) in file.channel.into_iter().enumerate() {
+        for (index, (channel, place)) in file.channel.into_iter().zip(&places).enumerate() {
             let name = channel.name.clone();
+            let wrong = |why: String| place.named(&ConfigError(format!("channel {name:?}: {why}")));
             let written = Written(written(index).unwrap_or_default());
             let settings = settings::resolve(channel, written, &file.daemon, &mut warnings)
-                .map_err(|error| ConfigError(format!("channel {name:?}: {}", error.0)))?;
-            if channels.iter().any(|known| known.name == settings.name) {
-                return Err(ConfigError(format!("channel name {name:?} is used twice")));
+                .map_err(|error| wrong(error.0))?;
+            let other = channels.iter().zip(&places).find(|(known, _)| known.name == settings.name);
+            if let Some((_, other)) = other {
+                let other = other.file.path.display();
+                return Err(wrong(format!("name: used twice; the other is in {other}")));
             }
             channels.push(settings);
         }
         let daemon = table.get("daemon").and_then(toml::Value::as_table).cloned();
         let written = Written(daemon.unwrap_or_default());
         Ok(Self { daemon: file.daemon, channels, access, warnings, written })
+    }
+}
+
+#[cfg(test)]
+impl Config {
+    /// A single file; errors without its name and line.
+    fn parse(text: &str) -> Result<Self, ConfigError> {
+        let path = std::path::PathBuf::from("main");
+        Self::of(&[Text { path, text: text.to_owned() }]).map_err(|error| {
+            let said = error.0.trim_start_matches("main: ");
+            let rest = said.strip_prefix("line ").and_then(|rest| rest.split_once(": "));
+            ConfigError(rest.map_or(said, |(_, rest)| rest).to_owned())
+        })
     }
 }
 

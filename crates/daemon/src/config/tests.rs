@@ -55,7 +55,42 @@ fn the_shipped_files_are_valid() {
             .replace("/etc/csa-daemon/source.pw", &password)
             .replace("/etc/csa-daemon/target.pw", &password);
         assert_eq!(Config::parse(&text).expect("valid").channels[0].name, "orders");
+        // Its accounts are in the defaults, which the comment at its top shows.
+        let channel = include_str!("../../../../config/channel.toml");
+        let shown = channel.lines().filter_map(|line| line.strip_prefix("#   "));
+        let main = shown.collect::<Vec<_>>().join("\n");
+        let main = main
+            .replace("/etc/csa-daemon/source.pw", &password)
+            .replace("/etc/csa-daemon/target.pw", &password);
+        let files = [("main", main.as_str()), ("conf.d/orders.toml", channel)];
+        let files = files.map(|(path, text)| Text { path: path.into(), text: text.to_owned() });
+        let channel = &Config::of(&files).expect("valid").channels[0];
+        assert_eq!((&*channel.name, &*channel.source.user), ("orders", "repl"));
     }
+}
+
+#[test]
+fn a_default_that_fits_no_channel_is_found_in_the_main_file() {
+    let main = "[defaults.applier]\ntarget_gtids = \"source\"\n";
+    let named = |text: &str| {
+        let files = [("main", main), ("conf.d/a.toml", text)];
+        let files = files.map(|(path, text)| Text { path: path.into(), text: text.to_owned() });
+        Config::of(&files).expect_err("refused").0
+    };
+    let said = named(MINIMAL);
+    assert!(said.starts_with("main: line 2: channel \"orders\": applier.target_gtids: "), "{said}");
+    let own = format!("{MINIMAL}[channel.applier]\ntarget_gtids = \"source\"\n");
+    assert!(named(&own).starts_with("conf.d/a.toml: line 13: channel"), "{}", named(&own));
+    let missing = MINIMAL.replace("password = \"secret\"\nserver_id", "server_id");
+    let said = named(&missing);
+    assert!(
+        said.starts_with("conf.d/a.toml: line 4: channel \"orders\": source: password"),
+        "{said}"
+    );
+    assert!(named("\n").starts_with("main: no [[channel]] in it, and none in"), "{}", named("\n"));
+    let twice =
+        named(&format!("{MINIMAL}{MINIMAL}").replace("target]", "target]\ntls = \"preferred\""));
+    assert!(twice.contains("target_gtids"), "{twice}");
 }
 
 #[test]
@@ -139,7 +174,7 @@ fn bad_values_name_their_key() {
         (error(&changed("password = \"secret\"\nserver_id", "server_id")), "source: password_file"),
         (error(&format!("{MINIMAL}{MINIMAL}")), "used twice"),
         (error(""), "no [[channel]]"),
-        (error("[[channel"), "line 1"),
+        (error("[[channel"), "unclosed"),
     ] {
         assert!(message.contains(words), "{message:?} lacks {words:?}");
         assert!(!message.contains('\n'), "{message:?}");

@@ -62,6 +62,8 @@ impl History {
     /// `second`: since the epoch.
     fn take(&self, second: u64, views: &[ChannelView]) {
         let mut tracks = self.tracks.lock();
+        // A channel that was removed, and comes back, begins again.
+        tracks.retain(|track| views.iter().any(|view| view.channel_name == track.channel_name()));
         for view in views {
             match tracks.iter_mut().find(|track| track.channel_name() == view.channel_name) {
                 Some(track) => track.take(second, view),

@@ -51,6 +51,11 @@ function render() {
   const hasRow = status.channels.some((view) => view.state === "failed" && view.last_error?.row);
   document.getElementById("login").hidden = status.daemon.shows_values || !hasRow;
   const main = document.getElementById("channels");
+  for (const [name, section] of sections) {
+    if (status.channels.some((view) => view.channel_name === name)) continue;
+    section.section.remove();
+    sections.delete(name);
+  }
   for (const view of status.channels) {
     const past = history.channels.find((one) => one.channel_name === view.channel_name);
     if (!past) continue;

@@ -13,25 +13,26 @@ fn wrong(text: String) -> Result {
     Err(ConfigError(text))
 }
 
-/// Checks a whole file.
+/// Checks a file without its channels.
 pub(in crate::config) fn check(file: &Table) -> Result {
-    let root = &SCHEMA["properties"];
     known(file, &SCHEMA, "")?;
-    if let Some(daemon) = file.get("daemon") {
-        value(daemon, &root["daemon"], "daemon")?;
-    }
-    let channels = file.get("channel").and_then(Value::as_array).into_iter().flatten();
-    for (index, channel) in channels.enumerate() {
-        let path = match channel.get("name").and_then(Value::as_str) {
-            Some(name) => format!("channel {name:?}: "),
-            None => format!("channel[{index}]: "),
-        };
-        match channel {
-            Value::Table(channel) => table(channel, &root["channel"]["items"], &path)?,
-            _ => return wrong(format!("{path}write [[channel]]")),
-        }
+    let tables = ["daemon", "defaults"].iter().filter_map(|name| Some((name, file.get(*name)?)));
+    for (name, table) in tables {
+        value(table, &SCHEMA["properties"][name], name)?;
     }
     Ok(())
+}
+
+/// Checks a channel of a file, with its defaults; `index` names one without a name.
+pub(in crate::config) fn check_channel(channel: &Value, index: usize) -> Result {
+    let path = match channel.get("name").and_then(Value::as_str) {
+        Some(name) => format!("channel {name:?}: "),
+        None => format!("channel[{index}]: "),
+    };
+    match channel {
+        Value::Table(channel) => table(channel, &SCHEMA["properties"]["channel"]["items"], &path),
+        _ => wrong(format!("{path}write [[channel]]")),
+    }
 }
 
 /// Checks one value; `path` as for [`applies`](super::applies). The error names the key alone.

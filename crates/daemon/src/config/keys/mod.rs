@@ -8,8 +8,8 @@ mod reference;
 #[cfg(test)]
 mod tests;
 
-pub(super) use check::check;
 pub(crate) use check::check_key;
+pub(super) use check::{check, check_channel};
 pub(crate) use difference::{channel_changes, daemon_changes};
 pub(crate) use example::example;
 pub(crate) use manual::manual;
