@@ -79,6 +79,12 @@ async fn a_daemon_that_stalls_in_the_middle_of_a_group_is_replaced() {
     let groups = "SELECT COUNT(*) FROM performance_schema.data_lock_waits";
     eventually("a group waits for the row", DRAIN, async || target.value::<u64>(groups).await == 1)
         .await;
+    // The next group sends its COMMIT with its rows; one after it is left without, in a transaction.
+    source.exec("UPDATE d.t SET n=1 WHERE id=2").await;
+    eventually("a later group waits for its turn", DRAIN, async || {
+        stalled.status().to_string().contains("waiting_for_turn")
+    })
+    .await;
     stalled.signal("STOP");
     let holder: u64 = target.value("SELECT IS_USED_LOCK('csa:test')").await;
     target.exec(&format!("KILL {holder}")).await;
@@ -98,4 +104,22 @@ async fn a_daemon_that_stalls_in_the_middle_of_a_group_is_replaced() {
     })
     .await;
     compare(&source, &target).await;
+}
+
+/// An idle channel sends BEGIN, rows and COMMIT in one packet, before it knows whether the row matched.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transaction_in_one_packet_is_refused_where_the_channel_was_taken_over() {
+    for takeover in ["UPDATE csa.checkpoint SET epoch=epoch+1", "DELETE FROM csa.checkpoint"] {
+        let (source, target) = Server::pair(&[], &[]);
+        source.exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY)").await;
+        source.exec("INSERT INTO d.t VALUES (1)").await;
+        let daemon = Daemon::builder(&source, &target).start();
+        daemon.wait_drained(&source, &target, DRAIN).await;
+        target.exec(takeover).await;
+        source.exec("INSERT INTO d.t VALUES (2)").await;
+        wait_state(&daemon, 0, "failed").await;
+        let error = daemon.status()["channels"][0]["last_error"]["message"].to_string();
+        assert!(error.contains("another daemon"), "{takeover}: {error}");
+        assert_eq!(target.value::<u64>("SELECT COUNT(*) FROM d.t").await, 1, "{takeover}");
+    }
 }

@@ -132,11 +132,11 @@ async fn by_other_clocks(source: &Server, target: &Server, daemon: &Daemon) {
             daemon.put("/channels/test/source_delay", "0s").expect("an answer");
         }
     }
-    assert!(
-        daemon.log().contains("the source's clock is fast by 3600.0 s"),
-        "{}",
-        daemon.log_tail()
-    );
+    // The question takes a while on a busy machine.
+    let noticed =
+        ["3600.", "3599."].map(|seconds| format!("the source's clock is fast by {seconds}"));
+    let log = daemon.log();
+    assert!(noticed.iter().any(|text| log.contains(text)), "{}", daemon.log_tail());
     source.exec("SET GLOBAL init_connect=''").await;
 }
 

@@ -226,9 +226,9 @@ impl TargetLink for Link {
         }
     }
 
-    fn answers(&mut self, limits: Limits) -> Pending<'_, Linked<Vec<Answer>>> {
+    fn answers(&mut self, limits: Limits, least: usize) -> Pending<'_, Linked<Vec<Answer>>> {
         match self.life.is_over() {
-            false => self.link.answers(limits),
+            false => self.link.answers(limits, least),
             true => Box::pin(std::future::pending()),
         }
     }

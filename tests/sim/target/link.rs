@@ -10,6 +10,7 @@ use super::Server;
 use super::core::Answered;
 use super::faults::Transit;
 use super::session::{Reply, Request, Session};
+use super::sql;
 
 #[derive(Debug)]
 struct Connection {
@@ -17,6 +18,9 @@ struct Connection {
     requests: mpsc::UnboundedSender<Request>,
     /// An answer that was not read yet.
     reply: Option<oneshot::Receiver<Reply>>,
+    /// Statements of a packet in which some follow a BINLOG statement: the OK to that one lacks the
+    /// more-results flag, so the client has to count.
+    unannounced: Option<usize>,
 }
 
 impl Connector for Server {
@@ -54,7 +58,7 @@ impl Server {
         };
         let (requests, receiver) = mpsc::unbounded_channel();
         Session::serve(self.clone(), id, ended.cancelled_owned(), receiver);
-        Ok(Box::new(Connection { id, requests, reply: None }))
+        Ok(Box::new(Connection { id, requests, reply: None, unannounced: None }))
     }
 }
 
@@ -63,6 +67,10 @@ impl Connection {
         if self.reply.is_some() {
             return Err(LinkError::OutOfStep);
         }
+        let statements = sql::split(&packet);
+        let last_image = statements.iter().rposition(|text| text.starts_with("BINLOG"));
+        let is_followed = last_image.is_some_and(|place| place + 1 < statements.len());
+        self.unannounced = is_followed.then_some(statements.len());
         let (reply, receiver) = oneshot::channel();
         let sent = self.requests.send(Request { packet, reply });
         sent.map_err(|_| LinkError::Closed)?;
@@ -70,7 +78,9 @@ impl Connection {
         Ok(())
     }
 
-    async fn receive(&mut self) -> Linked<Vec<Answered>> {
+    async fn receive(&mut self, least: usize) -> Linked<Vec<Answered>> {
+        let unannounced = self.unannounced.unwrap_or(least);
+        assert_eq!(unannounced, least, "the client must count answers after BINLOG");
         let reply = self.reply.as_mut().ok_or(LinkError::OutOfStep)?;
         let answers = match reply.await {
             Ok(Reply { at, answers: Some(answers) }) => {
@@ -100,9 +110,9 @@ impl TargetLink for Connection {
         Box::pin(async { sent })
     }
 
-    fn answers(&mut self, _: Limits) -> Pending<'_, Linked<Vec<Answer>>> {
-        Box::pin(async {
-            let answers = self.receive().await?;
+    fn answers(&mut self, _: Limits, least: usize) -> Pending<'_, Linked<Vec<Answer>>> {
+        Box::pin(async move {
+            let answers = self.receive(least).await?;
             let answer = |Answered { rows, .. }| Answer { rows, ..Answer::default() };
             Ok(answers.into_iter().map(answer).collect())
         })
@@ -111,7 +121,7 @@ impl TargetLink for Connection {
     fn query<'a>(&'a mut self, query: &'a str, _: Limits) -> Pending<'a, Linked<Vec<Row>>> {
         Box::pin(async {
             self.send(query.to_owned())?;
-            let answers = self.receive().await?;
+            let answers = self.receive(0).await?;
             let rows = answers.into_iter().flat_map(|answer| answer.shown);
             Ok(rows
                 .map(|values| row(&values.iter().map(String::as_str).collect::<Vec<_>>()))

@@ -16,6 +16,9 @@ use super::sql;
 /// Missing rows, duplicate keys, references, deadlocks and waits that took too long.
 const CONFLICTS: [u16; 6] = [1032, 1062, 1451, 1452, 1213, 1205];
 
+/// Fails unless the statement before it matched one row.
+const ONE_ROW_OR_ERROR: &str = "SET SESSION completion_type=ELT(ROW_COUNT(),'NO_CHAIN')";
+
 /// Statements of a client.
 #[derive(Debug)]
 pub(super) struct Request {
@@ -125,11 +128,14 @@ impl Session {
     async fn run_all(&self, packet: &str) -> Result<Vec<Answered>, LinkError> {
         let statements = sql::split(packet);
         let mut answers = Vec::new();
-        for (place, text) in statements.iter().enumerate() {
-            let is_last = place + 1 == statements.len();
-            // The OK to a BINLOG statement lacks the more-results flag.
-            assert!(is_last || !text.starts_with("BINLOG"), "statements after BINLOG: {packet}");
-            let outcome = self.run_one(text).await;
+        let mut rows = 0;
+        for text in statements {
+            let outcome = match text {
+                ONE_ROW_OR_ERROR if rows == 1 => Ok(Answered::default()),
+                ONE_ROW_OR_ERROR => Err(refused(1231, "completion_type")),
+                _ => self.run_one(text).await,
+            };
+            rows = outcome.as_ref().map_or(0, |answer| answer.rows);
             let mut core = self.server.core();
             core.note(self.id, text);
             core.note(self.id, &format!("{outcome:?}"));

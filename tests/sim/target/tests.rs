@@ -78,7 +78,7 @@ impl Client {
     /// Rows of each statement, or the error's number (0 for a lost link).
     async fn run(&mut self, packet: &str) -> Result<Vec<u64>, u16> {
         let outcome = match self.0.begin(packet.as_bytes()).await {
-            Ok(()) => self.0.answers(Limits::LIST).await,
+            Ok(()) => self.0.answers(Limits::LIST, 0).await,
             Err(error) => Err(error),
         };
         let answers = outcome.map_err(|error| error.code().unwrap_or_default())?;

@@ -14,11 +14,12 @@ use crate::activity::{Entered, SessionState};
 use crate::error::{Error, Fence, Invariant, Result};
 use crate::options::TargetGtids;
 use crate::rows::executor::{Opening, RowExecutor};
-use crate::rows::image::Step;
+use crate::rows::image::{RowImages, Step};
 use crate::rows::steps::Steps;
 use crate::server::row_session;
 
 const ACCESS_DENIED: u16 = 1227;
+const WRONG_VALUE: u16 = 1231;
 
 /// How an attempt ended.
 pub(super) enum Attempt {
@@ -44,6 +45,7 @@ impl WorkerSession {
         session.log(logs).await.map_err(|error| may_not_log(unit, error))?;
         let limit = rows.step_bytes(session);
         rows.prepare(session, &format).await?;
+        session.use_bytes(rows.takes_row_images()).await?;
         entered.connected(session.id());
         let turn = self.shared.turn.clone();
         if self.is_there(unit).await? {
@@ -64,6 +66,14 @@ impl WorkerSession {
         let mut steps =
             Steps::of(&unit.group, unit.range, limit, low_water, &entered.progress).await?;
         entered.now(SessionState::Applying);
+        if self.may_commit_at_once(unit, &rows)
+            && let Some(images) = steps.only()
+        {
+            let bytes = images.events.len();
+            self.send_and_commit(unit, images, &mut rows).await?;
+            steps.sent(bytes);
+            return Ok(Attempt::Committed);
+        }
         self.send(unit, &mut steps, &mut rows).await?;
         if let Some(dependency) = steps.late_dependency {
             entered.now(SessionState::WaitingForDependency);
@@ -113,16 +123,58 @@ impl WorkerSession {
         Ok(())
     }
 
+    /// True if the unit need not wait for its turn, so that COMMIT can be sent with its rows.
+    fn may_commit_at_once(&self, unit: &Unit, rows: &RowExecutor) -> bool {
+        let is_next = unit.group.sequence.previous() <= self.shared.turn.low_water();
+        rows.takes_row_images()
+            && (is_next || !self.options.preserve_commit_order)
+            && !is_planted(Bug::CheckpointAfterCommit)
+    }
+
+    /// Sends the whole unit in one packet: no round trip between rows and COMMIT.
+    async fn send_and_commit(
+        &mut self,
+        unit: &Unit,
+        images: RowImages,
+        rows: &mut RowExecutor,
+    ) -> Result<()> {
+        let channel = self.options.channel.clone();
+        let (mut text, fence) = self.opened(unit).await?;
+        // Nobody reads the number of matched rows before the COMMIT runs, so the server must: with any
+        // other number ELT is NULL, which is an error, and an error ends the packet.
+        text.push_str(";SET SESSION completion_type=ELT(ROW_COUNT(),'NO_CHAIN')");
+        let opening = Opening { text: text.into_bytes(), statements: fence + 2 };
+        let shared = self.shared.clone();
+        let Self { session: Some(session), generation, .. } = self else {
+            return Err(Error::Broken(Invariant::CommitHasSession));
+        };
+        let committing = shared.generation.commit(session, &channel, generation).await?;
+        let sent = rows.send_and_commit(session, opening, images).await;
+        sent.map_err(|error| match is_of_the_fence(&error) {
+            true => Error::fenced(&channel, Fence::NothingCommitted),
+            false => error,
+        })?;
+        shared.commits.record(unit.transactions());
+        drop(committing);
+        self.reached();
+        Ok(())
+    }
+
+    /// The statements that begin the unit's transaction on this session, and the index of the last.
+    async fn opened(&mut self, unit: &Unit) -> Result<(String, usize)> {
+        let (text, fence) = self.opening(unit);
+        // Our own statements need our own settings.
+        Ok(match self.session().await?.leave() {
+            Some(own) => (format!("{own};{text}"), fence + row_session::count(&own)),
+            None => (text, fence),
+        })
+    }
+
     /// Sends BEGIN, the UPDATE of the checkpoint row and every change, in as few packets as possible.
     async fn send(&mut self, unit: &Unit, steps: &mut Steps, rows: &mut RowExecutor) -> Result<()> {
         let channel = self.options.channel.clone();
-        let (mut text, mut fence) = self.opening(unit);
+        let (text, fence) = self.opened(unit).await?;
         let session = self.session().await?;
-        // Our own statements need our own settings.
-        if let Some(own) = session.leave() {
-            text = format!("{own};{text}");
-            fence += row_session::count(own);
-        }
         // The fence is the last statement of the opening.
         let mut opening = Some(Opening { text: text.into_bytes(), statements: fence + 1 });
         while let Some(step) = steps.next().await {
@@ -175,6 +227,12 @@ impl WorkerSession {
         self.reached();
         Ok(())
     }
+}
+
+/// True if the statement after the UPDATE of the checkpoint row failed. Settings of the source's can have
+/// the same error.
+fn is_of_the_fence(error: &Error) -> bool {
+    error.code() == Some(WRONG_VALUE) && error.server_text().full().contains("completion_type")
 }
 
 /// The error for a target that does not permit to leave a unit out of its binary log.

@@ -112,6 +112,26 @@ impl RowExecutor {
         }
     }
 
+    /// Sends row images with the COMMIT in the same packet. The opening must fail, not only match
+    /// nothing, where the rows may not be committed.
+    pub(crate) async fn send_and_commit(
+        &mut self,
+        session: &mut Session,
+        opening: Opening,
+        images: RowImages,
+    ) -> Result<()> {
+        let Opening { text: mut packet, mut statements } = opening;
+        if let Some(set) = session.enter(images.session.as_ref()) {
+            packet.push(b';');
+            packet.extend_from_slice(set.as_bytes());
+            statements += row_session::count(&set);
+        }
+        packet.push(b';');
+        push_binlog(&mut packet, &images.events);
+        packet.extend_from_slice(b";COMMIT");
+        session.run_counted(statements + 2, &packet).await
+    }
+
     async fn send_statements(
         &mut self,
         session: &mut Session,

@@ -162,6 +162,16 @@ impl Steps {
         }
     }
 
+    /// All of the group, if it is one step that need not wait.
+    pub(crate) fn only(&mut self) -> Option<RowImages> {
+        match &mut self.free {
+            Source::Merged(statements) if statements.len() == 1 && self.late.len() == 0 => {
+                statements.next()
+            }
+            _ => None,
+        }
+    }
+
     /// Counts bytes of a merged group that were sent; where events are cut, reading them counts instead.
     pub(crate) fn sent(&self, bytes: usize) {
         if matches!(self.free, Source::Merged(_)) {

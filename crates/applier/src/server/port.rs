@@ -27,8 +27,9 @@ pub trait TargetLink: Debug + Send {
     /// Sends statements; [`Self::answers`] has to follow.
     fn begin<'a>(&'a mut self, statements: &'a [u8]) -> Pending<'a, Linked<()>>;
 
-    /// The answers to all statements, or the error of the first that failed.
-    fn answers(&mut self, limits: Limits) -> Pending<'_, Linked<Vec<Answer>>>;
+    /// The answers to all statements, or the error of the first that failed. There are `least` at
+    /// least, even if the server does not announce them.
+    fn answers(&mut self, limits: Limits, least: usize) -> Pending<'_, Linked<Vec<Answer>>>;
 
     /// Rows of one query.
     fn query<'a>(&'a mut self, query: &'a str, limits: Limits) -> Pending<'a, Linked<Vec<Row>>>;
@@ -108,7 +109,7 @@ impl TargetLink for Link {
         Box::pin(Link::begin(self, statements))
     }
 
-    fn answers(&mut self, limits: Limits) -> Pending<'_, Linked<Vec<Answer>>> {
+    fn answers(&mut self, limits: Limits, least: usize) -> Pending<'_, Linked<Vec<Answer>>> {
         Box::pin(async move {
             let mut budget = Budget::new(limits, "statements");
             let mut answers = Vec::new();
@@ -119,6 +120,9 @@ impl TargetLink for Link {
                 let shown = std::mem::take(&mut shown);
                 let (rows, warnings) = (outcome.affected_rows, outcome.warnings);
                 answers.push(Answer { rows, warnings, shown });
+                if answers.len() < least {
+                    self.expect_unannounced();
+                }
             }
         })
     }

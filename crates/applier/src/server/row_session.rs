@@ -15,6 +15,9 @@ use csa_provider::quote;
 pub(crate) const OWN: &str = "SET NAMES utf8mb4;SET SESSION sql_mode='',time_zone='+00:00',\
      lc_time_names='en_US'";
 
+/// Follows such a text where the server takes our statements as bytes: `SET NAMES` ended that.
+pub(crate) const AND_BYTES: &str = ",character_set_client=binary";
+
 /// Number of statements in such a text.
 pub(crate) fn count(statements: &str) -> usize {
     statements.split(';').count()

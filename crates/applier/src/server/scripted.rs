@@ -158,7 +158,11 @@ impl TargetLink for Connection {
         Box::pin(async { Ok(()) })
     }
 
-    fn answers(&mut self, _: Limits) -> Pending<'_, std::result::Result<Vec<Answer>, LinkError>> {
+    fn answers(
+        &mut self,
+        _: Limits,
+        _: usize,
+    ) -> Pending<'_, std::result::Result<Vec<Answer>, LinkError>> {
         let sent = std::mem::take(&mut self.sent);
         let answers = sent.split(';').map(|statement| self.answer(statement.trim())).collect();
         Box::pin(async { answers })

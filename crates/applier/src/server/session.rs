@@ -48,6 +48,8 @@ pub(crate) struct Session {
     default_collation: Option<u16>,
     /// It is set up for statements made of row values.
     for_statements: bool,
+    /// See [`Self::use_bytes`].
+    takes_bytes: bool,
     /// Seconds without a statement after which the server ends the session; `None` for the prelude's.
     idle_limit: Option<u64>,
     /// Its changes are in the server's binary log.
@@ -75,6 +77,7 @@ impl Session {
             under: None,
             default_collation: None,
             for_statements: false,
+            takes_bytes: false,
             idle_limit: None,
             logs: true,
         };
@@ -146,7 +149,10 @@ impl Session {
     /// set. The caller must send them: the session is recorded as having these settings.
     pub(crate) fn enter(&mut self, session: Option<&Arc<SessionContext>>) -> Option<String> {
         let session = session.filter(|session| self.under.as_ref() != Some(*session))?;
-        let set = row_session::statements(session, self.default_collation);
+        let mut set = row_session::statements(session, self.default_collation);
+        if self.takes_bytes {
+            set.push_str(row_session::AND_BYTES);
+        }
         self.under = Some(Arc::clone(session));
         // `leave` does not restore this one, so its present value is remembered.
         if self.default_collation.is_some() && session.default_collation_for_utf8mb4.is_some() {
@@ -173,11 +179,24 @@ impl Session {
 
     /// Statements to run before our own, if rows of another session came before. The caller must send
     /// them.
-    pub(crate) fn leave(&mut self) -> Option<&'static str> {
-        self.under.take().map(|_| match self.for_statements {
-            true => row_session::OWN_FOR_STATEMENTS,
-            false => row_session::OWN,
+    pub(crate) fn leave(&mut self) -> Option<String> {
+        self.under.take().map(|_| match (self.for_statements, self.takes_bytes) {
+            (true, _) => row_session::OWN_FOR_STATEMENTS.to_owned(),
+            (false, true) => format!("{}{}", row_session::OWN, row_session::AND_BYTES),
+            (false, false) => row_session::OWN.to_owned(),
         })
+    }
+
+    /// Makes the server take statements as they are from now on, or as UTF-8 again. As UTF-8 it looks at
+    /// each character of a BINLOG statement and converts all of it (`get_text`, `TEXT_STRING_sys`).
+    /// Names and values in statements have to be ASCII meanwhile.
+    pub(crate) async fn use_bytes(&mut self, takes_bytes: bool) -> Result<()> {
+        if self.takes_bytes != takes_bytes {
+            let charset = if takes_bytes { "binary" } else { "utf8mb4" };
+            self.run(format!("SET SESSION character_set_client={charset}")).await?;
+            self.takes_bytes = takes_bytes;
+        }
+        Ok(())
     }
 
     /// Restores our own settings.
@@ -219,7 +238,7 @@ impl Session {
 
     /// Runs one packet of statements and reads every result; matched rows of each statement.
     ///
-    /// Nothing may follow a BINLOG statement in a packet: its OK lacks the more-results flag.
+    /// Nothing may follow a BINLOG statement in such a packet: its OK lacks the more-results flag.
     pub(crate) async fn run(&mut self, statements: impl AsRef<[u8]> + Send) -> Result<Vec<u64>> {
         let answers = self.run_counting(statements).await?;
         Ok(answers.into_iter().map(|answer| answer.rows).collect())
@@ -228,6 +247,23 @@ impl Session {
     /// As [`Self::run`], with the warning count of each statement, and the rows of a `SHOW WARNINGS`.
     pub(crate) async fn run_counting(
         &mut self,
+        statements: impl AsRef<[u8]> + Send,
+    ) -> Result<Vec<Answer>> {
+        self.run_at_least(0, statements).await
+    }
+
+    /// As [`Self::run`], for a packet in which statements follow a BINLOG statement: so many in all.
+    pub(crate) async fn run_counted(
+        &mut self,
+        count: usize,
+        statements: impl AsRef<[u8]> + Send,
+    ) -> Result<()> {
+        self.run_at_least(count, statements).await.map(drop)
+    }
+
+    async fn run_at_least(
+        &mut self,
+        least: usize,
         statements: impl AsRef<[u8]> + Send,
     ) -> Result<Vec<Answer>> {
         let text = statements.as_ref();
@@ -239,7 +275,7 @@ impl Session {
         begun.map_err(|source| Error::Target { address: self.address.clone(), source })?;
         let address = self.address.clone();
         let answers = async {
-            let answers = self.link.answers(answers_to(text.len())).await;
+            let answers = self.link.answers(answers_to(text.len()), least).await;
             answers.map_err(|source| Error::Target { address, source })
         };
         let answers = liveness.watch(answers).await;

@@ -85,6 +85,15 @@ impl Link {
         outcome.map(Some).map_err(|error| budget.named(error))
     }
 
+    /// Another result comes although the last one did not announce it: the server's OK to a BINLOG
+    /// statement lacks the flag (`Rows_log_event::do_apply_event` resets it), but it continues with the
+    /// packet's next statement.
+    pub fn expect_unannounced(&mut self) {
+        if self.state == State::Idle {
+            self.state = State::Answering;
+        }
+    }
+
     async fn read_result(
         &mut self,
         budget: &mut Budget<'_>,

@@ -67,6 +67,8 @@ impl Failed<'_> {
             // The failed attempt may have left the source's GTID in gtid_next.
             session.run(as_source::AUTOMATIC).await?;
         }
+        // The descriptions to come contain names.
+        session.use_bytes(false).await?;
         let mut rows = self.executor();
         rows.prepare(session, self.group.format()).await?;
         let (opening, fence) = &self.opening;
