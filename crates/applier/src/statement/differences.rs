@@ -3,8 +3,8 @@
 
 use csa_provider::{Dialect, Lexer, SessionContext, collation_name};
 
-use super::failure::MAP_IT;
 use super::mariadb::context::has_collation;
+use super::next_steps::MAP_IT;
 use crate::statement::text::implied_collation;
 
 /// A server that is to execute a statement.

@@ -7,9 +7,9 @@ use csa_scheduler::Group;
 use tracing::info;
 
 use super::context::{self, Restricted, RestrictedRow};
-use super::failure::by_hand;
 use super::mariadb;
 use super::mysql57;
+use super::next_steps::by_hand;
 use super::source_statement::SourceStatement;
 use crate::error::{Error, Result};
 use crate::rows::executor::RowExecutor;

@@ -13,7 +13,8 @@ use csa_scheduler::{Group, GroupKind};
 use tracing::{info, warn};
 
 use super::execution::{execute, leave};
-use super::failure::{by_hand, ended_otherwise, named, refused};
+use super::failure::named;
+use super::next_steps::{by_hand, ended_otherwise, refused};
 use super::parts::Parts;
 use super::source_statement::{self, SourceStatement};
 use super::{not_transactional, progress};

@@ -1,5 +1,6 @@
 //! Errors of statements, with the next steps of the operator.
 
+use super::next_steps::{MAP_IT, steps_by_hand};
 use super::source_statement::SourceStatement;
 use crate::error::Error;
 use crate::error::server_text::ServerText;
@@ -15,46 +16,6 @@ const NOT_KNOWN: [u16; 7] = [1064, 1115, 1193, 1235, 1286, 1305, 1772];
 const UNKNOWN_COLLATION: u16 = 1273;
 /// `XAER_NOTA`: no such distributed transaction.
 const UNKNOWN_XID: u16 = 1397;
-
-/// The key for collations that the target lacks.
-pub(super) const MAP_IT: &str = "applier.collation_map can name one that the target has in its place, \
-     then: csa-daemon reload; csa-daemon restart";
-
-/// The error for a statement that the operator has to decide about. One that the target has executed is
-/// passed over, so executing it there by hand is how to proceed.
-pub(super) fn refused(gtid: &str, why: &str) -> Error {
-    Error::Unsupported {
-        gtid: gtid.to_owned(),
-        what: format!(
-            "{why}; on the target run SET gtid_next='{gtid}', then what it should do there (or BEGIN; \
-             COMMIT to leave it out), then SET gtid_next='AUTOMATIC', and start the channel again"
-        ),
-    }
-}
-
-/// The same where the target does not record executed statements.
-pub(super) fn by_hand(gtid: &str, why: &str) -> Error {
-    Error::Unsupported { gtid: gtid.to_owned(), what: format!("{why}; {}", steps_by_hand(gtid)) }
-}
-
-/// The error for a statement that ended with an error on the source, and without one here.
-pub(super) fn ended_otherwise(gtid: &str, code: u16) -> Error {
-    Error::Unsupported {
-        gtid: gtid.to_owned(),
-        what: format!(
-            "the statement ended with error {code} on the source, after it had changed something there, and \
-             without an error on the target: their contents may differ. It is recorded as executed; compare \
-             (csa-daemon verify), correct what differs, then start the channel again"
-        ),
-    }
-}
-
-fn steps_by_hand(gtid: &str) -> String {
-    format!(
-        "for this one run on the target what it should do there, if anything, then: csa-daemon skip \
-         {gtid}"
-    )
-}
 
 /// The error with the statement that it is about.
 pub(super) fn named(statement: &SourceStatement, error: Error, vendor: Vendor) -> Error {

@@ -7,6 +7,7 @@ pub(crate) mod executor;
 mod failure;
 mod mariadb;
 mod mysql57;
+mod next_steps;
 mod not_transactional;
 mod parts;
 mod progress;

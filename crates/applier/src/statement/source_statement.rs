@@ -7,7 +7,7 @@ use csa_provider::{
 use csa_scheduler::{Group, flattened_events};
 
 use super::differences::{self, Reader};
-use super::failure::by_hand;
+use super::next_steps::by_hand;
 use super::{context, text};
 use crate::collation_map::CollationMap;
 use crate::error::{Error, Invariant, Result};

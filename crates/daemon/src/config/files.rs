@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use toml::{Table, Value};
 
-use super::place::Place;
+use super::place::{Place, Text};
 use super::{ConfigError, keys, one_line};
 
 /// Beside `csa-daemon.toml`. A main file of another name has a folder of its own, because the instances
@@ -20,13 +20,6 @@ const EITHER: [&[&str]; 3] = [
     &["host", "socket"],
     &["public_key_file", "get_public_key"],
 ];
-
-/// A file as it was read.
-#[derive(Debug)]
-pub(super) struct Text {
-    pub(super) path: PathBuf,
-    pub(super) text: String,
-}
 
 /// One table of all files, with the defaults in the channels.
 #[derive(Debug)]

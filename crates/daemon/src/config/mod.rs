@@ -17,8 +17,8 @@ mod tests;
 use std::path::Path;
 
 use declared_keys::File;
-use files::{Merged, Text};
-use place::Place;
+use files::Merged;
+use place::{Place, Text};
 use serde::Deserialize as _;
 
 pub(crate) use admin::{Access, token};

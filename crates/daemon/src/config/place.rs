@@ -1,9 +1,17 @@
 //! The place of a mistake: file, line, and the channel.
 
+use std::path::PathBuf;
+
 use toml::de::{DeTable, DeValue};
 
 use super::ConfigError;
-use super::files::Text;
+
+/// A file as it was read.
+#[derive(Debug)]
+pub(super) struct Text {
+    pub(super) path: PathBuf,
+    pub(super) text: String,
+}
 
 /// A file, or one of its channels.
 #[derive(Debug, Clone, Copy)]

@@ -9,7 +9,7 @@ use super::Side;
 #[non_exhaustive]
 pub enum LinkError {
     #[error("{0}")]
-    Io(#[from] std::io::Error),
+    Io(#[source] std::io::Error),
     #[error("no answer within {0:?}")]
     Timeout(Duration),
     #[error("nothing received for {0:?}, heartbeats included: the link is dead")]
@@ -39,6 +39,17 @@ const LOGIN_CODES: [u16; 13] =
     [1044, 1045, 1049, 1130, 1227, 1251, 1524, 1698, 1820, 1862, 3118, 3955, 4151];
 /// The server accepts only encrypted connections.
 const TLS_CODE: u16 = 3159;
+
+impl From<std::io::Error> for LinkError {
+    fn from(error: std::io::Error) -> Self {
+        match error.kind() {
+            // A server that ends an encrypted link without a goodbye; rustls says so with an address on the
+            // web. Packets have lengths, so nothing cut off can pass for the whole.
+            std::io::ErrorKind::UnexpectedEof => Self::Closed,
+            _ => Self::Io(error),
+        }
+    }
+}
 
 impl LinkError {
     /// The server's error number, if it sent one.
@@ -100,6 +111,13 @@ mod tests {
     }
 
     #[test]
+    fn a_link_that_ends_without_a_goodbye_was_closed() {
+        let text = "peer closed connection without sending TLS close_notify: https://...";
+        let end = std::io::Error::new(std::io::ErrorKind::UnexpectedEof, text);
+        assert!(matches!(LinkError::from(end), LinkError::Closed));
+    }
+
+    #[test]
     fn what_only_a_change_can_cure_is_refused() {
         for (code, message) in [
             (1045, "Access denied for user"),
@@ -126,7 +144,7 @@ mod tests {
         }
         for error in [
             LinkError::Io(std::io::ErrorKind::ConnectionRefused.into()),
-            LinkError::Io(std::io::ErrorKind::UnexpectedEof.into()),
+            LinkError::Io(std::io::ErrorKind::ConnectionReset.into()),
             LinkError::Timeout(Duration::from_secs(1)),
             LinkError::Closed,
         ] {
