@@ -81,6 +81,8 @@ mod roundtrip;
 mod semi_sync;
 #[path = "e2e/sql_executor.rs"]
 mod sql_executor;
+#[path = "e2e/standby.rs"]
+mod standby;
 #[path = "e2e/start.rs"]
 mod start;
 #[path = "e2e/statement_text.rs"]

@@ -139,6 +139,7 @@ impl Site {
             .set("relay.segment_size", "1MiB")
             .set("relay.space_limit", "4MiB")
             .channel(BROKEN, &source, &target)
+            .set("standby", true)
             .set("applier.replicate_wild_do_table", vec![format!("{BROKEN}.%")])
             .set("applier.start_from", start.clone())
             .set("source.connect_retry_max", "1s")
@@ -219,6 +220,7 @@ async fn every_alert_fires_and_resolves_on_a_live_daemon() {
     the_daemon_away(&mut site).await;
     everything_at_once(&mut site).await;
     site.resolve("lock inversions", &["LockInversionsHigh"]).await;
+    another_daemon(&mut site).await;
     servers_away(&mut site).await;
     site.resolve("killed again and again", &["DaemonRestarting"]).await;
     site.resolve("rows locked", &["RetriesHigh"]).await;
@@ -346,6 +348,18 @@ async fn servers_away(site: &mut Site) {
     site.target.restart();
     site.command(BROKEN, &["restart"]);
     site.resolve("the target killed", &["TargetUnreachable", "ChannelStopped"]).await;
+    site.drained().await;
+}
+
+/// A daemon that Prometheus does not know holds a channel.
+async fn another_daemon(site: &mut Site) {
+    site.command(BROKEN, &["stop"]);
+    let mut holder = site.target.conn().await;
+    holder.query_drop(format!("DO GET_LOCK('csa:{BROKEN}', 10)")).await.expect("takes the lock");
+    site.command(BROKEN, &["restart"]);
+    site.fires("another daemon", &[("NoActiveDaemon", Some(BROKEN))]).await;
+    holder.disconnect().await.expect("ends");
+    site.resolve("another daemon", &["NoActiveDaemon"]).await;
     site.drained().await;
 }
 

@@ -40,9 +40,6 @@ pub trait CommitObserver: Send {
     fn low_water_mark(&mut self, mark: LowWaterMark);
 }
 
-/// Interval between pings of the idle control session.
-// Far below `locks::IDLE_LIMIT`, after which the server ends the session and frees its lock.
-const PING_INTERVAL: Duration = Duration::from_secs(5);
 /// Interval at which the target's GTIDs are brought level with the checkpoint, or the other way round.
 const LEVEL_INTERVAL: Duration = Duration::from_secs(1);
 /// Time limit for ending our sessions; a target that does not answer ends them on its own.
@@ -207,6 +204,7 @@ impl<O: CommitObserver> Applier<O> {
     }
 
     async fn apply_all(&mut self, stop: &CancellationToken) -> Result<()> {
+        self.keeper.begin().await?;
         // The number may have changed since the rows were made.
         self.retune().await?;
         // Before the first transaction is admitted, which may be that one.
@@ -331,7 +329,7 @@ impl<O: CommitObserver> Applier<O> {
             self.levelled = Instant::now();
             self.level().await?;
         }
-        if self.pinged.elapsed() >= PING_INTERVAL {
+        if self.pinged.elapsed() >= self.workers.options.ping_interval() {
             self.pinged = Instant::now();
             self.keeper.keep_alive().await?;
         }

@@ -40,6 +40,7 @@ pub use ownership::control::ControlSession;
 pub use ownership::preflight::{
     PreflightError, TargetChannels, TargetFacts, preflight, target_channels,
 };
+pub use ownership::standby::Standby;
 pub use ownership::start_position::{Shared, StartPosition};
 pub use ownership::target_privileges::{
     DDL_PRIVILEGES, executor_for, lacking_for_gtids, lacking_for_rows,

@@ -151,6 +151,8 @@ pub struct ApplierOptions {
     pub connect_retry_max: Duration,
     /// Raw row-image bytes in one BINLOG statement; a single larger event still goes alone.
     pub statement_bytes: usize,
+    /// Other daemons stand by for the channel.
+    pub standby: bool,
     /// For the pauses between attempts.
     pub chance: Arc<dyn Chance>,
 }
@@ -159,6 +161,15 @@ impl ApplierOptions {
     /// One BINLOG statement carries 4/3 of this as text: well under every server's default
     /// `max_allowed_packet` of 64 MiB, and large enough that its round trip doesn't count.
     pub const STATEMENT_BYTES: usize = 4 << 20;
+
+    /// Interval between pings of the idle control session, well below the limit after which the target
+    /// ends it and frees its lock.
+    pub(crate) const fn ping_interval(&self) -> Duration {
+        match self.standby {
+            true => Duration::from_secs(1),
+            false => Duration::from_secs(5),
+        }
+    }
 
     /// The pauses of one series of attempts to reach the target.
     pub(crate) fn backoff(&self) -> Backoff {

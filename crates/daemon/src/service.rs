@@ -98,12 +98,14 @@ fn more_time() -> NotifyState<'static> {
     NotifyState::ExtendTimeoutUsec(u32::try_from(MORE_TIME.as_micros()).unwrap_or(u32::MAX))
 }
 
-/// At least one channel is taken, and none is still to be taken. A channel that failed before is
-/// left to the operator and delays no other; if none is left, the start runs into its time-out.
+/// At least one channel is taken, here or by the daemon for which this one stands by, and none is still to
+/// be taken. A channel that failed before is left to the operator and delays no other; if none is left,
+/// the start runs into its time-out.
 fn is_ready(channels: &[Seen]) -> bool {
     let ended =
         |seen: &Seen| matches!(seen.view.state, ChannelState::Failed | ChannelState::Stopped);
-    channels.iter().any(|seen| seen.taken) && channels.iter().all(|seen| seen.taken || ended(seen))
+    let taken = |seen: &Seen| seen.taken || seen.view.state == ChannelState::Standby;
+    channels.iter().any(taken) && channels.iter().all(|seen| taken(seen) || ended(seen))
 }
 
 fn waits(seen: &Seen) -> bool {

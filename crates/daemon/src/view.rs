@@ -30,6 +30,8 @@ pub(crate) enum ChannelState {
     WaitingForTarget,
     /// The next transaction is not yet due.
     WaitingForDelay,
+    /// Another daemon has the channel.
+    Standby,
     Running,
     Paused,
     Stopped,
@@ -37,11 +39,12 @@ pub(crate) enum ChannelState {
 }
 
 impl ChannelState {
-    pub(crate) const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 9] = [
         Self::Starting,
         Self::WaitingForSource,
         Self::WaitingForTarget,
         Self::WaitingForDelay,
+        Self::Standby,
         Self::Running,
         Self::Paused,
         Self::Stopped,
@@ -54,6 +57,7 @@ impl ChannelState {
             Self::WaitingForSource => "waiting_for_source",
             Self::WaitingForTarget => "waiting_for_target",
             Self::WaitingForDelay => "waiting_for_delay",
+            Self::Standby => "standby",
             Self::Running => "running",
             Self::Paused => "paused",
             Self::Stopped => "stopped",
@@ -63,7 +67,7 @@ impl ChannelState {
 
     /// It does what it should.
     pub(crate) const fn is_well(self) -> bool {
-        matches!(self, Self::Running | Self::WaitingForDelay)
+        matches!(self, Self::Running | Self::WaitingForDelay | Self::Standby)
     }
 }
 

@@ -124,6 +124,7 @@ pub(crate) async fn run(
 
 pub(crate) fn applier_options(settings: &Settings, environment: &Environment) -> ApplierOptions {
     ApplierOptions {
+        standby: false,
         channel: CHANNEL.to_owned(),
         executor: csa_applier::Executor::RowImage,
         statement_gtids: settings.statement_gtids,
@@ -156,6 +157,7 @@ pub(crate) async fn open(
     };
     let start = StartFrom::Executed(GtidSet::new());
     let claim = Claim {
+        standby: false,
         identity,
         start: found.checkpoint.is_none().then_some(&start),
         source_executed: None,

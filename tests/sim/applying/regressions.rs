@@ -65,7 +65,13 @@ async fn an_epoch_that_a_crash_took_back_is_not_given_to_another_daemon() {
     let start = StartFrom::Executed(GtidSet::new());
     let target = server.target(TargetGtids::Own);
     let open = async |identity| {
-        let claim = Claim { identity, start: Some(&start), source_executed: None, filters: "" };
+        let claim = Claim {
+            identity,
+            start: Some(&start),
+            source_executed: None,
+            filters: "",
+            standby: false,
+        };
         let control = ControlSession::open(&target, "c", 1, &claim, true).await;
         control.expect("taken").checkpoint().epoch
     };

@@ -70,6 +70,7 @@ async fn apply_on(target: &Scripted) {
     let millisecond = std::time::Duration::from_millis(1);
     let environment = Environment::default();
     let options = ApplierOptions {
+        standby: false,
         channel: "c".to_owned(),
         executor: Executor::Sql,
         statement_gtids: false,

@@ -31,6 +31,8 @@ pub struct Claim<'a> {
     pub source_executed: Option<&'a GtidSet>,
     /// The channel's `replicate_*` settings, to be recorded in `csa.channel`.
     pub filters: &'a str,
+    /// Other daemons stand by for the channel, or this one did.
+    pub standby: bool,
 }
 
 impl ControlSession {
@@ -47,7 +49,7 @@ impl ControlSession {
         claim: &Claim<'_>,
         statement_gtids: bool,
     ) -> Result<Self> {
-        let Claim { identity, start, source_executed, filters } = *claim;
+        let Claim { identity, start, source_executed, filters, standby } = *claim;
         let mut session = bookkeeping::connect(target).await?;
         // The lock comes first: of two daemons that start at once, only one goes further.
         locks::take(&mut session, channel, identity).await?;
@@ -64,6 +66,12 @@ impl ControlSession {
             Some(found) => found,
             None => first_checkpoint(channel, start, source_executed, provisioned)?,
         };
+        if standby {
+            // Not after a lock wait timeout: whoever had the channel has lost it, so its groups are not
+            // worth waiting for.
+            let left = checkpoint::workers(&mut session, channel).await?;
+            locks::end_workers(&mut session, channel, left.into_iter()).await?;
+        }
         let mut checkpoint = take_rows(&mut session, channel, identity, workers, &base).await?;
         match target.gtids {
             TargetGtids::Source => {
@@ -115,6 +123,10 @@ impl ControlSession {
             identity: identity.to_owned(),
             generation,
             is_held: true,
+            idle_limit: match standby {
+                true => locks::IDLE_LIMIT_WITH_STANDBY,
+                false => locks::IDLE_LIMIT,
+            },
             server,
             noted: GtidSet::new(),
         })

@@ -1,6 +1,8 @@
 //! The control session: holds the channel's lock, owns its epoch, runs statements that commit
 //! implicitly.
 
+use std::time::Duration;
+
 use csa_provider::{Foreign, GtidSet};
 use csa_scheduler::Sequence;
 
@@ -34,6 +36,8 @@ pub struct ControlSession {
     pub(crate) generation: Generation,
     /// The session holds the lock, on a target that has everything known to be committed.
     pub(crate) is_held: bool,
+    /// The time after which the target frees the lock of a session that does not ping.
+    pub(crate) idle_limit: Duration,
     /// The target's name for itself, as in [`Place`].
     pub(crate) server: String,
     /// The set last written to the row for readers, where that is not the checkpoint.
@@ -109,6 +113,11 @@ impl ControlSession {
     /// Pings the server; the lock lives as long as the session answers.
     pub(crate) async fn ping(&mut self) -> Result<()> {
         self.session.run("DO 1").await.map(drop)
+    }
+
+    /// From here on the target frees the lock after `idle_limit`; call it where pings follow.
+    pub(crate) async fn limit_idleness(&mut self) -> Result<()> {
+        self.session.set_idle_limit(self.idle_limit).await
     }
 
     /// Fails if the target takes no writes.

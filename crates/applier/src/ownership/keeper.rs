@@ -31,6 +31,14 @@ impl Keeper {
         Self { control, target, backoff: options.backoff() }
     }
 
+    /// The session is kept from here on: until now, opening the relay store may have taken long.
+    pub(crate) async fn begin(&mut self) -> Result<()> {
+        match self.control.limit_idleness().await {
+            Err(error) if error.is_passing() => self.keep_alive().await,
+            other => other,
+        }
+    }
+
     /// Keeps the lock: pings the session, and opens it again if it was lost.
     pub(crate) async fn keep_alive(&mut self) -> Result<()> {
         match self.control.ping().await {

@@ -21,6 +21,8 @@ const END_PATIENCE: u32 = 10;
 /// The server ends an idle control session after this time, which frees the lock of a daemon whose host
 /// is gone; a living one pings far more often.
 pub(crate) const IDLE_LIMIT: Duration = Duration::from_secs(60);
+/// The same where another daemon stands by: so late it takes over from one that hangs or lost the target.
+pub(crate) const IDLE_LIMIT_WITH_STANDBY: Duration = Duration::from_secs(6);
 /// No such thread: the session has ended on its own.
 const NO_SUCH_THREAD: u16 = 1094;
 /// The session is of another account, as after a change of `target.user`.
@@ -219,6 +221,12 @@ async fn process(session: &mut Session, connection: u64) -> Result<Option<Proces
         seconds,
         stage,
     }))
+}
+
+/// The daemon with this connection, as far as the server says.
+pub(crate) async fn describe(session: &mut Session, connection: u64) -> Result<String> {
+    let from = process(session, connection).await?.map(|process| format!(" from {}", process.host));
+    Ok(format!("connection {connection} there{}", from.unwrap_or_default()))
 }
 
 fn held(channel: &str, what: String, by_another: bool) -> Error {

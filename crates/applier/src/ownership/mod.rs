@@ -14,5 +14,6 @@ pub(crate) mod locks;
 pub(crate) mod preflight;
 pub(crate) mod reconnect;
 mod skip;
+pub(crate) mod standby;
 pub(crate) mod start_position;
 pub(crate) mod target_privileges;

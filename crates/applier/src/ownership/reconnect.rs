@@ -66,6 +66,7 @@ impl ControlSession {
         // Reads succeed on a read-only target too; no generation begins there.
         self.probe().await?;
         self.restore_rows(target.gtids, &said.executed).await?;
+        self.limit_idleness().await?;
         // Last, because workers commit from here on.
         self.server.clone_from(&place.server);
         renewal.begin(place);

@@ -117,6 +117,16 @@ impl Session {
         self.set_up().await
     }
 
+    /// Changes the limit of [`Self::end_when_idle`], and nothing else.
+    pub(crate) async fn set_idle_limit(&mut self, limit: Duration) -> Result<()> {
+        let seconds = limit.as_secs();
+        if self.idle_limit != Some(seconds) {
+            self.run(format!("SET SESSION wait_timeout={seconds}")).await?;
+            self.idle_limit = Some(seconds);
+        }
+        Ok(())
+    }
+
     /// Writes to the server's binary log from now on, or not. Not within a transaction.
     pub(crate) async fn log(&mut self, logs: bool) -> Result<()> {
         if self.logs != logs {

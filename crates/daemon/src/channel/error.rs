@@ -60,10 +60,15 @@ impl ChannelError {
         matches!(self, Self::Applier(csa_applier::Error::Fenced { .. }))
     }
 
+    /// Another daemon has the channel, and this one had it never or not any more.
+    pub(super) fn is_held_by_another(&self) -> bool {
+        self.is_fenced()
+            || matches!(self, Self::Applier(csa_applier::Error::Held { by_another: true, .. }))
+    }
+
     /// The target is away, or busy with what this daemon left there; what was received is still wanted.
     pub(super) fn is_worth_receiving(&self) -> bool {
-        let by_another =
-            matches!(self, Self::Applier(csa_applier::Error::Held { by_another: true, .. }));
+        let by_another = self.is_held_by_another();
         matches!(self, Self::Target(_)) || (self.absent() == Some(Absent::Target) && !by_another)
     }
 }

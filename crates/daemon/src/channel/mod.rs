@@ -6,6 +6,7 @@ mod identity;
 mod overlap;
 mod pipeline;
 mod reception;
+mod standby;
 mod start;
 mod supervisor;
 mod view;
@@ -47,6 +48,8 @@ struct Channel {
 struct Taking {
     identity: Identity,
     start: StartFrom,
+    /// A daemon had the channel while this run lasted: it has a checkpoint, or something is wrong.
+    was_held: bool,
 }
 
 /// Findings of a preflight that refused neither server.
@@ -171,12 +174,22 @@ impl Channel {
         // Kept over all pipelines, and free once this returns: a skip, which needs it too, ends the
         // run first.
         let Some(identity) = self.claimed(stop).await else { return Ok(ON_REQUEST.to_owned()) };
-        let mut taking = Taking { identity, start: self.settings.start_from.clone() };
+        let start = self.settings.start_from.clone();
+        let mut taking = Taking { identity, start, was_held: false };
         loop {
-            let Some(pipeline) = self.opened(stop, &taking).await else {
+            let Some(pipeline) = self.opened(stop, &mut taking).await else {
                 return Ok(ON_REQUEST.to_owned());
             };
-            match Box::pin(pipeline.run(stop, kill)).await? {
+            let ended = Box::pin(pipeline.run(stop, kill)).await;
+            if let Err(error) = &ended
+                && self.settings.applier.standby
+                && error.is_fenced()
+            {
+                warn!(channel = self.name(), %error, "standing by");
+                taking.was_held = true;
+                continue;
+            }
+            match ended? {
                 End::Stopped => return Ok(ON_REQUEST.to_owned()),
                 End::UntilMoved => info!(channel = self.name(), "until was moved; continuing"),
                 End::UntilReached { until, already } => {
@@ -226,14 +239,23 @@ impl Channel {
     }
 
     /// Repeats [`Self::open`] until it succeeds; `None` when stopped.
-    async fn opened(&self, stop: &CancellationToken, taking: &Taking) -> Option<Pipeline<'_>> {
+    async fn opened(&self, stop: &CancellationToken, taking: &mut Taking) -> Option<Pipeline<'_>> {
         let mut pauses = Pauses::new(&self.settings);
+        let standby = self.settings.applier.standby;
         loop {
+            let open = async {
+                if standby {
+                    self.stand_by(taking).await?;
+                }
+                self.open(taking).await
+            };
             let error = tokio::select! {
                 // May be dropped anywhere: the locks on the target end with the session, and
                 // `attach` can be repeated.
-                opened = self.open(taking) => match opened {
+                opened = open => match opened {
                     Ok(pipeline) => return Some(pipeline),
+                    // Another one was faster.
+                    Err(error) if standby && error.is_held_by_another() => continue,
                     Err(error) => error,
                 },
                 () = stop.cancelled() => return None,
@@ -288,6 +310,17 @@ impl Channel {
             .await
             .map_err(ChannelError::Target)?;
         self.check_target(&target).map_err(ChannelError::Refused)?;
+        if taking.was_held
+            && target.checkpoint.is_none()
+            && settings.target.gtids != TargetGtids::Source
+        {
+            return Err(ChannelError::Refused(format!(
+                "csa.checkpoint on target {} has no rows of the channel, which another daemon had until \
+                 now; put the schema csa back as it was, or restart the channel to begin at \
+                 applier.start_from",
+                settings.target.address()
+            )));
+        }
         // The target first: its checkpoint says what the source must still have.
         let standing = Standing::of(settings, &taking.start, &target, &self.reception).await;
         let source = match csa_provider::preflight(&settings.source, standing.known.as_ref()).await
@@ -319,7 +352,9 @@ impl Channel {
         if why.is_fenced() {
             return self.reception.end().await;
         }
-        if why.is_worth_receiving()
+        // Another daemon may have the channel; this one had it if it receives still.
+        if !self.settings.applier.standby
+            && why.is_worth_receiving()
             && let Err(error) = self.reception.resume(&self.settings).await
         {
             warn!(channel = self.name(), %error, "nothing is received meanwhile");

@@ -78,6 +78,7 @@ impl<'a> Pipeline<'a> {
                 start: target.checkpoint.is_none().then_some(&taking.start),
                 source_executed: source.map(|facts| &facts.gtid_executed),
                 filters: &written_rules(&settings.filters),
+                standby: settings.applier.standby,
             },
             target.statement_gtids,
         )

@@ -287,6 +287,16 @@ impl Supervisor {
     pub(crate) async fn set_until(&self, until: Option<Until>) -> Done<Option<Until>> {
         let mut state = self.state.lock().await;
         self.check_present()?;
+        if self.started_with().applier.standby && until.is_some() {
+            // It would stop here, and the other daemon would resume beyond it.
+            return Err(Refusal::state(
+                format!(
+                    "channel {}: until: the daemon that stands by would not know it",
+                    self.name
+                ),
+                "set applier.until in the files of all daemons of the channel, and restart it there",
+            ));
+        }
         let before = self.controls.until().get();
         let had_stopped = self.controls.set_until(until).map_err(|past| {
             Refusal::state(
@@ -377,6 +387,7 @@ impl Supervisor {
                 start: None,
                 source_executed: None,
                 filters: &written_rules(&settings.filters),
+                standby: false,
             },
             // The skip executes no statement, so nothing has to be announced.
             true,

@@ -182,6 +182,18 @@ impl Watch {
         self.phase(Phase::WaitingForTarget, why);
     }
 
+    /// Another daemon has the channel.
+    pub(super) fn standing_by(&self, why: &str) {
+        self.phase(Phase::Standby, why);
+        let mut inner = self.shared.inner.lock();
+        inner.last_error = None;
+        inner.stopped_at = None;
+        // What this daemon received while it had the channel is no backlog of the other.
+        inner.base = None;
+        inner.waiting = Waiting::Unknown;
+        inner.held_back = None;
+    }
+
     pub(super) fn stopped(&self, why: &str) {
         self.phase(Phase::Stopped, why);
     }

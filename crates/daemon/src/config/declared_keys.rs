@@ -100,6 +100,10 @@ pub(super) struct ChannelConfig {
         extend("x-takes" = "1 to 64 of a-z 0-9 _ -", "x-applies" = "daemon")
     )]
     pub(super) name: String,
+    /// Wait while another daemon has the channel on the target, and take it over when that one stops, dies,
+    /// hangs or loses the target. To be set by all daemons of the channel, each on its own host.
+    #[serde(default)]
+    pub(super) standby: bool,
     /// Server whose transactions are received.
     pub(super) source: SourceConfig,
     /// Received transactions on disk.

@@ -94,11 +94,18 @@ pub(super) fn resolve(
              [channel.relay] sync = \"transaction\"",
         );
     }
+    if channel.source.semi_sync && channel.standby {
+        return wrong(
+            "standby: not together with source.semi_sync: a transaction that one daemon has acknowledged \
+             would be missing on the disk of the one that takes over",
+        );
+    }
     Ok(ChannelSettings {
         source: source(channel.source)?,
         relay,
         applier: ApplierOptions {
             channel: name.clone(),
+            standby: channel.standby,
             // Until preflight, which takes what the target permits.
             executor: Executor::RowImage,
             statement_gtids: true,

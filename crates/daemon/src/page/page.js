@@ -34,7 +34,9 @@ function verdict(channels) {
   const where = document.getElementById("verdict");
   where.className = not.length === 0 ? "ok" : not.some((view) => view.state === "failed") ? "bad" : "warn";
   const names = not.map((view) => `${view.channel_name} ${view.state === "failed" ? "has" : "is"} ${words(view.state)}`).join(", ");
-  const all = channels.length === 1 ? "The channel is running" : `All ${channels.length} channels are running`;
+  const standby = channels.filter((view) => view.state === "standby").length;
+  const also = standby === 0 ? "" : `, ${standby} of them in another daemon`;
+  const all = `${channels.length === 1 ? "The channel is running" : `All ${channels.length} channels are running`}${also}`;
   const text = not.length === 0 ? all : names;
   say(where, text);
   const title = `${not.length === 0 ? "" : "! "}${text} · csa-daemon`;

@@ -26,6 +26,10 @@ fn ready_needs_every_channel_taken_or_failed_and_one_taken() {
     let starting = seen("a", ChannelState::Starting, "", false);
     let waiting = seen("a", ChannelState::WaitingForTarget, "", false);
     let failed = seen("a", ChannelState::Failed, "", false);
+    let standby = seen("b", ChannelState::Standby, "another daemon has it", false);
+    assert!(is_ready(std::slice::from_ref(&standby)));
+    assert!(is_ready(&[standby.clone(), failed.clone()]));
+    assert!(!is_ready(&[standby.clone(), starting.clone()]));
     // Taken, and the source went away since.
     let deserted = seen("a", ChannelState::WaitingForSource, "", true);
     let good = running("b", None, 0);

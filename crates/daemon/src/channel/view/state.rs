@@ -13,6 +13,7 @@ pub(in crate::channel) enum Phase {
     Starting,
     WaitingForSource,
     WaitingForTarget,
+    Standby,
     Running,
     Stopped,
     Failed,
@@ -45,6 +46,7 @@ impl Standing<'_> {
             Phase::Starting => (ChannelState::Starting, "checking both servers".to_owned()),
             Phase::WaitingForSource => (ChannelState::WaitingForSource, detail),
             Phase::WaitingForTarget => (ChannelState::WaitingForTarget, detail),
+            Phase::Standby => (ChannelState::Standby, detail),
             Phase::Stopped if self.receiving => {
                 (ChannelState::Stopped, format!("{detail}; still receiving"))
             }
@@ -166,6 +168,16 @@ mod tests {
                 "read-only",
             ),
             (stopped, ChannelState::Stopped, "on request; still receiving"),
+            (
+                Standing {
+                    phase: Phase::Standby,
+                    detail: "another daemon",
+                    source: &lost,
+                    ..running
+                },
+                ChannelState::Standby,
+                "another daemon",
+            ),
             (Standing { receiving: false, ..stopped }, ChannelState::Stopped, "on request"),
             (
                 Standing { phase: Phase::Failed, applied: &away, ..running },

@@ -73,12 +73,16 @@ pub(crate) fn applies(path: &str) -> Applies {
 }
 
 fn find(path: &str) -> Option<&'static Key> {
-    let (section, name) = match path.split_once('.') {
-        Some((section, name)) => (format!("channel.{section}"), name),
-        None => ("daemon".to_owned(), path),
+    // A channel has keys outside of its sections, whose names are not those of `[daemon]`.
+    let (sections, name) = match path.split_once('.') {
+        Some((section, name)) => (vec![format!("channel.{section}")], name),
+        None => (vec!["daemon".to_owned(), "channel".to_owned()], path),
     };
-    let section = SECTIONS.iter().find(|known| known.path == section)?;
-    section.keys.iter().find(|key| key.name == name)
+    let mut keys = SECTIONS
+        .iter()
+        .filter(|section| sections.iter().any(|path| path == section.path))
+        .flat_map(|section| &section.keys);
+    keys.find(|key| key.name == name)
 }
 
 /// A table of the file with its keys in the order of their declaration, without its sections.

@@ -1,0 +1,54 @@
+//! Watches a channel that another daemon holds on the target, at the cost of one session and one short
+//! query for each look. It takes nothing: of those that find the channel free, its lock decides.
+
+use csa_provider::quote;
+
+use crate::error::Result;
+use crate::ownership::locks;
+use crate::server::lock_names::{daemon_lock, lock_name};
+use crate::server::port::Target;
+use crate::server::session::Session;
+
+/// A session on the target that writes nothing.
+#[derive(Debug)]
+pub struct Standby {
+    session: Session,
+    query: String,
+    /// The holder that was found last, in words.
+    known: Option<(u64, String)>,
+}
+
+impl Standby {
+    /// # Errors
+    /// The target can't be reached.
+    pub async fn open(target: &Target, channel: &str, identity: &str) -> Result<Self> {
+        let mut session = Session::connect(target).await?;
+        session.end_when_idle(locks::IDLE_LIMIT).await?;
+        let (name, own) = (quote(&lock_name(channel)), quote(&daemon_lock(identity)));
+        let query =
+            format!("SELECT COALESCE(IS_USED_LOCK({name}), 0), COALESCE(IS_USED_LOCK({own}), 0)");
+        Ok(Self { session, query, known: None })
+    }
+
+    /// The daemon that holds the channel, in words; `None` if no other daemon does.
+    ///
+    /// # Errors
+    /// The target can't be reached.
+    pub async fn holder(&mut self) -> Result<Option<&str>> {
+        let rows: Vec<(u64, u64)> = self.session.rows(&self.query).await?;
+        let (connection, own) = rows.into_iter().next().unwrap_or_default();
+        // A session that this daemon left there is ended or waited for when the channel is taken.
+        if connection == 0 || connection == own {
+            return Ok(None);
+        }
+        if self.known.as_ref().is_none_or(|(known, _)| *known != connection) {
+            let text = locks::describe(&mut self.session, connection).await?;
+            self.known = Some((connection, text));
+        }
+        Ok(self.known.as_ref().map(|(_, text)| text.as_str()))
+    }
+
+    pub async fn close(self) {
+        self.session.close().await;
+    }
+}
