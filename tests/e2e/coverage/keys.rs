@@ -165,6 +165,34 @@ async fn computed_keys(executor: &str) {
     }
 }
 
+/// MySQL logs values of other rows, or of none, for virtual columns of these types: one row in ten of this
+/// load has a wrong `x` in its image.
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_of_virtual_texts_that_are_logged_wrong() {
+    for executor in EXECUTORS {
+        wrong_virtual_texts(executor).await;
+    }
+}
+
+async fn wrong_virtual_texts(executor: &str) {
+    let pair = Pair::start_with(executor, &[], &[]).await;
+    pair.run(["CREATE TABLE texts (id INT PRIMARY KEY, a INT, \
+         x TEXT AS (CONCAT('x', a)) VIRTUAL, s CHAR(9) AS (LEFT(x, 9)) VIRTUAL, \
+         UNIQUE (x(20)), UNIQUE (s))"])
+        .await;
+    // Few values, so that they move between rows all the time.
+    let value = |number: u64| number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+    let writes = (0..400).flat_map(|number| {
+        let [a, b, c, d, e] = [1, 2, 3, 4, 5].map(|part| value(number * 5 + part) % 40);
+        [
+            format!("REPLACE INTO texts (id, a) VALUES ({a}, {b}), ({c}, {d})"),
+            format!("DELETE FROM texts WHERE id = {e}"),
+        ]
+    });
+    pair.run_as_backlog(writes).await;
+    assert!(pair.equal().await.rows > 5);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn keys_that_are_hidden_partial_or_missing() {
     for executor in EXECUTORS {

@@ -18,7 +18,8 @@ pub struct TableKeys {
     pub columns: usize,
     /// The primary key is the first, where there is one.
     pub unique: Vec<UniqueKey>,
-    /// It has a unique index whose values can't be found in row images (functional, multi-valued).
+    /// It has a unique index with values that are not in row images (functional, multi-valued), or may be wrong
+    /// there.
     pub opaque_unique_key: bool,
     pub foreign_keys: Vec<ForeignKey>,
     /// Tables that deleting a row, or changing its key, may reach through CASCADE and SET NULL.

@@ -6,6 +6,9 @@ use crate::error::Result;
 use crate::server::session::Session;
 use csa_provider::quote;
 
+/// Name, type, collation; generated, and that virtually.
+type Column = (String, String, Option<String>, bool, bool);
+
 /// A table's columns and unique keys.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Definition {
@@ -13,7 +16,7 @@ pub(super) struct Definition {
     pub(super) columns: Vec<String>,
     /// The primary key first.
     pub(super) unique: Vec<Vec<KeyPart>>,
-    /// A unique key has values that are not in row images.
+    /// A unique key has values that are not in row images, or may be wrong there.
     pub(super) opaque_unique_key: bool,
     /// See [`csa_scheduler::TableKeys::computes`].
     pub(super) computes: bool,
@@ -28,10 +31,11 @@ pub(super) async fn read(
     (schema, table): &TableName,
 ) -> Result<Option<Definition>> {
     let named = format!("TABLE_SCHEMA={} AND TABLE_NAME={}", quote(schema), quote(table));
-    let columns: Vec<(String, String, Option<String>, bool)> = session
+    let columns: Vec<Column> = session
         .rows(&format!(
             "SELECT COLUMN_NAME, LOWER(DATA_TYPE), COLLATION_NAME, \
-             COALESCE(GENERATION_EXPRESSION,'')<>'' FROM information_schema.COLUMNS \
+             COALESCE(GENERATION_EXPRESSION,'')<>'', EXTRA LIKE '%VIRTUAL%' \
+             FROM information_schema.COLUMNS \
              WHERE {named} ORDER BY ORDINAL_POSITION"
         ))
         .await?;
@@ -46,7 +50,8 @@ pub(super) async fn read(
         ))
         .await?;
     let table = Table::read(session, &named).await?;
-    let generated = columns.iter().any(|(.., generated)| *generated);
+    let generated = columns.iter().any(|(.., generated, _)| *generated);
+    let is_trusted = generated_are_logged_right(&columns);
     let functional = parts.iter().any(|(_, column, ..)| column.is_none());
     let mut definition = Definition {
         computes: generated
@@ -71,12 +76,46 @@ pub(super) async fn read(
             definition.opaque_unique_key = true;
             continue;
         };
-        let Some((_, data_type, collation, _)) = columns.get(place) else { continue };
+        let Some((_, data_type, collation, generated, _)) = columns.get(place) else { continue };
+        definition.opaque_unique_key |= *generated && !is_trusted;
         let class = class(session, collations, data_type, collation.as_deref(), prefix).await?;
         parts.push(KeyPart { column: place, class });
     }
     definition.columns = columns.into_iter().map(|(name, ..)| name).collect();
     Ok(Some(definition))
+}
+
+/// False if images may have wrong values of generated columns. For a virtual column of a type whose values
+/// lie outside the server's row buffer, MySQL (8.0.15 to 9.7.4) may log the value of another row, or freed
+/// memory: a REPLACE or INSERT IGNORE that finds a duplicate does that to rows after it. Columns of other
+/// types, and stored ones, were right in all images, but may be computed from such a column.
+fn generated_are_logged_right(columns: &[Column]) -> bool {
+    let is_outside = |data_type: &str| {
+        !matches!(
+            data_type,
+            "tinyint"
+                | "smallint"
+                | "mediumint"
+                | "int"
+                | "bigint"
+                | "bit"
+                | "float"
+                | "double"
+                | "decimal"
+                | "year"
+                | "date"
+                | "time"
+                | "datetime"
+                | "timestamp"
+                | "enum"
+                | "set"
+                | "char"
+                | "varchar"
+                | "binary"
+                | "varbinary"
+        )
+    };
+    !columns.iter().any(|(_, data_type, .., is_virtual)| *is_virtual && is_outside(data_type))
 }
 
 /// Looks for a table among those of `condition` that can't be rolled back. BLACKHOLE has nothing to roll back.
@@ -157,4 +196,34 @@ async fn class(
         }
         _ => KeyClass::Unknown,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn virtual_columns_with_values_outside_the_row_are_not_trusted() {
+        for (data_type, generated, is_virtual, trusted) in [
+            ("int", true, true, true),
+            ("bigint", true, true, true),
+            ("varchar", true, true, true),
+            ("varbinary", true, true, true),
+            ("decimal", true, true, true),
+            ("datetime", true, true, true),
+            ("enum", true, true, true),
+            ("text", true, true, false),
+            ("longblob", true, true, false),
+            ("json", true, true, false),
+            ("point", true, true, false),
+            ("text", true, false, true),
+            ("text", false, false, true),
+        ] {
+            let columns = [
+                ("id".to_owned(), "int".to_owned(), None, false, false),
+                ("g".to_owned(), data_type.to_owned(), None, generated, is_virtual),
+            ];
+            assert_eq!(generated_are_logged_right(&columns), trusted, "{data_type}");
+        }
+    }
 }
