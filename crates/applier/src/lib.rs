@@ -37,6 +37,7 @@ pub use ownership::audit::{AuditEntry, record};
 pub use ownership::channel_record::{ChannelIdentity, ChannelRecord};
 pub use ownership::claim::Claim;
 pub use ownership::control::ControlSession;
+pub use ownership::known::known_of;
 pub use ownership::preflight::{
     PreflightError, TargetChannels, TargetFacts, preflight, target_channels,
 };

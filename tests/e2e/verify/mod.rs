@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use csa_applier::{TargetGtids, TargetOptions, TlsOptions};
 use csa_daemon::verify::{Outcome, TableName, VerifyOptions};
-use csa_tests::{Daemon, Load, LoadOptions, Server, prepare};
+use csa_tests::{Daemon, Load, LoadOptions, Server, eventually, prepare};
 use mysql_async::prelude::Queryable as _;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;

@@ -115,6 +115,70 @@ async fn it_keeps_to_its_rate_and_lets_the_target_catch_up() {
     verify(&daemon, &lagging).assert_code(0);
 }
 
+/// A replica that is late would show right rows as different, and so would another server.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_source_that_lacks_what_the_target_has_is_not_compared_with() {
+    let (source, target) = Server::pair(&[], &[]);
+    source.exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY)").await;
+    let late = Server::start("late", &[]);
+    late.exec(&format!(
+        "CHANGE REPLICATION SOURCE TO SOURCE_HOST='127.0.0.1', SOURCE_PORT={}, \
+         SOURCE_USER='repl', SOURCE_PASSWORD='repl_pw', GET_SOURCE_PUBLIC_KEY=1, \
+         SOURCE_AUTO_POSITION=1; START REPLICA",
+        source.port
+    ))
+    .await;
+    let executed = source.gtid_executed().await;
+    eventually("the replica follows", DRAIN, async || late.gtid_executed().await == executed).await;
+    late.exec("STOP REPLICA").await;
+    source.exec("INSERT INTO d.t VALUES (1), (2)").await;
+    let daemon = Daemon::builder(&source, &target).start();
+    daemon.wait_drained(&source, &target, DRAIN).await;
+
+    // It is passed over for one that has everything.
+    let second = format!("a = [{{ host = \"127.0.0.1\", port = {} }}]", source.port);
+    let second = second.parse::<toml::Table>().expect("TOML")["a"].clone();
+    daemon.set("source.port", i64::from(late.port));
+    daemon.set("source.failover", second);
+    daemon.write_config();
+    verify(&daemon, &[]).assert_code(0);
+
+    // Without one it is named, and so are all that are down.
+    source.kill9();
+    let refused = verify(&daemon, &[]);
+    refused.assert_code(2);
+    let error = refused.json["error"].as_str().expect("an error");
+    for words in [
+        format!("source 127.0.0.1:{}: it lacks 1 transactions", late.port),
+        format!("source 127.0.0.1:{}", source.port),
+    ] {
+        assert!(error.contains(&words), "{error}");
+    }
+    assert_eq!(refused.differences(), BTreeSet::new());
+
+    // Once it has caught up it will do.
+    source.restart();
+    late.exec("START REPLICA").await;
+    let executed = source.gtid_executed().await;
+    eventually("the replica follows", DRAIN, async || late.gtid_executed().await == executed).await;
+    source.kill9();
+    verify(&daemon, &[]).assert_code(0);
+
+    // Another server, with the same tables.
+    let stranger = Server::start("stranger", &[]);
+    stranger.exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY)").await;
+    daemon.set("source.port", i64::from(stranger.port));
+    daemon.set("source.failover", Vec::<toml::Value>::new());
+    daemon.write_config();
+    let refused = verify(&daemon, &[]);
+    refused.assert_code(2);
+    assert!(
+        refused.json["error"].to_string().contains("it is another server"),
+        "{:#}",
+        refused.json
+    );
+}
+
 /// Modes in which the target's own `gtid_executed` shows its progress, or commits come out of order.
 #[tokio::test(flavor = "multi_thread")]
 async fn positions_are_known_in_every_mode() {

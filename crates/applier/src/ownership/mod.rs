@@ -10,6 +10,7 @@ mod continuity;
 pub(crate) mod control;
 pub(crate) mod intent;
 pub(crate) mod keeper;
+pub(crate) mod known;
 pub(crate) mod locks;
 pub(crate) mod preflight;
 pub(crate) mod reconnect;

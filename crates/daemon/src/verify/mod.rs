@@ -13,6 +13,7 @@ mod catalogue;
 mod definition;
 mod expression;
 mod grants;
+mod history;
 mod keyed;
 mod keyless;
 mod pace;
@@ -48,7 +49,7 @@ pub(crate) use session::connect_error;
 pub struct VerifyOptions {
     /// The channel whose checkpoint tells the target's progress.
     pub channel: String,
-    /// The first one that answers is used; see [`source_servers`].
+    /// The first one that has what the target executed is used; see [`source_servers`].
     pub source: Vec<TargetOptions>,
     pub target: TargetOptions,
     pub scope: Scope,

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use csa_applier::Vendor;
 use csa_provider::{Backoff, GtidSet, quote};
 
+use super::history;
 use super::pace::{Lag, Pace};
 use super::session::Session;
 use super::{Activity, Event, Progress, Result, Side, VerifyError, VerifyOptions};
@@ -33,13 +34,12 @@ impl<'a> Servers<'a> {
         options: &'a VerifyOptions,
         observe: &'a (dyn Fn(Event<'_>) + Sync),
     ) -> Result<Self> {
-        let (source, target) = tokio::join!(
-            Session::connect(Side::Source, &options.source),
-            Session::connect(Side::Target, std::slice::from_ref(&options.target))
-        );
+        // First: it decides which source will do.
+        let target = Session::connect(Side::Target, &options.target).await?;
+        let source = history::source(options).await?;
         Ok(Self {
-            source: source?,
-            target: target?,
+            source,
+            target,
             options,
             progress: Progress::default(),
             observe,
@@ -200,7 +200,7 @@ impl<'a> Stall<'a> {
 }
 
 /// The beginning of a set, which may be long.
-fn first_interval(set: &GtidSet) -> String {
+pub(super) fn first_interval(set: &GtidSet) -> String {
     let Some((uuid, tag, interval)) = set.intervals().next() else { return String::new() };
     let mut first = GtidSet::new();
     first.add_interval(*uuid, tag, interval);

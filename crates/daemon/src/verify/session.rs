@@ -40,16 +40,12 @@ pub(super) struct Session {
 }
 
 impl Session {
-    /// Connects to the first server that answers, and prepares the session.
-    pub(super) async fn connect(side: Side, servers: &[TargetOptions]) -> Result<Self> {
-        let mut last = VerifyError::Refused(format!("no address of the {side} is known"));
-        for server in servers {
-            match csa_applier::connect(server, side).await {
-                Ok(link) => return Self::new(side, server.address(), link).await,
-                Err(error) => last = connect_error(side, server, error),
-            }
+    /// Connects to one server, and prepares the session.
+    pub(super) async fn connect(side: Side, server: &TargetOptions) -> Result<Self> {
+        match csa_applier::connect(server, side).await {
+            Ok(link) => Self::new(side, server.address(), link).await,
+            Err(error) => Err(connect_error(side, server, error)),
         }
-        Err(last)
     }
 
     async fn new(side: Side, address: String, link: Link) -> Result<Self> {

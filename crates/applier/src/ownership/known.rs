@@ -1,0 +1,39 @@
+//! The part of a source's history that the target has, for readers that hold no channel.
+
+use csa_provider::{GtidSet, Known};
+
+use crate::error::Result;
+use crate::ownership::channel_record;
+use crate::server::facts;
+use crate::server::port::Target;
+use crate::server::session::Session;
+
+/// Everything that the target has executed of `channel`. Before its first start that is what the copy
+/// came with: everything that the target did not commit itself.
+///
+/// # Errors
+/// The target is away, or refuses.
+pub async fn known_of(target: &Target, channel: &str) -> Result<Known> {
+    let mut session = Session::connect(&target.with_own_gtids()).await?;
+    let channels = channel_record::read_all(&mut session).await?;
+    let server = facts::server_uuid(&mut session).await?;
+    let own = channels.iter().find(|record| record.channel == channel);
+    let checkpoint = own.and_then(|record| record.checkpoint.as_ref());
+    let known = match checkpoint {
+        Some(checkpoint) => Known {
+            received: checkpoint.executed.clone(),
+            foreign: channel_record::foreign(
+                channel,
+                own.and_then(|record| record.identity.as_ref()),
+                server,
+                &channels,
+            ),
+        },
+        None => {
+            let executed: GtidSet = facts::executed(&mut session).await?;
+            Known { received: executed.of_servers(|uuid| Some(*uuid) != server), foreign: None }
+        }
+    };
+    session.close().await;
+    Ok(known)
+}
