@@ -250,3 +250,39 @@ async fn a_statement_that_fails_leaves_no_gtid_of_the_targets_own() {
     same_gtids(&source, &target).await;
     compare(&source, &target).await;
 }
+
+/// As two channels that level the same target at the same time: one finds what it adds taken.
+#[tokio::test(flavor = "multi_thread")]
+async fn gtids_that_another_session_has_taken_are_waited_for() {
+    let (source, target) = Server::pair(&[], &[]);
+    source.exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY)").await;
+    let daemon = Daemon::builder(&source, &target).set("applier.target_gtids", "mirror").start();
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    same_gtids_soon(&source, &target).await;
+    for (round, end) in ["ROLLBACK", "COMMIT"].into_iter().enumerate() {
+        let uuid: String = source.value("SELECT @@server_uuid").await;
+        let executed: String = source.value("SELECT @@GLOBAL.gtid_executed").await;
+        let last: u64 = executed.rsplit(['-', ':']).next().expect("a number").parse().expect("one");
+        let mut other = target.conn().await;
+        let next = format!("SET gtid_next='{uuid}:{}'", last + 1);
+        for statement in [next.as_str(), "BEGIN"] {
+            other.query_drop(statement).await.expect("owns the GTID");
+        }
+        source.exec(&format!("INSERT INTO d.t VALUES ({round})")).await;
+        daemon.wait_drained(&source, &target, DRAIN).await;
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        assert_eq!(daemon.status()["channels"][0]["state"], "running", "{}", daemon.log_tail());
+        other.query_drop(end).await.expect("gives it up");
+        same_gtids_soon(&source, &target).await;
+    }
+    compare(&source, &target).await;
+}
+
+async fn same_gtids_soon(source: &Server, target: &Server) {
+    let query = "SELECT @@GLOBAL.gtid_executed";
+    let expected: String = source.value(query).await;
+    eventually("the target's GTIDs are level", DRAIN, async || {
+        target.value::<String>(query).await == expected
+    })
+    .await;
+}

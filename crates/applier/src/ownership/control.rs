@@ -17,6 +17,12 @@ use crate::server::generation::Generation;
 use crate::server::session::Session;
 use csa_provider::quote;
 
+/// `ER_CANT_SET_GTID_PURGED_DUE_SETS_CONSTRAINTS`.
+const GTIDS_OVERLAP: u16 = 3546;
+/// Together ten seconds, as long as another's lock is waited for.
+const OVERLAP_ATTEMPTS: u32 = 100;
+const OVERLAP_PAUSE: Duration = Duration::from_millis(100);
+
 /// A lock held on the target for as long as this connection lives.
 ///
 /// Statements that commit implicitly run here and nowhere else: a daemon that lost the lock has lost the
@@ -92,8 +98,20 @@ impl ControlSession {
         level(&mut self.session, executed).await
     }
 
-    /// Writes the target's `gtid_executed` to the row for readers.
+    /// Writes the target's `gtid_executed` to the row for readers, outside of a transaction.
     pub(crate) async fn note_progress(
+        &mut self,
+        sequence: Sequence,
+        executed: &GtidSet,
+    ) -> Result<()> {
+        self.write_progress(sequence, executed).await?;
+        self.noted.clone_from(executed);
+        Ok(())
+    }
+
+    /// As [`Self::note_progress`], in a transaction that may still be rolled back: the target need not
+    /// have it later.
+    pub(crate) async fn write_progress(
         &mut self,
         sequence: Sequence,
         executed: &GtidSet,
@@ -102,10 +120,7 @@ impl ControlSession {
         let update =
             checkpoint::update(&self.channel, checkpoint::PROGRESS, epoch, sequence, executed);
         match self.session.run(update).await?.first() {
-            Some(1) => {
-                self.noted.clone_from(executed);
-                Ok(())
-            }
+            Some(1) => Ok(()),
             _ => Err(Error::fenced(&self.channel, Fence::TakenOver)),
         }
     }
@@ -142,12 +157,22 @@ impl ControlSession {
 
 /// Adds to the target's `gtid_executed` what it lacks.
 pub(super) async fn level(session: &mut Session, executed: &GtidSet) -> Result<()> {
-    // The server refuses to add GTIDs that it has executed (3546).
-    let missing = executed.difference(&facts::executed(session).await?);
-    if missing.is_empty() {
-        return Ok(());
+    let mut attempts = 0;
+    loop {
+        // The server refuses to add GTIDs that it has executed.
+        let missing = executed.difference(&facts::executed(session).await?);
+        if missing.is_empty() {
+            return Ok(());
+        }
+        match session.run(format!("SET GLOBAL gtid_purged='+{missing}'")).await {
+            // Another channel has just added some of them, or a session is executing one.
+            Err(error) if error.code() == Some(GTIDS_OVERLAP) && attempts < OVERLAP_ATTEMPTS => {
+                attempts += 1;
+                tokio::time::sleep(OVERLAP_PAUSE).await;
+            }
+            other => return other.map(drop),
+        }
     }
-    session.run(format!("SET GLOBAL gtid_purged='+{missing}'")).await.map(drop)
 }
 
 /// Inserts workers' rows ahead: a worker's write is then an UPDATE by primary key, which locks one row.

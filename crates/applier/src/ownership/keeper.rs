@@ -174,7 +174,7 @@ impl Keeper {
         executed: &GtidSet,
     ) -> Result<()> {
         if self.target.gtids == TargetGtids::Source {
-            return self.control.note_progress(sequence, executed).await;
+            return self.control.write_progress(sequence, executed).await;
         }
         let epoch = self.control.checkpoint().epoch;
         let channel = &self.control.channel;
