@@ -308,3 +308,28 @@ async fn every_answer_is_as_the_description_says() {
         assert!(answer["error"].is_string() && answer["fix"].is_string(), "{answer}");
     }
 }
+
+/// Their ports are on two addresses, so both can listen, but their files would be the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_daemon_leaves_the_files_of_the_first_alone() {
+    let (source, target) = Server::pair(&[], &[]);
+    let first = Daemon::builder(&source, &target).start();
+    first.wait_drained(&source, &target, DRAIN).await;
+    let before = first.own_token();
+    let config = std::fs::read_to_string(first.config_path()).expect("read");
+    let other = first.config_path().with_file_name("other.toml");
+    std::fs::write(&other, config.replace("127.0.0.1:", "127.0.0.2:")).expect("written");
+    let second = std::process::Command::new(Daemon::executable())
+        .arg("--config")
+        .arg(&other)
+        .arg("run")
+        .output()
+        .expect("runs");
+    let said = String::from_utf8_lossy(&second.stderr);
+    assert!(!second.status.success() && said.contains("another daemon uses it"), "{said}");
+    assert_eq!(first.own_token(), before);
+    let header = format!("Bearer {before}");
+    let path = "/channels/test/resume";
+    let (code, body) = first.request("POST", path, &[("authorization", &header)], "");
+    assert_eq!(code, 200, "{body}");
+}

@@ -47,11 +47,15 @@ pub(crate) async fn start(daemon: Shared, stop: CancellationToken) -> Result<(),
         .await
         .map_err(|error| Failure::Input(format!("daemon.admin_listen: {address}: {error}")))?;
     let files = daemon.access().files.clone();
-    socket::write_token(&files.token, &daemon.own_token).map_err(|error| {
+    let unwritable = |error: std::io::Error| {
         Failure::Input(format!("daemon.state_dir: {}: {error}", files.token.display()))
-    })?;
+    };
+    socket::create_folder(&files.token).map_err(unwritable)?;
+    // Before the token: the one there may be that of a daemon which has the socket.
+    let socket = open_socket(&daemon)?;
+    socket::write_token(&files.token, &daemon.own_token).map_err(unwritable)?;
     let app = router(Arc::clone(&daemon));
-    if let Some(listener) = open_socket(&daemon)? {
+    if let Some(listener) = socket {
         tokio::spawn(serve::local(listener, app.clone(), stop.clone()));
     }
     info!(%address, socket = %files.socket.display(), "admin port open");

@@ -14,12 +14,15 @@ use tokio::net::UnixListener;
 const SOCKET_MODE: u32 = 0o660;
 const TOKEN_MODE: u32 = 0o600;
 
+/// Creates the folder of a file, for this user only, unless it is there.
+pub(super) fn create_folder(path: &Path) -> io::Result<()> {
+    let Some(directory) = path.parent() else { return Ok(()) };
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)
+}
+
 /// Writes the token to a file that nobody else can read, and that takes its name only when
 /// complete, even if an earlier start was interrupted.
 pub(super) fn write_token(path: &Path, token: &SecretString) -> io::Result<()> {
-    if let Some(directory) = path.parent() {
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
-    }
     let new = path.with_extension("token.new");
     remove(&new)?;
     let mut file = OpenOptions::new().write(true).create_new(true).mode(TOKEN_MODE).open(&new)?;
@@ -80,6 +83,7 @@ mod tests {
     async fn files_are_for_those_they_are_for() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let token = directory.path().join("state/admin-1.token");
+        create_folder(&token).expect("created");
         write_token(&token, &"first".into()).expect("written");
         write_token(&token, &"second".into()).expect("written again");
         assert_eq!(
