@@ -3,6 +3,8 @@
 
 use std::collections::HashMap;
 
+const SPACE: u8 = b' ';
+
 /// The comparison rules for a column's strings, as far as they are known.
 #[derive(Debug)]
 pub struct Collation {
@@ -63,17 +65,17 @@ impl Collation {
     #[must_use]
     pub fn append(&self, value: &[u8], prefix: Option<usize>, out: &mut Vec<u8>) -> bool {
         let Some(value) = self.cut(value, prefix) else { return false };
-        let value = match (self.encoding, prefix) {
-            // Images leave out the padding of CHAR and BINARY. In an index the prefix of a short
-            // value includes it, and so equals that of a longer value with such characters.
-            (Encoding::Binary, Some(_)) => trim(value, 0),
-            (_, Some(_)) => trim(value, b' '),
-            _ if self.pad_space => trim(value, b' '),
-            _ => value,
-        };
+        // Images leave out the padding of CHAR and BINARY. In an index the prefix of a short
+        // value includes it, and so equals that of a longer value with such characters.
+        let pads = self.pad_space || prefix.is_some();
         match &self.weights {
-            Weights::Bytes => out.extend_from_slice(value),
-            Weights::Learnt(weights) => return self.append_learnt(value, weights, out),
+            Weights::Bytes => out.extend_from_slice(match self.encoding {
+                Encoding::Binary if prefix.is_some() => trim(value, |byte| byte == 0),
+                Encoding::Binary => value,
+                _ if pads => trim(value, |byte| byte == SPACE),
+                _ => value,
+            }),
+            Weights::Learnt(weights) => return self.append_learnt(value, pads, weights, out),
             Weights::Unknown => return false,
         }
         true
@@ -82,16 +84,26 @@ impl Collation {
     fn append_learnt(
         &self,
         value: &[u8],
+        pads: bool,
         weights: &HashMap<u32, Box<[u8]>>,
         out: &mut Vec<u8>,
     ) -> bool {
+        let space = weights.get(&u32::from(SPACE));
+        // The server pads by comparing weights: 0xA0 is a space in `cp1250_general_ci`, and so is the
+        // grave accent in `cp1251_ukrainian_ci`.
+        let is_space = |code: u32| {
+            pads && (code == u32::from(SPACE) || space.is_some() && weights.get(&code) == space)
+        };
         let mut append =
             |code: u32| weights.get(&code).map(|weight| out.extend_from_slice(weight)).is_some();
         match self.encoding {
-            Encoding::SingleByte => value.iter().all(|&byte| append(u32::from(byte))),
-            Encoding::Utf8 => {
-                std::str::from_utf8(value).is_ok_and(|text| text.chars().all(|c| append(c.into())))
+            Encoding::SingleByte => {
+                let value = trim(value, |byte| is_space(u32::from(byte)));
+                value.iter().all(|&byte| append(u32::from(byte)))
             }
+            Encoding::Utf8 => std::str::from_utf8(value).is_ok_and(|text| {
+                text.trim_end_matches(|c| is_space(u32::from(c))).chars().all(|c| append(c.into()))
+            }),
             Encoding::Binary | Encoding::Other => false,
         }
     }
@@ -114,8 +126,8 @@ impl Collation {
     }
 }
 
-fn trim(value: &[u8], padding: u8) -> &[u8] {
-    let end = value.iter().rposition(|&byte| byte != padding).map_or(0, |last| last + 1);
+fn trim(value: &[u8], is_padding: impl Fn(u8) -> bool) -> &[u8] {
+    let end = value.iter().rposition(|&byte| !is_padding(byte)).map_or(0, |last| last + 1);
     value.get(..end).unwrap_or_default()
 }
 
@@ -141,5 +153,21 @@ mod tests {
             assert_ne!(appended(collation, short, None), appended(collation, long, None));
             assert_ne!(prefix(short), appended(collation, long, Some(5)));
         }
+    }
+    #[test]
+    fn characters_with_the_weight_of_a_space_are_padding() {
+        let learnt = || {
+            let weights = [(0x20, 0x20), (0xa0, 0x20), (0x60, 0x20), (0x61, 0x41), (0x62, 0x42)];
+            Weights::Learnt(weights.map(|(code, weight)| (code, [weight].into())).into())
+        };
+        let padded = Collation::new("cp1250", true, learnt(), true, Vec::new());
+        let strict = Collation::new("cp1250", true, learnt(), false, Vec::new());
+        for other in [&b"a"[..], b"a ", b"a`\xa0 ", b"a\xa0"] {
+            assert_eq!(appended(&padded, other, None), b"A", "{other:?}");
+            // In an index a short value is padded by every collation.
+            assert_eq!(appended(&strict, other, Some(4)), b"A", "{other:?}");
+        }
+        assert_eq!(appended(&padded, b"a\xa0b", None), b"A B");
+        assert_eq!(appended(&strict, b"a\xa0", None), b"A ");
     }
 }
