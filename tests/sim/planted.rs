@@ -46,6 +46,7 @@ const HUNTS: &[Hunt] = &[
     hunt(Bug::LostAnswerRepeatsStatement, "applying", faults, 2_000),
     hunt(Bug::RolledBackNotRetried, "applying", faults, 50),
     hunt(Bug::OlderTargetAccepted, "applying", faults, 500),
+    hunt(Bug::EarlierLifeAccepted, "applying", faults, 4_000),
     hunt(Bug::SyncIgnored, "receiving", receiving::run, 50),
     hunt(Bug::PurgedTooEarly, "receiving", receiving::run, 50),
     hunt(Bug::NeverPurged, "receiving", receiving::run, 50),

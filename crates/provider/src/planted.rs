@@ -25,6 +25,8 @@ pub enum Bug {
     RolledBackNotRetried,
     /// A target that lacks what was committed there counts as the same.
     OlderTargetAccepted,
+    /// The number of the connection that holds the lock tells one life of a server from the next.
+    EarlierLifeAccepted,
     /// Definitions are read before the statement before a transaction is committed.
     BarrierIgnored,
     /// The low-water mark passes groups that are not committed.

@@ -88,6 +88,8 @@ pub(crate) struct Core {
     may_lose: usize,
     pub(crate) sessions: BTreeMap<u32, Session>,
     last_session: u32,
+    /// The last session of its earlier lives: each life numbers its connections from 1.
+    earlier_sessions: u32,
     pub(crate) locks: RowLocks,
     /// Holders of named locks.
     pub(crate) named: BTreeMap<String, u32>,
@@ -126,6 +128,7 @@ impl Core {
             may_lose,
             sessions: BTreeMap::new(),
             last_session: 0,
+            earlier_sessions: 0,
             locks: RowLocks::default(),
             named: BTreeMap::new(),
             named_changed: Arc::default(),
@@ -195,6 +198,16 @@ impl Core {
         };
         self.sessions.insert(self.last_session, session);
         (self.last_session, ended)
+    }
+
+    /// The server's number of the session's connection.
+    pub(crate) fn connection_of(&self, session: u32) -> u32 {
+        session - self.earlier_sessions
+    }
+
+    /// The session of this life with that number.
+    pub(crate) fn session_of(&self, connection: u32) -> u32 {
+        connection.saturating_add(self.earlier_sessions)
     }
 
     /// Ends a session: its transaction is rolled back before its named locks are free.
@@ -326,6 +339,7 @@ impl Core {
         for session in std::mem::take(&mut self.sessions).into_values() {
             session.ended.cancel();
         }
+        self.earlier_sessions = self.last_session;
         self.locks = RowLocks::default();
         self.named.clear();
         let lost = loses.min(self.unsynced.len());

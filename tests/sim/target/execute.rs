@@ -127,13 +127,13 @@ impl Core {
         None
     }
 
-    fn kill(&mut self, session: u32) -> Step {
-        match self.sessions.get(&session) {
+    fn kill(&mut self, connection: u32) -> Step {
+        match self.sessions.get(&self.session_of(connection)) {
             Some(session) => {
                 session.ended.cancel();
                 done()
             }
-            None => Step::Failed(refused(1094, format!("Unknown thread id: {session}"))),
+            None => Step::Failed(refused(1094, format!("Unknown thread id: {connection}"))),
         }
     }
 
@@ -143,7 +143,8 @@ impl Core {
             row.push(match expression {
                 Expression::Variable(name) => self.variable(name),
                 Expression::IsUsedLock(name) => {
-                    self.named.get(&name.to_lowercase()).copied().unwrap_or_default().to_string()
+                    let holder = self.named.get(&name.to_lowercase());
+                    holder.map_or(0, |&holder| self.connection_of(holder)).to_string()
                 }
                 Expression::IsExecuted(set) => {
                     let set: GtidSet = set.parse().expect("a GTID set");
@@ -207,10 +208,13 @@ impl Core {
                 done()
             }
             Statement::LockWaits => {
-                let pair = |(waiting, on): (u32, u32)| vec![waiting.to_string(), on.to_string()];
+                let number = |session| self.connection_of(session).to_string();
+                let pair = |(waiting, on)| vec![number(waiting), number(on)];
                 shown(self.locks.waits().into_iter().map(pair).collect())
             }
-            Statement::Process { session, in_full } => shown(self.process(*session, *in_full)),
+            Statement::Process { session, in_full } => {
+                shown(self.process(self.session_of(*session), *in_full))
+            }
             Statement::HasTable(name) => {
                 let count = u8::from(self.state.tables.contains_key(name));
                 shown(vec![vec![count.to_string()]])

@@ -49,16 +49,17 @@ impl Server {
             }
             Transit::Crash(crash) => self.core().crash(crash),
         }
-        let (id, ended) = {
+        let (id, number, ended) = {
             let mut core = self.core();
             if core.is_down() {
                 return Err(std::io::Error::from(std::io::ErrorKind::ConnectionRefused).into());
             }
-            core.open()
+            let (id, ended) = core.open();
+            (id, core.connection_of(id), ended)
         };
         let (requests, receiver) = mpsc::unbounded_channel();
         Session::serve(self.clone(), id, ended.cancelled_owned(), receiver);
-        Ok(Box::new(Connection { id, requests, reply: None, unannounced: None }))
+        Ok(Box::new(Connection { id: number, requests, reply: None, unannounced: None }))
     }
 }
 

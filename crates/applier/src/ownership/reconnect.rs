@@ -31,6 +31,7 @@ impl ControlSession {
     pub(crate) async fn reopen(&mut self, target: &Target) -> Result<()> {
         // From here to the end nothing may be stated as executed (`Keeper::level`).
         self.is_held = false;
+        self.generation.doubt();
         let session = bookkeeping::connect(target).await?;
         // Closed before the lock is taken again: the old session may still live and hold it.
         std::mem::replace(&mut self.session, session).close().await;

@@ -8,6 +8,7 @@
 //! the server.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::{Notify, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -15,6 +16,7 @@ use crate::error::{Error, Result};
 use crate::server::lock_names::lock_name;
 use crate::server::session::Session;
 use crate::server::vendor::Vendor;
+use csa_provider::planted::{Bug, is_planted};
 use csa_provider::quote;
 
 /// Shared by all sessions of a channel; cheap to clone.
@@ -31,6 +33,9 @@ struct Shared {
     /// Wakes those who wait in the order in which they came, as a watch does not: a simulation repeats it.
     begun: Notify,
     suspected: Notify,
+    /// The control session is being opened again. A server that has restarted numbers connections from
+    /// the beginning, so the lock may be held again by the number that [`Place::holder`] has.
+    is_in_doubt: AtomicBool,
 }
 
 /// The place where the control session holds the channel's lock, and the generation's number.
@@ -68,7 +73,7 @@ impl Place {
 #[derive(Debug)]
 pub(crate) struct Renewal<'a> {
     life: RwLockWriteGuard<'a, Life>,
-    begun: &'a Notify,
+    shared: &'a Shared,
 }
 
 impl Renewal<'_> {
@@ -76,8 +81,9 @@ impl Renewal<'_> {
     pub(crate) fn begin(mut self, place: Place) {
         let number = self.life.number + 1;
         *self.life = Life { number, place };
+        self.shared.is_in_doubt.store(false, Ordering::SeqCst);
         // Those woken wait for the lock, which is released when this returns.
-        self.begun.notify_waiters();
+        self.shared.begun.notify_waiters();
     }
 }
 
@@ -91,7 +97,14 @@ pub(crate) struct Committing<'a> {
 impl Generation {
     /// Waits for the answers of all COMMITs under way, and holds back new ones.
     pub(crate) async fn renew(&self) -> Renewal<'_> {
-        Renewal { life: self.shared.life.write().await, begun: &self.shared.begun }
+        Renewal { life: self.shared.life.write().await, shared: &self.shared }
+    }
+
+    /// Admits no session until the next generation begins; to be called before the channel's lock is
+    /// taken again. Sessions that were admitted still commit: their server has not restarted.
+    pub(crate) fn doubt(&self) {
+        let is_in_doubt = !is_planted(Bug::EarlierLifeAccepted);
+        self.shared.is_in_doubt.store(is_in_doubt, Ordering::SeqCst);
     }
 
     /// The generation that a new session belongs to.
@@ -102,7 +115,12 @@ impl Generation {
         // Not held during the query: a renewal must not wait for a session that hangs.
         let life = self.shared.life.read().await.clone();
         check(&life, session, channel).await?;
-        Ok(life.number)
+        // After the query: the lock that it found may be that of a later life.
+        let is_in_doubt = self.shared.is_in_doubt.load(Ordering::SeqCst);
+        match !is_in_doubt && self.shared.life.read().await.number == life.number {
+            true => Ok(life.number),
+            false => Err(Error::Elsewhere { address: session.address().to_owned() }),
+        }
     }
 
     /// Permits a COMMIT on a session that was admitted to generation `number`; the number is updated if
@@ -155,6 +173,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::server::scripted::Scripted;
 
     fn place(holder: u64) -> Place {
         Place { server: "a".to_owned(), holder }
@@ -174,6 +193,23 @@ mod tests {
         drop(committing);
         renewal.await.expect("begun");
         assert_eq!(*generation.shared.life.read().await, Life { number: 2, place: place(8) });
+    }
+
+    /// A server that has restarted gives the control session the connection number it had before.
+    #[tokio::test]
+    async fn no_session_is_admitted_while_the_channel_is_taken_again() {
+        let generation = Generation::default();
+        let mut session = Session::connect(&Scripted::default().target()).await.expect("connects");
+        generation.renew().await.begin(Scripted::place());
+        assert_eq!(generation.admit(&mut session, "c").await.expect("admitted"), 1);
+        generation.doubt();
+        let refused = generation.admit(&mut session, "c").await;
+        assert!(matches!(refused, Err(Error::Elsewhere { .. })), "{refused:?}");
+        // Without a word about what was committed before: it may be a gap.
+        drop(generation.renew().await);
+        assert!(generation.admit(&mut session, "c").await.is_err());
+        generation.renew().await.begin(Scripted::place());
+        assert_eq!(generation.admit(&mut session, "c").await.expect("admitted"), 2);
     }
 
     #[tokio::test]
