@@ -299,7 +299,11 @@ impl<K: KeySource> Admission<K> {
                     Statement::Xa(XaVerb::Commit | XaVerb::Rollback) if !begun => {
                         return Ok(TransactionKind::Xa);
                     }
-                    Statement::Commit | Statement::Rollback if begun => return Ok(kind),
+                    Statement::Commit if begun => return Ok(kind),
+                    // Without rows it means the same.
+                    Statement::Rollback if begun && kind == TransactionKind::Empty => {
+                        return Ok(kind);
+                    }
                     Statement::Savepoint if begun => {}
                     // It undoes rows before it: images alone do not show the net effect.
                     Statement::RollbackTo if begun => self.reader.opaque(),
@@ -464,6 +468,9 @@ fn statement_of(gtid: &Gtid, event: &RawEvent) -> Result<Statement> {
 fn describe(statement: &Statement, begun: bool) -> String {
     match statement {
         Statement::Dml => "statement-format change; set binlog_format=ROW on the source".to_owned(),
+        Statement::Rollback if begun => {
+            "ROLLBACK at the end of a transaction that changes rows".to_owned()
+        }
         other if begun => format!("{other:?} statement inside a row transaction"),
         other => format!("{other:?} statement outside a transaction"),
     }

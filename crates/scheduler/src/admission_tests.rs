@@ -40,6 +40,10 @@ impl KeySource for Definitions {
 
 /// A row in each of the tables.
 fn transaction(tables: &[&str]) -> RelayedTransaction {
+    ending(tables, event(EventType::XID, &[0; 8]))
+}
+
+fn ending(tables: &[&str], end: RawEvent) -> RelayedTransaction {
     let gtid = Gtid { uuid: Uuid::from_bytes([5; 16]), tag: Tag::untagged(), gno: 1 };
     let begin = gtid_event(&gtid, 1);
     let header = TransactionHeader::parse(&begin).expect("well-formed");
@@ -48,7 +52,7 @@ fn transaction(tables: &[&str]) -> RelayedTransaction {
         events.push(int_table_map(id, "d", table, 1));
         events.push(rows_event(EventType::WRITE_ROWS, id, 1, &int_image(&[Some(1)])));
     }
-    events.push(event(EventType::XID, &[0; 8]));
+    events.push(end);
     let bytes: Vec<u8> = events.iter().flat_map(|event| event.bytes().to_vec()).collect();
     RelayedTransaction {
         header,
@@ -78,5 +82,23 @@ fn a_table_that_is_not_transactional_counts_wherever_it_stands() {
             assert_eq!(kind, TransactionKind::NotTransactional, "{tables:?} {whole} {rows_limit}");
         }
         assert_eq!(kind_of(&["a", "a"]), TransactionKind::Rows, "{whole} {rows_limit}");
+    }
+}
+
+#[test]
+fn rows_that_the_source_rolled_back_are_refused() {
+    for whole in [true, false] {
+        let admit = |tables: &[&str], end: &str| {
+            let transaction = ending(tables, query_event("", end));
+            Admission::new(Definitions).admit_now(transaction, None, whole)
+        };
+        let kind = |tables: &[&str], end: &str| admit(tables, end).map(|admitted| admitted.kind);
+        assert_eq!(kind(&[], "ROLLBACK").expect("nothing"), TransactionKind::Empty);
+        assert_eq!(kind(&["a"], "COMMIT").expect("a row"), TransactionKind::Rows);
+        // One that is not looked at as a whole is refused where it is executed.
+        if whole {
+            let refused = admit(&["a"], "ROLLBACK").expect_err("its rows are no change");
+            assert!(refused.to_string().contains("ROLLBACK"), "{refused}");
+        }
     }
 }

@@ -57,6 +57,8 @@ pub(crate) struct RowImageCutter {
     /// Table maps of the source statement that is open.
     maps: Vec<Vec<u8>>,
     statement_open: bool,
+    /// The transaction has changed rows.
+    has_rows: bool,
     /// The source's table id of another daemon's checkpoint table, whose rows are left out.
     checkpoints: Option<Vec<u8>>,
 }
@@ -72,6 +74,7 @@ impl RowImageCutter {
             last_rows: None,
             maps: Vec::new(),
             statement_open: false,
+            has_rows: false,
             checkpoints: None,
         }
     }
@@ -144,6 +147,7 @@ impl RowImageCutter {
     }
 
     fn rows(&mut self, event: &RawEvent, ready: &mut Vec<Step>) {
+        self.has_rows = true;
         if self.checkpoints.as_deref().is_some_and(|own| own == table_id(event)) {
             let flags = event.body().get(TableMap::ID_LEN);
             if flags.is_some_and(|flags| flags & STATEMENT_END != 0) {
@@ -179,8 +183,18 @@ impl RowImageCutter {
                 self.cut(ready);
                 ready.push(Step::Statement(with_backticks(query.statement)));
             }
-            Statement::Begin
-            | Statement::Commit
+            // Its rows must not be committed with others, and they may be sent already.
+            Statement::Rollback if self.has_rows => {
+                return Err(Error::Unsupported {
+                    gtid: gtid.to_string(),
+                    what: "ROLLBACK at the end of a transaction that changes rows".to_owned(),
+                });
+            }
+            Statement::Begin => {
+                self.has_rows = false;
+                self.own(query.statement, ready);
+            }
+            Statement::Commit
             | Statement::Rollback
             | Statement::Xa(XaVerb::Start | XaVerb::End) => self.own(query.statement, ready),
             _ if self.framing == Framing::Own => self.own(query.statement, ready),

@@ -189,3 +189,27 @@ proptest! {
         prop_assert_eq!(found, expected);
     }
 }
+
+#[test]
+fn rows_that_the_source_rolled_back_are_refused() {
+    for framing in [Framing::Group, Framing::Own] {
+        let mut cutter = RowImageCutter::new(10_000, framing);
+        let mut push = |event: RawEvent| cutter.push(&gtid(), &event, &mut Vec::new());
+        // An empty transaction between two others.
+        for event in [
+            query_event("", "BEGIN"),
+            table_map(1),
+            rows(1, 10, true),
+            event(EventType::XID, &[0; 8]),
+            query_event("", "BEGIN"),
+            query_event("", "ROLLBACK"),
+            query_event("", "BEGIN"),
+            table_map(1),
+            rows(1, 10, true),
+        ] {
+            push(event).expect("known");
+        }
+        let refused = push(query_event("", "ROLLBACK")).expect_err("its rows are no change");
+        assert!(refused.to_string().contains("ROLLBACK"), "{refused}");
+    }
+}
