@@ -10,6 +10,8 @@ pub enum Invariant {
     GroupHasWorker,
     #[error("a transaction without rows")]
     TransactionHasRows,
+    #[error("a row outside of its event")]
+    RowLiesInItsEvent,
     #[error("a COMMIT without a session")]
     CommitHasSession,
 }

@@ -195,7 +195,7 @@ fn transaction(
     let mut steps = Vec::new();
     if admitted.is_keyed() {
         let merged = merge(std::slice::from_ref(&admitted), LIMIT, |_| false);
-        steps.extend(merged.free.into_iter().map(Step::RowImages));
+        steps.extend(merged.expect("whole rows").free.into_iter().map(Step::RowImages));
     } else {
         let mut cutter = RowImageCutter::new(LIMIT, Framing::Own);
         for event in admitted.events() {

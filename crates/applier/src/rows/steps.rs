@@ -63,7 +63,8 @@ impl Steps {
             false => Ok(merge()),
         };
         // The events as they came would be no substitute: they do not hold back rows that must wait.
-        let merged = merged.map_err(|source| Error::Task { task: "the merge of rows", source })?;
+        let merged =
+            merged.map_err(|source| Error::Task { task: "the merge of rows", source })??;
         Ok(Self {
             progress: {
                 let all = merged.free.iter().chain(&merged.late);

@@ -12,6 +12,7 @@ mod tests;
 
 use csa_scheduler::AdmittedTransaction;
 
+use crate::error::Result;
 use crate::rows::image::RowImages;
 
 use stage::{ChangedRow, Stage};
@@ -27,11 +28,14 @@ pub(crate) struct Merged {
 
 /// Merges a group's changes into statements of at most about `limit` bytes of row images. Rows that
 /// touch a key for which `is_late` holds come last, with all rows whose order relative to them matters.
+///
+/// # Errors
+/// A row does not lie in its event.
 pub(crate) fn merge(
     transactions: &[AdmittedTransaction],
     limit: usize,
     is_late: impl Fn(u64) -> bool,
-) -> Merged {
+) -> Result<Merged> {
     let rows: usize = transactions.iter().map(AdmittedTransaction::rows).sum();
     let mut free = StatementWriter::new(limit);
     let mut late = StatementWriter::new(limit);
@@ -43,15 +47,15 @@ pub(crate) fn merge(
             let session = transaction.session.as_ref().filter(|_| block.layout.by_session);
             for row in block.rows.0..block.rows.1 {
                 let row = ChangedRow { changes, block, row: row as usize, session };
-                if !stage.take(&row) {
+                if !stage.take(&row)? {
                     stage.write(&mut free, &mut late, &is_late);
                     stage.clear();
                     // An empty stage takes anything.
-                    stage.take(&row);
+                    stage.take(&row)?;
                 }
             }
         }
     }
     stage.write(&mut free, &mut late, &is_late);
-    Merged { free: free.finish(), late: late.finish() }
+    Ok(Merged { free: free.finish(), late: late.finish() })
 }

@@ -6,6 +6,7 @@ use csa_provider::{RowsKind, SessionContext};
 use csa_scheduler::{KeyMap, KeyRole, KeyUse, RowChanges, RowsBlock};
 
 use super::writer::{EventHead, StatementWriter};
+use crate::error::{Error, Invariant, Result};
 
 /// Net changes of rows that touch no common key.
 #[derive(Debug, Default)]
@@ -72,6 +73,7 @@ struct Row<'a> {
 }
 
 impl<'a> Row<'a> {
+    /// `None` if the row does not lie in its event.
     fn of(changed: &ChangedRow<'a>) -> Option<Self> {
         let &ChangedRow { changes, block, row, session } = changed;
         let place = changes.rows.get(row)?;
@@ -129,14 +131,23 @@ impl<'a> Stage<'a> {
     }
 
     /// Takes a row's change; returns `false` and takes nothing if it conflicts with the stage.
-    pub(super) fn take(&mut self, changed: &ChangedRow<'a>) -> bool {
-        let Some(row) = Row::of(changed) else { return true };
+    ///
+    /// # Errors
+    /// The row does not lie in its event, so it must not be left out.
+    pub(super) fn take(&mut self, changed: &ChangedRow<'a>) -> Result<bool> {
+        let Some(row) = Row::of(changed) else {
+            return Err(Error::Broken(Invariant::RowLiesInItsEvent));
+        };
+        Ok(self.add(&row))
+    }
+
+    fn add(&mut self, row: &Row<'a>) -> bool {
         let block = row.block;
         // The flags (foreign_key_checks, unique_checks) hold for a whole statement.
         if self.entries.first().is_some_and(|first| first.block.flags != block.flags) {
             return false;
         }
-        let entry = match self.fit(&row) {
+        let entry = match self.fit(row) {
             Fit::New => {
                 self.entries.push(Entry {
                     block,
@@ -150,7 +161,7 @@ impl<'a> Stage<'a> {
                 self.entries.len() - 1
             }
             Fit::Same(entry) => {
-                let Some(folded) = self.entries.get(entry).and_then(|entry| fold(entry, &row))
+                let Some(folded) = self.entries.get(entry).and_then(|entry| fold(entry, row))
                 else {
                     return false;
                 };

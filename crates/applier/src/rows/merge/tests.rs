@@ -19,6 +19,7 @@ use csa_scheduler::{
 use proptest::prelude::*;
 
 use super::merge;
+use super::writer::{EventHead, StatementWriter};
 use crate::rows::image::RowImages;
 
 /// `parent (id PRIMARY KEY, u UNIQUE, v)` and `child (id PRIMARY KEY, p REFERENCES parent (id), v)`.
@@ -254,10 +255,12 @@ proptest! {
             .map(|key| key.key())
             .filter(|key| key % 100 < late)
             .collect();
-        let merged = merge(&admitted, limit, |key| late.contains(&key));
+        let merged = merge(&admitted, limit, |key| late.contains(&key)).expect("whole rows");
         let mut target = start;
         for statement in &merged.free {
-            for change in changes_of(&statement.events) {
+            let changes = changes_of(&statement.events);
+            prop_assert!(statement.events.len() <= limit || changes.len() == 1);
+            for change in changes {
                 prop_assert!(!touches(&change, &late), "{change:?} is late");
                 target.apply(change).map_err(TestCaseError::fail)?;
             }
@@ -284,7 +287,8 @@ fn rows_of_two_sessions_share_no_statement_where_that_matters() {
                 admission.admit_now(relayed, None, true).expect("known")
             })
             .collect();
-        let statements = merge(&admitted, 4 << 20, |_| false).free.into_iter();
+        let merged = merge(&admitted, 4 << 20, |_| false).expect("whole rows");
+        let statements = merged.free.into_iter();
         let zone = |images: &RowImages| images.session.as_ref()?.time_zone.clone();
         statements.map(|images| (zone(&images), changes_of(&images.events).len())).collect()
     };
@@ -306,9 +310,33 @@ fn repeated_updates_of_a_row_become_one() {
             admission.admit_now(transaction(gno, &[change]), None, true).expect("known")
         })
         .collect();
-    let merged = merge(&admitted, 4 << 20, |_| false);
+    let merged = merge(&admitted, 4 << 20, |_| false).expect("whole rows");
     assert_eq!((merged.free.len(), merged.late.len()), (1, 0));
     let changes = changes_of(&merged.free[0].events);
     assert_eq!(changes.len(), 1);
     assert_eq!((changes[0].before, changes[0].after), (row(0), row(100)));
+}
+
+#[test]
+fn a_large_row_does_not_make_its_statement_too_long() {
+    let change = Change { table: CHILD, before: None, after: Some([Some(1), None, Some(1)]) };
+    let mut admission = Admission::new(Definitions);
+    let admitted = admission.admit_now(transaction(1, &[change]), None, true).expect("known");
+    let layout = &admitted.changes.as_ref().expect("rows").blocks[0].layout;
+    let head = EventHead {
+        layout,
+        kind: RowsKind::Write,
+        flags: 0,
+        server_id: 1,
+        timestamp: 1,
+        session: None,
+        columns: None,
+    };
+    let limit = 10_000;
+    let mut writer = StatementWriter::new(limit);
+    writer.rows(&head, &[(&[][..], &[0; 100][..]); 40]);
+    writer.rows(&head, &[(&[][..], &[0; 6_000][..])]);
+    let lengths: Vec<usize> = writer.finish().iter().map(|one| one.events.len()).collect();
+    assert_eq!(lengths.len(), 2);
+    assert!(lengths.iter().all(|&length| length <= limit), "{lengths:?}");
 }

@@ -57,9 +57,11 @@ impl StatementWriter {
     /// Appends rows: before and after image of each, empty where there is none.
     pub(super) fn rows(&mut self, head: &EventHead<'_>, images: &[(&[u8], &[u8])]) {
         let mut images = images.iter().peekable();
-        while images.peek().is_some() {
+        while let Some((before, after)) = images.peek() {
+            let next = self.rows_head_len(head) + before.len() + after.len();
+            let map = self.new_map_len(head);
             if !self.rows.is_empty()
-                && (self.flags != head.flags || self.is_full() || self.is_of_another(head))
+                && (self.flags != head.flags || self.is_full(map, next) || self.is_of_another(head))
             {
                 self.end_statement();
             }
@@ -91,9 +93,22 @@ impl StatementWriter {
         head.session.is_some() && self.session.is_some() && self.session.as_ref() != head.session
     }
 
-    /// True if another event might not fit.
-    fn is_full(&self) -> bool {
-        self.maps.len() + self.rows.len() + self.event_bytes > self.limit
+    /// True if another event might not fit, with its table map; with its first row it has `next` bytes.
+    fn is_full(&self, map: usize, next: usize) -> bool {
+        self.maps.len() + self.rows.len() + map + next.max(self.event_bytes) > self.limit
+    }
+
+    /// Bytes of the table map that the statement still lacks.
+    fn new_map_len(&self, head: &EventHead<'_>) -> usize {
+        match self.place_of(head.layout) {
+            Some(_) => 0,
+            None => EventHeader::LEN + TableMap::ID_LEN + head.layout.table_map.len(),
+        }
+    }
+
+    fn place_of(&self, layout: &TableLayout) -> Option<usize> {
+        let layout = std::ptr::from_ref(layout) as usize;
+        self.mapped.iter().position(|&mapped| mapped == layout)
     }
 
     /// All statements.
@@ -112,11 +127,10 @@ impl StatementWriter {
     }
 
     fn table_id(&mut self, head: &EventHead<'_>) -> u64 {
-        let layout = std::ptr::from_ref(head.layout) as usize;
-        if let Some(place) = self.mapped.iter().position(|&mapped| mapped == layout) {
+        if let Some(place) = self.place_of(head.layout) {
             return place as u64 + 1;
         }
-        self.mapped.push(layout);
+        self.mapped.push(std::ptr::from_ref(head.layout) as usize);
         let table_id = self.mapped.len() as u64;
         let start = self.maps.len();
         push_header(&mut self.maps, EventType::TABLE_MAP, head);
