@@ -191,7 +191,9 @@ impl WorkerSession {
                         statements.push(b';');
                     }
                     statements.extend_from_slice(&text);
-                    session.run(&statements).await?
+                    let matched = session.run(&statements).await?;
+                    session.settled();
+                    matched
                 }
             };
             steps.sent(images_sent);
@@ -201,7 +203,9 @@ impl WorkerSession {
             }
         }
         if let Some(Opening { text, .. }) = opening {
-            owned(&channel, session.run(&text).await?.get(fence))?;
+            let matched = session.run(&text).await?;
+            session.settled();
+            owned(&channel, matched.get(fence))?;
         }
         Ok(())
     }

@@ -106,7 +106,9 @@ impl RowExecutor {
                 push_separator(&mut statement);
                 // Last in the packet: the OK to a BINLOG statement lacks the more-results flag.
                 push_binlog(&mut statement, &events);
-                session.run(&statement).await
+                let matched = session.run(&statement).await?;
+                session.settled();
+                Ok(matched)
             }
             Executor::Sql => self.send_statements(session, opening, events, written_in).await,
         }
@@ -129,7 +131,9 @@ impl RowExecutor {
         packet.push(b';');
         push_binlog(&mut packet, &images.events);
         packet.extend_from_slice(b";COMMIT");
-        session.run_counted(statements + 2, &packet).await
+        session.run_counted(statements + 2, &packet).await?;
+        session.settled();
+        Ok(())
     }
 
     async fn send_statements(
@@ -154,6 +158,7 @@ impl RowExecutor {
             push_separator(&mut text);
             text.extend_from_slice(&packet.text);
             let answers = session.run_counting(&text).await?;
+            session.settled();
             let (first, rest) = answers.split_at_checked(statements).unwrap_or_default();
             opened.extend(first.iter().map(|answer: &Answer| answer.rows));
             packet.check(rest)?;
@@ -161,6 +166,7 @@ impl RowExecutor {
         // No packet carried the opening: it goes alone.
         if let Some(Opening { text, .. }) = opening {
             opened = session.run(&text).await?;
+            session.settled();
         }
         Ok(opened)
     }

@@ -44,6 +44,8 @@ pub(crate) struct Session {
     format: Option<Arc<FormatDescription>>,
     /// The source session whose settings it has instead of ours.
     under: Option<Arc<SessionContext>>,
+    /// The server has executed the statements that made it so.
+    is_settled: bool,
     /// Present value of `default_collation_for_utf8mb4`; `None` if the server has no such variable.
     default_collation: Option<u16>,
     /// It is set up for statements made of row values.
@@ -75,6 +77,7 @@ impl Session {
             max_allowed_packet: usize::MAX,
             format: None,
             under: None,
+            is_settled: true,
             default_collation: None,
             for_statements: false,
             takes_bytes: false,
@@ -156,10 +159,15 @@ impl Session {
     }
 
     /// Statements to run before rows that were written in another session; `None` if nothing has to be
-    /// set. The caller must send them: the session is recorded as having these settings.
+    /// set. The caller sends them and then calls [`Self::settled`].
     pub(crate) fn enter(&mut self, session: Option<&Arc<SessionContext>>) -> Option<String> {
-        let session = session.filter(|session| self.under.as_ref() != Some(*session))?;
-        let mut set = row_session::statements(session, self.default_collation);
+        let session = session?;
+        if self.is_settled && self.under.as_ref() == Some(session) {
+            return None;
+        }
+        // The collation of an unknown session is none that could be wanted.
+        let has = self.default_collation.map(|has| if self.is_settled { has } else { 0 });
+        let mut set = row_session::statements(session, has);
         if self.takes_bytes {
             set.push_str(row_session::AND_BYTES);
         }
@@ -168,6 +176,7 @@ impl Session {
         if self.default_collation.is_some() && session.default_collation_for_utf8mb4.is_some() {
             self.default_collation = session.default_collation_for_utf8mb4;
         }
+        self.is_settled = false;
         Some(set)
     }
 
@@ -177,23 +186,14 @@ impl Session {
         &mut self,
         session: Option<&Arc<SessionContext>>,
     ) -> Option<String> {
-        if self.under.as_ref() == session {
+        if self.is_settled && self.under.as_ref() == session {
             return None;
         }
         self.under = session.cloned();
+        self.is_settled = false;
         Some(match session {
             Some(session) => row_session::for_statements(session),
             None => row_session::OWN_FOR_STATEMENTS.to_owned(),
-        })
-    }
-
-    /// Statements to run before our own, if rows of another session came before. The caller must send
-    /// them.
-    pub(crate) fn leave(&mut self) -> Option<String> {
-        self.under.take().map(|_| match (self.for_statements, self.takes_bytes) {
-            (true, _) => row_session::OWN_FOR_STATEMENTS.to_owned(),
-            (false, true) => format!("{}{}", row_session::OWN, row_session::AND_BYTES),
-            (false, false) => row_session::OWN.to_owned(),
         })
     }
 
@@ -209,12 +209,33 @@ impl Session {
         Ok(())
     }
 
+    /// Statements to run before our own, if rows of another session came before. The caller sends them
+    /// and then calls [`Self::settled`].
+    pub(crate) fn leave(&mut self) -> Option<String> {
+        if self.under.take().is_none() && self.is_settled {
+            return None;
+        }
+        self.is_settled = false;
+        Some(match (self.for_statements, self.takes_bytes) {
+            (true, _) => row_session::OWN_FOR_STATEMENTS.to_owned(),
+            (false, true) => format!("{}{}", row_session::OWN, row_session::AND_BYTES),
+            (false, false) => row_session::OWN.to_owned(),
+        })
+    }
+
+    /// The statements of the last [`Self::enter`] or [`Self::leave`] have been executed. Until then the
+    /// next of them sets everything: a packet that is too long, or never made, sets nothing.
+    pub(crate) fn settled(&mut self) {
+        self.is_settled = true;
+    }
+
     /// Restores our own settings.
     pub(crate) async fn leave_now(&mut self) -> Result<()> {
-        match self.leave() {
-            Some(own) => self.run(own).await.map(drop),
-            None => Ok(()),
+        if let Some(own) = self.leave() {
+            self.run(own).await?;
+            self.settled();
         }
+        Ok(())
     }
 
     /// True if the server has executed a transaction with this GTID, whoever sent it.
@@ -421,4 +442,33 @@ pub(crate) fn push_binlog(statement: &mut Vec<u8>, events: &[u8]) {
     let written = STANDARD.encode_slice(events, &mut statement[start..]).unwrap_or_default();
     statement.truncate(start + written);
     statement.push(b'\'');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::scripted::Scripted;
+
+    #[tokio::test]
+    async fn settings_that_were_not_sent_are_set_again() {
+        let mut session = Session::connect(&Scripted::default().target()).await.expect("connects");
+        session.default_collation = Some(255);
+        let wanted = |collation| {
+            let default_collation_for_utf8mb4 = Some(collation);
+            Arc::new(SessionContext { default_collation_for_utf8mb4, ..SessionContext::default() })
+        };
+        let (one, other) = (wanted(255), wanted(45));
+        assert!(session.leave().is_none(), "nothing has been set");
+        session.enter(Some(&one)).expect("to be set");
+        session.settled();
+        assert!(session.enter(Some(&one)).is_none() && session.enter(None).is_none());
+        // A packet with it is too long, so the server has not seen it.
+        session.enter(Some(&other)).expect("to be set");
+        let again = session.enter(Some(&other)).expect("to be set");
+        assert!(again.ends_with(",default_collation_for_utf8mb4=45"), "{again}");
+        assert_eq!(session.leave().as_deref(), Some(row_session::OWN));
+        assert_eq!(session.leave().as_deref(), Some(row_session::OWN), "not sent either");
+        session.leave_now().await.expect("sent");
+        assert!(session.leave().is_none());
+    }
 }
