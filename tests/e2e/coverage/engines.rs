@@ -281,3 +281,70 @@ async fn rows_that_may_be_half_written_are_for_the_operator_to_decide() {
     daemon.wait_drained(source, target, DRAIN).await;
     compare(source, target).await;
 }
+
+/// Under the source's GTID the row for readers is compared after each outage. It is written in a
+/// transaction that may not be committed.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_that_is_lost_before_a_checkpoint_is_committed_loses_nothing() {
+    let (source, target) = Server::pair(&[], &[]);
+    let daemon = Daemon::builder(&source, &target)
+        .set("applier.commit", "one-to-one")
+        .set("applier.target_gtids", "source")
+        .set("target.connect_retry", "100ms")
+        .start();
+    source.exec("CREATE DATABASE c; CREATE TABLE c.m (id INT PRIMARY KEY) ENGINE=MyISAM").await;
+    // Makes the daemon create the table of entries.
+    source.exec("INSERT INTO c.m VALUES (0)").await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    let mut table = target.conn().await;
+    table.query_drop("LOCK TABLES c.m READ").await.expect("locks");
+    source.exec("INSERT INTO c.m VALUES (1)").await;
+    eventually("the entry of the rows", DRAIN, async || {
+        target.value::<u64>("SELECT COUNT(*) FROM csa.statement").await == 1
+    })
+    .await;
+    // The entry is removed in the transaction that writes the checkpoint, after it.
+    let mut entry = target.conn().await;
+    entry.query_drop("BEGIN").await.expect("begins");
+    entry.query_drop("SELECT * FROM csa.statement FOR UPDATE").await.expect("locks");
+    table.query_drop("UNLOCK TABLES").await.expect("unlocks");
+    let waiting = "SELECT COALESCE(MAX(id), 0) FROM information_schema.processlist \
+                   WHERE info LIKE 'DELETE FROM csa.statement%'";
+    eventually("the removal of the entry", DRAIN, async || target.value::<u64>(waiting).await != 0)
+        .await;
+    let id: u64 = target.value(waiting).await;
+    target.exec(&format!("KILL {id}")).await;
+    entry.query_drop("ROLLBACK").await.expect("gives it up");
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    source.exec("INSERT INTO c.m VALUES (2)").await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    let compared = Compare::contents().run(&source, &target).await.expect("equal");
+    assert_eq!(compared.rows, 3);
+    assert_eq!(daemon.status()["channels"][0]["state"], "running", "{}", daemon.log_tail());
+}
+
+/// Such a table needs the source's version, also in a transaction that is written alone.
+#[tokio::test(flavor = "multi_thread")]
+async fn hidden_columns_beside_rows_of_another_engine() {
+    let pair = Pair::start(&[], &[]).await;
+    pair.run([
+        "CREATE TABLE other (id INT PRIMARY KEY)",
+        "SET sql_generate_invisible_primary_key=ON",
+        "CREATE TABLE hidden (a INT, b TEXT, UNIQUE KEY ((CAST(LEFT(b,8) AS CHAR(8)))))",
+    ])
+    .await;
+    pair.daemon.wait_drained(&pair.source, &pair.target, DRAIN).await;
+    pair.target.exec("ALTER TABLE c.other ENGINE=MyISAM").await;
+    pair.run_as_backlog([
+        "BEGIN",
+        "INSERT INTO hidden (a, b) VALUES (1, 'one')",
+        "INSERT INTO other VALUES (1)",
+        "INSERT INTO hidden (a, b) VALUES (2, 'two')",
+        "UPDATE hidden SET b = 'three' WHERE a = 1",
+        "COMMIT",
+    ])
+    .await;
+    pair.daemon.wait_drained(&pair.source, &pair.target, DRAIN).await;
+    let compared = Compare::contents().run(&pair.source, &pair.target).await.expect("equal");
+    assert_eq!(compared.rows, 3);
+}

@@ -16,7 +16,7 @@ use super::source_statement::{Objections, SourceStatement};
 use crate::error::server_text::ServerText;
 use crate::error::transaction::{NOT_TRANSACTIONAL, tables_of};
 use crate::error::{Error, ErrorClass, Invariant, Result};
-use crate::options::{ApplierOptions, TargetGtids};
+use crate::options::{ApplierOptions, Executor, TargetGtids};
 use crate::ownership::intent::{self, Intent};
 use crate::ownership::keeper::Keeper;
 use crate::rows::dml;
@@ -58,6 +58,8 @@ struct Writer<'a> {
     tables: &'a TargetTables,
     gtid: &'a str,
     options: &'a ApplierOptions,
+    /// The statements that begin a transaction.
+    begin: String,
     /// Something may have changed that no ROLLBACK undoes.
     changed: bool,
 }
@@ -113,7 +115,8 @@ impl Parts {
         let connection = session.id();
         let options = &self.options;
         let tables = self.tables.as_ref();
-        let mut writer = Writer { session, rows, tables, gtid, options, changed: false };
+        let begin = begin(group, options);
+        let mut writer = Writer { session, rows, tables, gtid, options, begin, changed: false };
         let outcome = tokio::select! {
             biased;
             outcome = async { match whole {
@@ -173,7 +176,7 @@ impl Writer<'_> {
             let engines = engines(self.session, self.tables, &images).await?;
             if engines.iter().all(Option::is_none) {
                 if !open {
-                    self.session.run("BEGIN").await?;
+                    self.session.run(&self.begin).await?;
                     open = true;
                 }
                 self.rows.send(self.session, None, images).await?;
@@ -185,7 +188,8 @@ impl Writer<'_> {
                 self.session.run("COMMIT").await?;
                 open = false;
             }
-            self.at_once("BEGIN", images).await?;
+            let begin = self.begin.clone();
+            self.at_once(&begin, images).await?;
         }
         if open {
             self.changed = true;
@@ -238,6 +242,15 @@ impl Writer<'_> {
         }
         self.session.run("COMMIT").await.map(drop)
     }
+}
+
+/// The statements that begin a transaction with rows of the group, as they do elsewhere
+/// (`Worker::own_opening`).
+fn begin(group: &Group, options: &ApplierOptions) -> String {
+    let takes_images = options.executor == Executor::RowImage;
+    let first = group.transactions.first().filter(|_| takes_images);
+    let version = first.and_then(|transaction| as_source::version(&transaction.relayed.header));
+    version.map_or_else(|| "BEGIN".to_owned(), |version| format!("SET SESSION {version};BEGIN"))
 }
 
 /// The engine of each table that the events change; `None` for a transactional one.
