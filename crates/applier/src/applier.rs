@@ -211,10 +211,12 @@ impl<O: CommitObserver> Applier<O> {
         self.begun = self.keeper.begun().await?;
         loop {
             self.admit_waiting();
+            self.commits.may_begin(true);
             let resting = stop.is_cancelled() || self.tuning.borrow().paused;
             let allowed = if resting { 0 } else { self.throttle.allowance(Instant::now()) };
             self.scheduler.allow(allowed);
             self.hand_out().await?;
+            self.commits.may_begin(false);
             self.throttle.spend(allowed - self.scheduler.allowance());
             let held_back = !resting && self.scheduler.allowance() == 0;
             self.status.throttled(held_back && self.scheduler.waiting().0 > 0);

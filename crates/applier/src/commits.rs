@@ -28,12 +28,14 @@ struct Progress {
     executed: GtidSet,
     /// Groups that were handed out and are not committed.
     in_flight: usize,
+    /// The applier may be about to hand out a group: it may have looked at `paused` before a change.
+    may_begin: bool,
 }
 
 impl Commits {
     /// Starts from a checkpoint.
     pub(crate) fn new(sequence: Sequence, executed: GtidSet) -> Self {
-        let progress = Mutex::new(Progress { sequence, executed, in_flight: 0 });
+        let progress = Mutex::new(Progress { sequence, executed, in_flight: 0, may_begin: false });
         Self { shared: Arc::new(Shared { progress, statements: watch::Sender::new(0) }) }
     }
 
@@ -55,10 +57,17 @@ impl Commits {
         (progress.sequence, progress.executed.clone())
     }
 
-    /// No group and no statement is under way.
+    /// No group and no statement is under way. After the channel was paused none will begin.
     #[must_use]
     pub fn is_at_rest(&self) -> bool {
-        self.shared.progress.lock().in_flight == 0
+        let progress = self.shared.progress.lock();
+        progress.in_flight == 0 && !progress.may_begin
+    }
+
+    /// To be called with `true` before the applier looks whether it is paused, and with `false` once it
+    /// has handed out all groups that it may.
+    pub(crate) fn may_begin(&self, may_begin: bool) {
+        self.shared.progress.lock().may_begin = may_begin;
     }
 
     /// Statements committed so far; the DDL barrier waits for the next one.
@@ -96,5 +105,22 @@ impl Commits {
         if group.kind == GroupKind::Statement {
             self.shared.statements.send_modify(|statements| *statements += 1);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_channel_that_may_begin_a_group_is_not_at_rest() {
+        let commits = Commits::new(Sequence::default(), GtidSet::new());
+        assert!(commits.is_at_rest());
+        // A pause from here on may be seen too late for the next group.
+        commits.may_begin(true);
+        assert!(!commits.is_at_rest());
+        commits.handed_out();
+        commits.may_begin(false);
+        assert!(!commits.is_at_rest(), "the group runs");
     }
 }
