@@ -178,22 +178,27 @@ impl RelayStore {
         self.shared.state.lock().follows(executed)
     }
 
-    /// Everything below `position` is committed on the target and may be purged.
+    /// Everything below `position` is committed on the target and may be purged. Blocks while it deletes
+    /// segments.
     pub fn release(&self, position: RelayPosition) {
+        if self.note_released(position) {
+            self.purge();
+        }
+    }
+
+    /// As [`Self::release`], but deletes nothing; true if [`Self::purge`] has something to delete.
+    pub fn note_released(&self, position: RelayPosition) -> bool {
         let mut state = self.shared.state.lock();
         if state.released < position {
             state.released = position;
         }
-        let crossed = state.segments.len() > 1
-            && state
-                .segments
-                .iter()
-                .next()
-                .is_some_and(|(&number, s)| state.is_released(number, s));
-        drop(state);
-        if crossed {
-            self.shared.purge();
-        }
+        state.segments.len() > 1
+            && state.segments.iter().next().is_some_and(|(&number, s)| state.is_released(number, s))
+    }
+
+    /// Deletes released segments; blocks until the disk has.
+    pub fn purge(&self) {
+        self.shared.purge();
     }
 
     #[must_use]

@@ -230,8 +230,10 @@ struct Purge {
 
 impl CommitObserver for Purge {
     fn low_water_mark(&mut self, mark: LowWaterMark) {
-        if let Some(position) = mark.released {
-            self.store.release(position);
+        if mark.released.is_some_and(|position| self.store.note_released(position)) {
+            // Deleting a file may take the disk a while, and this is the applier's task.
+            let store = Arc::clone(&self.store);
+            drop(tokio::task::spawn_blocking(move || store.purge()));
         }
     }
 }
