@@ -437,13 +437,13 @@ impl Provider {
     }
 
     /// A damaged event is requested once more, as the network may have damaged it. An event that is
-    /// damaged in the binary log arrives with the same wrong bytes again.
+    /// damaged in a server's binary log arrives from there with the same wrong bytes again.
     fn link_error(&mut self, error: ConnectionError) -> LinkEnd {
         match error {
             ConnectionError::Event(source) => {
                 let at = self.assembler.position();
                 self.status.update(|view| view.checksum_failures_total += 1);
-                let damage = format!("{at}: {source}");
+                let damage = format!("{} {at}: {source}", self.address);
                 if self.damaged.as_ref() == Some(&damage) {
                     return LinkEnd::Fatal(Error::Damaged { at, source });
                 }
