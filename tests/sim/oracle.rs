@@ -52,7 +52,8 @@ fn union(rows: &Rows) -> GtidSet {
     executed
 }
 
-fn epoch(state: &State) -> i64 {
+/// The epoch of the daemon that has the channel.
+pub(crate) fn epoch(state: &State) -> i64 {
     let rows = state.rows_of("csa");
     let epochs = rows.get("checkpoint").into_iter().flat_map(|rows| rows.values());
     let epochs = epochs.map(|row| match &row[4] {

@@ -341,3 +341,20 @@ fn a_seed_repeats_its_run() {
         assert_eq!(run(case), run(case), "{case:?}");
     }
 }
+
+/// Runs of 2,000,000 and later seeds that failed once.
+#[test]
+fn runs_that_once_failed() {
+    for (seed, transactions, faults, kills) in [
+        // A crash took back what `sql_after_gtids` names, between the end and the look at it.
+        (2_001_607, 27, 22, 0),
+        (2_018_351, 34, 37, 3),
+        // Heartbeats of two sources arrived with the same wrong bytes.
+        (2_011_187, 16, 9, 3),
+        (2_013_306, 79, 17, 1),
+        // A daemon that had lost the channel found its source purged.
+        (2_014_531, 4, 6, 0),
+    ] {
+        run(Case { seed, transactions, faults, kills });
+    }
+}
