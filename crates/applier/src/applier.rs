@@ -194,7 +194,7 @@ impl<O: CommitObserver> Applier<O> {
             let mut session = Session::connect(&target).await?;
             locks::end_all(&mut session, &channel, &identity, workers.into_iter()).await?;
             session.close().await;
-            crate::Result::Ok(())
+            Result::Ok(())
         };
         match tokio::time::timeout(KILL_PATIENCE, end).await {
             Ok(Ok(())) => {}

@@ -8,8 +8,8 @@ use clap::{Command, CommandFactory as _};
 use clap_complete::Shell;
 use clap_mangen::Man;
 
-use crate::Failure;
 use crate::cli::Cli;
+use crate::cli::Failure;
 use crate::config::{example, manual, reference, schema};
 
 const NAME: &str = "csa-daemon";

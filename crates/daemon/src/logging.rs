@@ -4,7 +4,7 @@ use parking_lot::Mutex;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
-use crate::Failure;
+use crate::cli::Failure;
 use crate::config::{DaemonConfig, LogFormat};
 use csa_provider::visible::one_line;
 

@@ -29,7 +29,7 @@ use std::process::ExitCode;
 use clap::Parser as _;
 use csa_provider::visible::one_line;
 
-use cli::{Cli, Command, Failure};
+use cli::{Cli, Command};
 
 fn main() -> ExitCode {
     let cli = Cli::parse();

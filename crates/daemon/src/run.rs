@@ -11,12 +11,13 @@ use tracing::{error, info, warn};
 
 use crate::audit::Sender;
 use crate::channel::{Findings, Supervisor};
+use crate::cli::Failure;
 use crate::config::Config;
 use crate::daemon::Daemon;
 use crate::logging::LogFilter;
 use crate::reload::Reload;
 use crate::service::{self, Seen};
-use crate::{Failure, api, history, logging};
+use crate::{api, history, logging};
 
 /// Time between two samples of what keeps the channels busy.
 const SAMPLE: Duration = Duration::from_millis(200);

@@ -12,7 +12,7 @@ use csa_provider::{Gtid, GtidSet, Placement, RawEvent, SinkError, TransactionSin
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use crate::SyncPolicy;
+use crate::options::SyncPolicy;
 use crate::queue::{Item, Queue};
 use crate::shared::Shared;
 

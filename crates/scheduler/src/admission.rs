@@ -450,13 +450,6 @@ impl<K: KeySource> Admission<K> {
     }
 }
 
-/// True for the daemon's own bookkeeping. A source that is itself the target of a daemon has such
-/// tables in its stream, and they describe other channels.
-#[must_use]
-pub fn is_own(schema: &[u8], table: &[u8]) -> bool {
-    schema == b"csa" && matches!(table, b"checkpoint" | b"channel" | b"statement" | b"audit")
-}
-
 fn is_nothing(changes: &RowChanges) -> bool {
     changes.rows.is_empty() && !changes.opaque
 }

@@ -22,12 +22,12 @@ mod sequence;
 pub mod test_util;
 mod until;
 
-pub use admission::{Admission, AdmittedTransaction, TransactionKind, is_own};
+pub use admission::{Admission, AdmittedTransaction, TransactionKind};
 pub use changes::{RowChange, RowChanges, RowsBlock};
 pub use commit_order::{CommitOrder, LowWaterMark};
 pub use error::{Error, Result};
 pub use events::{bytes_at_a_time, decompressed_bytes, flattened_events};
-pub use filter::{FilterRules, Filters, InvalidRule};
+pub use filter::{FilterRules, Filters, InvalidRule, is_own};
 pub use group::{Group, GroupKind, GroupLimits};
 pub use key_source::{KeySource, KeySourceError};
 pub use keys::{

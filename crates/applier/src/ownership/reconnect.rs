@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use csa_provider::GtidSet;
 use tracing::warn;
 
+use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Fence, Result};
 use crate::options::{TargetGtids, TargetOptions};
 use crate::ownership::bookkeeping;
@@ -14,7 +15,7 @@ use crate::ownership::continuity::{Said, Verdict, judge};
 use crate::ownership::control::{ControlSession, add_rows};
 use crate::ownership::locks;
 use crate::server::facts;
-use crate::server::generation::Place;
+use crate::server::generation::{Generation, Place};
 use crate::server::port::Target;
 use crate::server::session::Session;
 
@@ -106,7 +107,7 @@ impl ControlSession {
             add_rows(session, channel, missing.into_iter(), taken).await?;
         }
         if gtids == TargetGtids::Source && !found.contains(&checkpoint::PROGRESS) {
-            let now = crate::Checkpoint { executed: executed.clone(), ..taken.clone() };
+            let now = Checkpoint { executed: executed.clone(), ..taken.clone() };
             checkpoint::keep_progress(session, channel, &now).await?;
         }
         Ok(())
@@ -160,7 +161,7 @@ impl ControlSession {
 /// transaction of the worker's earlier session there has ended.
 pub(crate) async fn worker_session(
     target: &Target,
-    generation: &crate::Generation,
+    generation: &Generation,
     channel: &str,
     worker: u16,
 ) -> Result<(Session, u64)> {

@@ -26,8 +26,9 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use crate::cli::Failure;
 use crate::daemon::Daemon;
-use crate::{Failure, page};
+use crate::page;
 use auth::{Needs, guard};
 use error::ApiError;
 use peer::Peer;

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use crate::Failure;
+use crate::cli::Failure;
 use crate::clock::now_micros;
 use crate::view::ChannelView;
 pub(crate) use series::HistoryView;

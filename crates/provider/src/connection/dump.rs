@@ -3,7 +3,7 @@
 use bytes::{Buf as _, Bytes};
 
 use super::{ConnectionError, SemiSync, SourceConnection};
-use crate::event::{ChecksumAlgorithm, EventType, FormatDescription, RawEvent};
+use crate::event::{ChecksumAlgorithm, EventHeader, EventType, FormatDescription, RawEvent};
 use crate::gtid::GtidSet;
 use crate::link::{Limits, LinkError};
 use crate::options::SourceOptions;
@@ -148,9 +148,7 @@ impl SourceConnection {
         }
         let mut bytes = packet.slice(1..);
         let requested = self.unwrap_semi_sync(&mut bytes)?;
-        if bytes.get(crate::EventHeader::EVENT_TYPE_OFFSET)
-            == Some(&EventType::FORMAT_DESCRIPTION.0)
-        {
+        if bytes.get(EventHeader::EVENT_TYPE_OFFSET) == Some(&EventType::FORMAT_DESCRIPTION.0) {
             let event = FormatDescription::parse(bytes.clone())?;
             // The description applies from here on, whatever was negotiated: a file written earlier
             // may have had another setting.

@@ -9,7 +9,13 @@ use super::objects::{Object, object, qualifiers};
 use super::rules::OWN_SCHEMA;
 use super::statement::{StatementVerdict, refuse};
 use super::tokens::tokens;
-use crate::is_own;
+
+/// True for the daemon's own bookkeeping. A source that is itself the target of a daemon has such
+/// tables in its stream, and they describe other channels.
+#[must_use]
+pub fn is_own(schema: &[u8], table: &[u8]) -> bool {
+    schema == b"csa" && matches!(table, b"checkpoint" | b"channel" | b"statement" | b"audit")
+}
 
 impl Filters {
     /// True if this schema is the daemon's own on the target.

@@ -196,7 +196,7 @@ pub struct TargetChannels {
 ///
 /// # Errors
 /// The target is away, or refuses.
-pub async fn target_channels(target: &Target) -> crate::Result<TargetChannels> {
+pub async fn target_channels(target: &Target) -> crate::error::Result<TargetChannels> {
     let mut session = Session::connect(&target.with_own_gtids()).await?;
     let case: Option<u8> = session.setting("SELECT @@global.lower_case_table_names").await?;
     let channels = channel_record::read_all(&mut session).await?;
@@ -227,7 +227,7 @@ pub(crate) async fn warnings(
     grants: &Grants,
     log_bin: bool,
     packet: u64,
-) -> crate::Result<Vec<String>> {
+) -> crate::error::Result<Vec<String>> {
     let address = target.address();
     let set = session.vendor().set();
     let mut warnings = Vec::new();
@@ -320,7 +320,7 @@ fn login(target: &TargetOptions, error: Error) -> PreflightError {
 }
 
 /// Reads the privileges of our account.
-pub(crate) async fn read_grants(session: &mut Session) -> crate::Result<Grants> {
+pub(crate) async fn read_grants(session: &mut Session) -> crate::error::Result<Grants> {
     let account: Option<String> = session.setting("SELECT CURRENT_USER()").await?;
     let lines: Vec<String> = session.rows("SHOW GRANTS").await?;
     Ok(Grants::parse(&account.unwrap_or_default(), &lines))
