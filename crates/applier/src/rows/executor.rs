@@ -98,15 +98,10 @@ impl RowExecutor {
         let RowImages { events, session: written_in } = images;
         match self.executor {
             Executor::RowImage => {
-                let mut statement = opening.map(|opening| opening.text).unwrap_or_default();
-                if let Some(set) = session.enter(written_in.as_ref()) {
-                    push_separator(&mut statement);
-                    statement.extend_from_slice(set.as_bytes());
-                }
-                push_separator(&mut statement);
-                // Last in the packet: the OK to a BINLOG statement lacks the more-results flag.
-                push_binlog(&mut statement, &events);
-                let matched = session.run(&statement).await?;
+                // The BINLOG statement is the last: its OK lacks the more-results flag.
+                let opening = opening.unwrap_or_default();
+                let packet = with_images(session, opening, &events, written_in.as_ref());
+                let matched = session.run(&packet.text).await?;
                 session.settled();
                 Ok(matched)
             }
@@ -122,16 +117,10 @@ impl RowExecutor {
         opening: Opening,
         images: RowImages,
     ) -> Result<()> {
-        let Opening { text: mut packet, mut statements } = opening;
-        if let Some(set) = session.enter(images.session.as_ref()) {
-            packet.push(b';');
-            packet.extend_from_slice(set.as_bytes());
-            statements += row_session::count(&set);
-        }
-        packet.push(b';');
-        push_binlog(&mut packet, &images.events);
-        packet.extend_from_slice(b";COMMIT");
-        session.run_counted(statements + 2, &packet).await?;
+        let RowImages { events, session: written_in } = images;
+        let mut packet = with_images(session, opening, &events, written_in.as_ref());
+        packet.text.extend_from_slice(b";COMMIT");
+        session.run_counted(packet.statements + 1, &packet.text).await?;
         session.settled();
         Ok(())
     }
@@ -205,7 +194,25 @@ impl RowExecutor {
     }
 }
 
-/// The statements that begin a unit's transaction, and their number.
+/// Adds the settings of the session that row images were written in, and their BINLOG statement.
+fn with_images(
+    session: &mut Session,
+    opening: Opening,
+    events: &[u8],
+    written_in: Option<&Arc<SessionContext>>,
+) -> Opening {
+    let Opening { mut text, mut statements } = opening;
+    if let Some(set) = session.enter(written_in) {
+        push_separator(&mut text);
+        text.extend_from_slice(set.as_bytes());
+        statements += row_session::count(&set);
+    }
+    push_separator(&mut text);
+    push_binlog(&mut text, events);
+    Opening { text, statements: statements + 1 }
+}
+
+/// The statements that begin a unit's transaction, its rows if they go with them, and their number.
 #[derive(Debug, Default)]
 pub(crate) struct Opening {
     pub(crate) text: Vec<u8>,
