@@ -10,36 +10,13 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::channel::Supervisor;
-use crate::clock::now_micros;
 use crate::daemon::Daemon;
+use crate::sender::Sender;
 
 /// How long a command waits for its row before it answers; the row is written later if need be.
 const WAIT: Duration = Duration::from_secs(2);
 /// Between two attempts.
 const RETRY: Duration = Duration::from_secs(5);
-
-/// The sender of a command.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Sender {
-    /// Known from the kernel.
-    pub(crate) peer: String,
-    /// Claimed by the sender; nothing proves it.
-    pub(crate) claimed: Option<String>,
-}
-
-impl Sender {
-    pub(crate) fn entry(&self, channel: &str, action: &str, detail: String) -> AuditEntry {
-        AuditEntry {
-            channel: channel.to_owned(),
-            at: now_micros(),
-            action: action.to_owned(),
-            by: self.claimed.clone().unwrap_or_default(),
-            peer: self.peer.clone(),
-            detail,
-            ..AuditEntry::default()
-        }
-    }
-}
 
 impl Daemon {
     /// Records a command that was carried out for one channel.

@@ -19,6 +19,7 @@ mod relay_dump;
 mod reload;
 mod row_values;
 mod run;
+mod sender;
 mod service;
 mod table;
 mod verify_command;

@@ -9,7 +9,6 @@ use serde::Deserialize;
 use tokio::task::{JoinSet, spawn_blocking};
 use tracing::{info, warn};
 
-use crate::audit::Sender;
 use crate::channel::Supervisor;
 use crate::config::{
     Access, Applies, ChannelSettings, Config, ConfigError, DaemonConfig, applies, channel_changes,
@@ -17,6 +16,7 @@ use crate::config::{
 };
 use crate::daemon::Daemon;
 use crate::logging;
+use crate::sender::Sender;
 use crate::view::{ChangedView, ChannelState, PendingView, ReloadView, RestartedView};
 
 /// The way in which the configuration is read again.

@@ -9,13 +9,13 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
-use crate::audit::Sender;
 use crate::channel::{Findings, Supervisor};
 use crate::cli::Failure;
 use crate::config::Config;
 use crate::daemon::Daemon;
 use crate::logging::LogFilter;
 use crate::reload::Reload;
+use crate::sender::Sender;
 use crate::service::{self, Seen};
 use crate::{api, history, logging};
 

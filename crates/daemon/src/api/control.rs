@@ -17,10 +17,10 @@ use tracing::info;
 use super::Shared;
 use super::error::ApiError;
 use super::reports::channel;
-use crate::audit::Sender;
 use crate::channel::Supervisor;
 use crate::config::{DurationValue, Size, event_memory_limit, parse_until, throttle, worker_count};
 use crate::reload::Reload;
+use crate::sender::Sender;
 use crate::view::{ChangedView, CommandView, ReloadView};
 
 type Answer<T> = Result<Json<T>, ApiError>;

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 
-use crate::audit::Sender;
+use crate::sender::Sender;
 
 /// The name that a client gives itself; nothing proves it.
 const BY: &str = "csa-by";

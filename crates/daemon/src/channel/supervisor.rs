@@ -17,8 +17,8 @@ use super::overlap::written_rules;
 use super::reception::Reception;
 use super::watch::Watch;
 use super::{Channel, ChannelError, Controls, Findings};
-use crate::audit::Sender;
 use crate::config::ChannelSettings;
+use crate::sender::Sender;
 use crate::view::ChannelView;
 
 /// How often a wait checks the target's progress.
