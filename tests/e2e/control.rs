@@ -432,3 +432,26 @@ async fn a_skip_fills_the_gap_in_a_target_with_the_sources_gtids() {
     target.exec("SET sql_log_bin=0; INSERT INTO d.t VALUES (1, 10)").await;
     compare(&source, &target).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stop_says_that_it_gave_up_what_ran_on_a_target_that_is_away() {
+    let (source, target) = Server::pair(&[], &[]);
+    let daemon = Daemon::builder(&source, &target).start();
+    let mut conn = source.conn().await;
+    let rows = "CREATE SCHEMA app; CREATE TABLE app.t (id INT PRIMARY KEY, n INT); INSERT INTO app.t VALUES (1,0)";
+    conn.query_drop(rows).await.expect("rows");
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    let mut lock = target.conn().await;
+    lock.query_drop("BEGIN; UPDATE app.t SET n=-1 WHERE id=1").await.expect("a lock");
+    conn.query_drop("UPDATE app.t SET n=1 WHERE id=1").await.expect("an update");
+    let waits = "SELECT COUNT(*) FROM performance_schema.data_lock_waits";
+    eventually("a group waits", DRAIN, async || target.value::<u64>(waits).await > 0).await;
+    target.kill9();
+    wait_state(&daemon, 0, "waiting_for_target").await;
+    daemon.command(&["stop"]).refused(1, &["channel test", "given up", "the next start"]);
+    target.restart();
+    daemon.commanded(&["restart"]);
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    compare(&source, &target).await;
+    assert_eq!(target.value::<i64>("SELECT n FROM app.t").await, 1);
+}

@@ -153,7 +153,7 @@ impl<O: CommitObserver> Applier<O> {
 
     /// Applies until the stream ends or its end point is reached, until `stop` (finish the running
     /// groups, then return) or until `kill` (return at once; the target rolls back what was not
-    /// committed).
+    /// committed). A stop that gives up running groups, because the target is away, cancels `kill`.
     ///
     /// # Errors
     /// The error that stops the channel; everything before it is committed.
@@ -163,21 +163,33 @@ impl<O: CommitObserver> Applier<O> {
         let outcome = tokio::select! {
             biased;
             () = kill.cancelled() => None,
-            outcome = self.apply_all(&stop) => Some(outcome),
-            () = gone_while_stopping(&stop, &target) => return Ok(()),
+            outcome = self.apply_and_level(&stop) => Some(outcome),
+            () = gone_while_stopping(&stop, &target) => {
+                if !self.workers.running.is_empty() {
+                    kill.cancel();
+                }
+                return Ok(());
+            }
         };
         let Some(outcome) = outcome else {
             self.abandon().await;
             return Ok(());
         };
         // The lock goes last, when nothing of ours is sent any more.
+        self.keeper.close().await;
+        outcome
+    }
+
+    /// Applies to the end, and leaves the target's GTIDs as the checkpoint has them.
+    async fn apply_and_level(&mut self, stop: &CancellationToken) -> Result<()> {
+        let outcome = self.apply_all(stop).await;
         self.workers.close().await;
-        if !target.is_lost()
+        // It may wait for another session's lock on a row of the checkpoint, until a kill.
+        if !self.reachability.is_lost()
             && let Err(error) = self.keeper.level().await
         {
             warn!(%error, "the target's gtid_executed and the checkpoint differ until the next start");
         }
-        self.keeper.close().await;
         outcome
     }
 

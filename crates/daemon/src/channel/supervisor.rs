@@ -245,6 +245,8 @@ impl Supervisor {
         drained
     }
 
+    /// Returns whether all running groups finished. What is waited for is in `Applier::run`
+    /// (crates/applier/src/applier.rs); signals are in run.rs.
     async fn end(&self, state: &mut State, patience: Duration) -> bool {
         // Commands run to their end (`to_its_end` in api/control.rs): no dropped future leaves a
         // task that nothing waits for.
@@ -252,7 +254,7 @@ impl Supervisor {
         info!(channel = %self.name, ?patience, "stopping: finishing running groups");
         life.stop.cancel();
         let finished = tokio::time::timeout(patience, &mut life.task).await;
-        let drained = finished.is_ok();
+        let in_time = finished.is_ok();
         let ended = match finished {
             Ok(ended) => ended,
             Err(_) => {
@@ -262,7 +264,7 @@ impl Supervisor {
             }
         };
         state.outcome = ended.unwrap_or_else(|panic| Err(panic.to_string()));
-        drained
+        in_time && !life.kill.is_cancelled()
     }
 
     /// Pauses or resumes the applier: while paused it begins nothing new.

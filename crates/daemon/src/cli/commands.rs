@@ -85,7 +85,7 @@ fn given_up(done: &CommandView, how: Stop) -> Result<(), Failure> {
     if how.now {
         return Ok(());
     }
-    finished(done, "running groups did not finish in time and were given up; they will run again")
+    finished(done, "running groups did not finish and were given up; the next start applies them")
 }
 
 fn set(client: &Client, setting: &str, value: &str) -> Result<(), Failure> {
