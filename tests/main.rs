@@ -79,6 +79,8 @@ mod replicate;
 mod roundtrip;
 #[path = "e2e/semi_sync.rs"]
 mod semi_sync;
+#[path = "e2e/several.rs"]
+mod several;
 #[path = "e2e/sql_executor.rs"]
 mod sql_executor;
 #[path = "e2e/standby.rs"]

@@ -10,14 +10,14 @@ use mysql_async::prelude::Queryable as _;
 use crate::{DRAIN, wait_state};
 
 /// A source and a target with the same tables in a schema for each channel.
-struct Site {
-    source: Server,
-    target: Server,
+pub(crate) struct Site {
+    pub(crate) source: Server,
+    pub(crate) target: Server,
     /// The source's GTIDs of these tables.
     copied: String,
 }
 
-fn options(channel: &str) -> LoadOptions {
+pub(crate) fn options(channel: &str) -> LoadOptions {
     LoadOptions {
         schema: channel.to_owned(),
         tables: 2,
@@ -29,7 +29,7 @@ fn options(channel: &str) -> LoadOptions {
 }
 
 impl Site {
-    async fn new(channels: &[&str]) -> Self {
+    pub(crate) async fn new(channels: &[&str]) -> Self {
         let (source, target) = Server::pair(&[], &[]);
         for channel in channels {
             prepare(&source, &options(channel)).await;
@@ -40,7 +40,7 @@ impl Site {
     }
 
     /// A daemon with one channel, `test`, in the main file.
-    fn builder(&self) -> DaemonBuilder {
+    pub(crate) fn builder(&self) -> DaemonBuilder {
         Daemon::builder(&self.source, &self.target)
             .set("applier.replicate_wild_do_table", vec!["test.%"])
             .set("applier.start_from", self.copied.as_str())
@@ -48,7 +48,7 @@ impl Site {
     }
 
     /// A file of `conf.d`: what `[defaults]` does not have.
-    fn channel(&self, name: &str, applier: &str) -> String {
+    pub(crate) fn channel(&self, name: &str, applier: &str) -> String {
         let server_id = 1000 + name.bytes().map(u32::from).sum::<u32>();
         format!(
             "[[channel]]\nname = \"{name}\"\n[channel.source]\nserver_id = {server_id}\n\
@@ -68,7 +68,7 @@ impl Site {
         )
     }
 
-    async fn drained(&self, daemon: &Daemon, channels: &[&str]) {
+    pub(crate) async fn drained(&self, daemon: &Daemon, channels: &[&str]) {
         for channel in channels {
             daemon.wait_channel_drained(channel, &self.source, &self.target, DRAIN).await;
         }
@@ -79,7 +79,7 @@ fn folder(daemon: &Daemon) -> PathBuf {
     daemon.config_path().with_file_name("conf.d")
 }
 
-fn write(daemon: &Daemon, file: &str, text: &str) {
+pub(crate) fn write(daemon: &Daemon, file: &str, text: &str) {
     // As operators should: nobody reads half of it.
     let fresh = folder(daemon).join(format!(".{file}.new"));
     fs::create_dir_all(folder(daemon)).expect("created");

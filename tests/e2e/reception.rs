@@ -106,8 +106,8 @@ async fn a_channel_that_failed_or_is_stopped_continues_to_receive() {
     assert_eq!(dumps(&source).await, 1);
     daemon.command(&["stop"]).refused(1, &["channel test is stopped", "restart"]);
     purge(&daemon, &source).await;
-    daemon.commanded(&["stop", "--all"]);
-    daemon.command(&["stop", "--all"]).refused(1, &["channel test is stopped", "restart"]);
+    daemon.commanded(&["stop", "--receiving"]);
+    daemon.command(&["stop", "--receiving"]).refused(1, &["channel test is stopped", "restart"]);
     let ended = view(&daemon);
     assert_eq!(ended["connection"]["service_state"], "OFF", "{ended:#}");
     assert_eq!(ended["backlog_transactions"], 5, "{ended:#}");

@@ -78,7 +78,7 @@ async fn one_refused_channel_leaves_the_others_alone_and_is_tried_again() {
     assert_eq!(daemon.get("/readyz").map(|answer| answer.0), Some(200));
 
     // At its next start the source refuses it; it recovers on its own after the repair.
-    daemon.commanded(&["--channel", "bad", "stop", "--all"]);
+    daemon.commanded(&["--channel", "bad", "stop", "--receiving"]);
     source.exec("CREATE USER weak@'%' IDENTIFIED BY 'weak_pw'").await;
     daemon.set("source.user", "weak");
     daemon.set("source.password", "weak_pw");

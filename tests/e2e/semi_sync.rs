@@ -246,7 +246,7 @@ async fn without_the_plugin_or_the_sync_the_operator_learns_how_to_proceed() {
     assert!(found.contains(install), "{found}");
     source.exec(install).await;
     // The source looks for the plugin when a dump begins.
-    daemon.commanded(&["stop", "--all"]);
+    daemon.commanded(&["stop", "--receiving"]);
     daemon.commanded(&["restart"]);
     is_semi_sync(&daemon, true).await;
     source.exec("INSERT INTO d.t VALUES (1)").await;

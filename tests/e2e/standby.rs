@@ -224,7 +224,7 @@ async fn a_standby_is_healthy_and_costs_little() {
 
     // Handed over on request, without a pause worth mentioning.
     let started = Instant::now();
-    active.commanded(&["stop", "--all"]);
+    active.commanded(&["stop", "--receiving"]);
     wait_state(standby, 0, "running").await;
     println!("handed over by a stop after {:?}", started.elapsed());
     assert!(started.elapsed() < TAKEOVER);

@@ -137,7 +137,7 @@ pub(super) fn semi_sync(server: &Server) -> Finding {
             Place::Source,
             format!(
                 "INSTALL PLUGIN rpl_semi_sync_{name} SONAME 'semisync_{name}.so'; \
-                 SET {persist} rpl_semi_sync_{name}_enabled=ON; -- then csa-daemon stop --all, restart"
+                 SET {persist} rpl_semi_sync_{name}_enabled=ON; -- then csa-daemon stop --receiving, restart"
             ),
         );
     };

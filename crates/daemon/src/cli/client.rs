@@ -19,10 +19,18 @@ use ureq::http::Response;
 use ureq::unversioned::resolver::DefaultResolver;
 use ureq::{Agent, Body};
 
+use super::pattern::{chosen, is_pattern};
 use super::transport::Route;
-use super::{Admin, Failure};
+use super::{Admin, All, Failure};
 use crate::config::{AdminFiles, DaemonConfig, authorities, token};
 use crate::view::{ErrorAnswer, StatusView};
+
+/// The channels that a command acts on.
+pub(super) enum Chosen {
+    One(String),
+    /// Chosen by a pattern or with `--all`.
+    Several(Vec<String>),
+}
 
 /// The running daemon.
 pub(super) struct Client {
@@ -54,19 +62,37 @@ impl Client {
         if let Some(channel) = &self.channel {
             return Ok(channel.clone());
         }
-        let status: StatusView = self.get("/status")?;
-        let mut names: Vec<String> =
-            status.channels.into_iter().map(|channel| channel.channel_name).collect();
+        let mut names = self.names()?;
         match (names.pop(), names.is_empty()) {
             (Some(only), true) => Ok(only),
             (last, _) => {
                 names.extend(last);
-                Err(Failure::Input(format!("name one with --channel: {}", names.join(", "))))
+                let all = names.join(", ");
+                Err(Failure::Input(format!(
+                    "name one with --channel, several with a pattern like 'shard-*', or give --all: {all}"
+                )))
             }
         }
     }
 
-    /// The channel named with `--channel`, if any.
+    /// The channels to act on.
+    pub(super) fn channels(&self, All { all }: All) -> Result<Chosen, Failure> {
+        match &self.channel {
+            _ if all => Ok(Chosen::Several(self.names()?)),
+            Some(channel) if is_pattern(channel) => {
+                chosen(channel, self.names()?).map(Chosen::Several).map_err(Failure::Input)
+            }
+            _ => self.channel().map(Chosen::One),
+        }
+    }
+
+    /// All channels, in the order of the configuration.
+    fn names(&self) -> Result<Vec<String>, Failure> {
+        let status: StatusView = self.get("/status")?;
+        Ok(status.channels.into_iter().map(|channel| channel.channel_name).collect())
+    }
+
+    /// The name or pattern of `--channel`, if any.
     pub(super) fn named_channel(&self) -> Option<&str> {
         self.channel.as_deref()
     }

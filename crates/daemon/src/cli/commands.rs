@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use super::client::Client;
-use super::{Admin, Control, Failure, Reload, Stop, Until, relay, status};
+use super::client::{Chosen, Client};
+use super::{Admin, All, Control, End, Failure, Reload, Stop, Until, relay, several, status};
 use crate::view::{ChangedView, CommandView, PendingView, ReloadView, RestartedView, WaitView};
 
 /// The longest wait within one request; the daemon's own limit is an hour.
@@ -16,29 +16,33 @@ const WAIT: Duration = Duration::from_secs(600);
 pub(crate) fn execute(config: &Path, admin: &Admin, command: Control) -> Result<(), Failure> {
     let client = Client::new(config, admin)?;
     match command {
-        Control::Status { json, vertical, watch } => {
+        Control::Status { all: _, json, vertical, watch } => {
             status::show(&client, &status::Form { json, vertical, watch })
         }
-        Control::Pause => {
-            let done = channel(&client, "pause", &json!({}))?;
-            finished(&done, "groups are still running; they will finish")
+        Control::Pause(all) => to_state(&client, all, |channel| {
+            let done = post(&client, channel, "pause", &json!({}))?;
+            finished(done, "groups are still running; they will finish")
+        }),
+        Control::Resume(all) => {
+            to_state(&client, all, |channel| post(&client, channel, "resume", &json!({})))
         }
-        Control::Resume => channel(&client, "resume", &json!({})).map(drop),
-        Control::Stop(how) => {
-            let done = channel(&client, "stop", &request(how))?;
-            given_up(&done, how)
-        }
-        Control::Restart(how) => {
-            let done = channel(&client, "restart", &request(how))?;
-            given_up(&done, how)
-        }
-        Control::Set { setting, value } => set(&client, &setting, &value),
-        Control::Until(until) => {
-            let path = format!("/channels/{}/until", client.channel()?);
-            change(&client, &path, &end(until).to_string())
+        Control::Stop(how) => to_state(&client, how.all, |channel| {
+            given_up(post(&client, channel, "stop", &request(how))?, how)
+        }),
+        Control::Restart(how) => to_state(&client, how.all, |channel| {
+            given_up(post(&client, channel, "restart", &request(how))?, how)
+        }),
+        Control::Set { setting, value, all } => set(&client, &setting, &value, all),
+        Control::Until(Until { all, end }) => {
+            let end = end_of(end).to_string();
+            send(&client, all, "", |channel| {
+                change(&client, &format!("/channels/{channel}/until"), &end)
+            })
         }
         Control::Skip { gtid } => {
-            channel(&client, "skip", &json!({ "gtid": gtid }))?;
+            let CommandView { channel_name, state, state_detail, .. } =
+                post(&client, &client.channel()?, "skip", &json!({ "gtid": gtid }))?;
+            println!("channel {channel_name} is {}: {state_detail}", state.name());
             println!("skipped {gtid}; it is recorded in csa.audit on the target");
             Ok(())
         }
@@ -48,66 +52,104 @@ pub(crate) fn execute(config: &Path, admin: &Admin, command: Control) -> Result<
     }
 }
 
-fn request(Stop { all, now, timeout }: Stop) -> serde_json::Value {
-    json!({ "all": all, "now": now, "timeout_seconds": timeout })
+fn request(Stop { receiving, now, timeout, .. }: Stop) -> serde_json::Value {
+    json!({ "all": receiving, "now": now, "timeout_seconds": timeout })
 }
 
-fn end(until: Until) -> serde_json::Value {
-    match until {
-        Until { before_gtids: Some(set), .. } => json!({ "sql_before_gtids": set }),
-        Until { after_gtids: Some(set), .. } => json!({ "sql_after_gtids": set }),
-        Until { before_time: Some(time), .. } => json!({ "sql_before_time": time }),
+fn end_of(end: End) -> serde_json::Value {
+    match end {
+        End { before_gtids: Some(set), .. } => json!({ "sql_before_gtids": set }),
+        End { after_gtids: Some(set), .. } => json!({ "sql_after_gtids": set }),
+        End { before_time: Some(time), .. } => json!({ "sql_before_time": time }),
         // `--clear`: clap makes sure that one of the options is given.
-        Until { .. } => json!({}),
+        End { .. } => json!({}),
     }
 }
 
-/// Sends a command to a channel and prints its state afterwards.
-fn channel(
+/// The outcome of a command for a channel, in words.
+type Sent = Result<String, Failure>;
+
+/// Sends a command to the channel, or to each of several; prints the state after it.
+fn to_state(
     client: &Client,
+    all: All,
+    command: impl Fn(&str) -> Result<CommandView, Failure> + Sync,
+) -> Result<(), Failure> {
+    let shown = |done: CommandView| format!("{}: {}", done.state.name(), done.state_detail);
+    send(client, all, "is ", |channel| command(channel).map(shown))
+}
+
+/// `verb` joins a single channel's name and the outcome.
+fn send(
+    client: &Client,
+    all: All,
+    verb: &str,
+    command: impl Fn(&str) -> Sent + Sync,
+) -> Result<(), Failure> {
+    match client.channels(all)? {
+        Chosen::One(channel) => {
+            let outcome = command(&channel)?;
+            match verb {
+                "" => println!("{outcome}"),
+                verb => println!("channel {channel} {verb}{outcome}"),
+            }
+            Ok(())
+        }
+        Chosen::Several(channels) => {
+            let outcomes = several::for_each(&channels, command);
+            print!("{}", several::report(&channels, &outcomes));
+            several::verdict(&channels, &outcomes)
+        }
+    }
+}
+
+fn post(
+    client: &Client,
+    channel: &str,
     command: &str,
     body: &serde_json::Value,
 ) -> Result<CommandView, Failure> {
-    let path = format!("/channels/{}/{command}", client.channel()?);
-    let done: CommandView = client.post(&path, body)?;
-    println!("channel {} is {}: {}", done.channel_name, done.state.name(), done.state_detail);
-    Ok(done)
+    client.post(&format!("/channels/{channel}/{command}"), body)
 }
 
-fn finished(done: &CommandView, otherwise: &str) -> Result<(), Failure> {
+fn finished(done: CommandView, otherwise: &str) -> Result<CommandView, Failure> {
     match done.drained {
-        true => Ok(()),
+        true => Ok(done),
         false => Err(Failure::Runtime(format!("channel {}: {otherwise}", done.channel_name))),
     }
 }
 
-fn given_up(done: &CommandView, how: Stop) -> Result<(), Failure> {
+fn given_up(done: CommandView, how: Stop) -> Result<CommandView, Failure> {
     if how.now {
-        return Ok(());
+        return Ok(done);
     }
     finished(done, "running groups did not finish and were given up; the next start applies them")
 }
 
-fn set(client: &Client, setting: &str, value: &str) -> Result<(), Failure> {
-    let path = match setting {
-        "log_filter" => "/log_filter".to_owned(),
+fn set(client: &Client, setting: &str, value: &str, all: All) -> Result<(), Failure> {
+    match setting {
+        "log_filter" if all.all || client.named_channel().is_some() => Err(Failure::Input(
+            "log_filter is a setting of the daemon: leave --all and --channel out".to_owned(),
+        )),
+        "log_filter" => {
+            println!("{}", change(client, "/log_filter", value)?);
+            Ok(())
+        }
         "worker_count" | "event_memory_limit" | "source_delay" | "throttle" => {
-            format!("/channels/{}/{setting}", client.channel()?)
+            send(client, all, "", |channel| {
+                change(client, &format!("/channels/{channel}/{setting}"), value)
+            })
         }
-        other => {
-            return Err(Failure::Input(format!(
-                "{other} can't be changed while the daemon runs; worker_count, \
-                 event_memory_limit, source_delay, throttle and log_filter can"
-            )));
-        }
-    };
-    change(client, &path, value)
+        other => Err(Failure::Input(format!(
+            "{other} can't be changed while the daemon runs; worker_count, event_memory_limit, \
+             source_delay, throttle and log_filter can"
+        ))),
+    }
 }
 
-fn change(client: &Client, path: &str, value: &str) -> Result<(), Failure> {
+fn change(client: &Client, path: &str, value: &str) -> Sent {
     let ChangedView { setting, from, to, .. } = client.put(path, value)?;
-    println!("{setting}: {from} -> {to}");
-    Ok(())
+    Ok(format!("{setting}: {from} -> {to}"))
 }
 
 /// Like `WAIT_FOR_EXECUTED_GTID_SET` (<https://dev.mysql.com/doc/refman/en/gtid-functions.html>).

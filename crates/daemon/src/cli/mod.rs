@@ -4,7 +4,9 @@ mod check;
 mod client;
 mod commands;
 mod failure;
+mod pattern;
 mod relay;
+mod several;
 mod status;
 mod transport;
 mod verify;
@@ -51,7 +53,8 @@ pub(crate) struct Admin {
     /// `admin_token_file`, or the token that the daemon made in `state_dir`.
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
-    /// Channel to act on; may be omitted when there is only one.
+    /// Channel to act on; may be omitted when there is only one. `status` and the commands with
+    /// --all also take a pattern with `*` and `?`, like 'shard-*'.
     #[arg(long, global = true, value_name = "NAME")]
     pub(crate) channel: Option<String>,
 }
@@ -85,6 +88,9 @@ pub(crate) enum Command {
 pub(crate) enum Control {
     /// Show the state of the running daemon.
     Status {
+        /// As without it: the other commands need it.
+        #[arg(long, hide = true, conflicts_with = "channel")]
+        all: bool,
         /// Print the JSON of /status.
         #[arg(long)]
         json: bool,
@@ -96,17 +102,22 @@ pub(crate) enum Control {
         watch: Option<u64>,
     },
     /// Finish running groups and begin no new ones; receiving continues.
-    Pause,
+    Pause(All),
     /// Resume after a pause.
-    Resume,
+    Resume(All),
     /// Stop applying, with an exact checkpoint. Receiving continues, like after STOP REPLICA
-    /// SQL_THREAD, unless --all is given.
+    /// SQL_THREAD, unless --receiving is given.
     Stop(Stop),
     /// Stop a channel if it runs, and start it.
     Restart(Stop),
     /// Change a setting until the daemon exits: worker_count, event_memory_limit, source_delay,
     /// throttle (transactions per second, 0 for no limit) or log_filter.
-    Set { setting: String, value: String },
+    Set {
+        setting: String,
+        value: String,
+        #[command(flatten)]
+        all: All,
+    },
     /// Stop a channel at a GTID set or a time. A channel that has stopped there resumes when its end
     /// is moved or cleared. Lasts until the daemon exits.
     Until(Until),
@@ -139,11 +150,21 @@ pub(crate) struct Reload {
     pub(crate) restart: bool,
 }
 
+/// The channels that a command acts on, where more than one makes sense.
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct All {
+    /// Act on all channels, and show the result for each.
+    #[arg(long, conflicts_with = "channel")]
+    pub(crate) all: bool,
+}
+
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct Stop {
+    #[command(flatten)]
+    pub(crate) all: All,
     /// Stop receiving too: the connection to the source ends, like after STOP REPLICA.
     #[arg(long)]
-    pub(crate) all: bool,
+    pub(crate) receiving: bool,
     /// Give up running groups; the target rolls them back.
     #[arg(long, conflicts_with = "timeout")]
     pub(crate) now: bool,
@@ -153,8 +174,16 @@ pub(crate) struct Stop {
 }
 
 #[derive(Debug, Clone, Args)]
-#[group(required = true, multiple = false)]
 pub(crate) struct Until {
+    #[command(flatten)]
+    pub(crate) all: All,
+    #[command(flatten)]
+    pub(crate) end: End,
+}
+
+#[derive(Debug, Clone, Args)]
+#[group(id = "end", required = true, multiple = false)]
+pub(crate) struct End {
     /// Before the first transaction of the set.
     #[arg(long, value_name = "GTID_SET")]
     pub(crate) before_gtids: Option<String>,

@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::Failure;
 use super::client::{Client, read};
 use super::failure::explanation;
+use super::pattern::{chosen, matches};
 use crate::table;
 use crate::view::{ChannelView, StatusView};
 
@@ -29,10 +30,9 @@ pub(super) fn show(client: &Client, form: &Form) -> Result<(), Failure> {
         let mut view: StatusView = read(&text)
             .map_err(|error| Failure::Runtime(format!("/status: unexpected answer: {error}")))?;
         if let Some(name) = client.named_channel() {
-            view.channels.retain(|channel| channel.channel_name == name);
-            if view.channels.is_empty() {
-                return Err(Failure::Input(format!("no channel {name:?}")));
-            }
+            let names = view.channels.iter().map(|channel| channel.channel_name.clone()).collect();
+            chosen(name, names).map_err(Failure::Input)?;
+            view.channels.retain(|channel| matches(name, &channel.channel_name));
         }
         let shown = match form {
             Form { json: true, .. } => format!("{}\n", one_line(&text)),

@@ -1,0 +1,97 @@
+//! Channels chosen by a name, a pattern, or all of them. Pure.
+
+/// `*` stands for any characters, also none, and `?` for one; case counts. No channel's name has
+/// either.
+pub(super) fn is_pattern(text: &str) -> bool {
+    text.contains(['*', '?'])
+}
+
+/// Whether all of `name` matches.
+pub(super) fn matches(pattern: &str, name: &str) -> bool {
+    let (pattern, name): (Vec<char>, Vec<char>) =
+        (pattern.chars().collect(), name.chars().collect());
+    let (mut at, mut read) = (0, 0);
+    // After the last `*`, and as much of the name as that stands for so far.
+    let mut star: Option<(usize, usize)> = None;
+    while read < name.len() {
+        match pattern.get(at) {
+            Some('*') => {
+                star = Some((at + 1, read));
+                at += 1;
+            }
+            Some(&one) if one == '?' || one == name[read] => {
+                at += 1;
+                read += 1;
+            }
+            _ => {
+                let Some((after, upto)) = star else { return false };
+                star = Some((after, upto + 1));
+                (at, read) = (after, upto + 1);
+            }
+        }
+    }
+    pattern[at..].iter().all(|&rest| rest == '*')
+}
+
+/// The names that match, in their order.
+///
+/// # Errors
+/// None does; the text names the channels that there are.
+pub(super) fn chosen(pattern: &str, names: Vec<String>) -> Result<Vec<String>, String> {
+    let known = names.join(", ");
+    let chosen: Vec<String> = names.into_iter().filter(|name| matches(pattern, name)).collect();
+    match chosen.is_empty() {
+        false => Ok(chosen),
+        true if is_pattern(pattern) => {
+            Err(format!("no channel matches {pattern:?}; the channels are {known}"))
+        }
+        true => Err(format!("no channel {pattern:?}; the channels are {known}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pattern_matches_whole_names() {
+        for (pattern, name, is_match) in [
+            ("shard-*", "shard-01", true),
+            ("shard-*", "shard-", true),
+            ("shard-*", "a-shard-1", false),
+            ("*-01", "shard-01", true),
+            ("*", "", true),
+            ("*", "orders", true),
+            ("shard-0?", "shard-07", true),
+            ("shard-0?", "shard-0", false),
+            ("shard-0?", "shard-070", false),
+            ("s*d-*1", "shard-01-11", true),
+            ("s*d-*1", "shard-01-12", false),
+            ("*a*b*", "xxaxxbxx", true),
+            ("*a*b*", "xxbxxaxx", false),
+            ("**", "ab", true),
+            ("?*?", "a", false),
+            ("orders", "orders", true),
+            ("orders", "Orders", false),
+            ("", "orders", false),
+        ] {
+            assert_eq!(matches(pattern, name), is_match, "{pattern} {name}");
+        }
+    }
+
+    #[test]
+    fn nothing_chosen_names_the_channels() {
+        let names = || ["a-1", "b-1", "a-2"].map(str::to_owned).to_vec();
+        assert_eq!(chosen("a-*", names()), Ok(vec!["a-1".to_owned(), "a-2".to_owned()]));
+        assert_eq!(chosen("b-1", names()), Ok(vec!["b-1".to_owned()]));
+        let refused = chosen("c*", names());
+        assert_eq!(
+            refused,
+            Err("no channel matches \"c*\"; the channels are a-1, b-1, a-2".into())
+        );
+        assert_eq!(
+            chosen("c", names()),
+            Err("no channel \"c\"; the channels are a-1, b-1, a-2".into())
+        );
+    }
+}
