@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use csa_provider::{GtidSet, Known};
 
-use super::servers::{first_interval, source_executed};
+use super::executed::{first_interval, source_executed};
 use super::session::{Session, connect_error};
 use super::{Result, Side, VerifyError, VerifyOptions};
 

@@ -11,6 +11,7 @@
 
 mod catalogue;
 mod definition;
+mod executed;
 mod expression;
 mod grants;
 mod history;

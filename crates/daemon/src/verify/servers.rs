@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use csa_applier::Vendor;
-use csa_provider::{Backoff, GtidSet, quote};
+use csa_provider::{Backoff, GtidSet};
 
+use super::executed::{first_interval, source_executed, target_executed};
 use super::history;
 use super::pace::{Lag, Pace};
 use super::session::Session;
@@ -15,9 +15,6 @@ const POLL: Duration = Duration::from_millis(20);
 const POLL_MAX: Duration = Duration::from_millis(200);
 /// Between two looks at the lag.
 const LAG_PROBE: Duration = Duration::from_millis(500);
-/// No such table, no such schema: the channel has no checkpoint yet.
-const NO_TABLE: [u16; 2] = [1146, 1049];
-
 pub(super) struct Servers<'a> {
     pub(super) source: Session,
     pub(super) target: Session,
@@ -114,40 +111,6 @@ impl<'a> Servers<'a> {
     }
 }
 
-/// The source's `gtid_executed`.
-pub(super) async fn source_executed(source: &mut Session) -> Result<GtidSet> {
-    let texts: Vec<String> = source.rows("SELECT @@GLOBAL.gtid_executed").await?;
-    set(source, &texts)
-}
-
-/// The target's part of it: the channel's checkpoint, and the target's own `gtid_executed`, which
-/// has what was there before the channel and what commits under the source's GTIDs.
-async fn target_executed(target: &mut Session, channel: &str) -> Result<GtidSet> {
-    // Neither states too much, so their union does not, although they are read one after the other.
-    let mut texts: Vec<String> = match target.vendor() {
-        Vendor::MySql | Vendor::MySql57 => target.rows("SELECT @@GLOBAL.gtid_executed").await?,
-        Vendor::MariaDb => Vec::new(),
-    };
-    let query =
-        format!("SELECT gtid_executed FROM csa.checkpoint WHERE channel={}", quote(channel));
-    match target.rows::<String>(&query).await {
-        Ok(rows) => texts.extend(rows),
-        Err(error) if error.code().is_some_and(|code| NO_TABLE.contains(&code)) => {}
-        Err(error) => return Err(error),
-    }
-    set(target, &texts)
-}
-
-fn set(session: &Session, texts: &[String]) -> Result<GtidSet> {
-    let mut all = GtidSet::new();
-    for text in texts {
-        let one: GtidSet =
-            text.parse().map_err(|error| session.refused(&format!("gtid_executed: {error}")))?;
-        all.union(&one);
-    }
-    Ok(all)
-}
-
 /// Waits until the target has executed everything in `wanted`.
 ///
 /// # Errors
@@ -197,12 +160,4 @@ impl<'a> Stall<'a> {
         }
         Ok(())
     }
-}
-
-/// The beginning of a set, which may be long.
-pub(super) fn first_interval(set: &GtidSet) -> String {
-    let Some((uuid, tag, interval)) = set.intervals().next() else { return String::new() };
-    let mut first = GtidSet::new();
-    first.add_interval(*uuid, tag, interval);
-    first.to_string()
 }

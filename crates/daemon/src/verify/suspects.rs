@@ -7,10 +7,11 @@ use std::time::{Duration, Instant};
 
 use csa_provider::Backoff;
 
+use super::executed::source_executed;
 use super::expression::TableSql;
 use super::ranges::Key;
 use super::recheck::{Seen, Suspect, Value, Verdict};
-use super::servers::{Servers, pass, source_executed};
+use super::servers::{Servers, pass};
 use super::session::Session;
 use super::{Activity, Result};
 

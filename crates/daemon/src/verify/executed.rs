@@ -1,0 +1,52 @@
+//! The GTID positions of both sides.
+
+use csa_applier::Vendor;
+use csa_provider::{GtidSet, quote};
+
+use super::Result;
+use super::session::Session;
+
+/// No such table, no such schema: the channel has no checkpoint yet.
+const NO_TABLE: [u16; 2] = [1146, 1049];
+
+/// The source's `gtid_executed`.
+pub(super) async fn source_executed(source: &mut Session) -> Result<GtidSet> {
+    let texts: Vec<String> = source.rows("SELECT @@GLOBAL.gtid_executed").await?;
+    set(source, &texts)
+}
+
+/// The target's part of it: the channel's checkpoint, and the target's own `gtid_executed`, which
+/// has what was there before the channel and what commits under the source's GTIDs.
+pub(super) async fn target_executed(target: &mut Session, channel: &str) -> Result<GtidSet> {
+    // Neither states too much, so their union does not, although they are read one after the other.
+    let mut texts: Vec<String> = match target.vendor() {
+        Vendor::MySql | Vendor::MySql57 => target.rows("SELECT @@GLOBAL.gtid_executed").await?,
+        Vendor::MariaDb => Vec::new(),
+    };
+    let query =
+        format!("SELECT gtid_executed FROM csa.checkpoint WHERE channel={}", quote(channel));
+    match target.rows::<String>(&query).await {
+        Ok(rows) => texts.extend(rows),
+        Err(error) if error.code().is_some_and(|code| NO_TABLE.contains(&code)) => {}
+        Err(error) => return Err(error),
+    }
+    set(target, &texts)
+}
+
+fn set(session: &Session, texts: &[String]) -> Result<GtidSet> {
+    let mut all = GtidSet::new();
+    for text in texts {
+        let one: GtidSet =
+            text.parse().map_err(|error| session.refused(&format!("gtid_executed: {error}")))?;
+        all.union(&one);
+    }
+    Ok(all)
+}
+
+/// The beginning of a set, which may be long.
+pub(super) fn first_interval(set: &GtidSet) -> String {
+    let Some((uuid, tag, interval)) = set.intervals().next() else { return String::new() };
+    let mut first = GtidSet::new();
+    first.add_interval(*uuid, tag, interval);
+    first.to_string()
+}
