@@ -9,7 +9,7 @@ use serde::Deserialize;
 use tokio::task::{JoinSet, spawn_blocking};
 use tracing::{info, warn};
 
-use crate::channel::Supervisor;
+use crate::channel::{Controls, Supervisor};
 use crate::config::{
     Access, Applies, ChannelSettings, Config, ConfigError, DaemonConfig, applies, channel_changes,
     daemon_changes,
@@ -188,20 +188,9 @@ fn plan_channel(
     plan: &mut Plan,
 ) {
     let name = channel.name();
-    let controls = channel.controls();
-    let tuning = controls.tuning();
-    let mut change = |setting: &str, from: String, to: String| {
+    for (setting, [from, to]) in AT_ONCE.iter().zip(at_once(channel.controls(), settings)) {
         plan.view.changed.extend(changed(Some(name), setting, from, to));
-    };
-    let (from, to) = (tuning.worker_count.to_string(), settings.worker_count.to_string());
-    change("applier.worker_count", from, to);
-    let (from, to) = (controls.memory().limit(), settings.event_memory_limit);
-    change("applier.event_memory_limit", from.to_string(), to.to_string());
-    let rate = |rate: Option<NonZeroU32>| rate.map_or(0, NonZeroU32::get).to_string();
-    change("applier.throttle", rate(tuning.throttle), rate(settings.throttle));
-    let delay = controls.source_delay();
-    change("applier.source_delay", format!("{delay:?}"), format!("{:?}", settings.source_delay));
-
+    }
     let keys = keys_for_restart(&channel.started_with(), settings);
     // One that an operator has stopped stays stopped.
     let is_stopped = channel.view().state == ChannelState::Stopped;
@@ -213,6 +202,26 @@ fn plan_channel(
         let pending = |key: &String| pending(Some(name), key, applies(key));
         plan.view.pending.extend(keys.iter().map(pending));
     }
+}
+
+/// The keys of a channel that apply at once, and are adopted in [`adopt`].
+const AT_ONCE: [&str; 4] = [
+    "applier.worker_count",
+    "applier.event_memory_limit",
+    "applier.throttle",
+    "applier.source_delay",
+];
+
+/// The value in use and that of the file, for each of [`AT_ONCE`].
+fn at_once(controls: &Controls, settings: &ChannelSettings) -> [[String; 2]; AT_ONCE.len()] {
+    let tuning = controls.tuning();
+    let rate = |rate: Option<NonZeroU32>| rate.map_or(0, NonZeroU32::get).to_string();
+    [
+        [tuning.worker_count, settings.worker_count].map(|count| count.to_string()),
+        [controls.memory().limit(), settings.event_memory_limit].map(|limit| limit.to_string()),
+        [tuning.throttle, settings.throttle].map(rate),
+        [controls.source_delay(), settings.source_delay].map(|delay| format!("{delay:?}")),
+    ]
 }
 
 /// Compared with the settings in use, not those of the last reload: a change that was taken back is no
@@ -287,5 +296,21 @@ fn report(view: &ReloadView) {
     }
     if view.is_empty() {
         info!("configuration read again, nothing in it has changed");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::keys_at_once;
+
+    #[test]
+    fn every_key_that_is_declared_to_apply_at_once_is_adopted() {
+        let mut adopted: Vec<_> =
+            AT_ONCE.into_iter().chain(["log_filter", "stop_timeout"]).collect();
+        let mut declared = keys_at_once();
+        adopted.sort_unstable();
+        declared.sort_unstable();
+        assert_eq!(adopted, declared);
     }
 }

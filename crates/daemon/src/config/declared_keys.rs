@@ -1,7 +1,9 @@
 //! The configuration file. A field declares its key once: text (the comment), default, range, words
 //! and, with `x-applies`, when `reload` can change it. [`keys`](super::keys) derives the rest from it:
-//! the parser's checks, the rules of `reload`, the JSON schema, the reference and the example.
-//! `settings.rs` converts the values to the options of the components, `replication.rs` those of filters.
+//! the parser's checks, the rules of `reload`, the JSON schema, the reference and the example
+//! (`csa-daemon generate`). `settings.rs` converts the values to the options of the components,
+//! `replication.rs` those of filters, `admin.rs` who may send commands. A key that applies at once is also
+//! adopted in `at_once` (reload.rs), a new section is listed in `SECTIONS` (keys/mod.rs).
 
 use std::path::PathBuf;
 

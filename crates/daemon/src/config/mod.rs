@@ -25,6 +25,8 @@ pub(crate) use admin::{Access, token};
 pub(crate) use admin_files::AdminFiles;
 pub(crate) use admin_tls::{AdminTls, authorities};
 pub(crate) use declared_keys::{DaemonConfig, LogFormat};
+#[cfg(test)]
+pub(crate) use keys::keys_at_once;
 pub(crate) use keys::{
     Applies, applies, channel_changes, check_key, daemon_changes, example, manual, reference,
     schema,

@@ -72,6 +72,20 @@ pub(crate) fn applies(path: &str) -> Applies {
     find(path).map_or(Applies::Daemon, |key| key.applies())
 }
 
+/// The paths of all keys that `reload` changes at once.
+#[cfg(test)]
+pub(crate) fn keys_at_once() -> Vec<String> {
+    let named = |section: &Section, key: &Key| match section.path.strip_prefix("channel.") {
+        Some(section) => format!("{section}.{}", key.name),
+        None => key.name.to_owned(),
+    };
+    let at_once = |section: &'static Section| {
+        let keys = section.keys.iter().filter(|key| key.applies() == Applies::AtOnce);
+        keys.map(|key| named(section, key))
+    };
+    SECTIONS.iter().flat_map(at_once).collect()
+}
+
 fn find(path: &str) -> Option<&'static Key> {
     // A channel has keys outside of its sections, whose names are not those of `[daemon]`.
     let (sections, name) = match path.split_once('.') {
