@@ -1,5 +1,7 @@
-//! Deletes segments that the target no longer needs: after each release of committed transactions
-//! (`RelayStore::release`), when the store is opened, and when it is emptied.
+//! Deletes segments that the target no longer needs: after commits (`Purge` in
+//! crates/daemon/src/channel/pipeline.rs), when the store is opened, with each new segment, and when
+//! there is no room (room.rs). The low-water mark of the scheduler is what counts as released. Segments
+//! that are damaged or lie before a gap are deleted by recovery.rs.
 
 use csa_provider::planted::{Bug, is_planted};
 use tracing::{debug, warn};

@@ -81,7 +81,8 @@ impl Conflicts {
             }
         };
         let Some(changes) = changes else {
-            // It conflicts with every group except its own.
+            // It conflicts with every group except its own: the half of the DDL barrier that makes a
+            // statement wait (the other is intake/barrier.rs).
             let before = if self.last == own { own.saturating_sub(1) } else { self.last };
             take(before);
             return self.uncommitted(highest);

@@ -1,3 +1,6 @@
+//! A group: consecutive transactions that commit together. Which transactions go into one is decided in
+//! scheduler/forming.rs; the applier's `group` folder applies it.
+
 use std::sync::Arc;
 
 use csa_provider::{FormatDescription, Gtid, GtidSet};

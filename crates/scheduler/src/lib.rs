@@ -4,7 +4,6 @@
 
 mod admission;
 mod changes;
-mod commit_order;
 mod conflicts;
 mod error;
 mod events;
@@ -13,6 +12,7 @@ mod group;
 pub mod intake;
 mod key_source;
 mod keys;
+mod low_water;
 mod memory;
 mod returned;
 mod row_sessions;
@@ -24,7 +24,6 @@ mod until;
 
 pub use admission::{Admission, AdmittedTransaction, TransactionKind};
 pub use changes::{RowChange, RowChanges, RowsBlock};
-pub use commit_order::{CommitOrder, LowWaterMark};
 pub use error::{Error, Result};
 pub use events::{bytes_at_a_time, decompressed_bytes, flattened_events};
 pub use filter::{FilterRules, Filters, InvalidRule, is_own};
@@ -34,6 +33,7 @@ pub use keys::{
     Collation, ForeignKey, KeyClass, KeyHasher, KeyMap, KeyPart, KeyRole, KeyUse, TableId,
     TableKeys, TableLayout, TableUse, UniqueKey, Weights, foreign_key_ranks,
 };
+pub use low_water::{LowWaterMark, Uncommitted};
 pub use memory::{EventMemory, EventPermit, Footprint, Ticket};
 pub use scheduler::Scheduler;
 pub use sequence::Sequence;

@@ -1,3 +1,6 @@
+//! The low-water mark: everything up to it is committed on the target. Groups wait for their turn to
+//! commit in the applier (`CommitTurn`, crates/applier/src/group/commit_turn.rs).
+
 use std::collections::VecDeque;
 
 use csa_provider::CommitTimes;
@@ -18,24 +21,24 @@ pub struct LowWaterMark {
     pub cumulative_bytes: u64,
 }
 
-/// Groups that were handed out and not yet committed, in commit order.
+/// Groups that were formed and are not yet committed, in commit order.
 #[derive(Debug, Default)]
-pub struct CommitOrder {
-    running: VecDeque<Running>,
+pub struct Uncommitted {
+    groups: VecDeque<Formed>,
 }
 
 #[derive(Debug)]
-struct Running {
+struct Formed {
     mark: LowWaterMark,
     first_committed: CommitTimes,
     committed: bool,
 }
 
-impl CommitOrder {
-    /// Registers a group as handed out. Groups come in sequence order.
-    pub(crate) fn started(&mut self, group: &Group) {
+impl Uncommitted {
+    /// Registers a group that was formed. Groups come in sequence order.
+    pub(crate) fn formed(&mut self, group: &Group) {
         let last = group.transactions.last().map(|t| &t.relayed);
-        self.running.push_back(Running {
+        self.groups.push_back(Formed {
             mark: LowWaterMark {
                 sequence: group.sequence,
                 released: group.end(),
@@ -53,31 +56,31 @@ impl CommitOrder {
 
     /// Marks a group committed; returns the new low-water mark if it moved.
     pub(crate) fn committed(&mut self, sequence: Sequence) -> Option<LowWaterMark> {
-        if let Some(group) = self.running.iter_mut().find(|g| g.mark.sequence == sequence) {
+        if let Some(group) = self.groups.iter_mut().find(|g| g.mark.sequence == sequence) {
             group.committed = true;
         }
         if is_planted(Bug::MarkOverGap) {
-            self.running
+            self.groups
                 .iter_mut()
                 .take_while(|g| g.mark.sequence <= sequence)
                 .for_each(|g| g.committed = true);
         }
         // Without `preserve_commit_order` groups commit in any order: the oldest holds the mark.
         let mut mark = None;
-        while self.running.front().is_some_and(|g| g.committed) {
-            mark = self.running.pop_front().map(|g| g.mark);
+        while self.groups.front().is_some_and(|g| g.committed) {
+            mark = self.groups.pop_front().map(|g| g.mark);
         }
         mark
     }
 
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.running.is_empty()
+        self.groups.is_empty()
     }
 
-    /// The source's commit time of the oldest transaction that is handed out and not yet committed.
+    /// The source's commit time of the oldest transaction in a group that is not yet committed.
     #[must_use]
     pub fn oldest_commit(&self) -> Option<CommitTimes> {
-        self.running.front().map(|g| g.first_committed)
+        self.groups.front().map(|g| g.first_committed)
     }
 }

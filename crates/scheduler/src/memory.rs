@@ -1,5 +1,5 @@
 //! The limit of `event_memory_limit`. A channel has one, which its settings hold
-//! (crates/daemon/src/channel/controls.rs).
+//! (crates/daemon/src/channel/live_settings.rs).
 
 use std::pin::pin;
 use std::sync::Arc;

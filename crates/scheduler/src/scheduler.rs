@@ -1,14 +1,14 @@
-//! The scheduler: groups, which of them may run beside each other, and their commit order.
+//! The scheduler: which groups may run beside each other, and what is committed. Which transactions
+//! a group has is decided in forming.rs.
 
 use std::collections::VecDeque;
 
 use csa_provider::{CommitTimes, GtidSet};
 
 use crate::admission::AdmittedTransaction;
-use crate::commit_order::{CommitOrder, LowWaterMark};
 use crate::conflicts::Conflicts;
 use crate::group::{Group, GroupKind, GroupLimits};
-use crate::keys::KeyMap;
+use crate::low_water::{LowWaterMark, Uncommitted};
 use crate::sequence::Sequence;
 use crate::until::UntilGate;
 
@@ -27,7 +27,7 @@ pub struct Scheduler {
     /// Formed and not yet handed out, in sequence order.
     formed: VecDeque<Group>,
     conflicts: Conflicts,
-    order: CommitOrder,
+    uncommitted: Uncommitted,
     /// The number of groups handed out and not committed.
     running: usize,
     next: Sequence,
@@ -38,9 +38,6 @@ pub struct Scheduler {
     allowance: usize,
     until: UntilGate,
 }
-
-/// Small groups beside each other only add commits: beyond this many, a group waits until full.
-const SMALL_GROUPS_IN_FLIGHT: usize = 2;
 
 /// The most full groups that wait here.
 const FULL_GROUPS_AHEAD: usize = 4;
@@ -56,7 +53,7 @@ impl Scheduler {
             waiting_rows: 0,
             formed: VecDeque::new(),
             conflicts: Conflicts::default(),
-            order: CommitOrder::default(),
+            uncommitted: Uncommitted::default(),
             running: 0,
             next: last.next(),
             low_water: last,
@@ -111,13 +108,13 @@ impl Scheduler {
 
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.waiting.is_empty() && self.formed.is_empty() && self.order.is_idle()
+        self.waiting.is_empty() && self.formed.is_empty() && self.uncommitted.is_idle()
     }
 
     /// True if everything before the end is committed; transactions that still wait come after it.
     #[must_use]
     pub fn is_at_end(&self) -> bool {
-        self.until.is_reached() && self.formed.is_empty() && self.order.is_idle()
+        self.until.is_reached() && self.formed.is_empty() && self.uncommitted.is_idle()
     }
 
     /// The numbers of waiting transactions and of formed groups that are not handed out.
@@ -176,106 +173,10 @@ impl Scheduler {
         Some(group)
     }
 
-    /// Forms a group of waiting transactions; `false` if there are none or more should join first.
-    fn form(&mut self) -> bool {
-        if self.allowance == 0 {
-            return false;
-        }
-        let small =
-            self.waiting.len() < self.limits.transactions && self.waiting_rows < self.limits.rows;
-        if small && self.running + self.formed.len() >= SMALL_GROUPS_IN_FLIGHT {
-            return false;
-        }
-        // `pass` counts the transaction as applied, so no check may follow it.
-        if !self.waiting.front().is_some_and(|first| self.until.pass(&first.relayed.header)) {
-            return false;
-        }
-        let Some(first) = self.waiting.pop_front() else { return false };
-        let sequence = self.next;
-        let mut late = KeyMap::default();
-        let dependency = self.dependency(&first, &mut late);
-        let mut group = Group {
-            sequence,
-            kind: GroupKind::from(first.kind),
-            transactions: Vec::new(),
-            rows: 0,
-            dependency: Sequence::new(dependency),
-            late: KeyMap::default(),
-            executed_after: GtidSet::new(),
-        };
-        let mut bytes = 0;
-        self.join(&mut group, first, &mut bytes);
-        while group.kind == GroupKind::Rows
-            && self.allowance > 0
-            && self.fits(&group, bytes)
-            && let Some(next) = self.waiting.front()
-        {
-            // If it does not join, its keys stay in `late`: rows here with the same keys may wait
-            // longer.
-            let dependency = Sequence::new(self.dependency(next, &mut late));
-            if dependency > group.dependency && group.dependency <= self.low_water {
-                // It would make the whole group wait.
-                break;
-            }
-            if !self.until.pass(&next.relayed.header) {
-                break;
-            }
-            group.dependency = group.dependency.max(dependency);
-            let Some(next) = self.waiting.pop_front() else { break };
-            self.join(&mut group, next, &mut bytes);
-        }
-        group.late = late;
-        group.executed_after = self.planned.clone();
-        self.next = sequence.next();
-        // Registered here, because groups may be handed out in another order.
-        self.order.started(&group);
-        self.formed.push_back(group);
-        true
-    }
-
-    /// True if limits and kinds let the front of the queue join.
-    fn fits(&self, group: &Group, bytes: u64) -> bool {
-        let Some(next) = self.waiting.front() else { return false };
-        let Some(first) = group.transactions.first() else { return false };
-        group.transactions.len() < self.limits.transactions
-            && group.rows + next.rows() <= self.limits.rows
-            && bytes.saturating_add(next.bytes) <= self.limits.bytes
-            && GroupKind::from(next.kind) == GroupKind::Rows
-            && first.changes.is_some()
-            && next.changes.is_some()
-            // A group is merged by keys or sent as logged, and read by one format description.
-            && first.is_keyed() == next.is_keyed()
-            && next.relayed.format.raw() == first.relayed.format.raw()
-    }
-
-    /// The group that a transaction as a whole waits for; single keys that have to wait go to
-    /// `late`.
-    fn dependency(&self, transaction: &AdmittedTransaction, late: &mut KeyMap<u64>) -> u64 {
-        let changes = transaction.changes.as_ref();
-        let own = self.next.get();
-        if transaction.is_keyed() {
-            return self.conflicts.dependency(changes, own, late);
-        }
-        // Events sent as logged keep their order, so no row of them can be late.
-        let mut all = KeyMap::default();
-        let dependency = self.conflicts.dependency(changes, own, &mut all);
-        all.into_values().fold(dependency, u64::max)
-    }
-
-    fn join(&mut self, group: &mut Group, next: AdmittedTransaction, bytes: &mut u64) {
-        group.rows += next.rows();
-        *bytes += next.bytes;
-        self.waiting_rows -= next.rows();
-        self.allowance = self.allowance.saturating_sub(1);
-        self.conflicts.add(next.changes.as_ref(), group.sequence.get());
-        self.planned.add(&next.relayed.header.gtid);
-        group.transactions.push(next);
-    }
-
     /// Records that a group is committed on the target; returns the low-water mark if it moved.
     pub fn committed(&mut self, group: &Group) -> Option<LowWaterMark> {
         self.running = self.running.saturating_sub(1);
-        let mark = self.order.committed(group.sequence)?;
+        let mark = self.uncommitted.committed(group.sequence)?;
         self.low_water = mark.sequence;
         self.conflicts.forget(mark.sequence.get());
         Some(mark)
@@ -284,12 +185,13 @@ impl Scheduler {
     /// The source's commit time of the oldest transaction known here and uncommitted on the target.
     #[must_use]
     pub fn oldest_commit(&self) -> Option<CommitTimes> {
-        self.order
+        self.uncommitted
             .oldest_commit()
             .or_else(|| self.waiting.front().map(|t| t.relayed.header.commit_times()))
     }
 }
 
+mod forming;
 #[cfg(test)]
 mod model_tests;
 #[cfg(test)]

@@ -13,8 +13,8 @@ use super::unit::Unit;
 use crate::activity::{Entered, SessionState};
 use crate::error::{Error, Fence, Invariant, Result};
 use crate::options::TargetGtids;
+use crate::rows::binlog_statements::{RowImages, Step};
 use crate::rows::executor::{Opening, RowExecutor};
-use crate::rows::image::{RowImages, Step};
 use crate::rows::steps::Steps;
 use crate::server::row_session;
 

@@ -1,3 +1,6 @@
+//! The order of commits: a worker waits here before it sends COMMIT (`WorkerSession::attempt`,
+//! attempt.rs), statements before they begin (`Applier::hand_out`).
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 

@@ -1,5 +1,7 @@
 //! Finds out whether a transaction was committed whose COMMIT got no answer. If it was, the unit is done;
-//! if not, the worker applies it again (`Worker::apply_unit`). For statements: `Keeper::has_committed` (ownership/keeper.rs).
+//! if not, the worker applies it again (`Worker::apply_unit`, worker.rs). Statements have their own ways:
+//! `StatementExecutor::attempt` (statement/executor.rs), and for rows that can't be rolled back
+//! statement/not_transactional.rs.
 
 use csa_provider::GtidSet;
 

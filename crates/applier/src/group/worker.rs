@@ -15,7 +15,7 @@ use crate::group::attempt::Attempt;
 use crate::group::session::WorkerSession;
 use crate::group::unit::Unit;
 use crate::rows::failing_row::Failed;
-use crate::server::retry;
+use crate::server::retry_pause;
 
 /// Applies groups, one after another.
 #[derive(Debug)]
@@ -136,7 +136,7 @@ impl Worker {
 
     async fn apply_unit(&mut self, unit: &Unit, entered: &Entered) -> Result<()> {
         let mut retries = 0;
-        let mut conflicts = retry::conflicts();
+        let mut conflicts = retry_pause::conflicts();
         let mut backoff = self.own.options.backoff();
         let mut dependency = unit.group.dependency;
         loop {
@@ -161,7 +161,7 @@ impl Worker {
                     }
                     let sequence = unit.group.sequence.get();
                     info!(sequence, retries, %error, "rolled back, trying again");
-                    retry::pause(&mut conflicts, &*self.own.options.chance).await;
+                    retry_pause::pause(&mut conflicts, &*self.own.options.chance).await;
                 }
                 ErrorClass::Unavailable => {
                     // Not counted either: an outage says nothing about the transaction.

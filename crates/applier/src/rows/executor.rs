@@ -7,8 +7,8 @@ use csa_provider::{FormatDescription, SessionContext};
 
 use crate::error::{Error, Result};
 use crate::options::{ApplierOptions, ExecMode, Executor};
+use crate::rows::binlog_statements::RowImages;
 use crate::rows::dml::{self, Packet, Refusal, SessionSettings};
-use crate::rows::image::RowImages;
 use crate::server::answer::Answer;
 use crate::server::as_source;
 use crate::server::definitions::tables::TargetTables;

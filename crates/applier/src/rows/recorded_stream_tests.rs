@@ -15,8 +15,8 @@ use csa_scheduler::{
     Admission, KeyClass, KeyPart, KeySource, KeySourceError, TableId, TableKeys, UniqueKey,
 };
 
+use crate::rows::binlog_statements::{Framing, RowImageCutter, Step};
 use crate::rows::dml::{self, SessionSettings};
-use crate::rows::image::{Framing, RowImageCutter, Step};
 use crate::rows::merge::merge;
 use crate::server::definitions::TableName;
 use crate::server::definitions::table::{ColumnRow, TargetTable, UniqueIndex};

@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 use super::merge;
 use crate::activity::Progress;
 use crate::error::{Error, Result};
-use crate::rows::image::{Framing, RowImageCutter, RowImages, Step};
+use crate::rows::binlog_statements::{Framing, RowImageCutter, RowImages, Step};
 use crate::threads::{apart, computed};
 
 /// Merging so few rows takes less time than a switch to another thread and back.

@@ -1,4 +1,6 @@
-//! Retries after a deadlock or a lock wait timeout.
+//! The pauses before retries after a deadlock or a lock wait timeout. The retries themselves:
+//! `Worker::apply_unit` (group/worker.rs), `StatementExecutor::execute_once` (statement/executor.rs)
+//! and `Writer::at_once` (statement/not_transactional.rs), for the errors that error/class.rs lists.
 
 use std::time::Duration;
 

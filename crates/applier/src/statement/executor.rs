@@ -25,7 +25,7 @@ use crate::ownership::keeper::Keeper;
 use crate::rows::executor::RowExecutor;
 use crate::server::definitions::tables::TargetTables;
 use crate::server::port::Target;
-use crate::server::retry;
+use crate::server::retry_pause;
 use crate::server::session::Session;
 use crate::status::ApplierStatus;
 
@@ -71,7 +71,7 @@ impl StatementExecutor {
         statement: &SourceStatement,
     ) -> Result<()> {
         let mut retries = 0;
-        let mut conflicts = retry::conflicts();
+        let mut conflicts = retry_pause::conflicts();
         let mut backoff = self.parts.options.backoff();
         let mut may_be_committed = false;
         loop {
@@ -90,7 +90,7 @@ impl StatementExecutor {
                     retries += 1;
                     self.parts.status.retried();
                     info!(gtid = %statement.gtid, retries, %error, "statement failed, trying again");
-                    retry::pause(&mut conflicts, &*self.parts.options.chance).await;
+                    retry_pause::pause(&mut conflicts, &*self.parts.options.chance).await;
                 }
                 // Not counted as a retry, and the statement may have taken effect: its GTID or
                 // entry shows.

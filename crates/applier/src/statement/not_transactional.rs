@@ -19,14 +19,14 @@ use crate::error::{Error, ErrorClass, Invariant, Result};
 use crate::options::{ApplierOptions, Executor, TargetGtids};
 use crate::ownership::intent::{self, Intent};
 use crate::ownership::keeper::Keeper;
+use crate::rows::binlog_statements::{RowImages, Step, clear_statement_end, set_statement_end};
 use crate::rows::dml;
 use crate::rows::executor::RowExecutor;
 use crate::rows::failing_row::rows_in;
-use crate::rows::image::{RowImages, Step, clear_statement_end, set_statement_end};
 use crate::rows::steps::Steps;
 use crate::server::as_source;
 use crate::server::definitions::tables::TargetTables;
-use crate::server::retry;
+use crate::server::retry_pause;
 use crate::server::session::Session;
 use crate::statement::progress;
 
@@ -212,7 +212,7 @@ impl Writer<'_> {
         // As SQL, earlier statements may have been executed before the one that failed.
         let is_whole = is_one || self.rows.takes_row_images();
         let before = self.changed;
-        let mut conflicts = retry::conflicts();
+        let mut conflicts = retry_pause::conflicts();
         let mut retries = 0;
         loop {
             self.session.leave_now().await?;
@@ -231,7 +231,7 @@ impl Writer<'_> {
                     }
                     retries += 1;
                     info!(gtid = self.gtid, retries, %error, "rows not written, trying again");
-                    retry::pause(&mut conflicts, &*self.options.chance).await;
+                    retry_pause::pause(&mut conflicts, &*self.options.chance).await;
                 }
                 ErrorClass::Stop if is_one && error.code().is_some() => {
                     self.changed = before;

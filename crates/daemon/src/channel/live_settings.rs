@@ -1,4 +1,5 @@
 //! A channel's settings that change while it runs: workers, throttle, delay, memory limit, end.
+//! Its start and stop are in supervisor.rs.
 
 use std::num::NonZeroU32;
 use std::time::Duration;

@@ -1,8 +1,8 @@
 //! One channel: its preflight, its runs and its status.
 
-mod controls;
 mod error;
 mod identity;
+mod live_settings;
 mod overlap;
 mod pipeline;
 mod reception;
@@ -28,8 +28,8 @@ use reception::Reception;
 use start::Standing;
 use watch::Watch;
 
-pub(crate) use controls::Controls;
 pub(crate) use error::ChannelError;
+pub(crate) use live_settings::Controls;
 pub(crate) use overlap::{overlap, read_rules};
 pub(crate) use supervisor::{Refusal, Supervisor};
 

@@ -1,8 +1,17 @@
-//! The types of binary log events. Four steps add one: (1) its code and name in the list below, and in
-//! `is_rows` or `is_statement_format` if it is one of those; from then on it stops a channel, even if the
-//! source marks it as ignorable; (2) its parser in this folder; (3) its
-//! place in a transaction, in `TransactionAssembler::place` (assembler.rs); (4) its meaning for keys and
-//! kind, in `Admission::read` (crates/scheduler/src/admission.rs). CONTRIBUTING.md has the rest.
+//! The types of binary log events. Five steps add one:
+//!
+//! 1. Its code and name in the list below, and in `is_rows` or `is_statement_format` if it is one of
+//!    those. From then on it stops a channel, even if the source marks it as ignorable.
+//! 2. Its parser in this folder.
+//! 3. Its place in a transaction: `TransactionAssembler::place` (assembler.rs).
+//! 4. Its meaning for keys and kind: `Admission::read` (crates/scheduler/src/admission.rs).
+//! 5. Its way to the target: `RowImageCutter::push` (crates/applier/src/rows/binlog_statements.rs), which
+//!    refuses every other type.
+//!
+//! More for some: a rows event in `RowsEvent::parse` (rows.rs), `brought`
+//! (crates/scheduler/src/returned.rs) and `operation` (crates/daemon/src/relay_dump.rs); one outside
+//! transactions in `is_idle` and `wanted` (provider.rs); one without a meaning for replicas in
+//! `RawEvent::is_passed_over` (raw.rs). CONTRIBUTING.md names the tests.
 
 /// A binary log event's type code (libbinlogevents/include/binlog_event.h).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

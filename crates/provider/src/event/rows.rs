@@ -1,5 +1,5 @@
-//! Row images: the beginning and end of each, and the places of
-//! its columns. Values are read elsewhere.
+//! Row images: the beginning and end of each, and the places of its columns. `ColumnValue::read`
+//! (value/mod.rs) reads a value.
 
 use std::ops::Range;
 

@@ -1,3 +1,5 @@
+//! A key as a number, and what a change does to it.
+
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, BuildHasherDefault, Hasher};
 

@@ -1,3 +1,5 @@
+//! Computes the keys of a row: reads the key columns out of its images and hashes each key with its role.
+
 use std::sync::Arc;
 
 use csa_provider::planted::{Bug, is_planted};

@@ -1,3 +1,5 @@
+//! The definitions of a table's keys on the target. The keys of a row are computed in row_keys.rs.
+
 use std::collections::HashMap;
 use std::sync::Arc;
 

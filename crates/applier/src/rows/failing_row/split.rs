@@ -4,8 +4,8 @@ use bytes::Bytes;
 use csa_provider::{EventError, EventType, Field, Malformed, RowsEvent, TableMap};
 
 use crate::error::{Error, Result};
+use crate::rows::binlog_statements::set_statement_end;
 use crate::rows::dml;
-use crate::rows::image::set_statement_end;
 
 /// The rows of an event, each after the table maps that stood before the event.
 #[derive(Debug)]

@@ -13,7 +13,7 @@ mod tests;
 use csa_scheduler::AdmittedTransaction;
 
 use crate::error::Result;
-use crate::rows::image::RowImages;
+use crate::rows::binlog_statements::RowImages;
 
 use stage::{ChangedRow, Stage};
 use writer::StatementWriter;

@@ -20,7 +20,7 @@ use proptest::prelude::*;
 
 use super::merge;
 use super::writer::{EventHead, StatementWriter};
-use crate::rows::image::RowImages;
+use crate::rows::binlog_statements::RowImages;
 
 /// `parent (id PRIMARY KEY, u UNIQUE, v)` and `child (id PRIMARY KEY, p REFERENCES parent (id), v)`.
 type Row = [Option<i32>; 3];

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use csa_provider::{EventHeader, EventType, RowsEvent, RowsKind, SessionContext, TableMap};
 use csa_scheduler::TableLayout;
 
-use crate::rows::image::RowImages;
+use crate::rows::binlog_statements::RowImages;
 
 /// Rows events end at this size: the server holds each in memory as a whole.
 const EVENT_BYTES: usize = 1 << 20;

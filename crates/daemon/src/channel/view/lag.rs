@@ -1,7 +1,7 @@
 //! How far the target lags, from what is known of both sides. Pure.
 //!
 //! Never lower than the truth: commits that the source has not sent yet count too. Absent where it
-//! is not known, and 0 only where nothing is left.
+//! is not known, and 0 only where nothing is left. `Facts::lag` (build.rs) collects what is known.
 
 use std::time::Duration;
 

@@ -17,7 +17,7 @@ pub use value_type::{OldTemporal, ValueColumn, ValueType, charset_of, collation_
 
 use crate::bytes_reader::{Malformed, Reader};
 
-/// A column's value other than NULL, which an image marks elsewhere.
+/// A column's value other than NULL, which an image marks in its bits (rows.rs).
 #[derive(Debug, Clone, PartialEq)]
 pub enum ColumnValue<'a> {
     Signed(i64),
