@@ -33,6 +33,8 @@ mod delay_until;
 mod deployments;
 #[path = "e2e/distributed.rs"]
 mod distributed;
+#[path = "e2e/durations.rs"]
+mod durations;
 #[path = "e2e/fencing.rs"]
 mod fencing;
 #[path = "e2e/filters/mod.rs"]

@@ -96,6 +96,7 @@ fn admitted(template: &RelayedTransaction, gno: u64) -> AdmittedTransaction {
         filters: Arc::default(),
         permit: None,
         bytes: template.event_bytes,
+        arrived: None,
     }
 }
 

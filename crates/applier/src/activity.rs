@@ -45,6 +45,23 @@ impl SessionState {
     ];
 }
 
+/// The time that a worker spent in each state with one group.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct TimesInStates([Duration; SessionState::ALL.len()]);
+
+impl TimesInStates {
+    pub(crate) fn add(&mut self, state: SessionState, time: Duration) {
+        if let Some(sum) = self.0.get_mut(state as usize) {
+            *sum += time;
+        }
+    }
+
+    /// As in [`SessionState::ALL`].
+    pub(crate) const fn in_order(self) -> [Duration; SessionState::ALL.len()] {
+        self.0
+    }
+}
+
 /// One worker at one moment.
 #[derive(Debug, Clone)]
 pub struct SessionView {
@@ -98,11 +115,19 @@ pub(crate) struct Sessions {
 #[derive(Debug)]
 struct Running {
     view: SessionView,
+    /// Before the present state.
+    times: TimesInStates,
     yielding: Arc<Yield>,
     progress: Arc<Progress>,
 }
 
 impl Running {
+    /// The present state ends.
+    fn end_state(&mut self, at: Instant) {
+        self.times.add(self.view.state, at.saturating_duration_since(self.view.since));
+        self.view.since = at;
+    }
+
     fn view(&self) -> SessionView {
         SessionView {
             done_bytes: self.progress.done.load(Ordering::Relaxed),
@@ -146,8 +171,12 @@ impl Sessions {
             total_bytes: 0,
         };
         let progress = Arc::new(Progress::default());
-        let running =
-            Running { view, yielding: Arc::clone(&yielding), progress: Arc::clone(&progress) };
+        let running = Running {
+            view,
+            times: TimesInStates::default(),
+            yielding: Arc::clone(&yielding),
+            progress: Arc::clone(&progress),
+        };
         self.running.lock().insert(sequence, running);
         Entered { sessions: self.clone(), sequence, yielding, progress }
     }
@@ -199,10 +228,25 @@ pub(crate) struct Entered {
 
 impl Entered {
     pub(crate) fn now(&self, state: SessionState) {
+        self.since(state, Instant::now());
+    }
+
+    /// As [`Self::now`], for a moment that has passed.
+    pub(crate) fn since(&self, state: SessionState, at: Instant) {
         if let Some(running) = self.sessions.running.lock().get_mut(&self.sequence) {
+            running.end_state(at);
             running.view.state = state;
-            running.view.since = Instant::now();
         }
+    }
+
+    /// The group is committed: the time spent in each state.
+    pub(crate) fn done(&self) -> TimesInStates {
+        let mut running = self.sessions.running.lock();
+        let Some(running) = running.get_mut(&self.sequence) else {
+            return TimesInStates::default();
+        };
+        running.end_state(Instant::now());
+        running.times
     }
 
     pub(crate) fn connected(&self, connection: u32) {

@@ -247,9 +247,10 @@ impl<O: CommitObserver> Applier<O> {
 
     /// Admits the transactions that have arrived, without waiting: they join the next groups.
     fn admit_waiting(&mut self) {
+        let mut now = None;
         while !self.ended && !self.scheduler.is_full() {
             match self.stream.try_recv() {
-                Ok(next) => self.admit(next),
+                Ok(next) => self.admit(next, *now.get_or_insert_with(Instant::now)),
                 Err(mpsc::error::TryRecvError::Empty) => break,
                 Err(mpsc::error::TryRecvError::Disconnected) => self.ended = true,
             }
@@ -257,9 +258,9 @@ impl<O: CommitObserver> Applier<O> {
         self.status.pending(&self.scheduler);
     }
 
-    fn admit(&mut self, transaction: AdmittedTransaction) {
+    fn admit(&mut self, transaction: AdmittedTransaction, now: Instant) {
         let transaction = self.as_begun(transaction);
-        self.scheduler.admit(transaction);
+        self.scheduler.admit(AdmittedTransaction { arrived: Some(now), ..transaction });
     }
 
     /// Rows that an earlier run began while their tables were not transactional go to the executor that
@@ -284,8 +285,10 @@ impl<O: CommitObserver> Applier<O> {
             match group.kind {
                 GroupKind::Statement | GroupKind::NotTransactional => {
                     let group = Arc::new(group);
+                    let begun = Instant::now();
                     // Awaited here: the scheduler lets no other group run beside it.
                     self.statements.apply(&mut self.keeper, &group).await?;
+                    self.status.durations().note_statement(begun.elapsed());
                     // Recorded before the turn passes; `committed` opens the intake's barrier last.
                     self.commits.record(&group.transactions);
                     self.turn.committed(group.sequence);
@@ -328,8 +331,9 @@ impl<O: CommitObserver> Applier<O> {
             // It receives nothing if another branch wins, so no transaction is lost.
             count = self.stream.recv_many(&mut self.batch, ADMIT_BATCH), if hungry => {
                 self.ended = count == 0;
+                let now = Instant::now();
                 for next in std::mem::take(&mut self.batch) {
-                    self.admit(next);
+                    self.admit(next, now);
                 }
             }
             () = tokio::time::sleep(LEVEL_INTERVAL), if !busy => {}

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use csa_provider::{Clock, CommitTimes, GtidSet, TransactionHeader};
+use csa_provider::{Clock, CommitTimes, GtidSet, SourceStatus, TransactionHeader};
 use csa_scheduler::{Group, LowWaterMark, Scheduler, Sequence};
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -12,6 +12,7 @@ use tracing::info;
 
 use crate::activity::{SessionView, Sessions};
 use crate::commits::Commits;
+use crate::durations::ApplierDurations;
 use crate::options::Executor;
 use crate::reachability::Reachability;
 
@@ -25,6 +26,9 @@ pub struct ApplierStatus {
     /// Groups that workers have, with their times.
     running: Mutex<BTreeMap<Sequence, GroupView>>,
     sessions: Sessions,
+    durations: Arc<ApplierDurations>,
+    /// Knows the source's clock.
+    source: Arc<SourceStatus>,
     /// Groups and rows that had to wait for others, by table.
     held_back: Mutex<BTreeMap<String, HeldBack>>,
 }
@@ -131,8 +135,20 @@ impl ApplierStatus {
             view: Mutex::new(view),
             running: Mutex::default(),
             sessions: Sessions::default(),
+            durations: Arc::default(),
+            source: Arc::default(),
             held_back: Mutex::default(),
         }
+    }
+
+    /// Counts durations there, and by the clock of this source.
+    #[must_use]
+    pub fn measuring(self, durations: Arc<ApplierDurations>, source: Arc<SourceStatus>) -> Self {
+        Self { durations, source, ..self }
+    }
+
+    pub(crate) fn durations(&self) -> &ApplierDurations {
+        &self.durations
     }
 
     #[must_use]
@@ -212,6 +228,9 @@ impl ApplierStatus {
 
     pub(crate) fn started(&self, group: &Group) {
         let Some(last) = group.transactions.last() else { return };
+        if let Some(arrived) = group.transactions.first().and_then(|first| first.arrived) {
+            self.durations.group_formation.note(arrived.elapsed());
+        }
         let started = GroupView {
             sequence: group.sequence,
             last: last.relayed.header.clone(),
@@ -226,6 +245,12 @@ impl ApplierStatus {
     pub(crate) fn committed(&self, group: &Group, mark: Option<LowWaterMark>) {
         // One lock at a time, here and in `view`, so that their order never matters.
         let started = self.running.lock().remove(&group.sequence);
+        let now = self.clock.now_micros();
+        let first = group.transactions.first().map(|first| &first.relayed.header);
+        let age = first.and_then(|first| first.since_commit(now, self.source.clock_ahead()));
+        if let Some(age) = age {
+            self.durations.end_to_end.note(age);
+        }
         let mut view = self.view.lock();
         view.lock_holders.clear();
         view.transactions_total += group.transactions.len() as u64;
@@ -258,7 +283,7 @@ impl ApplierStatus {
         // Out of commit order, the last in that order is shown.
         if view.last_applied.as_ref().is_none_or(|last| group.sequence > last.sequence) {
             view.last_applied = started
-                .map(|group| GroupView { ended: Some(self.clock.now_micros()), ..group })
+                .map(|group| GroupView { ended: Some(now), ..group })
                 .or_else(|| view.last_applied.take());
         }
         if let Some(mark) = mark {

@@ -1,6 +1,7 @@
 //! Prometheus metrics, made from the same views as `/status`, so that the two never disagree. A metric
-//! is a line in `gauges` or `counters`, and its value a field of [`ChannelView`].
+//! is a line in `gauges`, `counters` or `histograms`, and its value a field of [`ChannelView`].
 
+mod histograms;
 mod process;
 
 use prometheus::core::{Collector, GenericCounterVec, GenericGaugeVec};
@@ -85,6 +86,7 @@ impl Scrape {
             }
         }
         self.gauges(channels)?;
+        self.histograms(channels)?;
         self.counters(channels)
     }
 

@@ -1,8 +1,12 @@
 //! The contents of `/status` for a channel, under the column names of the
 //! `performance_schema.replication_*` tables where they have one.
 
+mod steps;
+
 use csa_provider::SourceCause;
 use serde::{Deserialize, Serialize};
+
+pub(crate) use steps::{DurationView, StepsView};
 
 /// `/status`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -95,6 +99,9 @@ pub(crate) struct ChannelView {
     /// At these rates; absent while the backlog does not shrink.
     pub(crate) seconds_to_drain: Option<f64>,
     pub(crate) bottleneck: BottleneckView,
+    /// How long the steps took since the daemon started.
+    #[serde(default)]
+    pub(crate) durations: StepsView,
     pub(crate) settings: SettingsView,
     pub(crate) connection: ConnectionView,
     pub(crate) relay: RelayView,

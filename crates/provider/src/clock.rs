@@ -1,8 +1,11 @@
 //! The wall clock, and commit times by clocks that differ.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::event::TransactionHeader;
+
+/// Microseconds by which clocks may differ before it is noticed.
+pub(crate) const CLOCK_NOTICED: u64 = 1_000_000;
 
 /// The wall clock. A simulation has its own.
 pub trait Clock: std::fmt::Debug + Send + Sync {
@@ -55,6 +58,16 @@ impl TransactionHeader {
             original: self.original_commit_timestamp,
             immediate: self.immediate_commit_timestamp,
         }
+    }
+
+    /// The time since its commit on the source, at `now` (microseconds since the epoch) by our clock;
+    /// the source's clock is `ahead` of ours. Slightly negative ones count as 0, because clocks are
+    /// compared only so exactly; `None` for later ones, or if no time was logged.
+    #[must_use]
+    pub fn since_commit(&self, now: u64, ahead: i64) -> Option<Duration> {
+        let immediate = CommitTimes { original: 0, ..self.commit_times() };
+        let age = immediate.age(now, ahead)?;
+        (age > -(CLOCK_NOTICED as i64)).then(|| Duration::from_micros(age.max(0) as u64))
     }
 }
 

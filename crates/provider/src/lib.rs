@@ -11,6 +11,7 @@ mod cause;
 mod clock;
 mod clock_difference;
 mod connection;
+mod durations;
 mod environment;
 mod event;
 mod grants;
@@ -37,6 +38,7 @@ pub use bytes_reader::Malformed;
 pub use cause::SourceCause;
 pub use clock::{Clock, CommitTimes, SystemClock};
 pub use connection::{ConnectionError, SourceConnection};
+pub use durations::{BOUNDS_MICROS, Durations, DurationsView};
 pub use environment::{Chance, Environment, SystemChance};
 pub use event::{
     ChecksumAlgorithm, Column, ColumnType, ColumnValue, Date, DateTime, EventError, EventHeader,

@@ -10,10 +10,10 @@ use tracing::{info, warn};
 use crate::assembler::{Placement, StreamError, TransactionAssembler};
 use crate::backoff::Backoff;
 use crate::cause::{AFRESH, SOURCE_FATAL, SourceCause};
-use crate::clock::CommitTimes;
+use crate::clock::CLOCK_NOTICED;
 use crate::clock_difference;
 use crate::connection::{ConnectionError, SourceConnection};
-use crate::event::{EventError, EventType, TransactionHeader};
+use crate::event::{EventError, EventType};
 use crate::gtid::{Gtid, GtidSet};
 use crate::history::{Known, SharedForeign, foreign_to, lacks, no_foreign};
 use crate::link::LinkError;
@@ -73,8 +73,6 @@ pub struct ReceptionEnd {
 
 /// The interval at which an idle source is checked for still having the history that was received.
 const HISTORY_CHECK: Duration = Duration::from_secs(10);
-/// Microseconds by which clocks may differ before it is noticed.
-const CLOCK_NOTICED: u64 = 1_000_000;
 
 /// Receives a channel's stream until it is stopped.
 #[derive(Debug)]
@@ -506,7 +504,11 @@ impl Provider {
                     view.transactions_total += 1;
                     view.last_queued = view.queueing.take();
                     let ahead = view.clock_ahead;
-                    view.arrival_delay = view.last_queued.as_ref().and_then(|h| age(h, ahead, now));
+                    let last = view.last_queued.as_ref();
+                    view.arrival_delay = last.and_then(|last| last.since_commit(now, ahead));
+                    if let Some(delay) = view.arrival_delay {
+                        self.status.reception.note(delay);
+                    }
                 }
                 Placement::Outside if event_type == EventType::HEARTBEAT => {
                     view.heartbeats_total += 1;
@@ -523,14 +525,6 @@ impl Provider {
 async fn executed(connection: &mut SourceConnection) -> Result<GtidSet, ConnectionError> {
     let executed = connection.gtids("SELECT @@GLOBAL.gtid_executed").await?;
     executed.parse().map_err(|error| ConnectionError::Protocol(format!("gtid_executed: {error}")))
-}
-
-/// The time since its commit on the source; slightly negative ones count as 0, because clocks are
-/// compared only so exactly.
-fn age(header: &TransactionHeader, clock_ahead: i64, now: u64) -> Option<Duration> {
-    let immediate = CommitTimes { original: 0, ..header.commit_times() };
-    let age = immediate.age(now, clock_ahead)?;
-    (age > -(CLOCK_NOTICED as i64)).then(|| Duration::from_micros(age.max(0) as u64))
 }
 
 #[cfg(test)]

@@ -6,12 +6,15 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::cause::SourceCause;
+use crate::durations::{Durations, DurationsView};
 use crate::event::TransactionHeader;
 
 /// Shared by the provider, which writes it, and the status page, which reads it.
 #[derive(Debug, Default)]
 pub struct SourceStatus {
     view: Mutex<SourceView>,
+    /// From the commit on the source to the arrival of the whole transaction.
+    pub(crate) reception: Durations,
 }
 
 /// A snapshot.
@@ -64,6 +67,13 @@ impl SourceStatus {
     #[must_use]
     pub fn view(&self) -> SourceView {
         self.view.lock().clone()
+    }
+
+    /// From the commits of transactions on the source to their arrival as a whole. A transaction from
+    /// the future, by the clocks, does not count.
+    #[must_use]
+    pub fn reception(&self) -> DurationsView {
+        self.reception.view()
     }
 
     pub(crate) fn update(&self, change: impl FnOnce(&mut SourceView)) {

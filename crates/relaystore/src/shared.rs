@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 
-use csa_provider::GtidSet;
+use csa_provider::{Durations, DurationsView, GtidSet};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
@@ -26,6 +26,8 @@ pub struct RelayUsage {
     pub waiting: Option<String>,
     /// The number of fdatasync calls.
     pub syncs_total: u64,
+    /// Their durations.
+    pub syncs: DurationsView,
     /// The limits from the options; 0 for none.
     pub space_limit: u64,
     pub min_free_disk: u64,
@@ -44,6 +46,7 @@ pub(crate) struct Shared {
     /// Transactions that are synced, of all ever received; it stands still under a policy that shows
     /// them before.
     pub(crate) safe: watch::Sender<u64>,
+    pub(crate) syncs: Durations,
     /// The store is dropped: readers no longer wait.
     pub(crate) closing: AtomicBool,
     /// The inlet or the store is dropped: the writer no longer waits for space.

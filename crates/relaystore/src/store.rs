@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use csa_provider::GtidSet;
+use csa_provider::{Durations, GtidSet};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
@@ -91,6 +91,7 @@ impl RelayStore {
             }),
             grown: Notify::new(),
             safe: watch::Sender::new(recovered.transactions),
+            syncs: Durations::default(),
             closing: AtomicBool::new(false),
             giving_up: AtomicBool::new(false),
         });
@@ -207,6 +208,7 @@ impl RelayStore {
         let mut usage = state.usage.clone();
         usage.segments = state.segments.len();
         usage.bytes = state.bytes();
+        usage.syncs = self.shared.syncs.view();
         usage
     }
 

@@ -471,6 +471,8 @@ impl Writer {
     }
 
     pub(crate) fn sync(&mut self) -> Result<()> {
+        let begun = Instant::now();
+        self.synced = begun;
         if self.dirty {
             let file = self.file()?;
             let synced = match is_planted(Bug::SyncIgnored) {
@@ -489,8 +491,9 @@ impl Writer {
             self.dirty = false;
             self.cut = false;
             self.shared.state.lock().usage.syncs_total += 1;
+            self.synced = Instant::now();
+            self.shared.syncs.note(self.synced - begun);
         }
-        self.synced = Instant::now();
         Ok(())
     }
 

@@ -8,6 +8,7 @@ use csa_provider::{
     XaVerb,
 };
 use csa_relaystore::{RelayedTransaction, TransactionBody};
+use tokio::time::Instant;
 
 use crate::changes::{ChangesReader, RowChanges};
 use crate::error::{Error, Result};
@@ -60,6 +61,8 @@ pub struct AdmittedTransaction {
     pub permit: Option<EventPermit>,
     /// Bytes of its events, decompressed as far as they were read.
     pub bytes: u64,
+    /// The moment at which the applier took it.
+    pub arrived: Option<Instant>,
 }
 
 impl AdmittedTransaction {
@@ -231,6 +234,7 @@ impl<K: KeySource> Admission<K> {
             is_returned: self.is_returned,
             filters: Arc::clone(&self.filters),
             permit,
+            arrived: None,
         })
     }
 

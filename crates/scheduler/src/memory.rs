@@ -142,7 +142,7 @@ impl Ticket {
     }
 
     /// The bytes, if it is this ticket's turn and they fit.
-    pub(crate) fn take(&mut self) -> Option<EventPermit> {
+    pub fn take(&mut self) -> Option<EventPermit> {
         let mut state = self.memory.shared.state.lock();
         let fits = is_planted(Bug::MemoryUnlimited)
             || state.held == 0

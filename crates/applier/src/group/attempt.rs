@@ -70,7 +70,7 @@ impl WorkerSession {
             && let Some(images) = steps.only()
         {
             let bytes = images.events.len();
-            self.send_and_commit(unit, images, &mut rows).await?;
+            self.send_and_commit(unit, images, &mut rows, entered).await?;
             steps.sent(bytes);
             return Ok(Attempt::Committed);
         }
@@ -137,6 +137,7 @@ impl WorkerSession {
         unit: &Unit,
         images: RowImages,
         rows: &mut RowExecutor,
+        entered: &Entered,
     ) -> Result<()> {
         let channel = self.options.channel.clone();
         let (mut text, fence) = self.opened(unit).await?;
@@ -150,10 +151,13 @@ impl WorkerSession {
         };
         let committing = shared.generation.commit(session, &channel, generation).await?;
         let sent = rows.send_and_commit(session, opening, images).await;
-        sent.map_err(|error| match is_of_the_fence(&error) {
+        let applied = sent.map_err(|error| match is_of_the_fence(&error) {
             true => Error::fenced(&channel, Fence::NothingCommitted),
             false => error,
         })?;
+        if let Some(applied) = applied {
+            entered.since(SessionState::Committing, applied);
+        }
         shared.commits.record(unit.transactions());
         drop(committing);
         self.reached();

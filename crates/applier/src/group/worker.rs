@@ -65,6 +65,7 @@ impl Worker {
         if outcome.is_ok() {
             // From here on later groups commit, and rows that were late for this group are sent.
             self.own.shared.turn.committed(group.sequence);
+            self.own.shared.status.durations().note_group(&entered.done());
         }
         outcome
     }

@@ -44,6 +44,7 @@ pub(crate) fn transaction() -> AdmittedTransaction {
         filters: Arc::default(),
         permit: None,
         bytes: 0,
+        arrived: None,
     }
 }
 

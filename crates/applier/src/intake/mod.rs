@@ -34,6 +34,9 @@ pub trait IntakeObserver: Send {
     /// Everything in the relay store was read: transactions and bytes of events, from its beginning.
     fn read_to_end(&mut self, transactions: u64, bytes: u64);
 
+    /// A transaction was handed over, after such a wait for event memory and for the applier.
+    fn handed_over(&mut self, _waited: Duration) {}
+
     /// A transaction is held back, or none any more.
     fn held_back(&mut self, held: Option<HeldUntil>);
 
@@ -112,6 +115,7 @@ impl<K: KeySource, O: IntakeObserver> Intake<K, O> {
         let mut hand = Hand::Empty;
         let mut limit = 0;
         let mut is_holding = false;
+        let mut waited = Duration::ZERO;
         loop {
             let seen = self.seen(&hand);
             let step = next_step(hand.stage(), &seen);
@@ -141,9 +145,17 @@ impl<K: KeySource, O: IntakeObserver> Intake<K, O> {
                     Hand::Queued(relayed, room, ticket)
                 }
                 (Step::WaitForMemory, Hand::Queued(relayed, room, mut ticket)) => {
-                    match tokio::time::timeout(TICK, ticket.granted()).await {
-                        Ok(permit) => Hand::Granted(relayed, room, permit),
-                        Err(_) => Hand::Queued(relayed, room, ticket),
+                    // The clock is read only where there is something to wait for, here and below.
+                    if let Some(permit) = ticket.take() {
+                        Hand::Granted(relayed, room, permit)
+                    } else {
+                        let begun = Instant::now();
+                        let granted = tokio::time::timeout(TICK, ticket.granted()).await;
+                        waited += begun.elapsed();
+                        match granted {
+                            Ok(permit) => Hand::Granted(relayed, room, permit),
+                            Err(_) => Hand::Queued(relayed, room, ticket),
+                        }
                     }
                 }
                 (Step::Admit { whole }, Hand::Granted(relayed, _, permit)) => {
@@ -152,10 +164,13 @@ impl<K: KeySource, O: IntakeObserver> Intake<K, O> {
                 (Step::HandOver, Hand::Admitted(admitted)) => {
                     // Read before it is sent: the applier may execute it at once.
                     let barrier = Barrier::after(admitted.kind, *self.statements.borrow());
+                    let begun = (self.sender.capacity() == 0).then(Instant::now);
                     // Not raced with `end`: an applier that ends drops the stream, which ends this.
                     if self.sender.send(admitted).await.is_err() {
                         return Err(IntakeEnd::Stopped);
                     }
+                    waited += begun.map_or(Duration::ZERO, |begun| begun.elapsed());
+                    self.observer.handed_over(std::mem::take(&mut waited));
                     Hand::HandedOver(barrier)
                 }
                 (Step::WaitForStatement, hand) => {

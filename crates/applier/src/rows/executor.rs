@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use csa_provider::{FormatDescription, SessionContext};
+use tokio::time::Instant;
 
 use crate::error::{Error, Result};
 use crate::options::{ApplierOptions, ExecMode, Executor};
@@ -110,19 +111,20 @@ impl RowExecutor {
     }
 
     /// Sends row images with the COMMIT in the same packet. The opening must fail, not only match
-    /// nothing, where the rows may not be committed.
+    /// nothing, where the rows may not be committed. Returns the moment at which the COMMIT began, if it
+    /// is known.
     pub(crate) async fn send_and_commit(
         &mut self,
         session: &mut Session,
         opening: Opening,
         images: RowImages,
-    ) -> Result<()> {
+    ) -> Result<Option<Instant>> {
         let RowImages { events, session: written_in } = images;
         let mut packet = with_images(session, opening, &events, written_in.as_ref());
         packet.text.extend_from_slice(b";COMMIT");
-        session.run_counted(packet.statements + 1, &packet.text).await?;
+        let applied = session.run_counted(packet.statements + 1, &packet.text).await?;
         session.settled();
-        Ok(())
+        Ok(applied)
     }
 
     async fn send_statements(

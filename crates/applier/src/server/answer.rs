@@ -1,5 +1,7 @@
 //! Answers of the server to statements.
 
+use tokio::time::Instant;
+
 /// A statement's answer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Answer {
@@ -7,6 +9,8 @@ pub struct Answer {
     pub warnings: u16,
     /// Rows of a `SHOW WARNINGS`.
     pub shown: Vec<Warning>,
+    /// The moment of its arrival, where that is of use.
+    pub at: Option<Instant>,
 }
 
 /// A line of `SHOW WARNINGS`, in English.

@@ -7,6 +7,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use csa_provider::link::{Budget, Limits, Link, LinkError, Row, Side};
+use tokio::time::Instant;
 
 use super::answer::{Answer, Warning};
 use super::connect::connect;
@@ -28,7 +29,7 @@ pub trait TargetLink: Debug + Send {
     fn begin<'a>(&'a mut self, statements: &'a [u8]) -> Pending<'a, Linked<()>>;
 
     /// The answers to all statements, or the error of the first that failed. There are `least` at
-    /// least, even if the server does not announce them.
+    /// least, even if the server does not announce them. The last but one of `least` has its time.
     fn answers(&mut self, limits: Limits, least: usize) -> Pending<'_, Linked<Vec<Answer>>>;
 
     /// Rows of one query.
@@ -119,7 +120,9 @@ impl TargetLink for Link {
                 let Some(outcome) = next.await? else { return Ok(answers) };
                 let shown = std::mem::take(&mut shown);
                 let (rows, warnings) = (outcome.affected_rows, outcome.warnings);
-                answers.push(Answer { rows, warnings, shown });
+                // What follows is the COMMIT, which the server runs after it has sent this answer.
+                let at = (answers.len() + 2 == least).then(Instant::now);
+                answers.push(Answer { rows, warnings, shown, at });
                 if answers.len() < least {
                     self.expect_unannounced();
                 }

@@ -7,6 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use csa_provider::link::{FromRow, Limits, LinkError, rows_as};
 use csa_provider::{FormatDescription, SessionContext};
+use tokio::time::Instant;
 
 use super::{mariadb, row_session};
 use crate::error::{Error, Result};
@@ -283,13 +284,15 @@ impl Session {
         self.run_at_least(0, statements).await
     }
 
-    /// As [`Self::run`], for a packet in which statements follow a BINLOG statement: so many in all.
+    /// As [`Self::run`], for a packet in which one statement follows a BINLOG statement: so many in all.
+    /// Returns the moment at which the last began, if it is known.
     pub(crate) async fn run_counted(
         &mut self,
         count: usize,
         statements: impl AsRef<[u8]> + Send,
-    ) -> Result<()> {
-        self.run_at_least(count, statements).await.map(drop)
+    ) -> Result<Option<Instant>> {
+        let answers = self.run_at_least(count, statements).await?;
+        Ok(answers.iter().find_map(|answer| answer.at))
     }
 
     async fn run_at_least(

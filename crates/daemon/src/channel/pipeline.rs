@@ -98,6 +98,7 @@ impl<'a> Pipeline<'a> {
             target.executor,
             watch.clock(),
         )
+        .measuring(watch.durations(), watch.source())
         .into();
         let options = ApplierOptions {
             executor: target.executor,

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use csa_applier::{ApplierStatus, ApplierView as Applied, Commits, HeldUntil, IntakeObserver};
+use csa_applier::{
+    ApplierDurations, ApplierStatus, ApplierView as Applied, Commits, HeldUntil, IntakeObserver,
+};
 use csa_provider::{Clock, CommitTimes, Gtid, GtidSet, SourceStatus, SystemClock};
 use csa_relaystore::{RelayStore, RelayUsage, RelayedTransaction};
 use parking_lot::Mutex;
@@ -30,6 +32,7 @@ struct Shared {
     name: String,
     controls: Controls,
     source: Arc<SourceStatus>,
+    durations: Arc<ApplierDurations>,
     clock: Arc<dyn Clock>,
     // Taken before the locks of the store, the commits and the applier's status; whoever holds one
     // of those never calls back here.
@@ -89,6 +92,7 @@ impl Watch {
                 name: settings.name.clone(),
                 controls,
                 source: Arc::default(),
+                durations: Arc::default(),
                 clock: Arc::new(SystemClock),
                 inner: Mutex::default(),
             }),
@@ -131,6 +135,11 @@ impl Watch {
 
     pub(super) fn source(&self) -> Arc<SourceStatus> {
         Arc::clone(&self.shared.source)
+    }
+
+    /// Of all pipelines.
+    pub(super) fn durations(&self) -> Arc<ApplierDurations> {
+        Arc::clone(&self.shared.durations)
     }
 
     pub(super) fn attach(&self, commits: &Commits, status: &Arc<ApplierStatus>) {
@@ -346,10 +355,11 @@ impl Watch {
     /// Everything known at this moment. What was applied is read before what was received, so the
     /// backlog is never too small.
     fn facts(&self) -> Facts {
-        let Shared { name, controls, source, .. } = &*self.shared;
+        let Shared { name, controls, source, durations, .. } = &*self.shared;
         let (tuning, until, source_delay) =
             (controls.tuning(), controls.until().get(), controls.source_delay());
         let (memory, memory_short) = (controls.memory().usage(), controls.memory().is_short());
+        let (reception, durations) = (source.reception(), durations.view());
         let source = source.view();
         let (mut facts, running, store) = {
             let inner = self.shared.inner.lock();
@@ -363,6 +373,8 @@ impl Watch {
                 memory,
                 memory_short,
                 source,
+                reception,
+                durations,
                 fresh_within: inner.fresh_within,
                 receiving: inner.receiving,
                 usage: inner.closed.clone(),
@@ -414,6 +426,10 @@ impl IntakeObserver for Watch {
     /// If no transaction was read before, all of the store was executed.
     fn read_to_end(&mut self, transactions: u64, bytes: u64) {
         self.shared.inner.lock().base.get_or_insert(Count { transactions, bytes });
+    }
+
+    fn handed_over(&mut self, waited: Duration) {
+        self.shared.durations.admission_wait.note(waited);
     }
 
     fn held_back(&mut self, held: Option<HeldUntil>) {

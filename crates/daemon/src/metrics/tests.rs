@@ -48,7 +48,11 @@ fn served(text: &str) -> BTreeMap<String, Described> {
         } else if let Some((name, rest)) = line.split_once('{') {
             let labels = rest.split_once('}').expect("labels end").0;
             let names = labels.split(',').map(|pair| pair.split_once('=').expect("a pair").0);
-            families.entry(name.to_owned()).or_default().1 = names.map(str::to_owned).collect();
+            let names = names.filter(|label| *label != "le").map(str::to_owned).collect();
+            let parts = ["_bucket", "_sum", "_count"];
+            let whole = parts.iter().find_map(|part| name.strip_suffix(part));
+            let whole = whole.filter(|whole| families.contains_key(*whole)).unwrap_or(name);
+            families.entry(whole.to_owned()).or_default().1 = names;
         }
     }
     families

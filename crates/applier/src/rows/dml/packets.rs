@@ -311,7 +311,7 @@ mod tests {
             let shown =
                 columns.iter().map(|column| Warning { code: 1265, message: message(column) });
             let shown = shown.collect();
-            let changed = Answer { rows: 1, warnings, shown: Vec::new() };
+            let changed = Answer { rows: 1, warnings, ..Answer::default() };
             packets[4].check(&[changed, Answer { shown, ..Answer::default() }])
         };
         assert_eq!(check(0, &[]), Ok(()));

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use csa_applier::{ApplierView as Applied, HeldUntil, Tuning};
-use csa_provider::{GtidSet, SourceView};
+use csa_applier::{ApplierDurationsView, ApplierView as Applied, HeldUntil, Tuning};
+use csa_provider::{DurationsView, GtidSet, SourceView};
 use csa_relaystore::RelayUsage;
 use csa_scheduler::Until;
 use tokio::time::Instant;
@@ -47,6 +47,9 @@ pub(in crate::channel) struct Facts {
     /// A transaction waits for event memory.
     pub(in crate::channel) memory_short: bool,
     pub(in crate::channel) source: SourceView,
+    /// From the source's commit to the arrival of the whole transaction.
+    pub(in crate::channel) reception: DurationsView,
+    pub(in crate::channel) durations: ApplierDurationsView,
     /// A source heard from within this time counts as present.
     pub(in crate::channel) fresh_within: Duration,
     /// Something is received into the relay store.
@@ -171,6 +174,7 @@ impl Facts {
             bottleneck: parts::bottleneck(self.cause, applied),
             applied_transactions_per_second: self.rates.map(|rates| rates.0),
             received_transactions_per_second: self.rates.map(|rates| rates.1),
+            durations: parts::durations(&self.reception, &usage.syncs, &self.durations),
             seconds_to_drain: parts::seconds_to_drain(backlog, self.rates),
             settings: SettingsView {
                 paused: self.tuning.paused,

@@ -1,13 +1,14 @@
 //! Parts of the view of a channel: link, applier, workers, bottleneck. Pure.
 
-use csa_applier::{ApplierView as Applied, HeldBack, SessionView};
-use csa_provider::{SourceView, TransactionHeader};
+use csa_applier::{ApplierDurationsView, ApplierView as Applied, HeldBack, SessionView};
+use csa_provider::{DurationsView, SourceView, TransactionHeader};
 
 use super::backlog::Count;
 use super::bottleneck::Cause;
 use crate::clock::rfc3339;
 use crate::view::{
-    ApplierView, BottleneckView, ConnectionView, DependencyView, StatementView, WorkerView,
+    ApplierView, BottleneckView, ConnectionView, DependencyView, DurationView, StatementView,
+    StepsView, WorkerView,
 };
 
 /// Tables named in a view.
@@ -113,6 +114,30 @@ fn statement(statement: &csa_applier::StatementView) -> StatementView {
         seconds: statement.since.elapsed().as_secs_f64(),
         work_completed: statement.work_completed,
         work_estimated: statement.work_estimated,
+    }
+}
+
+pub(super) fn durations(
+    reception: &DurationsView,
+    syncs: &DurationsView,
+    applied: &ApplierDurationsView,
+) -> StepsView {
+    let duration = |durations: &DurationsView| DurationView {
+        count: durations.count(),
+        seconds: durations.seconds(),
+        buckets: durations.buckets,
+    };
+    StepsView {
+        reception: duration(reception),
+        relay_sync: duration(syncs),
+        admission_wait: duration(&applied.admission_wait),
+        group_formation: duration(&applied.group_formation),
+        preparation: duration(&applied.preparation),
+        dependency_wait: duration(&applied.dependency_wait),
+        statement: duration(&applied.statement),
+        commit_order_wait: duration(&applied.commit_order_wait),
+        commit: duration(&applied.commit),
+        end_to_end: duration(&applied.end_to_end),
     }
 }
 
