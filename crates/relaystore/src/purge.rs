@@ -1,7 +1,9 @@
 //! Deletes segments that the target no longer needs: after commits (`Purge` in
-//! crates/daemon/src/channel/pipeline.rs), when the store is opened, with each new segment, and when
-//! there is no room (room.rs). The low-water mark of the scheduler is what counts as released. Segments
-//! that are damaged or lie before a gap are deleted by recovery.rs.
+//! crates/daemon/src/channel/pipeline.rs), when the store is opened or a channel begins again on it
+//! (store.rs), with each new segment, and when there is no room (room.rs). Released is everything up to
+//! the scheduler's low-water mark, and at an opening what the target has (segments.rs). Segments that are
+//! damaged, lie on the wrong side of a gap or do not follow what the target has are deleted by
+//! recovery.rs.
 
 use csa_provider::planted::{Bug, is_planted};
 use tracing::{debug, warn};

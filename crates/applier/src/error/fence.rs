@@ -1,6 +1,7 @@
 //! The ways in which a daemon learns that the channel is no longer its own: at the beginning of a group
 //! (group/attempt.rs), when the answer to a COMMIT was lost (group/lost_answer.rs), with a statement
-//! (ownership/keeper.rs), when progress is noted (ownership/control.rs), after a reconnection
+//! (ownership/keeper.rs), when progress is noted (ownership/control.rs), after a packet that failed
+//! (group/worker.rs), after a reconnection
 //! (ownership/reconnect.rs), in a skip (ownership/skip.rs).
 
 /// How it was learnt that another daemon took the channel over.

@@ -1,4 +1,5 @@
-//! One try to apply and commit a unit. Its transaction begins with the update of the channel's row in
+//! One try to apply and commit a unit; `Worker::apply_unit` (worker.rs) repeats it after a deadlock, a lock
+//! wait timeout or a lost connection. Its transaction begins with the update of the channel's row in
 //! `csa.checkpoint`, which matches nothing if another daemon has taken the channel over.
 
 use std::sync::Arc;

@@ -1,5 +1,6 @@
 //! The order of commits: a worker waits here before it sends COMMIT (`WorkerSession::attempt`,
-//! attempt.rs), statements before they begin (`Applier::hand_out`).
+//! attempt.rs), unless its turn has come already or `preserve_commit_order` is off; `Worker::apply`
+//! passes the turn on. Statements do not wait here: `Scheduler::next_group` hands them out last.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! Groups of row transactions: the workers that apply them, and the order in which they commit.
+//! Applies groups of row transactions: the workers, and the order in which they commit. Which
+//! transactions go into a group is decided in crates/scheduler/src/scheduler/forming.rs.
 
 mod attempt;
 pub(crate) mod commit_turn;

@@ -2,8 +2,9 @@
 //!
 //! A second daemon is kept away by the lock (locks.rs). One that had the channel before is fenced by the
 //! epoch in the first UPDATE of each group (group/unit.rs, checkpoint.rs); error/fence.rs lists all
-//! places. Statements run on the session that holds the lock. Two daemons with one state directory:
-//! crates/daemon/src/channel/identity.rs.
+//! places. Statements run on the session that holds the lock. Two daemons with one state directory are
+//! kept apart by locks of files (crates/daemon/src/channel/identity.rs,
+//! crates/relaystore/src/directory.rs).
 
 use std::time::Duration;
 

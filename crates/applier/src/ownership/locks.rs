@@ -1,7 +1,7 @@
 //! Keeps a second daemon off a channel, and ends sessions that an earlier one left behind, by named locks
-//! of the target.
+//! of the target. One of three guards; claim.rs names the others.
 //!
-//! Each session of ours that writes holds a named lock for as long as it lives, and the server releases
+//! Each session of ours that writes transactions or the checkpoint holds a named lock for as long as it lives, and the server releases
 //! it only after it has rolled back or committed the session's transaction. So the holder of a name is
 //! the session that it stands for, whatever became of its connection.
 

@@ -19,7 +19,8 @@ impl ControlSession {
     /// `target` is the one that this session was opened on.
     ///
     /// # Errors
-    /// The target refuses, or another daemon took the channel over; nothing is skipped then.
+    /// The target refuses, or another daemon took the channel over; nothing is skipped then. If the answer
+    /// to the COMMIT was lost, it may be skipped: asked again, it returns `false`.
     pub async fn skip(&mut self, target: &Target, gtid: &Gtid, entry: &AuditEntry) -> Result<bool> {
         let Self { session, channel, checkpoint, .. } = self;
         let mut executed = checkpoint.executed.clone();

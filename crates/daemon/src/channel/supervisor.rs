@@ -1,4 +1,9 @@
 //! Starts, stops and restarts a channel: its runs ("lives"), one after the other.
+//!
+//! A stop waits until running groups are committed (`Applier::run`, crates/applier/src/applier.rs), for at
+//! most `stop_timeout` or the time that the command names (`patience`, api/control.rs); what still runs is
+//! given up then, which takes another 2 s at most. After that the intake's thread ends
+//! (`Pipeline::run`), and with `--all` reception, whose writer syncs what it has.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -245,8 +250,7 @@ impl Supervisor {
         drained
     }
 
-    /// Returns whether all running groups finished. What is waited for is in `Applier::run`
-    /// (crates/applier/src/applier.rs); signals are in run.rs.
+    /// Returns whether all running groups finished.
     async fn end(&self, state: &mut State, patience: Duration) -> bool {
         // Commands run to their end (`to_its_end` in api/control.rs): no dropped future leaves a
         // task that nothing waits for.

@@ -1,4 +1,5 @@
-//! Computes the keys of a row: reads the key columns out of its images and hashes each key with its role.
+//! Computes the keys of a row for its writeset: reads the key columns out of its images, and makes of each
+//! key a number (`key_number`, hash.rs) with its role beside it.
 
 use std::sync::Arc;
 
