@@ -3,10 +3,12 @@
 //! the parser's checks, the rules of `reload`, the JSON schema, the reference and the example
 //! (`csa-daemon generate`; its output is copied to docs/ and config/). `settings.rs` converts the values to
 //! the options of the components, `replication.rs` those of filters, `until` and `collation_map`, `admin.rs`
-//! who may send commands. Lists that are kept by hand: keys that apply at once in `AT_ONCE`, `at_once` and
-//! `adopt` (reload.rs, with a place in channel/live_settings.rs), new sections in `SECTIONS` (keys/mod.rs),
-//! keys that exclude each other in `EITHER` (files.rs), files with secrets in `readable_secrets`
-//! (settings.rs), `replicate_*` in channel/overlap.rs.
+//! those of access.
+//!
+//! Some lists are kept by hand: keys that apply at once in `AT_ONCE`, `at_once` and `adopt` (reload.rs,
+//! with a place in channel/live_settings.rs), new sections in `SECTIONS` (keys/mod.rs), keys that exclude
+//! each other in `EITHER` (files.rs), files with secrets in `readable_secrets` (settings.rs),
+//! `replicate_*` in channel/overlap.rs.
 
 use std::path::PathBuf;
 
