@@ -3,7 +3,7 @@
 //! A stop waits until running groups are committed (`Applier::run`, crates/applier/src/applier.rs), for at
 //! most `stop_timeout` or the time that the command names (`patience`, api/control.rs); what still runs is
 //! given up then, which takes another 2 s at most. After that the intake's thread ends
-//! (`Pipeline::run`), and with `--all` reception, whose writer syncs what it has.
+//! (`Pipeline::run`), and with `--receiving` reception, whose writer syncs what it has.
 
 use std::sync::Arc;
 use std::time::Duration;
