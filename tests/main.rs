@@ -97,6 +97,8 @@ mod stream_errors;
 mod systemd;
 #[path = "e2e/target_login.rs"]
 mod target_login;
+#[path = "e2e/timeline.rs"]
+mod timeline;
 #[path = "e2e/until_control.rs"]
 mod until_control;
 #[path = "e2e/values.rs"]

@@ -2,6 +2,8 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 
+use std::time::Duration;
+
 use csa_tests::{Daemon, Load, LoadOptions, OpenApi, Server, compare, eventually, prepare};
 use serde_json::Value;
 
@@ -186,11 +188,13 @@ async fn every_answer_is_as_the_description_says() {
     }
     let wait = "/channels/{name}/wait";
     let transactions = "/channels/{name}/relay/transactions";
+    let trace = "/channels/{name}/trace";
     for (path, parameters) in [
         ("/channels/{name}/status", ""),
         (wait, "?gtid_set=&timeout_seconds=1"),
         ("/channels/{name}/relay", ""),
         (transactions, ""),
+        (trace, "?seconds=1"),
     ] {
         assert_eq!(ask("get", path, parameters, READ_TOKEN, ""), 200, "{path}");
         assert_eq!(ask("get", path, parameters, "", ""), 401, "{path}");
@@ -203,10 +207,22 @@ async fn every_answer_is_as_the_description_says() {
         (wait, "?gtid=x"),
         (transactions, "?limit=x"),
         (transactions, "?rows=x"),
+        (trace, "?seconds=0"),
     ] {
         assert_eq!(ask("get", path, parameters, READ_TOKEN, ""), 400, "{path}{parameters}");
     }
     assert_eq!(ask("get", transactions, "?rows=true", READ_TOKEN, ""), 403);
+    std::thread::scope(|scope| {
+        let header = format!("Bearer {READ_TOKEN}");
+        let daemon = &daemon;
+        let first = scope.spawn(move || {
+            let header = [("authorization", header.as_str())];
+            daemon.request("GET", "/channels/test/trace?seconds=3", &header, "").0
+        });
+        std::thread::sleep(Duration::from_secs(1));
+        assert_eq!(ask("get", trace, "?seconds=1", READ_TOKEN, ""), 409);
+        assert_eq!(first.join().expect("it ends"), 200);
+    });
     assert_eq!(ask("get", transactions, "?rows=true", TOKEN, ""), 200);
     let settings = [
         ("worker_count", "4"),
@@ -290,7 +306,7 @@ async fn every_answer_is_as_the_description_says() {
         assert_eq!(status, 404, "{method} {path}: {answer}");
         api.check(method, path, status, &answer);
     };
-    for path in ["status", "wait", "relay", "relay/transactions"] {
+    for path in ["status", "wait", "relay", "relay/transactions", "trace"] {
         unknown("get", &command(path), "");
     }
     for path in ["pause", "resume", "stop", "restart", "skip"] {

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use csa_scheduler::Sequence;
+use csa_provider::{Details, Recorder, Span, Track};
+use csa_scheduler::{Group, Sequence};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -106,14 +107,38 @@ pub(crate) struct Stalled {
     pub(crate) parked: bool,
 }
 
+/// Shorter states are not shown on the timeline.
+const SHOWN: Duration = Duration::from_micros(1);
+
+/// A group's figures.
+pub(crate) fn details(group: &Group) -> Details {
+    let (first, last) = group.span();
+    Details {
+        group: Some(group.sequence.get()),
+        waited_for: None,
+        first: Some(first.clone()),
+        last: Some(last.clone()),
+        transactions: Some(group.transactions.len() as u64),
+        rows: Some(group.rows as u64),
+        bytes: Some(group.bytes()),
+    }
+}
+
 /// All workers that have a group, by its sequence number.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Sessions {
+    recorder: Recorder,
     running: Arc<Mutex<BTreeMap<Sequence, Running>>>,
 }
 
 #[derive(Debug)]
 struct Running {
+    group: Arc<Group>,
+    recorder: Recorder,
+    begun: Instant,
+    /// In a state that is a wait for another group.
+    waits_for: Option<Sequence>,
+    is_done: bool,
     view: SessionView,
     /// Before the present state.
     times: TimesInStates,
@@ -124,8 +149,33 @@ struct Running {
 impl Running {
     /// The present state ends.
     fn end_state(&mut self, at: Instant) {
-        self.times.add(self.view.state, at.saturating_duration_since(self.view.since));
+        let time = at.saturating_duration_since(self.view.since);
+        self.times.add(self.view.state, time);
+        if time >= SHOWN {
+            self.recorder.record(|| self.state_until(at));
+        }
         self.view.since = at;
+    }
+
+    /// The present state on the timeline.
+    fn state_until(&self, ended: Instant) -> Span {
+        Span {
+            track: Track::Worker(self.view.worker),
+            name: self.view.state.name(),
+            begun: self.view.since,
+            ended,
+            details: Details {
+                group: Some(self.view.sequence.get()),
+                waited_for: self.waits_for.map(Sequence::get),
+                ..Details::default()
+            },
+        }
+    }
+
+    /// The whole group on the timeline.
+    fn group_until(&self, ended: Instant) -> Span {
+        let track = Track::Worker(self.view.worker);
+        Span { track, name: "group", begun: self.begun, ended, details: details(&self.group) }
     }
 
     fn view(&self) -> SessionView {
@@ -158,20 +208,38 @@ impl Yield {
 }
 
 impl Sessions {
+    /// Shows them on a timeline, too.
+    pub(crate) fn recorded(recorder: Recorder) -> Self {
+        Self { recorder, ..Self::default() }
+    }
+
+    /// The groups that workers have at this moment, and their states, as they would end now.
+    pub(crate) fn unfinished(&self) -> Vec<Span> {
+        let now = Instant::now();
+        let running = self.running.lock();
+        running.values().flat_map(|one| [one.state_until(now), one.group_until(now)]).collect()
+    }
+
     /// Records that a worker takes a group; dropping the guard removes the entry.
-    pub(crate) fn enter(&self, worker: u16, sequence: Sequence) -> Entered {
+    pub(crate) fn enter(&self, worker: u16, group: &Arc<Group>) -> Entered {
+        let (sequence, begun) = (group.sequence, Instant::now());
         let yielding = Arc::new(Yield::default());
         let view = SessionView {
             worker,
             connection: None,
             sequence,
             state: SessionState::Preparing,
-            since: Instant::now(),
+            since: begun,
             done_bytes: 0,
             total_bytes: 0,
         };
         let progress = Arc::new(Progress::default());
         let running = Running {
+            group: Arc::clone(group),
+            recorder: self.recorder.clone(),
+            begun,
+            waits_for: None,
+            is_done: false,
             view,
             times: TimesInStates::default(),
             yielding: Arc::clone(&yielding),
@@ -228,14 +296,24 @@ pub(crate) struct Entered {
 
 impl Entered {
     pub(crate) fn now(&self, state: SessionState) {
-        self.since(state, Instant::now());
+        self.change(state, Instant::now(), None);
     }
 
     /// As [`Self::now`], for a moment that has passed.
     pub(crate) fn since(&self, state: SessionState, at: Instant) {
+        self.change(state, at, None);
+    }
+
+    /// As [`Self::now`], for a state that lasts until everything up to `group` is committed.
+    pub(crate) fn waits(&self, state: SessionState, group: Sequence) {
+        self.change(state, Instant::now(), Some(group));
+    }
+
+    fn change(&self, state: SessionState, at: Instant, waits_for: Option<Sequence>) {
         if let Some(running) = self.sessions.running.lock().get_mut(&self.sequence) {
             running.end_state(at);
             running.view.state = state;
+            running.waits_for = waits_for;
         }
     }
 
@@ -246,6 +324,7 @@ impl Entered {
             return TimesInStates::default();
         };
         running.end_state(Instant::now());
+        running.is_done = true;
         running.times
     }
 
@@ -258,6 +337,13 @@ impl Entered {
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        self.sessions.running.lock().remove(&self.sequence);
+        let Some(mut running) = self.sessions.running.lock().remove(&self.sequence) else { return };
+        if running.recorder.is_on() {
+            if !running.is_done {
+                running.end_state(Instant::now());
+            }
+            let ended = running.view.since;
+            running.recorder.record(|| running.group_until(ended));
+        }
     }
 }

@@ -288,7 +288,7 @@ impl<O: CommitObserver> Applier<O> {
                     let begun = Instant::now();
                     // Awaited here: the scheduler lets no other group run beside it.
                     self.statements.apply(&mut self.keeper, &group).await?;
-                    self.status.durations().note_statement(begun.elapsed());
+                    self.status.executed(&group, begun);
                     // Recorded before the turn passes; `committed` opens the intake's barrier last.
                     self.commits.record(&group.transactions);
                     self.turn.committed(group.sequence);

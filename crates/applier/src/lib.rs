@@ -29,7 +29,7 @@ pub use durations::{ApplierDurations, ApplierDurationsView};
 pub use error::failing_row::{FailingColumn, FailingRow, PresentRow};
 pub use error::server_text::ServerText;
 pub use error::{Error, ErrorClass, Fence, Invariant, Result};
-pub use intake::{HeldUntil, Intake, IntakeObserver};
+pub use intake::{HeldUntil, Intake, IntakeObserver, Wait};
 pub use options::{
     ApplierOptions, ExecMode, Executor, PublicKey, TargetGtids, TargetOptions, TlsMode, TlsOptions,
     Tuning,

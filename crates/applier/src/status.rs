@@ -4,13 +4,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use csa_provider::{Clock, CommitTimes, GtidSet, SourceStatus, TransactionHeader};
+use csa_provider::{Clock, CommitTimes, GtidSet, SourceStatus, Span, Track, TransactionHeader};
 use csa_scheduler::{Group, LowWaterMark, Scheduler, Sequence};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 use tracing::info;
 
-use crate::activity::{SessionView, Sessions};
+use crate::activity::{SessionView, Sessions, details};
 use crate::commits::Commits;
 use crate::durations::ApplierDurations;
 use crate::options::Executor;
@@ -144,7 +144,27 @@ impl ApplierStatus {
     /// Counts durations there, and by the clock of this source.
     #[must_use]
     pub fn measuring(self, durations: Arc<ApplierDurations>, source: Arc<SourceStatus>) -> Self {
-        Self { durations, source, ..self }
+        let sessions = Sessions::recorded(source.recorder().clone());
+        Self { durations, source, sessions, ..self }
+    }
+
+    /// Groups that workers have at this moment, for the timeline.
+    #[must_use]
+    pub fn unfinished(&self) -> Vec<Span> {
+        self.sessions.unfinished()
+    }
+
+    /// A group that no worker has was executed since `begun`.
+    pub(crate) fn executed(&self, group: &Group, begun: Instant) {
+        let ended = Instant::now();
+        self.durations.note_statement(ended - begun);
+        self.source.recorder().record(|| Span {
+            track: Track::Statements,
+            name: "statement",
+            begun,
+            ended,
+            details: details(group),
+        });
     }
 
     pub(crate) fn durations(&self) -> &ApplierDurations {

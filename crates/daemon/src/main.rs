@@ -22,6 +22,7 @@ mod run;
 mod sender;
 mod service;
 mod table;
+mod timeline;
 mod verify_command;
 mod view;
 

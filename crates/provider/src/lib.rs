@@ -23,6 +23,7 @@ pub mod planted;
 mod preflight;
 mod product;
 mod provider;
+mod recorder;
 mod semi_sync;
 mod sink;
 mod sql_text;
@@ -55,6 +56,7 @@ pub use options::SourceOptions;
 pub use preflight::{PreflightError, SourceFacts, preflight};
 pub use product::{Product, unsupported_source, unsupported_target, version_numbers};
 pub use provider::{Error, Provider, ReceptionEnd};
+pub use recorder::{Details, Recorder, Recording, Span, Track};
 pub use sink::{SinkError, TransactionSink};
 pub use sql_text::{
     Dialect, Lexer, SpecialComment, Statement, Token, TokenKind, Unclosed, XaVerb, first_words,

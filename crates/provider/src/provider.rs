@@ -509,6 +509,9 @@ impl Provider {
                     if let Some(delay) = view.arrival_delay {
                         self.status.reception.note(delay);
                     }
+                    if let (Some(last), Some(begun)) = (last, view.queueing_since) {
+                        self.status.recorder().received(begun, &last.gtid, view.queueing_bytes);
+                    }
                 }
                 Placement::Outside if event_type == EventType::HEARTBEAT => {
                     view.heartbeats_total += 1;

@@ -8,6 +8,7 @@ use tokio::time::Instant;
 use crate::cause::SourceCause;
 use crate::durations::{Durations, DurationsView};
 use crate::event::TransactionHeader;
+use crate::recorder::Recorder;
 
 /// Shared by the provider, which writes it, and the status page, which reads it.
 #[derive(Debug, Default)]
@@ -15,6 +16,7 @@ pub struct SourceStatus {
     view: Mutex<SourceView>,
     /// From the commit on the source to the arrival of the whole transaction.
     pub(crate) reception: Durations,
+    recorder: Recorder,
 }
 
 /// A snapshot.
@@ -74,6 +76,12 @@ impl SourceStatus {
     #[must_use]
     pub fn reception(&self) -> DurationsView {
         self.reception.view()
+    }
+
+    /// The channel's recorder.
+    #[must_use]
+    pub fn recorder(&self) -> &Recorder {
+        &self.recorder
     }
 
     pub(crate) fn update(&self, change: impl FnOnce(&mut SourceView)) {

@@ -1,9 +1,10 @@
 //! The part of a store that its writer, its readers and the status page share.
 
 use std::collections::BTreeMap;
+use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
 
-use csa_provider::{Durations, DurationsView, GtidSet};
+use csa_provider::{Durations, DurationsView, GtidSet, Recorder};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
@@ -47,6 +48,7 @@ pub(crate) struct Shared {
     /// them before.
     pub(crate) safe: watch::Sender<u64>,
     pub(crate) syncs: Durations,
+    pub(crate) recorder: OnceLock<Recorder>,
     /// The store is dropped: readers no longer wait.
     pub(crate) closing: AtomicBool,
     /// The inlet or the store is dropped: the writer no longer waits for space.

@@ -1,9 +1,9 @@
 //! One channel's relay store: opened, written through its inlet, read, released and closed.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
-use csa_provider::{Durations, GtidSet};
+use csa_provider::{Durations, GtidSet, Recorder};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
@@ -92,6 +92,7 @@ impl RelayStore {
             grown: Notify::new(),
             safe: watch::Sender::new(recovered.transactions),
             syncs: Durations::default(),
+            recorder: OnceLock::new(),
             closing: AtomicBool::new(false),
             giving_up: AtomicBool::new(false),
         });
@@ -124,6 +125,11 @@ impl RelayStore {
     #[must_use]
     pub fn received_so_far(&self) -> GtidSet {
         self.shared.state.lock().received.clone()
+    }
+
+    /// Records syncs there, from now on; only the first call counts.
+    pub fn record_to(&self, recorder: &Recorder) {
+        self.shared.recorder.get_or_init(|| recorder.clone());
     }
 
     /// The inlet of the store. Starts the writer's thread; a store has only one, ever.

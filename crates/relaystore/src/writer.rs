@@ -8,7 +8,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use csa_provider::planted::{Bug, is_planted};
 use csa_provider::{
-    EventType, FormatDescription, Gtid, GtidSet, Placement, RawEvent, TransactionHeader,
+    Details, EventType, FormatDescription, Gtid, GtidSet, Placement, RawEvent, Span, Track,
+    TransactionHeader,
 };
 use tokio::time::Instant;
 use tracing::debug;
@@ -487,12 +488,22 @@ impl Writer {
                 }
                 return Err(io("syncing", self.path())(failed.error));
             }
+            let bytes = self.written.saturating_sub(self.durable);
             self.durable = self.written;
             self.dirty = false;
             self.cut = false;
             self.shared.state.lock().usage.syncs_total += 1;
             self.synced = Instant::now();
             self.shared.syncs.note(self.synced - begun);
+            if let Some(recorder) = self.shared.recorder.get() {
+                recorder.record(|| Span {
+                    track: Track::RelaySync,
+                    name: "sync",
+                    begun,
+                    ended: self.synced,
+                    details: Details { bytes: Some(bytes), ..Details::default() },
+                });
+            }
         }
         Ok(())
     }

@@ -50,12 +50,12 @@ impl WorkerSession {
         entered.connected(session.id());
         let turn = self.shared.turn.clone();
         if self.is_there(unit).await? {
-            entered.now(SessionState::WaitingForTurn);
+            entered.waits(SessionState::WaitingForTurn, sequence.previous());
             turn.wait(sequence.previous()).await;
             self.commit(unit, None).await?;
             return Ok(Attempt::Committed);
         }
-        entered.now(SessionState::WaitingForDependency);
+        entered.waits(SessionState::WaitingForDependency, dependency);
         if dependency > turn.low_water() {
             self.shared.status.held_back(whole_tables(&unit.group));
         }
@@ -77,7 +77,7 @@ impl WorkerSession {
         }
         self.send(unit, &mut steps, &mut rows).await?;
         if let Some(dependency) = steps.late_dependency {
-            entered.now(SessionState::WaitingForDependency);
+            entered.waits(SessionState::WaitingForDependency, dependency);
             if dependency > turn.low_water() {
                 self.shared.status.held_back(late_rows(&unit.group, low_water));
             }
@@ -90,7 +90,7 @@ impl WorkerSession {
         // Frees the group's statements while it waits for its turn.
         drop(steps);
         if self.options.preserve_commit_order && !is_planted(Bug::CommitOutOfTurn) {
-            entered.now(SessionState::WaitingForTurn);
+            entered.waits(SessionState::WaitingForTurn, sequence.previous());
             if let Some(earlier) = or_yield(&turn, sequence.previous(), entered).await {
                 return Ok(Attempt::Yielded(earlier));
             }

@@ -38,7 +38,7 @@ impl Worker {
     /// # Errors
     /// The error that stops the channel, once everything before the failing transaction is committed.
     pub(crate) async fn apply(&mut self, group: &Arc<Group>) -> Result<()> {
-        let entered = self.own.shared.sessions.enter(self.own.index, group.sequence);
+        let entered = self.own.shared.sessions.enter(self.own.index, group);
         let unit = Unit {
             group: Arc::clone(group),
             range: (0, group.transactions.len()),
@@ -51,7 +51,7 @@ impl Worker {
                 // groups that are waited for may need its locks.
                 self.own.rollback().await;
                 self.own.shared.tables.forget();
-                entered.now(SessionState::WaitingForTurn);
+                entered.waits(SessionState::WaitingForTurn, group.sequence.previous());
                 self.own.shared.turn.wait_before(group.sequence).await;
                 entered.now(SessionState::Applying);
                 match is_of_one_transaction(&error) {

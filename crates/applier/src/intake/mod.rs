@@ -34,6 +34,9 @@ pub trait IntakeObserver: Send {
     /// Everything in the relay store was read: transactions and bytes of events, from its beginning.
     fn read_to_end(&mut self, transactions: u64, bytes: u64);
 
+    /// The intake has waited.
+    fn waited(&mut self, _wait: Wait, _begun: Instant, _ended: Instant) {}
+
     /// A transaction was handed over, after such a wait for event memory and for the applier.
     fn handed_over(&mut self, _waited: Duration) {}
 
@@ -42,6 +45,15 @@ pub trait IntakeObserver: Send {
 
     /// Microseconds by which the source's clock is ahead of ours.
     fn clock_ahead(&self) -> i64;
+}
+
+/// A wait of the intake with a transaction in hand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wait {
+    /// For event memory.
+    Memory,
+    /// For room in the applier's queue.
+    Applier,
 }
 
 /// A transaction that is held back because of `source_delay`.
@@ -151,7 +163,7 @@ impl<K: KeySource, O: IntakeObserver> Intake<K, O> {
                     } else {
                         let begun = Instant::now();
                         let granted = tokio::time::timeout(TICK, ticket.granted()).await;
-                        waited += begun.elapsed();
+                        waited += self.waited(Wait::Memory, begun);
                         match granted {
                             Ok(permit) => Hand::Granted(relayed, room, permit),
                             Err(_) => Hand::Queued(relayed, room, ticket),
@@ -169,7 +181,9 @@ impl<K: KeySource, O: IntakeObserver> Intake<K, O> {
                     if self.sender.send(admitted).await.is_err() {
                         return Err(IntakeEnd::Stopped);
                     }
-                    waited += begun.map_or(Duration::ZERO, |begun| begun.elapsed());
+                    if let Some(begun) = begun {
+                        waited += self.waited(Wait::Applier, begun);
+                    }
                     self.observer.handed_over(std::mem::take(&mut waited));
                     Hand::HandedOver(barrier)
                 }
@@ -189,6 +203,12 @@ impl<K: KeySource, O: IntakeObserver> Intake<K, O> {
                 (step, hand) => unreachable!("{step:?} at {:?}", hand.stage()),
             };
         }
+    }
+
+    fn waited(&mut self, wait: Wait, begun: Instant) -> Duration {
+        let ended = Instant::now();
+        self.observer.waited(wait, begun, ended);
+        ended - begun
     }
 
     /// Everything that the next step depends on; nothing is asked in vain.

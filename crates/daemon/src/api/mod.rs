@@ -13,6 +13,7 @@ mod socket;
 mod stalls;
 #[cfg(test)]
 mod tests;
+mod trace;
 
 use std::sync::Arc;
 
@@ -98,6 +99,7 @@ fn routes() -> Vec<(&'static str, &'static str, Needs, MethodRouter<Shared>)> {
         ("get", "/openapi.json", Read, get(reports::openapi)),
         ("get", "/channels/{name}/status", Read, get(reports::channel_status)),
         ("get", "/channels/{name}/wait", Read, get(reports::wait)),
+        ("get", "/channels/{name}/trace", Read, get(trace::trace)),
         ("get", "/channels/{name}/relay", Read, get(relay::segments)),
         ("get", "/channels/{name}/relay/transactions", Read, get(relay::transactions)),
         ("post", "/channels/{name}/pause", Control, post(control::pause)),

@@ -9,6 +9,7 @@ mod reception;
 mod standby;
 mod start;
 mod supervisor;
+mod traced;
 mod view;
 mod watch;
 
@@ -32,6 +33,7 @@ pub(crate) use error::ChannelError;
 pub(crate) use live_settings::Controls;
 pub(crate) use overlap::{overlap, read_rules};
 pub(crate) use supervisor::{Refusal, Supervisor};
+pub(crate) use traced::Traced;
 
 /// A channel from one start to its end, through as many pipelines as it takes.
 #[derive(Debug)]

@@ -145,6 +145,7 @@ impl Reception {
         let source = self.watch.source();
         let provider =
             Provider::new(options, Arc::clone(&source)).with_foreign(Arc::clone(&self.foreign));
+        store.record_to(source.recorder());
         let inlet = store.inlet();
         let (ended, end) = watch::channel(None);
         let received = Received { store: Arc::new(store), end };

@@ -20,6 +20,7 @@ use tracing::{error, info};
 use super::identity::Identity;
 use super::overlap::written_rules;
 use super::reception::Reception;
+use super::traced::Traced;
 use super::watch::Watch;
 use super::{Channel, ChannelError, Controls, Findings};
 use crate::config::ChannelSettings;
@@ -118,6 +119,11 @@ impl Supervisor {
     /// It was ours at least once: lock, checkpoint and relay store.
     pub(crate) fn is_taken(&self) -> bool {
         self.watch.is_taken()
+    }
+
+    /// Begins to record a timeline; `None` while another client records one.
+    pub(crate) fn trace(&self) -> Option<Traced> {
+        Traced::start(&self.watch, &self.controls)
     }
 
     /// Measures the relay store's disk for the next view; blocks.

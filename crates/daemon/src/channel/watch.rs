@@ -5,8 +5,11 @@ use std::time::Duration;
 
 use csa_applier::{
     ApplierDurations, ApplierStatus, ApplierView as Applied, Commits, HeldUntil, IntakeObserver,
+    Wait,
 };
-use csa_provider::{Clock, CommitTimes, Gtid, GtidSet, SourceStatus, SystemClock};
+use csa_provider::{
+    Clock, CommitTimes, Details, Gtid, GtidSet, SourceStatus, Span, SystemClock, Track,
+};
 use csa_relaystore::{RelayStore, RelayUsage, RelayedTransaction};
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -275,6 +278,12 @@ impl Watch {
         self.shared.inner.lock().stopped_at.clone()
     }
 
+    /// Groups that workers have at this moment, for a timeline.
+    pub(super) fn unfinished(&self) -> Vec<Span> {
+        let running = self.shared.inner.lock().pipeline.clone();
+        running.map(|running| running.status.unfinished()).unwrap_or_default()
+    }
+
     /// Takes a sample of what keeps the channel busy.
     pub(super) fn sample(&self) {
         // First, because it takes the same lock.
@@ -426,6 +435,15 @@ impl IntakeObserver for Watch {
     /// If no transaction was read before, all of the store was executed.
     fn read_to_end(&mut self, transactions: u64, bytes: u64) {
         self.shared.inner.lock().base.get_or_insert(Count { transactions, bytes });
+    }
+
+    fn waited(&mut self, wait: Wait, begun: Instant, ended: Instant) {
+        let name = match wait {
+            Wait::Memory => "waiting for event memory",
+            Wait::Applier => "waiting for the applier",
+        };
+        let (track, details) = (Track::Intake, Details::default());
+        self.shared.source.recorder().record(|| Span { track, name, begun, ended, details });
     }
 
     fn handed_over(&mut self, waited: Duration) {

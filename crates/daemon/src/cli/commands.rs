@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use super::client::{Chosen, Client};
-use super::{Admin, All, Control, End, Failure, Reload, Stop, Until, relay, several, status};
+use super::{
+    Admin, All, Control, End, Failure, Reload, Stop, Until, relay, several, status, trace,
+};
 use crate::view::{ChangedView, CommandView, PendingView, ReloadView, RestartedView, WaitView};
 
 /// The longest wait within one request; the daemon's own limit is an hour.
@@ -47,6 +49,7 @@ pub(crate) fn execute(config: &Path, admin: &Admin, command: Control) -> Result<
             Ok(())
         }
         Control::Wait { gtid_set, timeout } => wait(&client, &gtid_set, timeout),
+        Control::Trace(trace) => trace::save(&client, &trace),
         Control::Relay { command } => relay::look(&client, &command),
         Control::Reload(how) => reload(&client, how),
     }

@@ -8,6 +8,7 @@ mod pattern;
 mod relay;
 mod several;
 mod status;
+mod trace;
 mod transport;
 mod verify;
 
@@ -130,6 +131,8 @@ pub(crate) enum Control {
         #[arg(long, value_name = "SECONDS")]
         timeout: Option<f64>,
     },
+    /// Record a timeline of groups and workers, in the format that https://ui.perfetto.dev opens.
+    Trace(Trace),
     /// Inspect the relay store of a channel.
     Relay {
         #[command(subcommand)]
@@ -197,6 +200,16 @@ pub(crate) struct End {
     /// Remove the end.
     #[arg(long)]
     pub(crate) clear: bool,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Trace {
+    /// Length of the timeline, up to 600.
+    #[arg(long, value_name = "SECONDS", default_value_t = 10)]
+    pub(crate) seconds: u64,
+    /// File to write; standard output by default.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]
