@@ -195,6 +195,44 @@ async fn a_mirroring_target_has_the_sources_gtids_and_no_rows_in_its_binary_log(
     assert!(rows.is_empty(), "{rows:?}");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn columns_that_did_not_change_are_not_sent_but_the_targets_own_log_has_them() {
+    let (source, target) = Server::pair(&[], &[]);
+    let last = Server::start("last", &[]);
+    source
+        .exec(
+            "CREATE SCHEMA app; CREATE TABLE app.t (id INT PRIMARY KEY, n INT, rest TEXT NOT NULL)",
+        )
+        .await;
+    source.exec("INSERT INTO app.t SELECT 1, 0, REPEAT('x', 50000)").await;
+    source.exec("INSERT INTO app.t SELECT 2, 0, REPEAT('y', 50000)").await;
+    let daemon = Daemon::builder(&source, &target).start();
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    let received = "SELECT VARIABLE_VALUE+0 FROM performance_schema.global_status \
+                    WHERE VARIABLE_NAME='Bytes_received'";
+    let mut bytes = Vec::new();
+    for images in ["full", "minimal"] {
+        assert!(daemon.terminate().success());
+        daemon.set("applier.row_image", images);
+        daemon.start_again();
+        let before: u64 = target.value(received).await;
+        source.exec("UPDATE app.t SET n=n+1 WHERE id=1").await;
+        daemon.wait_drained(&source, &target, DRAIN).await;
+        bytes.push(target.value::<u64>(received).await - before);
+    }
+    assert!(bytes[0] > 100_000 && bytes[1] < 50_000, "{bytes:?}");
+    source.exec("UPDATE app.t SET id=3, n=NULL WHERE id=1; DELETE FROM app.t WHERE id=2").await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    compare(&source, &target).await;
+    // A replica of the target makes its rows of the target's log.
+    let next = Daemon::builder(&target, &last).start();
+    next.wait_drained(&target, &last, DRAIN).await;
+    compare(&source, &last).await;
+    let logged = binlog_events(&target).await;
+    let updates = logged.iter().filter(|(name, _)| name == "Update_rows").count();
+    assert!(updates > 0, "{logged:?}");
+}
+
 /// Types and contents of the events in the server's binary log.
 async fn binlog_events(server: &Server) -> Vec<(String, String)> {
     use mysql_async::prelude::Queryable as _;

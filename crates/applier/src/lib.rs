@@ -31,8 +31,8 @@ pub use error::server_text::ServerText;
 pub use error::{Error, ErrorClass, Fence, Invariant, Result};
 pub use intake::{HeldUntil, Intake, IntakeObserver, Wait};
 pub use options::{
-    ApplierOptions, ExecMode, Executor, PublicKey, TargetGtids, TargetOptions, TlsMode, TlsOptions,
-    Tuning,
+    ApplierOptions, ExecMode, Executor, PublicKey, RowImageColumns, TargetGtids, TargetOptions,
+    TlsMode, TlsOptions, Tuning,
 };
 pub use ownership::adopt::adopt;
 pub use ownership::audit::{AuditEntry, record};

@@ -123,6 +123,26 @@ pub enum ExecMode {
     Idempotent,
 }
 
+/// The columns of row images sent to the target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RowImageColumns {
+    /// Those that the source logged.
+    Full,
+    /// Of the rows that are merged by their keys: the primary key before, and the changed columns after.
+    Minimal,
+}
+
+impl RowImageColumns {
+    /// As in the configuration.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Full => "full",
+            Self::Minimal => "minimal",
+        }
+    }
+}
+
 /// Settings that can change while transactions are applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tuning {
@@ -144,6 +164,8 @@ pub struct ApplierOptions {
     /// Groups commit in source order; else as they finish.
     pub preserve_commit_order: bool,
     pub exec_mode: ExecMode,
+    /// Of row images; statements are made of all columns.
+    pub row_image: RowImageColumns,
     /// Attempts at a group that met a deadlock or a lock wait timeout.
     pub transaction_retries: u32,
     /// First and longest pause between attempts to reach the target.

@@ -202,8 +202,9 @@ fn configuration(source: &Server, target: &Server, random: &mut StdRng) -> Daemo
         .set("applier.preserve_commit_order", random.random_bool(0.8))
         .set("relay.segment_size", *["1MiB", "4MiB", "128MiB"].choose(random).expect("sizes"))
         .set("relay.sync", *["transaction", "1s", "os"].choose(random).expect("ways"));
-    match random.random_bool(0.2) {
+    let builder = match random.random_bool(0.2) {
         true => builder.set("applier.target_gtids", "mirror"),
         false => builder,
-    }
+    };
+    builder.set("applier.row_image", *["full", "minimal", "minimal"].choose(random).expect("ways"))
 }

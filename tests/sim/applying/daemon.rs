@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use csa_applier::{
     Applier, ApplierOptions, ApplierStatus, Claim, CommitObserver, Commits, ControlSession,
-    ErrorClass, ExecMode, PreflightError, StartFrom, Target, TargetGtids, Tuning, preflight,
+    ErrorClass, ExecMode, PreflightError, RowImageColumns, StartFrom, Target, TargetGtids, Tuning,
+    preflight,
 };
 use csa_provider::link::SystemNetwork;
 use csa_provider::{Environment, GtidSet};
@@ -124,6 +125,7 @@ pub(crate) async fn run(
 
 pub(crate) fn applier_options(settings: &Settings, environment: &Environment) -> ApplierOptions {
     ApplierOptions {
+        row_image: RowImageColumns::Full,
         standby: false,
         channel: CHANNEL.to_owned(),
         executor: csa_applier::Executor::RowImage,

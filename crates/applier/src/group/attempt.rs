@@ -64,8 +64,9 @@ impl WorkerSession {
         entered.now(SessionState::Preparing);
         // One value for the attempt: rows late by it stay late, even if groups commit meanwhile.
         let low_water = turn.low_water();
+        let size = (limit, rows.columns());
         let mut steps =
-            Steps::of(&unit.group, unit.range, limit, low_water, &entered.progress).await?;
+            Steps::of(&unit.group, unit.range, size, low_water, &entered.progress).await?;
         entered.now(SessionState::Applying);
         if self.may_commit_at_once(unit, &rows)
             && let Some(images) = steps.only()

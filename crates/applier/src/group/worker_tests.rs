@@ -9,7 +9,7 @@ use crate::commits::Commits;
 use crate::group::commit_turn::CommitTurn;
 use crate::group::session::Shared;
 use crate::options::ApplierOptions;
-use crate::options::{ExecMode, Executor};
+use crate::options::{ExecMode, Executor, RowImageColumns};
 use crate::reachability::Reachability;
 use crate::server::generation::Generation;
 use crate::server::scripted::{Fate, Scripted};
@@ -71,6 +71,7 @@ async fn apply_on(target: &Scripted) {
     let millisecond = std::time::Duration::from_millis(1);
     let environment = Environment::default();
     let options = ApplierOptions {
+        row_image: RowImageColumns::Full,
         standby: false,
         channel: "c".to_owned(),
         executor: Executor::Sql,

@@ -7,7 +7,7 @@ use csa_provider::{FormatDescription, SessionContext};
 use tokio::time::Instant;
 
 use crate::error::{Error, Result};
-use crate::options::{ApplierOptions, ExecMode, Executor};
+use crate::options::{ApplierOptions, ExecMode, Executor, RowImageColumns};
 use crate::rows::binlog_statements::RowImages;
 use crate::rows::dml::{self, Packet, Refusal, SessionSettings};
 use crate::server::answer::Answer;
@@ -22,6 +22,7 @@ use crate::threads::computed;
 pub(crate) struct RowExecutor {
     executor: Executor,
     exec_mode: ExecMode,
+    row_image: RowImageColumns,
     statement_bytes: usize,
     /// Statements run under their source's GTID, so the session may still have one in `gtid_next`.
     gtids: bool,
@@ -45,6 +46,7 @@ impl RowExecutor {
         Self {
             executor: options.executor,
             exec_mode: options.exec_mode,
+            row_image: options.row_image,
             statement_bytes: options.statement_bytes,
             gtids: options.statement_gtids,
             any_engine: false,
@@ -72,6 +74,14 @@ impl RowExecutor {
                 self.years_have_signs = format.years_have_signs();
                 session.use_statements(&dml::SESSION).await
             }
+        }
+    }
+
+    /// The columns that rows are sent with; statements check all that the source logged.
+    pub(crate) fn columns(&self) -> RowImageColumns {
+        match self.executor {
+            Executor::RowImage => self.row_image,
+            Executor::Sql => RowImageColumns::Full,
         }
     }
 

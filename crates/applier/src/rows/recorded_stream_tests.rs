@@ -15,6 +15,7 @@ use csa_scheduler::{
     Admission, KeyClass, KeyPart, KeySource, KeySourceError, TableId, TableKeys, UniqueKey,
 };
 
+use crate::options::RowImageColumns;
 use crate::rows::binlog_statements::{Framing, RowImageCutter, Step};
 use crate::rows::dml::{self, SessionSettings};
 use crate::rows::merge::merge;
@@ -194,7 +195,8 @@ fn transaction(
     };
     let mut steps = Vec::new();
     if admitted.is_keyed() {
-        let merged = merge(std::slice::from_ref(&admitted), LIMIT, |_| false);
+        let merged =
+            merge(std::slice::from_ref(&admitted), LIMIT, RowImageColumns::Full, |_| false);
         steps.extend(merged.expect("whole rows").free.into_iter().map(Step::RowImages));
     } else {
         let mut cutter = RowImageCutter::new(LIMIT, Framing::Own);

@@ -8,6 +8,7 @@ use tokio::sync::mpsc;
 use super::merge;
 use crate::activity::Progress;
 use crate::error::{Error, Result};
+use crate::options::RowImageColumns;
 use crate::rows::binlog_statements::{Framing, RowImageCutter, RowImages, Step};
 use crate::threads::{apart, computed};
 
@@ -35,11 +36,12 @@ enum Source {
 }
 
 impl Steps {
-    /// `limit`: bytes of row images in one statement. Groups up to `low_water` are committed.
+    /// `limit`: bytes of row images in one statement; `columns`: those that merged rows have. Groups up
+    /// to `low_water` are committed.
     pub(crate) async fn of(
         group: &Arc<Group>,
         range: (usize, usize),
-        limit: usize,
+        (limit, columns): (usize, RowImageColumns),
         low_water: Sequence,
         progress: &Arc<Progress>,
     ) -> Result<Self> {
@@ -54,7 +56,7 @@ impl Steps {
                     let earlier = group.late.get(&key).copied().unwrap_or_default();
                     earlier > low_water.get()
                 };
-                merge::merge(slice(&group, range), limit, in_the_way)
+                merge::merge(slice(&group, range), limit, columns, in_the_way)
             }
         };
         let rows: usize = slice(&group, range).iter().map(AdmittedTransaction::rows).sum();

@@ -304,6 +304,9 @@ pub(super) struct ApplierConfig {
     /// Form in which rows are sent to the target.
     #[serde(default)]
     pub(super) executor: Rows,
+    /// Columns of the row images that are sent to the target. They do not decide about its own binary log.
+    #[serde(default)]
+    pub(super) row_image: RowImage,
     /// Reaction to a row that is missing or exists already, as the server's `replica_exec_mode`.
     #[serde(default)]
     pub(super) exec_mode: Mode,
@@ -395,6 +398,16 @@ pub(super) enum Gtids {
     Mirror,
     /// Each commit has the source's GTID (needs one-to-one).
     Source,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum RowImage {
+    /// The primary key before, and the changed columns after, where the target needs no more.
+    #[default]
+    Minimal,
+    /// All that the source logged.
+    Full,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]

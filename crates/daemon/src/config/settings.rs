@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use csa_applier::{
-    ApplierOptions, ExecMode, Executor, PublicKey, StartFrom, Target, TargetGtids, TargetOptions,
-    TlsOptions,
+    ApplierOptions, ExecMode, Executor, PublicKey, RowImageColumns, StartFrom, Target, TargetGtids,
+    TargetOptions, TlsOptions,
 };
 use csa_provider::{Environment, SourceOptions, TlsMode, Uuid};
 use csa_relaystore::{RealFs, RelayStoreOptions, SyncPolicy};
@@ -15,7 +15,7 @@ use csa_scheduler::{FilterRules, GroupLimits, Until};
 use secrecy::SecretString;
 
 use super::declared_keys::{
-    ApplierConfig, ChannelConfig, Commit, DaemonConfig, Gtids, Mode, RelayConfig, Rows,
+    ApplierConfig, ChannelConfig, Commit, DaemonConfig, Gtids, Mode, RelayConfig, RowImage, Rows,
     SourceConfig, TargetConfig, Tls,
 };
 use super::{ConfigError, DurationValue, Size, check_key, replication};
@@ -113,6 +113,10 @@ pub(super) fn resolve(
             exec_mode: match channel.applier.exec_mode {
                 Mode::Strict => ExecMode::Strict,
                 Mode::Idempotent => ExecMode::Idempotent,
+            },
+            row_image: match channel.applier.row_image {
+                RowImage::Full => RowImageColumns::Full,
+                RowImage::Minimal => RowImageColumns::Minimal,
             },
             transaction_retries: channel.applier.transaction_retries,
             connect_retry: channel.target.connect_retry.0,

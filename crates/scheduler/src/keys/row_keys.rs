@@ -113,6 +113,17 @@ impl TableLayout {
         Ok(layout)
     }
 
+    /// The columns of the primary key, if rows can be found by it alone and the target computes nothing
+    /// from them.
+    #[must_use]
+    pub fn primary_key(&self) -> Option<Vec<usize>> {
+        if !self.keys.has_primary || self.whole || self.by_session {
+            return None;
+        }
+        let primary = self.keys.unique.first()?;
+        Some(primary.parts.iter().map(|part| part.column).collect())
+    }
+
     fn resolve(&mut self, keys: &TableKeys) {
         let foreign = |key: &super::ForeignKey| key.parent_key.clone().map(|key| key.1);
         let referring = keys.foreign_keys.iter().filter_map(foreign).flatten();

@@ -20,6 +20,8 @@ pub struct TableKeys {
     pub columns: usize,
     /// The primary key is the first, where there is one.
     pub unique: Vec<UniqueKey>,
+    /// There is one, and it has no prefixes of columns.
+    pub has_primary: bool,
     /// It has a unique index with values that are not in row images (functional, multi-valued), or may be wrong
     /// there.
     pub opaque_unique_key: bool,

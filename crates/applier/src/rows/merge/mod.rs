@@ -4,6 +4,7 @@
 //! their order does not matter, and they are collected by table and operation. Repeated changes of
 //! one row are folded into one. What can't be folded closes the stage and opens the next.
 
+mod minimal;
 mod stage;
 mod writer;
 
@@ -13,6 +14,7 @@ mod tests;
 use csa_scheduler::AdmittedTransaction;
 
 use crate::error::Result;
+use crate::options::RowImageColumns;
 use crate::rows::binlog_statements::RowImages;
 
 use stage::{ChangedRow, Stage};
@@ -26,20 +28,22 @@ pub(crate) struct Merged {
     pub(crate) late: Vec<RowImages>,
 }
 
-/// Merges a group's changes into statements of at most about `limit` bytes of row images. Rows that
-/// touch a key for which `is_late` holds come last, with all rows whose order relative to them matters.
+/// Merges a group's changes into statements of at most about `limit` bytes of row images, with those
+/// columns. Rows that touch a key for which `is_late` holds come last, with all rows whose order
+/// relative to them matters.
 ///
 /// # Errors
 /// A row does not lie in its event.
 pub(crate) fn merge(
     transactions: &[AdmittedTransaction],
     limit: usize,
+    columns: RowImageColumns,
     is_late: impl Fn(u64) -> bool,
 ) -> Result<Merged> {
     let rows: usize = transactions.iter().map(AdmittedTransaction::rows).sum();
     let mut free = StatementWriter::new(limit);
     let mut late = StatementWriter::new(limit);
-    let mut stage = Stage::with_capacity(rows);
+    let mut stage = Stage::new(rows, columns);
     for transaction in transactions {
         let Some(changes) = &transaction.changes else { continue };
         for block in &changes.blocks {

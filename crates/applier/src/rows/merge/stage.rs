@@ -5,14 +5,17 @@ use std::sync::Arc;
 use csa_provider::{RowsKind, SessionContext};
 use csa_scheduler::{KeyMap, KeyRole, KeyUse, RowChanges, RowsBlock};
 
+use super::minimal::MinimalImages;
 use super::writer::{EventHead, StatementWriter};
 use crate::error::{Error, Invariant, Result};
+use crate::options::RowImageColumns;
 
 /// Net changes of rows that touch no common key.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Stage<'a> {
     entries: Vec<Entry<'a>>,
     keys: KeyMap<Holder>,
+    columns: RowImageColumns,
 }
 
 /// A row's change, by its place in its transaction.
@@ -118,8 +121,9 @@ enum Fit {
 }
 
 impl<'a> Stage<'a> {
-    pub(super) fn with_capacity(rows: usize) -> Self {
-        let mut stage = Self::default();
+    /// `columns`: those that are written. Memory is reserved for `rows`.
+    pub(super) fn new(rows: usize, columns: RowImageColumns) -> Self {
+        let mut stage = Self { columns, entries: Vec::new(), keys: KeyMap::default() };
         stage.entries.reserve(rows);
         stage.keys.reserve(rows);
         stage
@@ -236,7 +240,7 @@ impl<'a> Stage<'a> {
         for (writer, wanted) in [(free, false), (late, true)] {
             let entries = self.entries.iter().zip(&flags);
             let entries = entries.filter(|(_, late)| **late == wanted).map(|(entry, _)| entry);
-            write_entries(entries, writer);
+            write_entries(entries, self.columns, writer);
         }
     }
 
@@ -267,7 +271,11 @@ impl<'a> Stage<'a> {
     }
 }
 
-fn write_entries<'a>(entries: impl Iterator<Item = &'a Entry<'a>>, writer: &mut StatementWriter) {
+fn write_entries<'a>(
+    entries: impl Iterator<Item = &'a Entry<'a>>,
+    columns: RowImageColumns,
+    writer: &mut StatementWriter,
+) {
     let mut buckets: Vec<Bucket<'_>> = Vec::new();
     let mut known: HashMap<BucketKey<'_>, usize> = HashMap::new();
     let mut sessions: Vec<Session<'_>> = vec![None];
@@ -288,7 +296,17 @@ fn write_entries<'a>(entries: impl Iterator<Item = &'a Entry<'a>>, writer: &mut 
     }
     buckets.sort_by_key(|bucket| (bucket.phase, bucket.session));
     for bucket in &buckets {
-        writer.rows(&bucket.head(), &bucket.images);
+        let head = bucket.head();
+        let is_full = columns == RowImageColumns::Full || head.columns.is_some();
+        let minimal =
+            if is_full { None } else { MinimalImages::of(head.layout, head.kind, &bucket.images) };
+        match &minimal {
+            Some(minimal) => {
+                let head = EventHead { columns: Some(&minimal.columns), ..head };
+                writer.rows(&head, &minimal.images());
+            }
+            None => writer.rows(&head, &bucket.images),
+        }
     }
 }
 

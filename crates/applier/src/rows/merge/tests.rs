@@ -20,6 +20,7 @@ use proptest::prelude::*;
 
 use super::merge;
 use super::writer::{EventHead, StatementWriter};
+use crate::options::RowImageColumns;
 use crate::rows::binlog_statements::RowImages;
 
 /// `parent (id PRIMARY KEY, u UNIQUE, v)` and `child (id PRIMARY KEY, p REFERENCES parent (id), v)`.
@@ -93,6 +94,31 @@ impl Model {
     }
 }
 
+/// An image as it is sent, which may lack columns.
+type Image = [Option<Option<i32>>; 3];
+
+/// A change as it is sent.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Sent {
+    table: usize,
+    before: Option<Image>,
+    after: Option<Image>,
+}
+
+impl Model {
+    /// Takes what images lack from the row that the target has.
+    fn completed(&self, sent: Sent) -> Change {
+        let Sent { table, before, after } = sent;
+        let filled = |image: Image, row: Option<Row>| -> Row {
+            std::array::from_fn(|column| image[column].unwrap_or_else(|| row?[column]))
+        };
+        let held =
+            before.and_then(|image| image[0].flatten()).and_then(|id| self.tables[table].get(&id));
+        let before = before.map(|image| filled(image, held.copied()));
+        Change { table, before, after: after.map(|image| filled(image, before)) }
+    }
+}
+
 struct Definitions;
 
 fn key(column: usize) -> KeyPart {
@@ -108,6 +134,7 @@ impl KeySource for Definitions {
         let mut keys = TableKeys {
             columns: 3,
             unique: vec![UniqueKey { parts: vec![key(0)] }],
+            has_primary: true,
             foreign_key_rank: Some(0),
             has_relations: true,
             ..TableKeys::default()
@@ -168,7 +195,7 @@ fn transaction_in(zone: u64, gno: u64, changes: &[Change]) -> RelayedTransaction
 }
 
 /// Reads merged statements back as the target would.
-fn changes_of(statement: &[u8]) -> Vec<Change> {
+fn changes_of(statement: &[u8]) -> Vec<Sent> {
     let mut changes = Vec::new();
     let mut rest = Bytes::copy_from_slice(statement);
     let mut tables = BTreeMap::new();
@@ -190,12 +217,16 @@ fn changes_of(statement: &[u8]) -> Vec<Change> {
         let mut images = rows.images;
         while !images.is_empty() {
             let mut read = |bitmap: &[u8]| {
-                let mut row: Row = [None; 3];
+                let mut row: Image = [None; 3];
                 let end = scan_image(columns, bitmap, images, &[0, 1, 2], |place, value| {
-                    if let Value::At(range) = value {
-                        let bytes = images[range].try_into().expect("INT");
-                        row[place] = Some(i32::from_le_bytes(bytes));
-                    }
+                    row[place] = match value {
+                        Value::Absent => None,
+                        Value::Null => Some(None),
+                        Value::At(range) => {
+                            let bytes = images[range].try_into().expect("INT");
+                            Some(Some(i32::from_le_bytes(bytes)))
+                        }
+                    };
                 })
                 .expect("image");
                 images = &images[end..];
@@ -203,7 +234,7 @@ fn changes_of(statement: &[u8]) -> Vec<Change> {
             };
             let before = (rows.kind != RowsKind::Write).then(|| read(rows.before));
             let after = (rows.kind != RowsKind::Delete).then(|| read(rows.after));
-            changes.push(Change { table: *table, before, after });
+            changes.push(Sent { table: *table, before, after });
         }
     }
     changes
@@ -227,6 +258,7 @@ proptest! {
         limit in prop_oneof![Just(200_usize), Just(4 << 20)],
         late in prop_oneof![Just(0_u64), Just(10), Just(50), Just(100)],
         zones in 1..4_u64,
+        columns in prop_oneof![Just(RowImageColumns::Full), Just(RowImageColumns::Minimal)],
     ) {
         let mut start = Model::default();
         for random in setup {
@@ -255,19 +287,20 @@ proptest! {
             .map(|key| key.key())
             .filter(|key| key % 100 < late)
             .collect();
-        let merged = merge(&admitted, limit, |key| late.contains(&key)).expect("whole rows");
+        let merged = merge(&admitted, limit, columns, |key| late.contains(&key)).expect("whole rows");
         let mut target = start;
         for statement in &merged.free {
             let changes = changes_of(&statement.events);
             prop_assert!(statement.events.len() <= limit || changes.len() == 1);
             for change in changes {
+                let change = target.completed(change);
                 prop_assert!(!touches(&change, &late), "{change:?} is late");
                 target.apply(change).map_err(TestCaseError::fail)?;
             }
         }
         for statement in &merged.late {
             for change in changes_of(&statement.events) {
-                target.apply(change).map_err(TestCaseError::fail)?;
+                target.apply(target.completed(change)).map_err(TestCaseError::fail)?;
             }
         }
         prop_assert_eq!(target, end);
@@ -287,7 +320,8 @@ fn rows_of_two_sessions_share_no_statement_where_that_matters() {
                 admission.admit_now(relayed, None, true).expect("known")
             })
             .collect();
-        let merged = merge(&admitted, 4 << 20, |_| false).expect("whole rows");
+        let merged =
+            merge(&admitted, 4 << 20, RowImageColumns::Full, |_| false).expect("whole rows");
         let statements = merged.free.into_iter();
         let zone = |images: &RowImages| images.session.as_ref()?.time_zone.clone();
         statements.map(|images| (zone(&images), changes_of(&images.events).len())).collect()
@@ -310,11 +344,46 @@ fn repeated_updates_of_a_row_become_one() {
             admission.admit_now(transaction(gno, &[change]), None, true).expect("known")
         })
         .collect();
-    let merged = merge(&admitted, 4 << 20, |_| false).expect("whole rows");
+    let merged = merge(&admitted, 4 << 20, RowImageColumns::Full, |_| false).expect("whole rows");
     assert_eq!((merged.free.len(), merged.late.len()), (1, 0));
     let changes = changes_of(&merged.free[0].events);
     assert_eq!(changes.len(), 1);
-    assert_eq!((changes[0].before, changes[0].after), (row(0), row(100)));
+    let change = Model::default().completed(changes[0]);
+    assert_eq!((change.before, change.after), (row(0), row(100)));
+}
+
+#[test]
+fn minimal_images_have_the_key_before_and_the_changed_columns_after() {
+    let row = |id, p, v| Some([Some(id), p, Some(v)]);
+    let sent = |table, changes: &[(Option<Row>, Option<Row>)]| {
+        let changes: Vec<Change> =
+            changes.iter().map(|&(before, after)| Change { table, before, after }).collect();
+        let mut admission = Admission::new(Definitions);
+        let admitted = admission.admit_now(transaction(1, &changes), None, true).expect("known");
+        let merged = merge(&[admitted], 4 << 20, RowImageColumns::Minimal, |_| false);
+        let merged = merged.expect("whole rows");
+        let changes = changes_of(&merged.free[0].events).into_iter();
+        changes.map(|sent| (sent.before, sent.after)).collect::<Vec<_>>()
+    };
+    let id = |id| Some([Some(Some(id)), None, None]);
+    let updates = [(row(1, Some(2), 3), row(1, Some(2), 4)), (row(5, None, 3), row(5, None, 6))];
+    let v = |v| Some([None, None, Some(Some(v))]);
+    assert_eq!(sent(CHILD, &updates), [(id(1), v(4)), (id(5), v(6))]);
+    // All rows of an event have the same columns.
+    let updates = [(row(1, Some(2), 3), row(1, None, 3)), (row(5, None, 3), row(5, None, 6))];
+    let both = |p, v| Some([None, Some(p), Some(Some(v))]);
+    assert_eq!(sent(CHILD, &updates), [(id(1), both(None, 3)), (id(5), both(None, 6))]);
+    assert_eq!(sent(CHILD, &[(row(1, None, 3), None)]), [(id(1), None)]);
+    // A key that changes, and a row that ends as it began.
+    let moved = [(row(1, None, 3), row(2, None, 3))];
+    assert_eq!(sent(CHILD, &moved), [(id(1), id(2))]);
+    let undone = [(row(1, None, 3), row(1, None, 4)), (row(1, None, 4), row(1, None, 3))];
+    assert_eq!(sent(CHILD, &undone), [(id(1), id(1))]);
+    // New rows have all columns, and so has a table from which the target computes something.
+    let all = |id, v| Some([Some(Some(id)), Some(None), Some(Some(v))]);
+    assert_eq!(sent(CHILD, &[(None, row(1, None, 3))]), [(None, all(1, 3))]);
+    let update = [(row(1, None, 3), row(1, None, 4))];
+    assert_eq!(sent(PARENT, &update), [(all(1, 3), all(1, 4))]);
 }
 
 #[test]

@@ -203,7 +203,7 @@ fn set_size(out: &mut [u8], start: usize) {
 }
 
 /// An integer as the client protocol writes it.
-fn length_encoded(value: usize) -> Vec<u8> {
+pub(super) fn length_encoded(value: usize) -> Vec<u8> {
     match value {
         0..=250 => vec![value as u8],
         251..=0xffff => [&[0xfc], &(value as u16).to_le_bytes()[..]].concat(),

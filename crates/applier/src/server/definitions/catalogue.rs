@@ -242,6 +242,7 @@ impl TargetCatalogue {
         Some(TableKeys {
             columns: definition.columns.len(),
             unique: unique.collect(),
+            has_primary: definition.has_primary,
             opaque_unique_key: definition.opaque_unique_key,
             foreign_keys: references
                 .of(name)

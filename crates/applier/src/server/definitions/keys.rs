@@ -16,6 +16,8 @@ pub(super) struct Definition {
     pub(super) columns: Vec<String>,
     /// The primary key first.
     pub(super) unique: Vec<Vec<KeyPart>>,
+    /// See [`csa_scheduler::TableKeys::has_primary`].
+    pub(super) has_primary: bool,
     /// A unique key has values that are not in row images, or may be wrong there.
     pub(super) opaque_unique_key: bool,
     /// See [`csa_scheduler::TableKeys::computes`].
@@ -53,7 +55,10 @@ pub(super) async fn read(
     let generated = columns.iter().any(|(.., generated, _)| *generated);
     let is_trusted = generated_are_logged_right(&columns);
     let functional = parts.iter().any(|(_, column, ..)| column.is_none());
+    let mut primary =
+        parts.iter().filter(|(index, ..)| index.eq_ignore_ascii_case("PRIMARY")).peekable();
     let mut definition = Definition {
+        has_primary: primary.peek().is_some() && primary.all(|(.., prefix, _)| prefix.is_none()),
         computes: generated
             || functional
             || table.has_checks
