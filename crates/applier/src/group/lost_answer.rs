@@ -1,7 +1,12 @@
 //! Finds out whether a transaction was committed whose COMMIT got no answer. If it was, the unit is done;
-//! if not, the worker applies it again (`Worker::apply_unit`, worker.rs). Statements have their own ways:
-//! `StatementExecutor::attempt` (statement/executor.rs), and for rows that can't be rolled back
-//! statement/not_transactional.rs.
+//! if not, the worker applies it again (`Worker::apply_unit`, worker.rs); if another daemon has taken the
+//! channel over, it stops.
+//!
+//! For a statement, `StatementExecutor::attempt` (statement/executor.rs) looks for its GTID on the target,
+//! or in the checkpoint, before it executes it again. A statement without a GTID there, or rows that
+//! can't be rolled back, may have taken effect without the checkpoint: then only the entry in
+//! `csa.statement` is found, and the channel stops for the operator to decide (`Error::InDoubt`,
+//! `Error::HalfDone`; statement/not_transactional.rs).
 
 use csa_provider::GtidSet;
 
@@ -24,12 +29,12 @@ impl WorkerSession {
         }
     }
 
-    /// Reads the row with a lock, so that it waits for a COMMIT that the server still executes.
+    /// Looks for the last GTID of the unit, once the earlier session has ended.
     async fn look_committed(&mut self, unit: &Unit) -> Result<bool> {
         // The unit was one transaction on the target, so its last GTID stands for all.
         let Some(last) = unit.transactions().last() else { return Ok(false) };
         let gtid = &last.relayed.header.gtid;
-        // Opened again with the worker's lock, so the earlier session has ended.
+        // Opened again with the worker's lock, which the server frees only when the session has ended.
         let executed = self.own_row().await?;
         if self.target.gtids == TargetGtids::Source {
             let executed = self.session().await?.has_executed(&gtid.to_string()).await?;

@@ -245,7 +245,7 @@ impl Writer<'_> {
 }
 
 /// The statements that begin a transaction with rows of the group, as they do elsewhere
-/// (`Worker::own_opening`).
+/// (`WorkerSession::own_opening`).
 fn begin(group: &Group, options: &ApplierOptions) -> String {
     let takes_images = options.executor == Executor::RowImage;
     let first = group.transactions.first().filter(|_| takes_images);

@@ -1,19 +1,21 @@
 //! The types of binary log events. Five steps add one:
 //!
 //! 1. Its code and name in the list below, and in `is_rows` or `is_statement_format` if it is one of
-//!    those. From then on it stops a channel, even if the source marks it as ignorable.
+//!    those. From then on it stops a channel, even if the source marks it as ignorable; but in `is_rows`
+//!    it goes to the target as it was logged, so do the rest first.
 //! 2. Its parser in this folder.
-//! 3. Its place in a transaction: `TransactionAssembler::place` (assembler.rs).
+//! 3. Its place in a transaction: `TransactionAssembler::place` (../assembler.rs).
 //! 4. Its meaning for keys and kind: `Admission::read` (crates/scheduler/src/admission.rs). One that has
 //!    an effect of its own calls `reader.opaque()` there: groups with known keys are merged from their
 //!    rows alone.
 //! 5. Its way to the target: `RowImageCutter::push` (crates/applier/src/rows/binlog_statements.rs), which
 //!    refuses every other type.
 //!
-//! More for some: a rows event in `RowsEvent::parse` (rows.rs), `brought`
-//! (crates/scheduler/src/returned.rs) and `operation` (crates/daemon/src/relay_dump.rs); one outside
-//! transactions in `is_idle` and `wanted` (provider.rs), `Requests::follow` (semi_sync.rs) and
-//! `Writer::append` (crates/relaystore/src/writer.rs), which stores format descriptions only; one that
+//! More for some: a rows event in `RowsEvent::parse` (rows.rs; `parse_any` if its images are not plain),
+//! `rows_of` (crates/applier/src/rows/dml/mod.rs), `brought` (crates/scheduler/src/returned.rs) and
+//! `operation` (crates/daemon/src/relay_dump.rs); one outside transactions in `Provider::link` and
+//! `Provider::note` (../provider.rs), `Requests::follow` (../semi_sync.rs) and `Writer::append`
+//! (crates/relaystore/src/writer.rs), which stores format descriptions only; one that
 //! begins a transaction in `TransactionHeader::parse` (gtid_event.rs); one that contains others in
 //! crates/scheduler/src/events.rs; one without a meaning for replicas in `RawEvent::is_passed_over`
 //! (raw.rs). CONTRIBUTING.md names the tests.

@@ -1,9 +1,10 @@
 //! The DDL barrier: no transaction is admitted until the statement before it is committed on the
 //! target. `Admission::read` (admission.rs) says what is a statement, `next_step` (mod.rs) decides to wait
-//! for the barrier, `Commits::finished` (crates/applier/src/commits.rs) counts what is committed. The
-//! other half, that the statement itself waits for all before it, is in `Conflicts::dependency`
-//! (conflicts.rs): a transaction without known changes depends on the last group, and
-//! `Scheduler::next_group` (scheduler.rs) hands it out only after that.
+//! for the barrier, `Intake::pass_on` (crates/applier/src/intake/mod.rs) raises it and waits,
+//! `Commits::finished` (crates/applier/src/commits.rs) counts what is committed. The other half, that the
+//! statement itself waits for all before it, is in `Conflicts::dependency` (conflicts.rs): a transaction
+//! without known changes depends on the last group, and `Scheduler::next_group` (scheduler.rs) hands a
+//! statement out only after that.
 //!
 //! Admission finds a transaction's keys, and so its conflicts, in the target's definitions. They
 //! are those of the source at the time of the transaction only after every earlier statement was
