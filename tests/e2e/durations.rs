@@ -1,11 +1,12 @@
 //! Histograms of the steps of replication: what they count, and how they relate.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use csa_tests::{Daemon, Server, compare, eventually};
 use mysql_async::Conn;
 use mysql_async::prelude::Queryable as _;
+use serde_json::Value;
 
 use crate::DRAIN;
 
@@ -227,4 +228,59 @@ async fn a_wait_for_memory_is_a_wait_for_admission() {
     assert!(grown >= SEEN, "{grown} s");
     compare(&source, &target).await;
     assert!(daemon.terminate().success());
+}
+
+/// The steps of the last start, in order.
+fn start(daemon: &Daemon) -> Vec<(String, f64)> {
+    let view = &daemon.status()["channels"][0];
+    let steps = view["start"].as_array().expect("steps").iter();
+    let step = |step: &Value| {
+        let (name, seconds) = (step["step"].as_str(), step["seconds"].as_f64());
+        (name.expect("a name").to_owned(), seconds.expect("a time"))
+    };
+    steps.map(step).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_says_how_long_its_steps_took() {
+    const BEFORE: [&str; 5] = ["target", "position", "source", "claim", "relay_store"];
+    const AFTER: [&str; 3] = ["first_transaction", "definitions", "first_group"];
+    let (source, target) = Server::pair(&[], &[]);
+    let begun = Instant::now();
+    let daemon = Daemon::builder(&source, &target).start();
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    let names = |steps: &[(String, f64)]| -> Vec<String> {
+        steps.iter().map(|(name, _)| name.clone()).collect()
+    };
+    // Nothing has been applied yet.
+    eventually("the channel is open", DRAIN, async || names(&start(&daemon)) == BEFORE).await;
+    tokio::time::sleep(LOCKED).await;
+    source.exec("CREATE DATABASE d").await;
+    let all = [&BEFORE[..], &AFTER[..]].concat();
+    eventually("the first group", DRAIN, async || names(&start(&daemon)) == all).await;
+    let steps = start(&daemon);
+    let sum: f64 = steps.iter().map(|(_, seconds)| seconds).sum();
+    assert!(sum > SEEN && sum <= begun.elapsed().as_secs_f64(), "{steps:?}");
+    assert!(steps[5].1 >= SEEN, "the wait for something to apply: {steps:?}");
+    assert!(steps[0].1 > 0.0 && steps[3].1 > 0.0, "{steps:?}");
+    let metrics = daemon.metrics();
+    for (step, seconds) in &steps {
+        let line = format!("csa_start_seconds{{channel=\"test\",step=\"{step}\"}} {seconds}");
+        assert!(metrics.lines().any(|one| one == line), "{line}");
+    }
+    let log = daemon.log();
+    let line = log.lines().find(|line| line.contains("first group committed since the start"));
+    let line = line.unwrap_or_else(|| panic!("{}", daemon.log_tail()));
+    for step in &all {
+        assert!(line.contains(&format!("{step} ")), "{line}");
+    }
+    assert_eq!(log.matches("first group committed since the start").count(), 1);
+
+    // Another start has steps of its own.
+    daemon.commanded(&["restart"]);
+    eventually("open again", DRAIN, async || names(&start(&daemon)) == BEFORE).await;
+    source.exec("CREATE TABLE d.t (id INT PRIMARY KEY)").await;
+    eventually("its first group", DRAIN, async || names(&start(&daemon)) == all).await;
+    assert_eq!(daemon.log().matches("first group committed since the start").count(), 2);
+    compare(&source, &target).await;
 }

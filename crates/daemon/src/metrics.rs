@@ -60,6 +60,10 @@ impl Scrape {
             ),
             &["channel"],
         )?)?;
+        let start: GaugeVec = self.register(GenericGaugeVec::new(
+            Opts::new("csa_start_seconds", "Duration of a step of the channel's last start."),
+            &["channel", "step"],
+        )?)?;
         let bottleneck = self.gauge(
             "csa_bottleneck",
             "1 for the part that limits the channel.",
@@ -70,6 +74,9 @@ impl Scrape {
             delay.with_label_values(&[channel]).set(view.applier.desired_delay);
             if let Some(seconds) = view.seconds_to_drain {
                 drain.with_label_values(&[channel]).set(seconds);
+            }
+            for step in &view.start {
+                start.with_label_values(&[channel, &step.step]).set(step.seconds);
             }
             if !view.bottleneck.cause.is_empty() {
                 bottleneck.with_label_values(&[channel, &view.bottleneck.cause]).set(1);

@@ -6,7 +6,7 @@ mod steps;
 use csa_provider::SourceCause;
 use serde::{Deserialize, Serialize};
 
-pub(crate) use steps::{DurationView, StepsView};
+pub(crate) use steps::{DurationView, StartStepView, StepsView};
 
 /// `/status`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -99,6 +99,9 @@ pub(crate) struct ChannelView {
     /// At these rates; absent while the backlog does not shrink.
     pub(crate) seconds_to_drain: Option<f64>,
     pub(crate) bottleneck: BottleneckView,
+    /// Steps of the last start that have ended.
+    #[serde(default)]
+    pub(crate) start: Vec<StartStepView>,
     /// How long the steps took since the daemon started.
     #[serde(default)]
     pub(crate) durations: StepsView,

@@ -8,6 +8,7 @@ mod pipeline;
 mod reception;
 mod standby;
 mod start;
+mod start_steps;
 mod supervisor;
 mod traced;
 mod view;
@@ -27,6 +28,7 @@ use identity::Identity;
 use pipeline::{End, Pipeline};
 use reception::Reception;
 use start::Standing;
+use start_steps::StartStep;
 use watch::Watch;
 
 pub(crate) use error::ChannelError;
@@ -308,10 +310,12 @@ impl Channel {
     async fn open(&self, taking: &Taking) -> Result<Pipeline<'_>, ChannelError> {
         let settings = &self.settings;
         state_dir::check(&settings.relay.directory).map_err(ChannelError::State)?;
+        self.watch.opening();
         let target = csa_applier::preflight(&settings.target, &settings.name)
             .await
             .map_err(ChannelError::Target)?;
         self.check_target(&target).map_err(ChannelError::Refused)?;
+        self.watch.done(StartStep::Target);
         if taking.was_held
             && target.checkpoint.is_none()
             && settings.target.gtids != TargetGtids::Source
@@ -325,6 +329,7 @@ impl Channel {
         }
         // The target first: its checkpoint says what the source must still have.
         let standing = Standing::of(settings, &taking.start, &target, &self.reception).await;
+        self.watch.done(StartStep::Position);
         let source = match csa_provider::preflight(&settings.source, standing.known.as_ref()).await
         {
             Ok(facts) => Some(facts),
@@ -338,13 +343,14 @@ impl Channel {
         for warning in warnings.map_err(ChannelError::Refused)? {
             warn!(channel = self.name(), "{warning}");
         }
+        self.watch.done(StartStep::Source);
         let (watch, controls, reception) = (&self.watch, &self.controls, &self.reception);
         let source = source.as_ref();
         let pipeline =
             Pipeline::open(settings, watch, controls, reception, source, &target, taking).await?;
         info!(
             channel = self.name(), target = %target.version,
-            executor = target.executor.name(), "channel started"
+            executor = target.executor.name(), took = self.watch.start_text(), "channel started"
         );
         Ok(pipeline)
     }

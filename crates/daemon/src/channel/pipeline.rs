@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::overlap::written_rules;
 use super::reception::{Received, Reception};
+use super::start_steps::StartStep;
 use super::watch::Watch;
 use super::{ChannelError, Controls, Taking};
 use crate::config::ChannelSettings;
@@ -83,6 +84,7 @@ impl<'a> Pipeline<'a> {
             target.statement_gtids,
         )
         .await?;
+        watch.done(StartStep::Claim);
         // Before `attach`, which may begin a reception that checks its source by them.
         reception.set_foreign(control.foreign());
         let received = match reception.attach(settings, &control.checkpoint().executed).await {
@@ -92,6 +94,7 @@ impl<'a> Pipeline<'a> {
                 return Err(error);
             }
         };
+        watch.done(StartStep::RelayStore);
         let status: Arc<_> = ApplierStatus::new(
             control.commits(),
             control.reachability(),
@@ -200,7 +203,7 @@ impl<'a> Pipeline<'a> {
             self.controls.subscribe(),
             self.status,
             stream,
-            Purge { store: self.received.store },
+            Purge { store: self.received.store, watch: self.watch.clone() },
         )
     }
 }
@@ -227,10 +230,12 @@ fn broken(panic: &JoinError) -> ChannelError {
 #[derive(Debug)]
 struct Purge {
     store: Arc<RelayStore>,
+    watch: Watch,
 }
 
 impl CommitObserver for Purge {
     fn low_water_mark(&mut self, mark: LowWaterMark) {
+        self.watch.committed();
         if mark.released.is_some_and(|position| self.store.note_released(position)) {
             // Deleting a file may take the disk a while, and this is the applier's task.
             let store = Arc::clone(&self.store);

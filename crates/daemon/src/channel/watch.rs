@@ -1,6 +1,7 @@
 //! Collects what is known of a channel while it runs; [`super::view`] makes the view of it.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use csa_applier::{
@@ -13,8 +14,9 @@ use csa_provider::{
 use csa_relaystore::{RelayStore, RelayUsage, RelayedTransaction};
 use parking_lot::Mutex;
 use tokio::time::Instant;
-use tracing::debug;
+use tracing::{debug, info};
 
+use super::start_steps::{StartStep, StartSteps};
 use super::view::backlog::Count;
 use super::view::bottleneck::Meter;
 use super::view::state::Phase;
@@ -36,6 +38,8 @@ struct Shared {
     controls: Controls,
     source: Arc<SourceStatus>,
     durations: Arc<ApplierDurations>,
+    /// The first group after the start is committed: its steps are complete.
+    has_begun: AtomicBool,
     clock: Arc<dyn Clock>,
     // Taken before the locks of the store, the commits and the applier's status; whoever holds one
     // of those never calls back here.
@@ -68,6 +72,7 @@ struct Inner {
     stopped_at: Option<Gtid>,
     held_back: Option<HeldUntil>,
     rewinds: Rewinds,
+    start: Option<StartSteps>,
 }
 
 /// The running pipeline.
@@ -96,6 +101,7 @@ impl Watch {
                 controls,
                 source: Arc::default(),
                 durations: Arc::default(),
+                has_begun: AtomicBool::new(false),
                 clock: Arc::new(SystemClock),
                 inner: Mutex::default(),
             }),
@@ -109,6 +115,35 @@ impl Watch {
         inner.fresh_within = fresh_within(settings);
         inner.last_error = None;
         inner.stopped_at = None;
+    }
+
+    /// Servers are asked for the first time in a start.
+    pub(super) fn opening(&self) {
+        let steps = StartSteps::begin(Instant::now());
+        self.shared.inner.lock().start = Some(steps);
+        self.shared.has_begun.store(false, Ordering::Relaxed);
+    }
+
+    /// A step of the start has ended.
+    pub(super) fn done(&self, step: StartStep) -> bool {
+        let now = Instant::now();
+        self.shared.inner.lock().start.as_mut().is_some_and(|start| start.done(step, now))
+    }
+
+    /// The steps of the start so far, in one line.
+    pub(super) fn start_text(&self) -> String {
+        let inner = self.shared.inner.lock();
+        inner.start.as_ref().map(StartSteps::text).unwrap_or_default()
+    }
+
+    /// A group is committed, and everything before it.
+    pub(super) fn committed(&self) {
+        // No lock for any but the first.
+        if !self.shared.has_begun.swap(true, Ordering::Relaxed) && self.done(StartStep::FirstGroup)
+        {
+            let (channel, took) = (&self.shared.name, self.start_text());
+            info!(%channel, took, "first group committed since the start");
+        }
     }
 
     /// A relay store is open and being received into.
@@ -396,6 +431,7 @@ impl Watch {
                 cause: inner.meter.cause(),
                 rates: inner.meter.rates(),
                 rewinds: inner.rewinds.clone(),
+                start: inner.start.iter().flat_map(StartSteps::named).collect(),
                 last_error: inner.last_error.clone(),
             };
             (facts, inner.pipeline.clone(), inner.store.clone())
@@ -429,7 +465,13 @@ impl Inner {
 impl IntakeObserver for Watch {
     /// Everything before the first of them is executed.
     fn read(&mut self, relayed: &RelayedTransaction) {
-        self.shared.inner.lock().base.get_or_insert(Count::before(relayed));
+        let mut inner = self.shared.inner.lock();
+        inner.base.get_or_insert(Count::before(relayed));
+        if !self.shared.has_begun.load(Ordering::Relaxed)
+            && let Some(start) = &mut inner.start
+        {
+            start.done(StartStep::FirstTransaction, Instant::now());
+        }
     }
 
     /// If no transaction was read before, all of the store was executed.
@@ -448,6 +490,9 @@ impl IntakeObserver for Watch {
 
     fn handed_over(&mut self, waited: Duration) {
         self.shared.durations.admission_wait.note(waited);
+        if !self.shared.has_begun.load(Ordering::Relaxed) {
+            self.done(StartStep::Definitions);
+        }
     }
 
     fn held_back(&mut self, held: Option<HeldUntil>) {

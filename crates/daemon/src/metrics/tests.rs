@@ -1,6 +1,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
+use crate::view::StartStepView;
 
 const DOCUMENT: &str = include_str!("../../../../docs/metrics.md");
 
@@ -15,6 +16,7 @@ fn full() -> ChannelView {
     view.backlog_bytes = Some(700);
     view.seconds_to_drain = Some(1.5);
     view.bottleneck.cause = "target".to_owned();
+    view.start = vec![StartStepView { step: "claim".to_owned(), seconds: 0.25 }];
     view.connection.semi_sync = Some(true);
     view.relay.space_limit_bytes = 1 << 30;
     view.relay.free_disk_bytes = Some(1 << 40);

@@ -36,3 +36,10 @@ pub(crate) struct DurationView {
     #[serde(skip)]
     pub(crate) buckets: [u64; BOUNDS_MICROS.len() + 1],
 }
+
+/// A step of a channel's start.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct StartStepView {
+    pub(crate) step: String,
+    pub(crate) seconds: f64,
+}

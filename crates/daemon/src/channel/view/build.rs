@@ -73,6 +73,8 @@ pub(in crate::channel) struct Facts {
     /// Transactions per second, applied and received.
     pub(in crate::channel) rates: Option<(f64, f64)>,
     pub(in crate::channel) rewinds: Rewinds,
+    /// Steps of the last start, and their times.
+    pub(in crate::channel) start: Vec<(&'static str, Duration)>,
     pub(in crate::channel) last_error: Option<ErrorView>,
 }
 
@@ -174,6 +176,7 @@ impl Facts {
             bottleneck: parts::bottleneck(self.cause, applied),
             applied_transactions_per_second: self.rates.map(|rates| rates.0),
             received_transactions_per_second: self.rates.map(|rates| rates.1),
+            start: parts::start(&self.start),
             durations: parts::durations(&self.reception, &usage.syncs, &self.durations),
             seconds_to_drain: parts::seconds_to_drain(backlog, self.rates),
             settings: SettingsView {

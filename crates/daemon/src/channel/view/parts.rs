@@ -1,5 +1,7 @@
 //! Parts of the view of a channel: link, applier, workers, bottleneck. Pure.
 
+use std::time::Duration;
+
 use csa_applier::{ApplierDurationsView, ApplierView as Applied, HeldBack, SessionView};
 use csa_provider::{DurationsView, SourceView, TransactionHeader};
 
@@ -7,8 +9,8 @@ use super::backlog::Count;
 use super::bottleneck::Cause;
 use crate::clock::rfc3339;
 use crate::view::{
-    ApplierView, BottleneckView, ConnectionView, DependencyView, DurationView, StatementView,
-    StepsView, WorkerView,
+    ApplierView, BottleneckView, ConnectionView, DependencyView, DurationView, StartStepView,
+    StatementView, StepsView, WorkerView,
 };
 
 /// Tables named in a view.
@@ -115,6 +117,14 @@ fn statement(statement: &csa_applier::StatementView) -> StatementView {
         work_completed: statement.work_completed,
         work_estimated: statement.work_estimated,
     }
+}
+
+pub(super) fn start(steps: &[(&'static str, Duration)]) -> Vec<StartStepView> {
+    let step = |&(step, time): &(&str, Duration)| StartStepView {
+        step: step.to_owned(),
+        seconds: time.as_secs_f64(),
+    };
+    steps.iter().map(step).collect()
 }
 
 pub(super) fn durations(
