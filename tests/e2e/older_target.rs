@@ -132,3 +132,68 @@ async fn a_target_that_keeps_its_last_second_in_memory_is_killed_under_load() {
         assert!(rewinds(&daemon, 0) > 0, "{mode}: no kill lost anything\n{}", daemon.log_tail());
     }
 }
+
+/// A statement that changes nothing has its GTID in the binary log only, which a server that does not
+/// sync it loses in a crash of its host. The tables lose nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_target_that_lost_its_binary_log_keeps_the_gtids_of_what_its_tables_have() {
+    let (source, target) = Server::pair(&[], &[]);
+    let daemon = Daemon::builder(&source, &target)
+        .set("applier.target_gtids", "source")
+        .set("applier.commit", "one-to-one")
+        .set("target.connect_retry", "100ms")
+        .set("target.connect_retry_max", "1s")
+        .start();
+    source.exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY)").await;
+    let same = "CREATE TABLE IF NOT EXISTS d.t (id INT PRIMARY KEY)";
+    let lose_binary_log = || {
+        let files = std::fs::read_dir(&target.data_directory).expect("the data directory");
+        for file in files.map(|file| file.expect("a file")) {
+            if file.file_name().to_string_lossy().starts_with("binlog.") {
+                std::fs::remove_file(file.path()).expect("removing a binary log");
+            }
+        }
+    };
+    // The row for readers has all of it a second later.
+    let noted = async || {
+        let executed = source.gtid_executed().await;
+        let row = "SELECT gtid_executed FROM csa.checkpoint ORDER BY sequence DESC LIMIT 1";
+        eventually("noted", Duration::from_secs(60), async || {
+            target.value::<String>(row).await == executed
+        })
+        .await;
+        executed
+    };
+    for (number, (last, is_running)) in
+        [(false, true), (true, true), (false, false)].into_iter().enumerate()
+    {
+        let id = 10 * number;
+        source.exec(&format!("INSERT INTO d.t VALUES ({id}); {same}")).await;
+        if !last {
+            source.exec(&format!("INSERT INTO d.t VALUES ({id}+1)")).await;
+        }
+        daemon.wait_drained(&source, &target, DRAIN).await;
+        let before = noted().await;
+        if !is_running {
+            daemon.kill9();
+        }
+        target.kill9();
+        lose_binary_log();
+        target.restart();
+        let lost = if is_running { String::new() } else { target.gtid_executed().await };
+        assert_ne!(before, lost, "nothing was lost");
+        if !is_running {
+            daemon.start_again();
+        }
+        source.exec(&format!("INSERT INTO d.t VALUES ({id}+2)")).await;
+        daemon.wait_drained(&source, &target, DRAIN).await;
+        compare(&source, &target).await;
+        eventually("the GTIDs are there", Duration::from_secs(10), async || {
+            target.gtid_executed().await == source.gtid_executed().await
+        })
+        .await;
+        let found = daemon.log().matches("the target had lost GTIDs").count();
+        assert_eq!(found, number + 1, "{}", daemon.log_tail());
+    }
+    assert_eq!(rewinds(&daemon, 0), 0, "the tables lost nothing");
+}

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use csa_provider::{GtidSet, quote};
 use csa_scheduler::Sequence;
-use tracing::info;
+use tracing::{info, warn};
 
 use super::control::{ControlSession, add_rows, level};
 use super::{audit, bookkeeping, channel_record, checkpoint, intent, locks};
@@ -140,22 +140,42 @@ impl ControlSession {
 }
 
 /// The target's `gtid_executed` where it is the checkpoint. It lacks what another `target_gtids`
-/// applied.
+/// applied, and what a crash of its host took from a binary log that was not synced.
 async fn as_target(
     session: &mut Session,
     channel: &str,
     checkpoint: &Checkpoint,
 ) -> Result<GtidSet> {
-    let executed = facts::executed(session).await?;
-    let missing = checkpoint.executed.difference(&executed);
+    let mut executed = facts::executed(session).await?;
+    let mut missing = checkpoint.executed.difference(&executed);
     if missing.is_empty() {
         return Ok(executed);
     }
+    let was_source = checkpoint::has_progress(session, channel).await?;
+    if was_source {
+        // The row was written after everything it names. With later transactions of the same servers
+        // there, the tables were not restored to an earlier time: only GTIDs were lost.
+        let lost = missing.below_ends_of(&executed);
+        level(session, &lost).await?;
+        executed.union(&lost);
+        missing.subtract(&lost);
+        if missing.is_empty() {
+            warn!(channel, %lost, "the target had lost GTIDs of transactions that its tables have");
+            return Ok(executed);
+        }
+    }
+    let cause = match was_source {
+        true => {
+            "the target has lost GTIDs: its host crashed with sync_binlog other than 1, or GTIDs were \
+             reset or not restored with the data; its gtid_executed"
+        }
+        false => "it was applied with another target_gtids, so the target's gtid_executed",
+    };
     Err(Error::Checkpoint {
         channel: channel.to_owned(),
         what: format!(
-            "it was applied with another target_gtids, so the target's gtid_executed lacks \
-             {missing}; run there: SET GLOBAL gtid_purged='+{missing}', then start again"
+            "{cause} lacks {missing}; if the tables have these transactions and none after them, run \
+             there: SET GLOBAL gtid_purged='+{missing}', then start again"
         ),
     })
 }

@@ -12,7 +12,7 @@ use crate::options::{TargetGtids, TargetOptions};
 use crate::ownership::bookkeeping;
 use crate::ownership::checkpoint;
 use crate::ownership::continuity::{Said, Verdict, judge};
-use crate::ownership::control::{ControlSession, add_rows};
+use crate::ownership::control::{ControlSession, add_rows, level};
 use crate::ownership::locks;
 use crate::server::facts;
 use crate::server::generation::{Generation, Place};
@@ -45,6 +45,11 @@ impl ControlSession {
         let generation = self.generation.clone();
         // An error below drops it, and no generation begins.
         let renewal = generation.renew().await;
+        let place = Place::of(&mut self.session, &self.channel).await?;
+        let is_gtids_only = target.gtids == TargetGtids::Source;
+        if is_gtids_only && place.server == self.server {
+            self.restore_gtids().await?;
+        }
         // Read after the last COMMIT has its answer, or the target would seem to lack it.
         let said = self.said(target.gtids).await?;
         let committed = self.commits.executed();
@@ -60,9 +65,8 @@ impl ControlSession {
             }
             Verdict::Gone => return Err(self.gone(target, &committed)),
         }
-        let place = Place::of(&mut self.session, &self.channel).await?;
         // Elsewhere the row is missing or old: in this mode no binary log has our bookkeeping.
-        if target.gtids == TargetGtids::Source && place.server == self.server {
+        if is_gtids_only && place.server == self.server {
             self.check_engine(target).await?;
         }
         // Reads succeed on a read-only target too; no generation begins there.
@@ -111,6 +115,28 @@ impl ControlSession {
             checkpoint::keep_progress(session, channel, &now).await?;
         }
         Ok(())
+    }
+
+    /// After a crash of the host of a server that does not sync its binary log, `gtid_executed` can lack
+    /// transactions that its tables have: those that changed nothing there, such as CREATE TABLE IF
+    /// NOT EXISTS, have their GTID in the binary log only.
+    async fn restore_gtids(&mut self) -> Result<()> {
+        let row = match checkpoint::progress(&mut self.session, &self.channel).await {
+            Err(error) if error.code().is_some_and(|code| NO_TABLE.contains(&code)) => None,
+            row => row?,
+        };
+        // A row that has less than was written is that of an older copy.
+        let Some(row) = row.filter(|row| self.noted.is_subset_of(row)) else { return Ok(()) };
+        let executed = facts::executed(&mut self.session).await?;
+        let lost = row.difference(&executed);
+        let is_sure = lost.below_ends_of(&executed) == lost
+            // Then nothing is applied a second time, whatever became of the GTIDs.
+            || self.commits.executed().is_subset_of(&row);
+        if lost.is_empty() || !is_sure {
+            return Ok(());
+        }
+        warn!(channel = self.channel, %lost, "the target had lost GTIDs of transactions that its tables have");
+        level(&mut self.session, &row).await
     }
 
     /// After a crash of a server that does not flush at each commit, its binary log, and so its
