@@ -1,16 +1,16 @@
 //! The servers, the daemons and the links between them.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use csa_tests::{Daemon, FaultyProxy, Server, eventually};
+use csa_tests::{Daemon, FaultyProxy, Mount, Server, eventually};
 use mysql_async::Conn;
 use mysql_async::prelude::Queryable as _;
 use rand::Rng as _;
 use rand::rngs::StdRng;
 use serde_json::Value;
+use tempfile::TempDir;
 
 use crate::DRAIN;
 use crate::clock::Clock;
@@ -281,21 +281,15 @@ pub(crate) async fn run(
 pub(crate) struct Disk {
     path: PathBuf,
     pub(crate) is_small: bool,
-    directory: tempfile::TempDir,
+    _kept: (Option<Mount>, TempDir),
 }
 
 impl Disk {
     fn new() -> Self {
-        unmount_left();
-        let prefix = format!("csa-chaos-{}-", std::process::id());
-        let directory = tempfile::TempDir::with_prefix(prefix).expect("a temporary directory");
-        let path = directory.path().join("state");
-        std::fs::create_dir(&path).expect("a directory");
-        let mounted = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", "size=32m,mode=700", "tmpfs"])
-            .arg(&path)
-            .output();
-        Self { path, is_small: mounted.is_ok_and(|output| output.status.success()), directory }
+        let directory = TempDir::with_prefix("csa-chaos-").expect("a temporary directory");
+        let mount = Mount::memory("32m").ok();
+        let path = mount.as_ref().map_or(directory.path(), Mount::path).to_owned();
+        Self { path, is_small: mount.is_some(), _kept: (mount, directory) }
     }
 
     /// Takes all space.
@@ -308,30 +302,5 @@ impl Disk {
 
     pub(crate) fn free(&self) {
         std::fs::remove_file(self.path.join("filler")).expect("the file that fills the disk");
-    }
-}
-
-impl Drop for Disk {
-    fn drop(&mut self) {
-        if self.is_small {
-            unmount(&self.directory.path().join("state"));
-        }
-    }
-}
-
-fn unmount(path: &Path) {
-    // Lazily, as the daemon may still have files there.
-    let _ = Command::new("umount").arg("-l").arg(path).status();
-}
-
-/// Unmounts the disks of runs that were killed.
-fn unmount_left() {
-    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
-    for path in mounts.lines().filter_map(|line| line.split(' ').nth(1)) {
-        let Some((_, rest)) = path.split_once("/csa-chaos-") else { continue };
-        let owner = rest.split('-').next().unwrap_or_default();
-        if !Path::new("/proc").join(owner).exists() {
-            unmount(Path::new(path));
-        }
     }
 }

@@ -160,6 +160,18 @@ impl Server {
         std::fs::rename(self.kept(), &self.data_directory).expect("the copy that was kept");
     }
 
+    /// Moves the data directory into another folder, and leaves a link; the server must be stopped.
+    ///
+    /// # Panics
+    /// If it can't be moved.
+    #[track_caller]
+    pub fn move_data(&self, folder: &Path) {
+        let moved = folder.join(&self.name);
+        copy(&self.data_directory, &moved);
+        std::fs::remove_dir_all(&self.data_directory).expect("removing the data directory");
+        std::os::unix::fs::symlink(&moved, &self.data_directory).expect("a link");
+    }
+
     fn kept(&self) -> PathBuf {
         self.data_directory.with_file_name("data.kept")
     }

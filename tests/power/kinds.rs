@@ -1,0 +1,76 @@
+//! The kinds of power loss.
+
+/// The machine that loses power.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Machine {
+    Target,
+    Daemon,
+    Both,
+}
+
+/// A machine, and the settings that decide what it may lose.
+#[derive(Debug)]
+pub(crate) struct Kind {
+    pub(crate) name: &'static str,
+    pub(crate) machine: Machine,
+    /// `sync_binlog` and `innodb_flush_log_at_trx_commit`. With `target_gtids = "source"` the latter is
+    /// always 1, as the documents ask for.
+    pub(crate) commits: (u32, u32),
+    /// `relay.sync`.
+    pub(crate) relay_sync: &'static str,
+    /// Moments before, the source purges binary logs that were received and not applied.
+    pub(crate) purges: bool,
+}
+
+impl Kind {
+    pub(crate) const ALL: [Self; 12] = [
+        Self::target("target, 1 and 1", (1, 1)),
+        Self::target("target, 0 and 0", (0, 0)),
+        Self::target("target, 0 and 2", (0, 2)),
+        Self::target("target, 1 and 0", (1, 0)),
+        Self::target("target, 1 and 2", (1, 2)),
+        Self::target("target, 0 and 1", (0, 1)),
+        Self::daemon("daemon, transaction, source purges", "transaction", true),
+        Self::daemon("daemon, 500ms", "500ms", false),
+        Self::daemon("daemon, os", "os", false),
+        Self::daemon("daemon, os, source purges", "os", true),
+        Self {
+            machine: Machine::Both,
+            commits: (1, 1),
+            ..Self::daemon("both, 1 and 1, transaction, source purges", "transaction", true)
+        },
+        Self {
+            machine: Machine::Both,
+            commits: (0, 2),
+            ..Self::daemon("both, 0 and 2, os", "os", false)
+        },
+    ];
+
+    const fn target(name: &'static str, commits: (u32, u32)) -> Self {
+        Self { name, machine: Machine::Target, commits, relay_sync: "1s", purges: false }
+    }
+
+    const fn daemon(name: &'static str, relay_sync: &'static str, purges: bool) -> Self {
+        Self { name, machine: Machine::Daemon, commits: (1, 1), relay_sync, purges }
+    }
+
+    /// The target may lose nothing that it has committed.
+    pub(crate) fn target_is_durable(&self) -> bool {
+        self.machine == Machine::Daemon || self.commits == (1, 1)
+    }
+
+    /// The target may lose commits.
+    pub(crate) fn target_may_lose(&self) -> bool {
+        !self.target_is_durable()
+    }
+
+    /// The target alone loses power, and commits.
+    pub(crate) fn is_relaxed_target(&self) -> bool {
+        self.machine == Machine::Target && self.target_may_lose()
+    }
+
+    /// The relay store may lose anything.
+    pub(crate) fn relay_may_lose(&self) -> bool {
+        self.machine != Machine::Target && self.relay_sync == "os"
+    }
+}
