@@ -136,3 +136,24 @@ fn all_of_one_server_is_taken_out() {
     assert!(!set.has_uuid(&uuid));
     assert_eq!(set.to_string(), format!("{second}:7"));
 }
+
+/// A pass for each interval would take minutes.
+#[test]
+fn sets_with_many_gaps_take_one_pass() {
+    let uuid = "3e11fa47-71ca-11e1-9e33-c80aa9429562";
+    let every_second = |first: u64, last: u64| -> GtidSet {
+        let numbers: Vec<String> = (first..=last).step_by(2).map(|gno| gno.to_string()).collect();
+        format!("{uuid}:{}", numbers.join(":")).parse().expect("valid")
+    };
+    let (odd, even) = (every_second(1, 400_000), every_second(2, 400_000));
+    assert_eq!(odd.difference(&every_second(1, 399_998)).to_string(), format!("{uuid}:399999"));
+    assert!(!odd.intersects(&even) && !odd.is_subset_of(&even));
+    let mut all = odd.clone();
+    all.union(&even);
+    assert_eq!(all.to_string(), format!("{uuid}:1-400000"));
+    all.subtract(&even);
+    assert_eq!(all, odd);
+    let mut same = odd.clone();
+    same.union(&odd);
+    assert_eq!(same, odd);
+}
