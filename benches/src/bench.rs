@@ -13,7 +13,6 @@ mod idle;
 mod mta;
 mod online;
 mod options;
-mod process;
 mod producer;
 mod profile;
 mod report;

@@ -2,6 +2,8 @@
 
 mod bench;
 mod demo;
+mod endure;
+mod process;
 mod topology;
 
 use std::process::ExitCode;
@@ -24,6 +26,8 @@ enum Command {
     /// Measure csa-daemon against the server's own multi-threaded applier under the same loads:
     /// draining a backlog, following a busy source, or following single transactions.
     Bench(bench::Options),
+    /// Let csa-daemon endure something long or large, and measure what it takes.
+    Endure(endure::Options),
 }
 
 fn main() -> anyhow::Result<ExitCode> {
@@ -36,6 +40,7 @@ fn main() -> anyhow::Result<ExitCode> {
             match cli.command {
                 Command::Demo(options) => demo::run(&options).await,
                 Command::Bench(options) => bench::run(&options).await,
+                Command::Endure(options) => endure::run(&options).await,
             }
         };
         // Dropping the program ends its daemon and deletes its servers.

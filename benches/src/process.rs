@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 const TICKS_PER_SECOND: f64 = 100.0;
 
 /// User and system time so far, of all threads.
-pub(super) fn cpu_seconds(pid: u32) -> Result<f64> {
+pub(crate) fn cpu_seconds(pid: u32) -> Result<f64> {
     let path = format!("/proc/{pid}/stat");
     let text = std::fs::read_to_string(&path).with_context(|| format!("reading {path}"))?;
     // The name in parentheses may hold spaces.
@@ -19,7 +19,7 @@ pub(super) fn cpu_seconds(pid: u32) -> Result<f64> {
 }
 
 /// The most memory it ever held.
-pub(super) fn peak_rss_bytes(pid: u32) -> Result<u64> {
+pub(crate) fn peak_rss_bytes(pid: u32) -> Result<u64> {
     let path = format!("/proc/{pid}/status");
     let text = std::fs::read_to_string(&path).with_context(|| format!("reading {path}"))?;
     let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));

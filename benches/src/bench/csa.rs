@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use tokio::task::block_in_place;
 
-use super::process::{cpu_seconds, peak_rss_bytes};
 use super::stage::{PATIENCE, Stage};
+use crate::process::{cpu_seconds, peak_rss_bytes};
 use crate::topology::Sample;
 
 const POLL: Duration = Duration::from_millis(20);

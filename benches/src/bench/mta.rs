@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 
-use super::process::cpu_seconds;
 use super::stage::{PATIENCE, Stage};
+use crate::process::cpu_seconds;
 
 /// A drained backlog.
 #[derive(Debug, Clone, Copy)]
