@@ -1,4 +1,4 @@
-//! What the daemon holds at a moment: of its host, from the kernel, and of its servers.
+//! The resources that the daemon holds at a moment: of its host, by the kernel, and of its servers.
 
 use anyhow::{Context, Result};
 use csa_tests::{Daemon, Server};
