@@ -97,7 +97,7 @@ fn check(scrape: &Scrape) {
         let buckets = scrape.buckets(step);
         assert!(buckets.windows(2).all(|pair| pair[0].1 <= pair[1].1), "{step}: {buckets:?}");
         let bounds = (buckets.first().map(|b| b.0), buckets.last().map(|b| b.0));
-        assert_eq!(bounds, (Some(0.0001), Some(f64::INFINITY)), "{step}");
+        assert_eq!(bounds, (Some(0.0002), Some(f64::INFINITY)), "{step}");
         assert_eq!(buckets.last().map(|bucket| bucket.1), Some(scrape.count(step)), "{step}");
         // The buckets and the sum are of the same durations.
         let filled = buckets.windows(2).filter(|pair| pair[1].1 > pair[0].1);
