@@ -211,6 +211,8 @@ async fn every_answer_is_as_the_description_says() {
     ] {
         assert_eq!(ask("get", path, parameters, READ_TOKEN, ""), 400, "{path}{parameters}");
     }
+    assert_eq!(ask("get", "/history", "?channel=other", READ_TOKEN, ""), 404);
+    assert_eq!(ask("get", "/history", "?channel=test&seconds=60", READ_TOKEN, ""), 200);
     assert_eq!(ask("get", transactions, "?rows=true", READ_TOKEN, ""), 403);
     std::thread::scope(|scope| {
         let header = format!("Bearer {READ_TOKEN}");

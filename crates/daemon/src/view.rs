@@ -126,6 +126,11 @@ pub(crate) struct BottleneckView {
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct SettingsView {
     pub(crate) paused: bool,
+    /// The sender of the pause, as he says and as the kernel does, and its time.
+    #[serde(default)]
+    pub(crate) paused_by: Option<String>,
+    #[serde(default)]
+    pub(crate) paused_since: Option<String>,
     pub(crate) worker_count: u16,
     pub(crate) event_memory_limit: u64,
     /// Transactions per second; 0 for no limit.
@@ -189,6 +194,11 @@ pub(crate) struct RelayView {
 /// Modelled on `replication_applier_status` and `replication_applier_status_by_worker`.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct ApplierView {
+    /// Address, as configured.
+    #[serde(default)]
+    pub(crate) target: String,
+    #[serde(default)]
+    pub(crate) target_version: Option<String>,
     pub(crate) service_state: String,
     /// How rows are written: `row-image` or `sql`.
     pub(crate) executor: Option<String>,

@@ -17,7 +17,8 @@ use tracing::info;
 use super::Shared;
 use super::error::ApiError;
 use super::reports::channel;
-use crate::channel::Supervisor;
+use crate::channel::{Paused, Supervisor};
+use crate::clock::now_micros;
 use crate::config::{DurationValue, Size, event_memory_limit, parse_until, throttle, worker_count};
 use crate::reload::Reload;
 use crate::sender::Sender;
@@ -52,7 +53,7 @@ pub(super) async fn pause(
     log_command(&channel, "pause", &sender);
     // No await lies between the change and the task that writes its audit row (`write_later`): a
     // client that goes away takes no record with it. The same holds for `resume` and `set_*` below.
-    channel.set_paused(true).await?;
+    channel.set_paused(Some(paused(&sender))).await?;
     daemon.record(&channel, &sender, "pause", String::new()).await;
     let drained = channel.wait_at_rest(daemon.stop_timeout()).await;
     Ok(Json(view(&channel, drained)))
@@ -65,7 +66,7 @@ pub(super) async fn resume(
 ) -> Answer<CommandView> {
     let channel = channel(&daemon, &name)?;
     log_command(&channel, "resume", &sender);
-    channel.set_paused(false).await?;
+    channel.set_paused(None).await?;
     daemon.record(&channel, &sender, "resume", String::new()).await;
     Ok(Json(view(&channel, true)))
 }
@@ -278,6 +279,12 @@ fn view(channel: &Supervisor, drained: bool) -> CommandView {
 fn log_command(channel: &Supervisor, command: &str, sender: &Sender) {
     let Sender { peer, claimed } = sender;
     info!(channel = channel.name(), by = claimed, peer, command, "command");
+}
+
+fn paused(sender: &Sender) -> Paused {
+    let Sender { peer, claimed } = sender;
+    let by = claimed.as_ref().map_or_else(|| peer.clone(), |name| format!("{name} ({peer})"));
+    Paused { by, since: now_micros() }
 }
 
 /// The detail of a stop.

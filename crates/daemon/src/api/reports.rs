@@ -78,8 +78,12 @@ pub(super) async fn history(
     State(daemon): State<Shared>,
     RawQuery(query): RawQuery,
 ) -> Answer<Json<HistoryView>> {
-    let seconds = Parameters::read(query.as_deref(), &["seconds"])?;
-    let history = daemon.history.answer(seconds.get("seconds"));
+    let parameters = Parameters::read(query.as_deref(), &["seconds", "channel"])?;
+    let name = parameters.get("channel");
+    if let Some(name) = name {
+        channel(&daemon, name)?;
+    }
+    let history = daemon.history.answer(parameters.get("seconds"), name);
     history.map(Json).map_err(|why| ApiError::bad(why, "omit it for the last hour"))
 }
 

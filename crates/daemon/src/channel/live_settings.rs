@@ -10,11 +10,21 @@ use tokio::sync::watch;
 
 use crate::config::ChannelSettings;
 
+/// The command that paused a channel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Paused {
+    /// The sender, as he says and as the kernel does.
+    pub(crate) by: String,
+    /// Microseconds since the epoch.
+    pub(crate) since: u64,
+}
+
 /// Settings that can change while a channel runs. A value lasts until the next change or the
 /// daemon's exit, over restarts of the channel.
 #[derive(Debug, Clone)]
 pub(crate) struct Controls {
     tuning: watch::Sender<Tuning>,
+    paused: watch::Sender<Option<Paused>>,
     source_delay: watch::Sender<Duration>,
     memory: EventMemory,
     until: UntilGate,
@@ -29,6 +39,7 @@ impl Controls {
         };
         Self {
             tuning: watch::Sender::new(tuning),
+            paused: watch::Sender::new(None),
             source_delay: watch::Sender::new(settings.source_delay),
             memory: EventMemory::new(settings.event_memory_limit),
             until: UntilGate::new(settings.until.clone()),
@@ -81,7 +92,16 @@ impl Controls {
         self.tuning.send_modify(|tuning| tuning.throttle = rate);
     }
 
-    pub(crate) fn set_paused(&self, paused: bool) {
-        self.tuning.send_modify(|tuning| tuning.paused = paused);
+    /// Pauses, or resumes with `None`. The first of several pauses is the one that is shown.
+    pub(super) fn set_paused(&self, paused: Option<Paused>) {
+        let is_paused = paused.is_some();
+        self.paused.send_modify(|shown| {
+            *shown = paused.map(|paused| shown.take().unwrap_or(paused));
+        });
+        self.tuning.send_modify(|tuning| tuning.paused = is_paused);
+    }
+
+    pub(super) fn paused(&self) -> Option<Paused> {
+        self.paused.borrow().clone()
     }
 }

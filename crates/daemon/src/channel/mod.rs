@@ -32,7 +32,7 @@ use start_steps::StartStep;
 use watch::Watch;
 
 pub(crate) use error::ChannelError;
-pub(crate) use live_settings::Controls;
+pub(crate) use live_settings::{Controls, Paused};
 pub(crate) use overlap::{overlap, read_rules};
 pub(crate) use supervisor::{Refusal, Supervisor};
 pub(crate) use traced::Traced;
@@ -314,6 +314,7 @@ impl Channel {
         let target = csa_applier::preflight(&settings.target, &settings.name)
             .await
             .map_err(ChannelError::Target)?;
+        self.watch.target_version(target.version.to_string());
         self.check_target(&target).map_err(ChannelError::Refused)?;
         self.watch.done(StartStep::Target);
         if taking.was_held

@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
 use super::identity::Identity;
+use super::live_settings::Paused;
 use super::overlap::written_rules;
 use super::reception::Reception;
 use super::traced::Traced;
@@ -281,13 +282,14 @@ impl Supervisor {
     ///
     /// # Errors
     /// The channel does not run.
-    pub(crate) async fn set_paused(&self, paused: bool) -> Done<()> {
+    pub(crate) async fn set_paused(&self, paused: Option<Paused>) -> Done<()> {
         let state = self.state.lock().await;
         if !state.is_alive() {
             return Err(self.not_running("restart it first"));
         }
+        let is_paused = paused.is_some();
         self.controls.set_paused(paused);
-        info!(channel = %self.name, paused, "pause changed");
+        info!(channel = %self.name, paused = is_paused, "pause changed");
         Ok(())
     }
 

@@ -50,6 +50,9 @@ struct Shared {
 struct Inner {
     /// A source heard from within this time counts as present.
     fresh_within: Duration,
+    /// Its address, and its version once it is known.
+    target: String,
+    target_version: Option<String>,
     meter: Meter,
     phase: Phase,
     detail: String,
@@ -103,7 +106,7 @@ impl Watch {
                 durations: Arc::default(),
                 has_begun: AtomicBool::new(false),
                 clock: Arc::new(SystemClock),
-                inner: Mutex::default(),
+                inner: Mutex::new(Inner { target: settings.target.address(), ..Inner::default() }),
             }),
         }
     }
@@ -113,6 +116,8 @@ impl Watch {
         let mut inner = self.shared.inner.lock();
         inner.phase = Phase::Starting;
         inner.fresh_within = fresh_within(settings);
+        inner.target = settings.target.address();
+        inner.target_version = None;
         inner.last_error = None;
         inner.stopped_at = None;
     }
@@ -193,6 +198,11 @@ impl Watch {
         inner.last_error = None;
         inner.stopped_at = None;
         inner.pipeline = Some(Running { commits: commits.clone(), status: Arc::clone(status) });
+    }
+
+    /// The target that answered now.
+    pub(super) fn target_version(&self, version: String) {
+        self.shared.inner.lock().target_version = Some(version);
     }
 
     pub(super) fn is_taken(&self) -> bool {
@@ -412,6 +422,8 @@ impl Watch {
                 phase: inner.phase,
                 detail: inner.detail.clone(),
                 tuning,
+                paused: controls.paused(),
+                target: (inner.target.clone(), inner.target_version.clone()),
                 until,
                 source_delay,
                 memory,

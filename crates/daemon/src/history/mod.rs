@@ -76,11 +76,15 @@ impl History {
         }
     }
 
-    /// Answers `/history`; the default is the last hour.
+    /// Answers `/history`; the default is the last hour of all channels.
     ///
     /// # Errors
     /// `seconds` is no number, or out of range.
-    pub(crate) fn answer(&self, seconds: Option<&str>) -> Result<HistoryView, String> {
+    pub(crate) fn answer(
+        &self,
+        seconds: Option<&str>,
+        channel: Option<&str>,
+    ) -> Result<HistoryView, String> {
         let seconds = match seconds {
             None => SECONDS_MAX,
             Some(text) => text
@@ -94,6 +98,7 @@ impl History {
         let tracks = self.tracks.lock();
         let newest = tracks.iter().filter_map(Track::newest).max().unwrap_or_default();
         let window = Window::ending(newest, seconds, seconds.div_ceil(POINTS));
-        Ok(HistoryView::new(newest, window, tracks.iter()))
+        let chosen = |track: &&Track| channel.is_none_or(|name| track.channel_name() == name);
+        Ok(HistoryView::new(newest, window, tracks.iter().filter(chosen)))
     }
 }

@@ -17,7 +17,7 @@ fn view(applied: u64) -> ChannelView {
 }
 
 fn answer(history: &History, seconds: &str) -> Value {
-    serde_json::to_value(history.answer(Some(seconds)).expect("answers")).expect("JSON")
+    serde_json::to_value(history.answer(Some(seconds), None).expect("answers")).expect("JSON")
 }
 
 /// The last `n` values of a column of the only channel.
@@ -154,9 +154,9 @@ fn an_error_that_comes_back_is_one_entry_with_its_advice() {
 #[test]
 fn a_wrong_number_is_refused() {
     let history = History::default();
-    assert!(history.answer(None).is_ok());
+    assert!(history.answer(None, None).is_ok());
     for wrong in ["59", "3601", "", "-60", "an hour"] {
-        let why = history.answer(Some(wrong)).expect_err("is refused");
+        let why = history.answer(Some(wrong), None).expect_err("is refused");
         assert!(why.contains(&format!("{wrong:?}")) && why.contains("60..3600"), "{why}");
     }
 }

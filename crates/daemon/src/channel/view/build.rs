@@ -13,6 +13,7 @@ use super::bottleneck::{Cause, Snapshot};
 use super::lag::{Pending, Seen, Tail};
 use super::parts;
 use super::state::{Phase, Standing};
+use crate::channel::live_settings::Paused;
 use crate::clock::rfc3339;
 use crate::view::{ApplierView, ChannelView, ErrorView, EventMemoryView, RelayView, SettingsView};
 
@@ -40,6 +41,9 @@ pub(in crate::channel) struct Facts {
     /// The reason for the phase.
     pub(in crate::channel) detail: String,
     pub(in crate::channel) tuning: Tuning,
+    pub(in crate::channel) paused: Option<Paused>,
+    /// Address, and version once it is known.
+    pub(in crate::channel) target: (String, Option<String>),
     pub(in crate::channel) until: Option<Until>,
     pub(in crate::channel) source_delay: Duration,
     /// Bytes held, the most ever held, and the limit.
@@ -151,6 +155,7 @@ impl Facts {
             detail: &self.detail,
             receiving: self.receiving,
             paused: self.tuning.paused,
+            paused_by: self.paused.as_ref(),
             source: &self.source,
             applied: &self.applied,
             no_room: self.usage.waiting.as_deref(),
@@ -181,6 +186,8 @@ impl Facts {
             seconds_to_drain: parts::seconds_to_drain(backlog, self.rates),
             settings: SettingsView {
                 paused: self.tuning.paused,
+                paused_by: self.paused.as_ref().map(|paused| paused.by.clone()),
+                paused_since: self.paused.as_ref().map(|paused| rfc3339(paused.since)),
                 worker_count: self.tuning.worker_count,
                 event_memory_limit: self.memory.2,
                 throttle: self.tuning.throttle.map_or(0, |rate| rate.get()),
@@ -197,6 +204,8 @@ impl Facts {
                 waiting: usage.waiting.clone(),
             },
             applier: ApplierView {
+                target: self.target.0.clone(),
+                target_version: self.target.1.clone(),
                 desired_delay: self.source_delay.as_secs_f64(),
                 remaining_delay: due_in,
                 target_rewinds_total: rewinds.total,

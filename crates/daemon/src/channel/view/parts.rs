@@ -59,8 +59,10 @@ pub(super) fn applier(applied: &Applied, service_state: &str, earlier: &Applied)
     let last = applied.last_applied.as_ref();
     let header = last.map(|group| &group.last);
     let applying = applied.groups.values().next();
-    // The delay and the rewinds do not come from the applier.
+    // The target's name, the delay and the rewinds do not come from the applier.
     ApplierView {
+        target: String::new(),
+        target_version: None,
         desired_delay: 0.0,
         remaining_delay: None,
         service_state: service_state.to_owned(),

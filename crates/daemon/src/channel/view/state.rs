@@ -4,6 +4,8 @@ use csa_applier::ApplierView as Applied;
 use csa_provider::SourceView;
 
 use super::lag::Tail;
+use crate::channel::live_settings::Paused;
+use crate::clock::rfc3339;
 use crate::view::ChannelState;
 
 /// How far a channel's run has come, as the parts that run it report.
@@ -28,6 +30,7 @@ pub(super) struct Standing<'a> {
     /// Something is received into the relay store.
     pub(super) receiving: bool,
     pub(super) paused: bool,
+    pub(super) paused_by: Option<&'a Paused>,
     pub(super) source: &'a SourceView,
     pub(super) applied: &'a Applied,
     /// Why reception waits for room.
@@ -69,9 +72,12 @@ impl Standing<'_> {
         }
         if self.paused {
             let pending = self.backlog.unwrap_or_default();
+            let by = self.paused_by.map_or_else(String::new, |Paused { by, since }| {
+                format!("; by {by} since {}", rfc3339(*since))
+            });
             let text = match applied.sessions.len() {
-                0 => format!("paused, {pending} transactions to go"),
-                groups => format!("pausing, {groups} groups are being finished"),
+                0 => format!("paused, {pending} transactions to go{by}"),
+                groups => format!("pausing, {groups} groups are being finished{by}"),
             };
             return (ChannelState::Paused, text);
         }
@@ -112,6 +118,7 @@ mod tests {
     fn a_state_names_the_first_reason() {
         let source = SourceView { connected: true, ..SourceView::default() };
         let lost = SourceView { last_error: Some("refused".to_owned()), ..SourceView::default() };
+        let by = Paused { by: "ann (10.0.0.7)".to_owned(), since: 1_772_388_000_000_000 };
         let applied = Applied { target_connected: true, ..Applied::default() };
         let away = Applied { target_error: Some("read-only".to_owned()), ..Applied::default() };
         let running = Standing {
@@ -119,6 +126,7 @@ mod tests {
             detail: "from the checkpoint",
             receiving: true,
             paused: false,
+            paused_by: None,
             source: &source,
             applied: &applied,
             no_room: None,
@@ -156,6 +164,11 @@ mod tests {
                 Standing { paused: true, ..delayed },
                 ChannelState::Paused,
                 "paused, 5 transactions to go",
+            ),
+            (
+                Standing { paused: true, paused_by: Some(&by), ..running },
+                ChannelState::Paused,
+                "paused, 5 transactions to go; by ann (10.0.0.7) since 2026-03-01T18:00:00.000000Z",
             ),
             (
                 Standing { paused: true, source: &lost, ..running },
