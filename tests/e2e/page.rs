@@ -6,6 +6,7 @@ use std::time::Duration;
 use csa_tests::{Load, LoadOptions, Server, browse, eventually, prepare};
 use serde_json::Value;
 
+use crate::fleet::{Site, write};
 use crate::{DRAIN, wait_state};
 
 /// Long enough for the page to have asked twice.
@@ -120,4 +121,60 @@ fn check_history(history: &Value) {
         assert_eq!(row["states"].as_str().map(str::len), Some(300), "{row}");
     }
     assert_eq!(channel["errors"].as_array().map(Vec::len), Some(0), "{channel}");
+}
+
+/// Names in the order of the table's rows.
+fn rows(document: &str) -> Vec<&str> {
+    let links = document.split("<th scope=\"row\"><a href=\"#channel=").skip(1);
+    links.filter_map(|link| link.split('"').next()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_channels_are_a_table_and_one_of_them_a_link_away() {
+    let site = Site::new(&["test", "shard_1", "shard_2"]).await;
+    let daemon = site.builder().start();
+    for name in ["shard_1", "shard_2"] {
+        write(&daemon, &format!("{name}.toml"), &site.channel(name, ""));
+    }
+    daemon.commanded(&["reload"]);
+    for channel in 0..3 {
+        wait_state(&daemon, channel, "running").await;
+    }
+    daemon.commanded(&["--channel", "shard_2", "pause"]);
+
+    let (document, console) = browse(&daemon.url("/"), SHOWN);
+    assert_eq!(console, "");
+    assert_eq!(rows(&document), ["shard_2", "shard_1", "test"], "worst first\n{document}");
+    assert!(document.contains("! shard_2 is paused · csa-daemon"), "{document}");
+    assert!(document.contains(">by tester ("), "{document}");
+    assert!(!document.contains("class=\"channel\""), "no channel's charts\n{document}");
+    for port in [site.source.port, site.target.port] {
+        assert!(document.contains(&format!("127.0.0.1:{port}</td>")), "{port}\n{document}");
+    }
+    let (document, console) = browse(&daemon.url("/#filter=shard&sort=-Channel"), SHOWN);
+    assert_eq!((console.as_str(), rows(&document)), ("", vec!["shard_2", "shard_1"]), "{document}");
+    assert!(document.contains("2 of 3 channels"), "{document}");
+    let (document, _) = browse(&daemon.url("/#state=running&sort=-Channel"), SHOWN);
+    assert_eq!(rows(&document), ["test", "shard_1"], "{document}");
+
+    let (document, console) = browse(&daemon.url("/#channel=shard_2"), SHOWN);
+    assert_eq!(console, "");
+    assert!(document.contains("Paused by tester ("), "{document}");
+    assert!(document.contains("<code>csa-daemon --channel shard_2 resume</code>"), "{document}");
+    assert_eq!(document.matches("class=\"channel\"").count(), 1, "{document}");
+    assert_eq!(rows(&document), [""; 0], "{document}");
+    assert!(document.contains("All channels</a>"), "{document}");
+    let servers = format!("from 127.0.0.1:{}", site.source.port);
+    assert!(document.contains(&servers), "{document}");
+    assert!(document.contains(&format!("to 127.0.0.1:{}", site.target.port)), "{document}");
+
+    // Nobody knows what the source has while it is away: no figure says 0.
+    site.source.kill9();
+    wait_state(&daemon, 0, "waiting_for_source").await;
+    let (document, console) = browse(&daemon.url("/#channel=test"), SHOWN);
+    assert_eq!(console, "");
+    let away = format!("The source 127.0.0.1:{} is away", site.source.port);
+    assert!(document.contains(&away), "{document}");
+    assert!(document.contains("the source may have more"), "{document}");
+    assert!(!document.contains("<dd class=\"value\">0"), "{document}");
 }

@@ -9,9 +9,11 @@ function stateKind(state) {
 
 class ChannelSection {
   constructor(name) {
+    this.name = name;
     this.heading = element("h2", {}, name);
     this.state = element("span", { class: "state" });
     this.detail = element("span", { class: "detail" });
+    this.missing = element("p", { class: "route" });
     this.bottleneck = element("p", { class: "route" });
     this.route = element("p", { class: "route muted" });
     this.figures = element("dl", { class: "figures" });
@@ -42,7 +44,7 @@ class ChannelSection {
     this.facts = element("dl", { class: "facts" });
     const charts = element("div", { class: "stack" }, ...this.charts.map((chart) => chart.figure));
     this.section = element("section", { class: "channel" },
-      element("header", { class: "head" }, this.heading, this.state, this.detail, this.bottleneck, this.route),
+      element("header", { class: "head" }, this.heading, this.state, this.detail, this.missing, this.bottleneck, this.route),
       this.errors, this.figures,
       element("div", { class: "body" }, charts, element("div", { class: "stack" }, this.timeline.figure, this.facts)),
       this.earlierPart);
@@ -54,9 +56,18 @@ class ChannelSection {
     this.state.className = `state ${stateKind(view.state)}`;
     say(this.state, words(view.state));
     const isBelow = past.errors.some((error) => error.current && error.message === view.state_detail);
-    say(this.detail, isBelow ? "" : view.state_detail);
-    const version = view.connection.source_version ? `, ${view.connection.source_version}` : "";
-    say(this.route, view.connection.source ? `from ${view.connection.source}${version}` : "");
+    const isSaid = isBelow || ["stopped", "paused"].includes(view.state);
+    say(this.detail, isSaid ? "" : view.state_detail);
+    const server = (address, version) => `${address || "a server not reached yet"}${version ? `, ${version}` : ""}`;
+    say(this.route, `from ${server(view.connection.source, view.connection.source_version)}, ` +
+      `to ${server(view.applier.target, view.applier.target_version)}`);
+    const standing = standingIn(view);
+    this.missing.hidden = standing.length === 0;
+    const said = JSON.stringify(standing);
+    if (this.missingShown !== said) {
+      this.missingShown = said;
+      this.missing.replaceChildren(...standing.map((part) => (part.command ? element("code", {}, part.command) : part)));
+    }
     const { cause, detail, share } = view.bottleneck;
     const isLate = view.lag_seconds === null || view.lag_seconds > 1;
     const isHeldUp = isLate && view.state === "running" && !["", "none", "source"].includes(cause);
@@ -77,14 +88,15 @@ class ChannelSection {
   showFigures(view, past) {
     const { applied_transactions_per_second: applied, received_transactions_per_second: received } = view;
     const lag = view.lag_seconds;
-    this.figure("lag", duration(lag), lag === null ? "not known now" : `after the source's commits${delayed(view.applier)}`);
-    this.figure("backlog", count(view.backlog_transactions),
-      view.backlog_bytes === null ? "not known now" : `transactions, ${bytes(view.backlog_bytes)}`);
+    const isNotKnown = isAway(view) ? "not known without the source" : "not known now";
+    this.figure("lag", duration(lag), lag === null ? isNotKnown : `after the source's commits${delayed(view.applier)}`);
+    this.figure("backlog", ...backlogFigure(view));
     const groups = view.applied_groups_total;
     const size = groups > 0 ? `, ${(view.applied_transactions_total / groups).toFixed(1)} per group` : "";
-    this.figure("applied", rate(applied), `${count(view.applied_transactions_total)} since the start${size}`);
+    const isIdle = isAway(view) && view.backlog_transactions === 0;
+    this.figure("applied", isIdle ? NONE : rate(applied), `${count(view.applied_transactions_total)} since the start${size}`);
     const arriving = past.received_bytes_per_second.findLast((value) => value !== null);
-    this.figure("received", rate(received), arriving === undefined ? "" : `${bytes(arriving)}/s`);
+    this.figure("received", isAway(view) ? NONE : rate(received), isAway(view) ? "nothing arrives" : arriving === undefined ? "" : `${bytes(arriving)}/s`);
     const [value, beside, isBad] = drain(view);
     this.figure("drain", value, beside);
     this.values.drain.value.className = isBad ? "value warn" : "value";
@@ -167,13 +179,53 @@ function delayed({ desired_delay: delay }) {
   return delay > 0 ? `, ${duration(delay)} of it intended` : "";
 }
 
+// The source sends nothing: it is away, or reception has ended.
+function isAway({ connection }) {
+  return connection.service_state !== "ON";
+}
+
+// The backlog and a remark. Without the source nobody knows what else it has: no "0" then.
+function backlogFigure(view) {
+  const { backlog_transactions: backlog, backlog_bytes: size } = view;
+  if (backlog === null) return [NONE, "not known now"];
+  if (!isAway(view)) return [count(backlog), `transactions, ${bytes(size)}`];
+  if (backlog === 0) return [NONE, "all that was received is applied; the source may have more"];
+  return [count(backlog), `received transactions, ${bytes(size)}; the source may have more`];
+}
+
+// The server that is missing, or the command that holds the channel; and how to proceed.
+function standingIn(view) {
+  const { state, connection, applier, settings, channel_name: name } = view;
+  const receiving = isAway(view) ? "" : " Receiving continues.";
+  const command = (words) => ({ command: `csa-daemon --channel ${name} ${words}` });
+  if (state === "waiting_for_source") {
+    return [`The source ${connection.source || ""} is away. What was received is applied, and the daemon connects again on its own.`];
+  }
+  if (state === "waiting_for_target") {
+    return [`The target ${applier.target} is away.${receiving} The daemon connects again on its own.`];
+  }
+  if (state === "paused") {
+    const pausing = view.state_detail.startsWith("pausing") ? ` ${view.state_detail.split(";")[0]}.` : "";
+    const since = settings.paused_since ? ` since ${moment(settings.paused_since)} (${duration((Date.now() - new Date(settings.paused_since)) / 1000)})` : "";
+    const by = settings.paused_by ? ` by ${settings.paused_by}` : "";
+    return [`Paused${by}${since}.${pausing}${receiving} To resume: `, command("resume")];
+  }
+  if (state === "stopped") {
+    const detail = `${view.state_detail[0].toUpperCase()}${view.state_detail.slice(1)}.`;
+    const isAtEnd = settings.until !== null && detail.includes("until");
+    return isAtEnd ? [`${detail} To resume beyond the end: `, command("until --clear")] : [`${detail} To start it: `, command("restart")];
+  }
+  return [];
+}
+
 // The time to drain, a remark, and whether it is bad news.
 function drain(view) {
   const { backlog_transactions: backlog, seconds_to_drain: seconds, applied_transactions_per_second: applied } = view;
   if (backlog === null) return [NONE, "not known now", false];
-  if (backlog === 0) return ["0 s", "nothing to drain", false];
+  if (backlog === 0) return isAway(view) ? [NONE, "not known without the source", false] : ["0 s", "nothing to drain", false];
+  if (view.state === "waiting_for_target") return [NONE, "the target is away", true];
   if (backlog <= 2 * applied) return ["under 2 s", "keeps up", false];
-  if (["paused", "waiting_for_delay"].includes(view.state)) return [NONE, "held back on request", false];
+  if (["paused", "stopped", "waiting_for_delay"].includes(view.state)) return [NONE, "held back on request", false];
   if (seconds === null) return [NONE, "the backlog does not shrink", true];
   return [duration(seconds), "at the present rates", false];
 }

@@ -8,7 +8,7 @@ const TOP = 6;
 
 // The next 1, 2 or 5 times a power of ten; for times, the next round minute or hour.
 function ceiling(value, isTime) {
-  const steps = isTime ? [1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 18000, 43200, 86400] : [];
+  const steps = isTime ? [1, 2, 5, 10, 20, 30, 60, 120, 240, 600, 1200, 1800, 3600, 7200, 14400, 28800, 57600, 86400, 172800, 345600] : [];
   const step = value >= 1 ? steps.find((one) => value <= one) : undefined;
   if (step) return step;
   const power = 10 ** Math.floor(Math.log10(value));

@@ -73,6 +73,18 @@ function drawn(tag, attributes) {
   return made;
 }
 
+// The time of a timestamp, with its date unless that is today.
+function moment(timestamp) {
+  const time = new Date(timestamp);
+  const isToday = time.toDateString() === new Date().toDateString();
+  const date = [time.getFullYear(), time.getMonth() + 1, time.getDate()].map((n) => String(n).padStart(2, "0")).join("-");
+  return `${isToday ? "" : `${date} `}${clock(time / 1000)}`;
+}
+
+function mark(where, name) {
+  if (where.className !== name) where.className = name;
+}
+
 // Unchanged text stays: a screen reader does not read it again, and a selection remains.
 function say(where, text) {
   if (where.textContent !== text) where.textContent = text;

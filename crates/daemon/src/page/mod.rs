@@ -7,10 +7,11 @@ use csa_provider::Uuid;
 
 const HTML: &str = include_str!("page.html");
 const STYLE: &str = include_str!("page.css");
-const SCRIPTS: [&str; 4] = [
+const SCRIPTS: [&str; 5] = [
     include_str!("format.js"),
     include_str!("chart.js"),
     include_str!("channel.js"),
+    include_str!("overview.js"),
     include_str!("page.js"),
 ];
 

@@ -1,10 +1,10 @@
-
-// Asks the daemon every two seconds and shows its answers.
+// Asks the daemon every two seconds and shows its answers: all channels, or the one in the address.
 
 const EVERY_MS = 2000;
 const PATIENCE_MS = 8000;
 
-const sections = new Map();
+const overview = new Overview();
+let section = null;
 let answered = null;
 let isRefused = false;
 let last = null;
@@ -12,10 +12,12 @@ let last = null;
 // A token stays in this tab and ends with it. It may come in the address, as #token=…, a part that
 // no browser sends anywhere.
 const TOKEN = "csa-daemon token";
-const given = new URLSearchParams(location.hash.slice(1)).get("token");
+const address = () => new URLSearchParams(location.hash.slice(1));
+const given = address().get("token");
 if (given) {
   sessionStorage.setItem(TOKEN, given);
-  window.history.replaceState(null, "", location.pathname);
+  const channel = address().get("channel");
+  window.history.replaceState(null, "", channel === null ? location.pathname : `#channel=${encodeURIComponent(channel)}`);
 }
 
 async function ask(path) {
@@ -26,46 +28,75 @@ async function ask(path) {
   if (isRefused) document.getElementById("login").hidden = false;
   const text = await answer.text();
   if (!answer.ok) throw new Error(`${path}: ${answer.status} ${readable(text.trim())}`);
+  // In most answers nothing has to be made readable, and a look at each value of many channels takes time.
+  if (!/\\[^"\\/]/.test(text) && text.search(ACTS) < 0) return JSON.parse(text);
   return JSON.parse(text, (key, value) => (typeof value === "string" ? readable(value) : value));
 }
 
+// Named up to this number; more are counted.
+const NAMED = 3;
+
 function verdict(channels) {
-  const not = channels.filter((view) => stateKind(view.state) !== "ok");
+  const not = channels.filter((view) => stateKind(view.state) !== "ok").sort((a, b) => rank(a) - rank(b) || byName(a, b));
   const where = document.getElementById("verdict");
   where.className = not.length === 0 ? "ok" : not.some((view) => view.state === "failed") ? "bad" : "warn";
-  const names = not.map((view) => `${view.channel_name} ${view.state === "failed" ? "has" : "is"} ${words(view.state)}`).join(", ");
   const standby = channels.filter((view) => view.state === "standby").length;
   const also = standby === 0 ? "" : `, ${standby} of them in another daemon`;
-  const all = `${channels.length === 1 ? "The channel is running" : `All ${channels.length} channels are running`}${also}`;
-  const text = not.length === 0 ? all : names;
-  say(where, text);
+  let text = `${channels.length === 1 ? "The channel is running" : `All ${channels.length} channels are running`}${also}`;
+  let parts = [text];
+  if (not.length > NAMED) {
+    text = `${not.length} of ${channels.length} channels are not running`;
+    parts = [text];
+  } else if (not.length > 0) {
+    const says = (view) => ` ${view.state === "failed" ? "has" : "is"} ${words(view.state)}`;
+    const name = (view) => (channels.length === 1 ? view.channel_name : link(view.channel_name));
+    text = not.map((view) => `${view.channel_name}${says(view)}`).join(", ");
+    parts = not.flatMap((view, index) => [index === 0 ? "" : ", ", name(view), says(view)]);
+  }
+  if (where.textContent !== text) where.replaceChildren(...parts);
   const title = `${not.length === 0 ? "" : "! "}${text} · csa-daemon`;
   if (document.title !== title) document.title = title;
 }
 
+function link(channel) {
+  return element("a", { href: `#channel=${encodeURIComponent(channel)}` }, channel);
+}
+
+// The channel of the address, or the only one; none where all are shown.
+function chosen({ channels }) {
+  if (channels.length === 1) return channels[0];
+  return channels.find((view) => view.channel_name === address().get("channel"));
+}
+
 function render() {
-  if (!last?.[1]) return;
+  if (!last) return;
   const [status, history] = last;
   const { version, uptime_seconds: uptime } = status.daemon;
   say(document.getElementById("daemon"), `${version}, up ${duration(uptime)}`);
   verdict(status.channels);
+  const view = chosen(status);
+  const past = history?.channels.find((one) => one.channel_name === view?.channel_name);
+  const isOne = Boolean(view && past);
+  const back = document.getElementById("back");
+  back.hidden = !isOne || status.channels.length === 1;
+  back.firstElementChild.setAttribute("href", overview.address());
+  document.getElementById("range").hidden = !isOne;
   // Row values are shown with a token only.
-  const hasRow = status.channels.some((view) => view.state === "failed" && view.last_error?.row);
+  const hasRow = view?.state === "failed" && view.last_error?.row;
   document.getElementById("login").hidden = status.daemon.shows_values || !hasRow;
   const main = document.getElementById("channels");
-  for (const [name, section] of sections) {
-    if (status.channels.some((view) => view.channel_name === name)) continue;
-    section.section.remove();
-    sections.delete(name);
-  }
-  for (const view of status.channels) {
-    const past = history.channels.find((one) => one.channel_name === view.channel_name);
-    if (!past) continue;
-    let section = sections.get(view.channel_name);
-    if (!section) {
+  if (!view) {
+    if (main.firstElementChild !== overview.section) {
+      overview.read(address());
+      main.replaceChildren(overview.section);
+    }
+    overview.show(status.channels);
+    section = null;
+  } else if (past) {
+    if (section?.name !== view.channel_name) {
       section = new ChannelSection(view.channel_name);
-      sections.set(view.channel_name, section);
-      main.append(section.section);
+      main.replaceChildren(section.section);
+      window.scrollTo(0, 0);
     }
     section.show(view, history, past);
   }
@@ -83,10 +114,10 @@ function freshness(problem) {
 }
 
 // Until somebody chooses: the shortest range that shows all samples.
-function chosenRange() {
+function chosenRange({ daemon }) {
   if (!document.querySelector("input[name=range]:checked")) {
     const inputs = [...document.querySelectorAll("input[name=range]")];
-    const fits = inputs.find((input) => Number(input.value) >= last[0].daemon.uptime_seconds);
+    const fits = inputs.find((input) => Number(input.value) >= daemon.uptime_seconds);
     (fits || inputs.at(-1)).checked = true;
   }
   return document.querySelector("input[name=range]:checked").value;
@@ -94,8 +125,13 @@ function chosenRange() {
 
 async function refresh() {
   try {
-    if (!last) last = [await ask("/status"), null];
-    last = await Promise.all([ask("/status"), ask(`/history?seconds=${chosenRange()}`)]);
+    const status = await ask("/status");
+    const view = chosen(status);
+    const past = view ? `/history?seconds=${chosenRange(status)}&channel=${encodeURIComponent(view.channel_name)}` : null;
+    const history = past ? await ask(past) : null;
+    // The address may have changed meanwhile: then the next answer is the one to show.
+    if (chosen(status)?.channel_name !== view?.channel_name) return;
+    last = [status, history];
     answered = Date.now() / 1000;
     render();
     freshness(null);
@@ -119,6 +155,19 @@ document.getElementById("login").addEventListener("submit", (event) => {
   event.preventDefault();
   sessionStorage.setItem(TOKEN, document.getElementById("token").value);
   refresh();
+});
+window.addEventListener("hashchange", () => {
+  if (overview.section.isConnected && !address().has("channel")) overview.read(address());
+  refresh();
+});
+document.addEventListener("keydown", (event) => {
+  const isTyping = event.target instanceof HTMLInputElement || event.ctrlKey || event.metaKey || event.altKey;
+  if (event.key === "/" && !isTyping && overview.section.isConnected) {
+    event.preventDefault();
+    overview.filter.focus();
+  } else if (event.key === "Escape" && !document.getElementById("back").hidden) {
+    location.hash = overview.address();
+  }
 });
 document.addEventListener("visibilitychange", () => document.hidden || refresh());
 window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", render);
