@@ -107,6 +107,8 @@ mod values;
 mod verify;
 #[path = "e2e/versions/mod.rs"]
 mod versions;
+#[path = "e2e/watching.rs"]
+mod watching;
 #[path = "e2e/worker_count.rs"]
 mod worker_count;
 

@@ -5,6 +5,7 @@ use std::path::Path;
 use csa_applier::AuditEntry;
 
 use crate::cli::Failure;
+use crate::cli::output::say;
 use crate::clock::now_micros;
 use crate::config::{ChannelSettings, Config};
 use crate::run;
@@ -41,13 +42,13 @@ pub(crate) fn adopt(path: &Path, channel: Option<&str>, from: &str) -> Result<()
     };
     let adopted = run::runtime()?.block_on(csa_applier::adopt(target, from, &entry));
     let checkpoint = adopted.map_err(|error| Failure::Runtime(error.to_string()))?;
-    println!(
+    say!(
         "channel {name} has the checkpoint of channel {from}, on target {}: {}",
         target.address(),
         checkpoint.executed
     );
     if let Some(said) = move_state(settings, from) {
-        println!("{said}");
+        say!("{said}");
     }
     Ok(())
 }

@@ -9,6 +9,7 @@ use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
 use crate::channel::{Findings, Supervisor, overlap, read_rules};
+use crate::cli::output::say;
 use crate::cli::{CheckArguments, Failure};
 use crate::config::{ChannelSettings, Config};
 use crate::verify_command::{Replicated, chosen, other_reader};
@@ -37,9 +38,9 @@ pub(crate) fn check(
         .map_err(|why| Failure::Input(format!("--profile: {why}")))?;
     if !arguments.json {
         for warning in &config.warnings {
-            println!("warning: {warning}");
+            say!("warning: {warning}");
         }
-        println!("{}: {} channel(s), no errors", path.display(), config.channels.len());
+        say!("{}: {} channel(s), no errors", path.display(), config.channels.len());
     }
     let mut reports = Vec::new();
     if arguments.connect {
@@ -47,7 +48,7 @@ pub(crate) fn check(
         for settings in channels {
             let report = runtime.block_on(look(settings, arguments, profiles, &config.channels))?;
             if !arguments.json {
-                println!("{report}");
+                say!("{report}");
             }
             reports.push(report);
         }
@@ -57,7 +58,7 @@ pub(crate) fn check(
         let output = Output { warnings: config.warnings, channels: reports };
         let text = serde_json::to_string_pretty(&output)
             .map_err(|error| Failure::Runtime(format!("writing JSON: {error}")))?;
-        println!("{text}");
+        say!("{text}");
     }
     verdict
 }

@@ -13,6 +13,7 @@ use csa_scheduler::{FilterRules, Filters};
 use parking_lot::Mutex;
 use serde::Serialize;
 
+use crate::cli::output::say;
 use crate::cli::{Failure, VerifyArguments};
 use crate::config::{ChannelSettings, Config};
 
@@ -86,7 +87,7 @@ pub(crate) fn verify(
     if arguments.json {
         let text = serde_json::to_string_pretty(&outputs)
             .map_err(|error| Failure::NotCompared(format!("writing JSON: {error}")))?;
-        println!("{text}");
+        say!("{text}");
     }
     outputs.iter().for_each(|output| summary(output, arguments.json));
     verdict(&outputs)
@@ -160,7 +161,7 @@ fn summary(output: &Output, json: bool) {
             None => "not finished",
         }
     );
-    if json { eprintln!("{text}") } else { println!("{text}") }
+    if json { eprintln!("{text}") } else { say!("{text}") }
 }
 
 fn verdict(outputs: &[Output]) -> Result<(), Failure> {
@@ -219,7 +220,7 @@ impl Screen {
             Event::Table(table) => {
                 self.clear(&mut state);
                 match (self.json, self.is_terminal) {
-                    (false, _) => println!("{table}"),
+                    (false, _) => say!("{table}"),
                     (true, false) => eprintln!("{table}"),
                     (true, true) => {}
                 }

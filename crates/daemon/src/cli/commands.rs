@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use super::client::{Chosen, Client};
+use super::output::{print, say};
 use super::{
     Admin, All, Control, End, Failure, Reload, Stop, Until, relay, several, status, trace,
 };
@@ -44,8 +45,8 @@ pub(crate) fn execute(config: &Path, admin: &Admin, command: Control) -> Result<
         Control::Skip { gtid } => {
             let CommandView { channel_name, state, state_detail, .. } =
                 post(&client, &client.channel()?, "skip", &json!({ "gtid": gtid }))?;
-            println!("channel {channel_name} is {}: {state_detail}", state.name());
-            println!("skipped {gtid}; it is recorded in csa.audit on the target");
+            say!("channel {channel_name} is {}: {state_detail}", state.name());
+            say!("skipped {gtid}; it is recorded in csa.audit on the target");
             Ok(())
         }
         Control::Wait { gtid_set, timeout } => wait(&client, &gtid_set, timeout),
@@ -93,14 +94,14 @@ fn send(
         Chosen::One(channel) => {
             let outcome = command(&channel)?;
             match verb {
-                "" => println!("{outcome}"),
-                verb => println!("channel {channel} {verb}{outcome}"),
+                "" => say!("{outcome}"),
+                verb => say!("channel {channel} {verb}{outcome}"),
             }
             Ok(())
         }
         Chosen::Several(channels) => {
             let outcomes = several::for_each(&channels, command);
-            print!("{}", several::report(&channels, &outcomes));
+            print(&several::report(&channels, &outcomes))?;
             several::verdict(&channels, &outcomes)
         }
     }
@@ -135,7 +136,7 @@ fn set(client: &Client, setting: &str, value: &str, all: All) -> Result<(), Fail
             "log_filter is a setting of the daemon: leave --all and --channel out".to_owned(),
         )),
         "log_filter" => {
-            println!("{}", change(client, "/log_filter", value)?);
+            say!("{}", change(client, "/log_filter", value)?);
             Ok(())
         }
         "worker_count" | "event_memory_limit" | "source_delay" | "throttle" => {
@@ -168,7 +169,7 @@ fn wait(client: &Client, gtid_set: &str, timeout: Option<f64>) -> Result<(), Fai
         let path = format!("/channels/{channel}/wait?gtid_set={set}&timeout_seconds={seconds}");
         let WaitView { applied, missing, state, state_detail, .. } = client.get(&path)?;
         if applied {
-            println!("applied");
+            say!("applied");
             return Ok(());
         }
         if until.is_some_and(|until| Instant::now() >= until) {
@@ -184,29 +185,29 @@ fn reload(client: &Client, Reload { dry_run, restart }: Reload) -> Result<(), Fa
     let request = json!({ "dry_run": dry_run, "restart": restart });
     let outcome: ReloadView = client.post("/reload", &request)?;
     if outcome.is_empty() {
-        println!("nothing has changed");
+        say!("nothing has changed");
     }
     let ReloadView { dry_run, added, removed, restarted, changed, pending } = outcome;
     let would = if dry_run { "would be " } else { "" };
     for name in &added {
-        println!("channel {name:?}: {would}added");
+        say!("channel {name:?}: {would}added");
     }
     for name in &removed {
-        println!(
+        say!(
             "channel {name:?}: {would}removed; its relay store and the checkpoint on its target remain"
         );
     }
     for RestartedView { channel_name, settings } in &restarted {
-        println!("channel {channel_name:?}: {would}restarted for {}", settings.join(", "));
+        say!("channel {channel_name:?}: {would}restarted for {}", settings.join(", "));
     }
     let of = |channel: Option<&str>| {
         channel.map_or_else(|| "daemon.".to_owned(), |name| format!("channel {name:?}: "))
     };
     for ChangedView { channel_name, setting, from, to } in &changed {
-        println!("{}{setting}: {from} -> {to}", of(channel_name.as_deref()));
+        say!("{}{setting}: {from} -> {to}", of(channel_name.as_deref()));
     }
     for PendingView { channel_name, setting, needs } in &pending {
-        println!("{}{setting} has changed and needs a {needs}", of(channel_name.as_deref()));
+        say!("{}{setting} has changed and needs a {needs}", of(channel_name.as_deref()));
     }
     Ok(())
 }

@@ -4,13 +4,16 @@ mod check;
 mod client;
 mod commands;
 mod failure;
+pub(crate) mod output;
 mod pattern;
 mod relay;
 mod several;
 mod status;
 mod trace;
 mod transport;
+mod units;
 mod verify;
+mod watch;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -98,7 +101,7 @@ pub(crate) enum Control {
         /// One line for each value, like SHOW REPLICA STATUS\G.
         #[arg(long, conflicts_with = "json")]
         vertical: bool,
-        /// Repeat every SECONDS seconds.
+        /// Repeat every SECONDS seconds. On a terminal the worst channels come first, as many as fit.
         #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1")]
         watch: Option<u64>,
     },

@@ -1,6 +1,7 @@
 //! `relay ls` and `relay dump`.
 
 use super::client::{Client, read};
+use super::output::{print, say};
 use super::{Failure, Relay};
 use crate::relay_dump::Line;
 use crate::table;
@@ -11,7 +12,7 @@ pub(super) fn look(client: &Client, command: &Relay) -> Result<(), Failure> {
     match command {
         Relay::Ls => {
             let segments: SegmentsView = client.get(&format!("/channels/{channel}/relay"))?;
-            print!("{}", list(&segments.segments));
+            print(&list(&segments.segments))?;
             Ok(())
         }
         Relay::Dump { gtid_set, limit, rows } => {
@@ -49,18 +50,18 @@ fn dump(client: &Client, path: &str) -> Result<(), Failure> {
         if let Line::End { transactions, more, error } = line {
             ended = Some((transactions, more, error));
         } else {
-            print!("{}", readable(&line));
+            print(&readable(&line))?;
         }
         Ok(())
     })?;
     match ended {
         Some((_, _, Some(error))) => Err(Failure::Runtime(error)),
         Some((transactions, true, None)) => {
-            println!("# {transactions} transactions shown; there are more: raise --limit");
+            say!("# {transactions} transactions shown; there are more: raise --limit");
             Ok(())
         }
         Some((transactions, false, None)) => {
-            println!("# {transactions} transactions");
+            say!("# {transactions} transactions");
             Ok(())
         }
         None => Err(Failure::Runtime("the daemon ended the list early".to_owned())),

@@ -1,15 +1,20 @@
 //! `status`: a table, a list, or JSON.
 
-use std::io::{IsTerminal as _, Write as _};
+use std::io::{IsTerminal as _, stdout};
 use std::time::Duration;
 
 use csa_provider::visible::one_line;
+use rustix::termios::tcgetwinsize;
 use serde_json::Value;
 
 use super::Failure;
 use super::client::{Client, read};
 use super::failure::explanation;
+use super::output::print;
 use super::pattern::{chosen, matches};
+use super::units::bytes;
+use super::watch;
+use crate::clock::{now_micros, rfc3339};
 use crate::table;
 use crate::view::{ChannelView, StatusView};
 
@@ -20,36 +25,90 @@ pub(super) struct Form {
     pub(super) watch: Option<u64>,
 }
 
-/// Clears the screen and moves the cursor to its start.
-const CLEAR: &str = "\x1b[H\x1b[2J";
+/// Moves the cursor to the start of the screen, and clears what is after it: nothing scrolls, and nothing
+/// flickers.
+const HOME: &str = "\x1b[H";
+const CLEAR_LINE: &str = "\x1b[K";
+const CLEAR_BELOW: &str = "\x1b[J";
+/// The size of a terminal that does not say: lines and columns.
+const USUAL: (usize, usize) = (24, 80);
 
 /// Prints the state of the daemon; fails unless every channel shown is running.
 pub(super) fn show(client: &Client, form: &Form) -> Result<(), Failure> {
+    let Some(seconds) = form.watch else {
+        let (text, view) = ask(client)?;
+        print(&formed(&text, &view, form))?;
+        return verdict(&view);
+    };
+    let is_screen = !form.json && stdout().is_terminal();
+    let mut seen: Option<StatusView> = None;
+    // Until a signal, or until nobody reads any more.
     loop {
-        let text = client.get_text("/status")?;
-        let mut view: StatusView = read(&text)
-            .map_err(|error| Failure::Runtime(format!("/status: unexpected answer: {error}")))?;
-        if let Some(name) = client.named_channel() {
-            let names = view.channels.iter().map(|channel| channel.channel_name.clone()).collect();
-            chosen(name, names).map_err(Failure::Input)?;
-            view.channels.retain(|channel| matches(name, &channel.channel_name));
-        }
-        let shown = match form {
-            Form { json: true, .. } => format!("{}\n", one_line(&text)),
-            Form { vertical: true, .. } => vertical(&view.channels),
-            Form { .. } => overview(&view.channels),
+        let shown = match ask(client) {
+            Ok((text, view)) if !is_screen => formed(&text, &view, form),
+            Ok((_, view)) if form.vertical => on_screen(vertical(&view.channels).lines()),
+            Ok((_, view)) => {
+                let text = table_that_fits(&view, None);
+                seen = Some(view);
+                text
+            }
+            // The daemon may be restarting; what was seen last remains, with the reason.
+            Err(failure) => match &seen {
+                Some(view) => table_that_fits(view, Some(&failure)),
+                None => return Err(failure),
+            },
         };
-        let mut out = std::io::stdout();
-        let screen = form.watch.is_some() && !form.json && out.is_terminal();
-        let written = write!(out, "{}{shown}", if screen { CLEAR } else { "" });
-        written
-            .and_then(|()| out.flush())
-            .map_err(|error| Failure::Runtime(format!("printing: {error}")))?;
-        match form.watch {
-            Some(seconds) => std::thread::sleep(Duration::from_secs(seconds.max(1))),
-            None => return verdict(&view),
+        if !print(&shown)? {
+            return Ok(());
         }
+        std::thread::sleep(Duration::from_secs(seconds.max(1)));
     }
+}
+
+fn ask(client: &Client) -> Result<(String, StatusView), Failure> {
+    let text = client.get_text("/status")?;
+    let mut view: StatusView = read(&text)
+        .map_err(|error| Failure::Runtime(format!("/status: unexpected answer: {error}")))?;
+    if let Some(name) = client.named_channel() {
+        let names = view.channels.iter().map(|channel| channel.channel_name.clone()).collect();
+        chosen(name, names).map_err(Failure::Input)?;
+        view.channels.retain(|channel| matches(name, &channel.channel_name));
+    }
+    Ok((text, view))
+}
+
+fn formed(text: &str, view: &StatusView, form: &Form) -> String {
+    match form {
+        Form { json: true, .. } => format!("{}\n", one_line(text)),
+        Form { vertical: true, .. } => vertical(&view.channels),
+        Form { .. } => overview(&view.channels),
+    }
+}
+
+/// The size is asked for each time: windows change theirs.
+fn table_that_fits(view: &StatusView, problem: Option<&Failure>) -> String {
+    let (height, width) = match tcgetwinsize(stdout()) {
+        Ok(size) if size.ws_row > 0 && size.ws_col > 0 => (size.ws_row.into(), size.ws_col.into()),
+        Ok(_) | Err(_) => USUAL,
+    };
+    let mut now = rfc3339(now_micros());
+    now.truncate("2026-03-01T18:00:00".len());
+    if let Some(failure) = problem {
+        now = format!("NO ANSWER: {failure}");
+    }
+    // The cursor stands on the last line, below the table: there the prompt appears at the end.
+    let lines = watch::screen(view, &now, height.saturating_sub(1), width);
+    on_screen(lines.iter().map(String::as_str))
+}
+
+fn on_screen<'a>(lines: impl Iterator<Item = &'a str>) -> String {
+    let mut text = HOME.to_owned();
+    for line in lines {
+        text.push_str(line);
+        text.push_str(CLEAR_LINE);
+        text.push('\n');
+    }
+    text + CLEAR_BELOW
 }
 
 fn verdict(view: &StatusView) -> Result<(), Failure> {
@@ -95,20 +154,6 @@ fn overview(channels: &[ChannelView]) -> String {
     let mut text = table::columns(&rows);
     channels.iter().for_each(|view| text.push_str(&explanation(view)));
     text
-}
-
-/// In units that are easy to read.
-fn bytes(bytes: u64) -> String {
-    const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
-    let mut value = bytes as f64;
-    let mut unit = "B";
-    for larger in UNITS {
-        if value < 1024.0 {
-            break;
-        }
-        (value, unit) = (value / 1024.0, larger);
-    }
-    if unit == "B" { format!("{bytes} B") } else { format!("{value:.1} {unit}") }
 }
 
 /// Every value of a channel, under the names of `/status`.
