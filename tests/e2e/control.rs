@@ -166,6 +166,13 @@ async fn a_transaction_that_stopped_the_channel_is_repaired_or_skipped() {
     let other = gtids_since(&source, &format!("{before},{gtid}")).await;
     daemon.command(&["skip", &other]).refused(1, &[&gtid, "not at"]);
     daemon.command(&["skip", "all"]).refused(2, &["all"]);
+    let number = view(&daemon)["last_error"]["number"].as_u64().filter(|&number| number > 0);
+    for line in [
+        format!("csa_channel_error_number{{channel=\"test\"}} {}\n", number.expect("a number")),
+        "csa_applier_skipped_total{channel=\"test\"} 0\n".to_owned(),
+    ] {
+        assert!(daemon.metrics().contains(&line), "{line}: {}", daemon.metrics());
+    }
     let said = daemon.commanded(&["skip", &gtid]);
     assert!(said.contains("csa.audit"), "{said}");
     daemon.wait_drained(&source, &target, DRAIN).await;
@@ -189,6 +196,8 @@ async fn a_transaction_that_stopped_the_channel_is_repaired_or_skipped() {
     wait_state(&daemon, 0, "failed").await;
     assert_eq!(view(&daemon)["last_error"]["transaction"], gtid.as_str());
     daemon.commanded(&["skip", &gtid]);
+    let counted = "csa_applier_skipped_total{channel=\"test\"} 2\n";
+    assert!(daemon.metrics().contains(counted), "{}", daemon.metrics());
     daemon.wait_drained(&source, &target, DRAIN).await;
     target.exec("INSERT INTO d.t VALUES (4, 4)").await;
     compare(&source, &target).await;

@@ -151,6 +151,9 @@ async fn channels_come_change_and_go_under_load() {
         let view = channels.into_iter().find(|view| view["channel_name"] == name);
         view.map(|view| view["settings"]["worker_count"].clone()).expect("the channel")
     };
+    let adopted =
+        |ok: u8| daemon.metrics().contains(&format!("\ncsa_config_last_reload_ok {ok}\n"));
+    assert!(adopted(0), "{}", daemon.metrics());
     assert_eq!(workers("two"), 8, "a file with an error changes nothing, in no channel");
     let changed = "throttle = 0\nworker_count = 3\ntransaction_retries = 7\n";
     write(&daemon, "three.toml", &site.channel("three", changed));
@@ -164,6 +167,7 @@ async fn channels_come_change_and_go_under_load() {
         assert!(said.contains(line), "{line}: {said}");
     }
     assert_eq!((workers("two"), workers("three")), (2.into(), 3.into()));
+    assert!(adopted(1), "{}", daemon.metrics());
     let before = ["test", "two", "three"].map(|name| starts(&daemon, name));
     assert_eq!(before, [1, 1, 1]);
     let restart = "restarted for applier.transaction_retries\n";

@@ -11,10 +11,11 @@ use tokio::sync::{Mutex as AsyncMutex, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use crate::channel::Supervisor;
+use crate::clock::now_micros;
 use crate::config::{Access, ChannelSettings, Config, Written};
 use crate::history::History;
 use crate::logging::LogFilter;
-use crate::view::ChannelView;
+use crate::view::{ChannelView, LastReload};
 
 /// Rows of csa.audit that may wait for a target; further commands are in the log only.
 const PENDING_MAX: usize = 256;
@@ -40,6 +41,7 @@ pub(crate) struct Daemon {
     kill: CancellationToken,
     access: Mutex<Arc<Access>>,
     stop_timeout: Mutex<Duration>,
+    last_reload: Mutex<LastReload>,
     /// One reload at a time, and none during the stop.
     pub(crate) reloading: AsyncMutex<()>,
 }
@@ -67,6 +69,7 @@ impl Daemon {
             kill: kill.clone(),
             access: Mutex::new(Arc::new(config.access)),
             stop_timeout: Mutex::new(config.daemon.stop_timeout.0),
+            last_reload: Mutex::new(LastReload { ok: true, adopted: now_micros() }),
             reloading: AsyncMutex::default(),
         };
         let channels = config.channels.into_iter().map(|settings| daemon.supervisor(settings));
@@ -94,6 +97,19 @@ impl Daemon {
 
     pub(crate) fn views(&self) -> Vec<ChannelView> {
         self.channels().iter().map(|channel| channel.view()).collect()
+    }
+
+    pub(crate) fn last_reload(&self) -> LastReload {
+        *self.last_reload.lock()
+    }
+
+    /// Notes the outcome of a reload.
+    pub(crate) fn reloaded(&self, ok: bool) {
+        let mut last = self.last_reload.lock();
+        last.ok = ok;
+        if ok {
+            last.adopted = now_micros();
+        }
     }
 
     pub(crate) fn access(&self) -> Arc<Access> {

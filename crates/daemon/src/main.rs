@@ -31,11 +31,14 @@ use std::process::ExitCode;
 use clap::Parser as _;
 use csa_provider::visible::one_line;
 
-use cli::{Cli, Command};
+use cli::{Cli, Command, Failure};
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let outcome = match cli.command {
+        Command::Run if cli.admin.channel.is_some() => Err(Failure::Input(
+            "run runs all channels of the configuration: leave --channel out".to_owned(),
+        )),
         Command::Run => run::run(&cli.config),
         Command::Check(arguments) => {
             check_command::check(&cli.config, cli.admin.channel.as_deref(), &arguments)

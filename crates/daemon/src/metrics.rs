@@ -9,7 +9,7 @@ use prometheus::{GaugeVec, IntCounterVec, IntGaugeVec, Opts, Registry, TextEncod
 
 use csa_applier::SessionState;
 
-use crate::view::{ChannelState, ChannelView};
+use crate::view::{ChannelState, ChannelView, LastReload};
 
 type Result<T> = std::result::Result<T, prometheus::Error>;
 
@@ -19,9 +19,10 @@ struct Scrape {
 }
 
 /// Renders one scrape.
-pub(crate) fn render(channels: &[ChannelView]) -> Result<String> {
+pub(crate) fn render(channels: &[ChannelView], reload: LastReload) -> Result<String> {
     let scrape = Scrape { registry: Registry::new() };
     scrape.describe(channels)?;
+    scrape.reload(reload)?;
     scrape.process()?;
     TextEncoder::new().encode_to_string(&scrape.registry.gather())
 }
@@ -97,9 +98,21 @@ impl Scrape {
         self.counters(channels)
     }
 
+    fn reload(&self, LastReload { ok, adopted }: LastReload) -> Result<()> {
+        let help = "1 unless the last attempt to read the configuration again failed.";
+        self.gauge("csa_config_last_reload_ok", help, &[])?
+            .with_label_values::<&str>(&[])
+            .set(i64::from(ok));
+        let help = "Time since the epoch at which the configuration in use was read.";
+        self.gauge("csa_config_last_reload_success_timestamp_seconds", help, &[])?
+            .with_label_values::<&str>(&[])
+            .set(i64::try_from(adopted / 1_000_000).unwrap_or(i64::MAX));
+        Ok(())
+    }
+
     fn gauges(&self, channels: &[ChannelView]) -> Result<()> {
         type Read = fn(&ChannelView) -> Option<u64>;
-        let rows: [(&str, &str, Read); 16] = [
+        let rows: [(&str, &str, Read); 17] = [
             (
                 "csa_backlog_transactions",
                 "Transactions received and not committed on the target.",
@@ -109,6 +122,11 @@ impl Scrape {
                 "csa_backlog_bytes",
                 "Bytes of events received and not committed on the target.",
                 |v| v.backlog_bytes,
+            ),
+            (
+                "csa_channel_error_number",
+                "Number of the error at which the channel failed, 0 without one.",
+                |v| Some(v.last_error.as_ref().map_or(0, |error| error.number.into())),
             ),
             ("csa_provider_connected", "1 while the source sends its stream.", |v| {
                 Some(u64::from(v.connection.service_state == "ON"))
@@ -180,7 +198,7 @@ impl Scrape {
 
     fn counters(&self, channels: &[ChannelView]) -> Result<()> {
         type Read = fn(&ChannelView) -> u64;
-        let rows: [(&str, &str, Read); 18] = [
+        let rows: [(&str, &str, Read); 19] = [
             ("csa_provider_transactions_total", "Transactions received completely.", |v| {
                 v.connection.received_transactions_total
             }),
@@ -236,6 +254,9 @@ impl Scrape {
                 "Transactions of the target's own server that came back and were left out.",
                 |v| v.applier.returned_left_out_total,
             ),
+            ("csa_applier_skipped_total", "Transactions that an operator skipped.", |v| {
+                v.applier.skipped_total
+            }),
             (
                 "csa_applier_lock_inversions_total",
                 "Groups that gave up locks for which an earlier one waited.",

@@ -54,6 +54,14 @@ impl Daemon {
         how: Reload,
         sender: &Sender,
     ) -> Result<ReloadView, ConfigError> {
+        let outcome = self.read_again(how, sender).await;
+        if !how.dry_run {
+            self.reloaded(outcome.is_ok());
+        }
+        outcome
+    }
+
+    async fn read_again(&self, how: Reload, sender: &Sender) -> Result<ReloadView, ConfigError> {
         let _one_at_a_time = self.reloading.lock().await;
         if self.stop.is_cancelled() {
             return Err(ConfigError("the daemon is stopping".to_owned()));

@@ -213,6 +213,9 @@ pub(crate) struct ApplierView {
     /// Transactions of the target's own server that came back and were not applied again.
     #[serde(default)]
     pub(crate) returned_left_out_total: u64,
+    /// Transactions that an operator skipped.
+    #[serde(default)]
+    pub(crate) skipped_total: u64,
     pub(crate) count_transactions_retries: u64,
     /// Groups that gave up their locks to an earlier one.
     pub(crate) lock_inversions_total: u64,
@@ -381,6 +384,14 @@ pub(crate) struct RestartedView {
     pub(crate) channel_name: String,
     /// The settings that need it.
     pub(crate) settings: Vec<String>,
+}
+
+/// The outcome of the last reload; the start counts as one.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LastReload {
+    pub(crate) ok: bool,
+    /// Microseconds since the epoch at which the configuration in use was read.
+    pub(crate) adopted: u64,
 }
 
 /// Result of a reload.

@@ -378,6 +378,9 @@ impl Supervisor {
             by_target: true,
         });
         // Dying here is harmless: the checkpoint has the GTID, the next start resumes after it.
+        if skipped.is_ok() {
+            self.watch.skipped();
+        }
         if skipped.is_ok() || is_retried {
             self.begin(&mut state);
         }

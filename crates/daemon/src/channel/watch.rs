@@ -76,6 +76,8 @@ struct Inner {
     held_back: Option<HeldUntil>,
     rewinds: Rewinds,
     start: Option<StartSteps>,
+    /// Transactions recorded as executed on request.
+    skipped: u64,
 }
 
 /// The running pipeline.
@@ -289,6 +291,11 @@ impl Watch {
         inner.rewinds.last = Some((self.shared.clock.now_micros(), missing));
     }
 
+    /// An operator skipped a transaction.
+    pub(super) fn skipped(&self) {
+        self.shared.inner.lock().skipped += 1;
+    }
+
     fn phase(&self, phase: Phase, detail: &str) {
         let mut inner = self.shared.inner.lock();
         inner.phase = phase;
@@ -444,6 +451,7 @@ impl Watch {
                 rates: inner.meter.rates(),
                 rewinds: inner.rewinds.clone(),
                 start: inner.start.iter().flat_map(StartSteps::named).collect(),
+                skipped: inner.skipped,
                 last_error: inner.last_error.clone(),
             };
             (facts, inner.pipeline.clone(), inner.store.clone())

@@ -45,6 +45,7 @@ pub(crate) struct Cli {
 
 /// The way to the running daemon.
 #[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Running daemon")]
 pub(crate) struct Admin {
     /// The running daemon: HOST:PORT, https://HOST:PORT, or the path of its socket. By default the
     /// socket and the port that the configuration names.

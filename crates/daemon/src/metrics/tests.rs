@@ -8,6 +8,8 @@ const DOCUMENT: &str = include_str!("../../../../docs/metrics.md");
 /// Type, labels and meaning.
 type Described = (String, BTreeSet<String>, String);
 
+const RELOAD: LastReload = LastReload { ok: true, adopted: 0 };
+
 /// A channel that has a value for everything.
 fn full() -> ChannelView {
     let mut view = ChannelView { channel_name: "orders".to_owned(), ..ChannelView::default() };
@@ -62,7 +64,7 @@ fn served(text: &str) -> BTreeMap<String, Described> {
 
 #[test]
 fn the_document_lists_exactly_what_is_served() {
-    let text = render(&[full()]).expect("renders");
+    let text = render(&[full()], RELOAD).expect("renders");
     let (documented, served) = (documented(), served(&text));
     let rows: Vec<String> = served
         .iter()
@@ -81,7 +83,7 @@ fn the_document_lists_exactly_what_is_served() {
 #[test]
 fn what_is_not_known_is_absent_and_not_zero() {
     let mut view = ChannelView { channel_name: "orders".to_owned(), ..ChannelView::default() };
-    let text = render(std::slice::from_ref(&view)).expect("renders");
+    let text = render(std::slice::from_ref(&view), RELOAD).expect("renders");
     for name in [
         "csa_lag_seconds",
         "csa_backlog_transactions",
@@ -93,7 +95,7 @@ fn what_is_not_known_is_absent_and_not_zero() {
         assert!(!text.contains(&format!("{name}{{")), "{name}\n{text}");
     }
     view = full();
-    let text = render(&[view]).expect("renders");
+    let text = render(&[view], RELOAD).expect("renders");
     assert!(text.contains("csa_lag_seconds{channel=\"orders\"} 0.5"), "{text}");
     assert!(text.contains("csa_backlog_transactions{channel=\"orders\"} 7"), "{text}");
 }

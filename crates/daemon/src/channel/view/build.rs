@@ -79,6 +79,8 @@ pub(in crate::channel) struct Facts {
     pub(in crate::channel) rewinds: Rewinds,
     /// Steps of the last start, and their times.
     pub(in crate::channel) start: Vec<(&'static str, Duration)>,
+    /// Transactions that an operator skipped.
+    pub(in crate::channel) skipped: u64,
     pub(in crate::channel) last_error: Option<ErrorView>,
 }
 
@@ -208,6 +210,7 @@ impl Facts {
                 target_version: self.target.1.clone(),
                 desired_delay: self.source_delay.as_secs_f64(),
                 remaining_delay: due_in,
+                skipped_total: self.skipped,
                 target_rewinds_total: rewinds.total,
                 last_target_rewind_timestamp: rewinds.last.as_ref().map(|last| rfc3339(last.0)),
                 last_target_rewind_transaction_set: rewinds

@@ -86,6 +86,7 @@ pub(super) fn applier(applied: &Applied, service_state: &str, earlier: &Applied)
         last_applied_transaction_start_apply_timestamp: last.map(|g| rfc3339(g.started)),
         last_applied_transaction_end_apply_timestamp: last.and_then(|g| g.ended).map(rfc3339),
         target_error_message: applied.target_error.clone(),
+        skipped_total: 0,
         target_rewinds_total: 0,
         last_target_rewind_timestamp: None,
         last_target_rewind_transaction_set: None,
