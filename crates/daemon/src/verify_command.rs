@@ -207,6 +207,8 @@ struct Screen {
 struct State {
     finished: Vec<TableReport>,
     drawn: Option<Instant>,
+    /// The table that is being compared, and the time at which that began.
+    current: Option<(String, Instant)>,
 }
 
 impl Screen {
@@ -227,9 +229,18 @@ impl Screen {
                 state.finished.push((*table).clone());
             }
             Event::Progress(progress) => {
+                let began = match state.current.take() {
+                    Some((table, began)) if table == progress.table => began,
+                    _ => Instant::now(),
+                };
+                let elapsed = began.elapsed();
+                state.current = Some((progress.table.clone(), began));
                 let is_due = state.drawn.is_none_or(|drawn| drawn.elapsed() >= REDRAW);
                 if self.is_terminal && is_due {
-                    eprint!("\r{:<WIDTH$}", csa_provider::visible::one_line(&line(progress)));
+                    eprint!(
+                        "\r{:<WIDTH$}",
+                        csa_provider::visible::one_line(&line(progress, elapsed))
+                    );
                     let _ = std::io::stderr().flush();
                     state.drawn = Some(Instant::now());
                 }
@@ -253,14 +264,23 @@ impl Screen {
     }
 }
 
-/// `[####----]  2/7 d.orders: 45000 of about 100000 rows`.
-fn line(progress: &Progress) -> String {
+/// `[####----]  2/7 d.orders: 45000 of about 100000 rows, 9000/s, 6 s left`: rate and time are the
+/// table's.
+fn line(progress: &Progress, elapsed: Duration) -> String {
     let share = progress.rows as f64 / progress.rows_estimated.max(progress.rows).max(1) as f64;
     let done = (progress.tables_done as f64 + share) / progress.tables.max(1) as f64;
     let full = ((done * BAR as f64) as usize).min(BAR);
     let activity = match progress.activity {
         Activity::Comparing => {
-            format!("{} of about {} rows", progress.rows, progress.rows_estimated)
+            let rate = progress.rows as f64 / elapsed.as_secs_f64();
+            // Over less time, a rate would be noise.
+            let pace = if elapsed < Duration::from_secs(1) || progress.rows == 0 {
+                String::new()
+            } else {
+                let left = progress.rows_estimated.saturating_sub(progress.rows) as f64 / rate;
+                format!(", {rate:.0}/s, {left:.0} s left")
+            };
+            format!("{} of about {} rows{pace}", progress.rows, progress.rows_estimated)
         }
         Activity::Rechecking { rows } => format!("reading {rows} rows again"),
         Activity::WaitingForLag => "waiting for the target to catch up".to_owned(),
@@ -290,14 +310,19 @@ mod tests {
             rows_estimated: 100,
             activity: Activity::Comparing,
         };
-        assert_eq!(line(&progress), "[#########---------------]  1/4 d.t: 50 of about 100 rows");
+        assert_eq!(
+            line(&progress, Duration::ZERO),
+            "[#########---------------]  1/4 d.t: 50 of about 100 rows"
+        );
+        let paced = line(&progress, Duration::from_secs(4));
+        assert!(paced.ends_with("50 of about 100 rows, 12/s, 4 s left"), "{paced}");
         // Estimates may be wrong, and tables empty.
         progress.rows = 1000;
-        assert!(line(&progress).starts_with("[############------------]"));
+        assert!(line(&progress, Duration::ZERO).starts_with("[############------------]"));
         (progress.rows, progress.rows_estimated) = (0, 0);
-        assert!(line(&progress).starts_with("[######------"));
+        assert!(line(&progress, Duration::ZERO).starts_with("[######------"));
         progress.table = "n".repeat(200);
         progress.activity = Activity::Rechecking { rows: 3 };
-        assert_eq!(line(&progress).chars().count(), WIDTH);
+        assert_eq!(line(&progress, Duration::ZERO).chars().count(), WIDTH);
     }
 }
