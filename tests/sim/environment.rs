@@ -26,6 +26,19 @@ impl Clock for VirtualClock {
     }
 }
 
+/// A clock that is ahead of another, or slow.
+#[derive(Debug)]
+pub(crate) struct SkewedClock {
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) ahead: i64,
+}
+
+impl Clock for SkewedClock {
+    fn now_micros(&self) -> u64 {
+        self.clock.now_micros().saturating_add_signed(self.ahead)
+    }
+}
+
 #[derive(Debug)]
 struct SeededChance(Mutex<StdRng>);
 

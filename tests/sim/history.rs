@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use csa_provider::test_util::{
-    event, format_description, gtid_event, int_image, int_table_map, query_event, rows_event,
+    event, format_description, gtid_event, gtid_event_of, int_image, int_table_map, query_event,
+    rows_event,
 };
 use csa_provider::{
     EventType, FormatDescription, Gtid, GtidSet, RawEvent, Tag, TransactionHeader, Uuid,
@@ -104,11 +105,11 @@ impl History {
         self
     }
 
-    /// A transaction as a source logs it, committed at this time.
-    pub(crate) fn logged(&self, index: usize, micros: u64) -> Vec<RawEvent> {
+    /// A transaction as a source logs it, first committed at `original`, and there at `immediate`.
+    pub(crate) fn logged(&self, index: usize, original: u64, immediate: u64) -> Vec<RawEvent> {
         let transaction = &self.transactions[index];
         let mut events = transaction.events.clone();
-        events[0] = gtid_event(&transaction.gtid, micros);
+        events[0] = gtid_event_of(&transaction.gtid, original, immediate);
         events
     }
 

@@ -61,6 +61,8 @@ const HUNTS: &[Hunt] = &[
     hunt(Bug::MarkOverGap, "chain", whole, 200),
     hunt(Bug::MemoryKept, "chain", whole, 50),
     hunt(Bug::MemoryUnlimited, "chain", whole, 200),
+    hunt(Bug::LagOfReceivedOnly, "chain", whole, 50),
+    hunt(Bug::LagOfSilentSource, "chain", whole, 50),
 ];
 
 /// The number of seeds from `first` on until one finds the bug.

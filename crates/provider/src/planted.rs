@@ -51,6 +51,10 @@ pub enum Bug {
     CutTransactionKept,
     /// Checksums of events are not verified.
     DamageAccepted,
+    /// Lag is 0 once everything received is applied.
+    LagOfReceivedOnly,
+    /// Lag does not depend on when the source was last heard from.
+    LagOfSilentSource,
     /// Events of unknown types are left out.
     UnknownEventLeftOut,
     /// A source that lacks received transactions is followed.

@@ -39,12 +39,24 @@ pub fn event(event_type: EventType, body: &[u8]) -> RawEvent {
 /// A GTID event as a MySQL 8.0 source writes it.
 #[must_use]
 pub fn gtid_event(gtid: &Gtid, commit_timestamp: u64) -> RawEvent {
+    gtid_event_of(gtid, commit_timestamp, commit_timestamp)
+}
+
+/// The same of a transaction that may have been committed on another server before.
+#[must_use]
+pub fn gtid_event_of(gtid: &Gtid, original: u64, immediate: u64) -> RawEvent {
+    /// The original time follows.
+    const MORE: u64 = 1 << 55;
     let mut body = vec![1];
     body.extend_from_slice(gtid.uuid.as_bytes());
     body.extend_from_slice(&gtid.gno.to_le_bytes());
     body.push(2);
     body.extend_from_slice(&[0; 16]);
-    body.extend_from_slice(&commit_timestamp.to_le_bytes()[..7]);
+    let more = if original == immediate { 0 } else { MORE };
+    body.extend_from_slice(&(immediate | more).to_le_bytes()[..7]);
+    if more != 0 {
+        body.extend_from_slice(&original.to_le_bytes()[..7]);
+    }
     body.push(100);
     body.extend_from_slice(&80_400_u32.to_le_bytes());
     event(EventType::GTID, &body)

@@ -1,5 +1,6 @@
 //! A daemon from the source to the target, as `crates/daemon` puts it together.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -7,17 +8,20 @@ use csa_applier::{
     Applier, ApplierStatus, CommitObserver, ControlSession, Error, ErrorClass, HeldUntil, Intake,
     IntakeObserver, Target, Tuning, on_own_thread,
 };
+use csa_daemon::progress::{Progress, ProgressView};
 use csa_provider::{GtidSet, SourceStatus};
 use csa_relaystore::{RelayPosition, RelayStore, RelayStoreOptions, RelayedTransaction};
 use csa_scheduler::intake::IntakeEnd;
 use csa_scheduler::{Admission, EventMemory, LowWaterMark, StreamEnd, Until, UntilGate};
-use rand::Rng as _;
+use parking_lot::Mutex;
 use rand::rngs::StdRng;
+use rand::{Rng as _, SeedableRng as _};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Duration, interval, sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::World;
+use super::lag;
 use super::machine::Machine;
 use super::reception::{Received, Reception};
 use crate::applying::daemon::{AGAIN, applier_options, open};
@@ -40,6 +44,8 @@ pub(super) struct Daemon<'a> {
     memory: EventMemory,
     until: UntilGate,
     status: Arc<SourceStatus>,
+    progress: Arc<Mutex<Progress>>,
+    tuning: watch::Sender<Tuning>,
 }
 
 /// The end of a pipeline, unless by an error of the applier.
@@ -52,6 +58,10 @@ enum End {
 impl<'a> Daemon<'a> {
     pub(super) fn new(world: &'a World, machine: &'a Machine, life: Life) -> Self {
         let door = Door { life: life.clone(), server: world.server.clone() };
+        let workers = world.settings.workers;
+        let tuning = Tuning { worker_count: workers, paused: false, throttle: None };
+        let mut progress = Progress::default();
+        progress.expect_heartbeats(world.heartbeat_interval());
         Self {
             world,
             machine,
@@ -60,6 +70,8 @@ impl<'a> Daemon<'a> {
             memory: EventMemory::new(world.memory_limit),
             until: UntilGate::new(world.until.lock().clone()),
             status: Arc::default(),
+            progress: Arc::new(Mutex::new(progress)),
+            tuning: watch::Sender::new(tuning),
         }
     }
 
@@ -68,7 +80,8 @@ impl<'a> Daemon<'a> {
         let files = Disk { life: self.life.clone(), files: self.machine.disk.clone() };
         let options = RelayStoreOptions { files: Arc::new(files), ..self.world.relay.clone() };
         let mut reception =
-            Reception::new(self.world, self.machine, options, Arc::clone(&self.status));
+            Reception::new(self.world, self.machine, options, Arc::clone(&self.status))
+                .seen_by(Arc::clone(&self.progress));
         loop {
             let control = match self.taken(&mut reception).await {
                 Ok(control) => control,
@@ -92,10 +105,11 @@ impl<'a> Daemon<'a> {
             let end = tokio::select! {
                 biased;
                 end = Box::pin(self.pipeline(control, &received, &stop)) => end,
-                never = self.watch() => match never {},
+                never = self.pauses() => match never {},
                 never = stops => never,
             };
             drop(received);
+            self.progress.lock().detach();
             match end {
                 Ok(End::Stopped) => {}
                 Ok(End::UntilReached(until)) => self.reached(&until),
@@ -156,6 +170,8 @@ impl<'a> Daemon<'a> {
             options.executor,
             Arc::clone(&environment.clock),
         );
+        let status = Arc::new(status);
+        self.progress.lock().attach(&commits, &status);
         let (sender, stream) = mpsc::channel(READ_AHEAD);
         let end = CancellationToken::new();
         let _end_on_drop = end.clone().drop_guard();
@@ -179,13 +195,12 @@ impl<'a> Daemon<'a> {
                 place: reading,
                 history: Arc::clone(&self.world.history),
                 status: Arc::clone(&self.status),
+                progress: Arc::clone(&self.progress),
             },
             clock: Arc::clone(&environment.clock),
             end: end.clone(),
         };
         let intake = on_own_thread(move || intake.run());
-        let tuning = Tuning { worker_count: settings.workers, paused: false, throttle: None };
-        let (_tuning, tuned) = watch::channel(tuning);
         let is_checked = self.world.may_lose == 0 && !self.machine.may_be_damaged();
         let applier = Applier::new(
             control,
@@ -193,8 +208,8 @@ impl<'a> Daemon<'a> {
             options,
             settings.limits,
             self.until.clone(),
-            tuned,
-            Arc::new(status),
+            self.tuning.subscribe(),
+            status,
             stream,
             Purge {
                 store: Arc::clone(&received.store),
@@ -246,19 +261,44 @@ impl<'a> Daemon<'a> {
         self.until.set(None).expect("no end is past");
     }
 
+    /// An operator pauses the applier now and then.
+    async fn pauses(&self) -> Infallible {
+        let mut random = StdRng::seed_from_u64(self.world.case.seed ^ 0x9a05e);
+        let left = [0, 0, 2][random.random_range(0..3)];
+        for _ in 0..left {
+            for paused in [true, false] {
+                sleep(Duration::from_millis(random.random_range(0..10_000))).await;
+                self.tuning.send_modify(|tuning| tuning.paused = paused);
+            }
+        }
+        std::future::pending().await
+    }
+
     /// Looks at the daemon from outside.
-    async fn watch(&self) -> std::convert::Infallible {
+    pub(super) async fn watch(&self) -> Infallible {
         let mut looks = interval(LOOK);
         loop {
             looks.tick().await;
             self.machine.look();
+            let lag = lag::judged(self.world, self.machine, &self.seen());
             let (held, peak, _) = self.memory.usage();
             let limit = self.world.memory_bound;
             assert!(peak <= limit, "{peak} bytes of events in memory, of {limit}");
             let all = self.world.history.transactions.len();
             let is_all = self.world.server.with_state(oracle::applied) == Some(all);
-            self.machine.settled(if is_all { held } else { 1 });
+            self.machine.settled(if is_all { held } else { 1 }, lag);
         }
+    }
+
+    /// The progress that the daemon shows; a part of it is found by looking, as in `crates/daemon`.
+    fn seen(&self) -> ProgressView {
+        let source = self.status.view();
+        let mut progress = self.progress.lock();
+        if let Some(search) = progress.search().filter(|_| !self.life.is_over()) {
+            let found = search.run();
+            progress.found(&search, found);
+        }
+        progress.view(source)
     }
 }
 
@@ -267,16 +307,22 @@ struct Reading {
     place: Arc<AtomicUsize>,
     history: Arc<History>,
     status: Arc<SourceStatus>,
+    progress: Arc<Mutex<Progress>>,
 }
 
 impl IntakeObserver for Reading {
     fn read(&mut self, relayed: &RelayedTransaction) {
         self.place.store(self.history.index_of(&relayed.header.gtid), Ordering::Relaxed);
+        self.progress.lock().read(relayed);
     }
 
-    fn read_to_end(&mut self, _: u64, _: u64) {}
+    fn read_to_end(&mut self, transactions: u64, bytes: u64) {
+        self.progress.lock().read_to_end(transactions, bytes);
+    }
 
-    fn held_back(&mut self, _: Option<HeldUntil>) {}
+    fn held_back(&mut self, held: Option<HeldUntil>) {
+        self.progress.lock().held_back(held);
+    }
 
     fn clock_ahead(&self) -> i64 {
         self.status.clock_ahead()

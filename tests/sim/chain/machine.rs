@@ -10,12 +10,14 @@ use super::World;
 use crate::durable::Durable;
 use crate::life::Life;
 use crate::seeds::Case;
+use crate::source::Departed;
 
 #[derive(Debug)]
 pub(super) struct Machine {
     pub(super) number: u64,
     pub(super) identity: &'static str,
     pub(super) disk: MemoryFs,
+    pub(super) departed: Departed,
     seen: Mutex<Seen>,
 }
 
@@ -32,7 +34,7 @@ impl Machine {
         let disk = MemoryFs::new(case.seed ^ number << 16);
         let durable = Durable::new(sync);
         let seen = Seen { store: None, durable, is_settled: false, lives: Vec::new() };
-        Self { number, identity, disk, seen: Mutex::new(seen) }
+        Self { number, identity, disk, departed: Departed::default(), seen: Mutex::new(seen) }
     }
 
     pub(super) fn receiving(&self, store: &Arc<RelayStore>) {
@@ -84,11 +86,11 @@ impl Machine {
         self.seen.lock().durable.may_be_damaged()
     }
 
-    /// Nothing is left: in memory, and on the disk but for the segment that is written to.
-    pub(super) fn settled(&self, held: u64) {
+    /// Nothing is left: in memory, and on the disk but for the segment that is written to; and `lag` says so.
+    pub(super) fn settled(&self, held: u64, lag: Option<f64>) {
         let mut seen = self.seen.lock();
         let segments = seen.store.as_ref().map(|store| store.usage().segments);
-        seen.is_settled = held == 0 && segments == Some(1);
+        seen.is_settled = held == 0 && segments == Some(1) && lag == Some(0.0);
     }
 
     pub(super) fn is_settled(&self) -> bool {

@@ -2,6 +2,7 @@
 //! Daemons are killed between any two effects, machines lose power, servers restart and links fail.
 
 mod daemon;
+mod lag;
 mod machine;
 mod reception;
 
@@ -15,6 +16,7 @@ use csa_relaystore::{MemoryFs, RelayStoreOptions};
 use csa_scheduler::intake::inline_limit;
 use csa_scheduler::{Footprint, Until};
 use daemon::Daemon;
+use lag::CommitTimes;
 use machine::Machine;
 use parking_lot::Mutex;
 use rand::rngs::StdRng;
@@ -24,13 +26,13 @@ use tokio::time::{Duration, sleep, timeout};
 
 use crate::applying::TARGET;
 use crate::applying::daemon::Settings;
-use crate::environment::{VirtualClock, environment};
+use crate::environment::{SkewedClock, VirtualClock, environment};
 use crate::faults::Chaos;
 use crate::history::{History, PEER, SOURCE, TABLES};
 use crate::life::Life;
 use crate::oracle::{self, Oracle};
 use crate::seeds::{self, Case};
-use crate::source::{LinkChaos, Source};
+use crate::source::{Departed, LinkChaos, Source};
 use crate::target::Server;
 use crate::{faults, operator, receiving};
 
@@ -45,10 +47,17 @@ const PARSED: u64 = 32 << 10;
 #[derive(Debug, Clone)]
 struct Sources([Source; 2]);
 
-impl Network for Sources {
-    fn connect<'a>(&'a self, to: &'a Endpoint, timeout: Option<Duration>) -> Connecting<'a> {
+/// The links of a machine to them.
+#[derive(Debug)]
+struct Links {
+    sources: Sources,
+    departed: Departed,
+}
+
+impl Network for Links {
+    fn connect<'a>(&'a self, to: &'a Endpoint, _: Option<Duration>) -> Connecting<'a> {
         let Endpoint::Tcp { port, .. } = to else { panic!("{to:?}") };
-        self.0[usize::from(port - SOURCE_PORT)].connect(to, timeout)
+        self.sources.0[usize::from(port - SOURCE_PORT)].link(self.departed.clone())
     }
 }
 
@@ -77,6 +86,9 @@ struct World {
     promotion: usize,
     kills: usize,
     clock: Arc<dyn Clock>,
+    /// Of the sources.
+    their_clock: Arc<dyn Clock>,
+    committed: CommitTimes,
 }
 
 impl World {
@@ -100,8 +112,13 @@ impl World {
             server.trace();
         }
         let clock: Arc<dyn Clock> = Arc::new(VirtualClock::new());
-        let source =
-            |uuid: Uuid, number| Source::new(uuid, Arc::clone(&clock), LinkChaos::of(case, number));
+        // Of a server before the source the clock is not known to the daemon.
+        let ahead = if has_peer { 0 } else { lag::clock_ahead(case) };
+        let their_clock: Arc<dyn Clock> =
+            Arc::new(SkewedClock { clock: Arc::clone(&clock), ahead });
+        let source = |uuid: Uuid, number| {
+            Source::new(uuid, Arc::clone(&their_clock), LinkChaos::of(case, number))
+        };
         let sources = Sources([source(SOURCE, 0), source(PEER, 1)]);
         let until = random.random_bool(0.3).then(|| {
             let place = random.random_range(1..=length);
@@ -126,13 +143,20 @@ impl World {
             promotion,
             kills: random.random_range(0..6).min(case.kills),
             clock,
+            their_clock,
+            committed: CommitTimes::default(),
             history,
             settings,
         }
     }
 
     fn environment(&self, machine: &Machine) -> Environment {
-        environment(Arc::clone(&self.clock), self.sources.clone(), self.case.seed ^ machine.number)
+        let links = Links { sources: self.sources.clone(), departed: machine.departed.clone() };
+        environment(Arc::clone(&self.clock), links, self.case.seed ^ machine.number)
+    }
+
+    fn heartbeat_interval(&self) -> Duration {
+        receiving::source_options(SOURCE_PORT).heartbeat_interval
     }
 
     fn source_options(&self, machine: &Machine) -> SourceOptions {
@@ -149,7 +173,9 @@ impl World {
         let Sources([source, peer]) = &self.sources;
         let (mut at_source, mut at_peer) = (0, 0);
         let commit = |server: &Source, index: usize| {
-            let events = self.history.logged(index, self.clock.now_micros());
+            let now = self.their_clock.now_micros();
+            let first = self.committed.first(index, now);
+            let events = self.history.logged(index, first, now);
             server.commit(&self.history.transactions[index].gtid, &events);
         };
         let mut faults = random.random_range(0..4).min(self.case.faults);
@@ -213,6 +239,7 @@ impl World {
                 biased;
                 () = life.ended() => None,
                 error = local.run_until(daemon.run(&mut random)) => Some(error),
+                never = daemon.watch() => match never {},
             };
             life.end();
             machine.closed();

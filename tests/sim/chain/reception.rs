@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use csa_daemon::progress::Progress;
 use csa_provider::{
     Foreign, GtidSet, Provider, ReceptionEnd, SharedForeign, SourceStatus, no_foreign,
 };
 use csa_relaystore::{Error, RelayPosition, RelayStore, RelayStoreOptions};
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Duration, sleep};
@@ -21,6 +23,7 @@ pub(super) struct Reception<'a> {
     options: RelayStoreOptions,
     status: Arc<SourceStatus>,
     foreign: SharedForeign,
+    progress: Arc<Mutex<Progress>>,
     current: Option<Receiving>,
 }
 
@@ -44,7 +47,20 @@ impl<'a> Reception<'a> {
         options: RelayStoreOptions,
         status: Arc<SourceStatus>,
     ) -> Self {
-        Self { world, machine, options, status, foreign: no_foreign(), current: None }
+        Self {
+            world,
+            machine,
+            options,
+            status,
+            foreign: no_foreign(),
+            progress: Arc::default(),
+            current: None,
+        }
+    }
+
+    /// The progress that the daemon shows.
+    pub(super) fn seen_by(self, progress: Arc<Mutex<Progress>>) -> Self {
+        Self { progress, ..self }
     }
 
     pub(super) fn set_foreign(&self, foreign: Foreign) {
@@ -85,6 +101,8 @@ impl<'a> Reception<'a> {
         self.machine.closed();
         if let Some(mut receiving) = self.current.take() {
             receiving.tasks.shutdown().await;
+            self.status.disconnected();
+            self.progress.lock().store_closed();
         }
     }
 
@@ -105,6 +123,7 @@ impl<'a> Reception<'a> {
         });
         let received = Received { store: Arc::new(store), end };
         self.machine.receiving(&received.store);
+        self.progress.lock().receiving(&received.store);
         self.current = Some(Receiving { received: received.clone(), tasks });
         received
     }

@@ -5,9 +5,9 @@ use std::io;
 use csa_provider::test_util::{event_bytes, format_description, packets};
 use csa_provider::{ChecksumAlgorithm, EventType, GtidSet};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
-use tokio::time::{Duration, timeout};
+use tokio::time::{Duration, Instant, timeout};
 
-use super::{Source, Transit};
+use super::{Departed, Source, Transit};
 use crate::history::is_of_source;
 
 const COM_QUIT: u8 = 0x01;
@@ -23,6 +23,7 @@ const SHORT: usize = 19;
 
 struct Connection<'a> {
     source: &'a Source,
+    departed: &'a Departed,
     stream: DuplexStream,
     sequence: u8,
 }
@@ -31,8 +32,12 @@ struct Connection<'a> {
 ///
 /// # Errors
 /// The link is cut.
-pub(super) async fn serve(source: &Source, stream: DuplexStream) -> io::Result<()> {
-    let mut connection = Connection { source, stream, sequence: 0 };
+pub(super) async fn serve(
+    source: &Source,
+    stream: DuplexStream,
+    departed: &Departed,
+) -> io::Result<()> {
+    let mut connection = Connection { source, departed, stream, sequence: 0 };
     connection.log_in().await?;
     loop {
         connection.sequence = 0;
@@ -119,7 +124,10 @@ impl Connection<'_> {
     }
 
     async fn event(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.send(&[&[0], bytes].concat()).await
+        let now = Instant::now();
+        self.send(&[&[0], bytes].concat()).await?;
+        *self.departed.0.lock() = now;
+        Ok(())
     }
 
     /// Sends everything that is not in `known`, and heartbeats while there is nothing.

@@ -156,6 +156,22 @@ impl Source {
     }
 }
 
+/// The time at which the last event that arrived had left the source.
+#[derive(Debug, Clone)]
+pub(crate) struct Departed(Arc<Mutex<Instant>>);
+
+impl Default for Departed {
+    fn default() -> Self {
+        Self(Arc::new(Mutex::new(Instant::now())))
+    }
+}
+
+impl Departed {
+    pub(crate) fn at(&self) -> Instant {
+        *self.0.lock()
+    }
+}
+
 /// Tells the world of a panic in a task that nobody waits for.
 struct Breaks<'a>(&'a CancellationToken);
 
@@ -169,6 +185,13 @@ impl Drop for Breaks<'_> {
 
 impl Network for Source {
     fn connect<'a>(&'a self, _: &'a Endpoint, _: Option<Duration>) -> Connecting<'a> {
+        self.link(Departed::default())
+    }
+}
+
+impl Source {
+    /// A new connection, which notes when what arrives has left.
+    pub(crate) fn link(&self, departed: Departed) -> Connecting<'_> {
         let transit = self.core.faults.lock().connect();
         let is_down = self.core.log.lock().down_until.is_some_and(|until| Instant::now() < until);
         let transit = if is_down { Transit::Cut } else { transit };
@@ -188,7 +211,7 @@ impl Network for Source {
                     biased;
                     _ = lives.changed() => {}
                     // However it ends, the link is closed by dropping its end.
-                    _ = connection::serve(&source, ours) => {}
+                    _ = connection::serve(&source, ours, &departed) => {}
                 }
             });
             let theirs: Box<dyn Transport> = Box::new(theirs);

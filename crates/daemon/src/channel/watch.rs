@@ -4,23 +4,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use csa_applier::{
-    ApplierDurations, ApplierStatus, ApplierView as Applied, Commits, HeldUntil, IntakeObserver,
-    Wait,
-};
-use csa_provider::{
-    Clock, CommitTimes, Details, Gtid, GtidSet, SourceStatus, Span, SystemClock, Track,
-};
-use csa_relaystore::{RelayStore, RelayUsage, RelayedTransaction};
+use csa_applier::{ApplierDurations, ApplierStatus, Commits, HeldUntil, IntakeObserver, Wait};
+use csa_daemon::progress::{Moment, Progress};
+use csa_provider::{Clock, Details, Gtid, GtidSet, SourceStatus, Span, SystemClock, Track};
+use csa_relaystore::{RelayStore, RelayedTransaction};
 use parking_lot::Mutex;
 use tokio::time::Instant;
-use tracing::{debug, info};
+use tracing::info;
 
 use super::start_steps::{StartStep, StartSteps};
-use super::view::backlog::Count;
 use super::view::bottleneck::Meter;
 use super::view::state::Phase;
-use super::view::{Facts, Moment, Rewinds, failure};
+use super::view::{Facts, Rewinds, failure};
 use super::{ChannelError, Controls};
 use crate::clock::rfc3339;
 use crate::config::ChannelSettings;
@@ -48,54 +43,22 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// A source heard from within this time counts as present.
-    fresh_within: Duration,
     /// Its address, and its version once it is known.
     target: String,
     target_version: Option<String>,
+    progress: Progress,
     meter: Meter,
     phase: Phase,
     detail: String,
-    /// The relay store while it is open, and whether something is received into it.
-    store: Option<Arc<RelayStore>>,
+    /// Something is received into the relay store.
     receiving: bool,
-    pipeline: Option<Running>,
-    taken: bool,
-    /// Applied by earlier pipelines.
-    earlier: Applied,
-    /// Received by earlier relay stores, and the figures of the last one.
-    received: GtidSet,
-    closed: RelayUsage,
-    /// Everything up to there was committed when reading began, or when applying ended.
-    base: Option<Count>,
-    /// Of the store while nothing is applied.
-    waiting: Waiting,
     last_error: Option<ErrorView>,
     /// The transaction that the last error is about.
     stopped_at: Option<Gtid>,
-    held_back: Option<HeldUntil>,
     rewinds: Rewinds,
     start: Option<StartSteps>,
     /// Transactions recorded as executed on request.
     skipped: u64,
-}
-
-/// The running pipeline.
-#[derive(Debug, Clone)]
-struct Running {
-    commits: Commits,
-    status: Arc<ApplierStatus>,
-}
-
-/// The first transaction in the relay store that is not applied, while nothing is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum Waiting {
-    #[default]
-    Unknown,
-    /// Its commit times, and the moment at which it was found.
-    Since(CommitTimes, Instant),
-    /// Damaged; the next pipeline to read it reports that.
-    Unreadable,
 }
 
 impl Watch {
@@ -117,9 +80,9 @@ impl Watch {
     pub(super) fn starting(&self, settings: &ChannelSettings) {
         let mut inner = self.shared.inner.lock();
         inner.phase = Phase::Starting;
-        inner.fresh_within = fresh_within(settings);
         inner.target = settings.target.address();
         inner.target_version = None;
+        inner.progress.expect_heartbeats(settings.source.heartbeat_interval);
         inner.last_error = None;
         inner.stopped_at = None;
     }
@@ -156,12 +119,9 @@ impl Watch {
     /// A relay store is open and being received into.
     pub(super) fn receiving(&self, settings: &ChannelSettings, store: &Arc<RelayStore>) {
         let mut inner = self.shared.inner.lock();
-        inner.fresh_within = fresh_within(settings);
-        inner.store = Some(Arc::clone(store));
+        inner.progress.expect_heartbeats(settings.source.heartbeat_interval);
+        inner.progress.receiving(store);
         inner.receiving = true;
-        // Ordinals of another store mean nothing in this one.
-        inner.base = None;
-        inner.waiting = Waiting::Unknown;
     }
 
     /// Nothing more is received; the store is still there.
@@ -171,11 +131,7 @@ impl Watch {
 
     /// The store is closed; its figures stay.
     pub(super) fn store_closed(&self) {
-        let mut inner = self.shared.inner.lock();
-        if let Some(store) = inner.store.take() {
-            inner.received = store.received_so_far();
-            inner.closed = RelayUsage { waiting: None, ..store.usage() };
-        }
+        self.shared.inner.lock().progress.store_closed();
     }
 
     pub(super) fn source(&self) -> Arc<SourceStatus> {
@@ -194,12 +150,9 @@ impl Watch {
             "from {}",
             if commits.executed().is_empty() { "the start" } else { "the checkpoint" }
         );
-        // Set again by the intake's first reading: this pipeline may begin elsewhere.
-        inner.base = None;
-        inner.taken = true;
         inner.last_error = None;
         inner.stopped_at = None;
-        inner.pipeline = Some(Running { commits: commits.clone(), status: Arc::clone(status) });
+        inner.progress.attach(commits, status);
     }
 
     /// The target that answered now.
@@ -208,29 +161,12 @@ impl Watch {
     }
 
     pub(super) fn is_taken(&self) -> bool {
-        self.shared.inner.lock().taken
+        self.shared.inner.lock().progress.is_taken()
     }
 
     /// The pipeline has ended; its totals stay.
     pub(super) fn detach(&self) {
-        let mut inner = self.shared.inner.lock();
-        // In one step with the totals: a wait must never see less than was executed.
-        if let Some(running) = inner.pipeline.take() {
-            let ended = running.status.view();
-            inner.base = inner.base.map(|base| base.max(Count::committed(&ended)));
-            inner.waiting = Waiting::Unknown;
-            let earlier = &mut inner.earlier;
-            earlier.transactions_total += ended.transactions_total;
-            earlier.groups_total += ended.groups_total;
-            earlier.statements_total += ended.statements_total;
-            earlier.accounts_left_out_total += ended.accounts_left_out_total;
-            earlier.own_left_out_total += ended.own_left_out_total;
-            earlier.returned_left_out_total += ended.returned_left_out_total;
-            earlier.retries_total += ended.retries_total;
-            earlier.lock_inversions_total += ended.lock_inversions_total;
-            earlier.executed = ended.executed;
-            earlier.last_applied = ended.last_applied;
-        }
+        self.shared.inner.lock().progress.detach();
     }
 
     pub(super) fn waiting_for_source(&self, why: &str) {
@@ -247,10 +183,7 @@ impl Watch {
         let mut inner = self.shared.inner.lock();
         inner.last_error = None;
         inner.stopped_at = None;
-        // What this daemon received while it had the channel is no backlog of the other.
-        inner.base = None;
-        inner.waiting = Waiting::Unknown;
-        inner.held_back = None;
+        inner.progress.given_up();
     }
 
     pub(super) fn stopped(&self, why: &str) {
@@ -304,25 +237,16 @@ impl Watch {
 
     /// Everything committed on the target, as far as this process knows.
     pub(super) fn executed(&self) -> GtidSet {
-        let inner = self.shared.inner.lock();
-        match &inner.pipeline {
-            Some(running) => running.commits.executed(),
-            None => inner.earlier.executed.clone(),
-        }
+        self.shared.inner.lock().progress.executed()
     }
 
     pub(super) fn has_executed(&self, set: &GtidSet) -> bool {
-        let inner = self.shared.inner.lock();
-        match &inner.pipeline {
-            Some(running) => running.commits.has_executed(set),
-            None => set.is_subset_of(&inner.earlier.executed),
-        }
+        self.shared.inner.lock().progress.has_executed(set)
     }
 
     /// No group and no statement is running.
     pub(super) fn is_at_rest(&self) -> bool {
-        let inner = self.shared.inner.lock();
-        inner.pipeline.as_ref().is_none_or(|running| running.commits.is_at_rest())
+        self.shared.inner.lock().progress.is_at_rest()
     }
 
     /// The transaction that stopped the channel.
@@ -332,8 +256,8 @@ impl Watch {
 
     /// Groups that workers have at this moment, for a timeline.
     pub(super) fn unfinished(&self) -> Vec<Span> {
-        let running = self.shared.inner.lock().pipeline.clone();
-        running.map(|running| running.status.unfinished()).unwrap_or_default()
+        let status = self.shared.inner.lock().progress.status().cloned();
+        status.map(|status| status.unfinished()).unwrap_or_default()
     }
 
     /// Takes a sample of what keeps the channel busy.
@@ -341,63 +265,28 @@ impl Watch {
         // First, because it takes the same lock.
         let facts = self.facts();
         let mut inner = self.shared.inner.lock();
-        if inner.pipeline.is_none() {
+        if inner.progress.status().is_none() {
             inner.meter = Meter::default();
             return;
         }
-        let (applied, received) = match facts.is_applying {
-            true => (facts.applied.transactions_total, facts.usage.transactions_total),
+        let progress = &facts.progress;
+        let (applied, received) = match progress.is_applying {
+            true => (progress.applied.transactions_total, progress.usage.transactions_total),
             false => (0, 0),
         };
-        let applied = inner.earlier.transactions_total + applied;
+        let applied = inner.progress.earlier_transactions() + applied;
         inner.meter.take(Instant::now(), facts.snapshot().cause(), applied, received);
     }
 
     /// Measures the relay store and its disk; blocks.
     pub(super) fn measure_disk(&self) {
-        let store = self.shared.inner.lock().store.clone();
+        let store = self.shared.inner.lock().progress.store().cloned();
         if let Some(store) = store {
             store.measure_disk();
-            self.look_for_waiting(&store);
-        }
-    }
-
-    /// While a pipeline runs, the applier knows the first transaction that is not applied. Without
-    /// a pipeline one search is enough: the first stays the first.
-    fn look_for_waiting(&self, store: &Arc<RelayStore>) {
-        let executed = {
-            let inner = self.shared.inner.lock();
-            if inner.pipeline.is_some() || !inner.taken || inner.waiting != Waiting::Unknown {
-                return;
-            }
-            let total = store.usage().transactions_total;
-            if inner.base.is_some_and(|base| base.transactions >= total) {
-                return;
-            }
-            inner.earlier.executed.clone()
-        };
-        let mut reader = store.reader(executed);
-        // The header is enough.
-        reader.set_inline_limit(0);
-        let found = reader.next_now();
-        let mut inner = self.shared.inner.lock();
-        // During the search a pipeline may have begun, or another store been opened.
-        let is_same = inner.store.as_ref().is_some_and(|now| Arc::ptr_eq(now, store));
-        if inner.pipeline.is_some() || !is_same {
-            return;
-        }
-        match found {
-            Ok(Some(relayed)) => {
-                inner.waiting = Waiting::Since(relayed.header.commit_times(), Instant::now());
-                inner.base = Some(Count::before(&relayed));
-            }
-            Ok(None) => {
-                let (transactions, bytes) = reader.read_so_far();
-                inner.base = Some(Count { transactions, bytes });
-            }
-            Err(error) => {
-                debug!(%error, "the first transaction that waits can't be read");
-                inner.waiting = Waiting::Unreadable;
+            let search = self.shared.inner.lock().progress.search();
+            if let Some(search) = search {
+                let found = search.run();
+                self.shared.inner.lock().progress.found(&search, found);
             }
         }
     }
@@ -413,8 +302,7 @@ impl Watch {
         facts.view(Moment { micros, instant: Instant::now() })
     }
 
-    /// Everything known at this moment. What was applied is read before what was received, so the
-    /// backlog is never too small.
+    /// Everything known at this moment.
     fn facts(&self) -> Facts {
         let Shared { name, controls, source, durations, .. } = &*self.shared;
         let (tuning, until, source_delay) =
@@ -422,71 +310,36 @@ impl Watch {
         let (memory, memory_short) = (controls.memory().usage(), controls.memory().is_short());
         let (reception, durations) = (source.reception(), durations.view());
         let source = source.view();
-        let (mut facts, running, store) = {
-            let inner = self.shared.inner.lock();
-            let facts = Facts {
-                name: name.clone(),
-                phase: inner.phase,
-                detail: inner.detail.clone(),
-                tuning,
-                paused: controls.paused(),
-                target: (inner.target.clone(), inner.target_version.clone()),
-                until,
-                source_delay,
-                memory,
-                memory_short,
-                source,
-                reception,
-                durations,
-                fresh_within: inner.fresh_within,
-                receiving: inner.receiving,
-                usage: inner.closed.clone(),
-                received: inner.received.clone(),
-                is_applying: inner.pipeline.is_some() && inner.store.is_some(),
-                applied: inner.at_rest(),
-                earlier: inner.earlier.clone(),
-                base: inner.base,
-                held_back: inner.held_back,
-                cause: inner.meter.cause(),
-                rates: inner.meter.rates(),
-                rewinds: inner.rewinds.clone(),
-                start: inner.start.iter().flat_map(StartSteps::named).collect(),
-                skipped: inner.skipped,
-                last_error: inner.last_error.clone(),
-            };
-            (facts, inner.pipeline.clone(), inner.store.clone())
-        };
-        if let Some(running) = running {
-            facts.applied = running.status.view();
-        }
-        if let Some(store) = store {
-            facts.usage = store.usage();
-            facts.received = store.received_so_far();
-        }
-        facts
-    }
-}
-
-impl Inner {
-    /// The applier's part of the view while no pipeline runs.
-    fn at_rest(&self) -> Applied {
-        Applied {
-            executed: self.earlier.executed.clone(),
-            last_applied: self.earlier.last_applied.clone(),
-            oldest_pending: match self.waiting {
-                Waiting::Since(committed, since) => Some((committed, since)),
-                Waiting::Unknown | Waiting::Unreadable => None,
-            },
-            ..Applied::default()
+        let inner = self.shared.inner.lock();
+        Facts {
+            name: name.clone(),
+            phase: inner.phase,
+            detail: inner.detail.clone(),
+            tuning,
+            paused: controls.paused(),
+            target: (inner.target.clone(), inner.target_version.clone()),
+            until,
+            source_delay,
+            memory,
+            memory_short,
+            reception,
+            durations,
+            progress: inner.progress.view(source),
+            receiving: inner.receiving,
+            cause: inner.meter.cause(),
+            rates: inner.meter.rates(),
+            rewinds: inner.rewinds.clone(),
+            start: inner.start.iter().flat_map(StartSteps::named).collect(),
+            skipped: inner.skipped,
+            last_error: inner.last_error.clone(),
         }
     }
 }
 
 impl IntakeObserver for Watch {
-    /// Everything before the first of them is executed.
     fn read(&mut self, relayed: &RelayedTransaction) {
         let mut inner = self.shared.inner.lock();
-        inner.base.get_or_insert(Count::before(relayed));
+        inner.progress.read(relayed);
         if !self.shared.has_begun.load(Ordering::Relaxed)
             && let Some(start) = &mut inner.start
         {
@@ -494,9 +347,8 @@ impl IntakeObserver for Watch {
         }
     }
 
-    /// If no transaction was read before, all of the store was executed.
     fn read_to_end(&mut self, transactions: u64, bytes: u64) {
-        self.shared.inner.lock().base.get_or_insert(Count { transactions, bytes });
+        self.shared.inner.lock().progress.read_to_end(transactions, bytes);
     }
 
     fn waited(&mut self, wait: Wait, begun: Instant, ended: Instant) {
@@ -516,15 +368,10 @@ impl IntakeObserver for Watch {
     }
 
     fn held_back(&mut self, held: Option<HeldUntil>) {
-        self.shared.inner.lock().held_back = held;
+        self.shared.inner.lock().progress.held_back(held);
     }
 
     fn clock_ahead(&self) -> i64 {
         self.shared.source.clock_ahead()
     }
-}
-
-/// A source heard from within this time counts as present.
-fn fresh_within(settings: &ChannelSettings) -> Duration {
-    settings.source.heartbeat_interval * 2 + Duration::from_secs(1)
 }

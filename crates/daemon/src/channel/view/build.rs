@@ -2,28 +2,17 @@
 
 use std::time::Duration;
 
-use csa_applier::{ApplierDurationsView, ApplierView as Applied, HeldUntil, Tuning};
-use csa_provider::{DurationsView, GtidSet, SourceView};
-use csa_relaystore::RelayUsage;
+use csa_applier::{ApplierDurationsView, Tuning};
+use csa_daemon::progress::{Moment, ProgressView};
+use csa_provider::DurationsView;
 use csa_scheduler::Until;
-use tokio::time::Instant;
 
-use super::backlog::Count;
 use super::bottleneck::{Cause, Snapshot};
-use super::lag::{Pending, Seen, Tail};
 use super::parts;
 use super::state::{Phase, Standing};
 use crate::channel::live_settings::Paused;
 use crate::clock::rfc3339;
 use crate::view::{ApplierView, ChannelView, ErrorView, EventMemoryView, RelayView, SettingsView};
-
-/// The time of a view, by both clocks.
-#[derive(Debug, Clone, Copy)]
-pub(in crate::channel) struct Moment {
-    /// Microseconds since the epoch.
-    pub(in crate::channel) micros: u64,
-    pub(in crate::channel) instant: Instant,
-}
 
 /// How often the target came back without what was committed there; when it last did, and what it
 /// lacked.
@@ -50,28 +39,12 @@ pub(in crate::channel) struct Facts {
     pub(in crate::channel) memory: (u64, u64, u64),
     /// A transaction waits for event memory.
     pub(in crate::channel) memory_short: bool,
-    pub(in crate::channel) source: SourceView,
     /// From the source's commit to the arrival of the whole transaction.
     pub(in crate::channel) reception: DurationsView,
     pub(in crate::channel) durations: ApplierDurationsView,
-    /// A source heard from within this time counts as present.
-    pub(in crate::channel) fresh_within: Duration,
+    pub(in crate::channel) progress: ProgressView,
     /// Something is received into the relay store.
     pub(in crate::channel) receiving: bool,
-    /// Of the relay store, or of the last one.
-    pub(in crate::channel) usage: RelayUsage,
-    /// Everything received into the relay store, or into the last one.
-    pub(in crate::channel) received: GtidSet,
-    /// A pipeline runs and a relay store is open.
-    pub(in crate::channel) is_applying: bool,
-    /// Of the running pipeline; otherwise with what is known without one.
-    pub(in crate::channel) applied: Applied,
-    /// Totals of earlier pipelines.
-    pub(in crate::channel) earlier: Applied,
-    /// Everything up to there was committed when reading began, or when applying ended.
-    pub(in crate::channel) base: Option<Count>,
-    /// The transaction that the intake holds back.
-    pub(in crate::channel) held_back: Option<HeldUntil>,
     /// The most frequent cause of the last seconds, and its share.
     pub(in crate::channel) cause: Option<(Cause, f64)>,
     /// Transactions per second, applied and received.
@@ -85,59 +58,23 @@ pub(in crate::channel) struct Facts {
 }
 
 impl Facts {
-    /// Transactions and bytes received and not committed on the target.
-    fn backlog(&self) -> Option<Count> {
-        let done = self.base?.max(Count::committed(&self.applied));
-        Some(Count::received(&self.usage).without(done))
-    }
-
-    /// Everything received; what was executed counts, wherever it came from.
-    fn received(&self) -> GtidSet {
-        let mut received = self.received.clone();
-        received.union(&self.applied.executed);
-        received
-    }
-
-    /// Held back is only what the applier does not have yet.
-    fn held_back(&self) -> Option<HeldUntil> {
-        self.held_back.filter(|_| self.applied.oldest_pending.is_none())
-    }
-
-    fn lag(&self, tail: Tail, at: Moment) -> Option<f64> {
-        let pending = self.applied.oldest_pending;
-        let pending = pending.map(|(committed, since)| Pending { committed, since });
-        let held = self.held_back();
-        let held = held.map(|held| Pending { committed: held.committed, since: held.since });
-        let heard = self.source.last_event;
-        let since_heard = heard.map(|last| at.instant.saturating_duration_since(last));
-        let seen = Seen {
-            backlog: self.backlog()?.transactions,
-            pending: pending.or(held),
-            applied: self.applied.last_applied.as_ref().map(|group| group.last.commit_times()),
-            tail,
-            fresh: self.source.connected
-                && since_heard.is_some_and(|since| since <= self.fresh_within),
-            clock_ahead: self.source.clock_ahead,
-        };
-        seen.lag(at.micros, at.instant)
-    }
-
     /// The sample from which the bottleneck is found.
     pub(in crate::channel) fn snapshot(&self) -> Snapshot {
-        if !self.is_applying {
+        let progress = &self.progress;
+        if !progress.is_applying {
             return Snapshot::default();
         }
-        let applied = &self.applied;
+        let applied = &progress.applied;
         Snapshot {
             running: self.phase == Phase::Running,
             paused: self.tuning.paused,
             throttled: applied.throttled,
-            source_connected: self.source.connected,
+            source_connected: progress.source.connected,
             target_connected: applied.target_connected,
-            backlog: self.backlog().map(|backlog| backlog.transactions),
-            relay_full: self.usage.waiting.is_some(),
+            backlog: progress.backlog().map(|backlog| backlog.transactions),
+            relay_full: progress.usage.waiting.is_some(),
             memory_short: self.memory_short,
-            arrival_delay: self.source.arrival_delay,
+            arrival_delay: progress.source.arrival_delay,
             locked: !applied.lock_holders.is_empty(),
             statement: applied.statement.is_some(),
             workers: usize::from(self.tuning.worker_count),
@@ -147,35 +84,33 @@ impl Facts {
     }
 
     pub(in crate::channel) fn view(self, at: Moment) -> ChannelView {
-        let backlog = self.backlog();
-        let received = self.received();
-        let due_in = self.held_back().map(|held| held.due.saturating_sub(at.micros) as f64 / 1e6);
-        let last = self.source.last_queued.as_ref();
-        let tail = Tail::of(&self.source, last.is_none_or(|last| received.contains(&last.gtid)));
+        let backlog = self.progress.backlog();
+        let due_in = self.progress.held_back();
+        let due_in = due_in.map(|held| held.due.saturating_sub(at.micros) as f64 / 1e6);
         let standing = Standing {
             phase: self.phase,
             detail: &self.detail,
             receiving: self.receiving,
             paused: self.tuning.paused,
             paused_by: self.paused.as_ref(),
-            source: &self.source,
-            applied: &self.applied,
-            no_room: self.usage.waiting.as_deref(),
+            source: &self.progress.source,
+            applied: &self.progress.applied,
+            no_room: self.progress.usage.waiting.as_deref(),
             backlog: backlog.map(|backlog| backlog.transactions),
             due_in,
-            tail,
+            tail: self.progress.tail(),
         };
         let (state, state_detail) = standing.state();
-        let lag_seconds = self.lag(tail, at);
-        let Self { applied, earlier, usage, rewinds, .. } = &self;
+        let ProgressView { source, applied, earlier, usage, .. } = &self.progress;
+        let rewinds = &self.rewinds;
         let service_state = if self.phase == Phase::Running { "ON" } else { "OFF" };
         ChannelView {
             state,
             state_detail,
-            lag_seconds,
+            lag_seconds: self.progress.lag(at),
             backlog_transactions: backlog.map(|backlog| backlog.transactions),
             backlog_bytes: backlog.map(|backlog| backlog.bytes),
-            received_transaction_set: received.to_string(),
+            received_transaction_set: self.progress.received().to_string(),
             applied_transaction_set: applied.executed.to_string(),
             applied_transactions_total: earlier.transactions_total + applied.transactions_total,
             applied_groups_total: earlier.groups_total + applied.groups_total,
@@ -195,7 +130,7 @@ impl Facts {
                 throttle: self.tuning.throttle.map_or(0, |rate| rate.get()),
                 until: self.until.as_ref().map(ToString::to_string),
             },
-            connection: parts::connection(&self.source, !self.receiving),
+            connection: parts::connection(source, !self.receiving),
             relay: RelayView {
                 segments: usage.segments as u64,
                 bytes: usage.bytes,

@@ -1,12 +1,10 @@
 //! The view of a channel, from everything known of it at one moment. Pure, except for
 //! [`super::watch`], which collects what is known.
 
-pub(super) mod backlog;
 pub(super) mod bottleneck;
 mod build;
 pub(super) mod failure;
-mod lag;
 mod parts;
 pub(super) mod state;
 
-pub(super) use build::{Facts, Moment, Rewinds};
+pub(super) use build::{Facts, Rewinds};

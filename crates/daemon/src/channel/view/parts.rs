@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use csa_applier::{ApplierDurationsView, ApplierView as Applied, HeldBack, SessionView};
+use csa_daemon::progress::Count;
 use csa_provider::{DurationsView, SourceView, TransactionHeader};
 
-use super::backlog::Count;
 use super::bottleneck::Cause;
 use crate::clock::rfc3339;
 use crate::view::{

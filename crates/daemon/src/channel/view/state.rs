@@ -1,9 +1,9 @@
 //! The state of a channel and its sentence. Pure.
 
 use csa_applier::ApplierView as Applied;
+use csa_daemon::progress::Tail;
 use csa_provider::SourceView;
 
-use super::lag::Tail;
 use crate::channel::live_settings::Paused;
 use crate::clock::rfc3339;
 use crate::view::ChannelState;

@@ -5,14 +5,14 @@ use csa_relaystore::{RelayUsage, RelayedTransaction};
 
 /// Transactions and bytes of events, counted from the beginning of the relay store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(in crate::channel) struct Count {
-    pub(in crate::channel) transactions: u64,
-    pub(in crate::channel) bytes: u64,
+pub struct Count {
+    pub transactions: u64,
+    pub bytes: u64,
 }
 
 impl Count {
     /// Everything before a transaction.
-    pub(in crate::channel) const fn before(relayed: &RelayedTransaction) -> Self {
+    pub const fn before(relayed: &RelayedTransaction) -> Self {
         Self {
             transactions: relayed.ordinal - 1,
             bytes: relayed.cumulative_bytes - relayed.event_bytes,
@@ -20,16 +20,16 @@ impl Count {
     }
 
     /// Everything committed on the target by the running pipeline; 0 before its first commit.
-    pub(in crate::channel) const fn committed(applied: &Applied) -> Self {
+    pub const fn committed(applied: &Applied) -> Self {
         Self { transactions: applied.committed_ordinal, bytes: applied.committed_bytes }
     }
 
-    pub(in crate::channel) const fn received(usage: &RelayUsage) -> Self {
+    pub const fn received(usage: &RelayUsage) -> Self {
         Self { transactions: usage.transactions_total, bytes: usage.event_bytes_total }
     }
 
     #[must_use]
-    pub(in crate::channel) fn max(self, other: Self) -> Self {
+    pub fn max(self, other: Self) -> Self {
         Self {
             transactions: self.transactions.max(other.transactions),
             bytes: self.bytes.max(other.bytes),
@@ -38,7 +38,7 @@ impl Count {
 
     /// The part of it that `done` does not cover.
     #[must_use]
-    pub(in crate::channel) const fn without(self, done: Self) -> Self {
+    pub const fn without(self, done: Self) -> Self {
         Self {
             transactions: self.transactions.saturating_sub(done.transactions),
             bytes: self.bytes.saturating_sub(done.bytes),

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use csa_provider::planted::{Bug, is_planted};
 use csa_provider::{CommitTimes, SourceView};
 use tokio::time::Instant;
 
@@ -13,15 +14,15 @@ const SOON: Duration = Duration::from_secs(1);
 
 /// A transaction that is not yet committed on the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Pending {
-    pub(super) committed: CommitTimes,
+pub struct Pending {
+    pub committed: CommitTimes,
     /// Since when this process has known it.
-    pub(super) since: Instant,
+    pub since: Instant,
 }
 
 /// The end of what the source has sent on this link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Tail {
+pub enum Tail {
     /// Nothing of it is known.
     Unknown,
     /// The source had nothing else to send.
@@ -34,7 +35,7 @@ pub(super) enum Tail {
 
 impl Tail {
     /// `stored`: whether the last whole transaction is in the relay store.
-    pub(super) fn of(source: &SourceView, stored: bool) -> Self {
+    pub fn of(source: &SourceView, stored: bool) -> Self {
         let arriving = source.queueing.as_ref().or(source.last_queued.as_ref().filter(|_| !stored));
         match (arriving, &source.last_queued) {
             _ if !source.connected => Self::Unknown,
@@ -52,7 +53,7 @@ impl Tail {
     }
 
     /// Everything the source has committed is here, except for the last moment.
-    pub(super) fn is_caught_up(self) -> bool {
+    pub fn is_caught_up(self) -> bool {
         match self {
             Self::Idle => true,
             Self::Transaction(_, delay) => delay.is_some_and(|delay| delay <= SOON),
@@ -65,16 +66,16 @@ impl Tail {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Seen {
     /// Transactions received and not committed on the target.
-    pub(super) backlog: u64,
+    pub backlog: u64,
     /// The oldest of them.
-    pub(super) pending: Option<Pending>,
+    pub pending: Option<Pending>,
     /// The last that was committed on the target.
-    pub(super) applied: Option<CommitTimes>,
-    pub(super) tail: Tail,
+    pub applied: Option<CommitTimes>,
+    pub tail: Tail,
     /// The source was heard from recently.
-    pub(super) fresh: bool,
+    pub fresh: bool,
     /// Microseconds by which the source's clock is ahead of ours.
-    pub(super) clock_ahead: i64,
+    pub clock_ahead: i64,
 }
 
 impl Seen {
@@ -88,8 +89,9 @@ impl Seen {
             };
         }
         match self.tail {
+            _ if is_planted(Bug::LagOfReceivedOnly) => Some(0.0),
             Tail::Arriving(pending) => Some(self.of(pending, now, instant)),
-            _ if !self.fresh => None,
+            _ if !self.fresh && !is_planted(Bug::LagOfSilentSource) => None,
             tail if tail.is_caught_up() => Some(0.0),
             // Anything still on its way was committed later.
             Tail::Transaction(committed, _) => self.positive(committed, now),

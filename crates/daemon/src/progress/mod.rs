@@ -1,0 +1,13 @@
+//! A channel's progress: how much of what the source has committed is received and applied, how large the
+//! backlog is, and how far the target lags. It is collected from the parts that run the channel as they
+//! come and go; the rest is pure.
+
+mod backlog;
+mod collected;
+mod lag;
+mod view;
+
+pub use backlog::Count;
+pub use collected::{Found, Progress, Search};
+pub use lag::Tail;
+pub use view::{Moment, ProgressView};
