@@ -17,6 +17,7 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom as _;
 use rand::{Rng as _, SeedableRng as _};
 
+use crate::branches::{Branches, PREPARED, Step};
 use crate::seeds::Case;
 use crate::target::{Row, Rows, Value};
 
@@ -39,16 +40,20 @@ pub(crate) const TABLES: [&str; 5] = [
      FOREIGN KEY (parent) REFERENCES parents (id))",
 ];
 
-/// The rows of each table.
+/// Table, the row before and the row after.
+pub(crate) type RowChange = (String, Option<Row>, Option<Row>);
+
+/// The rows of each table; the names of prepared transactions are one of them.
 pub(crate) type Contents = BTreeMap<String, Rows>;
 
 #[derive(Debug)]
 pub(crate) struct Transaction {
     pub(crate) gtid: Gtid,
     pub(crate) is_definition: bool,
+    /// Nothing is applied beside it: a definition, or a step of a distributed transaction.
+    pub(crate) is_alone: bool,
     events: Vec<RawEvent>,
-    /// Table, the row before and the row after.
-    changes: Vec<(String, Option<Row>, Option<Row>)>,
+    changes: Vec<RowChange>,
 }
 
 #[derive(Debug)]
@@ -64,9 +69,10 @@ pub(crate) fn gtid(number: usize) -> Gtid {
 }
 
 impl History {
-    pub(crate) fn of(case: Case) -> Self {
+    /// `has_branches`: some transactions are distributed.
+    pub(crate) fn of(case: Case, has_branches: bool) -> Self {
         let mut random = StdRng::seed_from_u64(case.seed);
-        let names = ["log", "accounts", "parents", "children"];
+        let names = ["log", "accounts", "parents", "children", PREPARED];
         let contents: Contents =
             names.map(|name| (name.to_owned(), Rows::new())).into_iter().collect();
         let mut history = Self {
@@ -77,23 +83,73 @@ impl History {
         let definitions = if random.random_bool(0.5) { 0.1 } else { 0.0 };
         let length = random.random_range(10..80).min(case.transactions);
         let mut log_columns = 2;
+        let mut branches = Branches::of(case, has_branches);
         for number in 1..=length {
+            if let Some(step) = branches.step(length - number) {
+                history.distributed(number, step, &mut branches);
+                continue;
+            }
             let contents = history.states.last().expect("one at least").clone();
-            let mut writing =
-                Writing { contents, events: Vec::new(), changes: Vec::new(), random: &mut random };
+            let mut writing = Writing {
+                contents,
+                events: Vec::new(),
+                changes: Vec::new(),
+                random: &mut random,
+                branches: &branches,
+            };
             // The log has a row by then, so every definition shows in the contents.
             let is_definition = number > 1 && writing.random.random_bool(definitions);
             match is_definition {
                 true => writing.define(number, &mut log_columns),
                 false => writing.write(number, log_columns),
             }
-            let Writing { contents, mut events, changes, .. } = writing;
-            let gtid = gtid(number);
-            events.insert(0, gtid_event(&gtid, 1_700_000_000_000_000 + number as u64));
-            history.transactions.push(Transaction { gtid, is_definition, events, changes });
-            history.states.push(contents);
+            let Writing { contents, events, changes, .. } = writing;
+            history.push(events, changes, contents, is_definition, is_definition);
         }
         history
+    }
+
+    fn push(
+        &mut self,
+        mut events: Vec<RawEvent>,
+        changes: Vec<RowChange>,
+        contents: Contents,
+        is_definition: bool,
+        is_alone: bool,
+    ) {
+        let number = self.states.len();
+        let gtid = gtid(number);
+        events.insert(0, gtid_event(&gtid, 1_700_000_000_000_000 + number as u64));
+        self.transactions.push(Transaction { gtid, is_definition, is_alone, events, changes });
+        self.states.push(contents);
+    }
+
+    fn distributed(&mut self, number: usize, step: Step, branches: &mut Branches) {
+        let mut contents = self.states.last().expect("one at least").clone();
+        let (events, changes) = match step {
+            Step::Prepare => {
+                let mut random = branches.random.clone();
+                let mut writing = Writing {
+                    contents: contents.clone(),
+                    events: Vec::new(),
+                    changes: Vec::new(),
+                    random: &mut random,
+                    branches,
+                };
+                let most = writing.random.random_range(1..4);
+                while writing.changes.len() < most {
+                    writing.account();
+                }
+                let Writing { events, changes, .. } = writing;
+                branches.random = random;
+                branches.prepare(number, events, changes)
+            }
+            Step::End { place, is_commit } => branches.end(place, is_commit),
+        };
+        for (table, before, after) in &changes {
+            write(&mut contents, table, before.as_ref(), after.as_ref());
+        }
+        self.push(events, changes, contents, false, true);
     }
 
     /// From `place` on, the transactions are those of the peer.
@@ -143,7 +199,7 @@ impl History {
             // Net changes: a row that appears and disappears again is never written, and waits for nothing.
             let mut net = BTreeMap::new();
             for transaction in run {
-                assert!(!transaction.is_definition, "{} is ahead of others", transaction.gtid);
+                assert!(!transaction.is_alone, "{} is ahead of others", transaction.gtid);
                 for (table, before, after) in &transaction.changes {
                     let row = before.as_ref().or(after.as_ref()).expect("a change");
                     net.entry((table, &row[0])).or_insert((before, after)).1 = after;
@@ -181,8 +237,10 @@ impl History {
 struct Writing<'a> {
     contents: Contents,
     events: Vec<RawEvent>,
-    changes: Vec<(String, Option<Row>, Option<Row>)>,
+    changes: Vec<RowChange>,
     random: &'a mut StdRng,
+    /// Those that are open hold rows.
+    branches: &'a Branches,
 }
 
 fn write(contents: &mut Contents, table: &str, before: Option<&Row>, after: Option<&Row>) {
@@ -271,8 +329,12 @@ impl Writing<'_> {
         let is_taken = self.contents["accounts"]
             .values()
             .any(|row| row[2] == code && row[0] != Value::from(id));
+        let is_taken = is_taken || self.branches.has_code(&code);
         let code = if is_taken { Value::Null } else { code };
         let balance = Value::from(self.random.random_range(0..1000));
+        if self.branches.has_row(id) {
+            return;
+        }
         let before = self.row("accounts", id);
         let after = vec![Value::from(id), balance, code];
         match before {

@@ -2,6 +2,7 @@
 //! and a disk that are models and fail as the world wishes. One seed, one run.
 
 mod applying;
+mod branches;
 mod chain;
 mod definitions;
 mod durable;

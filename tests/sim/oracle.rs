@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use csa_provider::GtidSet;
 
+use crate::branches::{self, PREPARED};
 use crate::history::{Contents, History, is_of_source};
 use crate::target::{Observer, Row, Rows, State, Value};
 
@@ -66,13 +67,22 @@ pub(crate) fn epoch(state: &State) -> i64 {
 /// The rows of the replicated tables.
 pub(crate) fn contents(state: &State) -> Contents {
     let tables = state.rows_of("app").into_iter();
-    tables.map(|(name, rows)| (name.to_owned(), rows.clone())).collect()
+    let tables = tables.map(|(name, rows)| (name.to_owned(), rows.clone()));
+    tables.chain([(PREPARED.to_owned(), prepared(state))]).collect()
+}
+
+fn prepared(state: &State) -> Rows {
+    let rows = state.prepared.keys().map(|xid| branches::row(xid));
+    rows.map(|row| (row.clone(), row)).collect()
 }
 
 fn has(state: &State, expected: &Contents) -> bool {
     let rows = state.rows_of("app");
-    rows.len() == expected.len()
-        && expected.iter().all(|(name, table)| rows.get(name.as_str()) == Some(&table))
+    let (is_prepared, tables): (Vec<_>, Vec<_>) =
+        expected.iter().partition(|(name, _)| *name == PREPARED);
+    rows.len() == tables.len()
+        && tables.into_iter().all(|(name, table)| rows.get(name.as_str()) == Some(&table))
+        && is_prepared.into_iter().all(|(_, rows)| *rows == prepared(state))
 }
 
 impl Observer for Oracle {
@@ -90,14 +100,14 @@ impl Observer for Oracle {
         // A statement commits on its own, before the checkpoint names it.
         let next = self.history.transactions.get(prefix);
         let is_ahead = || {
-            next.is_some_and(|next| next.is_definition)
+            next.is_some_and(|next| next.is_alone)
                 && has(state, &self.history.states[prefix + 1])
         };
         let expected = self.history.contents_after(prefix, &executed);
         assert!(
             has(state, &expected) || is_ahead(),
             "not the source after {executed}: {:?} instead of {expected:?}",
-            state.rows_of("app")
+            contents(state)
         );
         (self.last, self.epoch) = (executed, epoch);
     }

@@ -44,6 +44,7 @@ const HUNTS: &[Hunt] = &[
     hunt(Bug::EpochIgnored, "applying", faults, 4_000),
     hunt(Bug::LostAnswerIsFailure, "applying", faults, 200),
     hunt(Bug::LostAnswerRepeatsStatement, "applying", faults, 2_000),
+    hunt(Bug::LostAnswerEndsXa, "applying", faults, 500),
     hunt(Bug::RolledBackNotRetried, "applying", faults, 50),
     hunt(Bug::OlderTargetAccepted, "applying", faults, 500),
     hunt(Bug::EarlierLifeAccepted, "applying", faults, 4_000),

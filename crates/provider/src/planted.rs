@@ -21,6 +21,8 @@ pub enum Bug {
     LostAnswerIsFailure,
     /// The same for the COMMIT that ends a statement without a GTID.
     LostAnswerRepeatsStatement,
+    /// A step of XA that got no answer counts as executed.
+    LostAnswerEndsXa,
     /// A transaction that the server rolled back counts as applied.
     RolledBackNotRetried,
     /// A target that lacks what was committed there counts as the same.

@@ -34,6 +34,8 @@ pub(crate) struct Settings {
     pub(crate) gtids: TargetGtids,
     /// Statements run under their GTIDs.
     pub(crate) statement_gtids: bool,
+    /// The source has distributed transactions, which need them.
+    pub(crate) has_branches: bool,
     /// `preserve_commit_order`.
     pub(crate) in_order: bool,
     /// The longest pause between two transactions of the source.
@@ -53,11 +55,16 @@ impl Settings {
             rows: random.random_range(1..40),
             ..GroupLimits::default()
         };
+        // In the order in which they were always drawn, so that a seed keeps its run.
+        let workers = random.random_range(1..6);
+        let statement_gtids = is_source || random.random_bool(0.7);
+        let mut extra = StdRng::seed_from_u64(seed ^ 0x000e_77a5);
         Self {
-            workers: random.random_range(1..6),
+            workers,
             limits,
             gtids,
-            statement_gtids: is_source || random.random_bool(0.7),
+            statement_gtids,
+            has_branches: statement_gtids && extra.random_bool(0.3),
             in_order: random.random_bool(0.8),
             pause: Duration::from_millis([0, 0, 500][random.random_range(0..3)]),
             seed,
@@ -193,12 +200,14 @@ async fn feed(
         if sender.send(admitted).await.is_err() {
             return;
         }
-        if transaction.is_definition {
+        if transaction.is_alone {
             expected += 1;
             if statements.wait_for(|&count| count >= expected).await.is_err() {
                 return;
             }
-            admission.definitions_changed();
+            if transaction.is_definition {
+                admission.definitions_changed();
+            }
         }
     }
 }

@@ -74,7 +74,7 @@ impl World {
         Self {
             case,
             is_calm,
-            history: Arc::new(History::of(case)),
+            history: Arc::new(History::of(case, settings.has_branches)),
             may_lose: if is_calm || random.random_bool(0.7) { 0 } else { 4 },
             daemons: if is_calm { 1 } else { random.random_range(1..3) },
             kills: if is_calm { 0 } else { random.random_range(0..5).min(case.kills) },

@@ -95,7 +95,7 @@ impl World {
     fn new(case: Case) -> Self {
         let mut random = StdRng::seed_from_u64(case.seed);
         let settings = Settings::of(case.seed, &mut random);
-        let mut history = History::of(case);
+        let mut history = History::of(case, settings.has_branches);
         let length = history.transactions.len();
         let has_peer = random.random_bool(0.5);
         let promotion = match has_peer && random.random_bool(0.5) {

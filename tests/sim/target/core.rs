@@ -47,6 +47,17 @@ pub(crate) struct Session {
     pub(crate) ended: CancellationToken,
 }
 
+impl Session {
+    /// The GTID of a transaction that is being committed.
+    pub(crate) fn take_gtid(&mut self) -> NextGtid {
+        let next = self.next_gtid.clone();
+        if let NextGtid::Assigned(_) = next {
+            self.next_gtid = NextGtid::Used;
+        }
+        next
+    }
+}
+
 /// An answer, or what a statement has to wait for before it is tried again.
 pub(crate) enum Step {
     Done(Answered),
@@ -200,6 +211,12 @@ impl Core {
         (self.last_session, ended)
     }
 
+    /// A number that no session has.
+    pub(crate) const fn next_owner(&mut self) -> u32 {
+        self.last_session += 1;
+        self.last_session
+    }
+
     /// The server's number of the session's connection.
     pub(crate) fn connection_of(&self, session: u32) -> u32 {
         session - self.earlier_sessions
@@ -251,10 +268,7 @@ impl Core {
             self.roll_back(id);
             return Err(read_only());
         }
-        let next = session.next_gtid.clone();
-        if let NextGtid::Assigned(_) = next {
-            session.next_gtid = NextGtid::Used;
-        }
+        let next = session.take_gtid();
         let is_new = match &next {
             NextGtid::Assigned(gtid) => !self.state.executed.contains(gtid),
             _ => changes,
@@ -340,11 +354,14 @@ impl Core {
             session.ended.cancel();
         }
         self.earlier_sessions = self.last_session;
-        self.locks = RowLocks::default();
         self.named.clear();
         let lost = loses.min(self.unsynced.len());
         if let Some((state, number)) = self.unsynced.drain(self.unsynced.len() - lost..).next() {
             (self.state, self.own_number) = (state, number);
+        }
+        self.locks = RowLocks::default();
+        for branch in self.state.prepared.values() {
+            self.locks.give(branch.owner, &branch.locks);
         }
         // What is there when it starts is on its disk.
         self.unsynced.clear();

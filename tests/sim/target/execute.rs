@@ -13,6 +13,7 @@ use super::rows::{Stop, Writer};
 use super::sql::{Expression, Statement};
 use super::state::State;
 use super::transaction::Transaction;
+use super::xa::{IN_OTHER_STATE, ends_transaction};
 
 const NOT_DETERMINED: u16 = 1837;
 
@@ -32,6 +33,9 @@ impl Core {
         }
         if statement.is_write() && self.is_read_only() {
             return Step::Failed(read_only());
+        }
+        if self.is_distributed(id) && ends_transaction(statement) {
+            return Step::Failed(refused(IN_OTHER_STATE, "XAER_RMFAIL"));
         }
         if self.needs_gtid(statement) {
             match &self.sessions[&id].next_gtid {
@@ -65,6 +69,7 @@ impl Core {
                 self.roll_back(id);
                 done()
             }
+            Statement::Xa(step, xid) => self.distributed(id, *step, xid),
             Statement::Set(assignments) => self.set(id, assignments),
             Statement::Kill(session) => self.kill(*session),
             Statement::Show(expressions) => self.show(id, expressions, expired),
@@ -78,7 +83,7 @@ impl Core {
 
     fn needs_gtid(&self, statement: &Statement) -> bool {
         let is_transactional = matches!(statement, Statement::Begin | Statement::Select(_));
-        is_transactional || statement.is_write()
+        is_transactional || statement.is_write() || statement.is_step()
     }
 
     fn begin(&mut self, id: u32, transaction: Transaction) {
@@ -172,7 +177,7 @@ impl Core {
             "server_uuid" => self.uuid.to_string(),
             "gtid_executed" => self.state.executed.to_string(),
             "gtid_mode" => "ON".to_owned(),
-            "log_bin" | "log_bin_trust_function_creators" => "1".to_owned(),
+            "log_bin" | "log_bin_trust_function_creators" | "xa_detach_on_prepare" => "1".to_owned(),
             "read_only" => u8::from(self.is_read_only()).to_string(),
             "super_read_only" | "lower_case_table_names" => "0".to_owned(),
             _ => panic!("the simulated target has no variable {name}"),
@@ -210,7 +215,10 @@ impl Core {
             Statement::LockWaits => {
                 let number = |session| self.connection_of(session).to_string();
                 let pair = |(waiting, on)| vec![number(waiting), number(on)];
-                shown(self.locks.waits().into_iter().map(pair).collect())
+                let waits = self.locks.waits().into_iter();
+                // A prepared transaction has no session.
+                let waits = waits.filter(|(_, on)| self.sessions.contains_key(on));
+                shown(waits.map(pair).collect())
             }
             Statement::Process { session, in_full } => {
                 shown(self.process(self.session_of(*session), *in_full))
@@ -339,10 +347,7 @@ impl Core {
             }
             Ok(state) => {
                 let session = self.sessions.get_mut(&id).expect("it is there");
-                let (next, logs) = (session.next_gtid.clone(), session.logs);
-                if let NextGtid::Assigned(_) = next {
-                    session.next_gtid = NextGtid::Used;
-                }
+                let (next, logs) = (session.take_gtid(), session.logs);
                 // Logged even where it changes nothing.
                 self.publish(&next, logs, |present| *present = state);
                 done()

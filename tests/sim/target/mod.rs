@@ -13,6 +13,7 @@ mod session;
 mod sql;
 mod state;
 mod transaction;
+mod xa;
 
 #[cfg(test)]
 mod tests;

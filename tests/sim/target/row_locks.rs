@@ -92,6 +92,22 @@ impl RowLocks {
         true
     }
 
+    /// Everything that a session has locked, but for GTIDs.
+    pub(crate) fn held_by(&self, session: u32) -> Vec<(LockName, Mode)> {
+        let held = self.held.get(&session).into_iter().flatten();
+        let held = held.filter(|name| !matches!(name, LockName::Gtid(_)));
+        let mode = |name: &LockName| self.locks.get(name)?.holders.get(&session).copied();
+        held.filter_map(|name| Some((name.clone(), mode(name)?))).collect()
+    }
+
+    /// Gives locks to an owner that others can't be in the way of: they have them already, or nobody has any.
+    pub(crate) fn give(&mut self, owner: u32, locks: &[(LockName, Mode)]) {
+        for (name, mode) in locks {
+            self.locks.entry(name.clone()).or_default().grant(owner, *mode);
+            self.held.entry(owner).or_default().insert(name.clone());
+        }
+    }
+
     pub(crate) fn holds(&self, session: u32, name: &LockName) -> bool {
         self.held.get(&session).is_some_and(|held| held.contains(name))
     }

@@ -5,6 +5,9 @@ use std::sync::Arc;
 
 use csa_provider::GtidSet;
 
+use super::row_locks::{LockName, Mode};
+use super::transaction::Transaction;
+
 /// Schema and table.
 pub(crate) type TableName = (String, String);
 pub(crate) type Row = Vec<Value>;
@@ -87,6 +90,17 @@ pub(crate) struct State {
     pub(crate) schemas: BTreeSet<String>,
     pub(crate) tables: BTreeMap<TableName, Table>,
     pub(crate) executed: GtidSet,
+    /// Distributed transactions that are prepared, by their xids.
+    pub(crate) prepared: BTreeMap<String, Branch>,
+}
+
+/// A distributed transaction that belongs to no session any more.
+#[derive(Debug, Clone)]
+pub(crate) struct Branch {
+    pub(crate) changes: Transaction,
+    /// The number of no session, under which its locks are held.
+    pub(crate) owner: u32,
+    pub(crate) locks: Vec<(LockName, Mode)>,
 }
 
 impl State {

@@ -9,10 +9,12 @@ use super::state::{Key, Row, State, TableName};
 /// Rows as the transaction leaves them; `None` for a row that it deleted.
 type Changed = BTreeMap<Key, Option<Row>>;
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Transaction {
     /// It was begun by BEGIN, not by a statement that commits on its own.
     pub(crate) is_explicit: bool,
+    /// The xid of a distributed one, which only steps of XA can end.
+    pub(crate) xid: Option<String>,
     changes: BTreeMap<TableName, Changed>,
     /// The entries that `changes` had before, the latest last.
     undo: Vec<(TableName, Key, Option<Option<Row>>)>,
@@ -22,6 +24,10 @@ pub(crate) struct Transaction {
 impl Transaction {
     pub(crate) fn explicit() -> Self {
         Self { is_explicit: true, ..Self::default() }
+    }
+
+    pub(crate) fn distributed(xid: &str) -> Self {
+        Self { xid: Some(xid.to_owned()), ..Self::explicit() }
     }
 
     /// The number of row changes, by which a deadlock's victim is chosen.

@@ -16,12 +16,23 @@ use parser::Parser;
 
 use super::state::{Column, Table, TableName};
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum XaStep {
+    Start,
+    End,
+    Prepare,
+    Commit,
+    Rollback,
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Statement {
     Begin,
     Commit,
     Rollback,
     Savepoint(String),
+    /// A step of a distributed transaction, and its xid as it is written.
+    Xa(XaStep, String),
     RollbackTo(String),
     /// Variables of the session, as text.
     Set(Vec<(String, String)>),
@@ -80,6 +91,11 @@ impl Statement {
                 | Self::DropTable { .. }
                 | Self::AddColumn(..)
         )
+    }
+
+    /// Steps that use up a GTID.
+    pub(crate) const fn is_step(&self) -> bool {
+        matches!(self, Self::Xa(step, _) if !matches!(step, XaStep::End))
     }
 
     /// Changes that a read-only server refuses.
@@ -168,6 +184,7 @@ fn statement(parser: &mut Parser<'_>) -> Option<Statement> {
         "USE" => parser.name().map(Statement::Use),
         "KILL" => parser.number()?.try_into().ok().map(Statement::Kill),
         "SET" => set(parser),
+        "XA" => xa(parser),
         "DO" if parser.has("1") => Some(Statement::Nothing),
         "DO" => {
             parser.words(&["RELEASE_LOCK"])?;
@@ -183,6 +200,20 @@ fn statement(parser: &mut Parser<'_>) -> Option<Statement> {
         "CREATE" | "DROP" | "ALTER" => ddl::definition(&first, parser),
         _ => None,
     }
+}
+
+fn xa(parser: &mut Parser<'_>) -> Option<Statement> {
+    let step = match parser.word()?.to_ascii_uppercase().as_str() {
+        "START" => XaStep::Start,
+        "END" => XaStep::End,
+        "PREPARE" => XaStep::Prepare,
+        "COMMIT" => XaStep::Commit,
+        "ROLLBACK" => XaStep::Rollback,
+        _ => return None,
+    };
+    let xid = parser.whole().splitn(3, ' ').nth(2)?.to_owned();
+    parser.skip_all();
+    Some(Statement::Xa(step, xid))
 }
 
 fn set(parser: &mut Parser<'_>) -> Option<Statement> {
