@@ -100,8 +100,7 @@ impl Observer for Oracle {
         // A statement commits on its own, before the checkpoint names it.
         let next = self.history.transactions.get(prefix);
         let is_ahead = || {
-            next.is_some_and(|next| next.is_alone)
-                && has(state, &self.history.states[prefix + 1])
+            next.is_some_and(|next| next.is_alone) && has(state, &self.history.states[prefix + 1])
         };
         let expected = self.history.contents_after(prefix, &executed);
         assert!(

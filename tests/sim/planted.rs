@@ -41,6 +41,7 @@ const HUNTS: &[Hunt] = &[
     hunt(Bug::KeysIgnored, "applying, calm", calm, 10),
     hunt(Bug::OtherUniqueKeysIgnored, "applying, calm", calm, 10),
     hunt(Bug::ForeignKeysIgnored, "applying, calm", calm, 10),
+    hunt(Bug::LastRowsLeftOut, "applying, calm", calm, 50),
     hunt(Bug::EpochIgnored, "applying", faults, 4_000),
     hunt(Bug::LostAnswerIsFailure, "applying", faults, 200),
     hunt(Bug::LostAnswerRepeatsStatement, "applying", faults, 2_000),
@@ -63,7 +64,7 @@ const HUNTS: &[Hunt] = &[
     hunt(Bug::MemoryKept, "chain", whole, 50),
     hunt(Bug::MemoryUnlimited, "chain", whole, 200),
     hunt(Bug::LagOfReceivedOnly, "chain", whole, 50),
-    hunt(Bug::LagOfSilentSource, "chain", whole, 50),
+    hunt(Bug::LagOfReadOnly, "chain", whole, 200),
 ];
 
 /// The number of seeds from `first` on until one finds the bug.

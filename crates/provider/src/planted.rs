@@ -29,6 +29,8 @@ pub enum Bug {
     OlderTargetAccepted,
     /// The number of the connection that holds the lock tells one life of a server from the next.
     EarlierLifeAccepted,
+    /// The SQL executor leaves out the statement that is still open when the rows end.
+    LastRowsLeftOut,
     /// Definitions are read before the statement before a transaction is committed.
     BarrierIgnored,
     /// The low-water mark passes groups that are not committed.
@@ -55,8 +57,8 @@ pub enum Bug {
     DamageAccepted,
     /// Lag is 0 once everything received is applied.
     LagOfReceivedOnly,
-    /// Lag does not depend on when the source was last heard from.
-    LagOfSilentSource,
+    /// A backlog that was not read yet does not count.
+    LagOfReadOnly,
     /// Events of unknown types are left out.
     UnknownEventLeftOut,
     /// A source that lacks received transactions is followed.

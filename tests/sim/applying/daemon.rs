@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use csa_applier::{
     Applier, ApplierOptions, ApplierStatus, Claim, CommitObserver, Commits, ControlSession,
-    ErrorClass, ExecMode, PreflightError, RowImageColumns, StartFrom, Target, TargetGtids, Tuning,
-    preflight,
+    ErrorClass, ExecMode, Executor, PreflightError, RowImageColumns, StartFrom, Target,
+    TargetGtids, Tuning, preflight,
 };
 use csa_provider::link::SystemNetwork;
 use csa_provider::{Environment, GtidSet};
@@ -36,6 +36,7 @@ pub(crate) struct Settings {
     pub(crate) statement_gtids: bool,
     /// The source has distributed transactions, which need them.
     pub(crate) has_branches: bool,
+    pub(crate) executor: Executor,
     /// `preserve_commit_order`.
     pub(crate) in_order: bool,
     /// The longest pause between two transactions of the source.
@@ -65,6 +66,10 @@ impl Settings {
             gtids,
             statement_gtids,
             has_branches: statement_gtids && extra.random_bool(0.3),
+            executor: match extra.random_bool(0.25) {
+                true => Executor::Sql,
+                false => Executor::RowImage,
+            },
             in_order: random.random_bool(0.8),
             pause: Duration::from_millis([0, 0, 500][random.random_range(0..3)]),
             seed,
@@ -135,7 +140,7 @@ pub(crate) fn applier_options(settings: &Settings, environment: &Environment) ->
         row_image: RowImageColumns::Full,
         standby: false,
         channel: CHANNEL.to_owned(),
-        executor: csa_applier::Executor::RowImage,
+        executor: settings.executor,
         statement_gtids: settings.statement_gtids,
         preserve_commit_order: settings.in_order,
         exec_mode: ExecMode::Strict,

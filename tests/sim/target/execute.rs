@@ -7,6 +7,7 @@ use csa_provider::{Gtid, GtidSet};
 use tokio::time::Duration;
 
 use super::binlog::{self, Events};
+use super::catalogue::{types, unique_keys};
 use super::core::{Answered, Core, NextGtid, Step, read_only, refused};
 use super::row_locks::{LockName, Mode};
 use super::rows::{Stop, Writer};
@@ -82,7 +83,13 @@ impl Core {
     }
 
     fn needs_gtid(&self, statement: &Statement) -> bool {
-        let is_transactional = matches!(statement, Statement::Begin | Statement::Select(_));
+        let is_transactional = matches!(
+            statement,
+            Statement::Begin
+                | Statement::Select(_)
+                | Statement::TypesOf(_)
+                | Statement::UniqueKeysOf(_)
+        );
         is_transactional || statement.is_write() || statement.is_step()
     }
 
@@ -177,7 +184,9 @@ impl Core {
             "server_uuid" => self.uuid.to_string(),
             "gtid_executed" => self.state.executed.to_string(),
             "gtid_mode" => "ON".to_owned(),
-            "log_bin" | "log_bin_trust_function_creators" | "xa_detach_on_prepare" => "1".to_owned(),
+            "log_bin" | "log_bin_trust_function_creators" | "xa_detach_on_prepare" => {
+                "1".to_owned()
+            }
             "read_only" => u8::from(self.is_read_only()).to_string(),
             "super_read_only" | "lower_case_table_names" => "0".to_owned(),
             _ => panic!("the simulated target has no variable {name}"),
@@ -231,6 +240,12 @@ impl Core {
                 let columns = self.state.tables.get(name).map(|table| &table.columns);
                 let names = columns.into_iter().flatten().map(|column| column.name.clone());
                 shown(names.map(|name| vec![name]).collect())
+            }
+            Statement::TypesOf(name) => {
+                shown(self.state.tables.get(name).map_or_else(Vec::new, types))
+            }
+            Statement::UniqueKeysOf(name) => {
+                shown(self.state.tables.get(name).map_or_else(Vec::new, unique_keys))
             }
             Statement::Tables => {
                 let names = self.state.tables.keys().filter(|(schema, _)| schema != "csa");
@@ -403,7 +418,8 @@ fn defined(state: &State, statement: &Statement) -> Result<State, LinkError> {
 }
 
 /// Variables of a session that mean nothing to integers and plain texts.
-const WITHOUT_EFFECT: [&str; 32] = [
+const WITHOUT_EFFECT: [&str; 33] = [
+    "sql_notes",
     "transaction_isolation",
     "autocommit",
     "completion_type",

@@ -3,6 +3,7 @@
 //! tasks on tokio's clock; nothing depends on a wall clock or on chance.
 
 mod binlog;
+mod catalogue;
 mod core;
 mod execute;
 mod faults;

@@ -275,9 +275,9 @@ impl Writer<'_> {
         conditions: &[Condition],
     ) -> Result<Vec<(Key, Row)>> {
         let by_key = |key: &Key| {
-            conditions.iter().all(|(column, value)| {
+            conditions.iter().all(|(column, values)| {
                 let place = table.primary.iter().position(|&c| c == table.column(column));
-                place.is_none_or(|place| key[place] == *value)
+                place.is_none_or(|place| values.contains(&key[place]))
             })
         };
         let mut keys = self.locks.keys_of_others(self.session, name);
@@ -324,5 +324,5 @@ fn merged(mut row: Row, image: &Image) -> Row {
 }
 
 fn matches(table: &Table, row: &Row, conditions: &[Condition]) -> bool {
-    conditions.iter().all(|(column, value)| row[table.column(column)] == *value)
+    conditions.iter().all(|(column, values)| values.contains(&row[table.column(column)]))
 }

@@ -85,13 +85,14 @@ impl Seen {
         if self.backlog > 0 {
             return match self.pending {
                 Some(pending) => Some(self.of(pending, now, instant)),
+                None if is_planted(Bug::LagOfReadOnly) => Some(0.0),
                 None => self.of_unread(now),
             };
         }
         match self.tail {
             _ if is_planted(Bug::LagOfReceivedOnly) => Some(0.0),
             Tail::Arriving(pending) => Some(self.of(pending, now, instant)),
-            _ if !self.fresh && !is_planted(Bug::LagOfSilentSource) => None,
+            _ if !self.fresh => None,
             tail if tail.is_caught_up() => Some(0.0),
             // Anything still on its way was committed later.
             Tail::Transaction(committed, _) => self.positive(committed, now),

@@ -12,8 +12,8 @@ pub(crate) enum Scalar {
     Now,
 }
 
-/// `column = value`; all of them have to hold.
-pub(crate) type Condition = (String, Value);
+/// The column has one of the values; all conditions have to hold.
+pub(crate) type Condition = (String, Vec<Value>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Insert {
@@ -68,16 +68,28 @@ fn assignment(parser: &mut Parser<'_>) -> Option<(String, Scalar)> {
     Some((column, scalar(parser)?))
 }
 
+fn constant(parser: &mut Parser<'_>) -> Option<Value> {
+    match scalar(parser)? {
+        Scalar::Value(value) => Some(value),
+        _ => None,
+    }
+}
+
 fn conditions(parser: &mut Parser<'_>) -> Option<Vec<Condition>> {
     let mut conditions = Vec::new();
     if !parser.has("WHERE") {
         return Some(conditions);
     }
     loop {
-        match assignment(parser)? {
-            (column, Scalar::Value(value)) => conditions.push((column, value)),
-            _ => return None,
-        }
+        let column = parser.name()?;
+        let values = match parser.has("IN") {
+            true => parser.in_parentheses(constant)?,
+            false => {
+                parser.symbol(b'=')?;
+                vec![constant(parser)?]
+            }
+        };
+        conditions.push((column, values));
         if !parser.has("AND") {
             return Some(conditions);
         }
@@ -104,6 +116,10 @@ pub(super) fn insert(parser: &mut Parser<'_>) -> Option<Statement> {
 
 pub(super) fn update(parser: &mut Parser<'_>) -> Option<Statement> {
     let table = parser.table()?;
+    // The index of the conditions, which is how rows are found here anyway.
+    if parser.words(&["FORCE", "INDEX"]).is_some() {
+        parser.in_parentheses(Parser::name)?;
+    }
     parser.words(&["SET"])?;
     let set = parser.list(assignment)?;
     Some(Statement::Update { table, set, conditions: conditions(parser)? })

@@ -64,6 +64,9 @@ pub(crate) enum Statement {
     },
     HasTable(TableName),
     ColumnsOf(TableName),
+    /// As statements for rows need them.
+    TypesOf(TableName),
+    UniqueKeysOf(TableName),
     /// All tables but the daemon's own.
     Tables,
     CreateSchema(String),
@@ -148,7 +151,7 @@ pub(crate) fn parse(text: &str, database: &str) -> Statement {
 }
 
 /// Statements whose answer never changes, by their beginning.
-const FIXED: [(&str, Option<&[&str]>); 7] = [
+const FIXED: [(&str, Option<&[&str]>); 11] = [
     ("SELECT @@SESSION.explicit_defaults_for_timestamp, ", Some(&["1", "0", "0", "255", "1", "1"])),
     ("SHOW SESSION VARIABLES WHERE Value='ON' AND Variable_name IN ", None),
     (
@@ -168,6 +171,10 @@ const FIXED: [(&str, Option<&[&str]>); 7] = [
              SYSTEM_VARIABLES_ADMIN ON *.* TO `csa`@`%`"]),
     ),
     ("SELECT CURRENT_USER()", Some(&["csa@%"])),
+    ("SELECT TRIGGER_NAME, EVENT_MANIPULATION FROM information_schema.TRIGGERS ", None),
+    ("SELECT COUNT(*) FROM information_schema.REFERENTIAL_CONSTRAINTS ", Some(&["0"])),
+    ("SELECT ENGINE FROM information_schema.TABLES ", None),
+    ("SELECT COUNT(*) FROM information_schema.STATISTICS ", Some(&["0"])),
 ];
 
 fn statement(parser: &mut Parser<'_>) -> Option<Statement> {
@@ -259,6 +266,11 @@ fn select(parser: &mut Parser<'_>) -> Option<Statement> {
     .is_some()
     {
         Some(Statement::ColumnsOf(own("audit")))
+    } else if after("SELECT c.COLUMN_NAME, c.DATA_TYPE, ").is_some() {
+        named(text).map(Statement::TypesOf)
+    } else if after("SELECT INDEX_NAME, COLUMN_NAME FROM information_schema.STATISTICS ").is_some()
+    {
+        named(text).map(Statement::UniqueKeysOf)
     } else if after("SELECT table_schema, table_name FROM information_schema.tables WHERE ")
         .is_some()
     {
@@ -274,6 +286,14 @@ fn select(parser: &mut Parser<'_>) -> Option<Statement> {
         Some(select) => Some(Statement::Select(select)),
         None => expression::list(parser).map(Statement::Show),
     }
+}
+
+/// The table that a query of definitions names.
+fn named(query: &str) -> Option<TableName> {
+    let (_, rest) = query.split_once("TABLE_SCHEMA='")?;
+    let (schema, rest) = rest.split_once("' AND TABLE_NAME='")?;
+    let (table, _) = rest.split_once('\'')?;
+    Some((schema.to_owned(), table.to_owned()))
 }
 
 fn own(table: &str) -> TableName {

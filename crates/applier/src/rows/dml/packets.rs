@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use csa_provider::planted::{Bug, is_planted};
+
 use super::warnings::{Tolerated, column_of};
 use super::{Refusal, codes};
 use crate::server::answer::{Answer, Warning};
@@ -205,7 +207,9 @@ impl PacketWriter {
 
     /// All packets, and the settings that the session has after them.
     pub(super) fn finish(mut self) -> (Vec<Packet>, Option<Settings>) {
-        self.end_list();
+        if !is_planted(Bug::LastRowsLeftOut) {
+            self.end_list();
+        }
         if !self.packet.text.is_empty() {
             self.packets.push(self.packet);
         }
