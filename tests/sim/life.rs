@@ -12,7 +12,7 @@ use csa_applier::{Answer, Connector, Linked, Pending, TargetLink, TargetOptions}
 use csa_provider::link::{Limits, Row};
 use csa_relaystore::{FileSystem, MemoryFs, StoredFile};
 use parking_lot::Mutex;
-use tokio::time::Instant;
+use tokio::time::{Duration, Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use crate::target::Server;
@@ -29,6 +29,8 @@ struct Shared {
     /// Effects until it ends; `None` for no such end.
     left: Option<u64>,
     began: Instant,
+    /// It does nothing on its target until then.
+    stalled_until: Option<Instant>,
     /// Of everything that it did, to compare two runs.
     digest: std::hash::DefaultHasher,
 }
@@ -36,7 +38,7 @@ struct Shared {
 impl Life {
     pub(crate) fn new(left: Option<u64>) -> Self {
         let digest = std::hash::DefaultHasher::new();
-        let shared = Shared { left, began: Instant::now(), digest };
+        let shared = Shared { left, began: Instant::now(), stalled_until: None, digest };
         Self { shared: Arc::new(Mutex::new(shared)), ended: CancellationToken::new() }
     }
 
@@ -52,6 +54,18 @@ impl Life {
     /// Ends it here and now.
     pub(crate) fn end(&self) {
         self.ended.cancel();
+    }
+
+    /// For this time nothing passes between it and its target, and neither learns of it.
+    pub(crate) fn stall(&self, time: Duration) {
+        self.shared.lock().stalled_until = Some(Instant::now() + time);
+    }
+
+    async fn unstalled(&self) {
+        let until = self.shared.lock().stalled_until;
+        if let Some(until) = until.filter(|&until| until > Instant::now()) {
+            sleep_until(until).await;
+        }
     }
 
     pub(crate) fn digest(&self) -> u64 {
@@ -198,6 +212,7 @@ impl Connector for Door {
         target: &'a TargetOptions,
     ) -> Pending<'a, csa_applier::Result<Box<dyn TargetLink>>> {
         Box::pin(async move {
+            self.life.unstalled().await;
             if !self.life.effect("connect", &[]) {
                 return std::future::pending().await;
             }
@@ -220,24 +235,36 @@ impl TargetLink for Link {
     }
 
     fn begin<'a>(&'a mut self, statements: &'a [u8]) -> Pending<'a, Linked<()>> {
-        match self.life.effect("statements", statements) {
-            true => self.link.begin(statements),
-            false => Box::pin(std::future::pending()),
-        }
+        Box::pin(async {
+            self.life.unstalled().await;
+            match self.life.effect("statements", statements) {
+                true => self.link.begin(statements).await,
+                false => std::future::pending().await,
+            }
+        })
     }
 
     fn answers(&mut self, limits: Limits, least: usize) -> Pending<'_, Linked<Vec<Answer>>> {
-        match self.life.is_over() {
-            false => self.link.answers(limits, least),
-            true => Box::pin(std::future::pending()),
-        }
+        Box::pin(async move {
+            let answers = match self.life.is_over() {
+                false => self.link.answers(limits, least).await,
+                true => std::future::pending().await,
+            };
+            self.life.unstalled().await;
+            answers
+        })
     }
 
     fn query<'a>(&'a mut self, query: &'a str, limits: Limits) -> Pending<'a, Linked<Vec<Row>>> {
-        match self.life.effect("query", query.as_bytes()) {
-            true => self.link.query(query, limits),
-            false => Box::pin(std::future::pending()),
-        }
+        Box::pin(async move {
+            self.life.unstalled().await;
+            let rows = match self.life.effect("query", query.as_bytes()) {
+                true => self.link.query(query, limits).await,
+                false => std::future::pending().await,
+            };
+            self.life.unstalled().await;
+            rows
+        })
     }
 
     fn quit(self: Box<Self>) -> Pending<'static, ()> {

@@ -63,6 +63,7 @@ const HUNTS: &[Hunt] = &[
     hunt(Bug::MarkOverGap, "chain", whole, 200),
     hunt(Bug::MemoryKept, "chain", whole, 50),
     hunt(Bug::MemoryUnlimited, "chain", whole, 200),
+    hunt(Bug::SilentHolderKept, "standby", chain::standby::run, 50),
     hunt(Bug::LagOfReceivedOnly, "chain", whole, 50),
     hunt(Bug::LagOfReadOnly, "chain", whole, 200),
 ];

@@ -23,6 +23,8 @@ pub enum Bug {
     LostAnswerRepeatsStatement,
     /// A step of XA that got no answer counts as executed.
     LostAnswerEndsXa,
+    /// With a daemon that stands by, the target keeps a silent session as long as without one.
+    SilentHolderKept,
     /// A transaction that the server rolled back counts as applied.
     RolledBackNotRetried,
     /// A target that lacks what was committed there counts as the same.

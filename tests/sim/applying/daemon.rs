@@ -22,7 +22,7 @@ use crate::environment::{VirtualClock, environment};
 use crate::history::History;
 use crate::target::Server;
 
-const CHANNEL: &str = "c";
+pub(crate) const CHANNEL: &str = "c";
 /// The pause before a daemon tries again to take its channel.
 pub(crate) const AGAIN: Duration = Duration::from_secs(1);
 
@@ -37,6 +37,8 @@ pub(crate) struct Settings {
     /// The source has distributed transactions, which need them.
     pub(crate) has_branches: bool,
     pub(crate) executor: Executor,
+    /// Daemons stand by for each other.
+    pub(crate) standby: bool,
     /// `preserve_commit_order`.
     pub(crate) in_order: bool,
     /// The longest pause between two transactions of the source.
@@ -70,6 +72,7 @@ impl Settings {
                 true => Executor::Sql,
                 false => Executor::RowImage,
             },
+            standby: false,
             in_order: random.random_bool(0.8),
             pause: Duration::from_millis([0, 0, 500][random.random_range(0..3)]),
             seed,
@@ -138,7 +141,7 @@ pub(crate) async fn run(
 pub(crate) fn applier_options(settings: &Settings, environment: &Environment) -> ApplierOptions {
     ApplierOptions {
         row_image: RowImageColumns::Full,
-        standby: false,
+        standby: settings.standby,
         channel: CHANNEL.to_owned(),
         executor: settings.executor,
         statement_gtids: settings.statement_gtids,
@@ -171,7 +174,7 @@ pub(crate) async fn open(
     };
     let start = StartFrom::Executed(GtidSet::new());
     let claim = Claim {
-        standby: false,
+        standby: settings.standby,
         identity,
         start: found.checkpoint.is_none().then_some(&start),
         source_executed: None,

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use csa_applier::{
     Applier, ApplierStatus, CommitObserver, ControlSession, Error, ErrorClass, HeldUntil, Intake,
-    IntakeObserver, Target, Tuning, on_own_thread,
+    IntakeObserver, Standby, Target, Tuning, on_own_thread,
 };
 use csa_daemon::progress::{Progress, ProgressView};
 use csa_provider::{GtidSet, SourceStatus};
@@ -24,7 +24,7 @@ use super::World;
 use super::lag;
 use super::machine::Machine;
 use super::reception::{Received, Reception};
-use crate::applying::daemon::{AGAIN, applier_options, open};
+use crate::applying::daemon::{AGAIN, CHANNEL, applier_options, open};
 use crate::definitions::Definitions;
 use crate::history::History;
 use crate::life::{Disk, Door, Life};
@@ -93,6 +93,7 @@ impl<'a> Daemon<'a> {
                 Ok(received) => received,
                 Err(error) => self.refused(&error).await,
             };
+            self.machine.applies(&self.life, control.checkpoint().epoch);
             // An operator stops the channel and starts it again.
             let stop = CancellationToken::new();
             let stops = async {
@@ -109,6 +110,7 @@ impl<'a> Daemon<'a> {
                 never = stops => never,
             };
             drop(received);
+            self.machine.applies_no_more();
             self.progress.lock().detach();
             match end {
                 Ok(End::Stopped) => {}
@@ -120,6 +122,10 @@ impl<'a> Daemon<'a> {
                     }
                 }
                 Err(Error::Older { .. }) => {}
+                // It stands by from now on.
+                Err(Error::Fenced { .. }) if self.world.settings.standby => {
+                    reception.end().await;
+                }
                 Err(error) => return error,
             }
             sleep(Duration::from_millis(100)).await;
@@ -129,8 +135,18 @@ impl<'a> Daemon<'a> {
     /// Takes the channel, and receives meanwhile.
     async fn taken(&self, reception: &mut Reception<'_>) -> Result<ControlSession, Error> {
         loop {
-            match open(&self.target, self.machine.identity, &self.world.settings).await {
+            let opened = async {
+                if self.world.settings.standby {
+                    self.stand_by(reception).await?;
+                }
+                open(&self.target, self.machine.identity, &self.world.settings).await
+            };
+            match opened.await {
+                // Another one was faster.
+                Err(Error::Held { by_another: true, .. } | Error::Fenced { .. })
+                    if self.world.settings.standby => {}
                 Err(error) if error.class() == ErrorClass::Stop => return Err(error),
+                Err(_) if self.world.settings.standby => sleep(AGAIN).await,
                 Err(_) => {
                     if let Err(error) = reception.resume().await {
                         self.refused(&error).await
@@ -140,6 +156,18 @@ impl<'a> Daemon<'a> {
                 Ok(control) => return Ok(control),
             }
         }
+    }
+
+    /// Waits while another daemon holds the channel.
+    async fn stand_by(&self, reception: &mut Reception<'_>) -> Result<(), Error> {
+        let mut standby = Standby::open(&self.target, CHANNEL, self.machine.identity).await?;
+        while standby.holder().await?.is_some() {
+            reception.end().await;
+            self.progress.lock().given_up();
+            sleep(LOOK).await;
+        }
+        standby.close().await;
+        Ok(())
     }
 
     /// The store can't be opened, because the process is being killed.

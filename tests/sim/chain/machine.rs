@@ -5,6 +5,7 @@ use std::sync::Arc;
 use csa_provider::GtidSet;
 use csa_relaystore::{MemoryFs, RelayStore, SyncPolicy};
 use parking_lot::Mutex;
+use tokio::time::{Duration, Instant};
 
 use super::World;
 use crate::durable::Durable;
@@ -27,13 +28,16 @@ struct Seen {
     durable: Durable,
     is_settled: bool,
     lives: Vec<Life>,
+    /// The life that applies, its epoch, and since when.
+    applying: Option<(Life, u64, Instant)>,
 }
 
 impl Machine {
     pub(super) fn new(case: Case, number: u64, identity: &'static str, sync: SyncPolicy) -> Self {
         let disk = MemoryFs::new(case.seed ^ number << 16);
         let durable = Durable::new(sync);
-        let seen = Seen { store: None, durable, is_settled: false, lives: Vec::new() };
+        let seen =
+            Seen { store: None, durable, is_settled: false, lives: Vec::new(), applying: None };
         Self { number, identity, disk, departed: Departed::default(), seen: Mutex::new(seen) }
     }
 
@@ -65,6 +69,21 @@ impl Machine {
 
     pub(super) fn begins(&self, life: &Life) {
         self.seen.lock().lives.push(life.clone());
+    }
+
+    pub(super) fn applies(&self, life: &Life, epoch: u64) {
+        self.seen.lock().applying = Some((life.clone(), epoch, Instant::now()));
+    }
+
+    pub(super) fn applies_no_more(&self) {
+        self.seen.lock().applying = None;
+    }
+
+    /// The life that has applied with this epoch for some time.
+    pub(super) fn applying(&self, epoch: u64, time: Duration) -> Option<Life> {
+        let seen = self.seen.lock();
+        let (life, of, since) = seen.applying.as_ref()?;
+        (*of == epoch && !life.is_over() && since.elapsed() >= time).then(|| life.clone())
     }
 
     /// Of everything that its daemons did.

@@ -5,6 +5,7 @@ mod daemon;
 mod lag;
 mod machine;
 mod reception;
+pub(crate) mod standby;
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -21,6 +22,7 @@ use machine::Machine;
 use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
+use tokio::runtime::Runtime;
 use tokio::task::LocalSet;
 use tokio::time::{Duration, sleep, timeout};
 
@@ -82,6 +84,8 @@ struct World {
     /// Commits that a crash of the target takes.
     may_lose: usize,
     has_peer: bool,
+    /// Daemons on two machines have the channel in turn.
+    has_second: bool,
     /// The peer takes the writes from this transaction on.
     promotion: usize,
     kills: usize,
@@ -92,9 +96,13 @@ struct World {
 }
 
 impl World {
-    fn new(case: Case) -> Self {
+    /// `is_standby`: two daemons, of which one stands by.
+    fn new(case: Case, is_standby: bool) -> Self {
         let mut random = StdRng::seed_from_u64(case.seed);
-        let settings = Settings::of(case.seed, &mut random);
+        let mut settings = Settings::of(case.seed, &mut random);
+        let mut of_machines = StdRng::seed_from_u64(case.seed ^ 0xdae);
+        let has_second = is_standby || of_machines.random_bool(0.3);
+        settings.standby = is_standby || has_second && of_machines.random_bool(0.5);
         let mut history = History::of(case, settings.has_branches);
         let length = history.transactions.len();
         let has_peer = random.random_bool(0.5);
@@ -140,6 +148,7 @@ impl World {
             until: Mutex::new(until),
             may_lose,
             has_peer,
+            has_second,
             promotion,
             kills: random.random_range(0..6).min(case.kills),
             clock,
@@ -249,7 +258,7 @@ impl World {
                     operator::repair(&self.server, &self.history, &error, self.may_lose > 0).await;
                 }
                 None => {
-                    kills -= 1;
+                    kills = kills.saturating_sub(1);
                     if random.random_bool(0.5) {
                         machine.crash(random.random());
                     }
@@ -304,11 +313,11 @@ impl World {
         }
     }
 
-    async fn run(&self) -> u64 {
-        let mut random = StdRng::seed_from_u64(self.case.seed ^ 0xdae);
+    /// `disturbances`: of the daemon that has the channel.
+    async fn run(&self, disturbances: usize) -> u64 {
         let sync = self.relay.sync;
         let mut machines = vec![Machine::new(self.case, 0, "one", sync)];
-        if random.random_bool(0.3) {
+        if self.has_second {
             machines.push(Machine::new(self.case, 1, "two", sync));
             // The other daemon may take the channel beyond it.
             *self.until.lock() = None;
@@ -323,7 +332,10 @@ impl World {
             () = self.server.broken() => panic!("a promise about the target is broken"),
             () = source.broken() => panic!("a promise about the source is broken"),
             () = peer.broken() => panic!("a promise about the peer is broken"),
-            () = self.finished(&machines) => {}
+            () = async {
+                standby::disturb(self, &machines, disturbances).await;
+                self.finished(&machines).await;
+            } => {}
             never = faults::end_sessions(&self.server, self.case) => match never {},
             never = clients => match never {},
             never = self.daemons(&machines[0]) => match never {},
@@ -345,14 +357,14 @@ fn memory_bound(limit: u64, largest: u64) -> u64 {
     limit.max(alone.bytes()) + inline_limit(limit) + PARSED
 }
 
+fn runtime() -> Runtime {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    builder.enable_time().start_paused(true).build().expect("a runtime")
+}
+
 /// One run; returns a number that two runs share only if the same happened in them.
 pub(crate) fn run(case: Case) -> u64 {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .expect("a runtime");
-    runtime.block_on(async { Box::pin(World::new(case).run()).await })
+    runtime().block_on(async { Box::pin(World::new(case, false).run(0)).await })
 }
 
 #[test]

@@ -97,6 +97,13 @@ impl<'a> Reception<'a> {
         unlocked(|| RelayStore::discard_from(&self.options, position)).await
     }
 
+    /// Another daemon receives for the channel.
+    pub(super) async fn end(&mut self) {
+        if self.current.is_some() {
+            self.close().await;
+        }
+    }
+
     async fn close(&mut self) {
         self.machine.closed();
         if let Some(mut receiving) = self.current.take() {

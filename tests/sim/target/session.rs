@@ -65,12 +65,13 @@ impl Session {
             match timeout(limit, requests.recv()).await {
                 Ok(Some(request)) => {
                     if let Err(Lost(noticed)) = self.handle(request).await {
-                        return sleep(noticed).await;
+                        // Waiting for the next statement, the server ends the session in any case.
+                        return sleep(noticed.min(limit)).await;
                     }
                 }
                 Ok(None) => {
                     let noticed = self.server.core().faults.hang_up();
-                    return sleep(noticed).await;
+                    return sleep(noticed.min(limit)).await;
                 }
                 Err(_) => return,
             }

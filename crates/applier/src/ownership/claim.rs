@@ -8,6 +8,7 @@
 
 use std::time::Duration;
 
+use csa_provider::planted::{Bug, is_planted};
 use csa_provider::{GtidSet, quote};
 use csa_scheduler::Sequence;
 use tracing::{info, warn};
@@ -129,7 +130,7 @@ impl ControlSession {
             identity: identity.to_owned(),
             generation,
             is_held: true,
-            idle_limit: match standby {
+            idle_limit: match standby && !is_planted(Bug::SilentHolderKept) {
                 true => locks::IDLE_LIMIT_WITH_STANDBY,
                 false => locks::IDLE_LIMIT,
             },
