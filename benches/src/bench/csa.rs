@@ -49,7 +49,7 @@ pub(super) async fn drain(stage: &Stage) -> Result<CsaDrain> {
     let daemon = stage.daemon.pid().context("csa-daemon is gone")?;
     let daemon_cpu_seconds = cpu_seconds(daemon)?;
     let daemon_peak_rss_bytes = peak_rss_bytes(daemon)?;
-    let last = Sample::take(&stage.daemon).context("csa-daemon does not answer")?;
+    let last = counted(stage).await?;
     stop(stage)?;
     let apply_rate = first.map(|(at, applied)| {
         (last.applied_transactions - applied) as f64 / (ended - at).as_secs_f64()
@@ -63,6 +63,18 @@ pub(super) async fn drain(stage: &Stage) -> Result<CsaDrain> {
         transactions: last.applied_transactions,
         groups: last.applied_groups,
     })
+}
+
+/// The daemon's counters, once they include what the target shows: they follow the answer to COMMIT.
+async fn counted(stage: &Stage) -> Result<Sample> {
+    for _ in 0..100 {
+        let sample = Sample::take(&stage.daemon).context("csa-daemon does not answer")?;
+        if sample.backlog_transactions == 0 {
+            return Ok(sample);
+        }
+        tokio::time::sleep(POLL).await;
+    }
+    bail!("csa-daemon counts a backlog, but the target has everything")
 }
 
 /// Waits until everything that the source has executed at the call is in the checkpoint.
