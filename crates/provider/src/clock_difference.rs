@@ -3,12 +3,6 @@
 use crate::clock::Clock;
 use crate::connection::{ConnectionError, SourceConnection};
 
-/// Questions that are asked in any case, and at most while every answer is slow.
-const LEAST: usize = 3;
-const MOST: usize = 10;
-/// Microseconds in which an answer tells the difference well enough.
-const FAST: i64 = 500_000;
-
 /// The microseconds by which the source's clock is ahead of ours, from the fastest of a few
 /// answers. Like native replication's `clock_diff_with_master`, but finer.
 pub(crate) async fn ahead(
@@ -19,10 +13,7 @@ pub(crate) async fn ahead(
     const QUERY: &str = "SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
     let now = || i64::try_from(clock.now_micros()).unwrap_or(i64::MAX);
     let mut best: Option<(i64, i64)> = None;
-    for question in 0..MOST {
-        if question >= LEAST && best.is_some_and(|(_, took)| took <= FAST) {
-            break;
-        }
+    for _ in 0..3 {
         let asked = now();
         let text = connection.setting(QUERY).await?;
         let answered = now();

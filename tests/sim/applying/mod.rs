@@ -150,10 +150,3 @@ fn a_seed_repeats_its_run() {
         assert_eq!(run(case, false), run(case, false), "{case:?}");
     }
 }
-
-/// Runs of 6,000,000 and later seeds that failed once.
-#[test]
-fn runs_that_once_failed() {
-    // A session of an earlier daemon, whose client was gone, owned the GTID of a transaction.
-    run(Case { seed: 6_000_567, transactions: 48, faults: 9, kills: 3 }, false);
-}

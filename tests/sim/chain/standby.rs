@@ -74,5 +74,5 @@ pub(crate) fn run(case: Case) {
 
 #[test]
 fn a_standby_takes_over_in_time() {
-    seeds::each("a_standby", 0..60, run);
+    seeds::each("a_standby", 0..100, run);
 }

@@ -80,12 +80,6 @@ impl ControlSession {
             locks::end_workers(&mut session, channel, left.into_iter()).await?;
         }
         let mut checkpoint = take_rows(&mut session, channel, identity, workers, &base).await?;
-        if target.gtids == TargetGtids::Source && !standby {
-            // The epoch fences them, but one whose client is gone may own the GTID of a transaction until the
-            // target notices.
-            let left = checkpoint::workers(&mut session, channel).await?;
-            locks::end_workers(&mut session, channel, left.into_iter()).await?;
-        }
         match target.gtids {
             TargetGtids::Source => {
                 // Only then: later a GTID that the target lacks is one that it has not executed.
