@@ -64,11 +64,6 @@ impl Kind {
         !self.target_is_durable()
     }
 
-    /// The target alone loses power, and commits.
-    pub(crate) fn is_relaxed_target(&self) -> bool {
-        self.machine == Machine::Target && self.target_may_lose()
-    }
-
     /// The relay store may lose anything.
     pub(crate) fn relay_may_lose(&self) -> bool {
         self.machine != Machine::Target && self.relay_sync == "os"
