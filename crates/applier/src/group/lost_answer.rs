@@ -5,8 +5,8 @@
 //! For a statement, `StatementExecutor::attempt` (statement/executor.rs) looks for its GTID on the target,
 //! or in the checkpoint, before it executes it again. A statement without a GTID there, or rows that
 //! can't be rolled back, may have taken effect without the checkpoint: then only the entry in
-//! `csa.statement` is found, and the channel stops for the operator to decide (`Error::InDoubt`,
-//! `Error::HalfDone`; statement/not_transactional.rs).
+//! `csa.statement` is found (ownership/intent.rs), and the channel stops for the operator to decide
+//! (`Error::InDoubt`, or `Error::HalfDone` in statement/not_transactional.rs).
 
 use csa_provider::GtidSet;
 

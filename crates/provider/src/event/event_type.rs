@@ -2,7 +2,7 @@
 //!
 //! 1. Its code and name in the list below, and in `is_rows` or `is_statement_format` if it is one of
 //!    those. From then on it stops a channel, even if the source marks it as ignorable; but in `is_rows`
-//!    it goes to the target as it was logged, so do the rest first.
+//!    it goes to the target as it was logged (with `executor = "sql"` it stops), so do the rest first.
 //! 2. Its parser in this folder.
 //! 3. Its place in a transaction: `TransactionAssembler::place` (../assembler.rs).
 //! 4. Its meaning for keys and kind: `Admission::read` (crates/scheduler/src/admission.rs). One that has
@@ -20,7 +20,7 @@
 //! crates/scheduler/src/events.rs; one without a meaning for replicas in `RawEvent::is_passed_over`
 //! (raw.rs). CONTRIBUTING.md names the tests.
 
-/// A binary log event's type code (libbinlogevents/include/binlog_event.h).
+/// A binary log event's type code (libs/mysql/binlog/event/binlog_event.h).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct EventType(pub u8);
 
