@@ -1,5 +1,6 @@
 //! The command line.
 
+mod channel_table;
 mod check;
 mod client;
 mod commands;

@@ -8,11 +8,11 @@ use rustix::termios::tcgetwinsize;
 use serde_json::Value;
 
 use super::Failure;
+use super::channel_table::channel_table;
 use super::client::{Client, read};
 use super::failure::explanation;
 use super::output::print;
 use super::pattern::{chosen, matches};
-use super::units::bytes;
 use super::watch;
 use crate::clock::{now_micros, rfc3339};
 use crate::table;
@@ -125,33 +125,7 @@ fn verdict(view: &StatusView) -> Result<(), Failure> {
 }
 
 fn overview(channels: &[ChannelView]) -> String {
-    let head = [
-        "CHANNEL",
-        "STATE",
-        "LAG",
-        "BACKLOG",
-        "BYTES",
-        "TRX/S",
-        "DRAINED IN",
-        "HELD UP BY",
-        "DETAIL",
-    ];
-    let mut rows = vec![head.map(str::to_owned)];
-    let or_dash = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
-    for view in channels {
-        rows.push([
-            view.channel_name.clone(),
-            view.state.name().to_owned(),
-            or_dash(view.lag_seconds.map(|lag| format!("{lag:.3} s"))),
-            or_dash(view.backlog_transactions.map(|value| value.to_string())),
-            or_dash(view.backlog_bytes.map(bytes)),
-            or_dash(view.applied_transactions_per_second.map(|rate| format!("{rate:.0}"))),
-            or_dash(view.seconds_to_drain.map(|seconds| format!("{seconds:.0} s"))),
-            view.bottleneck.cause.clone(),
-            view.state_detail.clone(),
-        ]);
-    }
-    let mut text = table::columns(&rows);
+    let mut text = channel_table(channels, 3, |view| &view.state_detail);
     channels.iter().for_each(|view| text.push_str(&explanation(view)));
     text
 }

@@ -2,8 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::units::bytes;
-use crate::table;
+use super::channel_table::channel_table;
 use crate::view::{ChannelState, ChannelView, StatusView};
 
 /// Lag in seconds above which a running channel is worse than those below. Under the last limit the order
@@ -20,7 +19,8 @@ pub(super) fn screen(view: &StatusView, now: &str, height: usize, width: usize) 
     let shown = if channels.len() <= room { channels.len() } else { room.saturating_sub(1) };
     let (shown, hidden) = channels.split_at(shown);
     let mut lines = vec![head];
-    lines.extend(rows(shown).lines().map(str::to_owned));
+    let rows = channel_table(shown.iter().copied(), 1, detail);
+    lines.extend(rows.lines().map(str::to_owned));
     if !hidden.is_empty() {
         lines.push(format!("{} more channels do not fit: {}", hidden.len(), summary(hidden)));
     }
@@ -60,38 +60,12 @@ fn summary(channels: &[&ChannelView]) -> String {
     format!("{}{lag}", counts.join(", "))
 }
 
-fn rows(channels: &[&ChannelView]) -> String {
-    let head = [
-        "CHANNEL",
-        "STATE",
-        "LAG",
-        "BACKLOG",
-        "BYTES",
-        "TRX/S",
-        "DRAINED IN",
-        "HELD UP BY",
-        "DETAIL",
-    ];
-    let mut rows = vec![head.map(str::to_owned)];
-    let or_dash = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
-    for view in channels {
-        rows.push([
-            view.channel_name.clone(),
-            view.state.name().to_owned(),
-            or_dash(view.lag_seconds.map(|lag| format!("{lag:.1} s"))),
-            or_dash(view.backlog_transactions.map(|value| value.to_string())),
-            or_dash(view.backlog_bytes.map(bytes)),
-            or_dash(view.applied_transactions_per_second.map(|rate| format!("{rate:.0}"))),
-            or_dash(view.seconds_to_drain.map(|seconds| format!("{seconds:.0} s"))),
-            view.bottleneck.cause.clone(),
-            if view.state == ChannelState::Running {
-                String::new()
-            } else {
-                view.state_detail.clone()
-            },
-        ]);
+/// The reason of a state, which a channel that runs needs none for.
+fn detail(view: &ChannelView) -> &str {
+    match view.state {
+        ChannelState::Running => "",
+        _ => &view.state_detail,
     }
-    table::columns(&rows)
 }
 
 #[cfg(test)]
