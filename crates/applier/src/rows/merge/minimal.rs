@@ -32,8 +32,8 @@ impl MinimalImages {
         images: &[(&[u8], &[u8])],
     ) -> Option<Self> {
         let primary = layout.primary_key()?;
-        let is_primary = |column: usize| primary.contains(&column);
         let width = layout.columns.len();
+        let before: Vec<bool> = (0..width).map(|column| primary.contains(&column)).collect();
         let mut scan = Scan::new(layout);
         let after: Vec<bool> = match kind {
             RowsKind::Write => return None,
@@ -46,11 +46,10 @@ impl MinimalImages {
                 // An event has at least one column: repeated changes of a row may have undone each other.
                 match changed.contains(&true) {
                     true => changed,
-                    false => (0..width).map(is_primary).collect(),
+                    false => before.clone(),
                 }
             }
         };
-        let before: Vec<bool> = (0..width).map(is_primary).collect();
         let mut minimal = Self {
             columns: [length_encoded(width), bits(&before), bits(&after)].concat(),
             bytes: Vec::new(),
