@@ -47,6 +47,19 @@ impl Site {
             .append(&self.defaults())
     }
 
+    /// A daemon with `test` in the main file, each of `others` in a file of its own, and all running.
+    pub(crate) async fn with_files(&self, others: &[&str]) -> Daemon {
+        let daemon = self.builder().start();
+        for name in others {
+            write(&daemon, &format!("{name}.toml"), &self.channel(name, ""));
+        }
+        daemon.commanded(&["reload"]);
+        for channel in 0..=others.len() {
+            wait_state(&daemon, channel, "running").await;
+        }
+        daemon
+    }
+
     /// A file of `conf.d`: what `[defaults]` does not have.
     pub(crate) fn channel(&self, name: &str, applier: &str) -> String {
         let server_id = 1000 + name.bytes().map(u32::from).sum::<u32>();

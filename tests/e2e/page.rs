@@ -6,7 +6,7 @@ use std::time::Duration;
 use csa_tests::{Load, LoadOptions, Server, browse, eventually, prepare};
 use serde_json::Value;
 
-use crate::fleet::{Site, write};
+use crate::fleet::Site;
 use crate::{DRAIN, wait_state};
 
 /// Long enough for the page to have asked twice.
@@ -132,14 +132,7 @@ fn rows(document: &str) -> Vec<&str> {
 #[tokio::test(flavor = "multi_thread")]
 async fn many_channels_are_a_table_and_one_of_them_a_link_away() {
     let site = Site::new(&["test", "shard_1", "shard_2"]).await;
-    let daemon = site.builder().start();
-    for name in ["shard_1", "shard_2"] {
-        write(&daemon, &format!("{name}.toml"), &site.channel(name, ""));
-    }
-    daemon.commanded(&["reload"]);
-    for channel in 0..3 {
-        wait_state(&daemon, channel, "running").await;
-    }
+    let daemon = site.with_files(&["shard_1", "shard_2"]).await;
     daemon.commanded(&["--channel", "shard_2", "pause"]);
 
     let (document, console) = browse(&daemon.url("/"), SHOWN);

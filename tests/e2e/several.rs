@@ -3,8 +3,7 @@
 use csa_tests::{Daemon, Load, compare};
 use serde_json::Value;
 
-use crate::fleet::{Site, options, write};
-use crate::wait_state;
+use crate::fleet::{Site, options};
 
 /// In the order of the files; `test` is in the main file.
 const CHANNELS: [&str; 3] = ["test", "shard_1", "shard_2"];
@@ -23,14 +22,7 @@ fn states(daemon: &Daemon) -> [Value; 3] {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_command_acts_on_all_channels_or_on_those_that_match() {
     let site = Site::new(&CHANNELS).await;
-    let daemon = site.builder().start();
-    for name in ["shard_1", "shard_2"] {
-        write(&daemon, &format!("{name}.toml"), &site.channel(name, ""));
-    }
-    daemon.commanded(&["reload"]);
-    for channel in 0..3 {
-        wait_state(&daemon, channel, "running").await;
-    }
+    let daemon = site.with_files(&["shard_1", "shard_2"]).await;
     let loads = CHANNELS.map(|name| Load::start(&site.source, &options(name)));
 
     // Nothing is done where it is not clear to which channels, and the names are given.

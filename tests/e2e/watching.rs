@@ -6,8 +6,7 @@ use std::time::{Duration, Instant};
 
 use csa_tests::Daemon;
 
-use crate::fleet::{Site, write};
-use crate::wait_state;
+use crate::fleet::Site;
 
 fn command(daemon: &Daemon, arguments: &[&str]) -> Child {
     Command::new(Daemon::executable())
@@ -39,14 +38,7 @@ fn end(mut child: Child) -> (Option<i32>, String) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_watch_fits_the_terminal_and_commands_end_with_their_readers() {
     let site = Site::new(&["test", "shard_1", "shard_2"]).await;
-    let daemon = site.builder().start();
-    for name in ["shard_1", "shard_2"] {
-        write(&daemon, &format!("{name}.toml"), &site.channel(name, ""));
-    }
-    daemon.commanded(&["reload"]);
-    for channel in 0..3 {
-        wait_state(&daemon, channel, "running").await;
-    }
+    let daemon = site.with_files(&["shard_1", "shard_2"]).await;
     daemon.commanded(&["--channel", "shard_2", "pause"]);
 
     // As with `| head`.
