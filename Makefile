@@ -15,7 +15,7 @@ CACHE := $(or $(CSA_SANDBOX_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/csa-da
 CARGO_DEB := $(CACHE)/tools/bin/cargo-deb
 CARGO_DENY := $(CACHE)/tools/bin/cargo-deny
 
-.PHONY: build test lint deny demo bench bench-full sandbox versions tools deb clean
+.PHONY: build test lint deny demo bench bench-full sandbox versions tools deb image clean
 
 build:
 	cargo build --workspace
@@ -42,6 +42,11 @@ $(CARGO_DENY):
 deb: tools
 	cargo build --release -p csa-daemon
 	config/debian/build target/release/csa-daemon
+
+# target/csa-daemon-image.tar, for `docker load`, podman or skopeo
+image:
+	cargo build --release -p csa-daemon
+	config/container/build target/release/csa-daemon
 
 # Built with the tests in one go: alone, the programs have other features and all is compiled twice.
 test: sandbox versions tools

@@ -19,6 +19,8 @@ mod collations;
 mod conflicts;
 #[path = "e2e/connect.rs"]
 mod connect;
+#[path = "e2e/containers.rs"]
+mod containers;
 #[path = "e2e/control.rs"]
 mod control;
 #[path = "e2e/control_access.rs"]
