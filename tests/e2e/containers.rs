@@ -1,4 +1,4 @@
-//! The container image.
+//! The container image, and config/compose in a real engine.
 
 use std::ffi::OsStr;
 use std::io::Write as _;
@@ -115,4 +115,19 @@ fn the_image_is_the_same_each_time_and_its_program_starts() {
         );
         assert_eq!(owner, format!("{user} 750"));
     }
+}
+
+#[test]
+fn the_compose_file_runs_in_a_real_engine() {
+    if std::env::var_os("CSA_CONTAINERS").is_none() {
+        let _ = writeln!(
+            std::io::stderr(),
+            "\nNOT RUN: containers (tests/containers), which take two minutes and root: set CSA_CONTAINERS=1\n"
+        );
+        return;
+    }
+    let mut script = Command::new(repository("tests/containers/run"));
+    let said = said(script.env("CSA_DAEMON_BIN", Daemon::executable()));
+    assert!(said.contains("source and target are equal"), "nothing was compared:\n{said}");
+    println!("{said}");
 }
