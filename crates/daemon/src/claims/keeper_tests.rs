@@ -1,0 +1,383 @@
+//! Fleets in virtual time: keepers over an engine in memory, with channels that only write down who runs
+//! them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
+
+use super::desired::Shares;
+use super::engine::{Engine as _, EngineError, Member};
+use super::keeper::{Handle, Keeper, Options, Work};
+use super::memory::Cluster;
+
+const TTL: Duration = Duration::from_secs(15);
+const DELAY: Duration = Duration::from_secs(60);
+/// Of a channel that finishes its groups.
+const END: Duration = Duration::from_millis(300);
+
+/// The daemons that run each channel, and how often one began.
+#[derive(Debug, Default)]
+struct Ledger {
+    running: BTreeMap<String, BTreeSet<String>>,
+    begun: usize,
+    /// Channels that two ran at once.
+    overlaps: Vec<String>,
+    /// The most channels that none ran, of those that some daemon had begun.
+    idle: usize,
+}
+
+#[derive(Debug)]
+struct Simulated {
+    name: String,
+    channels: Mutex<BTreeSet<String>>,
+    ledger: Arc<Mutex<Ledger>>,
+    details: Mutex<BTreeMap<String, String>>,
+}
+
+impl Work for Arc<Simulated> {
+    fn channels(&self) -> BTreeSet<String> {
+        self.channels.lock().clone()
+    }
+
+    async fn begin(&self, channel: &str) {
+        let mut ledger = self.ledger.lock();
+        ledger.begun += 1;
+        let running = ledger.running.entry(channel.to_owned()).or_default();
+        running.insert(self.name.clone());
+        if running.len() > 1 {
+            let overlap = format!("{channel}: {running:?}");
+            ledger.overlaps.push(overlap);
+        }
+        self.details.lock().remove(channel);
+    }
+
+    async fn end(&self, channel: &str) {
+        sleep(END).await;
+        let mut ledger = self.ledger.lock();
+        let removed = ledger.running.get_mut(channel).is_some_and(|who| who.remove(&self.name));
+        assert!(removed, "{channel} does not run on {}", self.name);
+        let idle = ledger.running.values().filter(|who| who.is_empty()).count();
+        ledger.idle = ledger.idle.max(idle);
+    }
+
+    fn stands_by(&self, channel: &str, detail: &str) {
+        self.details.lock().insert(channel.to_owned(), detail.to_owned());
+    }
+}
+
+struct Host {
+    work: Arc<Simulated>,
+    handle: Handle,
+    is_cut: Arc<AtomicBool>,
+    stop: CancellationToken,
+    ended: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+struct Site {
+    cluster: Cluster,
+    ledger: Arc<Mutex<Ledger>>,
+    channels: BTreeSet<String>,
+    hosts: BTreeMap<String, Host>,
+}
+
+impl Site {
+    /// Daemons `a`, `b`, …, which have shared the channels among them.
+    async fn new(daemons: usize, channels: usize) -> Self {
+        let channels = (0..channels).map(|number| format!("shard-{number}")).collect();
+        let mut site = Self {
+            cluster: Cluster::new(TTL),
+            ledger: Arc::default(),
+            channels,
+            hosts: BTreeMap::new(),
+        };
+        for name in NAMES.iter().take(daemons) {
+            site.start(name);
+        }
+        sleep(Duration::from_secs(5)).await;
+        site.check_shares();
+        site
+    }
+
+    fn start(&mut self, name: &str) {
+        let work = Arc::new(Simulated {
+            name: name.to_owned(),
+            channels: Mutex::new(self.channels.clone()),
+            ledger: Arc::clone(&self.ledger),
+            details: Mutex::default(),
+        });
+        let (engine, is_cut) = self.cluster.link();
+        let options = Options {
+            engine: "memory",
+            name: name.to_owned(),
+            id: format!("id of {name}"),
+            weight: 100,
+            ttl: TTL,
+            rebalance_delay: DELAY,
+        };
+        let (keeper, handle) = Keeper::new(engine, Arc::clone(&work), options);
+        let (stop, ended) = (CancellationToken::new(), CancellationToken::new());
+        let task = tokio::spawn(keeper.run(stop.clone(), ended.clone()));
+        let host = Host { work, handle, is_cut, stop, ended, task };
+        self.hosts.insert(name.to_owned(), host);
+    }
+
+    /// Ends the process, politely or not: either way nothing of it runs any more.
+    async fn end(&mut self, name: &str, politely: bool) {
+        let host = self.hosts.remove(name).expect("a host");
+        host.stop.cancel();
+        for running in self.ledger.lock().running.values_mut() {
+            running.remove(name);
+        }
+        if politely {
+            host.ended.cancel();
+            host.task.await.expect("ended");
+        } else {
+            host.task.abort();
+        }
+    }
+
+    fn of(&self, name: &str) -> BTreeSet<String> {
+        let ledger = self.ledger.lock();
+        let own = ledger.running.iter().filter(|(_, running)| running.contains(name));
+        own.map(|(channel, _)| channel.clone()).collect()
+    }
+
+    fn is_all_running(&self) -> bool {
+        let ledger = self.ledger.lock();
+        let running = |channel| ledger.running.get(channel).is_some_and(|who| who.len() == 1);
+        self.channels.iter().all(running)
+    }
+
+    /// Every channel runs where it belongs, and nowhere else.
+    fn check_shares(&self) {
+        let member = |(name, host): (&String, &Host)| Member {
+            name: name.clone(),
+            weight: 100,
+            draining: host.handle.view().draining,
+            channels: host.work.channels(),
+            ..Member::default()
+        };
+        let members: Vec<Member> = self.hosts.iter().map(member).collect();
+        let shares = Shares::of(&members);
+        let ledger = self.ledger.lock();
+        for channel in &self.channels {
+            let running = ledger.running.get(channel).cloned().unwrap_or_default();
+            let owner = shares.owner(channel).map(str::to_owned);
+            assert_eq!(running, owner.into_iter().collect(), "{channel}");
+        }
+    }
+
+    fn check_no_overlap(&self) {
+        assert_eq!(self.ledger.lock().overlaps, Vec::<String>::new());
+    }
+
+    fn begun(&self) -> usize {
+        self.ledger.lock().begun
+    }
+
+    async fn until_all_run(&self, limit: Duration) -> Duration {
+        let started = Instant::now();
+        while !self.is_all_running() {
+            assert!(started.elapsed() < limit, "not all run after {limit:?}");
+            sleep(Duration::from_millis(20)).await;
+        }
+        started.elapsed()
+    }
+}
+
+const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
+
+#[tokio::test(start_paused = true)]
+async fn a_host_that_dies_loses_its_channels_to_the_others_and_no_more_move() {
+    let mut site = Site::new(5, 200).await;
+    assert_eq!(site.begun(), 200, "each daemon took its share and nothing else");
+    let lost = site.of("b").len() + site.of("d").len();
+    site.end("b", false).await;
+    site.end("d", false).await;
+    let took = site.until_all_run(TTL + Duration::from_secs(1)).await;
+    assert!(took > TTL / 2, "{took:?}: claims ended before their time");
+    assert_eq!(site.begun(), 200 + lost);
+    site.check_shares();
+    // Later than a rebalance: nothing is left to do.
+    sleep(DELAY * 2).await;
+    assert_eq!(site.begun(), 200 + lost);
+    site.check_no_overlap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_daemon_that_joins_gets_its_share_after_the_delay_a_few_at_a_time() {
+    let mut site = Site::new(4, 200).await;
+    site.start("e");
+    sleep(DELAY - Duration::from_secs(1)).await;
+    assert_eq!(site.of("e").len(), 0, "it may be one that comes and goes");
+    sleep(Duration::from_secs(10)).await;
+    site.check_shares();
+    let moved = site.of("e").len();
+    assert!(moved > 20, "{moved}");
+    assert_eq!(site.begun(), 200 + moved);
+    let idle = site.ledger.lock().idle;
+    assert!(idle <= 4 * 8, "{idle} channels stood still at once");
+    site.check_no_overlap();
+    let detail = site.hosts["a"].work.details.lock().values().next().cloned();
+    assert!(detail.is_some_and(|detail| detail.ends_with("has claimed the channel")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restart_within_the_time_to_live_moves_nothing() {
+    let mut site = Site::new(3, 90).await;
+    let own = site.of("b");
+    for politely in [true, false] {
+        let begun = site.begun();
+        site.end("b", politely).await;
+        sleep(Duration::from_secs(4)).await;
+        assert!(!site.is_all_running());
+        site.start("b");
+        site.until_all_run(Duration::from_secs(1)).await;
+        assert_eq!(site.of("b"), own);
+        sleep(DELAY * 2).await;
+        assert_eq!((site.begun(), site.of("b")), (begun + own.len(), own.clone()));
+    }
+    // A daemon that crashes again and again has its channels moved away once.
+    site.end("b", false).await;
+    site.until_all_run(TTL + Duration::from_secs(1)).await;
+    let begun = site.begun();
+    for _ in 0..5 {
+        site.start("b");
+        sleep(Duration::from_secs(20)).await;
+        site.end("b", false).await;
+        sleep(Duration::from_secs(20)).await;
+    }
+    assert_eq!(site.begun(), begun);
+    site.check_no_overlap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_the_engine_all_channels_continue() {
+    let site = Site::new(3, 90).await;
+    let begun = site.begun();
+    for host in site.hosts.values() {
+        host.is_cut.store(true, Ordering::Relaxed);
+    }
+    sleep(TTL * 20).await;
+    assert!(site.is_all_running());
+    for host in site.hosts.values() {
+        let view = host.handle.view();
+        assert!(!view.has_session && view.error.is_some(), "{view:?}");
+        host.is_cut.store(false, Ordering::Relaxed);
+    }
+    sleep(TTL).await;
+    for host in site.hosts.values() {
+        let view = host.handle.view();
+        assert!(view.has_session && view.error.is_none(), "{view:?}");
+    }
+    // All sessions have ended, and everybody claimed again what it runs.
+    assert_eq!(site.begun(), begun);
+    site.check_shares();
+    for channel in &site.channels {
+        assert!(site.cluster.holder(channel).is_some_and(|name| site.of(&name).contains(channel)));
+    }
+    site.check_no_overlap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_daemon_that_is_cut_off_gives_up_what_others_have_claimed_meanwhile() {
+    let site = Site::new(3, 90).await;
+    let own = site.of("b");
+    site.hosts["b"].is_cut.store(true, Ordering::Relaxed);
+    sleep(TTL + Duration::from_secs(1)).await;
+    // The target lets one of the two apply; here both say that they try.
+    assert_eq!(site.ledger.lock().overlaps.len(), own.len());
+    assert_eq!(site.of("b"), own, "its lock on the target may be the only one");
+    site.hosts["b"].is_cut.store(false, Ordering::Relaxed);
+    sleep(Duration::from_secs(5)).await;
+    assert_eq!(site.of("b").len(), 0);
+    assert!(site.is_all_running());
+    sleep(DELAY + Duration::from_secs(5)).await;
+    assert_eq!(site.of("b"), own);
+    site.check_shares();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_that_ends_is_begun_again_and_keeps_its_channels() {
+    let site = Site::new(1, 30).await;
+    site.cluster.end_session("a");
+    sleep(Duration::from_secs(1)).await;
+    assert!(site.channels.iter().all(|channel| site.cluster.holder(channel).is_some()));
+    assert_eq!(site.begun(), 30);
+    // With others, those whose share it is not can't take it faster than it is given to them.
+    let site = Site::new(3, 90).await;
+    site.cluster.end_session("b");
+    site.until_all_run(Duration::from_secs(10)).await;
+    sleep(DELAY * 2).await;
+    site.check_shares();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drained_daemon_has_nothing_and_leaves_at_once() {
+    let mut site = Site::new(3, 90).await;
+    let (own, begun) = (site.of("b"), site.begun());
+    site.hosts["b"].handle.drain(true);
+    sleep(Duration::from_secs(10)).await;
+    assert_eq!(site.of("b").len(), 0);
+    site.check_shares();
+    assert_eq!(site.begun(), begun + own.len());
+    // Undone: its share comes back after the delay.
+    site.hosts["b"].handle.drain(false);
+    sleep(DELAY + Duration::from_secs(10)).await;
+    assert_eq!(site.of("b"), own);
+    site.hosts["b"].handle.drain(true);
+    sleep(Duration::from_secs(10)).await;
+    site.end("b", true).await;
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(site.hosts["a"].handle.view().members.len(), 2, "it left at once");
+    site.check_no_overlap();
+    // The last one keeps its channels: nobody else can take them.
+    site.end("c", true).await;
+    site.until_all_run(TTL + Duration::from_secs(1)).await;
+    site.hosts["a"].handle.drain(true);
+    sleep(Duration::from_secs(10)).await;
+    assert!(site.is_all_running());
+}
+
+#[tokio::test(start_paused = true)]
+async fn channels_come_and_go_with_the_configuration() {
+    let mut site = Site::new(2, 20).await;
+    // Of one daemon only: it runs there, whoever would win it.
+    for number in 0..10 {
+        site.hosts["a"].work.channels.lock().insert(format!("new-{number}"));
+    }
+    site.hosts["a"].handle.look_again();
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(site.of("a").iter().filter(|name| name.starts_with("new")).count(), 10);
+    // Of both: after the delay each has its share.
+    site.channels.clone_from(&site.hosts["a"].work.channels.lock());
+    site.hosts["b"].work.channels.lock().clone_from(&site.channels);
+    site.hosts["b"].handle.look_again();
+    sleep(DELAY + Duration::from_secs(5)).await;
+    site.check_shares();
+    for host in site.hosts.values() {
+        host.work.channels.lock().retain(|name| !name.starts_with("new"));
+        host.handle.look_again();
+    }
+    sleep(Duration::from_secs(5)).await;
+    for number in 0..10 {
+        assert_eq!(site.cluster.holder(&format!("new-{number}")), None);
+    }
+    site.check_no_overlap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_daemons_of_one_name_are_refused() {
+    let site = Site::new(1, 3).await;
+    let (other, _) = site.cluster.link();
+    let member = Member { name: "a".to_owned(), id: "another".to_owned(), ..Member::default() };
+    let refused = other.join(&member).await;
+    assert!(matches!(refused, Err(EngineError::Refused(_))), "{refused:?}");
+}

@@ -1,0 +1,16 @@
+//! Claims of channels by the daemons of a fleet. A claim decides which daemon tries to run a channel; the
+//! channel's lock and epoch on the target decide which one may apply, so a wrong claim costs time, never
+//! a transaction.
+//!
+//! [`engine`] is the seam to the service that keeps the claims, `desired` says whose channel it should be,
+//! `plan` what to do next, and [`keeper`] does it.
+
+mod desired;
+pub mod engine;
+pub mod keeper;
+#[cfg(test)]
+mod keeper_tests;
+#[cfg(test)]
+mod memory;
+mod plan;
+pub mod view;

@@ -1,0 +1,42 @@
+//! The fleet as this daemon sees it, for people and programs.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// The fleet, and this daemon's place in it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FleetView {
+    /// `none` without a fleet; then the rest is empty.
+    pub engine: String,
+    /// This daemon's.
+    pub name: String,
+    /// It gives its channels away and takes none.
+    pub draining: bool,
+    /// This daemon's session lasts for certain. Otherwise it takes no channel, and those that it has
+    /// continue for as long as they have their lock on the target.
+    pub has_session: bool,
+    /// The engine's last failure, until it answers again.
+    pub error: Option<String>,
+    pub members: Vec<MemberView>,
+    /// Holder by channel, of all channels claimed in the fleet.
+    pub claims: BTreeMap<String, String>,
+    /// Channels of this daemon's configuration that no member has claimed.
+    pub unclaimed: Vec<String>,
+    /// Channels of this daemon that are not to move: it should have them, or nobody else can.
+    pub staying: u64,
+}
+
+/// A daemon of the fleet.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemberView {
+    pub name: String,
+    pub weight: u32,
+    pub draining: bool,
+    /// Channels in its configuration.
+    pub channels: u64,
+    /// Channels that it has claimed.
+    pub claims: u64,
+    /// Channels that it should have.
+    pub share: u64,
+}
