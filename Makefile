@@ -15,7 +15,7 @@ CACHE := $(or $(CSA_SANDBOX_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/csa-da
 CARGO_DEB := $(CACHE)/tools/bin/cargo-deb
 CARGO_DENY := $(CACHE)/tools/bin/cargo-deny
 
-.PHONY: build test lint deny demo bench bench-full sandbox versions tools deb image clean
+.PHONY: build test lint deny demo bench bench-full sandbox versions tools kubernetes deb image clean
 
 build:
 	cargo build --workspace
@@ -29,6 +29,10 @@ versions:
 	for version in 5.7 8.0.15 8.0.31 mariadb-11.4; do \
 		$(SANDBOX) fetch --version $$version >/dev/null || exit 1; \
 	done
+
+# An API server, kubectl and helm, built with Go for the tests of config/kubernetes: some ten minutes, and 3 GB of caches.
+kubernetes:
+	for tool in kube-apiserver kubectl helm; do tests/sandbox/go-tool $$tool >/dev/null || exit 1; done
 
 tools: $(CARGO_DEB)
 

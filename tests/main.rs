@@ -49,6 +49,8 @@ mod ghosts;
 mod gtids;
 #[path = "e2e/hostile.rs"]
 mod hostile;
+#[path = "e2e/kubernetes.rs"]
+mod kubernetes;
 #[path = "e2e/lag.rs"]
 mod lag;
 #[path = "e2e/managed.rs"]
