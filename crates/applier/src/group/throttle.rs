@@ -23,19 +23,27 @@ impl Throttle {
         Self { rate, credit: 0.0, counted: now }
     }
 
-    /// Changes the rate; nothing saved is carried over.
+    /// Changes the rate. What was earned stays: a low rate that changes all the time must still let
+    /// something begin.
     pub(crate) fn set(&mut self, rate: Option<NonZeroU32>, now: Instant) {
         if self.rate != rate {
-            *self = Self::new(rate, now);
+            let earned = if self.rate.is_some() { self.earned(now) } else { 0.0 };
+            *self = Self { credit: earned, ..Self::new(rate, now) };
         }
+    }
+
+    fn earned(&self, now: Instant) -> f64 {
+        let rate = self.rate.map_or(0.0, |rate| f64::from(rate.get()));
+        let earned = now.saturating_duration_since(self.counted).as_secs_f64() * rate;
+        (self.credit + earned).min((rate * SAVED).max(1.0))
     }
 
     /// Transactions that may begin now.
     pub(crate) fn allowance(&mut self, now: Instant) -> usize {
-        let Some(rate) = self.rate else { return usize::MAX };
-        let rate = f64::from(rate.get());
-        let earned = now.saturating_duration_since(self.counted).as_secs_f64() * rate;
-        self.credit = (self.credit + earned).min((rate * SAVED).max(1.0));
+        if self.rate.is_none() {
+            return usize::MAX;
+        }
+        self.credit = self.earned(now);
         self.counted = now;
         self.credit as usize
     }
@@ -83,6 +91,21 @@ mod tests {
             let begun = begun(&mut throttle, now, 10);
             assert!(begun <= wanted && begun + wanted / 50 + 1 >= wanted, "{begun} of {wanted}");
         }
+    }
+
+    #[test]
+    fn a_rate_that_changes_all_the_time_lets_transactions_begin() {
+        let start = Instant::now();
+        let mut throttle = Throttle::new(NonZeroU32::new(1), start);
+        let mut begun = 0;
+        for step in 1..=600_u32 {
+            let now = start + Duration::from_millis(100) * step;
+            throttle.set(NonZeroU32::new(1 + step % 2), now);
+            let allowed = throttle.allowance(now);
+            throttle.spend(allowed);
+            begun += allowed;
+        }
+        assert!((60..=120).contains(&begun), "{begun} in a minute");
     }
 
     #[test]
