@@ -3,6 +3,7 @@
 
 pub mod check;
 pub mod claims;
+pub mod gtid_lag;
 pub mod progress;
 pub mod state_dir;
 pub mod verify;

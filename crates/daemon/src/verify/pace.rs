@@ -1,9 +1,6 @@
-//! The pace: rows per second, rows per chunk, and the target's lag.
+//! The pace: rows per second and rows per chunk.
 
-use std::collections::VecDeque;
 use std::time::{Duration, Instant};
-
-use csa_provider::GtidSet;
 
 /// A chunk that takes longer is followed by a smaller one, so that statements stay short.
 const CHUNK_TIME: Duration = Duration::from_millis(500);
@@ -63,40 +60,6 @@ impl ChunkRows {
     }
 }
 
-/// Age of the oldest position of the source that the target has not passed.
-#[derive(Debug, Default)]
-pub(super) struct Lag {
-    open: VecDeque<(Instant, GtidSet)>,
-    lacking: GtidSet,
-}
-
-impl Lag {
-    /// The source had executed this set at that time.
-    pub(super) fn source_at(&mut self, time: Instant, executed: GtidSet) {
-        if self.open.back().is_none_or(|(_, last)| *last != executed) {
-            self.open.push_back((time, executed));
-        }
-    }
-
-    /// The target has executed this set.
-    pub(super) fn target_at(&mut self, executed: &GtidSet) {
-        while self.open.front().is_some_and(|(_, oldest)| oldest.is_subset_of(executed)) {
-            self.open.pop_front();
-        }
-        self.lacking =
-            self.open.front().map_or_else(GtidSet::new, |(_, oldest)| oldest.difference(executed));
-    }
-
-    /// The set that separates the target from the oldest position that it has not passed.
-    pub(super) fn lacking(&self) -> &GtidSet {
-        &self.lacking
-    }
-
-    pub(super) fn get(&self, now: Instant) -> Duration {
-        self.open.front().map_or(Duration::ZERO, |(time, _)| now.saturating_duration_since(*time))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -131,23 +94,5 @@ mod tests {
         assert_eq!(chunk.get(), CHUNK_ROWS_MIN);
         assert_eq!(ChunkRows::new(1000, 1 << 20).get(), CHUNK_ROWS_MIN);
         assert_eq!(ChunkRows::new(5, 0).get(), 5);
-    }
-
-    #[test]
-    fn lag_is_the_age_of_what_the_target_lacks() {
-        let set = |text: &str| text.parse::<GtidSet>().expect("a set");
-        let at = |n: u64| set(&format!("3e11fa47-71ca-11e1-9e33-c80aa9429562:1-{n}"));
-        let start = Instant::now();
-        let mut lag = Lag::default();
-        lag.source_at(start, at(5));
-        lag.source_at(start + SECOND, at(5));
-        lag.source_at(start + 2 * SECOND, at(9));
-        lag.target_at(&at(4));
-        assert_eq!(lag.get(start + 3 * SECOND), 3 * SECOND);
-        assert_eq!(lag.lacking().count(), 1);
-        lag.target_at(&at(7));
-        assert_eq!(lag.get(start + 3 * SECOND), SECOND);
-        lag.target_at(&at(9));
-        assert_eq!(lag.get(start + 9 * SECOND), Duration::ZERO);
     }
 }

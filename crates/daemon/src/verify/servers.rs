@@ -6,9 +6,10 @@ use csa_provider::{Backoff, GtidSet};
 
 use super::executed::{first_interval, source_executed, target_executed};
 use super::history;
-use super::pace::{Lag, Pace};
+use super::pace::Pace;
 use super::session::Session;
 use super::{Activity, Event, Progress, Result, Side, VerifyError, VerifyOptions};
+use crate::gtid_lag::GtidLag;
 
 /// Between two looks at the target's position.
 const POLL: Duration = Duration::from_millis(20);
@@ -22,7 +23,7 @@ pub(super) struct Servers<'a> {
     pub(super) progress: Progress,
     observe: &'a (dyn Fn(Event<'_>) + Sync),
     pace: Pace,
-    lag: Lag,
+    lag: GtidLag,
     probed: Option<Instant>,
 }
 
@@ -41,7 +42,7 @@ impl<'a> Servers<'a> {
             progress: Progress::default(),
             observe,
             pace: Pace::new(options.max_rate),
-            lag: Lag::default(),
+            lag: GtidLag::default(),
             probed: None,
         })
     }
