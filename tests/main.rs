@@ -47,6 +47,8 @@ mod fleet;
 mod ghosts;
 #[path = "e2e/gtids.rs"]
 mod gtids;
+#[path = "e2e/health.rs"]
+mod health;
 #[path = "e2e/hostile.rs"]
 mod hostile;
 #[path = "e2e/kubernetes.rs"]

@@ -71,6 +71,10 @@ const HELD: &str = "held";
 const FULL: &str = "full";
 const BROKEN: &str = "broken";
 
+/// A number that the test chooses with a variable that means nothing to it; at first a good one.
+const HEALTH: &str =
+    "SELECT CASE @@GLOBAL.max_connect_errors WHEN 70001 THEN 100 WHEN 70002 THEN NULL ELSE 1 END";
+
 async fn define(source: &Server) {
     let mut sql = String::new();
     for name in [HELD, FULL, BROKEN] {
@@ -138,6 +142,8 @@ impl Site {
             .set("target.connect_retry_max", "1s")
             .set("relay.segment_size", "1MiB")
             .set("relay.space_limit", "4MiB")
+            .set("throttle_by.query", HEALTH)
+            .set("throttle_by.query_limit", 10)
             .channel(BROKEN, &source, &target)
             .set("standby", true)
             .set("applier.replicate_wild_do_table", vec![format!("{BROKEN}.%")])
@@ -221,6 +227,7 @@ async fn every_alert_fires_and_resolves_on_a_live_daemon() {
     everything_at_once(&mut site).await;
     site.resolve("lock inversions", &["LockInversionsHigh"]).await;
     another_daemon(&mut site).await;
+    the_target_unwell(&mut site).await;
     servers_away(&mut site).await;
     site.resolve("killed again and again", &["DaemonRestarting"]).await;
     site.resolve("rows locked", &["RetriesHigh"]).await;
@@ -361,6 +368,15 @@ async fn another_daemon(site: &mut Site) {
     holder.disconnect().await.expect("ends");
     site.resolve("another daemon", &["NoActiveDaemon"]).await;
     site.drained().await;
+}
+
+async fn the_target_unwell(site: &mut Site) {
+    for (errors, alert) in [(70001, "Throttled"), (70002, "ThrottleUnanswered")] {
+        site.target.exec(&format!("SET GLOBAL max_connect_errors={errors}")).await;
+        site.fires("the target unwell", &[(alert, Some(FULL))]).await;
+        site.target.exec("SET GLOBAL max_connect_errors=1000").await;
+        site.resolve("the target unwell", &[alert]).await;
+    }
 }
 
 async fn the_daemon_away(site: &mut Site) {

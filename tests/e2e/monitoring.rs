@@ -40,13 +40,16 @@ fn succeeds(command: &mut Command) {
 async fn a_scrape_is_valid_and_lag_is_absent_while_the_source_is_away() {
     let (source, target) = Server::pair(&[], &[]);
     source.exec("CREATE DATABASE d").await;
-    let daemon = Daemon::builder(&source, &target).start();
+    let daemon = Daemon::builder(&source, &target).set("throttle_by.threads_running", 1000).start();
     daemon.wait_drained(&source, &target, DRAIN).await;
     let has = |line: &str| daemon.metrics().lines().any(|one| one == line);
     let is_idle = async || has("csa_lag_seconds{channel=\"test\"} 0");
     eventually("idle lag is 0", Duration::from_secs(10), is_idle).await;
     eventually("the disk has been looked at", Duration::from_secs(10), async || {
-        daemon.metrics().contains("csa_relaystore_free_disk_bytes{")
+        let metrics = daemon.metrics();
+        ["csa_relaystore_free_disk_bytes{", "csa_throttle_value{"]
+            .iter()
+            .all(|m| metrics.contains(m))
     })
     .await;
 

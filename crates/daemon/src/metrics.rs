@@ -3,6 +3,7 @@
 
 mod histograms;
 mod process;
+mod throttle;
 
 use prometheus::core::{Collector, GenericCounterVec, GenericGaugeVec};
 use prometheus::{GaugeVec, IntCounterVec, IntGaugeVec, Opts, Registry, TextEncoder};
@@ -93,6 +94,7 @@ impl Scrape {
                 state.with_label_values(&[channel, one.name()]).set(i64::from(one == view.state));
             }
         }
+        self.throttle(channels)?;
         self.gauges(channels)?;
         self.histograms(channels)?;
         self.counters(channels)

@@ -11,8 +11,8 @@ use tracing::{info, warn};
 
 use crate::channel::{Controls, Supervisor};
 use crate::config::{
-    Access, Applies, ChannelSettings, Config, ConfigError, DaemonConfig, applies, channel_changes,
-    daemon_changes,
+    Access, Applies, ChannelSettings, Config, ConfigError, DaemonConfig, ThrottleBy, applies,
+    channel_changes, daemon_changes,
 };
 use crate::daemon::Daemon;
 use crate::logging;
@@ -213,22 +213,36 @@ fn plan_channel(
 }
 
 /// The keys of a channel that apply at once, and are adopted in [`adopt`].
-const AT_ONCE: [&str; 4] = [
+const AT_ONCE: [&str; 10] = [
     "applier.worker_count",
     "applier.event_memory_limit",
     "applier.throttle",
     "applier.source_delay",
+    "throttle_by.threads_running",
+    "throttle_by.replica_lag",
+    "throttle_by.replicas",
+    "throttle_by.query",
+    "throttle_by.query_limit",
+    "throttle_by.at_least",
 ];
 
 /// The value in use and that of the file, for each of [`AT_ONCE`].
 fn at_once(controls: &Controls, settings: &ChannelSettings) -> [[String; 2]; AT_ONCE.len()] {
     let tuning = controls.tuning();
     let rate = |rate: Option<NonZeroU32>| rate.map_or(0, NonZeroU32::get).to_string();
+    let limits = [controls.throttle_by(), Arc::clone(&settings.throttle_by)];
+    let [threads, lag, replicas, query, query_limit, at_least] = ThrottleBy::differences(limits);
     [
         [tuning.worker_count, settings.worker_count].map(|count| count.to_string()),
         [controls.memory().limit(), settings.event_memory_limit].map(|limit| limit.to_string()),
-        [tuning.throttle, settings.throttle].map(rate),
+        [controls.throttle(), settings.throttle].map(rate),
         [controls.source_delay(), settings.source_delay].map(|delay| format!("{delay:?}")),
+        threads,
+        lag,
+        replicas,
+        query,
+        query_limit,
+        at_least,
     ]
 }
 
@@ -255,6 +269,7 @@ fn adopt(channel: &Supervisor, mut settings: ChannelSettings) {
     controls.set_worker_count(settings.worker_count);
     controls.memory().set_limit(settings.event_memory_limit);
     controls.set_throttle(settings.throttle);
+    controls.set_throttle_by(Arc::clone(&settings.throttle_by));
     controls.set_source_delay(settings.source_delay);
     // The place of the state can change only for the whole daemon.
     settings.relay.directory.clone_from(&channel.started_with().relay.directory);

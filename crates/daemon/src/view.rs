@@ -1,11 +1,13 @@
 //! The contents of `/status` for a channel, under the column names of the
 //! `performance_schema.replication_*` tables where they have one.
 
+mod health;
 mod steps;
 
 use csa_provider::SourceCause;
 use serde::{Deserialize, Serialize};
 
+pub(crate) use health::{LimitView, ThrottleByView};
 pub(crate) use steps::{DurationView, StartStepView, StepsView};
 
 /// `/status`.
@@ -106,6 +108,9 @@ pub(crate) struct ChannelView {
     #[serde(default)]
     pub(crate) durations: StepsView,
     pub(crate) settings: SettingsView,
+    /// Absent without limits, and while nothing is applied.
+    #[serde(default)]
+    pub(crate) throttle_by: Option<ThrottleByView>,
     pub(crate) connection: ConnectionView,
     pub(crate) relay: RelayView,
     pub(crate) applier: ApplierView,

@@ -171,7 +171,7 @@ pub(super) async fn set_throttle(
         ApiError::bad(format!("throttle: {body:?}"), fix)
     };
     let rate: u32 = body.trim().parse().map_err(wrong)?;
-    let before = channel.controls().tuning().throttle.map_or(0, |rate| rate.get());
+    let before = channel.controls().throttle().map_or(0, |rate| rate.get());
     channel.controls().set_throttle(throttle(rate));
     Ok(changed(&daemon, Some(&channel), "throttle", before, rate, &sender).await)
 }

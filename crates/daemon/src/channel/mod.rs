@@ -1,6 +1,7 @@
 //! One channel: its preflight, its runs and its status.
 
 mod error;
+mod health;
 mod identity;
 mod live_settings;
 mod overlap;

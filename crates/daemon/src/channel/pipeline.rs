@@ -15,6 +15,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinError;
 use tokio_util::sync::CancellationToken;
 
+use super::health::Health;
 use super::overlap::written_rules;
 use super::reception::{Received, Reception};
 use super::start_steps::StartStep;
@@ -134,7 +135,9 @@ impl<'a> Pipeline<'a> {
         let intake = self.intake(sender, end.clone());
         let intake = on_own_thread(move || intake.run());
         let watch = self.watch;
+        let health = Health::keep(&self.settings.target, self.controls, watch);
         let outcome = self.applier(stream).run(stop.clone(), kill.clone()).await;
+        drop(health);
         end.cancel();
         // The thread is waited for even after an error: it still writes to `watch`.
         let intake = intake.await.map_err(|panic| broken(&panic));

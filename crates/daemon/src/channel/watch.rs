@@ -291,6 +291,15 @@ impl Watch {
         }
     }
 
+    pub(super) fn name(&self) -> &str {
+        &self.shared.name
+    }
+
+    /// Transactions per second, of the last seconds.
+    pub(super) fn applied_rate(&self) -> f64 {
+        self.shared.inner.lock().meter.rates().map_or(0.0, |(applied, _)| applied)
+    }
+
     /// The wall clock of this channel.
     pub(super) fn clock(&self) -> Arc<dyn Clock> {
         Arc::clone(&self.shared.clock)
@@ -316,6 +325,8 @@ impl Watch {
             phase: inner.phase,
             detail: inner.detail.clone(),
             tuning,
+            throttle: controls.throttle(),
+            health: controls.health(),
             paused: controls.paused(),
             target: (inner.target.clone(), inner.target_version.clone()),
             until,

@@ -121,6 +121,10 @@ pub(super) struct ChannelConfig {
     /// Execution on the target.
     #[serde(default)]
     pub(super) applier: ApplierConfig,
+    /// Limits on the target's load and on the lag of its replicas. Above them the channel applies fewer
+    /// transactions per second, down to `at_least`; docs/operating.md describes how.
+    #[serde(default)]
+    pub(super) throttle_by: ThrottleByConfig,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
@@ -378,6 +382,38 @@ pub(super) struct ApplierConfig {
     pub(super) replicate_accounts: bool,
 }
 
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ThrottleByConfig {
+    /// Most sessions that execute something on the target at the same time. Those of the account in
+    /// `[channel.target]` are not counted.
+    #[schemars(range(min = 1), example = 50, extend("x-applies" = "at-once"))]
+    pub(super) threads_running: Option<u32>,
+    /// Longest time by which one of `replicas` may lag the target.
+    #[schemars(
+        example = &"5s",
+        extend("x-takes" = "duration", "x-at-least" = "1s", "x-applies" = "at-once")
+    )]
+    pub(super) replica_lag: Option<Duration>,
+    /// The target's own replicas, which the account of `[channel.target]` can log in to.
+    #[serde(default)]
+    #[schemars(
+        example = serde_json::json!([{ "host": "192.0.2.8", "port": 3306 }]),
+        extend("x-takes" = "list of `{ host, port }`", "x-applies" = "at-once")
+    )]
+    pub(super) replicas: Vec<Address>,
+    /// Query that returns one number on the target, for `query_limit`. It runs every second.
+    #[schemars(example = &"SELECT depth FROM shop.queue_depth", extend("x-applies" = "at-once"))]
+    pub(super) query: Option<String>,
+    /// Highest number that `query` may return.
+    #[schemars(example = 1000.0, extend("x-takes" = "number", "x-applies" = "at-once"))]
+    pub(super) query_limit: Option<f64>,
+    /// Transactions per second that the limits leave to the channel, however far they are exceeded.
+    #[serde(default = "number::<u32, 10>")]
+    #[schemars(range(min = 1), extend("x-applies" = "at-once"))]
+    pub(super) at_least: u32,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Commit {
@@ -498,7 +534,7 @@ macro_rules! without_keys {
     };
 }
 
-without_keys!(DaemonConfig RelayConfig ApplierConfig);
+without_keys!(DaemonConfig RelayConfig ApplierConfig ThrottleByConfig);
 
 /// The keys of a channel but for its name; none of them must be set.
 fn defaults(generator: &mut SchemaGenerator) -> Schema {

@@ -9,6 +9,7 @@ mod keys;
 mod place;
 mod replication;
 mod settings;
+mod throttle_by;
 mod units;
 
 #[cfg(test)]
@@ -33,6 +34,7 @@ pub(crate) use keys::{
 };
 pub(crate) use replication::parse_until;
 pub(crate) use settings::{ChannelSettings, Written, event_memory_limit, throttle, worker_count};
+pub(crate) use throttle_by::ThrottleBy;
 pub(crate) use units::{Duration as DurationValue, Size};
 
 /// Bad input: one line that names the file and the key.

@@ -3,6 +3,7 @@
 use std::num::NonZeroU32;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use csa_applier::{
@@ -18,6 +19,7 @@ use super::declared_keys::{
     ApplierConfig, ChannelConfig, Commit, DaemonConfig, Gtids, Mode, RelayConfig, RowImage, Rows,
     SourceConfig, TargetConfig, Tls,
 };
+use super::throttle_by::{self, ThrottleBy};
 use super::{ConfigError, DurationValue, Size, check_key, replication};
 
 /// `max_allowed_packet` of a default server: a smaller event memory could not hold one packet.
@@ -37,6 +39,7 @@ pub(crate) struct ChannelSettings {
     pub(crate) worker_count: u16,
     pub(crate) event_memory_limit: u64,
     pub(crate) throttle: Option<NonZeroU32>,
+    pub(crate) throttle_by: Arc<ThrottleBy>,
     pub(crate) start_from: StartFrom,
     pub(crate) source_delay: Duration,
     pub(crate) until: Option<Until>,
@@ -129,6 +132,7 @@ pub(super) fn resolve(
         worker_count: channel.applier.worker_count,
         event_memory_limit,
         throttle: throttle(channel.applier.throttle),
+        throttle_by: Arc::new(throttle_by::settings(channel.throttle_by)?),
         start_from: start_from(&channel.applier.start_from)?,
         source_delay: channel.applier.source_delay.0,
         until: channel.applier.until.as_ref().map(replication::until).transpose()?,

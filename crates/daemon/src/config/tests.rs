@@ -227,3 +227,37 @@ fn a_small_event_memory_is_raised_with_a_warning() {
     assert_eq!(config.channels[0].event_memory_limit, 64 << 20);
     assert_eq!(config.warnings.len(), 1);
 }
+
+#[test]
+fn limits_of_health_need_what_they_are_measured_with() {
+    let with = |keys: &str| format!("{MINIMAL}[channel.throttle_by]\n{keys}");
+    let replicas = "replicas = [{ host = \"r\" }, { host = \"s\", port = 3307 }]\n";
+    for (keys, why) in [
+        ("threads_running = 0".to_owned(), "throttle_by.threads_running: 0 is not 1 or more"),
+        ("at_least = 0".to_owned(), "throttle_by.at_least: 0 is not 1 or more"),
+        ("replica_lag = \"5s\"".to_owned(), "throttle_by.replica_lag: the target does not know"),
+        (format!("replica_lag = \"10ms\"\n{replicas}"), "throttle_by.replica_lag"),
+        (replicas.to_owned(), "throttle_by.replicas: without replica_lag"),
+        ("query = \"SELECT 1\"".to_owned(), "throttle_by.query: set query_limit"),
+        ("query = \" \"\nquery_limit = 1".to_owned(), "throttle_by.query: it is empty"),
+        ("query_limit = 1".to_owned(), "throttle_by.query_limit: set query"),
+        ("thread_running = 1".to_owned(), "did you mean threads_running?"),
+    ] {
+        let said = error(&with(&keys));
+        assert!(said.contains(why), "{keys}: {said}");
+    }
+    let keys = format!(
+        "threads_running = 50\nreplica_lag = \"5s\"\n{replicas}query = \"SELECT 1\"\nquery_limit = 2.5"
+    );
+    let config = Config::parse(&with(&keys)).expect("valid");
+    let limits = &config.channels[0].throttle_by;
+    assert_eq!(limits.threads_running, Some(50));
+    let hosts = vec![("r".to_owned(), 3306), ("s".to_owned(), 3307)];
+    assert_eq!(limits.replica_lag, Some((Duration::from_secs(5), hosts)));
+    assert_eq!(limits.query, Some(("SELECT 1".to_owned(), 2.5)));
+    assert_eq!(limits.at_least.map(std::num::NonZeroU32::get), Some(10));
+    assert!(!Config::parse(MINIMAL).expect("valid").channels[0].throttle_by.is_set());
+    let inline = MINIMAL.replace("name =", "throttle_by = { threads_running = 7 }\nname =");
+    let config = Config::parse(&inline).expect("valid");
+    assert_eq!(config.channels[0].throttle_by.threads_running, Some(7));
+}

@@ -1,7 +1,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
-use crate::view::StartStepView;
+use crate::view::{LimitView, StartStepView, ThrottleByView};
 
 const DOCUMENT: &str = include_str!("../../../../docs/metrics.md");
 
@@ -20,6 +20,8 @@ fn full() -> ChannelView {
     view.bottleneck.cause = "target".to_owned();
     view.start = vec![StartStepView { step: "claim".to_owned(), seconds: 0.25 }];
     view.connection.semi_sync = Some(true);
+    let limit = LimitView { key: "query".to_owned(), value: Some(2.5), ..LimitView::default() };
+    view.throttle_by = Some(ThrottleByView { limits: vec![limit], ..ThrottleByView::default() });
     view.relay.space_limit_bytes = 1 << 30;
     view.relay.free_disk_bytes = Some(1 << 40);
     view
@@ -91,6 +93,8 @@ fn what_is_not_known_is_absent_and_not_zero() {
         "csa_drain_seconds",
         "csa_relaystore_free_disk_bytes",
         "csa_relaystore_space_limit_bytes",
+        "csa_throttle_value",
+        "csa_throttle_limit",
     ] {
         assert!(!text.contains(&format!("{name}{{")), "{name}\n{text}");
     }

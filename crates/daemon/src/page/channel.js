@@ -128,6 +128,7 @@ class ChannelSection {
       ["Applied GTIDs", view.applied_transaction_set || NONE, true],
       ["Received GTIDs", view.received_transaction_set || NONE, true],
       ["Workers", `at most ${count(settings.worker_count)}${throttle}`],
+      ...throttled(view.throttle_by),
       ["Relay store", `${bytes(relay.bytes)}${limit} in ${plural(relay.segments, "segment")}${free}`],
       ["Events in memory", `${bytes(memory.held_bytes)} of ${bytes(memory.limit_bytes)}, at most ${bytes(memory.peak_bytes)}`],
       ["Heartbeats", `${count(connection.count_received_heartbeats)}, connected ${plural(connection.connects_total, "time")}`],
@@ -177,6 +178,17 @@ function failingRow(row) {
 
 function delayed({ desired_delay: delay }) {
   return delay > 0 ? `, ${duration(delay)} of it intended` : "";
+}
+
+// Each limit with its value, and the rate that they leave.
+function throttled(by) {
+  if (!by) return [];
+  const said = by.limits.map(({ key, server, value, limit, unanswered }) => {
+    const show = key === "replica_lag" ? duration : count;
+    return `${words(key)} of ${server} ${value === null ? NONE : show(value)}, limit ${show(limit)}${unanswered ? ` (${unanswered})` : ""}`;
+  });
+  const rate = by.rate === null ? "not throttled" : `${count(by.rate)} transactions/s since ${moment(by.since)}`;
+  return [["Throttle by health", `${rate}; ${said.join("; ")}`]];
 }
 
 // The source sends nothing: it is away, or reception has ended.

@@ -1,5 +1,6 @@
 //! Builds the view of a channel from what is known of it. Pure.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use csa_applier::{ApplierDurationsView, Tuning};
@@ -12,7 +13,10 @@ use super::parts;
 use super::state::{Phase, Standing};
 use crate::channel::live_settings::Paused;
 use crate::clock::rfc3339;
-use crate::view::{ApplierView, ChannelView, ErrorView, EventMemoryView, RelayView, SettingsView};
+use crate::view::{
+    ApplierView, ChannelState, ChannelView, ErrorView, EventMemoryView, RelayView, SettingsView,
+    ThrottleByView,
+};
 
 /// How often the target came back without what was committed there; when it last did, and what it
 /// lacked.
@@ -30,6 +34,9 @@ pub(in crate::channel) struct Facts {
     /// The reason for the phase.
     pub(in crate::channel) detail: String,
     pub(in crate::channel) tuning: Tuning,
+    /// As configured or set; `tuning` has what applies.
+    pub(in crate::channel) throttle: Option<NonZeroU32>,
+    pub(in crate::channel) health: Option<ThrottleByView>,
     pub(in crate::channel) paused: Option<Paused>,
     /// Address, and version once it is known.
     pub(in crate::channel) target: (String, Option<String>),
@@ -100,7 +107,11 @@ impl Facts {
             due_in,
             tail: self.progress.tail(),
         };
-        let (state, state_detail) = standing.state();
+        let (state, mut state_detail) = standing.state();
+        let health = self.health.as_ref().map(ThrottleByView::sentence).unwrap_or_default();
+        if state == ChannelState::Running && !health.is_empty() {
+            state_detail = format!("{state_detail}; {health}");
+        }
         let ProgressView { source, applied, earlier, usage, .. } = &self.progress;
         let rewinds = &self.rewinds;
         let service_state = if self.phase == Phase::Running { "ON" } else { "OFF" };
@@ -115,7 +126,7 @@ impl Facts {
             applied_transactions_total: earlier.transactions_total + applied.transactions_total,
             applied_groups_total: earlier.groups_total + applied.groups_total,
             applied_statements_total: earlier.statements_total + applied.statements_total,
-            bottleneck: parts::bottleneck(self.cause, applied),
+            bottleneck: parts::bottleneck(self.cause, applied, &health),
             applied_transactions_per_second: self.rates.map(|rates| rates.0),
             received_transactions_per_second: self.rates.map(|rates| rates.1),
             start: parts::start(&self.start),
@@ -127,9 +138,10 @@ impl Facts {
                 paused_since: self.paused.as_ref().map(|paused| rfc3339(paused.since)),
                 worker_count: self.tuning.worker_count,
                 event_memory_limit: self.memory.2,
-                throttle: self.tuning.throttle.map_or(0, |rate| rate.get()),
+                throttle: self.throttle.map_or(0, |rate| rate.get()),
                 until: self.until.as_ref().map(ToString::to_string),
             },
+            throttle_by: self.health,
             connection: parts::connection(source, !self.receiving),
             relay: RelayView {
                 segments: usage.segments as u64,

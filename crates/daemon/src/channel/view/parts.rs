@@ -154,8 +154,12 @@ pub(super) fn durations(
     }
 }
 
-/// In words, with the figures known now.
-pub(super) fn bottleneck(cause: Option<(Cause, f64)>, applied: &Applied) -> BottleneckView {
+/// In words, with the figures known now; `health`: how the health of the target throttles the channel.
+pub(super) fn bottleneck(
+    cause: Option<(Cause, f64)>,
+    applied: &Applied,
+    health: &str,
+) -> BottleneckView {
     let (cause, share) = cause.unwrap_or((Cause::None, 1.0));
     let tables = || {
         let names = applied.held_back.iter().take(3).map(|held| held.table.as_str());
@@ -165,6 +169,7 @@ pub(super) fn bottleneck(cause: Option<(Cause, f64)>, applied: &Applied) -> Bott
     let detail = match cause {
         Cause::None => "not running".to_owned(),
         Cause::Paused => "paused on request".to_owned(),
+        Cause::Throttle if !health.is_empty() => health.to_owned(),
         Cause::Throttle => "limited by the throttle".to_owned(),
         Cause::Source => "nothing more has come from the source".to_owned(),
         Cause::Network => "transactions arrive late, or the source can't be reached".to_owned(),

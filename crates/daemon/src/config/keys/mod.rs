@@ -27,6 +27,7 @@ use serde_json::Value;
 
 use super::declared_keys::{
     ApplierConfig, ChannelConfig, DaemonConfig, File, RelayConfig, SourceConfig, TargetConfig,
+    ThrottleByConfig,
 };
 
 static SCHEMA: LazyLock<Value> = LazyLock::new(|| {
@@ -38,7 +39,7 @@ static SCHEMA: LazyLock<Value> = LazyLock::new(|| {
         .to_value()
 });
 
-static SECTIONS: LazyLock<[Section; 6]> = LazyLock::new(|| {
+static SECTIONS: LazyLock<[Section; 7]> = LazyLock::new(|| {
     [
         section("daemon", fields::<DaemonConfig>()),
         section("channel", fields::<ChannelConfig>()),
@@ -46,6 +47,7 @@ static SECTIONS: LazyLock<[Section; 6]> = LazyLock::new(|| {
         section("channel.relay", fields::<RelayConfig>()),
         section("channel.target", fields::<TargetConfig>()),
         section("channel.applier", fields::<ApplierConfig>()),
+        section("channel.throttle_by", fields::<ThrottleByConfig>()),
     ]
 });
 
@@ -216,12 +218,12 @@ fn as_toml(schema: &mut Schema) {
     if schema.get("default").is_some_and(Value::is_null) {
         schema.remove("default");
     }
-    let types = schema.get("type").and_then(Value::as_array);
-    if let Some([only, null]) = types.map(Vec::as_slice)
-        && null == "null"
-    {
-        let only = only.clone();
-        schema.insert("type".to_owned(), only);
+    if let Some(Value::Array(types)) = schema.get_mut("type") {
+        types.retain(|name| name != "null");
+        if let [only] = &types[..] {
+            let only = only.clone();
+            schema.insert("type".to_owned(), only);
+        }
     }
 }
 

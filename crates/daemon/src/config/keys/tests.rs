@@ -102,7 +102,7 @@ fn keys_are_the_fields_that_are_read() {
     assert_eq!(names("daemon"), of(&root["daemon"]));
     let channel = &root["channel"]["items"];
     let mut own = names("channel");
-    for section in ["source", "relay", "target", "applier"] {
+    for section in ["source", "relay", "target", "applier", "throttle_by"] {
         assert_eq!(names(&format!("channel.{section}")), of(&channel["properties"][section]));
         own.insert(section.to_owned());
     }
@@ -120,7 +120,7 @@ fn keys_are_the_fields_that_are_read() {
 fn refusal(section: &Section, key: &str, value: Option<Value>) -> Option<String> {
     let least = "name='c'\nsource={host='h',user='u',password='p',server_id=1}\n\
                  target={user='u',password='p'}\napplier={commit='one-to-one'}\n\
-                 relay={sync='transaction'}";
+                 relay={sync='transaction'}\nthrottle_by={replica_lag='5s',replicas=[{host='h'}]}";
     let mut channel: Table = least.parse().expect("a channel");
     let mut daemon = Table::new();
     let table = match (section.path, section.path.strip_prefix("channel.")) {

@@ -1,0 +1,180 @@
+//! The questions to the servers, each over sessions of its own, so that one that hangs holds up nothing
+//! else.
+
+use std::time::Duration;
+
+use csa_applier::{TargetOptions, Vendor, connect};
+use csa_daemon::gtid_lag::GtidLag;
+use csa_provider::link::{FromRow, Limits, Link, LinkError, Row, Side, Value};
+use csa_provider::{GtidSet, quote};
+use tokio::time::Instant;
+
+/// A connection and its answer within this time. An overloaded server may need long for it.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Or the reason why there is no answer.
+type Asked<T> = Result<T, String>;
+
+/// A question that is asked again and again.
+#[derive(Debug)]
+pub(super) enum Question {
+    /// Sessions that execute something, without those of this account.
+    Threads { target: Server },
+    /// The operator's own.
+    Query { target: Server, text: String },
+    /// Seconds by which a replica lags the target.
+    Lag { target: Box<Server>, replica: Box<Server>, lag: GtidLag },
+}
+
+impl Question {
+    pub(super) async fn ask(&mut self) -> Asked<f64> {
+        match self {
+            Self::Threads { target } => {
+                let vendor = target.vendor().await?;
+                let query = threads_running(vendor, &target.options.user);
+                let value = target.value(&query).await?;
+                let needs = |why| format!("{why}; the target needs performance_schema = ON");
+                number(value).map_err(needs)
+            }
+            Self::Query { target, text } => number(target.value(text).await?),
+            Self::Lag { target, replica, lag } => {
+                let executed = target.executed().await?;
+                lag.source_at(Instant::now().into_std(), executed);
+                let executed = replica.executed().await.map_err(|why| format!("replica: {why}"))?;
+                lag.target_at(&executed);
+                Ok(lag.get(Instant::now().into_std()).as_secs_f64())
+            }
+        }
+    }
+}
+
+/// The sessions of our account are the channel's own load: its workers', of which all but those that wait
+/// for a lock or their turn execute something.
+fn threads_running(vendor: Vendor, user: &str) -> String {
+    let user = quote(user);
+    match vendor {
+        // Threads that wait for a client to send more, and those that serve replicas, cost nothing.
+        Vendor::MySql | Vendor::MySql57 => format!(
+            "SELECT IF(@@GLOBAL.performance_schema, COUNT(*), NULL) FROM performance_schema.threads \
+             WHERE TYPE='FOREGROUND' AND PROCESSLIST_USER<>{user} AND PROCESSLIST_COMMAND NOT IN \
+             ('Sleep','Daemon','Connect','Binlog Dump','Binlog Dump GTID')"
+        ),
+        // Its performance_schema is off unless asked for. Without PROCESS an account sees its own sessions,
+        // which are all that is needed.
+        Vendor::MariaDb => format!(
+            "SELECT CAST(VARIABLE_VALUE AS SIGNED) - (SELECT COUNT(*) FROM \
+             information_schema.PROCESSLIST WHERE USER={user} AND COMMAND<>'Sleep') FROM \
+             information_schema.GLOBAL_STATUS WHERE VARIABLE_NAME='THREADS_RUNNING'"
+        ),
+    }
+}
+
+fn number(value: Value) -> Asked<f64> {
+    let text = match value {
+        Value::NULL => return Err("it returned NULL".to_owned()),
+        Value::Bytes(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+        other => other.as_sql(true),
+    };
+    let number = text.trim().parse().ok().filter(|number: &f64| number.is_finite());
+    // The value itself may be data.
+    number.ok_or_else(|| "it returned something other than a number".to_owned())
+}
+
+/// A server that is asked, and the session once there is one.
+#[derive(Debug)]
+pub(super) struct Server {
+    options: TargetOptions,
+    link: Option<(Link, Vendor)>,
+}
+
+impl Server {
+    pub(super) fn new(options: TargetOptions) -> Self {
+        let connect_timeout = options.connect_timeout.min(PATIENCE);
+        Self { options: TargetOptions { connect_timeout, ..options }, link: None }
+    }
+
+    pub(super) fn address(&self) -> String {
+        self.options.address()
+    }
+
+    async fn vendor(&mut self) -> Asked<Vendor> {
+        let opened = tokio::time::timeout(PATIENCE, self.open()).await;
+        opened.unwrap_or_else(|_| Err(self.silent()))
+    }
+
+    async fn executed(&mut self) -> Asked<GtidSet> {
+        if self.vendor().await? == Vendor::MariaDb {
+            return Err(
+                "MariaDB has no GTID sets; measure the lag with throttle_by.query".to_owned()
+            );
+        }
+        let text: Option<String> = self.ask("SELECT @@GLOBAL.gtid_executed").await?;
+        let set = text.unwrap_or_default();
+        set.parse().map_err(|error| format!("gtid_executed: {error}"))
+    }
+
+    /// The value in the first column of the only row.
+    async fn value(&mut self, query: &str) -> Asked<Value> {
+        let row: Option<Row> = self.ask(query).await?;
+        let value = row.ok_or("it returned no row")?.unwrap_raw().into_iter().next();
+        Ok(value.flatten().unwrap_or(Value::NULL))
+    }
+
+    /// The only row.
+    async fn ask<R: FromRow>(&mut self, query: &str) -> Asked<Option<R>> {
+        let asked = async {
+            self.open().await?;
+            // Taken: it is kept neither if this future is dropped nor if an answer breaks off.
+            let Some((mut link, vendor)) = self.link.take() else { return Err(String::new()) };
+            let rows = link.query::<R>(query, Limits::GTIDS).await;
+            if matches!(rows, Ok(_) | Err(LinkError::Server { .. })) {
+                self.link = Some((link, vendor));
+            }
+            Ok(rows.map_err(|error| error.to_string())?.into_iter().next())
+        };
+        let asked = tokio::time::timeout(PATIENCE, asked).await;
+        asked.unwrap_or_else(|_| Err(self.silent()))
+    }
+
+    async fn open(&mut self) -> Asked<Vendor> {
+        if let Some((_, vendor)) = &self.link {
+            return Ok(*vendor);
+        }
+        let link = connect(&self.options, Side::Target).await;
+        let mut link = link.map_err(|error| error.to_string())?;
+        let rows: Vec<String> =
+            link.query("SELECT @@version", Limits::SETTING).await.map_err(|e| e.to_string())?;
+        let vendor = rows.first().map_or(Vendor::default(), |version| Vendor::of(version));
+        // The server ends what nobody waits for any more.
+        let limit = match vendor {
+            Vendor::MySql | Vendor::MySql57 => "SET SESSION max_execution_time=5000",
+            Vendor::MariaDb => "SET SESSION max_statement_time=5",
+        };
+        for statement in ["SET SESSION TRANSACTION READ ONLY", limit] {
+            let set = link.query::<Row>(statement, Limits::SETTING).await;
+            set.map_err(|error| error.to_string())?;
+        }
+        self.link = Some((link, vendor));
+        Ok(vendor)
+    }
+
+    fn silent(&self) -> String {
+        format!("{} did not answer within {} s", self.options.address(), PATIENCE.as_secs())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_numbers_are_numbers() {
+        for (value, number) in [("12", 12.0), (" -0.5 ", -0.5), ("1e3", 1000.0), ("0.000", 0.0)] {
+            assert_eq!(super::number(value.into()), Ok(number), "{value}");
+        }
+        for value in ["", "many", "nan", "inf", "1 2"] {
+            super::number(value.into()).expect_err(value);
+        }
+        assert_eq!(super::number(Value::NULL), Err("it returned NULL".to_owned()));
+    }
+}
