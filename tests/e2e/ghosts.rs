@@ -242,3 +242,54 @@ async fn a_daemon_whose_host_died_in_the_middle_of_a_group_is_started_again() {
     }
     compare(&source, &target).await;
 }
+
+/// A session that has begun the source's next transaction under its GTID.
+async fn owner(target: &Server, gtid: &str) -> Conn {
+    let mut conn = target.conn().await;
+    conn.query_drop(format!("SET SESSION gtid_next='{gtid}'")).await.expect("sets");
+    conn.query_drop("BEGIN").await.expect("begins");
+    conn
+}
+
+/// Executes a statement on the source; its GTID.
+async fn gtid_of(source: &Server, statement: &str) -> String {
+    let before: String = source.value("SELECT @@GLOBAL.gtid_executed").await;
+    source.exec(statement).await;
+    source.value(&format!("SELECT GTID_SUBTRACT(@@GLOBAL.gtid_executed, '{before}')")).await
+}
+
+/// The server waits for a GTID without a limit, and ends a session whose client is gone after hours.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gtid_that_a_session_left_behind_owns_holds_nothing_up() {
+    let (source, target) = Server::pair(&[], &[]);
+    source.exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY)").await;
+    let daemon = quick(Daemon::builder(&source, &target))
+        .set("applier.target_gtids", "source")
+        .set("applier.commit", "one-to-one")
+        .set("applier.worker_count", 4)
+        .start();
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    assert!(daemon.terminate().success());
+
+    // Of a worker that the next daemon does not have.
+    let gtid = gtid_of(&source, "INSERT INTO d.t VALUES (1)").await;
+    let mut left = owner(&target, &gtid).await;
+    left.query_drop("DO GET_LOCK('csa-worker:3:test', 0)").await.expect("locks");
+    daemon.set("applier.worker_count", 1);
+    daemon.start_again();
+    daemon.wait_drained(&source, &target, PATIENCE).await;
+    assert!(left.query_drop("DO 1").await.is_err(), "it was ended");
+
+    // Of somebody else, who is named and left alone.
+    let (uuid, number) = gtid.split_once(':').expect("one GTID");
+    let gtid = format!("{uuid}:{}", number.parse::<u64>().expect("a number") + 1);
+    let mut other = owner(&target, &gtid).await;
+    assert_eq!(gtid_of(&source, "INSERT INTO d.t VALUES (2)").await, gtid);
+    eventually("it names the owner", PATIENCE, async || {
+        daemon.status()["channels"][0]["applier"]["lock_holders"] == serde_json::json!([other.id()])
+    })
+    .await;
+    other.query_drop("ROLLBACK").await.expect("it was left alone");
+    daemon.wait_drained(&source, &target, PATIENCE).await;
+    compare(&source, &target).await;
+}

@@ -21,7 +21,7 @@ use crate::group::lock_inversion::{self, LockWatch};
 use crate::group::session::Shared;
 use crate::group::throttle::Throttle;
 use crate::group::workers::{Finished, Workers};
-use crate::options::{ApplierOptions, Tuning};
+use crate::options::{ApplierOptions, TargetGtids, Tuning};
 use crate::ownership::control::ControlSession;
 use crate::ownership::keeper::Keeper;
 use crate::ownership::locks;
@@ -428,8 +428,11 @@ impl<O: CommitObserver> Applier<O> {
     }
 
     async fn resolve_lock_inversion(&mut self) {
-        let sessions = &self.workers.shared.sessions;
-        match self.locks.look(self.keeper.session(), sessions).await {
+        let Workers { target, options, shared, .. } = &self.workers;
+        let is_source = target.gtids == TargetGtids::Source;
+        let under_gtids = is_source.then_some(options.channel.as_str());
+        let session = self.keeper.session();
+        match self.locks.look(session, &shared.sessions, under_gtids).await {
             Ok(Some(holders)) => self.status.locked_by(holders),
             Ok(None) => {}
             Err(error) => debug!(%error, "lock waits can't be looked up"),

@@ -75,7 +75,7 @@ pub struct ApplierView {
     pub target_error: Option<String>,
     /// Transactions wait because of [`crate::Tuning::throttle`].
     pub throttled: bool,
-    /// Connections on the target that hold locks for which the group whose turn it is waits.
+    /// Connections on the target that hold locks, or the GTID, for which the group whose turn it is waits.
     pub lock_holders: Vec<u32>,
     /// Tables whose rows had to wait for other groups since the start, most rows first.
     pub held_back: Vec<HeldBack>,

@@ -229,7 +229,7 @@ pub(crate) struct ApplierView {
     pub(crate) waiting_groups: u64,
     /// Workers that have a group.
     pub(crate) workers: Vec<WorkerView>,
-    /// Connections on the target that hold locks for which the next group to commit waits.
+    /// Connections on the target that hold locks, or the GTID, for which the next group to commit waits.
     pub(crate) lock_holders: Vec<u32>,
     /// Tables whose rows had to wait for other groups, most rows first.
     pub(crate) dependencies: Vec<DependencyView>,

@@ -1,7 +1,9 @@
 //! Bugs that runs with faults have found, each as the shortest way to it.
 
-use csa_applier::{Claim, ControlSession, StartFrom, TargetGtids};
+use csa_applier::{Claim, Connector as _, ControlSession, StartFrom, TargetGtids};
 use csa_provider::GtidSet;
+use csa_provider::link::Limits;
+use csa_scheduler::GroupLimits;
 
 use super::daemon::Settings;
 use super::*;
@@ -57,6 +59,45 @@ struct Nobody;
 
 impl Observer for Nobody {
     fn committed(&mut self, _: &State) {}
+}
+
+/// A session of an earlier daemon, whose client is gone, owned a GTID for which the channel then waited: no
+/// worker of the present one had its number, and the target did not notice for hours.
+#[tokio::test(start_paused = true)]
+async fn a_gtid_that_a_session_left_behind_owns_is_freed() {
+    let begins_with_rows =
+        |world: &World| !world.settings.has_branches && !world.history.transactions[0].is_alone;
+    let mut worlds = (0..).map(|seed| World::new(Case::of(seed), true));
+    let world = worlds.find(begins_with_rows).expect("one");
+    let settings = Settings {
+        gtids: TargetGtids::Source,
+        statement_gtids: true,
+        limits: GroupLimits { transactions: 1, ..world.settings.limits },
+        workers: 1,
+        ..world.settings.clone()
+    };
+    let first = &world.history.transactions[0].gtid;
+    for (lock, is_ended) in [("csa-worker:4:c", true), ("csa-worker:4:other", false)] {
+        let oracle = Oracle::new(Arc::clone(&world.history), true);
+        let server = Server::new(TARGET, 0, NoFaults, oracle);
+        server.provision(&TABLES);
+        let target = server.target(TargetGtids::Source);
+        // An earlier daemon had five workers.
+        let earlier = Settings { workers: 5, ..settings.clone() };
+        daemon::open(&target, "one", &earlier).await.expect("taken").close().await;
+        let mut left = server.connect(&target).await.expect("a session");
+        for statement in [
+            &format!("SELECT COALESCE(GET_LOCK('{lock}', 0), 0)"),
+            &format!("SET SESSION gtid_next='{first}'"),
+            "BEGIN",
+        ] {
+            left.query(statement, Limits::LIST).await.expect("executed");
+        }
+        let applying = daemon::run(&server, &world.history, "one", &settings);
+        let outcome = timeout(Duration::from_secs(60), applying).await;
+        assert_eq!(outcome.is_ok(), is_ended, "{lock}");
+        assert_eq!(left.query("DO 1", Limits::LIST).await.is_err(), is_ended, "{lock}");
+    }
 }
 
 /// Both had epoch 1, so the first took up its work where the second had the channel.

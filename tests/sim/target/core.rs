@@ -18,6 +18,9 @@ use super::row_locks::{LockName, Mode, RowLocks, Woken};
 use super::state::State;
 use super::transaction::Transaction;
 
+/// A GTID is waited for without a limit; no run lasts as long as this.
+const FOR_EVER: Duration = Duration::from_secs(365 * 24 * 3600);
+
 /// The GTID of a session's next transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum NextGtid {
@@ -326,7 +329,8 @@ impl Core {
         let Some(session) = self.sessions.get(&id) else { return Step::Failed(LinkError::Closed) };
         let limit = match name {
             LockName::Table(_) => session.table_lock_wait,
-            LockName::Value(..) | LockName::Gtid(_) => session.row_lock_wait,
+            LockName::Value(..) => session.row_lock_wait,
+            LockName::Gtid(_) => FOR_EVER,
         };
         self.conflicts.waits += usize::from(matches!(name, LockName::Value(..)));
         Step::Lock { woken: self.locks.wait(id, name, mode), limit }

@@ -184,6 +184,11 @@ impl Core {
             "server_uuid" => self.uuid.to_string(),
             "gtid_executed" => self.state.executed.to_string(),
             "gtid_mode" => "ON".to_owned(),
+            // Nothing stands between two of them, as on a server.
+            "gtid_owned" => {
+                let owned = self.locks.gtids();
+                owned.map(|(gtid, id)| format!("{gtid}#{}", self.connection_of(id))).collect()
+            }
             "log_bin" | "log_bin_trust_function_creators" | "xa_detach_on_prepare" => {
                 "1".to_owned()
             }

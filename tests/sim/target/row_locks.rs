@@ -204,12 +204,22 @@ impl RowLocks {
         }
     }
 
-    /// Pairs of a waiting session and one that it waits for.
+    /// Pairs of a session that waits for a lock, and one that it waits for. The server shows no waits for
+    /// GTIDs.
     pub(crate) fn waits(&self) -> Vec<(u32, u32)> {
-        let sessions = self.waiting.keys().copied();
+        let sessions = self.waiting.iter().filter(|(_, name)| !matches!(name, LockName::Gtid(_)));
         sessions
+            .map(|(session, _)| *session)
             .flat_map(|session| self.blockers_of(session).into_iter().map(move |on| (session, on)))
             .collect()
+    }
+
+    /// GTIDs that sessions are going to use, and the sessions.
+    pub(crate) fn gtids(&self) -> impl Iterator<Item = (&str, u32)> {
+        self.locks.iter().filter_map(|(name, lock)| match name {
+            LockName::Gtid(gtid) => Some((gtid.as_str(), *lock.holders.keys().next()?)),
+            LockName::Table(_) | LockName::Value(..) => None,
+        })
     }
 
     /// Primary keys of a table that others have locked exclusively: some are of rows that only they

@@ -11,6 +11,7 @@ use csa_scheduler::Sequence;
 use tokio::time::Instant;
 use tracing::info;
 
+use super::gtid_owner::GtidWatch;
 use crate::activity::{Sessions, Stalled};
 use crate::error::Result;
 use crate::server::session::Session;
@@ -63,6 +64,7 @@ const OTHERS_PAUSE: Duration = Duration::from_millis(300);
 pub(crate) struct LockWatch {
     looked: Option<Instant>,
     thorough: Option<Thorough>,
+    gtids: GtidWatch,
 }
 
 /// The time of a group's next thorough lookup.
@@ -76,16 +78,34 @@ struct Thorough {
 impl LockWatch {
     /// Finds out whether the group whose turn it is waits for later groups of ours, directly or through
     /// others, and makes those roll back. Returns the connections it waits for; `None` if nothing new is
-    /// known.
+    /// known. `under_gtids`: the channel, where groups are applied under the source's GTIDs; then it is
+    /// also found out who owns the group's.
     pub(crate) async fn look(
         &mut self,
         session: &mut Session,
         sessions: &Sessions,
+        under_gtids: Option<&str>,
     ) -> Result<Option<Vec<u32>>> {
         let Some(stalled) = sessions.stalled(PATIENCE) else {
             *self = Self::default();
             return Ok(Some(Vec::new()));
         };
+        let found = self.look_at_rows(session, sessions, &stalled).await?;
+        match (under_gtids, found) {
+            // No row is in its way.
+            (Some(channel), Some(holders)) if holders.is_empty() => {
+                self.gtids.free(session, channel, &stalled.gtid, stalled.connection).await
+            }
+            (_, found) => Ok(found),
+        }
+    }
+
+    async fn look_at_rows(
+        &mut self,
+        session: &mut Session,
+        sessions: &Sessions,
+        stalled: &Stalled,
+    ) -> Result<Option<Vec<u32>>> {
         let since = self.looked.map_or(stalled.since, |looked| looked.max(stalled.since));
         if !stalled.parked && since.elapsed() < RARELY {
             return Ok(None);
@@ -132,7 +152,7 @@ impl LockWatch {
 fn resolve(
     waits: &[(u32, u32)],
     sessions: &Sessions,
-    Stalled { sequence, connection, .. }: Stalled,
+    &Stalled { sequence, connection, .. }: &Stalled,
 ) -> (Vec<u32>, usize) {
     let blockers = blockers(connection, waits);
     let asked = sessions.yield_to(sequence, &blockers);

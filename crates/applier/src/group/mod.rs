@@ -3,6 +3,7 @@
 
 mod attempt;
 pub(crate) mod commit_turn;
+mod gtid_owner;
 mod late_tables;
 pub(crate) mod lock_inversion;
 mod lost_answer;

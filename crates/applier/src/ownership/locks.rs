@@ -10,6 +10,7 @@ use std::time::Duration;
 use tracing::{info, warn};
 
 use crate::error::{Error, Result};
+use crate::ownership::checkpoint;
 use crate::server::lock_names::{daemon_lock, lock_name, worker_lock};
 use crate::server::session::Session;
 use csa_provider::quote;
@@ -165,6 +166,23 @@ pub(crate) async fn end_workers(
         }
     }
     Ok(())
+}
+
+/// Ends a session if it is a worker's of this channel; false if it is not. The caller holds the channel, and
+/// the session is none of its own.
+pub(crate) async fn end_worker(
+    session: &mut Session,
+    channel: &str,
+    connection: u32,
+) -> Result<bool> {
+    for worker in checkpoint::workers(session, channel).await? {
+        if holder(session, &quote(&worker_lock(channel, worker))).await? == u64::from(connection) {
+            info!(channel, worker, connection, "ending a session that was left behind");
+            kill(session, u64::from(connection)).await?;
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Ends every session of this daemon on the channel, from another session.
