@@ -38,6 +38,7 @@ pub use backoff::Backoff;
 pub use bytes_reader::Malformed;
 pub use cause::SourceCause;
 pub use clock::{Clock, CommitTimes, SystemClock};
+pub use clock_difference::ClockDifference;
 pub use connection::{ConnectionError, SourceConnection};
 pub use durations::{BOUNDS_MICROS, Durations, DurationsView};
 pub use environment::{Chance, Environment, SystemChance};

@@ -11,7 +11,7 @@ use crate::assembler::{Placement, StreamError, TransactionAssembler};
 use crate::backoff::Backoff;
 use crate::cause::{AFRESH, SOURCE_FATAL, SourceCause};
 use crate::clock::CLOCK_NOTICED;
-use crate::clock_difference;
+use crate::clock_difference::{SourceClock, ask};
 use crate::connection::{ConnectionError, SourceConnection};
 use crate::event::{EventError, EventType};
 use crate::gtid::{Gtid, GtidSet};
@@ -268,8 +268,7 @@ impl Provider {
         }
         let received = sink.received();
         let uuid = connection.setting("SELECT @@server_uuid").await?;
-        let clock_ahead =
-            clock_difference::ahead(&mut connection, &*self.options.environment.clock).await?;
+        let clock = ask(&mut connection, &*self.options.environment.clock).await?;
         // Read before the dump: the source also sends heartbeats while it skips transactions that
         // were received. They mean that it is idle only once all of this set has been received.
         let executed = executed(&mut connection).await?;
@@ -283,6 +282,7 @@ impl Provider {
             "receiving from the source"
         );
         let version = connection.server_version().to_owned();
+        let clock_ahead = clock.estimate();
         if clock_ahead.unsigned_abs() > CLOCK_NOTICED {
             let how = if clock_ahead > 0 { "fast" } else { "slow" };
             let seconds = clock_ahead.unsigned_abs() as f64 / 1e6;
@@ -292,9 +292,10 @@ impl Provider {
             );
         }
         self.is_linked = true;
-        self.status.connected(uuid.clone(), clock_ahead, executed.is_none());
+        self.status.connected(uuid.clone(), clock, executed.is_none());
         self.status.update(|view| view.server_version = Some(version));
         let mut history = History::default();
+        let mut clock = SourceClock::new(clock);
         let mut acknowledgements = Acknowledgements::new(self.safe.clone());
         let mut is_first = true;
         loop {
@@ -303,6 +304,10 @@ impl Provider {
                 // First, or a stream without pauses would hold it back.
                 place = acknowledgements.due() => {
                     self.acknowledge(&mut connection, &place).await?;
+                    continue;
+                }
+                known = clock.narrowed(&self.options, host, port) => {
+                    self.status.update(|view| view.clock = known);
                     continue;
                 }
                 next = connection.next_event() => next,
@@ -364,7 +369,7 @@ impl Provider {
             } else if is_idle && history.checked.elapsed() >= HISTORY_CHECK {
                 // Over a connection of its own: this one carries nothing but events until the dump
                 // ends.
-                let lacking = self.lacking(host, port, &uuid, &sink.received()).await;
+                let lacking = self.lacking(host, port, &uuid, &sink.received(), &mut clock).await;
                 history.note(lacking)?;
             }
         }
@@ -422,13 +427,13 @@ impl Provider {
         port: u16,
         uuid: &str,
         received: &GtidSet,
+        clock: &mut SourceClock,
     ) -> Result<GtidSet, ConnectionError> {
         let mut connection = SourceConnection::connect(&self.options, host, port).await?;
         let executed = executed(&mut connection).await;
-        if let Ok(ahead) =
-            clock_difference::ahead(&mut connection, &*self.options.environment.clock).await
-        {
-            self.status.update(|view| view.clock_ahead = ahead);
+        if let Ok(answer) = ask(&mut connection, &*self.options.environment.clock).await {
+            let known = clock.learn(answer);
+            self.status.update(|view| view.clock = known);
         }
         connection.quit().await;
         Ok(received.of_server(uuid).difference(&executed?))
@@ -503,10 +508,11 @@ impl Provider {
                 Placement::End => {
                     view.transactions_total += 1;
                     view.last_queued = view.queueing.take();
-                    let ahead = view.clock_ahead;
+                    let clock = view.clock;
                     let last = view.last_queued.as_ref();
-                    view.arrival_delay = last.and_then(|last| last.since_commit(now, ahead));
-                    if let Some(delay) = view.arrival_delay {
+                    let delay_by = |ahead| last.and_then(|last| last.since_commit(now, ahead));
+                    view.arrival_delay = delay_by(clock.most());
+                    if let Some(delay) = delay_by(clock.estimate()) {
                         self.status.reception.note(delay);
                     }
                     if let (Some(last), Some(begun)) = (last, view.queueing_since) {

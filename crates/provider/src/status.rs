@@ -6,6 +6,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::cause::SourceCause;
+use crate::clock_difference::ClockDifference;
 use crate::durations::{Durations, DurationsView};
 use crate::event::TransactionHeader;
 use crate::recorder::Recorder;
@@ -50,14 +51,14 @@ pub struct SourceView {
     /// Bytes of it that have arrived.
     pub queueing_bytes: u64,
     /// The time from the commit of the last transaction on the source to its arrival; unknown if
-    /// the commit is in the future by the clocks.
+    /// the commit is in the future by the clocks. The longest that the clocks' difference permits.
     pub arrival_delay: Option<Duration>,
     /// The time at which it began to arrive.
     pub queueing_since: Option<Instant>,
     /// The source had nothing else to send when it last sent something.
     pub idle: bool,
-    /// The microseconds by which its clock is ahead of ours, as last measured.
-    pub clock_ahead: i64,
+    /// The microseconds by which its clock is ahead of ours, as far as its answers show.
+    pub clock: ClockDifference,
     /// The reason the link is or was down.
     pub last_error: Option<String>,
     /// Microseconds since the epoch.
@@ -88,16 +89,16 @@ impl SourceStatus {
         change(&mut self.view.lock());
     }
 
-    /// The microseconds by which the source's clock is ahead of ours, as last measured.
+    /// The microseconds by which the source's clock is probably ahead of ours.
     #[must_use]
     pub fn clock_ahead(&self) -> i64 {
-        self.view.lock().clock_ahead
+        self.view.lock().clock.estimate()
     }
 
     /// `idle`: the source has nothing that was not received before.
-    pub(crate) fn connected(&self, uuid: String, clock_ahead: i64, idle: bool) {
+    pub(crate) fn connected(&self, uuid: String, clock: ClockDifference, idle: bool) {
         self.update(|view| {
-            view.clock_ahead = clock_ahead;
+            view.clock = clock;
             view.idle = idle;
             // These describe the previous link.
             view.arrival_delay = None;

@@ -74,7 +74,7 @@ pub(super) struct Seen {
     pub tail: Tail,
     /// The source was heard from recently.
     pub fresh: bool,
-    /// Microseconds by which the source's clock is ahead of ours.
+    /// Microseconds by which the source's clock is ahead of ours at most.
     pub clock_ahead: i64,
 }
 

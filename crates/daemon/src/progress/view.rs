@@ -91,7 +91,7 @@ impl ProgressView {
             tail: self.tail(),
             fresh: self.source.connected
                 && since_heard.is_some_and(|since| since <= self.fresh_within),
-            clock_ahead: self.source.clock_ahead,
+            clock_ahead: self.source.clock.most(),
         };
         seen.lag(at.micros, at.instant)
     }

@@ -68,12 +68,20 @@ pub(crate) struct FakeSource {
     sequence: u8,
     /// Microseconds by which its clock is ahead.
     pub(crate) clock_ahead: i64,
+    /// The time after which it says what its clock shows.
+    pub(crate) clock_after: Duration,
     pub(crate) executed: String,
 }
 
 impl FakeSource {
     pub(crate) fn new(stream: impl Transport + 'static) -> Self {
-        Self { stream: Box::new(stream), sequence: 0, clock_ahead: 0, executed: String::new() }
+        Self {
+            stream: Box::new(stream),
+            sequence: 0,
+            clock_ahead: 0,
+            clock_after: Duration::ZERO,
+            executed: String::new(),
+        }
     }
 
     /// Sends one packet, split if it is too long.
@@ -230,6 +238,15 @@ impl FakeSource {
         }
     }
 
+    /// Answers so many questions about its clock.
+    pub(crate) async fn accept_clock_questions(&mut self, count: usize) {
+        for _ in 0..count {
+            let command = self.command().await;
+            assert!(command.get(1..).is_some_and(|text| text.starts_with(b"SELECT TIMESTAMPDIFF")));
+            self.value(&(now() + self.clock_ahead).to_string()).await;
+        }
+    }
+
     /// Answers commands up to and including the request of the dump, and returns them all.
     pub(crate) async fn accept_dump(&mut self, checksum: &str) -> Vec<Vec<u8>> {
         let mut commands = Vec::new();
@@ -239,6 +256,7 @@ impl FakeSource {
                 (COM_QUERY, b"SELECT @@server_uuid") => self.value(SERVER_UUID).await,
                 (COM_QUERY, b"SELECT @source_binlog_checksum") => self.value(checksum).await,
                 (COM_QUERY, text) if text.starts_with(b"SELECT TIMESTAMPDIFF") => {
+                    tokio::time::sleep(self.clock_after).await;
                     let theirs = now() + self.clock_ahead;
                     self.value(&theirs.to_string()).await;
                 }
