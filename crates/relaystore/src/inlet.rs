@@ -29,13 +29,15 @@ pub struct RelayInlet {
     shared: Arc<Shared>,
     received: GtidSet,
     open: Option<Gtid>,
+    /// The transaction whose first event came last.
+    begun: Option<Gtid>,
     /// `None` if the writer is not driven by a thread.
     thread: Option<JoinHandle<()>>,
 }
 
 impl RelayInlet {
     pub(crate) fn new(shared: Arc<Shared>, queue: Arc<Queue>, received: GtidSet) -> Self {
-        Self { queue, shared, received, open: None, thread: None }
+        Self { queue, shared, received, open: None, begun: None, thread: None }
     }
 
     /// Has it wait for the writer's thread when it is dropped.
@@ -51,7 +53,12 @@ impl TransactionSink for RelayInlet {
         placement: Placement,
     ) -> std::result::Result<(), SinkError> {
         let begins = match &placement {
-            Placement::Begin(header) => Some(header.gtid.clone()),
+            Placement::Begin(header) => {
+                // Before the queue may be full for long.
+                self.shared.state.lock().begins(header);
+                self.begun = Some(header.gtid.clone());
+                self.begun.clone()
+            }
             _ => None,
         };
         let ends = placement == Placement::End;
@@ -66,6 +73,7 @@ impl TransactionSink for RelayInlet {
             self.received.add(gtid);
         }
         if ends && let Some(gtid) = self.open.take() {
+            self.begun = None;
             self.received.add(&gtid);
         }
         Ok(())
@@ -73,6 +81,9 @@ impl TransactionSink for RelayInlet {
 
     async fn abandon(&mut self) -> std::result::Result<(), SinkError> {
         self.open = None;
+        if let Some(gtid) = self.begun.take() {
+            self.shared.state.lock().abandons(&gtid);
+        }
         self.queue.send(Item::Abandon).await
     }
 

@@ -47,7 +47,7 @@ pub use private::{create_private_file, create_private_folder, make_private};
 pub use reader::RelayReader;
 pub use recovery::Recovery;
 pub use segment::RelayPosition;
-pub use shared::RelayUsage;
+pub use shared::{Queued, RelayUsage};
 pub use store::RelayStore;
 pub use survey::{RelaySurvey, survey};
 pub use transaction::{EventCursor, RelayRange, RelayedTransaction, TransactionBody};

@@ -1,12 +1,15 @@
 //! The part of a store that its writer, its readers and the status page share.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
 
-use csa_provider::{Durations, DurationsView, GtidSet, Recorder};
+use csa_provider::{
+    CommitTimes, Durations, DurationsView, Gtid, GtidSet, Recorder, TransactionHeader,
+};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
 
 use crate::directory::Directory;
 use crate::options::RelayStoreOptions;
@@ -23,6 +26,8 @@ pub struct RelayUsage {
     /// All transactions that the channel ever received into this store, and bytes of their events.
     pub transactions_total: u64,
     pub event_bytes_total: u64,
+    /// The oldest transaction that the inlet has taken and no reader can see yet.
+    pub queued: Option<Queued>,
     /// The reason reception waits for space.
     pub waiting: Option<String>,
     /// The number of fdatasync calls.
@@ -55,6 +60,14 @@ pub(crate) struct Shared {
     pub(crate) giving_up: AtomicBool,
 }
 
+/// A transaction on its way into the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Queued {
+    pub committed: CommitTimes,
+    /// The time at which the inlet took its first event.
+    pub since: Instant,
+}
+
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) segments: BTreeMap<u64, Segment>,
@@ -65,10 +78,29 @@ pub(crate) struct State {
     pub(crate) tail: Tail,
     /// GTIDs of the whole transactions, and of those executed when the store was opened.
     pub(crate) received: GtidSet,
+    /// Transactions that the inlet has taken and that are not visible, the oldest first.
+    pub(crate) queued: VecDeque<(Gtid, Queued)>,
     pub(crate) usage: RelayUsage,
 }
 
 impl State {
+    /// The inlet takes a transaction's first event.
+    pub(crate) fn begins(&mut self, header: &TransactionHeader) {
+        let queued = Queued { committed: header.commit_times(), since: Instant::now() };
+        self.queued.push_back((header.gtid.clone(), queued));
+    }
+
+    /// The inlet gives up the transaction that it took last.
+    pub(crate) fn abandons(&mut self, gtid: &Gtid) {
+        self.queued.pop_back_if(|(last, _)| last == gtid);
+    }
+
+    /// A whole transaction becomes visible.
+    pub(crate) fn receives(&mut self, gtid: &Gtid) {
+        self.received.add(gtid);
+        self.queued.pop_front_if(|(first, _)| first == gtid);
+    }
+
     pub(crate) fn bytes(&self) -> u64 {
         self.segments.values().map(|segment| segment.len).sum()
     }

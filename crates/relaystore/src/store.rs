@@ -1,5 +1,6 @@
 //! One channel's relay store: opened, written through its inlet, read, released and closed.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -87,6 +88,7 @@ impl RelayStore {
                 released: recovered.released,
                 tail: Tail::default(),
                 received: GtidSet::new(),
+                queued: VecDeque::new(),
                 usage,
             }),
             grown: Notify::new(),
@@ -215,6 +217,7 @@ impl RelayStore {
         usage.segments = state.segments.len();
         usage.bytes = state.bytes();
         usage.syncs = self.shared.syncs.view();
+        usage.queued = state.queued.front().map(|(_, queued)| *queued);
         usage
     }
 

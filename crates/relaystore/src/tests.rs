@@ -235,6 +235,7 @@ async fn an_abandoned_transaction_leaves_nothing() {
         tokio::time::sleep(Duration::from_millis(5)).await;
         inlet.abandon().await.expect("room");
         assert_eq!(inlet.received().count(), 1);
+        assert!(store.usage().queued.is_none_or(|queued| queued.committed.immediate == 1000));
     }
     write(&mut inlet, [(2, vec![20])]).await;
     let mut reader = store.reader(GtidSet::new());
@@ -389,6 +390,9 @@ async fn at_the_space_limit_reception_waits_and_resumes() {
     let usage = store.usage();
     assert!(usage.waiting.is_some_and(|text| text.contains("of 8000 bytes used")));
     assert!(usage.bytes <= 8000);
+    // The oldest of those that wait with it.
+    let queued = usage.queued.expect("it waits");
+    assert_eq!(queued.committed.immediate, (usage.transactions_total + 1) * 1000);
     let mut reader = store.reader(GtidSet::new());
     for gno in 1..=31 {
         let relayed = reader.next(SOON).await.expect("undamaged").expect("continues");
@@ -396,6 +400,7 @@ async fn at_the_space_limit_reception_waits_and_resumes() {
         store.release(relayed.end);
     }
     writing.await.expect("all written");
+    assert_eq!(store.usage().queued, None);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -406,7 +406,7 @@ impl Writer {
         }
         state.end = RelayPosition { segment: self.number, offset: self.whole };
         for gtid in self.fresh.drain(..) {
-            state.received.add(&gtid);
+            state.receives(&gtid);
         }
         state.usage.transactions_total = self.transactions;
         state.usage.event_bytes_total = self.event_bytes;

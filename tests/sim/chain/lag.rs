@@ -18,18 +18,26 @@ const SOON: Duration = Duration::from_secs(1);
 /// Timers have a granularity of a millisecond.
 const TIMERS: Duration = Duration::from_millis(2);
 
-/// First commits of the history's transactions, by the sources' clock.
+/// Commits of the history's transactions, by the sources' clock.
 #[derive(Debug, Default)]
-pub(super) struct CommitTimes(Mutex<Vec<u64>>);
+pub(super) struct CommitTimes(Mutex<Times>);
+
+#[derive(Debug, Default)]
+struct Times {
+    first: Vec<u64>,
+    /// On the source and on its peer.
+    there: [Vec<u64>; 2],
+}
 
 impl CommitTimes {
-    /// The time of the first commit, which is `now` if there was none.
-    pub(super) fn first(&self, index: usize, now: u64) -> u64 {
+    /// Notes a commit on one of the servers; returns the time of the first.
+    pub(super) fn commit(&self, index: usize, server: usize, now: u64) -> u64 {
         let mut times = self.0.lock();
-        if index == times.len() {
-            times.push(now);
+        if index == times.first.len() {
+            times.first.push(now);
         }
-        times[index]
+        times.there[server].push(now);
+        times.first[index]
     }
 }
 
@@ -41,26 +49,29 @@ pub(super) fn clock_ahead(case: Case) -> i64 {
 }
 
 /// Time since the first commit of the oldest transaction that the source of this link has and the target
-/// lacks.
-fn truth(world: &World, view: &ProgressView) -> Option<Duration> {
+/// lacks, and since it was committed on that source.
+fn truth(world: &World, view: &ProgressView) -> Option<(Duration, Duration)> {
     let Sources([source, peer]) = &world.sources;
     let linked = view.source.source_uuid.as_ref().filter(|_| view.source.connected);
-    let there = match linked {
-        Some(uuid) if *uuid == PEER.to_string() => peer.executed(),
-        Some(_) => source.executed(),
+    let (there, server) = match linked {
+        Some(uuid) if *uuid == PEER.to_string() => (peer.executed(), 1),
+        Some(_) => (source.executed(), 0),
         None => {
             let mut all = source.executed();
             all.union(&peer.executed());
-            all
+            (all, 0)
         }
     };
     let applied: GtidSet = world.server.with_state(oracle::checkpoint).unwrap_or_default();
     let times = world.committed.0.lock();
     let now = world.their_clock.now_micros();
-    let lacking = world.history.transactions.iter().zip(&*times).find(|(transaction, _)| {
+    let index = world.history.transactions.iter().position(|transaction| {
         there.contains(&transaction.gtid) && !applied.contains(&transaction.gtid)
-    });
-    lacking.map(|(_, &committed)| Duration::from_micros(now.saturating_sub(committed)))
+    })?;
+    let since = |at: u64| Duration::from_micros(now.saturating_sub(at));
+    let first = times.first[index];
+    let committed = times.there[server].get(index).copied().unwrap_or(first);
+    Some((since(first), since(committed)))
 }
 
 /// The lag that the daemon shows.
@@ -73,14 +84,11 @@ pub(super) fn judged(world: &World, machine: &Machine, view: &ProgressView) -> O
     // Commits that a crash of the target takes back are missed once its sessions are found to be lost.
     // Until a process has reached the source it takes the source's clock for right.
     let is_judged = world.may_lose == 0 && view.source.connects_total > 0;
-    if let (Some(lag), Some(truth), true) = (lag, truth(world, view), is_judged) {
+    if let (Some(lag), Some((truth, there)), true) = (lag, truth(world, view), is_judged) {
         let heard = view.source.last_event.map_or(now, |heard| heard.min(machine.departed.at()));
-        let unheard = match lag == 0.0 {
-            true => SOON + now.duration_since(heard),
-            false => Duration::ZERO,
-        };
-        let shown = Duration::from_secs_f64(lag).max(unheard) + TIMERS;
-        assert!(shown >= truth, "lag {lag} is shown, and is {truth:?}: {view:?}");
+        let is_unheard = lag == 0.0 && there <= SOON + now.duration_since(heard) + TIMERS;
+        let shown = Duration::from_secs_f64(lag) + TIMERS;
+        assert!(shown >= truth || is_unheard, "lag {lag} is shown, and is {truth:?}: {view:?}");
     }
     lag
 }

@@ -113,7 +113,7 @@ impl Progress {
     pub fn store_closed(&mut self) {
         if let Some(store) = self.store.take() {
             self.received = store.received_so_far();
-            self.closed = RelayUsage { waiting: None, ..store.usage() };
+            self.closed = RelayUsage { waiting: None, queued: None, ..store.usage() };
         }
     }
 

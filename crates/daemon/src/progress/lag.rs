@@ -34,11 +34,18 @@ pub enum Tail {
 }
 
 impl Tail {
-    /// `stored`: whether the last whole transaction is in the relay store.
-    pub fn of(source: &SourceView, stored: bool) -> Self {
-        let arriving = source.queueing.as_ref().or(source.last_queued.as_ref().filter(|_| !stored));
-        match (arriving, &source.last_queued) {
-            _ if !source.connected => Self::Unknown,
+    /// `stored`: whether the last whole transaction is in the relay store; `queued`: the oldest that is on its
+    /// way there.
+    pub fn of(source: &SourceView, stored: bool, queued: Option<Pending>) -> Self {
+        let newest = source.queueing.as_ref().or(source.last_queued.as_ref().filter(|_| !stored));
+        if !source.connected {
+            return Self::Unknown;
+        }
+        // Others may have arrived after it, and wait with it for room.
+        if let Some(queued) = queued {
+            return Self::Arriving(queued);
+        }
+        match (newest, &source.last_queued) {
             (Some(header), _) => Self::Arriving(Pending {
                 committed: header.commit_times(),
                 since: source.queueing_since.unwrap_or_else(Instant::now),
@@ -238,18 +245,21 @@ mod tests {
             ..SourceView::default()
         };
         let times = header(1).commit_times();
+        let of = |source: &SourceView, stored| Tail::of(source, stored, None);
         let arriving = Tail::Arriving(Pending { committed: times, since: now });
-        assert_eq!(Tail::of(&queued, true), Tail::Transaction(times, delay));
-        assert_eq!(Tail::of(&queued, false), arriving);
-        assert_eq!(Tail::of(&SourceView { idle: true, ..queued.clone() }, true), Tail::Idle);
-        assert_eq!(
-            Tail::of(&SourceView { connected: false, ..queued.clone() }, true),
-            Tail::Unknown
-        );
+        assert_eq!(of(&queued, true), Tail::Transaction(times, delay));
+        assert_eq!(of(&queued, false), arriving);
+        assert_eq!(of(&SourceView { idle: true, ..queued.clone() }, true), Tail::Idle);
+        assert_eq!(of(&SourceView { connected: false, ..queued.clone() }, true), Tail::Unknown);
         let fresh = SourceView { queueing_since: None, arrival_delay: None, ..queued.clone() };
-        assert_eq!(Tail::of(&fresh, true), Tail::Unknown);
-        let next = SourceView { queueing: Some(header(1)), ..queued };
-        assert_eq!(Tail::of(&next, true), arriving);
+        assert_eq!(of(&fresh, true), Tail::Unknown);
+        let next = SourceView { queueing: Some(header(1)), ..queued.clone() };
+        assert_eq!(of(&next, true), arriving);
+        // The store is full, and transactions have come after the first that it had no room for.
+        let oldest = Pending { committed: header(7).commit_times(), since: now };
+        for source in [&queued, &SourceView { idle: true, ..queued.clone() }, &next] {
+            assert_eq!(Tail::of(source, false, Some(oldest)), Tail::Arriving(oldest));
+        }
         assert!(Tail::Idle.is_caught_up() && !arriving.is_caught_up());
     }
 }

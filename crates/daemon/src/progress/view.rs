@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use csa_applier::{ApplierView as Applied, HeldUntil};
 use csa_provider::{GtidSet, SourceView};
-use csa_relaystore::RelayUsage;
+use csa_relaystore::{Queued, RelayUsage};
 use tokio::time::Instant;
 
 use super::backlog::Count;
@@ -71,7 +71,10 @@ impl ProgressView {
     #[must_use]
     pub fn tail(&self) -> Tail {
         let last = self.source.last_queued.as_ref();
-        Tail::of(&self.source, last.is_none_or(|last| self.received().contains(&last.gtid)))
+        let stored = last.is_none_or(|last| self.received().contains(&last.gtid));
+        let queued = self.usage.queued;
+        let queued = queued.map(|Queued { committed, since }| Pending { committed, since });
+        Tail::of(&self.source, stored, queued)
     }
 
     /// Seconds since the source's commit of the oldest transaction that is not committed on the target;
