@@ -13,7 +13,8 @@ use tokio::task::{JoinSet, block_in_place};
 use tokio::time::sleep;
 
 use crate::load::{ACCOUNTS, CLIENTS};
-use crate::world::{Recovery, World, follow};
+use crate::servers::{follow, kill_sessions};
+use crate::world::{Recovery, World};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -186,9 +187,9 @@ async fn one(world: &World, kind: Kind, random: &mut StdRng) -> Instant {
             sleep(span(300, 3000)).await;
             world.daemon().signal("CONT");
         }
-        Kind::TargetKilled => restart(&world.target, short / 4).await,
+        Kind::TargetKilled => restart(&world.servers.target, short / 4).await,
         Kind::SourceKilled => restart(world.primary(), short / 4).await,
-        Kind::TargetStalled => stall(&world.target, span(300, 3000)).await,
+        Kind::TargetStalled => stall(&world.servers.target, span(300, 3000)).await,
         Kind::SourceStalled => stall(world.primary(), span(300, 3000)).await,
         Kind::SourceLinkSlow
         | Kind::SourceLinkHalfOpen
@@ -210,19 +211,24 @@ async fn one(world: &World, kind: Kind, random: &mut StdRng) -> Instant {
         }
         Kind::SuperReadOnly | Kind::ReadOnly => {
             let name = if kind == Kind::ReadOnly { "read_only" } else { "super_read_only" };
-            world.target.exec(&format!("SET GLOBAL {name}=ON")).await;
+            world.servers.target.exec(&format!("SET GLOBAL {name}=ON")).await;
             sleep(short).await;
-            world.target.exec("SET GLOBAL super_read_only=OFF, read_only=OFF").await;
+            world.servers.target.exec("SET GLOBAL super_read_only=OFF, read_only=OFF").await;
         }
-        Kind::SessionsKilled => kill_sessions(&world.target, "user='csa'").await,
+        Kind::SessionsKilled => kill_sessions(&world.servers.target, "user='csa'").await,
         Kind::DumpKilled => {
-            for source in &world.sources {
+            for source in &world.servers.sources {
                 kill_sessions(source, "command LIKE 'Binlog Dump%' AND user='repl'").await;
             }
         }
         Kind::TableLocked => {
             let table = ["entry", "account", "scratch"][either];
-            hold(&world.target, &format!("LOCK TABLES chaos.{table} READ"), span(500, 2500)).await;
+            hold(
+                &world.servers.target,
+                &format!("LOCK TABLES chaos.{table} READ"),
+                span(500, 2500),
+            )
+            .await;
         }
         Kind::RowsLocked => {
             let rows = match either {
@@ -231,7 +237,7 @@ async fn one(world: &World, kind: Kind, random: &mut StdRng) -> Instant {
                 _ => "csa.checkpoint".into(),
             };
             let sql = format!("BEGIN; SELECT * FROM {rows} FOR UPDATE");
-            hold(&world.target, &sql, span(500, 2500)).await;
+            hold(&world.servers.target, &sql, span(500, 2500)).await;
         }
         Kind::ClockStepped => {
             let step = span(2_000, 90_000_000).as_secs() as i64;
@@ -245,7 +251,7 @@ async fn one(world: &World, kind: Kind, random: &mut StdRng) -> Instant {
 }
 
 /// Kills and starts the server.
-async fn restart(server: &Server, away: Duration) {
+pub(crate) async fn restart(server: &Server, away: Duration) {
     block_in_place(|| server.kill9());
     sleep(away).await;
     block_in_place(|| server.restart());
@@ -280,18 +286,6 @@ async fn link(kind: Kind, links: &[&FaultyProxy], length: Duration) {
     }
 }
 
-/// Ends the sessions that the condition selects.
-async fn kill_sessions(server: &Server, condition: &str) {
-    let mut conn = server.conn().await;
-    let list = format!("SELECT id FROM performance_schema.processlist WHERE {condition}");
-    let sessions: Vec<u64> = conn.query(list).await.expect("a list");
-    for session in sessions {
-        // It may have ended on its own.
-        let _ = conn.query_drop(format!("KILL {session}")).await;
-    }
-    let _ = conn.disconnect().await;
-}
-
 /// Runs the statement in a session that ends after this time.
 async fn hold(server: &Server, sql: &str, length: Duration) {
     let mut conn: Conn = server.conn().await;
@@ -305,7 +299,7 @@ async fn hold(server: &Server, sql: &str, length: Duration) {
 
 /// The peer takes over, and the old primary dies or becomes its replica.
 async fn failover(world: &World, random: &mut StdRng) -> Outcome {
-    let old = world.promote_other().await;
+    let old = world.servers.promote_other().await;
     let dies = random.random_bool(0.7);
     if dies {
         block_in_place(|| old.kill9());
@@ -336,7 +330,7 @@ async fn second_daemon(world: &World, random: &mut StdRng) -> Outcome {
     match way {
         "stalled" => {
             first.signal("STOP");
-            kill_sessions(&world.target, "user='csa'").await;
+            kill_sessions(&world.servers.target, "user='csa'").await;
         }
         "killed" => first.kill9(),
         _ => assert!(block_in_place(|| first.terminate()).success(), "{}", first.log_tail()),

@@ -12,7 +12,7 @@ use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 use tokio::task::JoinSet;
 
-use crate::world::World;
+use crate::servers::Servers;
 
 pub(crate) const CLIENTS: u64 = 6;
 pub(crate) const ACCOUNTS: u64 = 60;
@@ -74,14 +74,14 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    pub(crate) fn start(world: &Arc<World>, seed: u64) -> Self {
+    pub(crate) fn start(servers: &Arc<Servers>, seed: u64) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let counts = Arc::new(Counts::default());
         let mut clients = JoinSet::new();
         for number in 1..=CLIENTS + 2 {
             let client = Client {
                 number,
-                world: Arc::clone(world),
+                servers: Arc::clone(servers),
                 random: StdRng::seed_from_u64(seed ^ number << 32),
                 counts: Arc::clone(&counts),
             };
@@ -110,7 +110,7 @@ impl Load {
 /// The last two numbers are those of the client for large transactions and of that for definitions.
 struct Client {
     number: u64,
-    world: Arc<World>,
+    servers: Arc<Servers>,
     random: StdRng,
     counts: Arc<Counts>,
 }
@@ -135,7 +135,7 @@ impl Client {
             } else {
                 burst -= 1;
             }
-            match execute(&mut session, self.world.primary(), &statements).await {
+            match execute(&mut session, self.servers.primary(), &statements).await {
                 Ok(()) => {
                     let count = match self.number {
                         number if number == CLIENTS + 1 => &count.large,

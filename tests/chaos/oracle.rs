@@ -6,15 +6,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use csa_provider::GtidSet;
-use csa_tests::eventually;
+use csa_tests::{Server, eventually};
 use mysql_async::prelude::{FromRow, Queryable as _};
 use mysql_async::{Conn, Error};
 use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 
 use crate::load::{ACCOUNTS, CLIENTS, ENTRIES, SEATS};
-use crate::report::Report;
-use crate::world::World;
+use crate::servers::Servers;
 
 /// Time between looks.
 const INTERVAL: Duration = Duration::from_millis(60);
@@ -49,42 +48,39 @@ pub(crate) struct Oracle {
 }
 
 impl Oracle {
-    pub(crate) fn start(world: &Arc<World>) -> Self {
+    pub(crate) fn start(servers: &Arc<Servers>) -> Self {
         let (seen, stop) = (Arc::new(Mutex::default()), Arc::new(AtomicBool::new(false)));
-        let task = tokio::spawn(look_on(Arc::clone(world), Arc::clone(&seen), Arc::clone(&stop)));
+        let task = tokio::spawn(look_on(Arc::clone(servers), Arc::clone(&seen), Arc::clone(&stop)));
         Self { seen, stop, task }
     }
 
-    /// Ends the test when a look found something wrong.
-    #[track_caller]
-    pub(crate) fn check(&self, world: &World, report: &Report) {
-        let violation = self.seen.lock().violation.take();
-        if let Some(violation) = violation {
-            report.print();
-            panic!("{violation}\n{}", world.evidence());
-        }
+    /// The first thing that a look found wrong.
+    pub(crate) fn violation(&self) -> Option<String> {
+        self.seen.lock().violation.take()
     }
 
     /// Takes one more sample.
-    pub(crate) async fn stop(self, world: &World, report: &Report) -> Samples {
+    pub(crate) async fn stop(self) -> Result<Samples, String> {
         let taken = self.seen.lock().samples.len();
         eventually("a last sample", Duration::from_secs(30), async || {
             // The sample under way at the call may be older.
             self.seen.lock().samples.len() > taken + 1
         })
         .await;
-        self.check(world, report);
         self.stop.store(true, Ordering::Relaxed);
         self.task.await.expect("the oracle");
         let mut seen = self.seen.lock();
-        Samples { taken: std::mem::take(&mut seen.samples), missed: seen.missed }
+        match seen.violation.take() {
+            Some(violation) => Err(violation),
+            None => Ok(Samples { taken: std::mem::take(&mut seen.samples), missed: seen.missed }),
+        }
     }
 }
 
-async fn look_on(world: Arc<World>, seen: Arc<Mutex<Seen>>, stop: Arc<AtomicBool>) {
+async fn look_on(servers: Arc<Servers>, seen: Arc<Mutex<Seen>>, stop: Arc<AtomicBool>) {
     let mut conn = None;
     while !stop.load(Ordering::Relaxed) {
-        let look = tokio::time::timeout(Duration::from_secs(5), look(&mut conn, &world));
+        let look = tokio::time::timeout(Duration::from_secs(5), look(&mut conn, &servers.target));
         match look.await {
             Ok(Ok(Ok(sample))) => {
                 let mut seen = seen.lock();
@@ -122,11 +118,11 @@ async fn rows<T: FromRow + Send + 'static>(conn: &mut Conn, sql: &str) -> Result
 }
 
 /// A sample, or what is wrong in the snapshot.
-async fn look(conn: &mut Option<Conn>, world: &World) -> Result<Result<Sample, String>, Error> {
+async fn look(conn: &mut Option<Conn>, target: &Server) -> Result<Result<Sample, String>, Error> {
     let mut session = match conn.take() {
         Some(session) => session,
         None => {
-            let mut session = Conn::new(world.target.opts()).await?;
+            let mut session = Conn::new(target.opts()).await?;
             session.query_drop("SET lock_wait_timeout=2, time_zone='+00:00'").await?;
             session
         }

@@ -70,10 +70,9 @@ impl Report {
     /// When the channel did not recover.
     #[track_caller]
     pub(crate) fn end(&mut self, step: &[Kind], outcome: Outcome, world: &World) {
-        let recovery = outcome.recovery.unwrap_or_else(|why| {
-            self.print();
-            panic!("no recovery after {step:?}: {why}\n{}", world.evidence())
-        });
+        let recovery = outcome
+            .recovery
+            .unwrap_or_else(|why| self.ends(&format!("no recovery after {step:?}: {why}"), world));
         let Recovery { total, source, slow } = &recovery;
         println!(
             "           recovered in {:.2} s, {:.2} s of it the source's {} {slow}",
@@ -84,6 +83,13 @@ impl Report {
         for kind in step {
             self.recoveries.entry(*kind).or_default().push(recovery.clone());
         }
+    }
+
+    /// Ends the test with what is needed to investigate.
+    #[track_caller]
+    pub(crate) fn ends(&self, violation: &str, world: &World) -> ! {
+        self.print();
+        panic!("{violation}\n{}", world.evidence());
     }
 
     pub(crate) fn print(&self) {
@@ -130,21 +136,10 @@ impl Report {
         for kind in &self.not_permitted {
             let _ = writeln!(text, "NOT PERMITTED on this machine: {}", kind.name());
         }
-        let (load, samples) = (&self.load, &self.samples);
         let _ = write!(
             text,
-            "clients: {} transactions confirmed, {} definitions, {} large, {} errors\n\
-             target: {} samples compared with {} transactions of the binary log ({} of clients), \
-             {} looks unanswered\n\
-             at the end: {} sessions of the daemon, {} unexpected exits of it",
-            load.committed,
-            load.definitions,
-            load.large,
-            load.errors,
-            samples.samples,
-            samples.transactions,
-            samples.counted,
-            samples.missed,
+            "{}\nat the end: {} sessions of the daemon, {} unexpected exits of it",
+            counts(self.load, self.samples),
             self.sessions,
             self.exits
         );
@@ -153,17 +148,9 @@ impl Report {
 }
 
 fn line(text: &mut String, name: &str, recoveries: &[Recovery]) {
-    let sorted = |time: fn(&Recovery) -> Duration| {
-        let mut times: Vec<f64> = recoveries.iter().map(|one| time(one).as_secs_f64()).collect();
-        times.sort_by(f64::total_cmp);
-        times
-    };
-    let at = |times: &[f64], part: f64| {
-        let rank = (times.len() as f64 * part).ceil() as usize;
-        times.get(rank.max(1) - 1).copied().unwrap_or_default()
-    };
-    let total = sorted(|one| one.total);
-    let without_source = sorted(|one| one.total - one.source);
+    let times = |time: fn(&Recovery) -> Duration| sorted(recoveries.iter().map(time));
+    let total = times(|one| one.total);
+    let without_source = times(|one| one.total - one.source);
     let _ = writeln!(
         text,
         "{name:<26} {:>5} {:>8.2} {:>8.2} {:>8.2} {:>12.2}",
@@ -175,8 +162,38 @@ fn line(text: &mut String, name: &str, recoveries: &[Recovery]) {
     );
 }
 
+/// Everything that clients wrote, and that was looked at.
+pub(crate) fn counts(load: Written, samples: Taken) -> String {
+    format!(
+        "clients: {} transactions confirmed, {} definitions, {} large, {} errors\n\
+         target: {} samples compared with {} transactions of the binary log ({} of clients), \
+         {} looks unanswered",
+        load.committed,
+        load.definitions,
+        load.large,
+        load.errors,
+        samples.samples,
+        samples.transactions,
+        samples.counted,
+        samples.missed
+    )
+}
+
+/// Seconds, the shortest first.
+pub(crate) fn sorted(times: impl Iterator<Item = Duration>) -> Vec<f64> {
+    let mut times: Vec<f64> = times.map(|time| time.as_secs_f64()).collect();
+    times.sort_by(f64::total_cmp);
+    times
+}
+
+/// The time that this part of them does not exceed; 0 if there are none.
+pub(crate) fn at(sorted: &[f64], part: f64) -> f64 {
+    let rank = (sorted.len() as f64 * part).ceil() as usize;
+    sorted.get(rank.max(1) - 1).copied().unwrap_or_default()
+}
+
 /// The time of day, as in the daemon's log.
-fn time() -> String {
+pub(crate) fn time() -> String {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let seconds = since.expect("after 1970").as_secs_f64() % 86_400.0;
     let (hours, minutes) = ((seconds / 3600.0) as u32, (seconds / 60.0) as u32 % 60);

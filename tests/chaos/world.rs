@@ -1,10 +1,11 @@
 //! The servers, the daemons and the links between them.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use csa_tests::{Daemon, FaultyProxy, Mount, Server, eventually};
+use csa_tests::{Daemon, DaemonBuilder, FaultyProxy, Mount, Server, eventually};
 use mysql_async::Conn;
 use mysql_async::prelude::Queryable as _;
 use rand::Rng as _;
@@ -16,6 +17,7 @@ use crate::DRAIN;
 use crate::clock::Clock;
 use crate::load;
 use crate::report::Report;
+use crate::servers::{Servers, follow, run};
 
 /// Time after which a channel counts as not recovered.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -33,11 +35,8 @@ pub(crate) struct Recovery {
     pub(crate) slow: String,
 }
 
-/// Either source can be the primary; the other replicates from it.
 pub(crate) struct World {
-    pub(crate) sources: [Server; 2],
-    primary: AtomicUsize,
-    pub(crate) target: Server,
+    pub(crate) servers: Arc<Servers>,
     pub(crate) source_links: [FaultyProxy; 2],
     pub(crate) target_link: FaultyProxy,
     pub(crate) daemons: [Daemon; 2],
@@ -51,17 +50,12 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) async fn start(random: &mut StdRng) -> Self {
-        let options = ["--binlog-row-event-max-size=8192"];
-        let servers = std::thread::scope(|scope| {
-            let names = ["source-a", "source-b", "target"];
-            let started = names.map(|name| scope.spawn(move || Server::start(name, &options)));
-            started.map(|server| server.join().unwrap_or_else(|e| std::panic::resume_unwind(e)))
-        });
-        let [a, b, target] = servers;
-        let source_links = [FaultyProxy::start(&a).await, FaultyProxy::start(&b).await];
-        let target_link = FaultyProxy::start(&target).await;
-        load::prepare(&a).await;
-        follow(&b, &a).await;
+        let servers = Arc::new(Servers::start(&["source-a", "source-b"]));
+        let (a, b) = (&servers.sources[0], &servers.sources[1]);
+        let source_links = [FaultyProxy::start(a).await, FaultyProxy::start(b).await];
+        let target_link = FaultyProxy::start(&servers.target).await;
+        load::prepare(a).await;
+        follow(b, a).await;
         let mirror = random.random_bool(0.3);
         let workers: i64 = random.random_range(2..=8);
         println!("target_gtids mirror: {mirror}, {workers} workers");
@@ -71,17 +65,10 @@ impl World {
             let mut other = toml::Table::new();
             other.insert("host".into(), "127.0.0.1".into());
             other.insert("port".into(), i64::from(source_links[1].port).into());
-            let builder = Daemon::builder(&a, &target)
+            let builder = quick(Daemon::builder(a, &servers.target))
                 .set("source.port", i64::from(source_links[0].port))
                 .set("source.failover", vec![toml::Value::from(other)])
-                .set("source.heartbeat_interval", "500ms")
-                .set("source.connect_timeout", "2s")
-                .set("source.connect_retry_max", "500ms")
                 .set("target.port", i64::from(target_link.port))
-                .set("target.connect_timeout", "2s")
-                .set("target.connect_retry", "100ms")
-                .set("target.connect_retry_max", "500ms")
-                .set("target.net_timeout", "1s")
                 .set("relay.segment_size", "1MiB")
                 .set("relay.min_free_disk", "1MiB")
                 .set("applier.worker_count", workers)
@@ -90,9 +77,7 @@ impl World {
             clock.given_to(builder).build()
         });
         let world = Self {
-            sources: [a, b],
-            primary: AtomicUsize::new(0),
-            target,
+            servers: Arc::clone(&servers),
             source_links,
             target_link,
             daemons,
@@ -103,12 +88,12 @@ impl World {
             exits: AtomicU64::new(0),
         };
         world.daemon().start_again();
-        world.daemon().wait_drained(world.primary(), &world.target, DRAIN).await;
+        world.daemon().wait_drained(world.primary(), &world.servers.target, DRAIN).await;
         world
     }
 
     pub(crate) fn primary(&self) -> &Server {
-        &self.sources[self.primary.load(Ordering::SeqCst)]
+        self.servers.primary()
     }
 
     /// The daemon that has the channel, or will have it.
@@ -129,23 +114,6 @@ impl World {
         &self.disks[self.active.load(Ordering::SeqCst)]
     }
 
-    /// The other source takes over, without losing a transaction; returns the old primary.
-    pub(crate) async fn promote_other(&self) -> &Server {
-        let at = self.primary.load(Ordering::SeqCst);
-        let (old, new) = (&self.sources[at], &self.sources[1 - at]);
-        old.exec("SET GLOBAL super_read_only=ON").await;
-        let executed = old.gtid_executed().await;
-        let caught_up = format!("SELECT GTID_SUBSET('{executed}', @@GLOBAL.gtid_executed)");
-        eventually("the peer catches up", PATIENCE, async || {
-            new.value::<u8>(&caught_up).await == 1
-        })
-        .await;
-        new.exec("STOP REPLICA; RESET REPLICA ALL; SET GLOBAL super_read_only=OFF, read_only=OFF")
-            .await;
-        self.primary.store(1 - at, Ordering::SeqCst);
-        old
-    }
-
     /// Commits a transaction on the primary and waits until the target shows it. Starts the daemon
     /// again when it exits, as systemd would.
     pub(crate) async fn recovered(&self, ended: Instant) -> Result<Recovery, String> {
@@ -163,7 +131,8 @@ impl World {
         let mut conn = None;
         let mut slow = String::new();
         loop {
-            if run(&mut conn, &self.target, &look).await.is_ok_and(|found| found == Some(1)) {
+            if run(&mut conn, &self.servers.target, &look).await.is_ok_and(|found| found == Some(1))
+            {
                 return Ok(Recovery { total: ended.elapsed(), source, slow });
             }
             if self.daemon().has_exited() {
@@ -188,7 +157,7 @@ impl World {
         let query = "SELECT CONCAT_WS(' ', id, command, time, state, LEFT(info, 80)) \
                      FROM performance_schema.processlist WHERE user='csa'";
         let sessions = async {
-            let mut conn = Conn::new(self.target.opts()).await?;
+            let mut conn = Conn::new(self.servers.target.opts()).await?;
             conn.query::<String, _>(query).await
         };
         let sessions = tokio::time::timeout(Duration::from_secs(2), sessions).await;
@@ -232,49 +201,27 @@ impl World {
         assert_eq!(view()["last_error"], Value::Null, "{}", self.evidence());
         let sessions = "SELECT COUNT(*) FROM performance_schema.processlist WHERE user='csa'";
         // Forgotten links keep theirs for a while; the daemon ends those that matter to it.
-        report.sessions = self.target.value(sessions).await;
+        report.sessions = self.servers.target.value(sessions).await;
         assert!(self.daemon().terminate().success(), "{}", self.daemon().log_tail());
         eventually("no session is left", PATIENCE, async || {
-            self.target.value::<u64>(sessions).await == 0
+            self.servers.target.value::<u64>(sessions).await == 0
         })
         .await;
         let open = "SELECT COUNT(*) FROM information_schema.innodb_trx";
-        assert_eq!(self.target.value::<u64>(open).await, 0, "open transactions");
+        assert_eq!(self.servers.target.value::<u64>(open).await, 0, "open transactions");
     }
 }
 
-/// Makes `replica` replicate from `source`, read-only.
-pub(crate) async fn follow(replica: &Server, source: &Server) {
-    replica
-        .exec(&format!(
-            "CHANGE REPLICATION SOURCE TO SOURCE_HOST='127.0.0.1', SOURCE_PORT={}, \
-             SOURCE_USER='repl', SOURCE_PASSWORD='repl_pw', GET_SOURCE_PUBLIC_KEY=1, \
-             SOURCE_AUTO_POSITION=1, SOURCE_CONNECT_RETRY=1, SOURCE_HEARTBEAT_PERIOD=1; \
-             START REPLICA; SET GLOBAL super_read_only=ON",
-            source.port
-        ))
-        .await;
-}
-
-/// Runs one query in the session, with a new one after a failure; the first value.
-pub(crate) async fn run(
-    conn: &mut Option<Conn>,
-    server: &Server,
-    sql: &str,
-) -> Result<Option<u64>, String> {
-    let attempt = async {
-        let mut session = match conn.take() {
-            Some(session) => session,
-            None => Conn::new(server.opts()).await?,
-        };
-        let value = session.query_first::<u64, _>(sql).await?;
-        *conn = Some(session);
-        Ok::<_, mysql_async::Error>(value)
-    };
-    match tokio::time::timeout(Duration::from_secs(5), attempt).await {
-        Ok(outcome) => outcome.map_err(|error| error.to_string()),
-        Err(_) => Err("no answer in 5 s".into()),
-    }
+/// Notices quickly that a link is dead, and tries again soon.
+pub(crate) fn quick(builder: DaemonBuilder) -> DaemonBuilder {
+    builder
+        .set("source.heartbeat_interval", "500ms")
+        .set("source.connect_timeout", "2s")
+        .set("source.connect_retry_max", "500ms")
+        .set("target.connect_timeout", "2s")
+        .set("target.connect_retry", "100ms")
+        .set("target.connect_retry_max", "500ms")
+        .set("target.net_timeout", "1s")
 }
 
 /// A disk for a relay store. It is small where this process may mount one.

@@ -1,5 +1,7 @@
 //! A TCP proxy that fails as networks do.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -34,11 +36,51 @@ impl Mode {
     }
 }
 
+/// Everything that a proxy has let through so far, or in some time.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Passed {
+    /// Connections made to the server.
+    pub connections: u64,
+    /// Pieces from the client: each is a request, unless it is large.
+    pub requests: u64,
+    /// In both directions.
+    pub bytes: u64,
+}
+
+impl Passed {
+    #[must_use]
+    pub const fn plus(self, other: Self) -> Self {
+        Self {
+            connections: self.connections + other.connections,
+            requests: self.requests + other.requests,
+            bytes: self.bytes + other.bytes,
+        }
+    }
+
+    /// The part of it that has passed since.
+    #[must_use]
+    pub const fn since(self, before: Self) -> Self {
+        Self {
+            connections: self.connections - before.connections,
+            requests: self.requests - before.requests,
+            bytes: self.bytes - before.bytes,
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    connections: AtomicU64,
+    requests: AtomicU64,
+    bytes: AtomicU64,
+}
+
 /// Between the daemon and a server.
 #[derive(Debug)]
 pub struct FaultyProxy {
     pub port: u16,
     mode: watch::Sender<Mode>,
+    counts: Arc<Counts>,
     accept: JoinHandle<()>,
 }
 
@@ -51,13 +93,22 @@ impl FaultyProxy {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("binding a port");
         let port = listener.local_addr().expect("the address bound").port();
         let mode = watch::Sender::new(Mode::default());
-        let (to, modes) = (server.port, mode.clone());
+        let counts = Arc::<Counts>::default();
+        let (to, modes, counted) = (server.port, mode.clone(), Arc::clone(&counts));
         let accept = tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
-                tokio::spawn(carry(client, to, modes.subscribe()));
+                tokio::spawn(carry(client, to, modes.subscribe(), Arc::clone(&counted)));
             }
         });
-        Self { port, mode, accept }
+        Self { port, mode, counts, accept }
+    }
+
+    /// Everything that has passed so far.
+    #[must_use]
+    pub fn passed(&self) -> Passed {
+        let value = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let Counts { connections, requests, bytes } = &*self.counts;
+        Passed { connections: value(connections), requests: value(requests), bytes: value(bytes) }
     }
 
     /// Silently lets nothing through in either direction; new connections are accepted
@@ -100,7 +151,12 @@ impl Drop for FaultyProxy {
     }
 }
 
-async fn carry(mut client: TcpStream, to: u16, mut mode: watch::Receiver<Mode>) {
+async fn carry(
+    mut client: TcpStream,
+    to: u16,
+    mut mode: watch::Receiver<Mode>,
+    counts: Arc<Counts>,
+) {
     let made = *mode.borrow();
     let open = mode.wait_for(|mode| !mode.black_hole || !mode.keeps(&made)).await;
     match open.map(|mode| *mode) {
@@ -110,6 +166,7 @@ async fn carry(mut client: TcpStream, to: u16, mut mode: watch::Receiver<Mode>) 
     }
     let Ok(mut server) = TcpStream::connect(("127.0.0.1", to)).await else { return };
     let _ = (client.set_nodelay(true), server.set_nodelay(true));
+    counts.connections.fetch_add(1, Ordering::Relaxed);
     let (mut up, mut down) = (vec![0; 64 << 10], vec![0; 64 << 10]);
     loop {
         let (length, is_up) = tokio::select! {
@@ -129,6 +186,8 @@ async fn carry(mut client: TcpStream, to: u16, mut mode: watch::Receiver<Mode>) 
         if length == 0 {
             return;
         }
+        counts.bytes.fetch_add(length as u64, Ordering::Relaxed);
+        counts.requests.fetch_add(u64::from(is_up), Ordering::Relaxed);
         let written = match is_up {
             true => server.write_all(&up[..length]).await,
             false => client.write_all(&down[..length]).await,

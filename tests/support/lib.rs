@@ -26,7 +26,7 @@ pub use comparison::{Compare, Compared, Difference, compare};
 pub use config::DaemonBuilder;
 pub use daemon::{Daemon, Said};
 pub use fake_server::FakeServer;
-pub use faulty_proxy::FaultyProxy;
+pub use faulty_proxy::{FaultyProxy, Passed};
 pub use hostile::{HostileServer, Hostility};
 pub use kubernetes::{ACCOUNT_TOKEN, ADMIN_TOKEN, ApiServer, kubernetes_tool};
 pub use load::{Burst, Load, LoadOptions, LoadReport, Mix, prepare};
