@@ -174,10 +174,10 @@ impl History {
         found.expect("one of the history")
     }
 
-    /// The most bytes of a transaction's events.
+    /// The most bytes of a transaction's events, with the commit times of two servers.
     pub(crate) fn largest(&self) -> u64 {
-        let bytes = |one: &Transaction| one.events.iter().map(|event| event.len() as u64).sum();
-        self.transactions.iter().map(bytes).max().unwrap_or_default()
+        let of = |index| self.logged(index, 1, 2).iter().map(|event| event.len() as u64).sum();
+        (0..self.transactions.len()).map(of).max().unwrap_or_default()
     }
 
     /// The number of transactions before the first that is not executed.

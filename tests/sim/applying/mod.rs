@@ -144,6 +144,13 @@ fn a_world_of_faults_is_a_prefix_of_its_source_throughout() {
     });
 }
 
+/// Runs of 8,000,000 and later seeds that failed once.
+#[test]
+fn runs_that_once_failed() {
+    // A silent session's number was another's after a restart, which used it all the time.
+    run(Case::of(8_000_872), false);
+}
+
 #[test]
 fn a_seed_repeats_its_run() {
     for case in (0..20).map(Case::of) {

@@ -8,6 +8,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use csa_provider::link::{Limits, rows_as};
+use tokio::time::Instant;
 use tracing::debug;
 
 use crate::error::{Error, Result};
@@ -48,6 +49,7 @@ impl Liveness {
         tokio::pin!(answer);
         let limit = self.target.net_timeout;
         let mut patience = limit;
+        let mut answered: Option<Instant> = None;
         loop {
             tokio::select! {
                 biased;
@@ -59,11 +61,14 @@ impl Liveness {
             let asked = tokio::select! {
                 biased;
                 answer = &mut answer => return answer,
-                asked = tokio::time::timeout(limit, Box::pin(self.ask())) => asked,
+                asked = tokio::time::timeout(limit, Box::pin(self.ask(answered))) => asked,
             };
             patience = match asked {
                 Ok(Ok(Verdict::Executes)) => limit,
-                Ok(Ok(Verdict::Answered)) => AGAIN.min(limit / 2),
+                Ok(Ok(Verdict::Answered)) => {
+                    answered.get_or_insert_with(Instant::now);
+                    AGAIN.min(limit / 2)
+                }
                 Ok(Ok(Verdict::Lost)) => {
                     return Err(self.silent("the server no longer executes anything for it"));
                 }
@@ -75,7 +80,8 @@ impl Liveness {
         }
     }
 
-    async fn ask(&self) -> Result<Verdict> {
+    /// `answered`: the time at which it was first seen to have answered.
+    async fn ask(&self, answered: Option<Instant>) -> Result<Verdict> {
         let mut link = self.target.connect().await?;
         let query = format!(
             "SELECT COMMAND, CAST(TIME AS SIGNED) FROM information_schema.PROCESSLIST WHERE ID={}",
@@ -89,7 +95,7 @@ impl Liveness {
         debug!(connection = self.connection, ?found, "asked what a silent session does");
         link.quit().await;
         let line = found.as_ref().map(|(command, seconds)| (command.as_str(), *seconds));
-        Ok(verdict(line, self.target.net_timeout))
+        Ok(verdict(line, self.target.net_timeout, answered.map(|since| since.elapsed())))
     }
 
     pub(crate) fn silent(&self, why: &str) -> Error {
@@ -101,12 +107,22 @@ impl Liveness {
     }
 }
 
-/// Judges by the session's line of the process list: command and seconds.
-fn verdict(line: Option<(&str, i64)>, net_timeout: Duration) -> Verdict {
-    let under_way = UNDER_WAY.min(net_timeout).as_secs() as i64;
+/// Judges by the session's line of the process list: command and seconds; and by the time since it was
+/// seen to have answered, after which it does nothing until it is sent more. If it does, the server has
+/// restarted, and another session has its number.
+fn verdict(
+    line: Option<(&str, i64)>,
+    net_timeout: Duration,
+    since_answer: Option<Duration>,
+) -> Verdict {
+    let under_way = UNDER_WAY.min(net_timeout);
+    let is_due = since_answer.is_none_or(|since| since < under_way);
     match line {
-        Some(("Sleep", seconds)) if seconds < under_way => Verdict::Answered,
+        Some(("Sleep", seconds)) if seconds < under_way.as_secs() as i64 && is_due => {
+            Verdict::Answered
+        }
         None | Some(("Sleep" | "Killed", _)) => Verdict::Lost,
+        Some(_) if since_answer.is_some() => Verdict::Lost,
         Some(_) => Verdict::Executes,
     }
 }
@@ -124,7 +140,21 @@ mod tests {
             (Some(("Killed", 1)), Verdict::Lost),
             (None, Verdict::Lost),
         ] {
-            assert_eq!(verdict(line, Duration::from_secs(30)), expected, "{line:?}");
+            assert_eq!(verdict(line, Duration::from_secs(30), None), expected, "{line:?}");
+        }
+    }
+
+    /// After a restart another session can have the number, and use it all the time.
+    #[test]
+    fn a_session_that_has_answered_does_nothing_more() {
+        for (line, seconds, expected) in [
+            (("Sleep", 2), 2, Verdict::Answered),
+            (("Sleep", 0), 4, Verdict::Answered),
+            (("Sleep", 0), 6, Verdict::Lost),
+            (("Query", 0), 2, Verdict::Lost),
+        ] {
+            let since = Some(Duration::from_secs(seconds));
+            assert_eq!(verdict(Some(line), Duration::from_secs(30), since), expected, "{line:?}");
         }
     }
 
@@ -138,7 +168,7 @@ mod tests {
             (0, 1, Verdict::Answered),
             (1, 1, Verdict::Lost),
         ] {
-            let judged = verdict(Some(("Sleep", seconds)), Duration::from_secs(net_timeout));
+            let judged = verdict(Some(("Sleep", seconds)), Duration::from_secs(net_timeout), None);
             assert_eq!(judged, expected, "idle for {seconds} s, net_timeout {net_timeout} s");
         }
     }
