@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 
 use csa_provider::GtidSet;
+use csa_provider::link::NO_TABLE;
 use tracing::warn;
 
 use crate::checkpoint::Checkpoint;
@@ -18,9 +19,6 @@ use crate::server::facts;
 use crate::server::generation::{Generation, Place};
 use crate::server::port::Target;
 use crate::server::session::Session;
-
-/// No such schema, no such table.
-const NO_TABLE: [u16; 2] = [1049, 1146];
 
 impl ControlSession {
     /// Connects again after the session was lost, and begins a generation if the channel is still ours

@@ -1,13 +1,11 @@
 //! The GTID positions of both sides.
 
 use csa_applier::Vendor;
+use csa_provider::link::NO_TABLE;
 use csa_provider::{GtidSet, quote};
 
 use super::Result;
 use super::session::Session;
-
-/// No such table, no such schema: the channel has no checkpoint yet.
-const NO_TABLE: [u16; 2] = [1146, 1049];
 
 /// The source's `gtid_executed`.
 pub(super) async fn source_executed(source: &mut Session) -> Result<GtidSet> {
@@ -27,6 +25,7 @@ pub(super) async fn target_executed(target: &mut Session, channel: &str) -> Resu
         format!("SELECT gtid_executed FROM csa.checkpoint WHERE channel={}", quote(channel));
     match target.rows::<String>(&query).await {
         Ok(rows) => texts.extend(rows),
+        // The channel has no checkpoint yet.
         Err(error) if error.code().is_some_and(|code| NO_TABLE.contains(&code)) => {}
         Err(error) => return Err(error),
     }

@@ -37,6 +37,8 @@ pub enum LinkError {
 /// (<https://dev.mysql.com/doc/mysql-errors/en/server-error-reference.html>; 4151 is MariaDB's).
 const LOGIN_CODES: [u16; 13] =
     [1044, 1045, 1049, 1130, 1227, 1251, 1524, 1698, 1820, 1862, 3118, 3955, 4151];
+/// No such schema, no such table.
+pub const NO_TABLE: [u16; 2] = [1049, 1146];
 /// The server accepts only encrypted connections.
 const TLS_CODE: u16 = 3159;
 

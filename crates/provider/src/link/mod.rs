@@ -20,7 +20,7 @@ use std::time::Duration;
 use rustls::ClientConfig;
 use secrecy::SecretString;
 
-pub use error::LinkError;
+pub use error::{LinkError, NO_TABLE};
 pub use limits::{Budget, Limits};
 pub use mysql_common::row::Row;
 pub use mysql_common::row::convert::FromRow;
