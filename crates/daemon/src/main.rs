@@ -47,9 +47,7 @@ fn main() -> ExitCode {
             adopt_command::adopt(&cli.config, cli.admin.channel.as_deref(), &from)
         }
         Command::Control(command) => cli::execute(&cli.config, &cli.admin, command),
-        Command::Verify(arguments) => {
-            verify_command::verify(&cli.config, cli.admin.channel.as_deref(), &arguments)
-        }
+        Command::Verify(arguments) => verify_command::verify(&cli.config, &cli.admin, &arguments),
         Command::Generate { directory } => generate::generate(&directory),
     };
     match outcome {

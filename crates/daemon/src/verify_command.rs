@@ -1,27 +1,24 @@
 //! `verify`: compares the servers of the configured channels and prints what differs.
 
-use std::io::{IsTerminal as _, Write as _};
-use std::path::Path;
-use std::time::{Duration, Instant};
+mod files;
+mod screen;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use csa_daemon::verify::{
-    Activity, Event, Outcome, Progress, Report, Scope, TableName, TableReport, TableSelection,
-    VerifyOptions, source_servers,
+    Event, Outcome, Report, Scope, Standing, TableName, TableSelection, VerifyOptions,
+    source_servers,
 };
 use csa_provider::SourceOptions;
 use csa_scheduler::{FilterRules, Filters};
-use parking_lot::Mutex;
 use serde::Serialize;
 
 use crate::cli::output::say;
-use crate::cli::{Failure, VerifyArguments};
+use crate::cli::{Admin, Failure, VerifyArguments, why_nothing_is_applied};
 use crate::config::{ChannelSettings, Config};
-
-/// Width of the bar, and of its line, in cells.
-const BAR: usize = 24;
-const WIDTH: usize = 79;
-/// Time between two updates of it.
-const REDRAW: Duration = Duration::from_millis(100);
+use files::{Kept, RepairFile};
+use screen::Screen;
 
 /// A channel's `replicate_*`, for targets that compare names with case and for others.
 #[derive(Debug)]
@@ -55,28 +52,64 @@ struct Output {
     error: Option<String>,
 }
 
+/// The daemon of this configuration, if it runs, knows why a channel applies nothing.
+#[derive(Debug)]
+struct Asked {
+    config: PathBuf,
+    admin: Admin,
+    channel: String,
+}
+
+impl Standing for Asked {
+    fn reason(&self) -> Option<String> {
+        why_nothing_is_applied(&self.config, &self.admin, &self.channel)
+    }
+}
+
 /// Compares one or all channels of the configuration.
 pub(crate) fn verify(
     path: &Path,
-    channel: Option<&str>,
+    admin: &Admin,
     arguments: &VerifyArguments,
 ) -> Result<(), Failure> {
     let config = Config::load(path)?;
-    let channels = chosen(&config, channel)?;
+    let channels = chosen(&config, admin.channel.as_deref())?;
+    let repairs = arguments.repair.as_deref().map(RepairFile::create).transpose()?;
+    let is_taken = arguments.json || repairs.as_ref().is_some_and(RepairFile::is_standard_output);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|error| Failure::NotCompared(format!("starting the runtime: {error}")))?;
     let mut outputs = Vec::new();
     for channel in channels {
-        let options = options(channel, arguments)?;
+        let mut options = options(channel, arguments)?;
+        let (name, admin) = (channel.name.clone(), admin.clone());
+        options.standing =
+            Some(Arc::new(Asked { config: path.to_owned(), admin, channel: name.clone() }));
+        let kept = Kept::of(channel);
+        if arguments.from_start {
+            kept.remove();
+        }
+        options.resume = kept.read();
         let selection = Replicated::new(&channel.filters);
-        let screen = Screen::new(arguments.json);
+        let screen = Screen::new(is_taken);
         let compared =
             runtime.block_on(csa_daemon::verify::verify(&options, &selection, &|event| {
-                screen.show(&event)
+                match &event {
+                    Event::Saved(saved) => kept.write(saved),
+                    Event::Table(table) => {
+                        if let Some(repairs) = &repairs {
+                            repairs.write(&options, table);
+                        }
+                    }
+                    Event::Progress(_) | Event::Resumed(_) => {}
+                }
+                screen.show(&event);
             }));
         let finished = screen.finish(&channel.name);
+        if compared.is_ok() {
+            kept.remove();
+        }
         outputs.push(match compared {
             Ok(report) => Output { outcome: Some(report.outcome()), report, error: None },
             Err(error) => {
@@ -84,12 +117,17 @@ pub(crate) fn verify(
             }
         });
     }
+    // A daemon that does not answer must not hold up the end.
+    runtime.shutdown_background();
     if arguments.json {
         let text = serde_json::to_string_pretty(&outputs)
             .map_err(|error| Failure::NotCompared(format!("writing JSON: {error}")))?;
         say!("{text}");
     }
-    outputs.iter().for_each(|output| summary(output, arguments.json));
+    outputs.iter().for_each(|output| summary(output, is_taken));
+    if let Some(repairs) = repairs {
+        repairs.finish()?;
+    }
     verdict(&outputs)
 }
 
@@ -128,6 +166,7 @@ fn options(
         common_columns: arguments.common_columns,
         max_differences: arguments.max_differences,
         catch_up_timeout: arguments.catch_up_timeout,
+        repair: arguments.repair.is_some(),
         ..VerifyOptions::new(&channel.name, source_servers(&source), (*channel.target).clone())
     })
 }
@@ -147,7 +186,7 @@ pub(crate) fn other_reader(
 }
 
 /// The last line for a channel.
-fn summary(output: &Output, json: bool) {
+fn summary(output: &Output, is_taken: bool) {
     let tables = &output.report.tables;
     let rows: u64 = tables.iter().map(|table| table.rows).sum();
     let text = format!(
@@ -161,7 +200,7 @@ fn summary(output: &Output, json: bool) {
             None => "not finished",
         }
     );
-    if json { eprintln!("{text}") } else { say!("{text}") }
+    if is_taken { eprintln!("{text}") } else { say!("{text}") }
 }
 
 fn verdict(outputs: &[Output]) -> Result<(), Failure> {
@@ -194,135 +233,4 @@ fn verdict(outputs: &[Output]) -> Result<(), Failure> {
         )));
     }
     Ok(())
-}
-
-/// A bar on a terminal, else a line for each table. Finished tables are kept in case the run fails.
-struct Screen {
-    json: bool,
-    is_terminal: bool,
-    state: Mutex<State>,
-}
-
-#[derive(Default)]
-struct State {
-    finished: Vec<TableReport>,
-    drawn: Option<Instant>,
-    /// The table that is being compared, and the time at which that began.
-    current: Option<(String, Instant)>,
-}
-
-impl Screen {
-    fn new(json: bool) -> Self {
-        Self { json, is_terminal: std::io::stderr().is_terminal(), state: Mutex::default() }
-    }
-
-    fn show(&self, event: &Event<'_>) {
-        let mut state = self.state.lock();
-        match event {
-            Event::Table(table) => {
-                self.clear(&mut state);
-                match (self.json, self.is_terminal) {
-                    (false, _) => say!("{table}"),
-                    (true, false) => eprintln!("{table}"),
-                    (true, true) => {}
-                }
-                state.finished.push((*table).clone());
-            }
-            Event::Progress(progress) => {
-                let began = match state.current.take() {
-                    Some((table, began)) if table == progress.table => began,
-                    _ => Instant::now(),
-                };
-                let elapsed = began.elapsed();
-                state.current = Some((progress.table.clone(), began));
-                let is_due = state.drawn.is_none_or(|drawn| drawn.elapsed() >= REDRAW);
-                if self.is_terminal && is_due {
-                    eprint!(
-                        "\r{:<WIDTH$}",
-                        csa_provider::visible::one_line(&line(progress, elapsed))
-                    );
-                    let _ = std::io::stderr().flush();
-                    state.drawn = Some(Instant::now());
-                }
-            }
-        }
-    }
-
-    fn clear(&self, state: &mut State) {
-        if state.drawn.take().is_some() {
-            eprint!("\r{:<WIDTH$}\r", "");
-        }
-    }
-
-    /// The finished tables.
-    fn finish(self, channel: &str) -> Report {
-        let mut state = self.state.into_inner();
-        if state.drawn.take().is_some() {
-            eprint!("\r{:<WIDTH$}\r", "");
-        }
-        Report { channel: channel.to_owned(), tables: state.finished }
-    }
-}
-
-/// `[####----]  2/7 d.orders: 45000 of about 100000 rows, 9000/s, 6 s left`: rate and time are the
-/// table's.
-fn line(progress: &Progress, elapsed: Duration) -> String {
-    let share = progress.rows as f64 / progress.rows_estimated.max(progress.rows).max(1) as f64;
-    let done = (progress.tables_done as f64 + share) / progress.tables.max(1) as f64;
-    let full = ((done * BAR as f64) as usize).min(BAR);
-    let activity = match progress.activity {
-        Activity::Comparing => {
-            let rate = progress.rows as f64 / elapsed.as_secs_f64();
-            // Over less time, a rate would be noise.
-            let pace = if elapsed < Duration::from_secs(1) || progress.rows == 0 {
-                String::new()
-            } else {
-                let left = progress.rows_estimated.saturating_sub(progress.rows) as f64 / rate;
-                format!(", {rate:.0}/s, {left:.0} s left")
-            };
-            format!("{} of about {} rows{pace}", progress.rows, progress.rows_estimated)
-        }
-        Activity::Rechecking { rows } => format!("reading {rows} rows again"),
-        Activity::WaitingForLag => "waiting for the target to catch up".to_owned(),
-    };
-    let text = format!(
-        "[{}{}] {:>2}/{} {}: {activity}",
-        "#".repeat(full),
-        "-".repeat(BAR - full),
-        progress.tables_done,
-        progress.tables,
-        progress.table
-    );
-    text.chars().take(WIDTH).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_bar_shows_tables_and_rows_and_fits_a_line() {
-        let mut progress = Progress {
-            tables: 4,
-            tables_done: 1,
-            table: "d.t".to_owned(),
-            rows: 50,
-            rows_estimated: 100,
-            activity: Activity::Comparing,
-        };
-        assert_eq!(
-            line(&progress, Duration::ZERO),
-            "[#########---------------]  1/4 d.t: 50 of about 100 rows"
-        );
-        let paced = line(&progress, Duration::from_secs(4));
-        assert!(paced.ends_with("50 of about 100 rows, 12/s, 4 s left"), "{paced}");
-        // Estimates may be wrong, and tables empty.
-        progress.rows = 1000;
-        assert!(line(&progress, Duration::ZERO).starts_with("[############------------]"));
-        (progress.rows, progress.rows_estimated) = (0, 0);
-        assert!(line(&progress, Duration::ZERO).starts_with("[######------"));
-        progress.table = "n".repeat(200);
-        progress.activity = Activity::Rechecking { rows: 3 };
-        assert_eq!(line(&progress, Duration::ZERO).chars().count(), WIDTH);
-    }
 }

@@ -1,6 +1,8 @@
 //! `csa-daemon verify`: equal rows are equal, different rows are named, late rows are neither.
 
 mod moving;
+mod repaired;
+mod resumed;
 mod tables;
 
 use std::collections::BTreeSet;
@@ -82,6 +84,16 @@ impl Verified {
     }
 }
 
+/// Tables with every type and its edges.
+async fn every_type(source: &Server) {
+    let script = include_str!("../../fixtures/everything.sql");
+    let mut conn = source.conn().await;
+    for statement in script.split("\n/\n") {
+        conn.query_drop(statement).await.unwrap_or_else(|error| panic!("{statement}: {error}"));
+    }
+    conn.disconnect().await.expect("disconnects");
+}
+
 fn load_options() -> LoadOptions {
     LoadOptions { rate: Some(150.0), ..LoadOptions::default() }
 }
@@ -90,12 +102,7 @@ fn load_options() -> LoadOptions {
 #[tokio::test(flavor = "multi_thread")]
 async fn every_type_is_equal_and_so_are_tables_under_load() {
     let (source, target) = Server::pair(&[], &[]);
-    let script = include_str!("../../fixtures/everything.sql");
-    let mut conn = source.conn().await;
-    for statement in script.split("\n/\n") {
-        conn.query_drop(statement).await.unwrap_or_else(|error| panic!("{statement}: {error}"));
-    }
-    conn.disconnect().await.expect("disconnects");
+    every_type(&source).await;
     prepare(&source, &load_options()).await;
     let daemon = Daemon::builder(&source, &target).start();
     daemon.wait_drained(&source, &target, DRAIN).await;

@@ -9,6 +9,7 @@ pub(crate) mod output;
 mod pattern;
 mod relay;
 mod several;
+mod standing;
 mod status;
 mod trace;
 mod transport;
@@ -23,6 +24,7 @@ use clap::{Args, Parser, Subcommand};
 
 pub(crate) use check::CheckArguments;
 pub(crate) use commands::execute;
+pub(crate) use standing::why_nothing_is_applied;
 pub(crate) use verify::VerifyArguments;
 
 /// An external replica of MySQL: receives a source's change stream and applies it to a target.

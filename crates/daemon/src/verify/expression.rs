@@ -259,6 +259,26 @@ impl TableSql {
         )
     }
 
+    /// The table's name, ready for a statement.
+    pub(super) fn name(&self) -> &str {
+        &self.table
+    }
+
+    /// The condition for the row with this key.
+    pub(super) fn one_of(&self, key: &Key) -> String {
+        self.any_of(std::slice::from_ref(key))
+    }
+
+    /// The condition for rows with this digest.
+    pub(super) fn has_digest(&self, digest: &str) -> String {
+        format!("{}={}", self.row_digest, quote(digest))
+    }
+
+    /// The columns that enter the digest.
+    pub(super) fn compared(&self) -> &[Column] {
+        &self.columns
+    }
+
     pub(super) fn key(&self) -> &[KeyColumn] {
         &self.key
     }

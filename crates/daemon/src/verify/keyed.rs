@@ -21,7 +21,14 @@ pub(super) async fn compare(
     estimate: Estimate,
     report: &mut TableReport,
 ) -> Result<()> {
-    let mut ranges = Ranges::default();
+    let mut ranges = match servers.resume.part() {
+        Some(part) => {
+            *report = part.report;
+            servers.resumed(part.rows);
+            Ranges::resume(part.after, part.rows, part.suspects)
+        }
+        None => Ranges::default(),
+    };
     let mut chunk = ChunkRows::new(servers.options.chunk_rows, estimate.average_row);
     loop {
         let started = Instant::now();
@@ -62,6 +69,9 @@ pub(super) async fn compare(
                 servers.throttle(read as u64, started).await?;
             }
         }
+        if let Some((after, suspects)) = ranges.reached() {
+            servers.reached(after, ranges.rows_seen(), suspects, report);
+        }
         if ranges.suspects() >= SUSPECTS && !judge(servers, sql, &mut ranges, report).await? {
             return Ok(());
         }
@@ -93,6 +103,7 @@ async fn judge(
             ));
             return Ok(false);
         }
+        report.wanted.push(different.clone());
         report.differences.push(difference(servers, sql, different).await?);
     }
     Ok(true)

@@ -79,6 +79,7 @@ async fn look_into(
             ));
             return Ok(false);
         }
+        report.wanted.push(different.clone());
         let count = |value: Option<String>| value.and_then(|n| n.parse().ok()).unwrap_or(0);
         let kind = DifferenceKind::Count {
             source: count(different.source),

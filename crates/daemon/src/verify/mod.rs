@@ -22,13 +22,17 @@ mod ranges;
 #[cfg(test)]
 mod ranges_tests;
 mod recheck;
+mod repair;
 mod report;
+mod resume;
 mod scope;
 mod servers;
 mod session;
 mod suspects;
 mod table;
 
+use std::fmt::Debug;
+use std::sync::Arc;
 use std::time::Duration;
 
 use csa_applier::{TargetGtids, TargetOptions};
@@ -39,7 +43,9 @@ pub(crate) use csa_provider::link::Side;
 pub(crate) use catalogue::{Column, Definition, Estimate, LEFT_OUT, Tables, UniqueKey};
 pub(crate) use definition::common;
 pub(crate) use grants::missing as missing_select;
+pub use repair::{REPAIR_SESSION, Repair};
 pub use report::{DifferenceKind, Outcome, Report, RowDifference, TableReport};
+pub use resume::Saved;
 pub use scope::{EveryTable, Scope, TableName, TableSelection};
 pub(crate) use scope::{Listed, Pair};
 use servers::Servers;
@@ -66,6 +72,18 @@ pub struct VerifyOptions {
     pub max_differences: usize,
     /// How long the target may make no progress towards a position that is waited for.
     pub catch_up_timeout: Duration,
+    /// Write statements for the rows that differ.
+    pub repair: bool,
+    /// The state of an earlier run that was interrupted.
+    pub resume: Option<Saved>,
+    /// Asked while the target makes no progress.
+    pub standing: Option<Arc<dyn Standing>>,
+}
+
+/// Knows whether the channel applies anything.
+pub trait Standing: Debug + Send + Sync {
+    /// The reason why it applies nothing until somebody acts, and how to proceed; may block for a moment.
+    fn reason(&self) -> Option<String>;
 }
 
 impl VerifyOptions {
@@ -87,6 +105,9 @@ impl VerifyOptions {
             common_columns: false,
             max_differences: Self::MAX_DIFFERENCES,
             catch_up_timeout: Self::CATCH_UP_TIMEOUT,
+            repair: false,
+            resume: None,
+            standing: None,
         }
     }
 }
@@ -108,6 +129,8 @@ pub enum VerifyError {
          transactions from {first} on: is channel {channel} running (csa-daemon status)?"
     )]
     Stalled { target: String, channel: String, seconds: u64, lacking: u64, first: String },
+    #[error("target {target} lacks {lacking} transactions from {first} on, and {why}")]
+    Standing { target: String, lacking: u64, first: String, why: String },
     #[error("comparing {table}: {source}")]
     Table {
         table: TableName,
@@ -161,6 +184,10 @@ pub struct Progress {
 pub enum Event<'a> {
     Progress(&'a Progress),
     Table(&'a TableReport),
+    /// An earlier run has compared these rows of a table.
+    Resumed(&'a Progress),
+    /// A later run can resume here.
+    Saved(&'a Saved),
 }
 
 /// The source's servers in the order in which they are tried, as this module connects to them.
@@ -218,6 +245,7 @@ async fn compare_tables(
         target_folds_case: catalogue::folds_case(&mut servers.target).await?,
     };
     let pairs = listed.pairs(&options.scope, selection).map_err(VerifyError::Refused)?;
+    servers.resume().await?;
     let mut report = Report { channel: options.channel.clone(), tables: Vec::new() };
     for (done, pair) in pairs.iter().enumerate() {
         let estimate = listed.source.get(&pair.source).copied().unwrap_or_default();
@@ -229,12 +257,19 @@ async fn compare_tables(
             rows_estimated: estimate.rows,
             activity: Activity::Comparing,
         };
+        let definition = resume::definitions(servers, pair).await?;
+        if let Some(table) = servers.resume.begin(pair, definition, options.repair) {
+            observe(Event::Table(&table));
+            report.tables.push(table);
+            continue;
+        }
         servers.tell(Activity::Comparing);
         let compared = table::compare(servers, pair, estimate).await.map_err(|source| {
             VerifyError::Table { table: pair.source.clone(), source: Box::new(source) }
         })?;
         if let Some(table) = compared {
             observe(Event::Table(&table));
+            servers.finished(&table);
             report.tables.push(table);
         }
     }

@@ -74,6 +74,18 @@ enum Task {
 }
 
 impl Ranges {
+    /// Continues after the key up to which a table was compared.
+    pub(super) fn resume(after: Key, rows: u64, suspects: Vec<Key>) -> Self {
+        Self { planned_through: Some(after), rows, suspects, ..Self::default() }
+    }
+
+    /// The key up to which everything was compared, and the rows that have to be read again; `None`
+    /// in the middle of a range.
+    pub(super) fn reached(&self) -> Option<(&Key, &[Key])> {
+        let is_between = self.open.is_empty() && self.unstable.is_empty() && !self.is_planned;
+        self.planned_through.as_ref().filter(|_| is_between).map(|key| (key, &self.suspects[..]))
+    }
+
     /// The next question; `chunk_rows` is the size of the next chunk.
     pub(super) fn step(&self, chunk_rows: u64) -> Step {
         let Some(open) = self.open.last() else {

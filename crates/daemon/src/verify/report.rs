@@ -3,9 +3,12 @@
 use std::fmt;
 
 use csa_provider::visible::one_line;
-use serde::Serialize;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
 
+use super::repair::Repair;
 use super::scope::{Pair, TableName};
+use super::suspects::Different;
 
 /// A whole run.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -15,7 +18,7 @@ pub struct Report {
 }
 
 /// The result for a table, or for all.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
     Equal,
@@ -25,13 +28,13 @@ pub enum Outcome {
 }
 
 /// One table.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct TableReport {
     /// On the source.
-    #[serde(serialize_with = "as_text")]
+    #[serde(serialize_with = "as_text", deserialize_with = "from_text")]
     pub table: TableName,
     /// On the target.
-    #[serde(serialize_with = "as_text")]
+    #[serde(serialize_with = "as_text", deserialize_with = "from_text")]
     pub target: TableName,
     pub outcome: Outcome,
     /// The source's rows that were compared.
@@ -44,10 +47,18 @@ pub struct TableReport {
     pub unstable: Vec<String>,
     /// The reason why not all rows were compared.
     pub left_out: Option<String>,
+    /// By an earlier run that was interrupted.
+    #[serde(default)]
+    pub compared_before: bool,
+    /// Statements for the rows that differ, on request.
+    #[serde(skip)]
+    pub repair: Repair,
+    #[serde(skip)]
+    pub(super) wanted: Vec<Different>,
 }
 
 /// A row that differs.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RowDifference {
     /// `id=5`, or without a key `digest=…`.
     pub key: String,
@@ -55,7 +66,7 @@ pub struct RowDifference {
     pub kind: DifferenceKind,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum DifferenceKind {
     MissingOnTarget,
@@ -90,6 +101,9 @@ impl TableReport {
             differences: Vec::new(),
             unstable: Vec::new(),
             left_out: None,
+            compared_before: false,
+            repair: Repair::default(),
+            wanted: Vec::new(),
         }
     }
 
@@ -119,6 +133,9 @@ impl fmt::Display for TableReport {
             Outcome::Different => "DIFFERENT",
         };
         write!(f, ": {outcome}, {} rows compared", self.rows)?;
+        if self.compared_before {
+            write!(f, " before the interruption")?;
+        }
         for difference in &self.definition {
             write!(f, "\n  {}", shown(difference))?;
         }
@@ -153,4 +170,8 @@ impl fmt::Display for RowDifference {
 
 fn as_text<S: serde::Serializer>(name: &TableName, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(name)
+}
+
+fn from_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<TableName, D::Error> {
+    String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
 }

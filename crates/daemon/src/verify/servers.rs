@@ -2,11 +2,15 @@
 
 use std::time::{Duration, Instant};
 
+use csa_applier::Vendor;
 use csa_provider::{Backoff, GtidSet};
 
 use super::executed::{first_interval, source_executed, target_executed};
 use super::history;
 use super::pace::Pace;
+use super::ranges::Key;
+use super::report::TableReport;
+use super::resume::Resume;
 use super::session::Session;
 use super::{Activity, Event, Progress, Result, Side, VerifyError, VerifyOptions};
 use crate::gtid_lag::GtidLag;
@@ -16,6 +20,11 @@ const POLL: Duration = Duration::from_millis(20);
 const POLL_MAX: Duration = Duration::from_millis(200);
 /// Between two looks at the lag.
 const LAG_PROBE: Duration = Duration::from_millis(500);
+/// Between two reports of the state from which a later run resumes.
+const SAVED: Duration = Duration::from_secs(1);
+/// A target that makes no progress for so long may have a reason that the daemon knows.
+const STANDING: Duration = Duration::from_secs(1);
+
 pub(super) struct Servers<'a> {
     pub(super) source: Session,
     pub(super) target: Session,
@@ -25,6 +34,8 @@ pub(super) struct Servers<'a> {
     pace: Pace,
     lag: GtidLag,
     probed: Option<Instant>,
+    pub(super) resume: Resume,
+    saved: Option<Instant>,
 }
 
 impl<'a> Servers<'a> {
@@ -44,7 +55,48 @@ impl<'a> Servers<'a> {
             pace: Pace::new(options.max_rate),
             lag: GtidLag::default(),
             probed: None,
+            resume: Resume::default(),
+            saved: None,
         })
+    }
+
+    /// Learns which target this is, and takes over what an earlier run found.
+    pub(super) async fn resume(&mut self) -> Result<()> {
+        let target = match self.target.vendor() {
+            Vendor::MariaDb => self.options.target.address(),
+            Vendor::MySql | Vendor::MySql57 => {
+                let uuid: Vec<String> = self.target.rows("SELECT @@GLOBAL.server_uuid").await?;
+                uuid.concat()
+            }
+        };
+        self.resume = Resume::new(self.options, target, self.options.resume.as_ref());
+        Ok(())
+    }
+
+    /// A table with a key was compared up to a row.
+    pub(super) fn reached(
+        &mut self,
+        after: &Key,
+        rows: u64,
+        suspects: &[Key],
+        report: &TableReport,
+    ) {
+        if self.saved.is_none_or(|saved| saved.elapsed() >= SAVED) {
+            self.saved = Some(Instant::now());
+            let saved = self.resume.reached(after.clone(), rows, suspects.to_vec(), report);
+            (self.observe)(Event::Saved(saved));
+        }
+    }
+
+    pub(super) fn finished(&mut self, report: &TableReport) {
+        let saved = self.resume.finished(report);
+        (self.observe)(Event::Saved(saved));
+    }
+
+    /// An earlier run has compared so many rows of the present table.
+    pub(super) fn resumed(&mut self, rows: u64) {
+        self.progress.rows = rows;
+        (self.observe)(Event::Resumed(&self.progress));
     }
 
     /// Rows of one query on each side, asked at the same time. Both run to their end even if one
@@ -85,7 +137,7 @@ impl<'a> Servers<'a> {
             self.tell(Activity::WaitingForLag);
             let mut waiting = Stall::new(self.options);
             while self.lag().await? > max {
-                waiting.check(self.lag.lacking())?;
+                waiting.check(self.lag.lacking()).await?;
                 tokio::time::sleep(POLL_MAX).await;
             }
             self.tell(Activity::Comparing);
@@ -129,7 +181,7 @@ pub(super) async fn pass(
         if lacking.is_empty() {
             return Ok(());
         }
-        stall.check(&lacking)?;
+        stall.check(&lacking).await?;
         tokio::time::sleep(backoff.pause()).await;
     }
 }
@@ -139,18 +191,40 @@ struct Stall<'a> {
     options: &'a VerifyOptions,
     lacking: GtidSet,
     since: Instant,
+    /// The last time the daemon was asked for the reason.
+    asked: Option<Instant>,
 }
 
 impl<'a> Stall<'a> {
     fn new(options: &'a VerifyOptions) -> Self {
-        Self { options, lacking: GtidSet::new(), since: Instant::now() }
+        Self { options, lacking: GtidSet::new(), since: Instant::now(), asked: None }
     }
 
-    fn check(&mut self, lacking: &GtidSet) -> Result<()> {
+    /// # Errors
+    /// It has made no progress for too long, or can't make any.
+    async fn check(&mut self, lacking: &GtidSet) -> Result<()> {
         if *lacking != self.lacking {
             self.lacking = lacking.clone();
             self.since = Instant::now();
-        } else if self.since.elapsed() >= self.options.catch_up_timeout {
+            self.asked = None;
+            return Ok(());
+        }
+        if self.asked.unwrap_or(self.since).elapsed() >= STANDING
+            && let Some(standing) = self.options.standing.clone()
+        {
+            let standing = tokio::task::spawn_blocking(move || standing.reason());
+            let standing = tokio::time::timeout(STANDING, standing).await;
+            self.asked = Some(Instant::now());
+            if let Ok(Ok(Some(why))) = standing {
+                return Err(VerifyError::Standing {
+                    target: self.options.target.address(),
+                    lacking: lacking.count(),
+                    first: first_interval(lacking),
+                    why,
+                });
+            }
+        }
+        if self.since.elapsed() >= self.options.catch_up_timeout {
             return Err(VerifyError::Stalled {
                 target: self.options.target.address(),
                 channel: self.options.channel.clone(),

@@ -12,7 +12,7 @@ use super::report::TableReport;
 use super::scope::Pair;
 use super::servers::Servers;
 use super::suspects::Both;
-use super::{Activity, Result, keyed, keyless};
+use super::{Activity, Result, keyed, keyless, repair};
 
 /// Rounds that find the same differences in the definitions prove them, as for rows.
 const AGREEING: u32 = 2;
@@ -111,6 +111,11 @@ async fn attempt(
     match key {
         Some(_) => keyed::compare(servers, &sql, estimate, report).await?,
         None => keyless::compare(servers, &sql, estimate, report).await?,
+    }
+    if servers.options.repair {
+        let is_whole = common.differences.is_empty() && common.json_as_text.is_empty();
+        let wanted = std::mem::take(&mut report.wanted);
+        report.repair = repair::repair(servers, &sql, pair, is_whole, &wanted).await?;
     }
     Ok(true)
 }

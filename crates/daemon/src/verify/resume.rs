@@ -1,0 +1,230 @@
+//! The state of a run, from which a later run resumes. It holds values of keys.
+
+use serde::{Deserialize, Serialize};
+
+use super::catalogue::definition;
+use super::ranges::Key;
+use super::report::{Outcome, TableReport};
+use super::scope::{Pair, TableName};
+use super::servers::Servers;
+use super::{Result, VerifyOptions};
+
+/// Everything that a run has found so far.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Saved {
+    /// The scope and the servers; a run with others does not resume from it.
+    of: Of,
+    finished: Vec<Finished>,
+    part: Option<Part>,
+}
+
+/// A run's identity.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Of {
+    channel: String,
+    schemas: Vec<String>,
+    tables: Vec<String>,
+    common_columns: bool,
+    max_differences: usize,
+    /// Its `server_uuid`, or on MariaDB its address.
+    target: String,
+}
+
+/// A table that was compared.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Finished {
+    /// Of both sides.
+    definition: String,
+    report: TableReport,
+}
+
+/// A table with a key that was compared up to a row.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Part {
+    definition: String,
+    pub(super) after: Key,
+    pub(super) rows: u64,
+    /// Rows that differed and were not yet read again.
+    pub(super) suspects: Vec<Key>,
+    pub(super) report: TableReport,
+}
+
+impl Saved {
+    /// Tables that are complete, and the rows of the one that is not.
+    #[must_use]
+    pub fn progress(&self) -> (usize, u64) {
+        (self.finished.len(), self.part.as_ref().map_or(0, |part| part.rows))
+    }
+}
+
+/// The state of this run, and what is left of that of an earlier one.
+#[derive(Debug, Default)]
+pub(super) struct Resume {
+    now: Saved,
+    before: Saved,
+    /// The definition of the table that is compared, and the part of it that an earlier run compared.
+    definition: String,
+    part: Option<Part>,
+}
+
+impl Resume {
+    /// Takes over what `before` found, unless it compared something else.
+    pub(super) fn new(options: &VerifyOptions, target: String, before: Option<&Saved>) -> Self {
+        let of = Of {
+            channel: options.channel.clone(),
+            schemas: options.scope.schemas.clone(),
+            tables: options.scope.tables.iter().map(TableName::to_string).collect(),
+            common_columns: options.common_columns,
+            max_differences: options.max_differences,
+            target,
+        };
+        let before = before.filter(|before| before.of == of).cloned().unwrap_or_default();
+        Self { now: Saved { of, ..Saved::default() }, before, ..Self::default() }
+    }
+
+    /// The result of an earlier run for a table, if it still counts; else the table is begun.
+    pub(super) fn begin(
+        &mut self,
+        pair: &Pair,
+        definition: String,
+        repairs: bool,
+    ) -> Option<TableReport> {
+        // The statements were not kept.
+        let is_useful = |report: &TableReport| !repairs || report.differences.is_empty();
+        let is_it = |report: &TableReport| {
+            report.table == pair.source && report.target == pair.target && is_useful(report)
+        };
+        let finished = &mut self.before.finished;
+        let at = finished.iter().position(|done| is_it(&done.report));
+        let done = at.map(|at| finished.swap_remove(at));
+        let done = done.filter(|done| {
+            done.definition == definition && done.report.outcome != Outcome::Unstable
+        });
+        let part = self.before.part.take_if(|part| is_it(&part.report));
+        self.part = part.filter(|part| part.definition == definition);
+        self.definition = definition;
+        let done = done?;
+        let report = TableReport { compared_before: true, ..done.report.clone() };
+        self.now.finished.push(done);
+        Some(report)
+    }
+
+    /// The part of the table that was compared before.
+    pub(super) fn part(&mut self) -> Option<Part> {
+        self.part.take()
+    }
+
+    /// The table was compared up to a key.
+    pub(super) fn reached(
+        &mut self,
+        after: Key,
+        rows: u64,
+        suspects: Vec<Key>,
+        report: &TableReport,
+    ) -> &Saved {
+        let definition = self.definition.clone();
+        self.now.part = Some(Part { definition, after, rows, suspects, report: report.clone() });
+        &self.now
+    }
+
+    pub(super) fn finished(&mut self, report: &TableReport) -> &Saved {
+        let definition = std::mem::take(&mut self.definition);
+        self.now.part = None;
+        self.now.finished.push(Finished { definition, report: report.clone() });
+        &self.now
+    }
+}
+
+/// Both sides' definitions as a text that differs whenever they do.
+pub(super) async fn definitions(servers: &mut Servers<'_>, pair: &Pair) -> Result<String> {
+    let source = definition(&mut servers.source, &pair.source).await?;
+    let target = definition(&mut servers.target, &pair.target).await?;
+    Ok(format!("{source:?} {target:?}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use csa_applier::{TargetGtids, TargetOptions, TlsOptions};
+
+    use super::*;
+
+    fn options() -> VerifyOptions {
+        let target = TargetOptions {
+            host: "t".to_owned(),
+            port: 3306,
+            socket: None,
+            user: String::new(),
+            password: String::new().into(),
+            tls: TlsOptions::default(),
+            connect_timeout: Duration::ZERO,
+            net_timeout: Duration::ZERO,
+            gtids: TargetGtids::Own,
+            executor: None,
+            collation_map: Default::default(),
+        };
+        VerifyOptions::new("shop", Vec::new(), target)
+    }
+
+    fn pair(name: &str) -> Pair {
+        let name: TableName = name.parse().unwrap();
+        Pair { source: name.clone(), target: name, is_shared: false }
+    }
+
+    /// A run that finished `d.a` and is in the middle of `d.b`, as a later one reads it.
+    fn interrupted() -> Saved {
+        let mut run = Resume::new(&options(), "uuid".to_owned(), None);
+        assert!(run.begin(&pair("d.a"), "a1".to_owned(), false).is_none());
+        run.finished(&TableReport { rows: 7, ..TableReport::new(&pair("d.a")) }.conclude());
+        assert!(run.begin(&pair("d.b"), "b1".to_owned(), false).is_none());
+        let report = TableReport::new(&pair("d.b"));
+        let saved = run.reached(vec!["5".to_owned()], 5, vec![vec!["3".to_owned()]], &report);
+        serde_json::from_str(&serde_json::to_string(saved).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn what_was_compared_is_not_compared_again() {
+        let saved = interrupted();
+        assert_eq!(saved.progress(), (1, 5));
+        let mut run = Resume::new(&options(), "uuid".to_owned(), Some(&saved));
+        let done = run.begin(&pair("d.a"), "a1".to_owned(), false).expect("finished before");
+        assert!(done.compared_before && done.rows == 7);
+        assert!(run.begin(&pair("d.b"), "b1".to_owned(), false).is_none());
+        let part = run.part().expect("a part");
+        assert_eq!((part.after, part.rows, part.suspects.len()), (vec!["5".to_owned()], 5, 1));
+        let both = run.finished(&TableReport::new(&pair("d.b")).conclude());
+        assert_eq!(both.progress(), (2, 0), "what the earlier run finished is kept");
+    }
+
+    #[test]
+    fn other_definitions_servers_and_options_begin_anew() {
+        let saved = interrupted();
+        let mut changed = Resume::new(&options(), "uuid".to_owned(), Some(&saved));
+        assert!(changed.begin(&pair("d.a"), "a2".to_owned(), false).is_none());
+        assert!(changed.begin(&pair("d.b"), "b2".to_owned(), false).is_none());
+        assert!(changed.part().is_none());
+        let mut other = options();
+        other.common_columns = true;
+        for (options, target) in [(options(), "other"), (other, "uuid")] {
+            let mut run = Resume::new(&options, target.to_owned(), Some(&saved));
+            assert!(run.begin(&pair("d.a"), "a1".to_owned(), false).is_none());
+        }
+    }
+
+    #[test]
+    fn statements_are_written_for_all_rows_that_differ() {
+        use super::super::report::{DifferenceKind, RowDifference};
+        let mut run = Resume::new(&options(), "uuid".to_owned(), None);
+        assert!(run.begin(&pair("d.a"), "a1".to_owned(), true).is_none());
+        let mut report = TableReport::new(&pair("d.a"));
+        let kind = DifferenceKind::MissingOnTarget;
+        report.differences.push(RowDifference { key: "id=1".to_owned(), kind });
+        let saved = run.finished(&report.conclude()).clone();
+        for (repairs, is_known) in [(false, true), (true, false)] {
+            let mut run = Resume::new(&options(), "uuid".to_owned(), Some(&saved));
+            let found = run.begin(&pair("d.a"), "a1".to_owned(), repairs);
+            assert_eq!(found.is_some(), is_known);
+        }
+    }
+}
