@@ -120,6 +120,9 @@ compare
 guide operating.md 'Monitoring'
 grep -q '"channel_name":"shop"' "$WORK/status.json" || die "no status: $(cat "$WORK/status.json")"
 grep -q '^csa_' "$WORK/metrics.txt" || die 'no metrics'
+guide operating.md 'Many channels'
+guide operating.md 'Timeline of a channel'
+grep -q '"traceEvents"' "$WORK/shop.json" || die "no timeline: $(head -c 300 "$WORK/shop.json")"
 guide operating.md Tuning
 # An upgrade keeps the operator's changes, and the daemon resumes where it was.
 if is_root; then
