@@ -14,7 +14,7 @@ pub(crate) struct Site {
     pub(crate) source: Server,
     pub(crate) target: Server,
     /// The source's GTIDs of these tables.
-    copied: String,
+    pub(crate) copied: String,
 }
 
 pub(crate) fn options(channel: &str) -> LoadOptions {

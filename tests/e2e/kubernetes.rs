@@ -1,10 +1,17 @@
 //! The manifests and the chart of config/kubernetes in a real API server. `make kubernetes` builds what it takes.
 
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
 
-use csa_tests::{ApiServer, kubernetes_tool};
-use serde_json::Value;
+use csa_tests::{ACCOUNT_TOKEN, ApiServer, Daemon, Load, compare, eventually, kubernetes_tool};
+use serde_json::{Value, json};
+
+use crate::fleet::{Site, options};
+use crate::wait_state;
+
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn config(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../config/kubernetes").join(path)
@@ -75,7 +82,9 @@ fn the_chart_makes_the_manifests_and_the_api_server_accepts_them() {
     let kustomization = config("").display().to_string();
     let manifests = server.kubectl(&["kustomize", &kustomization], "").expect("kustomize");
     let chart = render(&helm, &[]);
-    assert_eq!(by_kind(&chart), by_kind(&manifests), "the chart's defaults are the manifests");
+    let mut made = by_kind(&chart);
+    made.retain(|(kind, _)| kind != "CustomResourceDefinition");
+    assert_eq!(made, by_kind(&manifests), "the chart's defaults are the manifests");
 
     let check = |what: &str, objects: &str| {
         let arguments = ["apply", "--dry-run=server", "--validate=strict", "--filename=-"];
@@ -99,6 +108,7 @@ fn the_chart_makes_the_manifests_and_the_api_server_accepts_them() {
         "priorityClassName=system-cluster-critical",
         "imagePullSecrets[0].name=registry",
         "image.tag=1.2.3",
+        "controller.enabled=true,controller.secretNames={mysql}",
     ];
     let all: Vec<&str> = all.iter().flat_map(|value| ["--set", value]).collect();
     let rendered = render(&helm, &all);
@@ -109,4 +119,214 @@ fn the_chart_makes_the_manifests_and_the_api_server_accepts_them() {
     let refused =
         server.kubectl(&["apply", "--dry-run=server", "--validate=strict", "-f", "-"], &refused);
     assert!(refused.is_err_and(|why| why.contains("unknown field")), "a mistake is noticed");
+}
+
+/// A `ReplicationChannel` for the tables of its own schema.
+fn resource(site: &Site, name: &str, applier: &Value) -> String {
+    let link = |port: u16, user: &str| {
+        json!({
+            "host": "127.0.0.1", "port": port, "user": user,
+            "password_secret": { "name": "mysql", "key": user },
+        })
+    };
+    let mut source = link(site.source.port, "repl");
+    source["server_id"] = json!(1000 + name.len());
+    source["connect_retry"] = json!("100ms");
+    let mut applier = applier.clone();
+    applier["replicate_wild_do_table"] = json!([format!("{name}.%")]);
+    applier["start_from"] = json!(site.copied.replace('\n', ""));
+    let spec = json!({
+        "source": source,
+        "target": link(site.target.port, "csa"),
+        "relay": { "min_free_disk": "0" },
+        "applier": applier,
+    });
+    json!({
+        "apiVersion": "csa-daemon.internal/v1alpha1",
+        "kind": "ReplicationChannel",
+        "metadata": { "name": name },
+        "spec": spec,
+    })
+    .to_string()
+}
+
+/// The objects that let the controller work: the definition of the resource, and its rights.
+fn rights(helm: &Path) -> String {
+    let chart = render(helm, &["--set", "controller.enabled=true"]);
+    let kinds = ["CustomResourceDefinition", "ServiceAccount", "Role", "RoleBinding"];
+    let mut objects: Vec<Value> = serde_saphyr::from_multiple(&chart).expect("YAML");
+    objects.retain(|object| object["kind"].as_str().is_some_and(|kind| kinds.contains(&kind)));
+    json!({ "apiVersion": "v1", "kind": "List", "items": objects }).to_string()
+}
+
+/// A `csa-daemon controller`; killed when dropped.
+struct Controller(Child);
+
+impl Drop for Controller {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn controller(server: &ApiServer, daemon: &Daemon, account: &Path, options: &[&str]) -> Command {
+    let mut command = Command::new(Daemon::executable());
+    command
+        .arg("--config")
+        .arg(account.join("main.toml"))
+        .arg("controller")
+        .arg("--output")
+        .arg(daemon.config_path().parent().expect("a folder"))
+        .args([
+            "--server",
+            &server.url(),
+            "--holder",
+            "csa-daemon-0",
+            "--interval",
+            "1",
+            "--account",
+        ])
+        .arg(account)
+        .args(options);
+    command
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn resources_become_channels_and_show_their_status() {
+    let Some(helm) = kubernetes_tool("helm") else { return };
+    let Some(server) = ApiServer::start() else { return };
+    let apply = |objects: &str| server.kubectl(&["apply", "--filename=-"], objects);
+    let done = |outcome: Result<String, String>| outcome.unwrap_or_else(|why| panic!("{why}"));
+    done(apply(&rights(&helm)));
+    let wait =
+        ["wait", "--for=condition=Established", "crd/replicationchannels.csa-daemon.internal"];
+    done(server.kubectl(&wait, ""));
+    // The example of the guide.
+    let guide = fs::read_to_string(config("../../docs/operating.md")).expect("reads");
+    let example = guide.split("```yaml\n").nth(1).and_then(|rest| rest.split("```").next());
+    let strictly = ["apply", "--dry-run=server", "--validate=strict", "--filename=-"];
+    done(server.kubectl(&strictly, example.expect("an example")));
+    let passwords = ["--from-literal=repl=repl_pw", "--from-literal=csa=csa_pw"];
+    done(server.kubectl(&[&["create", "secret", "generic", "mysql"], &passwords[..]].concat(), ""));
+
+    let site = Site::new(&["shop", "spare"]).await;
+    let daemon = Daemon::builder(&site.source, &site.target)
+        .without_channels()
+        .set("daemon.allow_no_channels", true)
+        .start();
+    assert_eq!(daemon.status()["channels"], json!([]));
+    let account = tempfile::tempdir().expect("a temporary directory");
+    let put = |name: &str, text: &str| fs::write(account.path().join(name), text).expect("writes");
+    put("namespace", "default");
+    put("token", ACCOUNT_TOKEN);
+    fs::copy(server.authority(), account.path().join("ca.crt")).expect("copies");
+    fs::copy(daemon.config_path(), account.path().join("main.toml")).expect("copies");
+
+    // As the pod's first container, before the daemon of a pod starts.
+    done(apply(&resource(&site, "shop", &json!({}))));
+    let once = controller(&server, &daemon, account.path(), &["--once"]).output().expect("runs");
+    assert!(once.status.success(), "{}", String::from_utf8_lossy(&once.stderr));
+    let file = daemon.config_path().with_file_name("conf.d").join("shop.toml");
+    assert!(fs::read_to_string(&file).expect("a file").contains("name = \"shop\""));
+
+    let log = fs::File::create(account.path().join("log")).expect("creates");
+    let mut controller = Controller(
+        controller(&server, &daemon, account.path(), &[]).stderr(log).spawn().expect("starts"),
+    );
+    let said = || fs::read_to_string(account.path().join("log")).unwrap_or_default();
+    let field = |name: &str, path: &str| {
+        let path = format!("jsonpath={{.status.{path}}}");
+        done(server.kubectl(&["get", "replicationchannel", name, "--output", &path], ""))
+    };
+    let becomes = async |name: &str, path: &str, value: &str| {
+        let what = format!("{path} of {name} becomes {value}");
+        let started = Instant::now();
+        while field(name, path) != value {
+            let state = field(name, "message");
+            assert!(
+                started.elapsed() < PATIENCE,
+                "{what}: {state}\n{}\n{}",
+                said(),
+                daemon.log_tail()
+            );
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    };
+    becomes("shop", "state", "running").await;
+    done(apply(&resource(&site, "spare", &json!({}))));
+    becomes("spare", "state", "running").await;
+    let load = Load::start(&site.source, &options("shop"));
+
+    // A change that needs no restart, one that does, and a secret that changes.
+    let changed = json!({ "worker_count": 3, "transaction_retries": 7 });
+    done(apply(&resource(&site, "shop", &changed)));
+    becomes("shop", "observedGeneration", "2").await;
+    becomes("shop", "state", "running").await;
+    assert_eq!(daemon.status()["channels"][0]["settings"]["worker_count"], 3);
+    site.target.exec("SET sql_log_bin=0; ALTER USER csa@'%' IDENTIFIED BY 'another'").await;
+    let secret = r#"{"stringData": {"csa": "another"}}"#;
+    let before = fs::read_to_string(&file).expect("a file");
+    done(server.kubectl(&["patch", "secret", "mysql", "--patch", secret], ""));
+    eventually("another file of the password", PATIENCE, async || {
+        fs::read_to_string(&file).is_ok_and(|now| now != before)
+    })
+    .await;
+    becomes("shop", "state", "running").await;
+
+    // Mistakes: some the API server refuses, the others only the daemon knows.
+    for (key, value, words) in [
+        ("worker_count", json!(0), "worker_count"),
+        ("wroker_count", json!(1), "unknown field"),
+        ("exec_mode", json!("lax"), "Unsupported value"),
+    ] {
+        let refused = apply(&resource(&site, "shop", &json!({ key: value })));
+        assert!(refused.as_ref().is_err_and(|why| why.contains(words)), "{refused:?}");
+    }
+    let literal =
+        resource(&site, "shop", &json!({})).replacen("\"user\"", "\"password\":\"x\",\"user\"", 1);
+    assert!(
+        apply(&literal).is_err_and(|why| why.contains("unknown field")),
+        "no place for a password"
+    );
+    let wrong = json!({ "worker_count": 3, "target_gtids": "source" });
+    done(apply(&resource(&site, "shop", &wrong)));
+    becomes("shop", "state", "invalid").await;
+    assert!(field("shop", "message").contains("target_gtids"), "{}", field("shop", "message"));
+    assert_eq!(field("shop", "observedGeneration"), "2", "what the daemon runs");
+    wait_state(&daemon, 0, "running").await;
+    done(apply(&resource(&site, "shop", &changed)));
+    becomes("shop", "state", "running").await;
+    load.stop().await;
+    site.drained(&daemon, &["shop"]).await;
+    becomes("shop", "backlog", "0").await;
+    let table = done(server.kubectl(&["get", "replicationchannels"], ""));
+    let line = table.lines().find(|line| line.starts_with("shop")).expect("a line");
+    let columns: Vec<&str> = line.split_whitespace().collect();
+    assert!(table.starts_with("NAME"), "{table}");
+    assert_eq!(
+        (columns[1], columns[3], columns[4], columns[5]),
+        ("running", "s", "0", "csa-daemon-0"),
+        "{table}"
+    );
+    println!("{table}");
+    let ready = ["wait", "--for=condition=Ready", "--timeout=10s", "replicationchannel/shop"];
+    done(server.kubectl(&ready, ""));
+
+    done(server.kubectl(&["delete", "replicationchannel", "spare"], ""));
+    eventually("one channel is left", PATIENCE, async || {
+        daemon.status()["channels"].as_array().is_some_and(|channels| channels.len() == 1)
+    })
+    .await;
+    // Channels do not need the API server.
+    drop(server);
+    eventually("the controller says that it is away", PATIENCE, async || {
+        said().contains("the channels keep running")
+    })
+    .await;
+    site.source
+        .exec("CREATE TABLE shop.later (id INT PRIMARY KEY); INSERT INTO shop.later VALUES (1)")
+        .await;
+    site.drained(&daemon, &["shop"]).await;
+    compare(&site.source, &site.target).await;
+    assert!(controller.0.try_wait().expect("waits").is_none(), "{}", said());
 }

@@ -58,6 +58,13 @@ impl DaemonBuilder {
             .set("relay.min_free_disk", "0")
     }
 
+    /// Takes all channels away.
+    #[must_use]
+    pub fn without_channels(mut self) -> Self {
+        self.channels.clear();
+        self
+    }
+
     /// Sets a key of the channel added last, or of `[daemon]` for a path such as
     /// `daemon.log_filter`.
     ///

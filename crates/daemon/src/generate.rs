@@ -11,6 +11,7 @@ use clap_mangen::Man;
 use crate::cli::Cli;
 use crate::cli::Failure;
 use crate::config::{example, manual, reference, schema};
+use crate::kubernetes::definition;
 
 const NAME: &str = "csa-daemon";
 /// Administration commands and daemons, see man-pages(7).
@@ -19,8 +20,8 @@ const SECTION: &str = "8";
 const MANUAL: &str = include_str!("generate/csa-daemon.roff");
 const SEE_ALSO: &str = ".SH \"SEE ALSO\"\n\\fBcsa\\-daemon\\fR(8), \\fBcsa\\-daemon.toml\\fR(5)\n";
 
-/// Writes `man/*.8`, `man/csa-daemon.toml.5`, `completions/*`, `configuration.md`, `csa-daemon.toml` and
-/// `csa-daemon.schema.json` under `directory`.
+/// Writes `man/*.8`, `man/csa-daemon.toml.5`, `completions/*`, `configuration.md`, `csa-daemon.toml`,
+/// `csa-daemon.schema.json` and `replicationchannels.json` under `directory`.
 ///
 /// # Errors
 /// A file that can't be written.
@@ -42,6 +43,7 @@ fn write(directory: &Path) -> io::Result<()> {
         ("configuration.md", reference()),
         ("csa-daemon.toml", example()),
         ("csa-daemon.schema.json", schema()),
+        ("replicationchannels.json", definition()),
     ] {
         std::fs::write(directory.join(file), text)?;
     }

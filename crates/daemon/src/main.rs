@@ -12,6 +12,7 @@ mod config;
 mod daemon;
 mod generate;
 mod history;
+mod kubernetes;
 mod logging;
 mod metrics;
 mod page;
@@ -46,6 +47,7 @@ fn main() -> ExitCode {
         Command::Adopt { from } => {
             adopt_command::adopt(&cli.config, cli.admin.channel.as_deref(), &from)
         }
+        Command::Controller(arguments) => kubernetes::control(&cli.config, cli.admin, arguments),
         Command::Control(command) => cli::execute(&cli.config, &cli.admin, command),
         Command::Verify(arguments) => verify_command::verify(&cli.config, &cli.admin, &arguments),
         Command::Generate { directory } => generate::generate(&directory),

@@ -109,7 +109,8 @@ async fn refuse_if_none_can_run(daemon: &Daemon) -> Result<(), Failure> {
             Err(why) => refused.push(format!("channel {name:?}: {why}")),
         }
     }
-    if refused.len() == channels.len() {
+    // `allow_no_channels` permits none.
+    if refused.len() == channels.len() && !channels.is_empty() {
         return Err(Failure::Input(refused.join("; ")));
     }
     Ok(())

@@ -6,6 +6,7 @@ use std::io::{BufRead as _, BufReader};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use csa_provider::visible::one_line;
 use rustls::crypto::ring;
@@ -33,7 +34,7 @@ pub(super) enum Chosen {
 }
 
 /// The running daemon.
-pub(super) struct Client {
+pub(crate) struct Client {
     agent: Agent,
     base: String,
     token: Option<SecretString>,
@@ -43,7 +44,7 @@ pub(super) struct Client {
 }
 
 impl Client {
-    pub(super) fn new(config: &Path, admin: &Admin) -> Result<Self, Failure> {
+    pub(crate) fn new(config: &Path, admin: &Admin) -> Result<Self, Failure> {
         let Door { base, agent, token_file } = door(config, admin)?;
         let token_file = admin.token_file.clone().or(token_file);
         let token =
@@ -97,7 +98,7 @@ impl Client {
         self.channel.as_deref()
     }
 
-    pub(super) fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
+    pub(crate) fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
         self.parse(path, &self.get_text(path)?)
     }
 
@@ -125,7 +126,7 @@ impl Client {
         Ok(())
     }
 
-    pub(super) fn post<T: DeserializeOwned>(
+    pub(crate) fn post<T: DeserializeOwned>(
         &self,
         path: &str,
         body: &impl Serialize,
@@ -273,13 +274,34 @@ fn agent(route: Option<Route>) -> Agent {
 
 /// `ca`: certificates of the authorities that may vouch for the daemon.
 fn by_port(address: &str, ca: Option<&Path>, token_file: Option<PathBuf>) -> Result<Door, Failure> {
-    let Some(host) = address.strip_prefix("https://") else {
+    if !address.starts_with("https://") {
         let host = address.strip_prefix("http://").unwrap_or(address);
         return Ok(Door { base: format!("http://{host}"), agent: agent(None), token_file });
-    };
-    let wrong = |why: &dyn std::fmt::Display| Failure::Input(format!("--admin {address}: {why}"));
-    let ca = ca.ok_or_else(|| wrong(&"name the authority of its certificate with --admin-ca"))?;
-    let roots: RootCertStore = authorities("--admin-ca", ca)?;
+    }
+    let ca = ca.ok_or_else(|| {
+        let why = "name the authority of its certificate with --admin-ca";
+        Failure::Input(format!("--admin {address}: {why}"))
+    })?;
+    let agent = tls_agent(["--admin", "--admin-ca"], address, ca, None)?;
+    Ok(Door { base: address.to_owned(), agent, token_file })
+}
+
+/// Requests to an address with https, for whose certificate the authorities in `ca` have to vouch. `options` are the
+/// options that name the address and the file. An answer may be `silent` for that long, or for ever.
+///
+/// # Errors
+/// The address or the file can't be used.
+pub(crate) fn tls_agent(
+    options: [&str; 2],
+    address: &str,
+    ca: &Path,
+    silent: Option<Duration>,
+) -> Result<Agent, Failure> {
+    let [option, ca_option] = options;
+    let wrong = |why: &dyn std::fmt::Display| Failure::Input(format!("{option} {address}: {why}"));
+    let host = address.strip_prefix("https://");
+    let host = host.ok_or_else(|| wrong(&"it has to begin with https://"))?;
+    let roots: RootCertStore = authorities(ca_option, ca)?;
     let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
         .map_err(|error| wrong(&error))?
@@ -288,6 +310,5 @@ fn by_port(address: &str, ca: Option<&Path>, token_file: Option<PathBuf>) -> Res
     let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
     let name = name.trim_start_matches('[').trim_end_matches(']').to_owned();
     let name = ServerName::try_from(name).map_err(|error| wrong(&error))?;
-    let agent = agent(Some(Route::Tls { name, config: Arc::new(config) }));
-    Ok(Door { base: address.to_owned(), agent, token_file })
+    Ok(agent(Some(Route::Tls { name, config: Arc::new(config), silent })))
 }

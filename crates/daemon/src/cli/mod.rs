@@ -4,6 +4,7 @@ mod channel_table;
 mod check;
 mod client;
 mod commands;
+mod controller;
 mod failure;
 pub(crate) mod output;
 mod pattern;
@@ -23,7 +24,9 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand};
 
 pub(crate) use check::CheckArguments;
+pub(crate) use client::{Client, tls_agent};
 pub(crate) use commands::execute;
+pub(crate) use controller::ControllerArguments;
 pub(crate) use standing::why_nothing_is_applied;
 pub(crate) use verify::VerifyArguments;
 
@@ -84,6 +87,9 @@ pub(crate) enum Command {
         #[arg(long, value_name = "NAME")]
         from: String,
     },
+    /// Make channels of the daemon in the same pod from the ReplicationChannel resources of a Kubernetes
+    /// namespace, and report their status there.
+    Controller(ControllerArguments),
     #[command(flatten)]
     Control(Control),
     /// Write manual pages and shell completions to a folder, for packages.

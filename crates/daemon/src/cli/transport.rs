@@ -22,7 +22,12 @@ const CONNECT_TIME: Duration = Duration::from_secs(10);
 #[derive(Clone)]
 pub(super) enum Route {
     Socket(PathBuf),
-    Tls { name: ServerName<'static>, config: Arc<ClientConfig> },
+    Tls {
+        name: ServerName<'static>,
+        config: Arc<ClientConfig>,
+        /// The longest wait for a byte; none for a daemon, which works on a command for as long as it takes.
+        silent: Option<Duration>,
+    },
 }
 
 impl fmt::Debug for Route {
@@ -40,10 +45,10 @@ impl Connector for Route {
     fn connect(&self, to: &ConnectionDetails<'_>, _: Option<()>) -> Result<Option<Stream>, Error> {
         let pipe: Box<dyn Pipe> = match self {
             Self::Socket(path) => Box::new(UnixStream::connect(path)?),
-            Self::Tls { name, config } => {
+            Self::Tls { name, config, silent } => {
                 let session = ClientConnection::new(Arc::clone(config), name.clone());
                 let session = session.map_err(io::Error::other)?;
-                Box::new(StreamOwned::new(session, reach(to)?))
+                Box::new(StreamOwned::new(session, reach(to, *silent)?))
             }
         };
         let buffers =
@@ -53,11 +58,15 @@ impl Connector for Route {
 }
 
 /// The first address that answers.
-fn reach(to: &ConnectionDetails<'_>) -> io::Result<TcpStream> {
+fn reach(to: &ConnectionDetails<'_>, silent: Option<Duration>) -> io::Result<TcpStream> {
     let mut refused = io::Error::from(io::ErrorKind::AddrNotAvailable);
     for address in &*to.addrs {
         match TcpStream::connect_timeout(address, CONNECT_TIME) {
-            Ok(stream) => return Ok(stream),
+            Ok(stream) => {
+                stream.set_read_timeout(silent)?;
+                stream.set_write_timeout(silent)?;
+                return Ok(stream);
+            }
             Err(error) => refused = error,
         }
     }
@@ -81,7 +90,7 @@ impl fmt::Debug for Stream {
     }
 }
 
-/// No time limits: a command may wait for as long as the daemon works on it.
+/// No time limits of its own: a command may wait for as long as the daemon works on it.
 impl Transport for Stream {
     fn buffers(&mut self) -> &mut dyn Buffers {
         &mut self.buffers

@@ -74,6 +74,9 @@ pub(crate) struct DaemonConfig {
     /// File with a bearer token that permits reading.
     #[schemars(example = "/etc/csa-daemon/read.token", extend("x-applies" = "access"))]
     pub(crate) admin_read_token_file: Option<PathBuf>,
+    /// Run without a channel until a file brings one, as `csa-daemon controller` needs it.
+    #[serde(default)]
+    pub(crate) allow_no_channels: bool,
     /// Form of the log.
     #[serde(default)]
     pub(crate) log_format: LogFormat,

@@ -29,8 +29,8 @@ pub(crate) use declared_keys::{DaemonConfig, LogFormat};
 #[cfg(test)]
 pub(crate) use keys::keys_at_once;
 pub(crate) use keys::{
-    Applies, applies, channel_changes, check_key, daemon_changes, example, manual, reference,
-    schema,
+    Applies, applies, channel_changes, channel_schema, check_key, daemon_changes, example, manual,
+    reference, schema,
 };
 pub(crate) use replication::parse_until;
 pub(crate) use settings::{ChannelSettings, Written, event_memory_limit, throttle, worker_count};
@@ -91,7 +91,7 @@ impl Config {
         // The checks above have better words for almost everything that is wrong.
         let file = File::deserialize(table.clone())
             .map_err(|error| in_main(ConfigError(error.message().replace('\n', " "))))?;
-        if file.channel.is_empty() {
+        if file.channel.is_empty() && !file.daemon.allow_no_channels {
             let folder = files.first().map(|main| files::folder(&main.path)).unwrap_or_default();
             let why = format!("no [[channel]] in it, and none in {}/*.toml", folder.display());
             return Err(in_main(ConfigError(why)));

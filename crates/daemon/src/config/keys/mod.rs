@@ -56,6 +56,11 @@ pub(crate) fn schema() -> String {
     format!("{:#}\n", *SCHEMA)
 }
 
+/// The schema of a channel.
+pub(crate) fn channel_schema() -> Value {
+    SCHEMA["properties"]["channel"]["items"].clone()
+}
+
 /// The moment when a change in the file takes effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Applies {

@@ -1,0 +1,145 @@
+//! The files that the daemon reads: `csa-daemon.toml`, `conf.d/NAME.toml`, and `secrets`. Each is replaced whole.
+
+use std::collections::BTreeSet;
+use std::fs::{self, OpenOptions};
+use std::io::{self, ErrorKind, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use crate::config::Config;
+
+const MAIN: &str = "csa-daemon.toml";
+/// Files are tried here before the daemon sees them.
+const TRIAL: &str = ".trial";
+
+#[derive(Debug)]
+pub(super) struct Folder {
+    root: PathBuf,
+}
+
+impl Folder {
+    /// # Errors
+    /// A folder can't be made.
+    pub(super) fn new(root: &Path) -> io::Result<Self> {
+        for folder in ["conf.d", "secrets"] {
+            make(&root.join(folder))?;
+        }
+        // The files name each other, for a daemon that may run elsewhere.
+        Ok(Self { root: root.canonicalize()? })
+    }
+
+    pub(super) fn main(&self) -> PathBuf {
+        self.root.join(MAIN)
+    }
+
+    pub(super) fn secrets(&self) -> PathBuf {
+        self.root.join("secrets")
+    }
+
+    pub(super) fn channel(&self, name: &str) -> PathBuf {
+        self.root.join("conf.d").join(format!("{name}.toml"))
+    }
+
+    /// Names of the channels that have files.
+    pub(super) fn channels(&self) -> io::Result<BTreeSet<String>> {
+        let names = names(&self.root.join("conf.d"))?.into_iter();
+        Ok(names.filter_map(|name| name.strip_suffix(".toml").map(str::to_owned)).collect())
+    }
+
+    /// The daemon would accept these files, with no others.
+    ///
+    /// # Errors
+    /// The daemon's own message, or that of the disk.
+    pub(super) fn accepts(&self, main: &str, channel: Option<(&str, &str)>) -> Result<(), String> {
+        let trial = self.root.join(TRIAL);
+        let outcome = make(&trial.join("conf.d"))
+            .and_then(|()| write(&trial.join(MAIN), main.as_bytes()))
+            .and_then(|()| match channel {
+                Some((name, text)) => {
+                    write(&trial.join("conf.d").join(format!("{name}.toml")), text.as_bytes())
+                }
+                None => Ok(()),
+            })
+            .map_err(|error| format!("{}: {error}", trial.display()))
+            .and_then(|()| Config::load(&trial.join(MAIN)).map_err(|error| error.0));
+        let removed = fs::remove_dir_all(&trial).map_err(|error| error.to_string());
+        // A place in a file that no user has ever seen says nothing to him.
+        let place = format!("{}/", trial.display());
+        outcome.map_err(|why| why.replace(&place, "")).and(removed)
+    }
+
+    /// Leaves the file with this content; says whether that is a change.
+    pub(super) fn put(&self, path: &Path, content: &[u8]) -> io::Result<bool> {
+        match fs::read(path) {
+            Ok(there) if there == content => return Ok(false),
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+            Ok(_) | Err(_) => {}
+        }
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        // Hidden, and not named like a file of a channel.
+        let new = path.with_file_name(format!(".{name}.new"));
+        write(&new, content)?;
+        fs::rename(&new, path)?;
+        Ok(true)
+    }
+
+    /// Removes the file of a channel.
+    pub(super) fn remove_channel(&self, name: &str) -> io::Result<()> {
+        fs::remove_file(self.channel(name))
+    }
+
+    /// Removes secrets that no channel uses.
+    pub(super) fn keep_secrets(&self, used: &BTreeSet<String>) -> io::Result<()> {
+        for name in names(&self.secrets())? {
+            if !used.contains(&name) {
+                fs::remove_file(self.secrets().join(name))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn make(folder: &Path) -> io::Result<()> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)
+}
+
+/// Only its owner reads it: it may hold a secret.
+fn write(path: &Path, content: &[u8]) -> io::Result<()> {
+    let mut file =
+        OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+    file.write_all(content)
+}
+
+fn names(folder: &Path) -> io::Result<Vec<String>> {
+    let name =
+        |entry: io::Result<fs::DirEntry>| Ok(entry?.file_name().to_string_lossy().into_owned());
+    fs::read_dir(folder)?.map(name).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn a_file_is_written_when_it_changes_and_only_its_owner_reads_it() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let folder = Folder::new(directory.path()).expect("made");
+        let path = folder.channel("shop");
+        assert!(folder.put(&path, b"one").expect("written"));
+        assert!(!folder.put(&path, b"one").expect("read"));
+        assert!(folder.put(&path, b"two").expect("written"));
+        assert_eq!(fs::read(&path).expect("read"), b"two");
+        let mode = fs::metadata(&path).expect("there").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        assert_eq!(folder.channels().expect("read"), BTreeSet::from(["shop".to_owned()]));
+        folder.remove_channel("shop").expect("removed");
+        assert!(folder.channels().expect("read").is_empty());
+        for name in ["a", "b"] {
+            folder.put(&folder.secrets().join(name), b"secret").expect("written");
+        }
+        folder.keep_secrets(&BTreeSet::from(["b".to_owned()])).expect("removed");
+        assert_eq!(names(&folder.secrets()).expect("read"), ["b"]);
+    }
+}
