@@ -34,6 +34,15 @@ impl Chaos {
         Self { random, left, link, statement, crash, loses, lingers }
     }
 
+    /// Restarts, of which each loses up to `loses` commits, and statements that take long: so one daemon meets
+    /// another that is about to take the channel.
+    pub(crate) fn restarts(case: Case, loses: usize) -> Self {
+        let mut random = StdRng::seed_from_u64(case.seed ^ 0x00c0_ffee);
+        let crash = [0.005, 0.01, 0.02][random.random_range(0..3)];
+        let left = random.random_range(10..80).min(case.faults);
+        Self { random, left, link: 0.0, statement: 0.05, crash, loses, lingers: false }
+    }
+
     fn happens(&mut self, rate: f64) -> bool {
         let happens = self.left > 0 && self.random.random_bool(rate);
         self.left -= u32::from(happens);

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use csa_provider::planted::{Bug, Plant};
 use parking_lot::Mutex;
 
+use crate::applying::Mood;
 use crate::seeds::{Case, fails};
 use crate::{applying, chain, receiving};
 
@@ -20,11 +21,15 @@ struct Hunt {
 }
 
 fn calm(case: Case) {
-    applying::run(case, true);
+    applying::run(case, Mood::Calm);
 }
 
 fn faults(case: Case) {
-    applying::run(case, false);
+    applying::run(case, Mood::Faults);
+}
+
+fn restarts(case: Case) {
+    applying::run(case, Mood::Restarts);
 }
 
 fn whole(case: Case) {
@@ -48,7 +53,7 @@ const HUNTS: &[Hunt] = &[
     hunt(Bug::LostAnswerEndsXa, "applying", faults, 500),
     hunt(Bug::RolledBackNotRetried, "applying", faults, 50),
     hunt(Bug::OlderTargetAccepted, "applying", faults, 500),
-    hunt(Bug::EarlierLifeAccepted, "applying", faults, 4_000),
+    hunt(Bug::EarlierLifeAccepted, "applying, restarts", restarts, 1_000),
     hunt(Bug::SyncIgnored, "receiving", receiving::run, 50),
     hunt(Bug::PurgedTooEarly, "receiving", receiving::run, 50),
     hunt(Bug::NeverPurged, "receiving", receiving::run, 50),

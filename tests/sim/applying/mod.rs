@@ -23,21 +23,32 @@ use crate::{faults, operator, oracle, seeds};
 const PATIENCE: Duration = Duration::from_secs(7 * 24 * 3600);
 pub(crate) const TARGET: Uuid = Uuid::from_bytes([0x7a; 16]);
 
+/// The things that go wrong in a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mood {
+    Calm,
+    /// Links, statements, sessions, daemons and the server fail.
+    Faults,
+    /// Nothing but the server, which restarts again and again and loses its last commits, while two daemons
+    /// take the channel in turn: each of its lives numbers the same connections alike.
+    Restarts,
+}
+
 /// One run, in its own thread's time; returns the digest of all that happened.
-pub(crate) fn run(case: Case, is_calm: bool) -> u64 {
+pub(crate) fn run(case: Case, mood: Mood) -> u64 {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
         .build()
         .expect("a runtime");
-    let world = World::new(case, is_calm);
+    let world = World::new(case, mood);
     runtime.block_on(async {
         let server = world.server();
         let done = async {
             tokio::select! {
                 biased;
                 () = server.broken() => panic!("a promise is broken"),
-                never = faults::end_sessions(&server, case), if !is_calm => match never {},
+                never = faults::end_sessions(&server, case), if mood == Mood::Faults => match never {},
                 () = world.daemon(&server, "one", 0) => {}
                 () = world.daemon(&server, "two", 1), if world.daemons == 2 => {}
             }
@@ -47,7 +58,7 @@ pub(crate) fn run(case: Case, is_calm: bool) -> u64 {
             server.with_state(|state| (oracle::applied(state), oracle::contents(state)));
         assert_eq!(applied, Some(world.history.transactions.len()));
         assert_eq!(Some(&contents), world.history.states.last());
-        if is_calm {
+        if mood == Mood::Calm {
             // What the keys did not predict shows here, before retries repair it.
             assert_eq!(server.conflicts(), Conflicts::default());
         }
@@ -58,7 +69,7 @@ pub(crate) fn run(case: Case, is_calm: bool) -> u64 {
 /// The parts of a run that its seed decides.
 struct World {
     case: Case,
-    is_calm: bool,
+    mood: Mood,
     history: Arc<History>,
     may_lose: usize,
     daemons: usize,
@@ -68,26 +79,41 @@ struct World {
 }
 
 impl World {
-    fn new(case: Case, is_calm: bool) -> Self {
+    fn new(case: Case, mood: Mood) -> Self {
         let mut random = StdRng::seed_from_u64(case.seed);
         let settings = Settings::of(case.seed, &mut random);
         Self {
             case,
-            is_calm,
+            mood,
             history: Arc::new(History::of(case, settings.has_branches)),
-            may_lose: if is_calm || random.random_bool(0.7) { 0 } else { 4 },
-            daemons: if is_calm { 1 } else { random.random_range(1..3) },
-            kills: if is_calm { 0 } else { random.random_range(0..5).min(case.kills) },
+            may_lose: match mood {
+                Mood::Calm => 0,
+                Mood::Faults if random.random_bool(0.7) => 0,
+                Mood::Faults | Mood::Restarts => 4,
+            },
+            daemons: match mood {
+                Mood::Calm => 1,
+                Mood::Faults => random.random_range(1..3),
+                Mood::Restarts => 2,
+            },
+            kills: match mood {
+                Mood::Faults => random.random_range(0..5).min(case.kills),
+                Mood::Calm | Mood::Restarts => 0,
+            },
             settings,
         }
     }
 
     fn server(&self) -> Server {
         let oracle = Oracle::new(Arc::clone(&self.history), self.settings.in_order);
-        let server = match self.is_calm {
-            true => Server::new(TARGET, 0, NoFaults, oracle),
-            false => {
+        let server = match self.mood {
+            Mood::Calm => Server::new(TARGET, 0, NoFaults, oracle),
+            Mood::Faults => {
                 let chaos = Chaos::of(self.case, self.may_lose);
+                Server::new(TARGET, self.may_lose, chaos, oracle)
+            }
+            Mood::Restarts => {
+                let chaos = Chaos::restarts(self.case, self.may_lose);
                 Server::new(TARGET, self.may_lose, chaos, oracle)
             }
         };
@@ -133,14 +159,21 @@ impl World {
 #[test]
 fn a_calm_world_is_a_prefix_of_its_source_throughout() {
     seeds::each("calm_world", 0..100, |case| {
-        run(case, true);
+        run(case, Mood::Calm);
     });
 }
 
 #[test]
 fn a_world_of_faults_is_a_prefix_of_its_source_throughout() {
     seeds::each("world_of_faults", 0..500, |case| {
-        run(case, false);
+        run(case, Mood::Faults);
+    });
+}
+
+#[test]
+fn a_target_that_restarts_again_and_again_is_a_prefix_of_its_source_throughout() {
+    seeds::each("restarts_again", 0..200, |case| {
+        run(case, Mood::Restarts);
     });
 }
 
@@ -148,12 +181,12 @@ fn a_world_of_faults_is_a_prefix_of_its_source_throughout() {
 #[test]
 fn runs_that_once_failed() {
     // A silent session's number was another's after a restart, which used it all the time.
-    run(Case::of(8_000_872), false);
+    run(Case::of(8_000_872), Mood::Faults);
 }
 
 #[test]
 fn a_seed_repeats_its_run() {
     for case in (0..20).map(Case::of) {
-        assert_eq!(run(case, false), run(case, false), "{case:?}");
+        assert_eq!(run(case, Mood::Faults), run(case, Mood::Faults), "{case:?}");
     }
 }

@@ -35,7 +35,7 @@ impl Faults for CutAfterStatements {
 #[tokio::test(start_paused = true)]
 async fn a_statement_is_not_repeated_after_the_answer_to_its_last_commit_is_lost() {
     let fits = |world: &World| definitions(&world.history) > 3 && !world.settings.has_branches;
-    let mut worlds = (0..).map(|seed| World::new(Case::of(seed), true));
+    let mut worlds = (0..).map(|seed| World::new(Case::of(seed), Mood::Calm));
     let world = worlds.find(fits).expect("one");
     let oracle = Oracle::new(Arc::clone(&world.history), true);
     let server = Server::new(TARGET, 0, CutAfterStatements::default(), oracle);
@@ -67,7 +67,7 @@ impl Observer for Nobody {
 async fn a_gtid_that_a_session_left_behind_owns_is_freed() {
     let begins_with_rows =
         |world: &World| !world.settings.has_branches && !world.history.transactions[0].is_alone;
-    let mut worlds = (0..).map(|seed| World::new(Case::of(seed), true));
+    let mut worlds = (0..).map(|seed| World::new(Case::of(seed), Mood::Calm));
     let world = worlds.find(begins_with_rows).expect("one");
     let settings = Settings {
         gtids: TargetGtids::Source,
