@@ -55,7 +55,7 @@ impl Fault {
             Self::SessionsKilled => "sessions on the target killed",
             Self::TargetKilled => "target killed",
             Self::KilledWithTarget => "killed with the target",
-            Self::TargetKilledMeanwhile => "killed, then the target",
+            Self::TargetKilledMeanwhile => "killed before the target",
             Self::SourceLinkSwallows => "link to the source swallows",
             Self::StandbyKilled => "standby killed",
         }
