@@ -5,7 +5,6 @@
 //! least (0), `CSA_CHAOS_SEED` chooses faults, `CSA_CHAOS_KINDS` limits them to names separated by
 //! commas, and `CSA_CHAOS_REPORT` names a file for the report. `takeovers` describes those of the other test.
 
-mod clock;
 mod faults;
 mod history;
 mod load;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use csa_tests::{Daemon, DaemonBuilder, FaultyProxy, Mount, Server, eventually};
+use csa_tests::{Clock, Daemon, DaemonBuilder, FaultyProxy, Mount, Server, eventually};
 use mysql_async::Conn;
 use mysql_async::prelude::Queryable as _;
 use rand::Rng as _;
@@ -14,7 +14,6 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::DRAIN;
-use crate::clock::Clock;
 use crate::load;
 use crate::report::Report;
 use crate::servers::{Servers, follow, run};
@@ -59,7 +58,7 @@ impl World {
         let mirror = random.random_bool(0.3);
         let workers: i64 = random.random_range(2..=8);
         println!("target_gtids mirror: {mirror}, {workers} workers");
-        let clock = Clock::new();
+        let clock = Clock::start();
         let disks = [Disk::new(), Disk::new()];
         let daemons = [0, 1].map(|number: usize| {
             let mut other = toml::Table::new();

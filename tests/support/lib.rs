@@ -2,6 +2,7 @@
 //! of two servers. An error here ends the test: functions panic and name the failed operation.
 
 mod clients;
+mod clock;
 mod comparison;
 mod config;
 mod daemon;
@@ -22,6 +23,7 @@ mod tools;
 use std::time::{Duration, Instant};
 
 pub use clients::{Clients, MakeTransaction};
+pub use clock::Clock;
 pub use comparison::{Compare, Compared, Difference, compare};
 pub use config::DaemonBuilder;
 pub use daemon::{Daemon, Said};

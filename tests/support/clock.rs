@@ -3,17 +3,21 @@
 
 use std::path::PathBuf;
 
-use csa_tests::{DaemonBuilder, tool};
+use crate::{DaemonBuilder, tool};
 
 /// A clock for daemons, which look at it once a second.
 #[derive(Debug)]
-pub(crate) struct Clock {
+pub struct Clock {
     library: String,
     directory: tempfile::TempDir,
 }
 
 impl Clock {
-    pub(crate) fn new() -> Self {
+    /// # Panics
+    /// If `libfaketime` is not available.
+    #[must_use]
+    #[track_caller]
+    pub fn start() -> Self {
         let directory = tempfile::TempDir::with_prefix("csa-clock-").expect("a directory");
         let library = tool("libfaketimeMT.so.1").get_program().to_string_lossy().into_owned();
         let clock = Self { library, directory };
@@ -22,7 +26,8 @@ impl Clock {
     }
 
     /// Makes the daemon use this clock. Time spans stay real.
-    pub(crate) fn given_to(&self, daemon: DaemonBuilder) -> DaemonBuilder {
+    #[must_use]
+    pub fn given_to(&self, daemon: DaemonBuilder) -> DaemonBuilder {
         daemon
             .env("LD_PRELOAD", &self.library)
             .env("FAKETIME_TIMESTAMP_FILE", &self.file().display().to_string())
@@ -31,7 +36,10 @@ impl Clock {
     }
 
     /// From now on the clock is so many seconds ahead, or late if negative.
-    pub(crate) fn step(&self, seconds: i64) {
+    ///
+    /// # Panics
+    /// If the file can't be written.
+    pub fn step(&self, seconds: i64) {
         std::fs::write(self.file(), format!("{seconds:+}\n")).expect("writing the clock");
     }
 
