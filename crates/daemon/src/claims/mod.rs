@@ -7,6 +7,8 @@
 
 mod desired;
 pub mod engine;
+pub mod etcd;
+pub mod http;
 pub mod keeper;
 #[cfg(test)]
 mod keeper_tests;
