@@ -13,6 +13,8 @@ mod bad_input;
 mod cascades;
 #[path = "e2e/check.rs"]
 mod check;
+#[path = "e2e/claims/mod.rs"]
+mod claims;
 #[path = "e2e/collations.rs"]
 mod collations;
 #[path = "e2e/conflicts.rs"]

@@ -181,7 +181,9 @@ async fn every_answer_is_as_the_description_says() {
         api.check(method, path, status, &answer);
         status
     };
-    for path in ["/", "/healthz", "/readyz", "/metrics", "/status", "/history", "/openapi.json"] {
+    for path in
+        ["/", "/healthz", "/readyz", "/metrics", "/status", "/history", "/openapi.json", "/fleet"]
+    {
         assert_eq!(ask("get", path, "", READ_TOKEN, ""), 200, "{path}");
         let code = if ["/", "/healthz"].contains(&path) { 200 } else { 401 };
         assert_eq!(ask("get", path, "", "", ""), code, "{path}");
@@ -269,6 +271,12 @@ async fn every_answer_is_as_the_description_says() {
     assert_eq!(ask("post", "/reload", "", TOKEN, ""), 200);
     assert_eq!(ask("post", "/reload", "", READ_TOKEN, ""), 403);
     assert_eq!(ask("post", "/reload", "", "", ""), 401);
+    let drain = "/fleet/drain";
+    for (token, body, code) in
+        [(TOKEN, "", 409), (READ_TOKEN, "", 403), ("", "", 401), (TOKEN, r#"{"what": 1}"#, 400)]
+    {
+        assert_eq!(ask("post", drain, "", token, body), code);
+    }
     let kept = std::fs::read_to_string(daemon.config_path()).expect("readable");
     std::fs::write(daemon.config_path(), "[[channel").expect("writable");
     assert_eq!(ask("post", "/reload", "", TOKEN, ""), 422);
@@ -316,6 +324,17 @@ async fn every_answer_is_as_the_description_says() {
     }
     for (path, value) in &settings {
         unknown("put", path, value);
+    }
+    // A daemon of a fleet whose engine does not answer.
+    let fleet = Daemon::builder(&source, &target)
+        .append("[claims]\nengine = \"etcd\"\nendpoints = [\"http://127.0.0.1:1\"]\n")
+        .start();
+    let own = format!("Bearer {}", fleet.own_token());
+    let own = [("authorization", own.as_str())];
+    for (method, path) in [("get", "/fleet"), ("post", drain)] {
+        let (status, answer) = fleet.request(&method.to_uppercase(), path, &own, "");
+        assert_eq!(status, 200, "{answer}");
+        api.check(method, path, status, &answer);
     }
     assert!(api.unseen().is_empty(), "{:#?}", api.unseen());
     // An unknown path is refused in the same form.

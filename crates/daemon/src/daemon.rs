@@ -1,9 +1,10 @@
 //! The process: its channels, and the settings that can change while it runs.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use csa_daemon::claims::keeper::Handle;
 use csa_provider::Uuid;
 use parking_lot::{Mutex, RwLock};
 use secrecy::SecretString;
@@ -12,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::channel::Supervisor;
 use crate::clock::now_micros;
-use crate::config::{Access, ChannelSettings, Config, Written};
+use crate::config::{Access, ChannelSettings, Claims, Config, Written};
 use crate::history::History;
 use crate::logging::LogFilter;
 use crate::view::{ChannelView, LastReload};
@@ -33,8 +34,15 @@ pub(crate) struct Daemon {
     pub(crate) admin_socket_group: Option<String>,
     /// Made for this process; whoever can read `state_dir` may use it.
     pub(crate) own_token: SecretString,
-    /// `[daemon]` at the start.
+    pub(crate) state_dir: PathBuf,
+    /// `[daemon]` and `[claims]` at the start.
     pub(crate) written: Written,
+    pub(crate) written_claims: Written,
+    /// Channels run only where they are claimed.
+    is_shared: bool,
+    /// Until the fleet is joined, for those who join it.
+    claims: Mutex<Option<Claims>>,
+    fleet: OnceLock<Handle>,
     /// Limits rows of `csa.audit` that wait for their target.
     pub(crate) audit_room: Arc<Semaphore>,
     pub(crate) stop: CancellationToken,
@@ -63,7 +71,12 @@ impl Daemon {
             admin_listen: config.daemon.admin_listen,
             admin_socket_group: config.daemon.admin_socket_group,
             own_token: new_token(),
+            state_dir: config.daemon.state_dir,
             written: config.written,
+            written_claims: config.written_claims,
+            is_shared: config.claims.is_some(),
+            claims: Mutex::new(config.claims),
+            fleet: OnceLock::new(),
             audit_room: Arc::new(Semaphore::new(PENDING_MAX)),
             stop: stop.clone(),
             kill: kill.clone(),
@@ -79,7 +92,23 @@ impl Daemon {
 
     /// A channel that does not run yet.
     pub(crate) fn supervisor(&self, settings: ChannelSettings) -> Arc<Supervisor> {
-        Arc::new(Supervisor::new(settings, self.stop.child_token(), self.kill.child_token()))
+        let channel = Supervisor::new(settings, self.stop.child_token(), self.kill.child_token());
+        Arc::new(if self.is_shared { channel.unclaimed() } else { channel })
+    }
+
+    /// The settings of the fleet to join, once.
+    pub(crate) fn take_claims(&self) -> Option<Claims> {
+        self.claims.lock().take()
+    }
+
+    /// The fleet was joined.
+    pub(crate) fn set_fleet(&self, fleet: Handle) {
+        // Joined once, at the start.
+        let _ = self.fleet.set(fleet);
+    }
+
+    pub(crate) fn fleet(&self) -> Option<&Handle> {
+        self.fleet.get()
     }
 
     /// The channels of the moment: a reload adds and removes some.

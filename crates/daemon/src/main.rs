@@ -10,6 +10,7 @@ mod cli;
 mod clock;
 mod config;
 mod daemon;
+mod fleet;
 mod generate;
 mod history;
 mod kubernetes;

@@ -9,6 +9,7 @@ use prometheus::core::{Collector, GenericCounterVec, GenericGaugeVec};
 use prometheus::{GaugeVec, IntCounterVec, IntGaugeVec, Opts, Registry, TextEncoder};
 
 use csa_applier::SessionState;
+use csa_daemon::claims::view::FleetView;
 
 use crate::view::{ChannelState, ChannelView, LastReload};
 
@@ -20,10 +21,15 @@ struct Scrape {
 }
 
 /// Renders one scrape.
-pub(crate) fn render(channels: &[ChannelView], reload: LastReload) -> Result<String> {
+pub(crate) fn render(
+    channels: &[ChannelView],
+    reload: LastReload,
+    fleet: &FleetView,
+) -> Result<String> {
     let scrape = Scrape { registry: Registry::new() };
     scrape.describe(channels)?;
     scrape.reload(reload)?;
+    scrape.fleet(fleet)?;
     scrape.process()?;
     TextEncoder::new().encode_to_string(&scrape.registry.gather())
 }
@@ -109,6 +115,36 @@ impl Scrape {
         self.gauge("csa_config_last_reload_success_timestamp_seconds", help, &[])?
             .with_label_values::<&str>(&[])
             .set(i64::try_from(adopted / 1_000_000).unwrap_or(i64::MAX));
+        Ok(())
+    }
+
+    /// Zeros where nothing is shared.
+    fn fleet(&self, fleet: &FleetView) -> Result<()> {
+        let claimed = fleet.claims.values().filter(|holder| **holder == fleet.name).count();
+        let is_lost = fleet.engine != "none" && !fleet.has_session;
+        for (name, help, value) in [
+            ("csa_claims_members", "Daemons of the fleet.", fleet.members.len()),
+            ("csa_claims_held", "Channels that this daemon has claimed.", claimed),
+            (
+                "csa_claims_unclaimed",
+                "Channels of this daemon's configuration that no daemon has claimed.",
+                fleet.unclaimed.len(),
+            ),
+            (
+                "csa_claims_session_lost",
+                "1 while this daemon has no session in the fleet for certain.",
+                usize::from(is_lost),
+            ),
+            (
+                "csa_claims_draining",
+                "1 while this daemon gives its channels away.",
+                usize::from(fleet.draining),
+            ),
+        ] {
+            self.gauge(name, help, &[])?
+                .with_label_values::<&str>(&[])
+                .set(i64::try_from(value).unwrap_or(i64::MAX));
+        }
         Ok(())
     }
 

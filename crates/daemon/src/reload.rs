@@ -12,7 +12,7 @@ use tracing::{info, warn};
 use crate::channel::{Controls, Supervisor};
 use crate::config::{
     Access, Applies, ChannelSettings, Config, ConfigError, DaemonConfig, ThrottleBy, applies,
-    channel_changes, daemon_changes,
+    channel_changes, claims_changes, daemon_changes,
 };
 use crate::daemon::Daemon;
 use crate::logging;
@@ -111,6 +111,9 @@ impl Daemon {
                 _ => plan.view.pending.push(pending(None, &key, Applies::Daemon)),
             }
         }
+        let claims = claims_changes(&self.written_claims.0, &config.written_claims.0);
+        let claims = claims.iter().map(|key| pending(None, key, Applies::Daemon));
+        plan.view.pending.extend(claims);
     }
 
     fn plan_channels(
@@ -178,6 +181,9 @@ impl Daemon {
         self.set_channels(all);
         for channel in &added {
             channel.start().await;
+        }
+        if let Some(fleet) = self.fleet() {
+            fleet.look_again();
         }
         let mut restarts = JoinSet::new();
         for channel in restarted {

@@ -17,7 +17,7 @@ use crate::logging::LogFilter;
 use crate::reload::Reload;
 use crate::sender::Sender;
 use crate::service::{self, Seen};
-use crate::{api, history, logging};
+use crate::{api, fleet, history, logging};
 
 /// Time between two samples of what keeps the channels busy.
 const SAMPLE: Duration = Duration::from_millis(200);
@@ -54,7 +54,11 @@ async fn supervise(config: Config, path: &Path, log: LogFilter) -> Result<(), Fa
     let stop = CancellationToken::new();
     let kill = CancellationToken::new();
     let daemon = Arc::new(Daemon::new(config, path.to_owned(), log, &stop, &kill));
-    refuse_if_none_can_run(&daemon).await?;
+    let claims = daemon.take_claims();
+    // In a fleet a channel is checked where it is claimed.
+    if claims.is_none() {
+        refuse_if_none_can_run(&daemon).await?;
+    }
     // Before the channels: one that waits for a server can already be watched and commanded.
     api::start(Arc::clone(&daemon), stop.clone()).await?;
     if service::is_managed() {
@@ -62,6 +66,7 @@ async fn supervise(config: Config, path: &Path, log: LogFilter) -> Result<(), Fa
         let look = move || seen.channels().iter().map(|channel| see(channel)).collect();
         tokio::spawn(service::keep_told(look, stop.clone()));
     }
+    let fleet = claims.map(|claims| fleet::join(&daemon, claims, &stop)).transpose()?;
     for channel in daemon.channels() {
         channel.start().await;
     }
@@ -80,6 +85,9 @@ async fn supervise(config: Config, path: &Path, log: LogFilter) -> Result<(), Fa
     // All stop at the same time, so waiting for one after the other costs nothing.
     for channel in daemon.channels() {
         failures.extend(channel.finish().await.err());
+    }
+    if let Some(fleet) = fleet {
+        fleet.leave().await;
     }
     info!("stopped");
     if failures.is_empty() { Ok(()) } else { Err(Failure::Runtime(failures.join("; "))) }

@@ -444,6 +444,8 @@ impl ReloadView {
             }
         }
         for PendingView { channel_name, setting, needs } in &self.pending {
+            // Keys of other sections have their name with them.
+            let prefix = |of: &Option<String>| if setting.contains('.') { "" } else { prefix(of) };
             if concerns(channel_name) {
                 parts.push(format!("{}{setting} needs a {needs}", prefix(channel_name)));
             }

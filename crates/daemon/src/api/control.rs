@@ -260,7 +260,7 @@ fn patience(daemon: &Shared, body: &[u8]) -> Result<(Duration, bool), ApiError> 
     Ok((patience, request.all))
 }
 
-fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
+pub(super) fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
     serde_json::from_slice(body)
         .map_err(|error| ApiError::bad(format!("body: {error}"), "see /openapi.json for its form"))
 }

@@ -3,6 +3,7 @@
 mod auth;
 mod control;
 mod error;
+mod fleet;
 mod host;
 mod peer;
 mod relay;
@@ -114,6 +115,8 @@ fn routes() -> Vec<(&'static str, &'static str, Needs, MethodRouter<Shared>)> {
         ("put", "/channels/{name}/until", Control, put(control::set_until)),
         ("put", "/log_filter", Control, put(control::set_log_filter)),
         ("post", "/reload", Control, post(control::reload)),
+        ("get", "/fleet", Read, get(fleet::fleet)),
+        ("post", "/fleet/drain", Control, post(fleet::drain)),
     ]
 }
 

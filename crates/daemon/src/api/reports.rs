@@ -45,8 +45,8 @@ pub(super) async fn ready(State(daemon): State<Shared>) -> Answer<&'static str> 
 }
 
 pub(super) async fn prometheus(State(daemon): State<Shared>) -> Answer<Response> {
-    let text =
-        metrics::render(&daemon.views(), daemon.last_reload()).map_err(ApiError::internal)?;
+    let text = metrics::render(&daemon.views(), daemon.last_reload(), &daemon.fleet_view());
+    let text = text.map_err(ApiError::internal)?;
     Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response())
 }
 

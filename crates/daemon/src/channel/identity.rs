@@ -1,4 +1,4 @@
-//! The daemon's identity for a channel: a UUID made once and kept in the channel's state directory.
+//! The daemon's identity for a channel, and in a fleet: a UUID made once and kept in the state directory.
 
 use std::fs::{File, TryLockError};
 use std::io::Write as _;
@@ -12,14 +12,14 @@ use super::ChannelError;
 /// Names a channel's sessions on the target, over restarts. No other process has it while
 /// this value exists, so a session of this name is one that was left behind.
 #[derive(Debug)]
-pub(super) struct Identity {
+pub(crate) struct Identity {
     name: String,
     _lock: File,
 }
 
 impl Identity {
     /// Fails at once if the lock is taken: the state directory has one user.
-    pub(super) fn claim(directory: &Path) -> Result<Self, ChannelError> {
+    pub(crate) fn claim(directory: &Path) -> Result<Self, ChannelError> {
         let uuid = replica_uuid(directory)?;
         let path = directory.join("replica_uuid");
         let wrong = |error: &dyn std::fmt::Display| {
@@ -30,13 +30,13 @@ impl Identity {
         match lock.try_lock() {
             Ok(()) => Ok(Self { name: name(&uuid, &host()), _lock: lock }),
             Err(TryLockError::WouldBlock) => {
-                Err(wrong(&"another process uses this state directory for the channel"))
+                Err(wrong(&"another process uses this state directory"))
             }
             Err(TryLockError::Error(error)) => Err(wrong(&error)),
         }
     }
 
-    pub(super) fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         &self.name
     }
 }

@@ -25,7 +25,6 @@ use tracing::{error, info, warn};
 use crate::config::ChannelSettings;
 use csa_daemon::state_dir;
 use error::{Absent, Pauses};
-use identity::Identity;
 use pipeline::{End, Pipeline};
 use reception::Reception;
 use start::Standing;
@@ -33,6 +32,7 @@ use start_steps::StartStep;
 use watch::Watch;
 
 pub(crate) use error::ChannelError;
+pub(crate) use identity::Identity;
 pub(crate) use live_settings::{Controls, Paused};
 pub(crate) use overlap::{overlap, read_rules};
 pub(crate) use supervisor::{Refusal, Supervisor};

@@ -52,6 +52,8 @@ pub(crate) struct Supervisor {
     kill: CancellationToken,
     /// No longer in the configuration; set under `state`, for good.
     removed: CancellationToken,
+    /// In a fleet: why the channel must not run here, in words; changed under `state`.
+    elsewhere: Mutex<Option<String>>,
 }
 
 #[derive(Debug)]
@@ -106,7 +108,14 @@ impl Supervisor {
             stop,
             kill,
             removed: CancellationToken::new(),
+            elsewhere: Mutex::default(),
         }
+    }
+
+    /// A channel of a fleet, which no daemon may run before it has claimed it.
+    pub(crate) fn unclaimed(self) -> Self {
+        self.show_elsewhere("joining the fleet");
+        self
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -175,9 +184,36 @@ impl Supervisor {
     /// Starts the channel if it does not run; a reload may have removed it meanwhile.
     pub(crate) async fn start(&self) {
         let mut state = self.state.lock().await;
-        if !state.is_alive() && !self.removed.is_cancelled() {
+        if !state.is_alive() && self.check_present().is_ok() {
             self.begin(&mut state);
         }
+    }
+
+    /// Starts a channel that this daemon has claimed.
+    pub(crate) async fn claimed(&self) {
+        let mut state = self.state.lock().await;
+        *self.elsewhere.lock() = None;
+        if !state.is_alive() && self.check_present().is_ok() {
+            self.begin(&mut state);
+        }
+    }
+
+    /// Ends a channel that this daemon gives away, with its reception; it starts again when it is claimed
+    /// again.
+    pub(crate) async fn give_away(&self, patience: Duration) {
+        let mut state = self.state.lock().await;
+        *self.elsewhere.lock() = Some("given away".to_owned());
+        if state.is_alive() {
+            self.end(&mut state, patience).await;
+        }
+        self.reception.end().await;
+        self.show_elsewhere("given away");
+    }
+
+    /// Says why the channel does not run here; for one that does not.
+    pub(crate) fn show_elsewhere(&self, detail: &str) {
+        *self.elsewhere.lock() = Some(detail.to_owned());
+        self.watch.standing_by(detail);
     }
 
     fn begin(&self, state: &mut State) {
@@ -458,13 +494,27 @@ impl Supervisor {
             let error = format!("channel {} was removed from the configuration", self.name);
             return Err(Refusal::state(error, "add it there, and reload"));
         }
+        if let Some(why) = self.refused_here() {
+            return Err(why);
+        }
         match self.stop.is_cancelled() {
             true => Err(Refusal::state("the daemon is stopping", "start the daemon again")),
             false => Ok(()),
         }
     }
 
+    /// The refusal of a command for a channel that another daemon of the fleet runs.
+    fn refused_here(&self) -> Option<Refusal> {
+        let detail = self.elsewhere.lock().clone()?;
+        let fix =
+            "csa-daemon fleet names the daemon that has the channel: send the command to that one";
+        Some(Refusal::state(format!("channel {}: {detail}", self.name), fix))
+    }
+
     fn not_running(&self, fix: &str) -> Refusal {
+        if let Some(refused) = self.refused_here() {
+            return refused;
+        }
         let view = self.watch.view();
         Refusal::state(format!("channel {} is {}", self.name, view.state.name()), fix)
     }

@@ -8,7 +8,7 @@ use serde_json::json;
 use super::client::{Chosen, Client};
 use super::output::{print, say};
 use super::{
-    Admin, All, Control, End, Failure, Reload, Stop, Until, relay, several, status, trace,
+    Admin, All, Control, End, Failure, Reload, Stop, Until, fleet, relay, several, status, trace,
 };
 use crate::view::{ChangedView, CommandView, PendingView, ReloadView, RestartedView, WaitView};
 
@@ -53,6 +53,8 @@ pub(crate) fn execute(config: &Path, admin: &Admin, command: Control) -> Result<
         Control::Trace(trace) => trace::save(&client, &trace),
         Control::Relay { command } => relay::look(&client, &command),
         Control::Reload(how) => reload(&client, how),
+        Control::Fleet { json } => fleet::show(&client, json),
+        Control::Drain(how) => fleet::drain(&client, how),
     }
 }
 
@@ -207,6 +209,11 @@ fn reload(client: &Client, Reload { dry_run, restart }: Reload) -> Result<(), Fa
         say!("{}{setting}: {from} -> {to}", of(channel_name.as_deref()));
     }
     for PendingView { channel_name, setting, needs } in &pending {
+        // Keys of other sections have their name with them.
+        let of = |channel: Option<&str>| match (channel, setting.contains('.')) {
+            (None, true) => String::new(),
+            _ => of(channel),
+        };
         say!("{}{setting} has changed and needs a {needs}", of(channel_name.as_deref()));
     }
     Ok(())

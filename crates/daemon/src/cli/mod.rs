@@ -6,6 +6,7 @@ mod client;
 mod commands;
 mod controller;
 mod failure;
+mod fleet;
 pub(crate) mod output;
 mod pattern;
 mod relay;
@@ -154,6 +155,25 @@ pub(crate) enum Control {
     /// Make the daemon read its configuration again: channels that are new start, those that are no
     /// longer in it stop, and changes that need a restart are named.
     Reload(Reload),
+    /// Show the daemons of the fleet, their shares, and the daemon that has each channel.
+    Fleet {
+        /// Print the JSON of /fleet.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Give all channels of this daemon to others of the fleet, before maintenance; wait until they
+    /// are gone. Lasts until the daemon restarts.
+    Drain(Drain),
+}
+
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct Drain {
+    /// Take this daemon's share again.
+    #[arg(long, conflicts_with = "timeout")]
+    pub(crate) undo: bool,
+    /// Seconds to wait.
+    #[arg(long, value_name = "SECONDS", default_value_t = 600)]
+    pub(crate) timeout: u64,
 }
 
 #[derive(Debug, Clone, Copy, Args)]

@@ -61,7 +61,10 @@ pub(crate) fn authorities(key: &str, path: &Path) -> Result<RootCertStore, Confi
     Ok(roots)
 }
 
-fn certificates(key: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>, ConfigError> {
+pub(super) fn certificates(
+    key: &str,
+    path: &Path,
+) -> Result<Vec<CertificateDer<'static>>, ConfigError> {
     let found: Vec<_> = CertificateDer::pem_file_iter(path)
         .and_then(Iterator::collect)
         .map_err(|error| wrong(key, path, &error))?;
@@ -75,6 +78,6 @@ fn missing(key: &str) -> ConfigError {
     ConfigError(format!("daemon.{key}: admin_tls_cert and admin_tls_key go together"))
 }
 
-fn wrong(key: &str, path: &Path, error: &dyn std::fmt::Display) -> ConfigError {
+pub(super) fn wrong(key: &str, path: &Path, error: &dyn std::fmt::Display) -> ConfigError {
     ConfigError(format!("{key}: {}: {error}", path.display()))
 }

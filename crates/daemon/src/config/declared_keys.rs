@@ -3,12 +3,14 @@
 //! the parser's checks, the rules of `reload`, the JSON schema, the reference and the example
 //! (`csa-daemon generate`; its output is copied to docs/ and config/). `settings.rs` converts the values to
 //! the options of the components, `replication.rs` those of filters, `until` and `collation_map`, `admin.rs`
-//! those of access.
+//! those of access, `claims.rs` those of claims.
 //!
 //! Some lists are kept by hand: keys that apply at once in `AT_ONCE`, `at_once` and `adopt` (reload.rs,
 //! with a place in channel/live_settings.rs), new sections in `SECTIONS` (keys/mod.rs), keys that exclude
 //! each other in `EITHER` (files.rs), files with secrets in `readable_secrets` (settings.rs),
 //! `replicate_*` in channel/overlap.rs.
+
+mod claims;
 
 use std::path::PathBuf;
 
@@ -19,6 +21,8 @@ use toml::Table;
 
 use super::units::{Duration, Size};
 
+pub(super) use claims::{ClaimsConfig, ClaimsEngine};
+
 /// Configuration of csa-daemon.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -27,6 +31,9 @@ pub(super) struct File {
     /// The daemon and its admin port.
     #[serde(default)]
     pub(super) daemon: DaemonConfig,
+    /// Channels that several daemons share: each runs those that it has claimed.
+    #[serde(default)]
+    pub(super) claims: ClaimsConfig,
     /// Keys of channels, for all channels of all files that do not set them.
     #[serde(default)]
     #[schemars(schema_with = "defaults")]
@@ -537,7 +544,7 @@ macro_rules! without_keys {
     };
 }
 
-without_keys!(DaemonConfig RelayConfig ApplierConfig ThrottleByConfig);
+without_keys!(DaemonConfig ClaimsConfig RelayConfig ApplierConfig ThrottleByConfig);
 
 /// The keys of a channel but for its name; none of them must be set.
 fn defaults(generator: &mut SchemaGenerator) -> Schema {

@@ -3,6 +3,7 @@
 mod admin;
 mod admin_files;
 mod admin_tls;
+mod claims;
 mod declared_keys;
 mod files;
 mod keys;
@@ -25,12 +26,13 @@ use serde::Deserialize as _;
 pub(crate) use admin::{Access, token};
 pub(crate) use admin_files::AdminFiles;
 pub(crate) use admin_tls::{AdminTls, authorities};
+pub(crate) use claims::{BackEnd, Claims};
 pub(crate) use declared_keys::{DaemonConfig, LogFormat};
 #[cfg(test)]
 pub(crate) use keys::keys_at_once;
 pub(crate) use keys::{
-    Applies, applies, channel_changes, channel_schema, check_key, daemon_changes, example, manual,
-    reference, schema,
+    Applies, applies, channel_changes, channel_schema, check_key, claims_changes, daemon_changes,
+    example, manual, reference, schema,
 };
 pub(crate) use replication::parse_until;
 pub(crate) use settings::{ChannelSettings, Written, event_memory_limit, throttle, worker_count};
@@ -48,10 +50,13 @@ pub(crate) struct Config {
     pub(crate) daemon: DaemonConfig,
     pub(crate) channels: Vec<ChannelSettings>,
     pub(crate) access: Access,
+    /// `None`: nothing is shared with other daemons.
+    pub(crate) claims: Option<Claims>,
     /// For the log, once it is open.
     pub(crate) warnings: Vec<String>,
-    /// `[daemon]` as written in the file.
+    /// `[daemon]` and `[claims]` as written in the file.
     pub(crate) written: Written,
+    pub(crate) written_claims: Written,
 }
 
 impl DaemonConfig {
@@ -98,13 +103,15 @@ impl Config {
         }
         let mut warnings = Vec::new();
         let access = admin::resolve(&file.daemon, &mut warnings).map_err(in_main)?;
+        let claims = claims::resolve(file.claims, &mut warnings).map_err(in_main)?;
         let mut channels: Vec<ChannelSettings> = Vec::new();
         let written = |index: usize| table.get("channel")?.get(index)?.as_table().cloned();
         for (index, (channel, place)) in file.channel.into_iter().zip(&places).enumerate() {
             let name = channel.name.clone();
             let wrong = |why: String| place.named(&ConfigError(format!("channel {name:?}: {why}")));
             let written = Written(written(index).unwrap_or_default());
-            let settings = settings::resolve(channel, written, &file.daemon, &mut warnings)
+            let daemon = (&file.daemon, claims.is_some());
+            let settings = settings::resolve(channel, written, daemon, &mut warnings)
                 .map_err(|error| wrong(error.0))?;
             let other = channels.iter().zip(&places).find(|(known, _)| known.name == settings.name);
             if let Some((_, other)) = other {
@@ -113,9 +120,18 @@ impl Config {
             }
             channels.push(settings);
         }
-        let daemon = table.get("daemon").and_then(toml::Value::as_table).cloned();
-        let written = Written(daemon.unwrap_or_default());
-        Ok(Self { daemon: file.daemon, channels, access, warnings, written })
+        let section = |name| table.get(name).and_then(toml::Value::as_table).cloned();
+        let written = Written(section("daemon").unwrap_or_default());
+        let written_claims = Written(section("claims").unwrap_or_default());
+        Ok(Self {
+            daemon: file.daemon,
+            channels,
+            access,
+            claims,
+            warnings,
+            written,
+            written_claims,
+        })
     }
 }
 

@@ -73,7 +73,7 @@ fn wrong<T>(text: impl Into<String>) -> Result<T> {
 pub(super) fn resolve(
     channel: ChannelConfig,
     written: Written,
-    daemon: &DaemonConfig,
+    (daemon, is_shared): (&DaemonConfig, bool),
     warnings: &mut Vec<String>,
 ) -> Result<ChannelSettings> {
     let name = channel.name.clone();
@@ -97,18 +97,20 @@ pub(super) fn resolve(
              [channel.relay] sync = \"transaction\"",
         );
     }
-    if channel.source.semi_sync && channel.standby {
-        return wrong(
-            "standby: not together with source.semi_sync: a transaction that one daemon has acknowledged \
-             would be missing on the disk of the one that takes over",
-        );
+    if channel.source.semi_sync && (channel.standby || is_shared) {
+        let key = if channel.standby { "standby" } else { "claims.engine" };
+        return wrong(format!(
+            "{key}: not together with source.semi_sync: a transaction that one daemon has acknowledged \
+             would be missing on the disk of the one that takes over"
+        ));
     }
     Ok(ChannelSettings {
         source: source(channel.source)?,
         relay,
         applier: ApplierOptions {
             channel: name.clone(),
-            standby: channel.standby,
+            // A claim can be wrong for a while: the target's lock decides.
+            standby: channel.standby || is_shared,
             // Until preflight, which takes what the target permits.
             executor: Executor::RowImage,
             statement_gtids: true,

@@ -261,3 +261,45 @@ fn limits_of_health_need_what_they_are_measured_with() {
     let config = Config::parse(&inline).expect("valid");
     assert_eq!(config.channels[0].throttle_by.threads_running, Some(7));
 }
+
+#[test]
+fn claims_are_refused_by_the_name_of_the_key() {
+    let claims = |lines: &str| format!("[claims]\nengine = \"etcd\"\n{lines}\n{MINIMAL}");
+    let endpoint = "endpoints = [\"http://127.0.0.1:2379\"]\n";
+    let config = Config::parse(&claims(endpoint)).expect("valid");
+    let shared = config.claims.expect("claims");
+    assert_eq!((shared.weight, shared.ttl), (100, Duration::from_secs(15)));
+    assert!(!shared.name.is_empty());
+    assert!(config.channels[0].applier.standby, "a claim alone does not decide");
+    assert!(Config::parse(MINIMAL).expect("valid").claims.is_none());
+    for (lines, words) in [
+        ("", "claims.endpoints: name at least one server"),
+        ("endpoints = [\"127.0.0.1:2379\"]", "claims.endpoints: \"127.0.0.1:2379\" is not http://"),
+        (
+            "endpoints = [\"https://e:2379\"]",
+            "claims.endpoints: \"https://e:2379\" needs the authority of its certificate; set claims.tls_ca",
+        ),
+        (&format!("{endpoint}ttl = \"2s\""), "claims.ttl: \"2s\" is too small"),
+        (&format!("{endpoint}ttl = \"3500ms\""), "claims.ttl: 3.5s: whole seconds"),
+        (&format!("{endpoint}name = \"a/b\""), "claims.name: \"a/b\": 1 to 64 of"),
+        (&format!("{endpoint}prefix = \"/\""), "claims.prefix: must not be empty"),
+        (&format!("{endpoint}user = \"csa\""), "claims.user: user and password_file go together"),
+        (&format!("{endpoint}tls_ca = \"/nowhere\""), "claims.tls_ca: /nowhere: "),
+        (&format!("{endpoint}wieght = 3"), "claims.wieght: unknown key, did you mean weight?"),
+    ] {
+        let said = error(&claims(lines));
+        assert!(said.starts_with(words), "{said}\n{words}");
+    }
+    let none = Config::parse(&format!("[claims]\n{endpoint}{MINIMAL}")).expect("valid");
+    assert!(none.claims.is_none());
+    assert_eq!(none.warnings, ["claims.endpoints: without effect: claims.engine is \"none\""]);
+    let passwords = tempfile::NamedTempFile::new().expect("a file");
+    let login = format!("user = \"csa\"\npassword_file = {:?}\n", passwords.path());
+    assert!(Config::parse(&claims(&format!("{endpoint}{login}"))).is_ok(), "loopback is private");
+    let far = error(&claims(&format!("endpoints = [\"http://192.0.2.7:2379\"]\n{login}")));
+    assert!(far.contains("others could read the password"), "{far}");
+    let semi_sync = changed("server_id", "semi_sync = true\nserver_id")
+        + "[channel.relay]\nsync = \"transaction\"\n";
+    let said = error(&format!("[claims]\nengine = \"etcd\"\n{endpoint}{semi_sync}"));
+    assert!(said.contains("claims.engine: not together with source.semi_sync"), "{said}");
+}

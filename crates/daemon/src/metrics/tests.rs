@@ -66,7 +66,7 @@ fn served(text: &str) -> BTreeMap<String, Described> {
 
 #[test]
 fn the_document_lists_exactly_what_is_served() {
-    let text = render(&[full()], RELOAD).expect("renders");
+    let text = render(&[full()], RELOAD, &FleetView::default()).expect("renders");
     let (documented, served) = (documented(), served(&text));
     let rows: Vec<String> = served
         .iter()
@@ -85,7 +85,7 @@ fn the_document_lists_exactly_what_is_served() {
 #[test]
 fn what_is_not_known_is_absent_and_not_zero() {
     let mut view = ChannelView { channel_name: "orders".to_owned(), ..ChannelView::default() };
-    let text = render(std::slice::from_ref(&view), RELOAD).expect("renders");
+    let text = render(std::slice::from_ref(&view), RELOAD, &FleetView::default()).expect("renders");
     for name in [
         "csa_lag_seconds",
         "csa_backlog_transactions",
@@ -99,7 +99,7 @@ fn what_is_not_known_is_absent_and_not_zero() {
         assert!(!text.contains(&format!("{name}{{")), "{name}\n{text}");
     }
     view = full();
-    let text = render(&[view], RELOAD).expect("renders");
+    let text = render(&[view], RELOAD, &FleetView::default()).expect("renders");
     assert!(text.contains("csa_lag_seconds{channel=\"orders\"} 0.5"), "{text}");
     assert!(text.contains("csa_backlog_transactions{channel=\"orders\"} 7"), "{text}");
 }

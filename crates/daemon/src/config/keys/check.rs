@@ -16,7 +16,8 @@ fn wrong(text: String) -> Result {
 /// Checks a file without its channels.
 pub(in crate::config) fn check(file: &Table) -> Result {
     known(file, &SCHEMA, "")?;
-    let tables = ["daemon", "defaults"].iter().filter_map(|name| Some((name, file.get(*name)?)));
+    let tables =
+        ["daemon", "claims", "defaults"].iter().filter_map(|name| Some((name, file.get(*name)?)));
     for (name, table) in tables {
         value(table, &SCHEMA["properties"][name], name)?;
     }

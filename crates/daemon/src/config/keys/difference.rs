@@ -13,6 +13,11 @@ pub(crate) fn daemon_changes(old: &Table, new: &Table) -> Vec<String> {
     differing(daemon, "", &json(old), &json(new))
 }
 
+/// The same of `[claims]`, with its name.
+pub(crate) fn claims_changes(old: &Table, new: &Table) -> Vec<String> {
+    differing(&SCHEMA["properties"]["claims"], "claims.", &json(old), &json(new))
+}
+
 /// The same of a channel, with sections.
 pub(crate) fn channel_changes(old: &Table, new: &Table) -> Vec<String> {
     let channel = &SCHEMA["properties"]["channel"]["items"];

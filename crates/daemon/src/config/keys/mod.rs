@@ -10,7 +10,7 @@ mod tests;
 
 pub(crate) use check::check_key;
 pub(super) use check::{check, check_channel};
-pub(crate) use difference::{channel_changes, daemon_changes};
+pub(crate) use difference::{channel_changes, claims_changes, daemon_changes};
 pub(crate) use example::example;
 pub(crate) use manual::manual;
 pub(crate) use reference::reference;
@@ -26,8 +26,8 @@ use serde::de::{Deserializer, Error as _, Visitor};
 use serde_json::Value;
 
 use super::declared_keys::{
-    ApplierConfig, ChannelConfig, DaemonConfig, File, RelayConfig, SourceConfig, TargetConfig,
-    ThrottleByConfig,
+    ApplierConfig, ChannelConfig, ClaimsConfig, DaemonConfig, File, RelayConfig, SourceConfig,
+    TargetConfig, ThrottleByConfig,
 };
 
 static SCHEMA: LazyLock<Value> = LazyLock::new(|| {
@@ -39,9 +39,10 @@ static SCHEMA: LazyLock<Value> = LazyLock::new(|| {
         .to_value()
 });
 
-static SECTIONS: LazyLock<[Section; 7]> = LazyLock::new(|| {
+static SECTIONS: LazyLock<[Section; 8]> = LazyLock::new(|| {
     [
         section("daemon", fields::<DaemonConfig>()),
+        section("claims", fields::<ClaimsConfig>()),
         section("channel", fields::<ChannelConfig>()),
         section("channel.source", fields::<SourceConfig>()),
         section("channel.relay", fields::<RelayConfig>()),
@@ -96,6 +97,7 @@ pub(crate) fn keys_at_once() -> Vec<String> {
 fn find(path: &str) -> Option<&'static Key> {
     // A channel has keys outside of its sections, whose names are not those of `[daemon]`.
     let (sections, name) = match path.split_once('.') {
+        Some(("claims", name)) => (vec!["claims".to_owned()], name),
         Some((section, name)) => (vec![format!("channel.{section}")], name),
         None => (vec!["daemon".to_owned(), "channel".to_owned()], path),
     };
@@ -165,7 +167,7 @@ impl Key {
         match (self.schema.get("x-applies").and_then(Value::as_str), self.section) {
             (Some("at-once"), _) => Applies::AtOnce,
             (Some("access"), _) => Applies::Access,
-            (Some("daemon"), _) | (_, "daemon") => Applies::Daemon,
+            (Some("daemon"), _) | (_, "daemon" | "claims") => Applies::Daemon,
             _ => Applies::Channel,
         }
     }

@@ -51,6 +51,10 @@ fn defaults_are_what_a_file_without_the_key_comes_to() {
                 let table = Table::from_iter([(key.name.to_owned(), value)]);
                 !daemon_changes(&Table::new(), &table).is_empty()
             }
+            "claims" => {
+                let table = Table::from_iter([(key.name.to_owned(), value)]);
+                !claims_changes(&Table::new(), &table).is_empty()
+            }
             _ => !channel_changes(&least, &with(value)).is_empty(),
         };
         assert!(!differs(default.clone()), "{} is not {default} by default", key.name);
@@ -100,6 +104,7 @@ fn keys_are_the_fields_that_are_read() {
     };
     let root = &SCHEMA["properties"];
     assert_eq!(names("daemon"), of(&root["daemon"]));
+    assert_eq!(names("claims"), of(&root["claims"]));
     let channel = &root["channel"]["items"];
     let mut own = names("channel");
     for section in ["source", "relay", "target", "applier", "throttle_by"] {
@@ -123,8 +128,13 @@ fn refusal(section: &Section, key: &str, value: Option<Value>) -> Option<String>
                  relay={sync='transaction'}\nthrottle_by={replica_lag='5s',replicas=[{host='h'}]}";
     let mut channel: Table = least.parse().expect("a channel");
     let mut daemon = Table::new();
+    let mut claims: Table = "engine='etcd'\nendpoints=['http://127.0.0.1:1']\nname='n'\n\
+                             user='u'\npassword_file='/dev/null'"
+        .parse()
+        .expect("a section");
     let table = match (section.path, section.path.strip_prefix("channel.")) {
         ("daemon", _) => &mut daemon,
+        ("claims", _) => &mut claims,
         (_, Some(name)) => channel
             .entry(name)
             .or_insert_with(|| Table::new().into())
@@ -139,8 +149,12 @@ fn refusal(section: &Section, key: &str, value: Option<Value>) -> Option<String>
     if table.get("tls").is_some() {
         table.insert("tls_ca".to_owned(), "ca.pem".into());
     }
+    if section.path != "claims" {
+        claims.clear();
+    }
     let file = Table::from_iter([
         ("daemon".to_owned(), daemon.into()),
+        ("claims".to_owned(), claims.into()),
         ("channel".to_owned(), Value::Array(vec![channel.into()])),
     ]);
     Config::parse(&file.to_string()).err().map(|error| error.0)

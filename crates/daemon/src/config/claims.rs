@@ -1,0 +1,145 @@
+//! Conversion of `[claims]`.
+
+use std::net::ToSocketAddrs as _;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use csa_daemon::claims::etcd::EtcdOptions;
+use csa_daemon::claims::http::Endpoint;
+use rustls::ClientConfig;
+use rustls::crypto::ring;
+use rustls::pki_types::PrivateKeyDer;
+use rustls::pki_types::pem::PemObject as _;
+
+use super::ConfigError;
+use super::admin_tls::{authorities, certificates, wrong};
+use super::declared_keys::{ClaimsConfig, ClaimsEngine};
+use super::settings::{is_world_readable, secret};
+
+/// Length limit of a name, which is part of a key in the engine.
+const NAME_LEN_MAX: usize = 64;
+
+/// This daemon's place in a fleet.
+#[derive(Debug)]
+pub(crate) struct Claims {
+    pub(crate) engine: BackEnd,
+    pub(crate) name: String,
+    pub(crate) weight: u32,
+    pub(crate) ttl: Duration,
+    pub(crate) rebalance_delay: Duration,
+}
+
+/// The service that keeps the claims.
+#[derive(Debug)]
+pub(crate) enum BackEnd {
+    Etcd(EtcdOptions),
+}
+
+type Result<T> = std::result::Result<T, ConfigError>;
+
+fn refuse<T>(why: impl Into<String>) -> Result<T> {
+    Err(ConfigError(why.into()))
+}
+
+/// `None` where nothing is shared.
+pub(super) fn resolve(config: ClaimsConfig, warnings: &mut Vec<String>) -> Result<Option<Claims>> {
+    if config.engine == ClaimsEngine::None {
+        if !config.endpoints.is_empty() {
+            warnings.push("claims.endpoints: without effect: claims.engine is \"none\"".to_owned());
+        }
+        return Ok(None);
+    }
+    let ttl = config.ttl.0;
+    if ttl.subsec_nanos() != 0 {
+        return refuse(format!("claims.ttl: {ttl:?}: whole seconds, like \"15s\""));
+    }
+    Ok(Some(Claims {
+        name: name(config.name.clone())?,
+        weight: config.weight,
+        ttl,
+        rebalance_delay: config.rebalance_delay.0,
+        engine: BackEnd::Etcd(etcd(config, warnings)?),
+    }))
+}
+
+fn name(written: Option<String>) -> Result<String> {
+    let (from, name) = match written {
+        Some(name) => ("", name),
+        None => {
+            let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+            ("the host is called ", host.trim().to_owned())
+        }
+    };
+    let known = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    match name.is_empty() || name.len() > NAME_LEN_MAX || !name.bytes().all(known) {
+        true => refuse(format!(
+            "claims.name: {from}{name:?}: 1 to 64 of a-z, A-Z, 0-9, ., _ and - are allowed"
+        )),
+        false => Ok(name),
+    }
+}
+
+fn etcd(config: ClaimsConfig, warnings: &mut Vec<String>) -> Result<EtcdOptions> {
+    let prefix = config.prefix.trim_end_matches('/').to_owned();
+    if prefix.is_empty() {
+        return refuse("claims.prefix: must not be empty");
+    }
+    if config.endpoints.is_empty() {
+        return refuse(
+            "claims.endpoints: name at least one server, like \"http://127.0.0.1:2379\"",
+        );
+    }
+    for (key, path) in [("password_file", &config.password_file), ("tls_key", &config.tls_key)] {
+        if let Some(path) = path.as_deref().filter(|path| is_world_readable(path)) {
+            let path = path.display();
+            warnings.push(format!("claims.{key}: everybody can read {path}; chmod 600"));
+        }
+    }
+    let login = match (config.user, config.password_file) {
+        (None, None) => None,
+        (Some(user), Some(file)) => Some((user, secret("claims.password_file", &file)?)),
+        _ => return refuse("claims.user: user and password_file go together"),
+    };
+    let files = (config.tls_cert.as_deref(), config.tls_key.as_deref());
+    let tls = config.tls_ca.as_deref().map(|ca| tls(ca, files)).transpose()?;
+    let endpoint = |text: &String| {
+        if login.is_some() && !is_private(text) {
+            return refuse(format!(
+                "claims.endpoints: {text}: others could read the password of claims.user there; use https"
+            ));
+        }
+        let hint = if text.starts_with("https") { "; set claims.tls_ca" } else { "" };
+        Endpoint::parse(text, tls.as_ref())
+            .map_err(|why| ConfigError(format!("claims.endpoints: {why}{hint}")))
+    };
+    let endpoints = config.endpoints.iter().map(endpoint).collect::<Result<_>>()?;
+    Ok(EtcdOptions { endpoints, prefix, ttl: config.ttl.0, login })
+}
+
+/// Nobody else can read what is sent there.
+fn is_private(endpoint: &str) -> bool {
+    let Some(address) = endpoint.strip_prefix("http://") else { return true };
+    let addresses = address.trim_end_matches('/').to_socket_addrs();
+    addresses.is_ok_and(|mut addresses| addresses.all(|address| address.ip().is_loopback()))
+}
+
+fn tls(ca: &Path, own: (Option<&Path>, Option<&Path>)) -> Result<Arc<ClientConfig>> {
+    let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| wrong("claims.tls_ca", ca, &error))?
+        .with_root_certificates(authorities("claims.tls_ca", ca)?);
+    let config = match own {
+        (None, None) => builder.with_no_client_auth(),
+        (Some(cert), Some(key)) => {
+            let chain = certificates("claims.tls_cert", cert)?;
+            let private = PrivateKeyDer::from_pem_file(key)
+                .map_err(|error| wrong("claims.tls_key", key, &error))?;
+            builder
+                .with_client_auth_cert(chain, private)
+                .map_err(|error| wrong("claims.tls_cert", cert, &error))?
+        }
+        _ => return refuse("claims.tls_cert: tls_cert and tls_key go together"),
+    };
+    Ok(Arc::new(config))
+}

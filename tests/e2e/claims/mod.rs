@@ -1,0 +1,206 @@
+//! Daemons that share channels through a real etcd.
+
+mod engine;
+mod many;
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use csa_tests::{Clock, Daemon, Etcd, Load, compare, eventually};
+use serde_json::Value;
+
+use crate::DRAIN;
+use crate::fleet::{Site, options};
+
+const TTL: Duration = Duration::from_secs(6);
+/// For the idle limit of a hanging daemon's session on the target, a start, and a busy machine.
+const MORE: Duration = Duration::from_secs(25);
+const PATIENCE: Duration = Duration::from_secs(90);
+/// With `test`, each of three daemons of the names below has two of them.
+const OTHERS: [&str; 5] = ["crm", "pay", "web", "log", "geo"];
+const HOSTS: [&str; 3] = ["db1", "db2", "db3"];
+
+struct Fleet {
+    site: Site,
+    etcd: Etcd,
+    /// Of the first daemon.
+    clock: Clock,
+    daemons: Vec<Daemon>,
+}
+
+/// The daemons that run each channel, by their places in the fleet.
+type Placement = BTreeMap<String, Vec<usize>>;
+
+impl Fleet {
+    async fn start() -> Self {
+        let mut channels = vec!["test"];
+        channels.extend(OTHERS);
+        let (site, etcd) = (Site::new(&channels).await, Etcd::start());
+        let mut fleet = Self { site, etcd, clock: Clock::start(), daemons: Vec::new() };
+        for name in HOSTS {
+            fleet.join(name);
+        }
+        fleet
+    }
+
+    fn join(&mut self, name: &str) {
+        let mut text = String::new();
+        for channel in OTHERS {
+            text.push_str(&self.site.channel(channel, ""));
+        }
+        let claims = format!(
+            "[claims]\nengine = \"etcd\"\nendpoints = [\"{}\"]\nname = \"{name}\"\nttl = \"{}s\"\n\
+             rebalance_delay = \"4s\"\n",
+            self.etcd.endpoint(),
+            TTL.as_secs()
+        );
+        let daemon = self.site.builder().append(&text).append(&claims);
+        let is_first = self.daemons.is_empty();
+        let daemon = if is_first { self.clock.given_to(daemon) } else { daemon };
+        self.daemons.push(daemon.start());
+    }
+
+    /// As these daemons say: one that hangs would not answer.
+    fn placement(&self, hosts: &[usize]) -> Placement {
+        let mut placement = Placement::new();
+        for host in hosts {
+            for view in views(&self.daemons[*host]) {
+                let name = view["channel_name"].as_str().unwrap_or_default().to_owned();
+                let running = placement.entry(name).or_default();
+                if view["state"] == "running" {
+                    running.push(*host);
+                }
+            }
+        }
+        placement
+    }
+
+    /// Waits until each channel runs on one of `hosts`, and each of these has some.
+    async fn spread(&self, what: &str, hosts: &[usize]) -> Placement {
+        let is_spread = |placement: &Placement| {
+            let one = |running: &Vec<usize>| running.len() == 1;
+            placement.len() == OTHERS.len() + 1
+                && placement.values().all(one)
+                && hosts.iter().all(|host| placement.values().any(|running| running[0] == *host))
+        };
+        eventually(what, PATIENCE, async || is_spread(&self.placement(hosts))).await;
+        self.placement(hosts)
+    }
+
+    /// The channels of a host run on the others, after this time.
+    async fn taken_over(&self, what: &str, lost: usize, before: &Placement) -> Duration {
+        let started = Instant::now();
+        let others: Vec<usize> = (0..HOSTS.len()).filter(|host| *host != lost).collect();
+        let now = self.spread(what, &others).await;
+        for (channel, running) in before {
+            assert!(running[0] == lost || now[channel] == *running, "{channel} moved for nothing");
+        }
+        started.elapsed()
+    }
+
+    fn applied(&self) -> BTreeMap<String, u64> {
+        let mut applied = BTreeMap::new();
+        for view in self.daemons.iter().flat_map(views) {
+            let name = view["channel_name"].as_str().unwrap_or_default().to_owned();
+            let count = view["applied_transactions_total"].as_u64().unwrap_or_default();
+            *applied.entry(name).or_default() += count;
+        }
+        applied
+    }
+}
+
+fn views(daemon: &Daemon) -> Vec<Value> {
+    let status = daemon.try_status().unwrap_or_default();
+    status["channels"].as_array().cloned().unwrap_or_default()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn channels_follow_the_daemons_of_a_fleet() {
+    let fleet = Fleet::start().await;
+    let mut placement = fleet.spread("all channels run", &[0, 1, 2]).await;
+    println!("shared as {placement:?}");
+    let mut channels = vec!["test"];
+    channels.extend(OTHERS);
+    let load = |name: &&str| Load::start(&fleet.site.source, &options(name));
+    let loads: Vec<Load> = channels.iter().map(load).collect();
+
+    // A clock that jumps, by more than any claim lasts.
+    for seconds in [7200, -7200, 0] {
+        fleet.clock.step(seconds);
+        tokio::time::sleep(TTL / 2).await;
+        assert!(fleet.daemons[0].metrics().contains("\ncsa_claims_session_lost 0\n"));
+    }
+    assert_eq!(fleet.spread("a clock that jumps", &[0, 1, 2]).await, placement);
+
+    // A restart moves nothing.
+    fleet.daemons[1].terminate();
+    fleet.daemons[1].start_again();
+    assert_eq!(fleet.spread("after a restart", &[0, 1, 2]).await, placement);
+
+    // One dies, and comes back: its share follows once the fleet is quiet.
+    fleet.daemons[0].kill9();
+    let took = fleet.taken_over("the channels of one that died", 0, &placement).await;
+    println!("kill -9: its channels run elsewhere after {took:?} (ttl {TTL:?})");
+    assert!(took < TTL + MORE, "{took:?}");
+    fleet.daemons[0].start_again();
+    assert_eq!(fleet.spread("its share is back", &[0, 1, 2]).await, placement);
+
+    // One hangs: the target ends its lock, and when it wakes up it has nothing.
+    fleet.daemons[2].signal("STOP");
+    let took = fleet.taken_over("the channels of one that hangs", 2, &placement).await;
+    println!("SIGSTOP: its channels run elsewhere after {took:?}");
+    assert!(took < TTL + MORE, "{took:?}");
+    fleet.daemons[2].signal("CONT");
+    assert_eq!(fleet.spread("its share is back", &[0, 1, 2]).await, placement);
+
+    // Without the engine replication continues, for longer than any claim lasts.
+    fleet.etcd.kill9();
+    tokio::time::sleep(TTL * 2).await;
+    let metrics = fleet.daemons[1].metrics();
+    assert!(metrics.contains("\ncsa_claims_session_lost 1\n"), "{metrics}");
+    let said = fleet.daemons[1].command(&["fleet"]);
+    said.refused(1, &["etcd does not answer"]);
+    let before = fleet.applied();
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    for (channel, count) in fleet.applied() {
+        assert!(count > before[&channel], "{channel} stands still without etcd");
+    }
+    assert_eq!(fleet.placement(&[0, 1, 2]), placement);
+    fleet.etcd.start_again();
+    eventually("all have a session again", PATIENCE, async || {
+        let lost = |daemon: &Daemon| daemon.metrics().contains("\ncsa_claims_session_lost 1\n");
+        !fleet.daemons.iter().any(lost)
+    })
+    .await;
+    assert_eq!(fleet.spread("etcd is back", &[0, 1, 2]).await, placement);
+
+    // Maintenance.
+    let started = Instant::now();
+    assert_eq!(fleet.daemons[1].commanded(&["drain"]), "drained: this daemon has no channel\n");
+    println!("drained after {:?}", started.elapsed());
+    fleet.taken_over("the channels of one that drains", 1, &placement).await;
+    let shown = fleet.daemons[0].commanded(&["fleet"]);
+    assert!(shown.contains("db2         100     0      0        draining\n"), "{shown}");
+    let standby = views(&fleet.daemons[1]);
+    for view in &standby {
+        assert_eq!(view["state"], "standby", "{view:#}");
+        let detail = view["state_detail"].as_str().unwrap_or_default();
+        assert!(detail.starts_with("daemon db") && detail.ends_with("has claimed the channel"));
+    }
+    let said = fleet.daemons[1].command(&["--channel", "test", "restart"]);
+    said.refused(1, &["has claimed the channel", "csa-daemon fleet"]);
+    let said = fleet.daemons[1].commanded(&["drain", "--undo"]);
+    assert!(said.contains("claims.rebalance_delay"), "{said}");
+    placement = fleet.spread("its share is back", &[0, 1, 2]).await;
+
+    for load in loads {
+        let report = load.stop().await;
+        assert!(report.committed > 100, "{report:?}");
+    }
+    for channel in channels {
+        let daemon = &fleet.daemons[placement[channel][0]];
+        let Site { source, target, .. } = &fleet.site;
+        daemon.wait_channel_drained(channel, source, target, DRAIN).await;
+    }
+    compare(&fleet.site.source, &fleet.site.target).await;
+}
