@@ -42,6 +42,15 @@ async fn a_command_acts_on_all_channels_or_on_those_that_match() {
     assert!(lines[2].starts_with("shard_2  paused: paused, "), "{said}");
     assert_eq!(lines[3..], ["2 channels: 2 done, 0 failed"], "{said}");
     assert_eq!(states(&daemon), ["running", "paused", "paused"]);
+    for (pattern, chosen) in [("shard_*", vec!["shard_1", "shard_2"]), ("test", vec!["test"])] {
+        let said = daemon.command(&["--channel", pattern, "status", "--json"]);
+        let status: Value = serde_json::from_str(&said.out).expect("JSON");
+        let channels = status["channels"].as_array().expect("channels");
+        let names: Vec<&str> =
+            channels.iter().filter_map(|view| view["channel_name"].as_str()).collect();
+        assert_eq!(names, chosen, "{pattern}");
+        assert!(status["daemon"]["pid"].is_u64() && channels[0]["applier"].is_object());
+    }
     let said = daemon.command(&["--channel", "shard_*", "status"]);
     assert!(!said.out.contains("\ntest "), "{said:?}");
     said.refused(1, &["not running: shard_1, shard_2"]);

@@ -67,14 +67,25 @@ pub(super) fn show(client: &Client, form: &Form) -> Result<(), Failure> {
 
 fn ask(client: &Client) -> Result<(String, StatusView), Failure> {
     let text = client.get_text("/status")?;
-    let mut view: StatusView = read(&text)
-        .map_err(|error| Failure::Runtime(format!("/status: unexpected answer: {error}")))?;
+    let unexpected = |error| Failure::Runtime(format!("/status: unexpected answer: {error}"));
+    let mut view: StatusView = read(&text).map_err(unexpected)?;
     if let Some(name) = client.named_channel() {
         let names = view.channels.iter().map(|channel| channel.channel_name.clone()).collect();
         chosen(name, names).map_err(Failure::Input)?;
         view.channels.retain(|channel| matches(name, &channel.channel_name));
+        let text = only(&text, &|channel| matches(name, channel));
+        return text.map(|text| (text, view)).map_err(unexpected);
     }
     Ok((text, view))
+}
+
+/// The JSON of `/status` with the chosen channels alone, and all that a newer daemon says of them.
+fn only(text: &str, is_chosen: &dyn Fn(&str) -> bool) -> serde_json::Result<String> {
+    let mut status: Value = read(text)?;
+    if let Some(channels) = status.get_mut("channels").and_then(Value::as_array_mut) {
+        channels.retain(|channel| channel["channel_name"].as_str().is_some_and(is_chosen));
+    }
+    serde_json::to_string(&status)
 }
 
 fn formed(text: &str, view: &StatusView, form: &Form) -> String {
