@@ -67,6 +67,12 @@ impl ProgressView {
         self.held_back.filter(|_| is_oldest)
     }
 
+    /// True if nothing was applied after the first transaction of the backlog, as it can be with
+    /// `preserve_commit_order = false`.
+    fn is_in_order(&self, backlog: u64) -> bool {
+        self.relayed.difference(&self.applied.executed).count() >= backlog
+    }
+
     /// The end of what the source has sent.
     #[must_use]
     pub fn tail(&self) -> Tail {
@@ -87,10 +93,14 @@ impl ProgressView {
         let held = held.map(|held| Pending { committed: held.committed, since: held.since });
         let heard = self.source.last_event;
         let since_heard = heard.map(|last| at.instant.saturating_duration_since(last));
+        let backlog = self.backlog()?.transactions;
+        let pending = pending.or(held);
+        let last = self.applied.last_applied.as_ref();
+        let last = last.filter(|_| pending.is_none() && self.is_in_order(backlog));
         let seen = Seen {
-            backlog: self.backlog()?.transactions,
-            pending: pending.or(held),
-            applied: self.applied.last_applied.as_ref().map(|group| group.last.commit_times()),
+            backlog,
+            pending,
+            applied: last.map(|group| group.last.commit_times()),
             tail: self.tail(),
             fresh: self.source.connected
                 && since_heard.is_some_and(|since| since <= self.fresh_within),
@@ -105,6 +115,21 @@ mod tests {
     use csa_provider::CommitTimes;
 
     use super::*;
+
+    /// With `preserve_commit_order = false`, 15 and 16 can be left when 17 and 18 were applied.
+    #[test]
+    fn what_was_applied_last_says_nothing_of_gaps_before_it() {
+        let set = |text: &str| -> GtidSet {
+            format!("05050505-0505-0505-0505-050505050505:{text}").parse().expect("a set")
+        };
+        let view = |executed| ProgressView {
+            relayed: set("1-20"),
+            applied: Applied { executed: set(executed), ..Applied::default() },
+            ..ProgressView::default()
+        };
+        assert!(view("1-14").is_in_order(6));
+        assert!(!view("1-14:17-18").is_in_order(6));
+    }
 
     /// The intake holds one back while the applier has not taken the one before it.
     #[test]
