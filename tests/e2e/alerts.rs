@@ -415,5 +415,22 @@ async fn the_daemon_away(site: &mut Site) {
         tokio::time::sleep(Duration::from_millis(1100)).await;
     }
     site.fires("killed again and again", &[("DaemonRestarting", None)]).await;
+
+    // In a fleet whose engine does not answer.
+    site.daemon.set("claims.engine", "etcd");
+    site.daemon.set("claims.endpoints", vec!["http://127.0.0.1:1"]);
+    site.daemon.kill9();
+    site.daemon.start_again();
+    let alerts = [("ClaimsSessionLost", None), ("NoActiveDaemon", Some(BROKEN))];
+    site.fires("no engine of claims", &alerts).await;
+    site.daemon.unset("claims.engine");
+    site.daemon.unset("claims.endpoints");
+    site.daemon.kill9();
+    site.daemon.start_again();
+    site.resolve("no engine of claims", &["ClaimsSessionLost", "NoActiveDaemon"]).await;
+    eventually("the disk is measured again", DRAIN, async || {
+        site.view(HELD)["relay"]["free_disk_bytes"].is_u64()
+    })
+    .await;
     site.resolve("the daemon killed", &["DaemonDown"]).await;
 }

@@ -327,7 +327,8 @@ async fn every_answer_is_as_the_description_says() {
     }
     // A daemon of a fleet whose engine does not answer.
     let fleet = Daemon::builder(&source, &target)
-        .append("[claims]\nengine = \"etcd\"\nendpoints = [\"http://127.0.0.1:1\"]\n")
+        .set("claims.engine", "etcd")
+        .set("claims.endpoints", vec!["http://127.0.0.1:1"])
         .start();
     let own = format!("Bearer {}", fleet.own_token());
     let own = [("authorization", own.as_str())];

@@ -10,6 +10,7 @@ use crate::{Daemon, Server};
 #[derive(Debug, Clone)]
 pub struct DaemonBuilder {
     pub(crate) daemon: Table,
+    claims: Table,
     pub(crate) channels: Vec<Table>,
     pub(crate) admin_port: u16,
     pub(crate) environment: Vec<(String, String)>,
@@ -28,6 +29,7 @@ impl DaemonBuilder {
         daemon.insert("log_filter".into(), "info".into());
         let builder = Self {
             daemon,
+            claims: Table::new(),
             channels: Vec::new(),
             admin_port,
             environment: Vec::new(),
@@ -65,7 +67,7 @@ impl DaemonBuilder {
         self
     }
 
-    /// Sets a key of the channel added last, or of `[daemon]` for a path such as
+    /// Sets a key of the channel added last, or of `[daemon]` and `[claims]` for a path such as
     /// `daemon.log_filter`.
     ///
     /// # Panics
@@ -176,9 +178,10 @@ impl DaemonBuilder {
 
     /// The table that holds the path's last part. Missing tables are made.
     fn locate(&mut self, path: &str) -> (&mut Table, String) {
-        let (mut table, path) = match path.strip_prefix("daemon.") {
-            Some(rest) => (&mut self.daemon, rest),
-            None => (self.channels.last_mut().expect("a channel"), path),
+        let (mut table, path) = match path.split_once('.') {
+            Some(("daemon", rest)) => (&mut self.daemon, rest),
+            Some(("claims", rest)) => (&mut self.claims, rest),
+            _ => (self.channels.last_mut().expect("a channel"), path),
         };
         let (parents, key) = path.rsplit_once('.').unwrap_or(("", path));
         for part in parents.split('.').filter(|part| !part.is_empty()) {
@@ -204,6 +207,9 @@ impl DaemonBuilder {
         }
         let mut root = Table::new();
         root.insert("daemon".into(), daemon.into());
+        if !self.claims.is_empty() {
+            root.insert("claims".into(), self.claims.clone().into());
+        }
         let channels = self.channels.iter().cloned().map(Value::from);
         root.insert("channel".into(), Value::Array(channels.collect()));
         root.to_string() + &self.appended

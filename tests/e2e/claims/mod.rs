@@ -48,13 +48,15 @@ impl Fleet {
         for channel in OTHERS {
             text.push_str(&self.site.channel(channel, ""));
         }
-        let claims = format!(
-            "[claims]\nengine = \"etcd\"\nendpoints = [\"{}\"]\nname = \"{name}\"\nttl = \"{}s\"\n\
-             rebalance_delay = \"4s\"\n",
-            self.etcd.endpoint(),
-            TTL.as_secs()
-        );
-        let daemon = self.site.builder().append(&text).append(&claims);
+        let daemon = self
+            .site
+            .builder()
+            .append(&text)
+            .set("claims.engine", "etcd")
+            .set("claims.endpoints", vec![self.etcd.endpoint()])
+            .set("claims.name", name)
+            .set("claims.ttl", format!("{}s", TTL.as_secs()))
+            .set("claims.rebalance_delay", "4s");
         let is_first = self.daemons.is_empty();
         let daemon = if is_first { self.clock.given_to(daemon) } else { daemon };
         self.daemons.push(daemon.start());
