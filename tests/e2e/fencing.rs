@@ -67,20 +67,33 @@ async fn a_stalled_daemon_whose_lock_was_lost_cannot_commit() {
 /// It vanished while a group was under way: the group's locks on the target remain.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_daemon_that_stalls_in_the_middle_of_a_group_is_replaced() {
+    for (commit, gtids) in [("grouped", "own"), ("one-to-one", "source")] {
+        // Its statement, which is a transaction under the source's GTID, ends before or after it is replaced.
+        for is_early in [true, false] {
+            stalls_in_the_middle(commit, gtids, is_early).await;
+        }
+    }
+}
+
+async fn stalls_in_the_middle(commit: &str, gtids: &str, is_early: bool) {
     let (source, target) = Server::pair(&[], &[]);
     source.exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, n INT)").await;
     source.exec("INSERT INTO d.t VALUES (1,0),(2,0)").await;
-    let stalled = Daemon::builder(&source, &target).start();
+    let daemon = || {
+        let builder = Daemon::builder(&source, &target).set("applier.commit", commit);
+        builder.set("applier.target_gtids", gtids).start()
+    };
+    let stalled = daemon();
     stalled.wait_drained(&source, &target, DRAIN).await;
     let mut blocker = target.conn().await;
     blocker.query_drop("BEGIN; UPDATE d.t SET n=n WHERE id=1").await.expect("locks the row");
-    source.exec("UPDATE d.t SET n=1 WHERE id=1").await;
+    source.exec("UPDATE d.t SET n=n+1 WHERE id=1").await;
     // Not innodb_trx: its contents stay as they are while it is read more often than every 0.1 s.
     let groups = "SELECT COUNT(*) FROM performance_schema.data_lock_waits";
     eventually("a group waits for the row", DRAIN, async || target.value::<u64>(groups).await == 1)
         .await;
     // The next group sends its COMMIT with its rows; one after it is left without, in a transaction.
-    source.exec("UPDATE d.t SET n=1 WHERE id=2").await;
+    source.exec("UPDATE d.t SET n=n+1 WHERE id=2").await;
     eventually("a later group waits for its turn", DRAIN, async || {
         stalled.status().to_string().contains("waiting_for_turn")
     })
@@ -88,16 +101,19 @@ async fn a_daemon_that_stalls_in_the_middle_of_a_group_is_replaced() {
     stalled.signal("STOP");
     let holder: u64 = target.value("SELECT IS_USED_LOCK('csa:test')").await;
     target.exec(&format!("KILL {holder}")).await;
+    if is_early {
+        blocker.query_drop("ROLLBACK").await.expect("unlocks the row");
+    }
+    let second = daemon();
+    let left = ["ending a session that was left behind", "ending the worker's earlier session"];
+    eventually("it ends what the first left behind", DRAIN, async || {
+        left.iter().any(|&left| second.log().contains(left))
+    })
+    .await;
     blocker.query_drop("ROLLBACK").await.expect("unlocks the row");
-    let second = Daemon::builder(&source, &target).start();
     wait_state(&second, 0, "running").await;
-    source.exec("UPDATE d.t SET n=2 WHERE id=2").await;
+    source.exec("UPDATE d.t SET n=n+2 WHERE id=2").await;
     second.wait_drained(&source, &target, DRAIN).await;
-    assert!(
-        second.log().contains("ending a session that was left behind"),
-        "{}",
-        second.log_tail()
-    );
     stalled.signal("CONT");
     eventually("the stalled daemon notices", DRAIN, async || {
         stalled.try_status().is_some_and(|status| status["channels"][0]["state"] == "failed")

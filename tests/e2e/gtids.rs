@@ -60,8 +60,13 @@ async fn one_to_one_gives_the_target_the_sources_gtids() {
             target.restart();
         } else {
             daemon.kill9();
-            if kill == 3 {
-                daemon.set("applier.preserve_commit_order", false);
+            match kill {
+                1 => daemon.set("applier.commit_window", 8),
+                3 => {
+                    daemon.set("applier.commit_window", 1);
+                    daemon.set("applier.preserve_commit_order", false);
+                }
+                _ => {}
             }
             daemon.start_again();
         }
@@ -115,6 +120,40 @@ async fn one_to_one_gives_the_target_the_sources_gtids() {
         .value("SELECT COUNT(*) FROM information_schema.schemata WHERE schema_name='csa'")
         .await;
     assert_eq!(schemas, 0, "the checkpoint must stay out of the target's binary log");
+}
+
+/// COMMITs are sent in order, so none after a transaction that fails.
+#[tokio::test(flavor = "multi_thread")]
+async fn commits_that_are_under_way_together_end_at_the_transaction_that_fails() {
+    let (source, target) = Server::pair(&[], &[]);
+    source.exec("CREATE DATABASE w; CREATE TABLE w.t (id INT PRIMARY KEY, n INT)").await;
+    let daemon = Daemon::builder(&source, &target)
+        .set("applier.commit", "one-to-one")
+        .set("applier.target_gtids", "source")
+        .set("applier.commit_window", 8)
+        .set("applier.worker_count", 8)
+        .start();
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    daemon.terminate();
+    let mut executed = String::new();
+    for id in 1..=300 {
+        source.exec(&format!("INSERT INTO w.t VALUES ({id}, 0)")).await;
+        if id == 249 {
+            executed = source.value("SELECT @@GLOBAL.gtid_executed").await;
+        }
+    }
+    target.exec("SET sql_log_bin=0; INSERT INTO w.t VALUES (250, 1)").await;
+    daemon.start_again();
+    wait_state(&daemon, 0, "failed").await;
+    let rows = "SELECT GROUP_CONCAT(id) FROM w.t WHERE id >= 248";
+    assert_eq!(target.value::<String>(rows).await, "248,249,250");
+    assert_eq!(target.value::<String>("SELECT @@GLOBAL.gtid_executed").await, executed);
+    target.exec("SET sql_log_bin=0; DELETE FROM w.t WHERE id=250").await;
+    daemon.terminate();
+    daemon.start_again();
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    compare(&source, &target).await;
+    same_gtids(&source, &target).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

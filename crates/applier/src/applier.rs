@@ -108,6 +108,7 @@ impl<O: CommitObserver> Applier<O> {
             target: reachability.clone(),
             status: Arc::clone(&status),
             turn: turn.clone(),
+            sending: CommitTurn::new(checkpoint.sequence),
             sessions: status.sessions(),
             tables: Arc::clone(&tables),
             generation: control.generation(),
@@ -291,7 +292,8 @@ impl<O: CommitObserver> Applier<O> {
                     self.status.executed(&group, begun);
                     // Recorded before the turn passes; `committed` opens the intake's barrier last.
                     self.commits.record(&group.transactions);
-                    self.turn.committed(group.sequence);
+                    self.workers.shared.sending.passed(group.sequence);
+                    self.turn.passed(group.sequence);
                     self.committed(&group);
                 }
                 GroupKind::Rows => {

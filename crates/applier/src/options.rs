@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::collation_map::CollationMap;
 use csa_provider::link::{Endpoint, LinkOptions, Purpose, Side, SystemNetwork};
 use csa_provider::{Backoff, Chance};
+use csa_scheduler::Sequence;
 use secrecy::SecretString;
 
 /// How the link to the target is protected.
@@ -163,6 +164,9 @@ pub struct ApplierOptions {
     pub statement_gtids: bool,
     /// Groups commit in source order; else as they finish.
     pub preserve_commit_order: bool,
+    /// COMMITs under way at once, sent in source order; with 1 each group is committed before the next
+    /// one's COMMIT is sent. Counts only with `preserve_commit_order`.
+    pub commit_window: u16,
     pub exec_mode: ExecMode,
     /// Of row images; statements are made of all columns.
     pub row_image: RowImageColumns,
@@ -191,6 +195,16 @@ impl ApplierOptions {
             true => Duration::from_secs(1),
             false => Duration::from_secs(5),
         }
+    }
+
+    /// A commit has everything before it, so the set that it states can too.
+    pub(crate) const fn is_prefix(&self) -> bool {
+        self.preserve_commit_order && self.commit_window <= 1
+    }
+
+    /// The group that has to be committed before this one's COMMIT is sent, in commit order.
+    pub(crate) fn commits_after(&self, sequence: Sequence) -> Sequence {
+        Sequence::new(sequence.get().saturating_sub(u64::from(self.commit_window.max(1))))
     }
 
     /// The pauses of one series of attempts to reach the target.

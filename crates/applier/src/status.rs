@@ -68,6 +68,8 @@ pub struct ApplierView {
     pub retries_total: u64,
     /// Groups that gave up their locks to an earlier one.
     pub lock_inversions_total: u64,
+    /// Groups whose COMMIT was answered before that of an earlier group.
+    pub commit_inversions_total: u64,
     /// Transactions read but not in a group yet, and groups that wait for the commit of another.
     pub waiting_transactions: usize,
     pub waiting_groups: usize,
@@ -314,6 +316,11 @@ impl ApplierStatus {
 
     pub(crate) fn yielded(&self) {
         self.view.lock().lock_inversions_total += 1;
+    }
+
+    /// A group was committed, before an earlier one if `is_early`.
+    pub(crate) fn committed_early(&self, is_early: bool) {
+        self.view.lock().commit_inversions_total += u64::from(is_early);
     }
 
     pub(crate) fn retried(&self) {

@@ -236,7 +236,7 @@ impl Scrape {
 
     fn counters(&self, channels: &[ChannelView]) -> Result<()> {
         type Read = fn(&ChannelView) -> u64;
-        let rows: [(&str, &str, Read); 19] = [
+        let rows: [(&str, &str, Read); 20] = [
             ("csa_provider_transactions_total", "Transactions received completely.", |v| {
                 v.connection.received_transactions_total
             }),
@@ -299,6 +299,11 @@ impl Scrape {
                 "csa_applier_lock_inversions_total",
                 "Groups that gave up locks for which an earlier one waited.",
                 |v| v.applier.lock_inversions_total,
+            ),
+            (
+                "csa_applier_commit_inversions_total",
+                "Groups whose commit was answered before that of an earlier one.",
+                |v| v.applier.commit_inversions_total,
             ),
             (
                 "csa_applier_retries_total",

@@ -224,6 +224,9 @@ pub(crate) struct ApplierView {
     pub(crate) count_transactions_retries: u64,
     /// Groups that gave up their locks to an earlier one.
     pub(crate) lock_inversions_total: u64,
+    /// Groups that were committed before an earlier one.
+    #[serde(default)]
+    pub(crate) commit_inversions_total: u64,
     /// Transactions that were read and are in no group, and groups that wait for another's commit.
     pub(crate) waiting_transactions: u64,
     pub(crate) waiting_groups: u64,

@@ -41,6 +41,8 @@ pub(crate) struct Settings {
     pub(crate) standby: bool,
     /// `preserve_commit_order`.
     pub(crate) in_order: bool,
+    /// `commit_window`; more than 1 only where the order need not hold.
+    pub(crate) window: u16,
     /// The longest pause between two transactions of the source.
     pub(crate) pause: Duration,
     pub(crate) seed: u64,
@@ -61,6 +63,7 @@ impl Settings {
         // In the order in which they were always drawn, so that a seed keeps its run.
         let workers = random.random_range(1..6);
         let statement_gtids = is_source || random.random_bool(0.7);
+        let in_order = random.random_bool(0.8);
         let mut extra = StdRng::seed_from_u64(seed ^ 0x000e_77a5);
         Self {
             workers,
@@ -73,7 +76,8 @@ impl Settings {
                 false => Executor::RowImage,
             },
             standby: false,
-            in_order: random.random_bool(0.8),
+            in_order,
+            window: if in_order { 1 } else { [1, 3][extra.random_range(0..2)] },
             pause: Duration::from_millis([0, 0, 500][random.random_range(0..3)]),
             seed,
         }
@@ -145,7 +149,8 @@ pub(crate) fn applier_options(settings: &Settings, environment: &Environment) ->
         channel: CHANNEL.to_owned(),
         executor: settings.executor,
         statement_gtids: settings.statement_gtids,
-        preserve_commit_order: settings.in_order,
+        preserve_commit_order: settings.in_order || settings.window > 1,
+        commit_window: settings.window,
         exec_mode: ExecMode::Strict,
         transaction_retries: 60,
         connect_retry: Duration::from_millis(100),

@@ -44,6 +44,7 @@ async fn a_statement_is_not_repeated_after_the_answer_to_its_last_commit_is_lost
         gtids: TargetGtids::Own,
         statement_gtids: false,
         in_order: true,
+        window: 1,
         ..world.settings.clone()
     };
     daemon::run(&server, &world.history, "one", &settings).await.expect("applied");

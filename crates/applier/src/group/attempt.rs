@@ -10,7 +10,7 @@ use csa_scheduler::Sequence;
 use super::commit_turn::CommitTurn;
 use super::late_tables::{late_rows, whole_tables};
 use super::session::WorkerSession;
-use super::unit::Unit;
+use super::unit::{Unit, UnitOpening};
 use crate::activity::{Entered, SessionState};
 use crate::error::{Error, Fence, Invariant, Result};
 use crate::options::TargetGtids;
@@ -82,7 +82,7 @@ impl WorkerSession {
             if dependency > turn.low_water() {
                 self.shared.status.held_back(late_rows(&unit.group, low_water));
             }
-            if let Some(earlier) = or_yield(&turn, dependency, entered).await {
+            if let Some(earlier) = or_yield(turn.wait(dependency), &turn, entered).await {
                 return Ok(Attempt::Yielded(earlier));
             }
             entered.now(SessionState::Applying);
@@ -91,8 +91,14 @@ impl WorkerSession {
         // Frees the group's statements while it waits for its turn.
         drop(steps);
         if self.options.preserve_commit_order && !is_planted(Bug::CommitOutOfTurn) {
-            entered.waits(SessionState::WaitingForTurn, sequence.previous());
-            if let Some(earlier) = or_yield(&turn, sequence.previous(), entered).await {
+            let earlier = self.options.commits_after(sequence);
+            entered.waits(SessionState::WaitingForTurn, earlier);
+            let sending = self.shared.sending.clone();
+            let wait = async {
+                turn.wait(earlier).await;
+                sending.wait_before(sequence).await;
+            };
+            if let Some(earlier) = or_yield(wait, &turn, entered).await {
                 return Ok(Attempt::Yielded(earlier));
             }
         }
@@ -142,17 +148,24 @@ impl WorkerSession {
         entered: &Entered,
     ) -> Result<()> {
         let channel = self.options.channel.clone();
-        let (mut text, fence) = self.opened(unit).await?;
-        // Nobody reads the number of matched rows before the COMMIT runs, so the server must: with any
-        // other number ELT is NULL, which is an error, and an error ends the packet.
-        text.push_str(";SET SESSION completion_type=ELT(ROW_COUNT(),'NO_CHAIN')");
-        let opening = Opening { text: text.into_bytes(), statements: fence + 2 };
+        let UnitOpening { mut text, mut statements, is_fenced } = self.opened(unit).await?;
+        if is_fenced {
+            // Nobody reads the number of matched rows before the COMMIT runs, so the server must: with any
+            // other number ELT is NULL, which is an error, and an error ends the packet.
+            text.push_str(";SET SESSION completion_type=ELT(ROW_COUNT(),'NO_CHAIN')");
+            statements += 1;
+        }
+        let opening = Opening { text: text.into_bytes(), statements };
         let shared = self.shared.clone();
         let Self { session: Some(session), generation, .. } = self else {
             return Err(Error::Broken(Invariant::CommitHasSession));
         };
         let committing = shared.generation.commit(session, &channel, generation).await?;
-        let sent = rows.send_and_commit(session, opening, images).await;
+        let sent = match is_fenced {
+            true => rows.send_and_commit(session, opening, images).await,
+            // Without BEGIN the statement is a transaction of its own.
+            false => rows.send(session, Some(opening), images).await.map(|_| None),
+        };
         let applied = sent.map_err(|error| match is_of_the_fence(&error) {
             true => Error::fenced(&channel, Fence::NothingCommitted),
             false => error,
@@ -166,23 +179,28 @@ impl WorkerSession {
         Ok(())
     }
 
-    /// The statements that begin the unit's transaction on this session, and the index of the last.
-    async fn opened(&mut self, unit: &Unit) -> Result<(String, usize)> {
-        let (text, fence) = self.opening(unit);
+    /// The statements before the unit's rows on this session.
+    async fn opened(&mut self, unit: &Unit) -> Result<UnitOpening> {
+        let mut opening = self.opening(unit);
         // Our own statements need our own settings.
-        Ok(match self.session().await?.leave() {
-            Some(own) => (format!("{own};{text}"), fence + row_session::count(&own)),
-            None => (text, fence),
-        })
+        if let Some(own) = self.session().await?.leave() {
+            opening.text = format!("{own};{}", opening.text);
+            opening.statements += row_session::count(&own);
+        }
+        Ok(opening)
     }
 
     /// Sends BEGIN, the UPDATE of the checkpoint row and every change, in as few packets as possible.
     async fn send(&mut self, unit: &Unit, steps: &mut Steps, rows: &mut RowExecutor) -> Result<()> {
         let channel = self.options.channel.clone();
-        let (text, fence) = self.opened(unit).await?;
+        let UnitOpening { mut text, mut statements, is_fenced } = self.opened(unit).await?;
+        if !is_fenced {
+            text.push_str(";BEGIN");
+            statements += 1;
+        }
+        let fence = is_fenced.then(|| statements - 1);
         let session = self.session().await?;
-        // The fence is the last statement of the opening.
-        let mut opening = Some(Opening { text: text.into_bytes(), statements: fence + 1 });
+        let mut opening = Some(Opening { text: text.into_bytes(), statements });
         while let Some(step) = steps.next().await {
             let opened = opening.is_some();
             let mut images_sent = 0;
@@ -203,7 +221,7 @@ impl WorkerSession {
                 }
             };
             steps.sent(images_sent);
-            if opened {
+            if let Some(fence) = fence.filter(|_| opened) {
                 // The packet's rows have run by now; without the checkpoint row they roll back.
                 owned(&channel, matched.get(fence))?;
             }
@@ -211,7 +229,9 @@ impl WorkerSession {
         if let Some(Opening { text, .. }) = opening {
             let matched = session.run(&text).await?;
             session.settled();
-            owned(&channel, matched.get(fence))?;
+            if let Some(fence) = fence {
+                owned(&channel, matched.get(fence))?;
+            }
         }
         Ok(())
     }
@@ -227,7 +247,14 @@ impl WorkerSession {
         let committing = shared.generation.commit(session, &options.channel, generation).await?;
         // If the answer is lost here, `is_committed` asks the checkpoint row.
         if let Some(statement) = statement {
-            session.run(statement).await?;
+            // One of several transactions of a group is followed by the others.
+            let is_whole = unit.range == (0, unit.group.transactions.len());
+            let sent = || {
+                if is_whole {
+                    shared.sending.passed(unit.group.sequence);
+                }
+            };
+            session.run_noting(statement, sent).await?;
         }
         if let Some(late) = late {
             session.run(late).await?;
@@ -259,9 +286,12 @@ fn may_not_log(unit: &Unit, error: Error) -> Error {
     }
 }
 
-/// Waits for the turn; returns the earlier group if one asks for this group's locks meanwhile.
-async fn or_yield(turn: &CommitTurn, sequence: Sequence, entered: &Entered) -> Option<Sequence> {
-    let wait = turn.wait(sequence);
+/// Waits for a turn; returns the earlier group if one asks for this group's locks meanwhile.
+async fn or_yield(
+    wait: impl Future<Output = ()>,
+    turn: &CommitTurn,
+    entered: &Entered,
+) -> Option<Sequence> {
     tokio::pin!(wait);
     loop {
         tokio::select! {

@@ -44,7 +44,7 @@ impl CommitTurn {
                 return;
             }
             let (sender, waiter) = oneshot::channel();
-            // Under the lock that `committed` takes, so no commit in between is missed.
+            // Under the lock that `passed` takes, so no turn in between is missed.
             state.waiters.entry(sequence.get()).or_default().push(sender);
             waiter
         };
@@ -57,17 +57,19 @@ impl CommitTurn {
         self.wait(sequence.previous()).await;
     }
 
-    /// Records a commit and wakes the workers that may continue.
-    pub(crate) fn committed(&self, sequence: Sequence) {
+    /// Passes the turn of `sequence` on, and wakes the workers that may continue. Returns true if it had
+    /// come, false if an earlier one has not passed yet.
+    pub(crate) fn passed(&self, sequence: Sequence) -> bool {
         let mut state = self.state.lock();
-        state.ahead.insert(sequence.get());
-        loop {
-            let next = state.low_water + 1;
-            if !state.ahead.remove(&next) {
-                break;
-            }
-            state.low_water = next;
+        if sequence.get() <= state.low_water {
+            return true;
         }
+        state.ahead.insert(sequence.get());
+        while state.ahead.first() == Some(&(state.low_water + 1)) {
+            state.ahead.pop_first();
+            state.low_water += 1;
+        }
+        let has_come = state.low_water >= sequence.get();
         let later = state.low_water + 1;
         let later = state.waiters.split_off(&later);
         let ready = std::mem::replace(&mut state.waiters, later);
@@ -77,6 +79,7 @@ impl CommitTurn {
             // The receiver is gone if its worker was cancelled.
             let _ = waiter.send(());
         }
+        has_come
     }
 }
 
@@ -92,10 +95,12 @@ mod tests {
             let turn = turn.clone();
             async move { turn.wait_before(Sequence::new(7)).await }
         });
-        turn.committed(Sequence::new(6));
+        assert!(!turn.passed(Sequence::new(6)));
         tokio::task::yield_now().await;
         assert!(!waiting.is_finished(), "5 is missing");
-        turn.committed(Sequence::new(5));
+        assert!(turn.passed(Sequence::new(5)));
         waiting.await.expect("its turn");
+        // Once more, as for a COMMIT that was noted when it was sent.
+        assert!(turn.passed(Sequence::new(5)) && turn.passed(Sequence::new(7)));
     }
 }

@@ -40,7 +40,10 @@ pub(crate) struct Shared {
     pub(crate) commits: Commits,
     pub(crate) target: Reachability,
     pub(crate) status: Arc<ApplierStatus>,
+    /// To be committed.
     pub(crate) turn: CommitTurn,
+    /// To send COMMIT, which precedes the turn where several may be under way.
+    pub(crate) sending: CommitTurn,
     pub(crate) sessions: Sessions,
     pub(crate) tables: Arc<TargetTables>,
     pub(crate) generation: Generation,
@@ -103,7 +106,7 @@ impl WorkerSession {
     /// The set that the checkpoint row states with the group. Out of commit order it can only state what
     /// is known to be committed, and the rows of all workers together are the checkpoint.
     pub(super) fn executed_after(&self, group: &Group) -> GtidSet {
-        if self.options.preserve_commit_order {
+        if self.options.is_prefix() {
             return group.executed_after.clone();
         }
         let mut executed = self.shared.commits.executed();

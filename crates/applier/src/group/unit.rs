@@ -34,6 +34,16 @@ impl Unit {
     }
 }
 
+/// The statements before a unit's rows.
+#[derive(Debug, Clone)]
+pub(super) struct UnitOpening {
+    pub(super) text: String,
+    pub(super) statements: usize,
+    /// The last is the UPDATE that has to match the checkpoint row, in the transaction of the rows. Else
+    /// the transaction has not begun.
+    pub(super) is_fenced: bool,
+}
+
 impl WorkerSession {
     /// True if the target's binary log gets the unit.
     pub(super) fn logs(&self, unit: &Unit) -> bool {
@@ -45,16 +55,17 @@ impl WorkerSession {
         }
     }
 
-    /// The statements that begin a unit's transaction, and the index of the last, the UPDATE that has to
-    /// match the checkpoint row. Under the source's GTID it must write nothing of ours.
-    pub(super) fn opening(&self, unit: &Unit) -> (String, usize) {
-        let channel = &self.options.channel;
+    /// The statements that begin a unit's transaction. Under the source's GTID there is no UPDATE of the
+    /// checkpoint row: nobody can execute the GTID twice, and who takes the channel over ends these
+    /// sessions first (`ControlSession::open`).
+    pub(super) fn opening(&self, unit: &Unit) -> UnitOpening {
         let header = unit.transactions().first().map(|transaction| &transaction.relayed.header);
         match (self.target.gtids, header) {
-            (TargetGtids::Source, Some(header)) => {
-                let hold = checkpoint::hold(channel, self.index, self.epoch);
-                (format!("SET SESSION {};BEGIN;{hold}", as_source::identity(header)), 2)
-            }
+            (TargetGtids::Source, Some(header)) => UnitOpening {
+                text: format!("SET SESSION {}", as_source::identity(header)),
+                statements: 1,
+                is_fenced: false,
+            },
             _ => self.own_opening(unit),
         }
     }
@@ -66,7 +77,7 @@ impl WorkerSession {
     }
 
     /// The opening of a transaction under a GTID of the target's own.
-    pub(super) fn own_opening(&self, unit: &Unit) -> (String, usize) {
+    pub(super) fn own_opening(&self, unit: &Unit) -> UnitOpening {
         let update = match is_planted(Bug::CheckpointAfterCommit) {
             true => checkpoint::hold(&self.options.channel, self.index, self.epoch),
             false => self.update(unit),
@@ -74,9 +85,11 @@ impl WorkerSession {
         // Only images need it, and MariaDB and MySQL 5.7 lack the variable.
         let takes_images = self.options.executor == Executor::RowImage;
         let first = unit.transactions().first().filter(|_| takes_images);
-        match first.and_then(|transaction| as_source::version(&transaction.relayed.header)) {
-            Some(version) => (format!("SET SESSION {version};BEGIN;{update}"), 2),
-            None => (format!("BEGIN;{update}"), 1),
-        }
+        let (text, statements) =
+            match first.and_then(|transaction| as_source::version(&transaction.relayed.header)) {
+                Some(version) => (format!("SET SESSION {version};BEGIN;{update}"), 3),
+                None => (format!("BEGIN;{update}"), 2),
+            };
+        UnitOpening { text, statements, is_fenced: true }
     }
 }

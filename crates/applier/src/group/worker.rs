@@ -13,7 +13,7 @@ use crate::error::transaction::{NOT_TRANSACTIONAL, named};
 use crate::error::{Error, ErrorClass, Result};
 use crate::group::attempt::Attempt;
 use crate::group::session::WorkerSession;
-use crate::group::unit::Unit;
+use crate::group::unit::{Unit, UnitOpening};
 use crate::rows::failing_row::Failed;
 use crate::server::retry_pause;
 
@@ -64,7 +64,9 @@ impl Worker {
         self.own.reached();
         if outcome.is_ok() {
             // From here on later groups commit, and rows that were late for this group are sent.
-            self.own.shared.turn.committed(group.sequence);
+            self.own.shared.sending.passed(group.sequence);
+            let is_next = self.own.shared.turn.passed(group.sequence);
+            self.own.shared.status.committed_early(!is_next);
             self.own.shared.status.durations().note_group(&entered.done());
         }
         outcome
@@ -117,12 +119,13 @@ impl Worker {
     /// The row at which a transaction failed, if it can be found.
     async fn failing_row(&mut self, unit: &Unit) -> Option<Box<FailingRow>> {
         let (options, tables) = (self.own.options.clone(), Arc::clone(&self.own.shared.tables));
+        let UnitOpening { text, statements, .. } = self.own.own_opening(unit);
         let failed = Failed {
             group: &unit.group,
             range: unit.range,
             options: &options,
             tables: &tables,
-            opening: self.own.own_opening(unit),
+            opening: (text, statements - 1),
         };
         let session = self.own.session().await.ok()?;
         match failed.find(session).await {

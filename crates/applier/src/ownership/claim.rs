@@ -73,11 +73,15 @@ impl ControlSession {
             Some(found) => found,
             None => first_checkpoint(channel, start, source_executed, provisioned)?,
         };
-        if standby {
+        let left = checkpoint::workers(&mut session, channel).await?.into_iter();
+        if target.gtids == TargetGtids::Source {
+            // Their groups hold no row that is waited for below. The daemon that opened these sessions
+            // opens no others: it has lost the lock.
+            locks::end_workers_now(&mut session, channel, left).await?;
+        } else if standby {
             // Not after a lock wait timeout: whoever had the channel has lost it, so its groups are not
             // worth waiting for.
-            let left = checkpoint::workers(&mut session, channel).await?;
-            locks::end_workers(&mut session, channel, left.into_iter()).await?;
+            locks::end_workers(&mut session, channel, left).await?;
         }
         let mut checkpoint = take_rows(&mut session, channel, identity, workers, &base).await?;
         match target.gtids {

@@ -185,6 +185,25 @@ pub(crate) async fn end_worker(
     Ok(false)
 }
 
+/// As [`end_workers`]; their transactions have ended when this returns.
+///
+/// # Errors
+/// [`Error::Held`] if one takes longer.
+pub(crate) async fn end_workers_now(
+    session: &mut Session,
+    channel: &str,
+    workers: impl Iterator<Item = u16>,
+) -> Result<()> {
+    for worker in workers {
+        let name = quote(&worker_lock(channel, worker));
+        if holder(session, &name).await? != 0 {
+            take_worker(session, channel, worker).await?;
+            session.run(format!("DO RELEASE_LOCK({name})")).await?;
+        }
+    }
+    Ok(())
+}
+
 /// Ends every session of this daemon on the channel, from another session.
 pub(crate) async fn end_all(
     session: &mut Session,

@@ -191,7 +191,9 @@ pub(crate) async fn worker_session(
 ) -> Result<(Session, u64)> {
     let mut session = Session::connect(target).await?;
     // The place first: on another server the lock below would be free and prove nothing.
-    let number = generation.admit(&mut session, channel).await?;
+    generation.admit(&mut session, channel).await?;
     locks::take_worker(&mut session, channel, worker).await?;
+    // And again: a daemon that has taken the channel meanwhile ended only sessions with a worker's lock.
+    let number = generation.admit(&mut session, channel).await?;
     Ok((session, number))
 }

@@ -295,10 +295,24 @@ impl Session {
         Ok(answers.iter().find_map(|answer| answer.at))
     }
 
+    /// As [`Self::run`]; calls `sent` before it waits for the answer.
+    pub(crate) async fn run_noting(&mut self, statement: &str, sent: impl FnOnce()) -> Result<()> {
+        self.exchange(0, statement, sent).await.map(drop)
+    }
+
     async fn run_at_least(
         &mut self,
         least: usize,
         statements: impl AsRef<[u8]> + Send,
+    ) -> Result<Vec<Answer>> {
+        self.exchange(least, statements, || ()).await
+    }
+
+    async fn exchange(
+        &mut self,
+        least: usize,
+        statements: impl AsRef<[u8]> + Send,
+        sent: impl FnOnce(),
     ) -> Result<Vec<Answer>> {
         let text = statements.as_ref();
         self.check_packet(text.len())
@@ -307,6 +321,7 @@ impl Session {
         // Not watched while sending: TCP notices a peer that takes nothing.
         let begun = self.link.begin(text).await;
         begun.map_err(|source| Error::Target { address: self.address.clone(), source })?;
+        sent();
         let address = self.address.clone();
         let answers = async {
             let answers = self.link.answers(answers_to(text.len()), least).await;

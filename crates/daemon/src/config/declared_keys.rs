@@ -315,6 +315,12 @@ pub(super) struct ApplierConfig {
     /// Commit in the order of the source: the target never shows a state that the source did not have.
     #[serde(default = "yes")]
     pub(super) preserve_commit_order: bool,
+    /// Commits under way at once, sent in the order of the source. With more than 1 they share the
+    /// target's syncs of its disk, as with `commit = "one-to-one"` nothing else does; for a moment a reader
+    /// may see one without those before it, and after a crash of the target until they are applied again.
+    #[serde(default = "number::<u16, 1>")]
+    #[schemars(range(min = 1, max = 1024))]
+    pub(super) commit_window: u16,
     /// Form in which rows are sent to the target.
     #[serde(default)]
     pub(super) executor: Rows,

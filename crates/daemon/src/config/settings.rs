@@ -104,6 +104,12 @@ pub(super) fn resolve(
              would be missing on the disk of the one that takes over"
         ));
     }
+    if channel.applier.commit_window > 1 && !channel.applier.preserve_commit_order {
+        return wrong(
+            "applier.commit_window: counts only in commit order; leave it out, or set \
+             preserve_commit_order = true",
+        );
+    }
     Ok(ChannelSettings {
         source: source(channel.source)?,
         relay,
@@ -115,6 +121,7 @@ pub(super) fn resolve(
             executor: Executor::RowImage,
             statement_gtids: true,
             preserve_commit_order: channel.applier.preserve_commit_order,
+            commit_window: channel.applier.commit_window,
             exec_mode: match channel.applier.exec_mode {
                 Mode::Strict => ExecMode::Strict,
                 Mode::Idempotent => ExecMode::Idempotent,

@@ -142,6 +142,7 @@ impl Progress {
             earlier.returned_left_out_total += ended.returned_left_out_total;
             earlier.retries_total += ended.retries_total;
             earlier.lock_inversions_total += ended.lock_inversions_total;
+            earlier.commit_inversions_total += ended.commit_inversions_total;
             earlier.executed = ended.executed;
             earlier.last_applied = ended.last_applied;
         }

@@ -72,6 +72,7 @@ pub(super) fn applier(applied: &Applied, service_state: &str, earlier: &Applied)
         accounts_left_out_total: earlier.accounts_left_out_total + applied.accounts_left_out_total,
         count_transactions_retries: earlier.retries_total + applied.retries_total,
         lock_inversions_total: earlier.lock_inversions_total + applied.lock_inversions_total,
+        commit_inversions_total: earlier.commit_inversions_total + applied.commit_inversions_total,
         waiting_transactions: applied.waiting_transactions as u64,
         waiting_groups: applied.waiting_groups as u64,
         workers: applied.sessions.iter().map(|session| worker(session, applied)).collect(),
