@@ -75,6 +75,8 @@ mod page;
 mod pairs;
 #[path = "e2e/parallel.rs"]
 mod parallel;
+#[path = "e2e/peers.rs"]
+mod peers;
 #[path = "e2e/provisioning.rs"]
 mod provisioning;
 #[path = "e2e/reception.rs"]

@@ -181,9 +181,17 @@ async fn every_answer_is_as_the_description_says() {
         api.check(method, path, status, &answer);
         status
     };
-    for path in
-        ["/", "/healthz", "/readyz", "/metrics", "/status", "/history", "/openapi.json", "/fleet"]
-    {
+    for path in [
+        "/",
+        "/healthz",
+        "/readyz",
+        "/metrics",
+        "/status",
+        "/peers",
+        "/history",
+        "/openapi.json",
+        "/fleet",
+    ] {
         assert_eq!(ask("get", path, "", READ_TOKEN, ""), 200, "{path}");
         let code = if ["/", "/healthz"].contains(&path) { 200 } else { 401 };
         assert_eq!(ask("get", path, "", "", ""), code, "{path}");

@@ -16,6 +16,7 @@ use crate::clock::now_micros;
 use crate::config::{Access, ChannelSettings, Claims, Config, Written};
 use crate::history::History;
 use crate::logging::LogFilter;
+use crate::peers::Peers;
 use crate::view::{ChannelView, LastReload};
 
 /// Rows of csa.audit that may wait for a target; further commands are in the log only.
@@ -32,6 +33,9 @@ pub(crate) struct Daemon {
     pub(crate) started: Instant,
     pub(crate) admin_listen: String,
     pub(crate) admin_socket_group: Option<String>,
+    /// Made for this process, and no secret.
+    pub(crate) id: String,
+    pub(crate) peers: Peers,
     /// Made for this process; whoever can read `state_dir` may use it.
     pub(crate) own_token: SecretString,
     pub(crate) state_dir: PathBuf,
@@ -70,6 +74,8 @@ impl Daemon {
             started: Instant::now(),
             admin_listen: config.daemon.admin_listen,
             admin_socket_group: config.daemon.admin_socket_group,
+            id: Uuid::new_v4().to_string(),
+            peers: Peers::default(),
             own_token: new_token(),
             state_dir: config.daemon.state_dir,
             written: config.written,

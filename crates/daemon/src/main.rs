@@ -17,6 +17,7 @@ mod kubernetes;
 mod logging;
 mod metrics;
 mod page;
+mod peers;
 mod relay_dump;
 mod reload;
 mod row_values;

@@ -2,12 +2,14 @@
 //! `performance_schema.replication_*` tables where they have one.
 
 mod health;
+mod peers;
 mod steps;
 
 use csa_provider::SourceCause;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use health::{LimitView, ThrottleByView};
+pub(crate) use peers::{PeerChannelView, PeerView, PeersView};
 pub(crate) use steps::{DurationView, StartStepView, StepsView};
 
 /// `/status`.
@@ -25,6 +27,12 @@ pub(crate) struct DaemonView {
     pub(crate) log_filter: String,
     /// The sender is shown row values.
     pub(crate) shows_values: bool,
+    /// Made at its start: two addresses may lead to one daemon.
+    #[serde(default)]
+    pub(crate) id: String,
+    /// Other daemons whose channels `/peers` has.
+    #[serde(default)]
+    pub(crate) peers: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]

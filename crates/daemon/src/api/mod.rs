@@ -97,6 +97,7 @@ fn routes() -> Vec<(&'static str, &'static str, Needs, MethodRouter<Shared>)> {
         ("get", "/readyz", Read, get(reports::ready)),
         ("get", "/metrics", Read, get(reports::prometheus)),
         ("get", "/status", Read, get(reports::status)),
+        ("get", "/peers", Read, get(reports::peers)),
         ("get", "/openapi.json", Read, get(reports::openapi)),
         ("get", "/channels/{name}/status", Read, get(reports::channel_status)),
         ("get", "/channels/{name}/wait", Read, get(reports::wait)),

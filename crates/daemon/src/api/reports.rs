@@ -16,7 +16,7 @@ use crate::channel::Supervisor;
 use crate::daemon::Daemon;
 use crate::history::HistoryView;
 use crate::metrics;
-use crate::view::{ChannelView, DaemonView, StatusView, WaitView};
+use crate::view::{ChannelView, DaemonView, PeersView, StatusView, WaitView};
 
 type Answer<T> = Result<T, ApiError>;
 
@@ -69,9 +69,16 @@ pub(super) async fn status(
             uptime_seconds: daemon.started.elapsed().as_secs(),
             log_filter: daemon.log.current(),
             shows_values: permitted == Permitted::All,
+            id: daemon.id.clone(),
+            peers: daemon.access().peers.addresses.len(),
         },
         channels,
     })
+}
+
+/// Channels of other daemons; those that are away are named.
+pub(super) async fn peers(State(daemon): State<Shared>) -> Json<PeersView> {
+    Json(daemon.peers.view(&daemon.access().peers, &daemon.id).await)
 }
 
 /// Channels over time, for the status page.

@@ -19,8 +19,8 @@ const WAIT: Duration = Duration::from_secs(600);
 pub(crate) fn execute(config: &Path, admin: &Admin, command: Control) -> Result<(), Failure> {
     let client = Client::new(config, admin)?;
     match command {
-        Control::Status { all: _, json, vertical, watch } => {
-            status::show(&client, &status::Form { json, vertical, watch })
+        Control::Status { all: _, json, vertical, watch, peers } => {
+            status::show(&client, &status::Form { json, vertical, watch, peers })
         }
         Control::Pause(all) => to_state(&client, all, |channel| {
             let done = post(&client, channel, "pause", &json!({}))?;

@@ -112,6 +112,9 @@ pub(crate) enum Control {
         /// One line for each value, like SHOW REPLICA STATUS\G.
         #[arg(long, conflicts_with = "json")]
         vertical: bool,
+        /// Also show the channels of the daemons in `admin_peers`.
+        #[arg(long, conflicts_with_all = ["json", "vertical", "watch", "channel"])]
+        peers: bool,
         /// Repeat every SECONDS seconds. On a terminal the worst channels come first, as many as fit.
         #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1")]
         watch: Option<u64>,

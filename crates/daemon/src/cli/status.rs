@@ -16,13 +16,15 @@ use super::pattern::{chosen, matches};
 use super::watch;
 use crate::clock::{now_micros, rfc3339};
 use crate::table;
-use crate::view::{ChannelView, StatusView};
+use crate::view::{ChannelView, PeerChannelView, PeerView, PeersView, StatusView};
 
 /// The form of the output.
 pub(super) struct Form {
     pub(super) json: bool,
     pub(super) vertical: bool,
     pub(super) watch: Option<u64>,
+    /// Also the channels of other daemons.
+    pub(super) peers: bool,
 }
 
 /// Moves the cursor to the start of the screen, and clears what is after it: nothing scrolls, and nothing
@@ -37,8 +39,9 @@ const USUAL: (usize, usize) = (24, 80);
 pub(super) fn show(client: &Client, form: &Form) -> Result<(), Failure> {
     let Some(seconds) = form.watch else {
         let (text, view) = ask(client)?;
-        print(&formed(&text, &view, form))?;
-        return verdict(&view);
+        let peers = if form.peers { client.get("/peers")? } else { PeersView::default() };
+        print(&(formed(&text, &view, form) + &of_peers(&peers)))?;
+        return verdict(&view, &peers);
     };
     let is_screen = !form.json && stdout().is_terminal();
     let mut seen: Option<StatusView> = None;
@@ -88,6 +91,24 @@ fn only(text: &str, is_chosen: &dyn Fn(&str) -> bool) -> serde_json::Result<Stri
     serde_json::to_string(&status)
 }
 
+/// A heading and a table for each peer.
+fn of_peers(peers: &PeersView) -> String {
+    let mut text = String::new();
+    for peer in &peers.peers {
+        let version = peer.version.as_deref().map(|v| format!(", {v}")).unwrap_or_default();
+        match &peer.error {
+            Some(why) => text.push_str(&format!("\n{}: NO ANSWER: {why}\n", peer.address)),
+            None => {
+                let channels: Vec<ChannelView> =
+                    peer.channels.iter().map(PeerChannelView::shown).collect();
+                text.push_str(&format!("\n{}{version}\n", peer.address));
+                text.push_str(&channel_table(&channels, 3, |view| &view.state_detail));
+            }
+        }
+    }
+    text
+}
+
 fn formed(text: &str, view: &StatusView, form: &Form) -> String {
     match form {
         Form { json: true, .. } => format!("{}\n", one_line(text)),
@@ -122,13 +143,16 @@ fn on_screen<'a>(lines: impl Iterator<Item = &'a str>) -> String {
     text + CLEAR_BELOW
 }
 
-fn verdict(view: &StatusView) -> Result<(), Failure> {
-    let idle: Vec<&str> = view
-        .channels
-        .iter()
-        .filter(|channel| !channel.state.is_well())
-        .map(|channel| channel.channel_name.as_str())
-        .collect();
+fn verdict(view: &StatusView, peers: &PeersView) -> Result<(), Failure> {
+    let idle = |channel: &ChannelView| !channel.state.is_well();
+    let own = view.channels.iter().filter(|channel| idle(channel));
+    let mut idle_ones: Vec<String> = own.map(|channel| channel.channel_name.clone()).collect();
+    for PeerView { address, error, channels, .. } in &peers.peers {
+        idle_ones.extend(error.as_ref().map(|_| address.clone()));
+        let theirs = channels.iter().map(PeerChannelView::shown).filter(|channel| idle(channel));
+        idle_ones.extend(theirs.map(|channel| format!("{} of {address}", channel.channel_name)));
+    }
+    let idle = idle_ones;
     if idle.is_empty() {
         return Ok(());
     }

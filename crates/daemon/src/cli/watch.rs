@@ -86,6 +86,8 @@ mod tests {
 
     fn status(channels: Vec<ChannelView>) -> StatusView {
         let daemon = DaemonView {
+            id: String::new(),
+            peers: 0,
             version: "1.2".to_owned(),
             pid: 1,
             uptime_seconds: 1,

@@ -6,7 +6,7 @@ use std::path::Path;
 use secrecy::{ExposeSecret as _, SecretString};
 
 use super::settings::{is_world_readable, secret};
-use super::{AdminFiles, AdminTls, ConfigError, DaemonConfig, admin_tls};
+use super::{AdminFiles, AdminPeers, AdminTls, ConfigError, DaemonConfig, admin_peers, admin_tls};
 
 /// A shorter token could be guessed.
 const TOKEN_LEN_MIN: usize = 16;
@@ -25,6 +25,8 @@ pub(crate) struct Access {
     pub(crate) tls: Option<AdminTls>,
     /// Named in refusals.
     pub(crate) files: AdminFiles,
+    /// Not access to this port, but to those of others.
+    pub(crate) peers: AdminPeers,
 }
 
 impl PartialEq for Access {
@@ -37,6 +39,7 @@ impl PartialEq for Access {
             && text(&self.read_token) == text(&other.read_token)
             && self.hosts == other.hosts
             && self.tls == other.tls
+            && self.peers == other.peers
     }
 }
 
@@ -70,6 +73,7 @@ pub(super) fn resolve(
         hosts: hosts(daemon)?,
         tls: admin_tls::resolve(daemon, warnings)?,
         files: AdminFiles::of(daemon),
+        peers: admin_peers::resolve(daemon, warnings)?,
     })
 }
 

@@ -84,6 +84,17 @@ pub(crate) struct DaemonConfig {
     /// Run without a channel until a file brings one, as `csa-daemon controller` needs it.
     #[serde(default)]
     pub(crate) allow_no_channels: bool,
+    /// Admin ports of other daemons, whose channels the status page and `csa-daemon status --peers` show too:
+    /// `http://HOST:PORT` or `https://HOST:PORT`.
+    #[serde(default)]
+    #[schemars(example = ["https://db8.example.com:9104"], extend("x-takes" = "list of addresses", "x-applies" = "access"))]
+    pub(crate) admin_peers: Vec<String>,
+    /// File with a bearer token that permits reading there.
+    #[schemars(example = "/etc/csa-daemon/read.token", extend("x-applies" = "access"))]
+    pub(crate) admin_peers_token_file: Option<PathBuf>,
+    /// Certificates of the authorities to trust for `https`.
+    #[schemars(example = "/etc/csa-daemon/admin-ca.pem", extend("x-applies" = "access"))]
+    pub(crate) admin_peers_ca: Option<PathBuf>,
     /// Form of the log.
     #[serde(default)]
     pub(crate) log_format: LogFormat,

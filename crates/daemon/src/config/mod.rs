@@ -2,6 +2,7 @@
 
 mod admin;
 mod admin_files;
+mod admin_peers;
 mod admin_tls;
 mod claims;
 mod declared_keys;
@@ -25,6 +26,7 @@ use serde::Deserialize as _;
 
 pub(crate) use admin::{Access, token};
 pub(crate) use admin_files::AdminFiles;
+pub(crate) use admin_peers::AdminPeers;
 pub(crate) use admin_tls::{AdminTls, authorities};
 pub(crate) use claims::{BackEnd, Claims};
 pub(crate) use declared_keys::{DaemonConfig, LogFormat};

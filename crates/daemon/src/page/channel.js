@@ -1,7 +1,7 @@
 
 // One channel: its state in words, its figures, its charts, its errors.
 
-const KIND = { running: "ok", waiting_for_delay: "ok", standby: "ok", failed: "bad" };
+const KIND = { running: "ok", waiting_for_delay: "ok", standby: "ok", failed: "bad", no_answer: "bad" };
 
 function stateKind(state) {
   return KIND[state] || "warn";

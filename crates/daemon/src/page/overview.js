@@ -1,6 +1,6 @@
 // All channels in one table: those that need somebody come first.
 
-const RANKS = ["failed", "waiting_for_target", "waiting_for_source", "stopped", "paused", "starting"];
+const RANKS = ["failed", "no_answer", "waiting_for_target", "waiting_for_source", "stopped", "paused", "starting"];
 // A running channel whose lag is above the first is worse than one above the second. Below the last, the
 // order of names is kept, so that rows do not jump about.
 const LATE = [3600, 600, 60, 10];
@@ -19,6 +19,27 @@ function rank(view) {
 
 function isLate(view) {
   return (undesired(view) ?? 0) > 60;
+}
+
+// Other daemons' channels have the daemon's address.
+const keyOf = (view) => `${view.daemon || ""} ${view.channel_name}`;
+const hostOf = (address) => address.replace(/^https?:../, "");
+
+// Rows of another daemon: its channels, or the reason why nothing is known of them.
+function rowsOf({ address, error, channels }) {
+  if (error === null) return channels.map((view) => ({ ...view, daemon: address }));
+  return [nothingOf(hostOf(address), address, "no_answer", error)];
+}
+
+function nothingOf(name, daemon, state, detail) {
+  return {
+    channel_name: name, daemon, isDaemon: true, state, state_detail: detail, lag_seconds: null, backlog_transactions: null, seconds_to_drain: null,
+    bottleneck: { cause: "" }, settings: {}, connection: { source: "", service_state: "" }, applier: { target: NONE, desired_delay: 0 },
+  };
+}
+
+function addressOf({ channel_name: name, daemon, isDaemon }) {
+  return `${daemon ? `${daemon}/` : ""}${isDaemon ? "" : `#channel=${encodeURIComponent(name)}`}`;
 }
 
 const byName = (a, b) => a.channel_name.localeCompare(b.channel_name, "en", { numeric: true });
@@ -49,14 +70,16 @@ const COLUMNS = [
 ];
 
 class Row {
-  constructor(name) {
-    this.link = element("a", { href: `#channel=${encodeURIComponent(name)}` }, name);
+  constructor(first) {
+    const { channel_name: name, daemon, isDaemon } = first;
+    this.link = element("a", { href: addressOf(first), rel: "noreferrer" }, name);
     this.state = element("span", { class: "state" });
     this.detail = element("span", { class: "detail muted" });
     [this.lag, this.backlog, this.drain] = ["lag", "backlog", "drained in"].map((label) => element("td", { class: "number", "data-label": label }));
     this.cause = element("td", { class: "cause" });
     [this.source, this.target] = [0, 1].map(() => element("td", { class: "server" }));
-    this.row = element("tr", {}, element("th", { scope: "row" }, this.link),
+    this.row = element("tr", {}, element("th", { scope: "row" }, this.link,
+      ...(daemon && !isDaemon ? [element("span", { class: "daemon muted", title: daemon }, hostOf(daemon))] : [])),
       element("td", { class: "standing" }, this.state, this.detail),
       this.lag, this.backlog, this.drain, this.cause, this.source, this.target);
   }
@@ -78,7 +101,7 @@ class Row {
       say(cell, servers[index]);
       if (cell.title !== servers[index]) cell.title = servers[index];
     });
-    this.text = [view.channel_name, words(view.state), why, this.cause.textContent, ...servers].join(" ").toLowerCase();
+    this.text = [view.channel_name, view.daemon || "", words(view.state), why, this.cause.textContent, ...servers].join(" ").toLowerCase();
   }
 }
 
@@ -106,16 +129,18 @@ class Overview {
   }
 
   show(channels) {
-    for (const [name, row] of this.rows) {
-      if (channels.some((view) => view.channel_name === name)) continue;
+    const keys = new Set(channels.map(keyOf));
+    for (const [key, row] of this.rows) {
+      if (keys.has(key)) continue;
       row.row.remove();
-      this.rows.delete(name);
+      this.rows.delete(key);
     }
     for (const view of channels) {
-      let row = this.rows.get(view.channel_name);
+      const key = keyOf(view);
+      let row = this.rows.get(key);
       if (!row) {
-        row = new Row(view.channel_name);
-        this.rows.set(view.channel_name, row);
+        row = new Row(view);
+        this.rows.set(key, row);
       }
       row.show(view);
     }

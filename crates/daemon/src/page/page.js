@@ -8,6 +8,9 @@ let section = null;
 let answered = null;
 let isRefused = false;
 let last = null;
+// Rows of other daemons, and whether they are being asked.
+let others = [];
+let isAsking = false;
 
 // A token stays in this tab and ends with it. It may come in the address, as #token=…, a part that
 // no browser sends anywhere.
@@ -36,20 +39,27 @@ async function ask(path) {
 // Named up to this number; more are counted.
 const NAMED = 3;
 
-function verdict(channels) {
-  const not = channels.filter((view) => stateKind(view.state) !== "ok").sort((a, b) => rank(a) - rank(b) || byName(a, b));
+function verdict(all) {
+  const away = all.filter((view) => view.isDaemon && view.state === "no_answer");
+  const channels = all.filter((view) => !view.isDaemon);
+  const not = [...channels, ...away].filter((view) => stateKind(view.state) !== "ok").sort((a, b) => rank(a) - rank(b) || byName(a, b));
   const where = document.getElementById("verdict");
-  where.className = not.length === 0 ? "ok" : not.some((view) => view.state === "failed") ? "bad" : "warn";
+  where.className = not.length === 0 ? "ok" : not.some((view) => stateKind(view.state) === "bad") ? "bad" : "warn";
   const standby = channels.filter((view) => view.state === "standby").length;
   const also = standby === 0 ? "" : `, ${standby} of them in another daemon`;
   let text = `${channels.length === 1 ? "The channel is running" : `All ${channels.length} channels are running`}${also}`;
   let parts = [text];
   if (not.length > NAMED) {
-    text = `${not.length} of ${channels.length} channels are not running`;
+    const down = not.length - away.length;
+    const said = [
+      ...(down > 0 ? [`${down} of ${channels.length} channels are not running`] : []),
+      ...(away.length > 0 ? [`${plural(away.length, "daemon")} ${away.length === 1 ? "does" : "do"} not answer`] : []),
+    ];
+    text = said.join(", ");
     parts = [text];
   } else if (not.length > 0) {
-    const says = (view) => ` ${view.state === "failed" ? "has" : "is"} ${words(view.state)}`;
-    const name = (view) => (channels.length === 1 ? view.channel_name : link(view.channel_name));
+    const says = (view) => (view.state === "no_answer" ? " does not answer" : ` ${view.state === "failed" ? "has" : "is"} ${words(view.state)}`);
+    const name = (view) => (all.length === 1 ? view.channel_name : link(view));
     text = not.map((view) => `${view.channel_name}${says(view)}`).join(", ");
     parts = not.flatMap((view, index) => [index === 0 ? "" : ", ", name(view), says(view)]);
   }
@@ -58,13 +68,13 @@ function verdict(channels) {
   if (document.title !== title) document.title = title;
 }
 
-function link(channel) {
-  return element("a", { href: `#channel=${encodeURIComponent(channel)}` }, channel);
+function link(view) {
+  return element("a", { href: addressOf(view), rel: "noreferrer" }, view.channel_name);
 }
 
 // The channel of the address, or the only one; none where all are shown.
-function chosen({ channels }) {
-  if (channels.length === 1) return channels[0];
+function chosen({ channels, daemon }) {
+  if (channels.length === 1 && !daemon.peers) return channels[0];
   return channels.find((view) => view.channel_name === address().get("channel"));
 }
 
@@ -73,12 +83,13 @@ function render() {
   const [status, history] = last;
   const { version, uptime_seconds: uptime } = status.daemon;
   say(document.getElementById("daemon"), `${version}, up ${duration(uptime)}`);
-  verdict(status.channels);
+  const all = [...status.channels, ...others];
+  verdict(all);
   const view = chosen(status);
   const past = history?.channels.find((one) => one.channel_name === view?.channel_name);
   const isOne = Boolean(view && past);
   const back = document.getElementById("back");
-  back.hidden = !isOne || status.channels.length === 1;
+  back.hidden = !isOne || all.length === 1;
   back.firstElementChild.setAttribute("href", overview.address());
   document.getElementById("range").hidden = !isOne;
   // Row values are shown with a token only.
@@ -90,7 +101,7 @@ function render() {
       overview.read(address());
       main.replaceChildren(overview.section);
     }
-    overview.show(status.channels);
+    overview.show(all);
     section = null;
   } else if (past) {
     if (section?.name !== view.channel_name) {
@@ -123,9 +134,25 @@ function chosenRange({ daemon }) {
   return document.querySelector("input[name=range]:checked").value;
 }
 
+// A daemon that is slow holds up nothing else on the page.
+async function refreshOthers(count) {
+  if (!count) others = [];
+  if (!count || isAsking) return;
+  isAsking = true;
+  if (others.length === 0) others = [nothingOf(plural(count, "other daemon"), location.origin, "starting", "being asked")];
+  try {
+    others = (await ask("/peers")).peers.flatMap(rowsOf);
+  } catch (problem) {
+    others = [nothingOf(plural(count, "other daemon"), location.origin, "no_answer", problem.message)];
+  }
+  isAsking = false;
+  render();
+}
+
 async function refresh() {
   try {
     const status = await ask("/status");
+    refreshOthers(status.daemon.peers);
     const view = chosen(status);
     const past = view ? `/history?seconds=${chosenRange(status)}&channel=${encodeURIComponent(view.channel_name)}` : null;
     const history = past ? await ask(past) : null;
