@@ -37,7 +37,9 @@ impl Tail {
     /// `stored`: whether the last whole transaction is in the relay store; `queued`: the oldest that is on its
     /// way there.
     pub fn of(source: &SourceView, stored: bool, queued: Option<Pending>) -> Self {
-        let newest = source.queueing.as_ref().or(source.last_queued.as_ref().filter(|_| !stored));
+        // The last of an earlier link may be gone with the contents of the store, and all before it with it.
+        let last = source.last_queued.as_ref().filter(|_| source.queueing_since.is_some());
+        let newest = source.queueing.as_ref().or(last.filter(|_| !stored));
         if !source.connected {
             return Self::Unknown;
         }
@@ -45,16 +47,13 @@ impl Tail {
         if let Some(queued) = queued {
             return Self::Arriving(queued);
         }
-        match (newest, &source.last_queued) {
+        match (newest, last) {
             (Some(header), _) => Self::Arriving(Pending {
                 committed: header.commit_times(),
                 since: source.queueing_since.unwrap_or_else(Instant::now),
             }),
             _ if source.idle => Self::Idle,
-            // Only if it came over this link: each new link measures the delay again.
-            (None, Some(header)) if source.queueing_since.is_some() => {
-                Self::Transaction(header.commit_times(), source.arrival_delay)
-            }
+            (None, Some(header)) => Self::Transaction(header.commit_times(), source.arrival_delay),
             _ => Self::Unknown,
         }
     }
@@ -253,6 +252,7 @@ mod tests {
         assert_eq!(of(&SourceView { connected: false, ..queued.clone() }, true), Tail::Unknown);
         let fresh = SourceView { queueing_since: None, arrival_delay: None, ..queued.clone() };
         assert_eq!(of(&fresh, true), Tail::Unknown);
+        assert_eq!(of(&fresh, false), Tail::Unknown, "the store was emptied");
         let next = SourceView { queueing: Some(header(1)), ..queued.clone() };
         assert_eq!(of(&next, true), arriving);
         // The store is full, and transactions have come after the first that it had no room for.
