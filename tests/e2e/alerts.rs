@@ -141,7 +141,7 @@ impl Site {
             .set("source.connect_retry_max", "1s")
             .set("target.connect_retry_max", "1s")
             .set("relay.segment_size", "1MiB")
-            .set("relay.space_limit", "4MiB")
+            .set("relay.space_limit", "8MiB")
             .set("throttle_by.query", HEALTH)
             .set("throttle_by.query_limit", 10)
             .channel(BROKEN, &source, &target)
@@ -282,7 +282,7 @@ async fn everything_at_once(site: &mut Site) {
         let update = format!("UPDATE {HELD}.t SET v=v+1 WHERE id={id}");
         source.query_drop(update).await.expect("updates");
     }
-    for _ in 0..30 {
+    for _ in 0..60 {
         let fill = format!("INSERT INTO {FULL}.t (v,b) VALUES (1,REPEAT('x',262144))");
         source.query_drop(fill).await.expect("inserts");
     }
