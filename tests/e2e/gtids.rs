@@ -85,14 +85,7 @@ async fn one_to_one_gives_the_target_the_sources_gtids() {
 
     // The target logs exactly what a replica of it needs: nothing of ours, and the source's times.
     let below = Server::start("below", &[]);
-    below
-        .exec(&format!(
-            "CHANGE REPLICATION SOURCE TO SOURCE_HOST='127.0.0.1', SOURCE_PORT={}, \
-             SOURCE_USER='repl', SOURCE_PASSWORD='repl_pw', GET_SOURCE_PUBLIC_KEY=1, \
-             SOURCE_AUTO_POSITION=1; START REPLICA",
-            target.port
-        ))
-        .await;
+    below.follow(&target).await;
     eventually("the target's replica follows", DRAIN, async || {
         below.value::<String>("SELECT @@GLOBAL.gtid_executed").await == expected
     })
@@ -213,15 +206,8 @@ async fn idempotent_does_what_the_servers_mode_does() {
     source.exec("CREATE DATABASE i").await;
     source.exec("CREATE TABLE i.t (id INT PRIMARY KEY, u INT UNIQUE, v INT)").await;
     let daemon = Daemon::builder(&source, &target).set("applier.exec_mode", "idempotent").start();
-    native
-        .exec(&format!(
-            "SET GLOBAL replica_exec_mode=IDEMPOTENT; CHANGE REPLICATION SOURCE TO \
-             SOURCE_HOST='127.0.0.1', SOURCE_PORT={}, SOURCE_USER='repl', \
-             SOURCE_PASSWORD='repl_pw', GET_SOURCE_PUBLIC_KEY=1, SOURCE_AUTO_POSITION=1; \
-             START REPLICA",
-            source.port
-        ))
-        .await;
+    native.exec("SET GLOBAL replica_exec_mode=IDEMPOTENT").await;
+    native.follow(&source).await;
     let expected = async || source.value::<String>("SELECT @@GLOBAL.gtid_executed").await;
     let follow = async || {
         let expected = expected().await;

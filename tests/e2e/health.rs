@@ -196,14 +196,7 @@ async fn a_query_throttles_and_its_silence_releases() {
 async fn a_replica_that_lags_throttles_and_one_that_stopped_stops_nothing() {
     let (source, target) = Server::pair(&[], &[]);
     let replica = Server::start("replica", &[]);
-    replica
-        .exec(&format!(
-            "CHANGE REPLICATION SOURCE TO SOURCE_HOST='127.0.0.1', SOURCE_PORT={}, \
-             SOURCE_USER='repl', SOURCE_PASSWORD='repl_pw', SOURCE_AUTO_POSITION=1, \
-             GET_SOURCE_PUBLIC_KEY=1; START REPLICA",
-            target.port
-        ))
-        .await;
+    replica.follow(&target).await;
     let options = LoadOptions { rate: Some(300.0), ..LoadOptions::default() };
     prepare(&source, &options).await;
     let servers = |port: u16| {

@@ -136,12 +136,7 @@ async fn a_channel_without_a_checkpoint_never_goes_back_in_time() {
 async fn servers_set_back_and_sources_with_gaps_lose_nothing() {
     let (source, target) = Server::pair(&[], &[]);
     let replica = Server::start("replica", &[]);
-    let follow = format!(
-        "CHANGE REPLICATION SOURCE TO SOURCE_HOST='127.0.0.1', SOURCE_PORT={}, SOURCE_USER='repl', \
-         SOURCE_PASSWORD='repl_pw', GET_SOURCE_PUBLIC_KEY=1, SOURCE_AUTO_POSITION=1; START REPLICA",
-        source.port
-    );
-    replica.exec(&follow).await;
+    replica.follow(&source).await;
     source.exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, v INT)").await;
     source.exec("INSERT INTO d.t VALUES (1, 1), (2, 2), (3, 3)").await;
     let daemon = Daemon::builder(&source, &target).start();

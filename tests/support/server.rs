@@ -272,6 +272,20 @@ impl Server {
     pub async fn gtid_executed(&self) -> String {
         self.value::<String>("SELECT REPLACE(@@GLOBAL.gtid_executed, '\n', '')").await
     }
+
+    /// Replicates from `source` with the server's own applier, from now on.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub async fn follow(&self, source: &Self) {
+        self.exec(&format!(
+            "CHANGE REPLICATION SOURCE TO SOURCE_HOST='127.0.0.1', SOURCE_PORT={}, \
+             SOURCE_USER='repl', SOURCE_PASSWORD='repl_pw', GET_SOURCE_PUBLIC_KEY=1, \
+             SOURCE_AUTO_POSITION=1; START REPLICA",
+            source.port
+        ))
+        .await;
+    }
 }
 
 impl Drop for Server {

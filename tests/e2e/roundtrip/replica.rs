@@ -9,15 +9,7 @@ impl Replica {
     pub(super) async fn start_if_wanted(source: &Server) -> Option<Self> {
         std::env::var_os("CSA_ROUNDTRIP_REPLICA")?;
         let server = Server::start("replica", &["--replica-parallel-workers=1"]);
-        server
-            .exec(&format!(
-                "CHANGE REPLICATION SOURCE TO SOURCE_HOST='127.0.0.1', SOURCE_PORT={}, \
-                 SOURCE_USER='repl', SOURCE_PASSWORD='repl_pw', SOURCE_AUTO_POSITION=1, \
-                 GET_SOURCE_PUBLIC_KEY=1",
-                source.port
-            ))
-            .await;
-        server.exec("START REPLICA").await;
+        server.follow(source).await;
         Some(Self(server))
     }
 

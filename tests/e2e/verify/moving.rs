@@ -121,13 +121,7 @@ async fn a_source_that_lacks_what_the_target_has_is_not_compared_with() {
     let (source, target) = Server::pair(&[], &[]);
     source.exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY)").await;
     let late = Server::start("late", &[]);
-    late.exec(&format!(
-        "CHANGE REPLICATION SOURCE TO SOURCE_HOST='127.0.0.1', SOURCE_PORT={}, \
-         SOURCE_USER='repl', SOURCE_PASSWORD='repl_pw', GET_SOURCE_PUBLIC_KEY=1, \
-         SOURCE_AUTO_POSITION=1; START REPLICA",
-        source.port
-    ))
-    .await;
+    late.follow(&source).await;
     let executed = source.gtid_executed().await;
     eventually("the replica follows", DRAIN, async || late.gtid_executed().await == executed).await;
     late.exec("STOP REPLICA").await;
