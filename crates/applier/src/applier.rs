@@ -60,7 +60,6 @@ pub struct Applier<O> {
     commits: Commits,
     reachability: Reachability,
     status: Arc<ApplierStatus>,
-    turn: CommitTurn,
     observer: O,
     stream: AdmittedStream,
     batch: Vec<AdmittedTransaction>,
@@ -101,13 +100,12 @@ impl<O: CommitObserver> Applier<O> {
         // Begins with the workers that have checkpoint rows; `apply_all` starts with the number now
         // wanted.
         let wanted = control.workers().max(1);
-        let turn = CommitTurn::new(checkpoint.sequence);
         let tables = Arc::new(TargetTables::default());
         let shared = Shared {
             commits: commits.clone(),
             target: reachability.clone(),
             status: Arc::clone(&status),
-            turn: turn.clone(),
+            turn: CommitTurn::new(checkpoint.sequence),
             sending: CommitTurn::new(checkpoint.sequence),
             sessions: status.sessions(),
             tables: Arc::clone(&tables),
@@ -140,7 +138,6 @@ impl<O: CommitObserver> Applier<O> {
             commits,
             reachability,
             status,
-            turn,
             observer,
             stream,
             batch: Vec::new(),
@@ -292,8 +289,7 @@ impl<O: CommitObserver> Applier<O> {
                     self.status.executed(&group, begun);
                     // Recorded before the turn passes; `committed` opens the intake's barrier last.
                     self.commits.record(&group.transactions);
-                    self.workers.shared.sending.passed(group.sequence);
-                    self.turn.passed(group.sequence);
+                    self.workers.shared.committed(group.sequence);
                     self.committed(&group);
                 }
                 GroupKind::Rows => {

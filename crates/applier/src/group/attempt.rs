@@ -1,6 +1,7 @@
 //! One try to apply and commit a unit; `Worker::apply_unit` (worker.rs) repeats it after a deadlock, a lock
 //! wait timeout or a lost connection. Its transaction begins with the update of the channel's row in
-//! `csa.checkpoint`, which matches nothing if another daemon has taken the channel over.
+//! `csa.checkpoint`, which matches nothing if another daemon has taken the channel over; under the source's
+//! GTID that is the fence instead (unit.rs).
 
 use std::sync::Arc;
 
@@ -311,7 +312,7 @@ async fn or_yield(
 /// Checks that the UPDATE that opens the transaction matched the checkpoint row.
 fn owned(channel: &str, matched: Option<&u64>) -> Result<()> {
     match matched {
-        // Rows matched, as the link asks for, not rows changed: `checkpoint::hold` changes none.
+        // Rows matched, as the link asks for, not rows changed.
         Some(1) => Ok(()),
         _ => Err(Error::fenced(channel, Fence::NothingCommitted)),
     }

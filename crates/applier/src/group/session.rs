@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use csa_provider::{Backoff, GtidSet};
-use csa_scheduler::Group;
+use csa_scheduler::{Group, Sequence};
 use tracing::{info, warn};
 
 use super::commit_turn::CommitTurn;
@@ -47,6 +47,15 @@ pub(crate) struct Shared {
     pub(crate) sessions: Sessions,
     pub(crate) tables: Arc<TargetTables>,
     pub(crate) generation: Generation,
+}
+
+impl Shared {
+    /// A group is committed: later ones commit from here on, and rows that were late for it are sent. Returns
+    /// false if an earlier group is not committed yet.
+    pub(crate) fn committed(&self, sequence: Sequence) -> bool {
+        self.sending.passed(sequence);
+        self.turn.passed(sequence)
+    }
 }
 
 impl WorkerSession {

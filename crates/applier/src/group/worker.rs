@@ -63,9 +63,7 @@ impl Worker {
         };
         self.own.reached();
         if outcome.is_ok() {
-            // From here on later groups commit, and rows that were late for this group are sent.
-            self.own.shared.sending.passed(group.sequence);
-            let is_next = self.own.shared.turn.passed(group.sequence);
+            let is_next = self.own.shared.committed(group.sequence);
             self.own.shared.status.committed_early(!is_next);
             self.own.shared.status.durations().note_group(&entered.done());
         }

@@ -55,8 +55,7 @@ pub(crate) const PROGRESS: u16 = u16::MAX;
 /// Neither a worker nor [`PROGRESS`].
 const NOBODY: u16 = u16::MAX - 1;
 
-/// Locks a worker's checkpoint row until the end of the transaction and changes nothing, so nothing is
-/// logged; it matches no row once another daemon took over.
+/// As [`update`], and changes nothing: for a planted bug, which writes the checkpoint later.
 pub(crate) fn hold(channel: &str, worker: u16, epoch: u64) -> String {
     format!(
         "UPDATE csa.checkpoint SET epoch=epoch WHERE channel={} AND worker={worker}{}",

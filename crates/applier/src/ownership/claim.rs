@@ -1,8 +1,8 @@
 //! Takes a channel on the target: its lock, its checkpoint, and an epoch that fences whoever had it before.
 //!
 //! A second daemon is kept away by the lock (locks.rs). One that had the channel before is fenced by the
-//! epoch in the first UPDATE of each group (group/unit.rs, checkpoint.rs); error/fence.rs lists all
-//! places. Statements run on the session that holds the lock. Two daemons with one state directory are
+//! epoch in the first UPDATE of each group, or by the source's GTIDs (group/unit.rs, checkpoint.rs);
+//! error/fence.rs lists all places. Statements run on the session that holds the lock. Two daemons with one state directory are
 //! kept apart by locks of files (crates/daemon/src/channel/identity.rs,
 //! crates/relaystore/src/directory.rs).
 
