@@ -9,9 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use csa_provider::visible::one_line;
-use rustls::crypto::ring;
 use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, RootCertStore};
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -23,7 +21,7 @@ use ureq::{Agent, Body};
 use super::pattern::{chosen, is_pattern};
 use super::transport::Route;
 use super::{Admin, All, Failure};
-use crate::config::{AdminFiles, DaemonConfig, authorities, token};
+use crate::config::{AdminFiles, DaemonConfig, tls_client, token};
 use crate::view::{ErrorAnswer, StatusView};
 
 /// The channels that a command acts on.
@@ -301,12 +299,7 @@ pub(crate) fn tls_agent(
     let wrong = |why: &dyn std::fmt::Display| Failure::Input(format!("{option} {address}: {why}"));
     let host = address.strip_prefix("https://");
     let host = host.ok_or_else(|| wrong(&"it has to begin with https://"))?;
-    let roots: RootCertStore = authorities(ca_option, ca)?;
-    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .map_err(|error| wrong(&error))?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
+    let config = tls_client(ca_option, ca)?.with_no_client_auth();
     let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
     let name = name.trim_start_matches('[').trim_end_matches(']').to_owned();
     let name = ServerName::try_from(name).map_err(|error| wrong(&error))?;

@@ -1,5 +1,6 @@
 //! Access to the admin port.
 
+use std::io;
 use std::net::ToSocketAddrs as _;
 use std::path::Path;
 
@@ -60,7 +61,8 @@ pub(super) fn resolve(
         ));
     }
     let address = &daemon.admin_listen;
-    if token.is_none() && !is_loopback(address)? {
+    let unknown = |error| ConfigError(format!("daemon.admin_listen: {address:?}: {error}"));
+    if token.is_none() && !is_loopback(address).map_err(unknown)? {
         return Err(ConfigError(format!(
             "daemon.admin_listen: {address} can be reached from other machines; set \
              daemon.admin_token_file, or listen on 127.0.0.1"
@@ -77,11 +79,9 @@ pub(super) fn resolve(
     })
 }
 
-fn is_loopback(address: &str) -> Result<bool, ConfigError> {
-    let mut addresses = address
-        .to_socket_addrs()
-        .map_err(|error| ConfigError(format!("daemon.admin_listen: {address:?}: {error}")))?;
-    Ok(addresses.all(|address| address.ip().is_loopback()))
+/// True if HOST:PORT is on this host, whichever of its addresses is taken.
+pub(super) fn is_loopback(address: &str) -> io::Result<bool> {
+    Ok(address.to_socket_addrs()?.all(|address| address.ip().is_loopback()))
 }
 
 fn hosts(daemon: &DaemonConfig) -> Result<Vec<String>, ConfigError> {

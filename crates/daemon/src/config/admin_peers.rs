@@ -1,12 +1,13 @@
 //! The other daemons whose channels the page shows.
 
-use std::net::ToSocketAddrs as _;
 use std::path::PathBuf;
 
 use secrecy::{ExposeSecret as _, SecretString};
 use ureq::http::Uri;
 
-use super::{ConfigError, DaemonConfig, admin, authorities};
+use super::admin::{self, is_loopback};
+use super::admin_tls::authorities;
+use super::{ConfigError, DaemonConfig};
 
 /// Addresses, and the proof of who asks and who answers.
 #[derive(Debug, Clone, Default)]
@@ -79,7 +80,7 @@ fn is_address(address: &str) -> bool {
 fn is_protected(address: &str) -> bool {
     let Some(host) = address.strip_prefix("http://") else { return true };
     let host = if host.contains(':') { host.to_owned() } else { format!("{host}:80") };
-    host.to_socket_addrs().is_ok_and(|mut all| all.all(|address| address.ip().is_loopback()))
+    is_loopback(&host).unwrap_or(false)
 }
 
 #[cfg(test)]

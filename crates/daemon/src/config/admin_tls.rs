@@ -3,10 +3,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use rustls::client::WantsClientCert;
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::{RootCertStore, ServerConfig};
+use rustls::{ClientConfig, ConfigBuilder, RootCertStore, ServerConfig};
 
 use super::settings::is_world_readable;
 use super::{ConfigError, DaemonConfig};
@@ -59,6 +60,17 @@ pub(crate) fn authorities(key: &str, path: &Path) -> Result<RootCertStore, Confi
         roots.add(certificate).map_err(|error| wrong(key, path, &error))?;
     }
     Ok(roots)
+}
+
+/// The beginning of a client's settings: it trusts the authorities in the file that `key` names.
+pub(crate) fn client(
+    key: &str,
+    path: &Path,
+) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, ConfigError> {
+    let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| wrong(key, path, &error))?;
+    Ok(builder.with_root_certificates(authorities(key, path)?))
 }
 
 pub(super) fn certificates(

@@ -1,6 +1,5 @@
 //! Conversion of `[claims]`.
 
-use std::net::ToSocketAddrs as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,12 +7,12 @@ use std::time::Duration;
 use csa_daemon::claims::etcd::EtcdOptions;
 use csa_daemon::claims::http::Endpoint;
 use rustls::ClientConfig;
-use rustls::crypto::ring;
 use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::PemObject as _;
 
 use super::ConfigError;
-use super::admin_tls::{authorities, certificates, wrong};
+use super::admin::is_loopback;
+use super::admin_tls::{certificates, client, wrong};
 use super::declared_keys::{ClaimsConfig, ClaimsEngine};
 use super::settings::{is_world_readable, secret};
 
@@ -120,15 +119,11 @@ fn etcd(config: ClaimsConfig, warnings: &mut Vec<String>) -> Result<EtcdOptions>
 /// Nobody else can read what is sent there.
 fn is_private(endpoint: &str) -> bool {
     let Some(address) = endpoint.strip_prefix("http://") else { return true };
-    let addresses = address.trim_end_matches('/').to_socket_addrs();
-    addresses.is_ok_and(|mut addresses| addresses.all(|address| address.ip().is_loopback()))
+    is_loopback(address.trim_end_matches('/')).unwrap_or(false)
 }
 
 fn tls(ca: &Path, own: (Option<&Path>, Option<&Path>)) -> Result<Arc<ClientConfig>> {
-    let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .map_err(|error| wrong("claims.tls_ca", ca, &error))?
-        .with_root_certificates(authorities("claims.tls_ca", ca)?);
+    let builder = client("claims.tls_ca", ca)?;
     let config = match own {
         (None, None) => builder.with_no_client_auth(),
         (Some(cert), Some(key)) => {

@@ -27,7 +27,7 @@ use serde::Deserialize as _;
 pub(crate) use admin::{Access, token};
 pub(crate) use admin_files::AdminFiles;
 pub(crate) use admin_peers::AdminPeers;
-pub(crate) use admin_tls::{AdminTls, authorities};
+pub(crate) use admin_tls::{AdminTls, client as tls_client};
 pub(crate) use claims::{BackEnd, Claims};
 pub(crate) use declared_keys::{DaemonConfig, LogFormat};
 #[cfg(test)]
