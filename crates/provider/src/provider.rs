@@ -15,7 +15,7 @@ use crate::clock_difference::{SourceClock, ask};
 use crate::connection::{ConnectionError, SourceConnection};
 use crate::event::{EventError, EventType};
 use crate::gtid::{Gtid, GtidSet};
-use crate::history::{Known, SharedForeign, foreign_to, lacks, no_foreign};
+use crate::history::{Foreign, Known, SharedForeign, lacks, no_foreign};
 use crate::link::LinkError;
 use crate::options::SourceOptions;
 use crate::product::Product;
@@ -408,10 +408,10 @@ impl Provider {
     ) -> Result<(), ConnectionError> {
         let foreign = {
             let mut foreign = self.foreign.lock();
-            foreign.get_or_insert_with(|| foreign_to(received, executed)).clone()
+            foreign.decide(received, executed);
+            Foreign { is_undecided: false, ..foreign.clone() }
         };
-        let known = Known { received: received.clone(), foreign: Some(foreign) };
-        let missing = known.lacking(executed);
+        let missing = Known { received: received.clone(), foreign }.lacking(executed);
         if missing.is_empty()
             || (self.options.failover.is_empty() && missing.of_server(uuid) == missing)
         {

@@ -140,15 +140,17 @@ pub(crate) fn foreign(
     target_uuid: Option<Uuid>,
     all: &[ChannelRecord],
 ) -> Foreign {
-    let identity = identity?;
-    let mut foreign = identity.foreign_uuids.clone();
+    let Some(identity) = identity else {
+        return Foreign { servers: target_uuid.into_iter().collect(), is_undecided: true };
+    };
+    let mut servers = identity.foreign_uuids.clone();
     let others = all.iter().filter(|record| record.channel != channel);
     for other in others.filter_map(|record| record.identity.as_ref()) {
         // Of a server that this channel follows itself, its source must have everything.
-        foreign.extend(other.source_uuids.difference(&identity.source_uuids));
+        servers.extend(other.source_uuids.difference(&identity.source_uuids));
     }
-    foreign.extend(target_uuid);
-    Some(foreign)
+    servers.extend(target_uuid);
+    Foreign { servers, is_undecided: false }
 }
 
 fn list(uuids: &BTreeSet<Uuid>) -> String {
@@ -209,7 +211,7 @@ mod tests {
         let all = [of("one", &[A]), of("two", &[A, B]), of("three", &[C])];
         let foreign = |n: usize| {
             let channel = &all[n].channel;
-            foreign(channel, all[n].identity.as_ref(), Some(OWN), &all).expect("known")
+            foreign(channel, all[n].identity.as_ref(), Some(OWN), &all).servers
         };
         assert_eq!(foreign(0), [B, C, OWN].into());
         assert_eq!(foreign(1), [C, OWN].into());

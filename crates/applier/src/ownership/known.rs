@@ -1,6 +1,6 @@
 //! The part of a source's history that the target has, for readers that hold no channel.
 
-use csa_provider::{GtidSet, Known};
+use csa_provider::{Foreign, GtidSet, Known};
 
 use crate::error::Result;
 use crate::ownership::channel_record;
@@ -31,7 +31,8 @@ pub async fn known_of(target: &Target, channel: &str) -> Result<Known> {
         },
         None => {
             let executed: GtidSet = facts::executed(&mut session).await?;
-            Known { received: executed.of_servers(|uuid| Some(*uuid) != server), foreign: None }
+            let foreign = Foreign { servers: server.into_iter().collect(), is_undecided: true };
+            Known { received: executed, foreign }
         }
     };
     session.close().await;

@@ -1,7 +1,7 @@
 //! The channel's start position: whether the source still has it, and how much is pending.
 
 use csa_applier::StartFrom;
-use csa_provider::{GtidSet, Known};
+use csa_provider::{Foreign, GtidSet, Known};
 
 use super::report::{Finding, Place};
 
@@ -72,7 +72,8 @@ impl Position<'_> {
     /// A source that was reset or restored uses the same GTIDs a second time.
     fn same_history(&self, start: &GtidSet) -> Finding {
         const CHECK: &str = "position.history";
-        let known = Known { received: start.clone(), foreign: None };
+        let foreign = Foreign { is_undecided: true, ..Foreign::default() };
+        let known = Known { received: start.clone(), foreign };
         let lacking = known.lacking(&self.executed);
         // No source has to have what the target committed itself.
         let mut ahead = lacking.of_servers(|uuid| uuid.to_string() != self.target_uuid);

@@ -532,7 +532,8 @@ async fn of_its_own_transactions_the_server_judges_itself() {
 
 #[tokio::test]
 async fn what_came_from_elsewhere_no_source_must_have() {
-    let foreign = Arc::new(Mutex::new(Some([gtid(1).uuid].into())));
+    let foreign = Foreign { servers: [gtid(1).uuid].into(), is_undecided: false };
+    let foreign = Arc::new(Mutex::new(foreign));
     let bench = Bench::start_with(options(), |provider| provider.with_foreign(foreign)).await;
     let (mut source, _) = bench.dump().await;
     send_transaction(&mut source, 1).await;
@@ -541,6 +542,33 @@ async fn what_came_from_elsewhere_no_source_must_have() {
     let mut source = bench.connection().await;
     source.accept_login().await;
     source.accept_dump("CRC32").await;
+    bench.stop().await;
+}
+
+/// Or an empty server in the place of the source would have anything accepted.
+#[tokio::test]
+async fn a_source_that_shares_no_server_does_not_tell_what_came_from_elsewhere() {
+    let undecided = Foreign { is_undecided: true, ..Foreign::default() };
+    let undecided: SharedForeign = Arc::new(Mutex::new(undecided));
+    let shared = Arc::clone(&undecided);
+    let bench = Bench::start_with(options(), |provider| provider.with_foreign(shared)).await;
+    let (mut source, _) = bench.dump().await;
+    send_transaction(&mut source, 1).await;
+    bench.eventually("a transaction", |view| view.transactions_total == 1).await;
+    drop(source);
+    let mut empty = bench.connection().await;
+    empty.executed = String::new();
+    empty.accept_login().await;
+    empty.accept_questions().await;
+    empty.assert_nothing_more().await;
+    bench
+        .eventually("the reason is shown", |view| {
+            let error = view.last_error.as_deref().unwrap_or_default();
+            error.contains(&format!("lacks transactions we already have: {}", gtid(1)))
+        })
+        .await;
+    let _ = bench.dump().await;
+    assert_eq!(*undecided.lock(), Foreign::default());
     bench.stop().await;
 }
 
