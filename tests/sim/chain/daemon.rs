@@ -314,7 +314,7 @@ impl<'a> Daemon<'a> {
             assert!(peak <= limit, "{peak} bytes of events in memory, of {limit}");
             let all = self.world.history.transactions.len();
             let is_all = self.world.server.with_state(oracle::applied) == Some(all);
-            self.machine.settled(if is_all { held } else { 1 }, lag);
+            self.machine.leaves(if is_all { held } else { 1 }, lag);
         }
     }
 

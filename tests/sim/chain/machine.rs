@@ -26,10 +26,28 @@ pub(super) struct Machine {
 struct Seen {
     store: Option<Arc<RelayStore>>,
     durable: Durable,
-    is_settled: bool,
+    left: Left,
     lives: Vec<Life>,
     /// The life that applies, its epoch, and since when.
     applying: Option<(Life, u64, Instant)>,
+}
+
+/// The part of a channel's work that is still there. `None` while no daemon shows it.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Left {
+    /// Bytes of memory.
+    held: Option<u64>,
+    segments: Option<usize>,
+    /// Seconds.
+    lag: Option<f64>,
+}
+
+impl Left {
+    /// Nothing: in memory, and on the disk but for the segment that is written to; and lag says so.
+    pub(super) fn is_nothing(self) -> bool {
+        let Self { held, segments, lag } = self;
+        (held, segments, lag) == (Some(0), Some(1), Some(0.0))
+    }
 }
 
 impl Machine {
@@ -37,7 +55,7 @@ impl Machine {
         let disk = MemoryFs::new(case.seed ^ number << 16);
         let durable = Durable::new(sync);
         let seen =
-            Seen { store: None, durable, is_settled: false, lives: Vec::new(), applying: None };
+            Seen { store: None, durable, left: Left::default(), lives: Vec::new(), applying: None };
         Self { number, identity, disk, departed: Departed::default(), seen: Mutex::new(seen) }
     }
 
@@ -50,7 +68,7 @@ impl Machine {
         let mut seen = self.seen.lock();
         seen.store = None;
         seen.durable.closed();
-        seen.is_settled = false;
+        seen.left = Left::default();
     }
 
     /// A store that was opened has all that it must have.
@@ -105,14 +123,15 @@ impl Machine {
         self.seen.lock().durable.may_be_damaged()
     }
 
-    /// Nothing is left: in memory, and on the disk but for the segment that is written to; and `lag` says so.
-    pub(super) fn settled(&self, held: u64, lag: Option<f64>) {
+    /// `held` bytes of memory are used.
+    pub(super) fn leaves(&self, held: u64, lag: Option<f64>) {
         let mut seen = self.seen.lock();
         let segments = seen.store.as_ref().map(|store| store.usage().segments);
-        seen.is_settled = held == 0 && segments == Some(1) && lag == Some(0.0);
+        seen.left = Left { held: Some(held), segments, lag };
     }
 
-    pub(super) fn is_settled(&self) -> bool {
-        self.seen.lock().is_settled
+    /// The part of what was applied that is left, as the daemon last showed it.
+    pub(super) fn left(&self) -> Left {
+        self.seen.lock().left
     }
 }

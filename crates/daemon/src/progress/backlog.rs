@@ -46,6 +46,27 @@ impl Count {
     }
 }
 
+/// The end of the relay store as the intake has read it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReadUpTo {
+    /// Relay ordinal of the last transaction that was to be applied; 0 for none.
+    pub last: u64,
+    /// Everything, those included that were executed before.
+    pub end: Count,
+}
+
+/// Everything committed on the target. Out of commit order, transactions after the last that a pipeline
+/// applies can have been committed by the one before.
+pub(super) fn done(
+    base: Option<Count>,
+    read: Option<ReadUpTo>,
+    applied: &Applied,
+) -> Option<Count> {
+    let done = base?.max(Count::committed(applied));
+    let read = read.filter(|read| done.transactions >= read.last);
+    Some(read.map_or(done, |read| done.max(read.end)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -66,5 +87,14 @@ mod tests {
         ] {
             assert_eq!(received.without(base.max(committed)), backlog, "{base:?} {committed:?}");
         }
+    }
+    #[test]
+    fn what_was_executed_before_is_done_once_everything_before_it_is() {
+        let read = Some(ReadUpTo { last: 68, end: count(69, 7_000) });
+        let applied = |ordinal| Applied { committed_ordinal: ordinal, ..Applied::default() };
+        let base = Some(count(63, 6_000));
+        let done = |ordinal| done(base, read, &applied(ordinal)).expect("known").transactions;
+        assert_eq!([0, 64, 67, 68, 70].map(done), [63, 64, 67, 69, 70]);
+        assert_eq!(super::done(None, read, &applied(68)), None);
     }
 }

@@ -9,7 +9,7 @@ use csa_relaystore::{RelayStore, RelayUsage, RelayedTransaction};
 use tokio::time::Instant;
 use tracing::debug;
 
-use super::backlog::Count;
+use super::backlog::{Count, ReadUpTo, done};
 use super::view::ProgressView;
 
 /// The parts of a channel that progress is read from, and what remains of earlier ones.
@@ -28,6 +28,7 @@ pub struct Progress {
     closed: RelayUsage,
     /// Everything up to there was committed when reading began, or when applying ended.
     base: Option<Count>,
+    read_up_to: Option<ReadUpTo>,
     /// Of the store while nothing is applied.
     waiting: Waiting,
     held_back: Option<HeldUntil>,
@@ -106,6 +107,7 @@ impl Progress {
         self.store = Some(Arc::clone(store));
         // Ordinals of another store mean nothing in this one.
         self.base = None;
+        self.read_up_to = None;
         self.waiting = Waiting::Unknown;
     }
 
@@ -121,6 +123,7 @@ impl Progress {
     pub fn attach(&mut self, commits: &Commits, status: &Arc<ApplierStatus>) {
         // Set again by the intake's first reading: this pipeline may begin elsewhere.
         self.base = None;
+        self.read_up_to = None;
         (self.reading, self.handed_over) = (0, 0);
         self.taken = true;
         self.pipeline = Some(Running { commits: commits.clone(), status: Arc::clone(status) });
@@ -131,7 +134,7 @@ impl Progress {
         // In one step with the totals: a wait must never see less than was executed.
         if let Some(running) = self.pipeline.take() {
             let ended = running.status.view();
-            self.base = self.base.map(|base| base.max(Count::committed(&ended)));
+            self.base = done(self.base, self.read_up_to.take(), &ended);
             self.waiting = Waiting::Unknown;
             let earlier = &mut self.earlier;
             earlier.transactions_total += ended.transactions_total;
@@ -151,6 +154,7 @@ impl Progress {
     /// Another daemon has the channel: what this one received while it had it is no backlog of the other.
     pub const fn given_up(&mut self) {
         self.base = None;
+        self.read_up_to = None;
         self.waiting = Waiting::Unknown;
         self.held_back = None;
     }
@@ -161,9 +165,11 @@ impl Progress {
         self.handed_over = std::mem::replace(&mut self.reading, relayed.ordinal);
     }
 
-    /// The intake has read everything. If no transaction was read before, all of the store was executed.
+    /// The intake has read everything; those after the last that it was given were executed before.
     pub fn read_to_end(&mut self, transactions: u64, bytes: u64) {
-        self.base.get_or_insert(Count { transactions, bytes });
+        let end = Count { transactions, bytes };
+        self.base.get_or_insert(end);
+        self.read_up_to = Some(ReadUpTo { last: self.reading, end });
     }
 
     /// The intake holds a transaction back, or none any more.
@@ -271,6 +277,7 @@ impl Progress {
             applied,
             earlier: self.earlier.clone(),
             base: self.base,
+            read_up_to: self.read_up_to,
             held_back: self.held_back,
             handed_over: self.handed_over,
         }

@@ -7,7 +7,7 @@ mod collected;
 mod lag;
 mod view;
 
-pub use backlog::Count;
+pub use backlog::{Count, ReadUpTo};
 pub use collected::{Found, Progress, Search};
 pub use lag::Tail;
 pub use view::{Moment, ProgressView};

@@ -7,7 +7,7 @@ use csa_provider::{GtidSet, SourceView};
 use csa_relaystore::{Queued, RelayUsage};
 use tokio::time::Instant;
 
-use super::backlog::Count;
+use super::backlog::{Count, ReadUpTo, done};
 use super::lag::{Pending, Seen, Tail};
 
 /// The time of a view, by both clocks.
@@ -36,6 +36,7 @@ pub struct ProgressView {
     pub earlier: Applied,
     /// Everything up to there was committed when reading began, or when applying ended.
     pub base: Option<Count>,
+    pub read_up_to: Option<ReadUpTo>,
     /// The transaction that the intake holds back, or the last one that it did.
     pub held_back: Option<HeldUntil>,
     /// Relay ordinal of the transaction before it that the intake handed over; 0 for none.
@@ -46,7 +47,7 @@ impl ProgressView {
     /// Transactions and bytes received and not committed on the target.
     #[must_use]
     pub fn backlog(&self) -> Option<Count> {
-        let done = self.base?.max(Count::committed(&self.applied));
+        let done = done(self.base, self.read_up_to, &self.applied)?;
         Some(Count::received(&self.usage).without(done))
     }
 
