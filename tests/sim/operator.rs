@@ -18,7 +18,10 @@ pub(crate) async fn repair(server: &Server, history: &History, error: &Error, ma
         // The server lost rows of ours in a crash. The daemon can't know that nothing else is missing, so it
         // leaves that to an operator, who finds it so.
         Error::Checkpoint { what, .. }
-            if may_lose && (what.contains("are gone") || what.contains("lost transactions")) => {}
+            if may_lose
+                && ["are gone", "disappeared", "lost transactions"]
+                    .iter()
+                    .any(|part| what.contains(part)) => {}
         Error::InDoubt { .. } => decide(server, history).await,
         error => panic!("stopped: {}", error.with_values()),
     }

@@ -53,7 +53,7 @@ const HUNTS: &[Hunt] = &[
     hunt(Bug::LostAnswerEndsXa, "applying", faults, 500),
     hunt(Bug::RolledBackNotRetried, "applying", faults, 50),
     hunt(Bug::OlderTargetAccepted, "applying", faults, 500),
-    hunt(Bug::EarlierLifeAccepted, "applying, restarts", restarts, 1_000),
+    hunt(Bug::EarlierLifeAccepted, "applying, restarts", restarts, 2_000),
     hunt(Bug::SyncIgnored, "receiving", receiving::run, 50),
     hunt(Bug::PurgedTooEarly, "receiving", receiving::run, 50),
     hunt(Bug::NeverPurged, "receiving", receiving::run, 50),

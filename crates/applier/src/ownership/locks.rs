@@ -97,32 +97,51 @@ impl Holder {
 /// [`Error::Held`] while somebody else holds it.
 pub(crate) async fn take(session: &mut Session, channel: &str, identity: &str) -> Result<()> {
     let (name, own) = (quote(&lock_name(channel)), quote(&daemon_lock(identity)));
-    let query = format!(
-        "SELECT COALESCE(GET_LOCK({name}, {PATIENCE}), 0), COALESCE(IS_USED_LOCK({name}), 0), \
-         COALESCE(IS_USED_LOCK({own}), 0)"
-    );
-    // One query: asked for later, the holder might be another.
-    let rows: Vec<(bool, u64, u64)> = session.rows(&query).await?;
-    let (taken, connection, of_ours) = rows.into_iter().next().unwrap_or_default();
-    if !taken {
-        let is_ours = connection != 0 && connection == of_ours;
-        let process = process(session, connection).await?;
-        let holder = Holder { connection, is_ours, process };
-        // Returned, not waited for here: the caller tries again, and shows who holds it meanwhile.
-        if holder.deal() != Deal::End {
-            return Err(held(channel, holder.describe(), !holder.is_ours));
+    // An idle session of our own is not waited for: its connection is lost, or its process has ended.
+    for patience in [0, PATIENCE] {
+        let Some(holder) = take_or_find(session, &name, &own, patience).await? else { break };
+        match holder.deal() {
+            Deal::End => {
+                let connection = holder.connection;
+                info!(channel, connection, "ending an earlier session of this daemon");
+                kill(session, connection).await?;
+                if get(session, &name, END_PATIENCE).await? {
+                    break;
+                }
+            }
+            _ if patience == 0 => continue,
+            // Returned, not waited for here: the caller tries again, and shows who holds it meanwhile.
+            _ => {}
         }
-        info!(channel, connection, "ending an earlier session of this daemon");
-        kill(session, connection).await?;
-        if !get(session, &name, END_PATIENCE).await? {
-            return Err(held(channel, holder.describe(), !holder.is_ours));
-        }
+        return Err(held(channel, holder.describe(), !holder.is_ours));
     }
     if !get(session, &own, PATIENCE).await? {
         // No reason to stop: the lock only serves to recognise this session later.
         warn!(channel, "another session on the target uses this daemon's identity");
     }
     Ok(())
+}
+
+/// Takes the lock `name`, or finds who holds it after these seconds.
+async fn take_or_find(
+    session: &mut Session,
+    name: &str,
+    own: &str,
+    seconds: u32,
+) -> Result<Option<Holder>> {
+    let query = format!(
+        "SELECT COALESCE(GET_LOCK({name}, {seconds}), 0), COALESCE(IS_USED_LOCK({name}), 0), \
+         COALESCE(IS_USED_LOCK({own}), 0)"
+    );
+    // One query: asked for later, the holder might be another.
+    let rows: Vec<(bool, u64, u64)> = session.rows(&query).await?;
+    let (taken, connection, of_ours) = rows.into_iter().next().unwrap_or_default();
+    if taken {
+        return Ok(None);
+    }
+    let is_ours = connection != 0 && connection == of_ours;
+    let process = process(session, connection).await?;
+    Ok(Some(Holder { connection, is_ours, process }))
 }
 
 /// Releases the channel's lock.
