@@ -115,6 +115,33 @@ fn the_chart_makes_the_manifests_and_the_api_server_accepts_them() {
     assert!(rendered.contains("csa-daemon:1.2.3"), "{rendered}");
     check("chart with every value", &rendered);
 
+    let pods = render(&helm, &["--set", "claims.enabled=true,claims.replicas=5,claims.ttl=20s"]);
+    check("chart with several pods", &pods);
+    let found = |kind: &str| {
+        let objects = by_kind(&pods).into_iter().find(|(found, _)| found == kind);
+        objects.unwrap_or_else(|| panic!("no {kind}")).1
+    };
+    assert_eq!(found("StatefulSet")["spec"]["replicas"], 5);
+    let rules = found("Role")["rules"].clone();
+    let verbs = json!(["get", "list", "watch", "create", "update", "delete"]);
+    assert_eq!(
+        rules,
+        json!([{ "apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": verbs }])
+    );
+    let file = found("ConfigMap")["data"]["csa-daemon.toml"].clone();
+    let file: toml::Table = file.as_str().expect("a file").parse().expect("TOML");
+    assert_eq!(file["claims"]["prefix"].as_str(), Some("csa-daemon"));
+    assert_eq!(file["claims"]["ttl"].as_str(), Some("20s"));
+    let both = ["--set", "claims.enabled=true,controller.enabled=true"];
+    let both = Command::new(&helm)
+        .args(["template", "csa-daemon", "--kube-version", "1.36.0"])
+        .arg(config("helm/csa-daemon"))
+        .args(both)
+        .output();
+    let both = both.expect("running helm");
+    assert!(!both.status.success());
+    assert!(String::from_utf8_lossy(&both.stderr).contains("not together"), "{both:?}");
+
     let refused = chart.replace("terminationGracePeriodSeconds", "terminationGracePeriod");
     let refused =
         server.kubectl(&["apply", "--dry-run=server", "--validate=strict", "-f", "-"], &refused);
@@ -150,9 +177,9 @@ fn resource(site: &Site, name: &str, applier: &Value) -> String {
     .to_string()
 }
 
-/// The objects that let the controller work: the definition of the resource, and its rights.
-fn rights(helm: &Path) -> String {
-    let chart = render(helm, &["--set", "controller.enabled=true"]);
+/// The objects that let a part of the chart work: the definition of the resource, and its rights.
+pub(crate) fn rights(helm: &Path, part: &str) -> String {
+    let chart = render(helm, &["--set", &format!("{part}.enabled=true")]);
     let kinds = ["CustomResourceDefinition", "ServiceAccount", "Role", "RoleBinding"];
     let mut objects: Vec<Value> = serde_saphyr::from_multiple(&chart).expect("YAML");
     objects.retain(|object| object["kind"].as_str().is_some_and(|kind| kinds.contains(&kind)));
@@ -197,7 +224,7 @@ async fn resources_become_channels_and_show_their_status() {
     let Some(server) = ApiServer::start() else { return };
     let apply = |objects: &str| server.kubectl(&["apply", "--filename=-"], objects);
     let done = |outcome: Result<String, String>| outcome.unwrap_or_else(|why| panic!("{why}"));
-    done(apply(&rights(&helm)));
+    done(apply(&rights(&helm, "controller")));
     let wait =
         ["wait", "--for=condition=Established", "crd/replicationchannels.csa-daemon.internal"];
     done(server.kubectl(&wait, ""));

@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
@@ -37,15 +38,20 @@ pub fn kubernetes_tool(name: &str) -> Option<PathBuf> {
     let why = String::from_utf8_lossy(&found.stderr).trim().to_owned();
     assert!(!is_asked_for, "{why}");
     // Not println: the output of a test that passes is not shown.
-    let _ = writeln!(std::io::stderr(), "\nNOT RUN: Kubernetes (tests/e2e/kubernetes.rs): {why}\n");
+    let _ = writeln!(
+        std::io::stderr(),
+        "\nNOT RUN: Kubernetes (tests/e2e/kubernetes.rs, claims in Leases): {why}\n"
+    );
     None
 }
 
 /// Both programs are killed when it is dropped.
 #[derive(Debug)]
 pub struct ApiServer {
-    _server: Running,
+    server: Mutex<Option<Running>>,
     _store: Running,
+    program: PathBuf,
+    store_port: u16,
     directory: TempDir,
     kubectl: PathBuf,
     port: u16,
@@ -58,7 +64,7 @@ impl ApiServer {
     /// With its log if it does not come up.
     #[must_use]
     pub fn start() -> Option<Self> {
-        let (server, kubectl) = (kubernetes_tool("kube-apiserver")?, kubernetes_tool("kubectl")?);
+        let (program, kubectl) = (kubernetes_tool("kube-apiserver")?, kubernetes_tool("kubectl")?);
         let directory = TempDir::with_prefix("csa-kubernetes-").expect("a temporary directory");
         let path = directory.path();
         let (port, store_port, peer_port) = (free_port(), free_port(), free_port());
@@ -79,20 +85,8 @@ impl ApiServer {
             .expect("running openssl");
         assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
         fs::write(path.join("users"), USERS).expect("writing the users");
-        let mut server = Command::new(server);
-        server
-            .arg(format!("--etcd-servers={}", address(store_port)))
-            .arg(format!("--secure-port={port}"))
-            .args(["--bind-address=127.0.0.1", "--advertise-address=127.0.0.1"])
-            .arg(format!("--cert-dir={}", path.display()))
-            .arg("--service-account-issuer=https://kubernetes.default.svc")
-            .arg(format!("--service-account-key-file={}", key.display()))
-            .arg(format!("--service-account-signing-key-file={}", key.display()))
-            .arg(format!("--token-auth-file={}", path.join("users").display()))
-            .args(["--authorization-mode=RBAC", "--service-cluster-ip-range=10.0.0.0/24"])
-            .arg("--disable-admission-plugins=ServiceAccount");
-        let server = spawn(&mut server, &path.join("server.log"));
-        let made = Self { _server: server, _store: store, directory, kubectl, port };
+        let server = Mutex::new(None);
+        let made = Self { server, _store: store, program, store_port, directory, kubectl, port };
         let config = format!(
             "{{apiVersion: v1, kind: Config, current-context: c, \
              clusters: [{{name: c, cluster: {{server: \"{}\", certificate-authority: \"{}\"}}}}], \
@@ -102,14 +96,62 @@ impl ApiServer {
             made.authority().display()
         );
         fs::write(made.directory.path().join("config"), config).expect("writing the configuration");
+        made.start_again();
+        Some(made)
+    }
+
+    /// Starts it with the objects that it has.
+    ///
+    /// # Panics
+    /// With its log if it does not come up.
+    pub fn start_again(&self) {
+        let path = self.directory.path();
+        let key = path.join("account.key");
+        let mut server = Command::new(&self.program);
+        server
+            .arg(format!("--etcd-servers=http://127.0.0.1:{}", self.store_port))
+            .arg(format!("--secure-port={}", self.port))
+            .args(["--bind-address=127.0.0.1", "--advertise-address=127.0.0.1"])
+            .arg(format!("--cert-dir={}", path.display()))
+            .arg("--service-account-issuer=https://kubernetes.default.svc")
+            .arg(format!("--service-account-key-file={}", key.display()))
+            .arg(format!("--service-account-signing-key-file={}", key.display()))
+            .arg(format!("--token-auth-file={}", path.join("users").display()))
+            .args(["--authorization-mode=RBAC", "--service-cluster-ip-range=10.0.0.0/24"])
+            .arg("--disable-admission-plugins=ServiceAccount");
+        let server = spawn(&mut server, &path.join("server.log"));
+        *self.server.lock().expect("not poisoned") = Some(server);
         let started = Instant::now();
-        while made.kubectl(&["get", "namespace", "default"], "").is_err() {
-            let log =
-                fs::read_to_string(made.directory.path().join("server.log")).unwrap_or_default();
+        while self.kubectl(&["get", "namespace", "default"], "").is_err() {
+            let log = fs::read_to_string(path.join("server.log")).unwrap_or_default();
             assert!(started.elapsed() < PATIENCE, "the API server does not come up\n{log}");
             std::thread::sleep(Duration::from_millis(200));
         }
-        Some(made)
+    }
+
+    /// `kill -9` of the API server; its store stays.
+    ///
+    /// # Panics
+    /// If it is not running.
+    pub fn kill9(&self) {
+        let server = self.server.lock().expect("not poisoned").take();
+        drop(server.expect("the API server is not running"));
+    }
+
+    /// Requests for Leases since its start, watches when they have ended.
+    ///
+    /// # Panics
+    /// If it serves no metrics.
+    #[must_use]
+    pub fn lease_requests(&self) -> u64 {
+        let metrics = self.kubectl(&["get", "--raw", "/metrics"], "").expect("metrics");
+        let counted = metrics.lines().filter(|line| {
+            line.starts_with("apiserver_request_total{") && line.contains("resource=\"leases\"")
+        });
+        counted
+            .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
+            .map(|count| count as u64)
+            .sum()
     }
 
     #[must_use]

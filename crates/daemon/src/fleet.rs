@@ -6,6 +6,7 @@ use std::sync::Arc;
 use csa_daemon::claims::engine::Engine;
 use csa_daemon::claims::etcd::Etcd;
 use csa_daemon::claims::keeper::{Handle, Keeper, Options, Work};
+use csa_daemon::claims::kubernetes::Kubernetes;
 use csa_daemon::claims::view::FleetView;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -44,6 +45,9 @@ pub(crate) fn join(
     let tokens = (stop.clone(), ended.clone());
     let keeper = match engine {
         BackEnd::Etcd(settings) => keep(daemon, Etcd::new(settings), options("etcd"), tokens),
+        BackEnd::Kubernetes(settings) => {
+            keep(daemon, Kubernetes::new(settings), options("kubernetes"), tokens)
+        }
     };
     Ok(Fleet { ended, keeper, _identity: identity })
 }

@@ -1,14 +1,17 @@
-//! The engine on etcd: what its claims promise.
+//! The engines on real services: the promises of all, and the trouble that only one of them has.
 
 use std::time::Duration;
 
 use csa_daemon::claims::engine::{Engine as _, EngineError, Member};
 use csa_daemon::claims::etcd::{Etcd, EtcdOptions};
 use csa_daemon::claims::http::Endpoint;
-use csa_tests::{Etcd as Server, eventually};
+use csa_daemon::claims::promises;
+use csa_tests::{ACCOUNT_TOKEN, Etcd as Server, eventually};
 use serde_json::json;
 
-const TTL: Duration = Duration::from_secs(3);
+use super::service::{Leases, Service as _};
+
+const TTL: Duration = Duration::from_secs(5);
 
 pub(super) fn engine(server: &Server, ttl: Duration, login: Option<(&str, &str)>) -> Etcd {
     // The first one answers nothing.
@@ -31,56 +34,42 @@ fn names(names: &[&str]) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_claim_has_one_holder_and_ends_with_its_session() {
+async fn etcd_keeps_the_promises_of_an_engine() {
     let server = Server::start();
-    let (a, b) = (engine(&server, TTL, None), engine(&server, TTL, None));
-    a.join(&member("a", "1")).await.expect("joined");
-    b.join(&member("b", "2")).await.expect("joined");
-    // More than one request's worth.
-    let many: Vec<String> = (0..250).map(|number| format!("c{number:03}")).collect();
-    assert_eq!(a.claim(&many).await.expect("claimed"), many);
-    assert_eq!(b.claim(&names(&["c007", "x"])).await.expect("claimed"), ["x"]);
-    assert_eq!(a.claim(&many[..2]).await.expect("claimed again"), many[..2]);
-    b.release(&names(&["c007"])).await.expect("no error");
-    let fleet = b.look().await.expect("seen");
-    assert_eq!(fleet.claims["c007"].holder, "a", "only the holder releases");
-    assert!(!fleet.claims["c007"].is_current && fleet.claims["x"].is_current);
-    assert_eq!(fleet.members, [member("a", "1"), member("b", "2")]);
+    promises::check(|| server.engine(TTL), TTL, TTL).await;
+    let (a, b) = (server.engine(TTL), server.engine(TTL));
+    a.join(&member("c", "1")).await.expect("joined");
+    let taken = b.join(&member("c", "2")).await.expect_err("the name is taken").to_string();
+    assert!(taken.starts_with("claims.name: another daemon is in the fleet as \"c\""), "{taken}");
+    server.kill9();
+    let away = a.look().await.expect_err("killed");
+    assert!(matches!(away, EngineError::Away(_)), "{away}");
+}
 
-    // A change wakes those who wait for one.
-    let waiting = tokio::time::timeout(Duration::from_secs(10), b.changed());
-    let released = names(&["c007"]);
-    let (woken, released) = tokio::join!(waiting, a.release(&released));
-    woken.expect("in time").expect("changed");
-    released.expect("released");
-    assert!(!b.look().await.expect("seen").claims.contains_key("c007"));
+#[tokio::test(flavor = "multi_thread")]
+async fn leases_keep_the_promises_of_an_engine() {
+    let Some(leases) = Leases::start() else { return };
+    promises::check(|| leases.engine(TTL), TTL, TTL).await;
+    let (a, b) = (leases.engine(TTL), leases.engine(TTL));
+    a.join(&member("c", "1")).await.expect("joined");
+    let taken = b.join(&member("c", "2")).await.expect_err("the name is taken").to_string();
+    assert!(taken.starts_with("claims.name: another daemon is in the fleet as \"c\""), "{taken}");
 
-    // The same daemon after a restart: its claims are there, of a session that has ended for it.
-    let again = engine(&server, TTL, None);
-    again.join(&member("a", "1")).await.expect("joined");
-    assert!(!again.look().await.expect("seen").claims["c001"].is_current);
-    assert_eq!(again.claim(&names(&["c001"])).await.expect("claimed"), ["c001"]);
-    assert!(again.look().await.expect("seen").claims["c001"].is_current);
-    let other = engine(&server, TTL, None).join(&member("a", "3")).await;
-    let other = other.expect_err("the name is taken").to_string();
-    assert!(other.starts_with("claims.name: another daemon is in the fleet as \"a\""), "{other}");
-
-    // Renewed, a session outlives its time; what belongs to others does not.
-    eventually("the old session's claims end", TTL * 4, async || {
-        b.renew().await.expect("renewed");
-        again.renew().await.expect("renewed");
-        b.look().await.expect("seen").claims.len() == 2
+    // A token that is renewed, and one that is worth nothing.
+    leases.put_token("of nobody");
+    let refused = a.renew().await.expect_err("refused").to_string();
+    assert!(refused.starts_with("claims.token_file: "), "{refused}");
+    leases.put_token(ACCOUNT_TOKEN);
+    a.renew().await.expect("renewed");
+    // Rights end, too.
+    leases.server.kubectl(&["delete", "rolebinding", "csa-daemon"], "").expect("deleted");
+    let refused = async || a.renew().await.err().map(|error| error.to_string()).unwrap_or_default();
+    eventually("the rights end", TTL, async || {
+        refused().await.contains("grant get, list, watch, create, update and delete on leases")
     })
     .await;
-    let lost = a.renew().await.expect_err("its lease has ended");
-    assert!(matches!(lost, EngineError::SessionEnded), "{lost}");
-    let lost = a.claim(&names(&["y"])).await.expect_err("its lease has ended");
-    assert!(matches!(lost, EngineError::SessionEnded), "{lost}");
-    b.leave().await.expect("left");
-    let fleet = again.look().await.expect("seen");
-    assert_eq!((fleet.members, fleet.claims.len()), (vec![member("a", "1")], 1));
-    server.kill9();
-    let away = again.look().await.expect_err("killed");
+    leases.kill9();
+    let away = a.look().await.expect_err("killed");
     assert!(matches!(away, EngineError::Away(_)), "{away}");
 }
 

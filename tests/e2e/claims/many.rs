@@ -1,5 +1,5 @@
-//! Many channels of simulated work over several daemons, with the product's keeper and a real etcd. The size
-//! is that of a quick test; `CSA_CLAIMS_CHANNELS=1000 CSA_CLAIMS_TTL=15 cargo test --workspace --test e2e --
+//! Many channels of simulated work over several daemons, with the product's keeper and a real etcd or API server. The
+//! size is that of a quick test; `CSA_CLAIMS_CHANNELS=1000 CSA_CLAIMS_TTL=15 cargo test --workspace --test e2e --
 //! thousands --nocapture` prints the figures of docs/operating.md.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,6 +11,8 @@ use csa_tests::{Etcd, eventually};
 use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
+
+use super::service::{Leases, Service};
 
 const DAEMONS: usize = 5;
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -76,11 +78,11 @@ struct Running {
 }
 
 impl Running {
-    fn start(host: Host, etcd: &Etcd, ttl: Duration) -> Self {
-        let engine = super::engine::engine(etcd, ttl, None);
+    fn start<S: Service>(host: Host, service: &S, ttl: Duration) -> Self {
+        let engine = service.engine(ttl);
         let name = format!("db{}", host.number);
         let options = Options {
-            engine: "etcd",
+            engine: S::NAME,
             id: name.clone(),
             name,
             weight: 100,
@@ -104,9 +106,18 @@ impl Running {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn thousands_of_channels_are_claimed_again_after_two_of_five_daemons_die() {
+    two_of_five_die(&Etcd::start()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn thousands_of_channels_in_leases_are_claimed_again_after_two_of_five_daemons_die() {
+    let Some(leases) = Leases::start() else { return };
+    two_of_five_die(&leases).await;
+}
+
+async fn two_of_five_die(service: &impl Service) {
     let count = setting("CSA_CLAIMS_CHANNELS", 200) as usize;
     let ttl = Duration::from_secs(setting("CSA_CLAIMS_TTL", 5));
-    let etcd = Etcd::start();
     let channels: Arc<BTreeSet<String>> =
         Arc::new((0..count).map(|number| format!("shard-{number:05}")).collect());
     let targets = Arc::new(Mutex::new(Targets::default()));
@@ -118,14 +129,14 @@ async fn thousands_of_channels_are_claimed_again_after_two_of_five_daemons_die()
     };
     let started = Instant::now();
     let mut daemons: Vec<Running> =
-        (0..DAEMONS).map(|number| Running::start(host(number), &etcd, ttl)).collect();
+        (0..DAEMONS).map(|number| Running::start(host(number), service, ttl)).collect();
     eventually("all channels are claimed", PATIENCE, async || all_run()).await;
     println!(
         "{count} channels, {DAEMONS} daemons, ttl {ttl:?}: all claimed after {:?}",
         started.elapsed()
     );
-    let requests = etcd.requests();
-    println!("requests of etcd until then: {requests}");
+    let requests = service.requests();
+    println!("requests until then: {requests}");
     let shares = |daemons: &[Running]| -> Vec<u64> {
         let views = daemons.iter().map(|daemon| daemon.handle.view());
         views
@@ -136,24 +147,24 @@ async fn thousands_of_channels_are_claimed_again_after_two_of_five_daemons_die()
     println!("claimed by each: {:?}", shares(&daemons));
     assert_eq!(targets.lock().starts, count, "nothing moved");
 
-    let (idle, since) = (etcd.requests(), Instant::now());
+    let (idle, since) = (service.requests(), Instant::now());
     tokio::time::sleep(ttl * 2).await;
-    let rate = (etcd.requests() - idle) as f64 / since.elapsed().as_secs_f64();
-    println!("idle: {rate:.1} requests of etcd a second");
+    let rate = (service.requests() - idle) as f64 / since.elapsed().as_secs_f64();
+    println!("idle: {rate:.1} requests a second");
 
     let lost: u64 = shares(&daemons)[3..].iter().sum();
-    let (before, killed) = (etcd.requests(), Instant::now());
+    let (before, killed) = (service.requests(), Instant::now());
     daemons.drain(3..).for_each(Running::kill);
     eventually("all are claimed again", PATIENCE, async || all_run()).await;
     let took = killed.elapsed();
     println!("two killed with {lost} channels: all claimed again after {took:?}");
-    println!("requests of etcd in that time: {}", etcd.requests() - before);
-    assert!(took < ttl + Duration::from_secs(10), "{took:?}");
+    println!("requests in that time: {}", service.requests() - before);
+    assert!(took < ttl + ttl / 10 + Duration::from_secs(10), "{took:?}");
     assert_eq!(targets.lock().starts as u64, count as u64 + lost, "only those of the dead moved");
 
     // A host comes back, and gets its share a few at a time.
     let joined = Instant::now();
-    daemons.push(Running::start(host(3), &etcd, ttl));
+    daemons.push(Running::start(host(3), service, ttl));
     eventually("the share of the one that joined", PATIENCE, async || {
         let view = daemons[3].handle.view();
         let own = view.members.iter().find(|member| member.name == view.name);

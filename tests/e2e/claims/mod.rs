@@ -1,7 +1,8 @@
-//! Daemons that share channels through a real etcd.
+//! Daemons that share channels through a real etcd, or through Leases of a real API server.
 
 mod engine;
 mod many;
+mod service;
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -11,18 +12,19 @@ use serde_json::Value;
 
 use crate::DRAIN;
 use crate::fleet::{Site, options};
+use service::{Leases, Service};
 
 const TTL: Duration = Duration::from_secs(6);
 /// For the idle limit of a hanging daemon's session on the target, a start, and a busy machine.
 const MORE: Duration = Duration::from_secs(25);
 const PATIENCE: Duration = Duration::from_secs(90);
-/// With `test`, each of three daemons of the names below has two of them.
-const OTHERS: [&str; 5] = ["crm", "pay", "web", "log", "geo"];
+/// With `test`, each of three daemons of the names below has some of them. Not all are names that Kubernetes permits.
+const OTHERS: [&str; 5] = ["_crm", "pay_", "web", "log", "geo"];
 const HOSTS: [&str; 3] = ["db1", "db2", "db3"];
 
-struct Fleet {
+struct Fleet<S> {
     site: Site,
-    etcd: Etcd,
+    service: S,
     /// Of the first daemon.
     clock: Clock,
     daemons: Vec<Daemon>,
@@ -31,12 +33,12 @@ struct Fleet {
 /// The daemons that run each channel, by their places in the fleet.
 type Placement = BTreeMap<String, Vec<usize>>;
 
-impl Fleet {
-    async fn start() -> Self {
+impl<S: Service> Fleet<S> {
+    async fn start(service: S) -> Self {
         let mut channels = vec!["test"];
         channels.extend(OTHERS);
-        let (site, etcd) = (Site::new(&channels).await, Etcd::start());
-        let mut fleet = Self { site, etcd, clock: Clock::start(), daemons: Vec::new() };
+        let site = Site::new(&channels).await;
+        let mut fleet = Self { site, service, clock: Clock::start(), daemons: Vec::new() };
         for name in HOSTS {
             fleet.join(name);
         }
@@ -52,11 +54,10 @@ impl Fleet {
             .site
             .builder()
             .append(&text)
-            .set("claims.engine", "etcd")
-            .set("claims.endpoints", vec![self.etcd.endpoint()])
             .set("claims.name", name)
             .set("claims.ttl", format!("{}s", TTL.as_secs()))
             .set("claims.rebalance_delay", "4s");
+        let daemon = self.service.configure(daemon);
         let is_first = self.daemons.is_empty();
         let daemon = if is_first { self.clock.given_to(daemon) } else { daemon };
         self.daemons.push(daemon.start());
@@ -118,7 +119,17 @@ fn views(daemon: &Daemon) -> Vec<Value> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn channels_follow_the_daemons_of_a_fleet() {
-    let fleet = Fleet::start().await;
+    follow(Etcd::start()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn channels_follow_the_daemons_of_a_fleet_in_kubernetes() {
+    let Some(leases) = Leases::start() else { return };
+    follow(leases).await;
+}
+
+async fn follow<S: Service>(service: S) {
+    let fleet = Fleet::start(service).await;
     let mut placement = fleet.spread("all channels run", &[0, 1, 2]).await;
     println!("shared as {placement:?}");
     let mut channels = vec!["test"];
@@ -156,25 +167,25 @@ async fn channels_follow_the_daemons_of_a_fleet() {
     assert_eq!(fleet.spread("its share is back", &[0, 1, 2]).await, placement);
 
     // Without the engine replication continues, for longer than any claim lasts.
-    fleet.etcd.kill9();
+    fleet.service.kill9();
     tokio::time::sleep(TTL * 2).await;
     let metrics = fleet.daemons[1].metrics();
     assert!(metrics.contains("\ncsa_claims_session_lost 1\n"), "{metrics}");
     let said = fleet.daemons[1].command(&["fleet"]);
-    said.refused(1, &["etcd does not answer"]);
+    said.refused(1, &[&format!("{} does not answer", S::NAME)]);
     let before = fleet.applied();
     tokio::time::sleep(Duration::from_secs(3)).await;
     for (channel, count) in fleet.applied() {
-        assert!(count > before[&channel], "{channel} stands still without etcd");
+        assert!(count > before[&channel], "{channel} stands still without {}", S::NAME);
     }
     assert_eq!(fleet.placement(&[0, 1, 2]), placement);
-    fleet.etcd.start_again();
+    fleet.service.start_again();
     eventually("all have a session again", PATIENCE, async || {
         let lost = |daemon: &Daemon| daemon.metrics().contains("\ncsa_claims_session_lost 1\n");
         !fleet.daemons.iter().any(lost)
     })
     .await;
-    assert_eq!(fleet.spread("etcd is back", &[0, 1, 2]).await, placement);
+    assert_eq!(fleet.spread("the engine is back", &[0, 1, 2]).await, placement);
 
     // Maintenance.
     let started = Instant::now();

@@ -1,5 +1,6 @@
 //! Requests with JSON to the servers of an engine. Each has a connection of its own: there are a few in a
-//! minute, and a server that went away is noticed by the next one.
+//! minute, and a server that went away is noticed by the next one. Only many requests at once share a
+//! [`Link`], for as long as they take.
 
 use std::fmt;
 use std::io;
@@ -21,9 +22,13 @@ use tokio_util::task::AbortOnDropHandle;
 /// Bytes of an answer, or of a line of one, that no engine exceeds.
 const ANSWER_MAX: usize = 256 << 20;
 
-trait Link: AsyncRead + AsyncWrite + Send + Unpin {}
+trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Link for T {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+
+/// The way to a server in this process.
+#[cfg(test)]
+pub(super) type Dial = Arc<dyn Fn() -> io::Result<tokio::io::DuplexStream> + Send + Sync>;
 
 /// A server's address, and how to speak with it.
 #[derive(Clone)]
@@ -31,6 +36,8 @@ pub struct Endpoint {
     host: String,
     port: u16,
     tls: Option<Arc<ClientConfig>>,
+    #[cfg(test)]
+    dial: Option<Dial>,
 }
 
 impl fmt::Debug for Endpoint {
@@ -59,10 +66,22 @@ impl Endpoint {
             _ => return Err(wrong()),
         };
         let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
-        Ok(Self { host, port, tls })
+        Ok(Self {
+            host,
+            port,
+            tls,
+            #[cfg(test)]
+            dial: None,
+        })
     }
 
-    /// Sends a request, and waits for the head of the answer.
+    /// A server in this process, for tests.
+    #[cfg(test)]
+    pub(super) fn within(dial: Dial) -> Self {
+        Self { host: "server".to_owned(), port: 1, tls: None, dial: Some(dial) }
+    }
+
+    /// Sends a request over a connection of its own, and waits for the head of the answer.
     ///
     /// # Errors
     /// The server can't be reached, or does not speak HTTP.
@@ -73,8 +92,19 @@ impl Endpoint {
         headers: &[(&str, &str)],
         body: Option<&Value>,
     ) -> io::Result<Reply> {
-        let link = TokioIo::new(self.connect().await?);
-        let (mut sender, connection) = http1::handshake(link).await.map_err(io::Error::other)?;
+        let mut link = self.link().await?;
+        let mut reply = link.send(method, path, headers, body).await?;
+        reply.connection = Some(link.connection);
+        Ok(reply)
+    }
+
+    /// A connection for one request after another.
+    ///
+    /// # Errors
+    /// The server can't be reached.
+    pub async fn link(&self) -> io::Result<Link> {
+        let stream = TokioIo::new(self.connect().await?);
+        let (sender, connection) = http1::handshake(stream).await.map_err(io::Error::other)?;
         let connection = AbortOnDropHandle::new(tokio::spawn(async move {
             // Its failure is that of the request or of the body.
             let _ = connection.await;
@@ -83,7 +113,49 @@ impl Endpoint {
             true => format!("[{}]:{}", self.host, self.port),
             false => format!("{}:{}", self.host, self.port),
         };
-        let mut request = Request::builder().method(method).uri(path).header("host", host);
+        Ok(Link { host, sender, connection })
+    }
+
+    async fn connect(&self) -> io::Result<Box<dyn Stream>> {
+        #[cfg(test)]
+        if let Some(dial) = &self.dial {
+            return Ok(Box::new(dial()?));
+        }
+        let stream = TcpStream::connect((self.host.as_str(), self.port)).await?;
+        stream.set_nodelay(true)?;
+        let Some(tls) = &self.tls else { return Ok(Box::new(stream)) };
+        let name = ServerName::try_from(self.host.clone()).map_err(io::Error::other)?;
+        let stream = TlsConnector::from(Arc::clone(tls)).connect(name, stream).await?;
+        Ok(Box::new(stream))
+    }
+}
+
+/// A connection to a server; it ends when dropped.
+pub struct Link {
+    host: String,
+    sender: http1::SendRequest<Full<Bytes>>,
+    connection: AbortOnDropHandle<()>,
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Link").field("host", &self.host).finish_non_exhaustive()
+    }
+}
+
+impl Link {
+    /// Sends a request, and waits for the head of the answer; the one before must have been read to its end.
+    ///
+    /// # Errors
+    /// The connection is lost.
+    pub async fn send(
+        &mut self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: Option<&Value>,
+    ) -> io::Result<Reply> {
+        let mut request = Request::builder().method(method).uri(path).header("host", &self.host);
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
@@ -92,18 +164,10 @@ impl Endpoint {
         }
         let body = body.map_or_else(String::new, Value::to_string);
         let request = request.body(Full::new(Bytes::from(body))).map_err(io::Error::other)?;
-        let answer = sender.send_request(request).await.map_err(io::Error::other)?;
+        self.sender.ready().await.map_err(io::Error::other)?;
+        let answer = self.sender.send_request(request).await.map_err(io::Error::other)?;
         let status = answer.status().as_u16();
-        Ok(Reply { status, body: answer.into_body(), unread: Vec::new(), _connection: connection })
-    }
-
-    async fn connect(&self) -> io::Result<Box<dyn Link>> {
-        let link = TcpStream::connect((self.host.as_str(), self.port)).await?;
-        link.set_nodelay(true)?;
-        let Some(tls) = &self.tls else { return Ok(Box::new(link)) };
-        let name = ServerName::try_from(self.host.clone()).map_err(io::Error::other)?;
-        let link = TlsConnector::from(Arc::clone(tls)).connect(name, link).await?;
-        Ok(Box::new(link))
+        Ok(Reply { status, body: answer.into_body(), unread: Vec::new(), connection: None })
     }
 }
 
@@ -112,7 +176,8 @@ pub struct Reply {
     pub status: u16,
     body: Incoming,
     unread: Vec<u8>,
-    _connection: AbortOnDropHandle<()>,
+    /// Of a request that had one of its own.
+    connection: Option<AbortOnDropHandle<()>>,
 }
 
 impl fmt::Debug for Reply {

@@ -209,3 +209,15 @@ impl Engine for MemoryEngine {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn it_keeps_the_promises_of_an_engine() {
+        let ttl = Duration::from_secs(15);
+        let cluster = Cluster::new(ttl);
+        super::super::promises::check(|| cluster.link().0, ttl, TICK * 40).await;
+    }
+}

@@ -12,7 +12,10 @@ pub mod http;
 pub mod keeper;
 #[cfg(test)]
 mod keeper_tests;
+pub mod kubernetes;
 #[cfg(test)]
 mod memory;
 mod plan;
+#[cfg(any(test, feature = "test-util"))]
+pub mod promises;
 pub mod view;

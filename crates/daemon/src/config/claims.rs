@@ -1,4 +1,4 @@
-//! Conversion of `[claims]`.
+//! Conversion of `[claims]`; the part for Kubernetes is in [`claims_kubernetes`](super::claims_kubernetes).
 
 use std::path::Path;
 use std::sync::Arc;
@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use csa_daemon::claims::etcd::EtcdOptions;
 use csa_daemon::claims::http::Endpoint;
+use csa_daemon::claims::kubernetes::KubernetesOptions;
 use rustls::ClientConfig;
 use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::PemObject as _;
@@ -13,6 +14,7 @@ use rustls::pki_types::pem::PemObject as _;
 use super::ConfigError;
 use super::admin::is_loopback;
 use super::admin_tls::{certificates, client, wrong};
+use super::claims_kubernetes::{Pod, kubernetes};
 use super::declared_keys::{ClaimsConfig, ClaimsEngine};
 use super::settings::{is_world_readable, secret};
 
@@ -33,11 +35,12 @@ pub(crate) struct Claims {
 #[derive(Debug)]
 pub(crate) enum BackEnd {
     Etcd(EtcdOptions),
+    Kubernetes(KubernetesOptions),
 }
 
-type Result<T> = std::result::Result<T, ConfigError>;
+pub(super) type Result<T> = std::result::Result<T, ConfigError>;
 
-fn refuse<T>(why: impl Into<String>) -> Result<T> {
+pub(super) fn refuse<T>(why: impl Into<String>) -> Result<T> {
     Err(ConfigError(why.into()))
 }
 
@@ -49,6 +52,16 @@ pub(super) fn resolve(config: ClaimsConfig, warnings: &mut Vec<String>) -> Resul
         }
         return Ok(None);
     }
+    for (key, path) in [
+        ("password_file", &config.password_file),
+        ("token_file", &config.token_file),
+        ("tls_key", &config.tls_key),
+    ] {
+        if let Some(path) = path.as_deref().filter(|path| is_world_readable(path)) {
+            let path = path.display();
+            warnings.push(format!("claims.{key}: everybody can read {path}; chmod 600"));
+        }
+    }
     let ttl = config.ttl.0;
     if ttl.subsec_nanos() != 0 {
         return refuse(format!("claims.ttl: {ttl:?}: whole seconds, like \"15s\""));
@@ -58,7 +71,11 @@ pub(super) fn resolve(config: ClaimsConfig, warnings: &mut Vec<String>) -> Resul
         weight: config.weight,
         ttl,
         rebalance_delay: config.rebalance_delay.0,
-        engine: BackEnd::Etcd(etcd(config, warnings)?),
+        engine: match config.engine {
+            ClaimsEngine::Kubernetes => BackEnd::Kubernetes(kubernetes(config, &Pod::own())?),
+            ClaimsEngine::Etcd => BackEnd::Etcd(etcd(config)?),
+            ClaimsEngine::None => return Ok(None),
+        },
     }))
 }
 
@@ -79,7 +96,14 @@ fn name(written: Option<String>) -> Result<String> {
     }
 }
 
-fn etcd(config: ClaimsConfig, warnings: &mut Vec<String>) -> Result<EtcdOptions> {
+fn etcd(config: ClaimsConfig) -> Result<EtcdOptions> {
+    for (key, is_set) in
+        [("namespace", config.namespace.is_some()), ("token_file", config.token_file.is_some())]
+    {
+        if is_set {
+            return refuse(format!("claims.{key}: only with claims.engine = \"kubernetes\""));
+        }
+    }
     let prefix = config.prefix.trim_end_matches('/').to_owned();
     if prefix.is_empty() {
         return refuse("claims.prefix: must not be empty");
@@ -88,12 +112,6 @@ fn etcd(config: ClaimsConfig, warnings: &mut Vec<String>) -> Result<EtcdOptions>
         return refuse(
             "claims.endpoints: name at least one server, like \"http://127.0.0.1:2379\"",
         );
-    }
-    for (key, path) in [("password_file", &config.password_file), ("tls_key", &config.tls_key)] {
-        if let Some(path) = path.as_deref().filter(|path| is_world_readable(path)) {
-            let path = path.display();
-            warnings.push(format!("claims.{key}: everybody can read {path}; chmod 600"));
-        }
     }
     let login = match (config.user, config.password_file) {
         (None, None) => None,
@@ -117,12 +135,12 @@ fn etcd(config: ClaimsConfig, warnings: &mut Vec<String>) -> Result<EtcdOptions>
 }
 
 /// Nobody else can read what is sent there.
-fn is_private(endpoint: &str) -> bool {
+pub(super) fn is_private(endpoint: &str) -> bool {
     let Some(address) = endpoint.strip_prefix("http://") else { return true };
     is_loopback(address.trim_end_matches('/')).unwrap_or(false)
 }
 
-fn tls(ca: &Path, own: (Option<&Path>, Option<&Path>)) -> Result<Arc<ClientConfig>> {
+pub(super) fn tls(ca: &Path, own: (Option<&Path>, Option<&Path>)) -> Result<Arc<ClientConfig>> {
     let builder = client("claims.tls_ca", ca)?;
     let config = match own {
         (None, None) => builder.with_no_client_auth(),

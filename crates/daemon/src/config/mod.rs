@@ -5,6 +5,7 @@ mod admin_files;
 mod admin_peers;
 mod admin_tls;
 mod claims;
+mod claims_kubernetes;
 mod declared_keys;
 mod files;
 mod keys;
@@ -29,6 +30,7 @@ pub(crate) use admin_files::AdminFiles;
 pub(crate) use admin_peers::AdminPeers;
 pub(crate) use admin_tls::{AdminTls, client as tls_client};
 pub(crate) use claims::{BackEnd, Claims};
+pub(crate) use claims_kubernetes::api_server_of_pod;
 pub(crate) use declared_keys::{DaemonConfig, LogFormat};
 #[cfg(test)]
 pub(crate) use keys::keys_at_once;

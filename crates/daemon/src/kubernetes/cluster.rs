@@ -10,6 +10,7 @@ use ureq::http::Response;
 use ureq::{Agent, Body, RequestBuilder};
 
 use crate::cli::{Failure, tls_agent};
+use crate::config::api_server_of_pod;
 
 /// Without a byte for this long the API server counts as away. A watch ends earlier, as it asks for.
 const SILENCE: Duration = Duration::from_secs(30);
@@ -38,7 +39,11 @@ impl Cluster {
     pub(super) fn new(server: Option<&str>, account: &Path) -> Result<Self, Failure> {
         let base = match server {
             Some(server) => server.to_owned(),
-            None => in_cluster()?,
+            None => api_server_of_pod().map_err(|missing| {
+                Failure::Input(format!(
+                    "the environment has no {missing}: run in a pod, or give --server"
+                ))
+            })?,
         };
         let path = account.join("namespace");
         let namespace = std::fs::read_to_string(&path).map_err(|error| {
@@ -126,16 +131,4 @@ impl Cluster {
         let why = format!("{path}: HTTP {status}: {why}");
         Err(if status.as_u16() == 404 { Refusal::Missing(why) } else { Refusal::Other(why) })
     }
-}
-
-/// Kubernetes names the server in the environment of every pod.
-fn in_cluster() -> Result<String, Failure> {
-    let value = |name: &str| {
-        std::env::var(name).map_err(|_| {
-            Failure::Input(format!("the environment has no {name}: run in a pod, or give --server"))
-        })
-    };
-    let host = value("KUBERNETES_SERVICE_HOST")?;
-    let host = if host.contains(':') { format!("[{host}]") } else { host };
-    Ok(format!("https://{host}:{}", value("KUBERNETES_SERVICE_PORT")?))
 }

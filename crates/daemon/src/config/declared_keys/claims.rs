@@ -17,6 +17,8 @@ pub(in crate::config) enum ClaimsEngine {
     None,
     /// etcd 3.4 or later.
     Etcd,
+    /// Lease objects in a namespace of Kubernetes.
+    Kubernetes,
 }
 
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
@@ -25,14 +27,15 @@ pub(in crate::config) struct ClaimsConfig {
     /// Service that keeps the claims.
     #[serde(default)]
     pub(in crate::config) engine: ClaimsEngine,
-    /// Servers of the engine, tried in order.
+    /// Servers of the engine, tried in order. In a pod with `kubernetes`: by default the cluster's API server.
     #[serde(default)]
     #[schemars(
         example = ["https://etcd1.example.com:2379", "https://etcd2.example.com:2379"],
         extend("x-takes" = "list of `http://HOST:PORT` and `https://HOST:PORT`")
     )]
     pub(in crate::config) endpoints: Vec<String>,
-    /// Beginning of all keys in the engine. Daemons with the same prefix are a fleet.
+    /// Beginning of all keys in the engine, or of the names of all Leases (without the slash, so `csa-daemon`).
+    /// Daemons with the same prefix are a fleet.
     #[serde(default = "prefix")]
     pub(in crate::config) prefix: String,
     /// Name of this daemon in the fleet; by default that of the host.
@@ -50,13 +53,19 @@ pub(in crate::config) struct ClaimsConfig {
     /// Time without any daemon that comes or goes, after which channels move to where they belong.
     #[serde(default = "seconds::<60>")]
     pub(in crate::config) rebalance_delay: Duration,
-    /// Account in the engine, if it has accounts.
+    /// Namespace of the Leases (`kubernetes`); by default that of the pod.
+    #[schemars(example = &"replication")]
+    pub(in crate::config) namespace: Option<String>,
+    /// File with the token of the account (`kubernetes`), read before each request; by default that of the pod.
+    #[schemars(example = "/etc/csa-daemon/kubernetes.token")]
+    pub(in crate::config) token_file: Option<PathBuf>,
+    /// Account in the engine, if it has accounts (`etcd`).
     #[schemars(example = &"csa")]
     pub(in crate::config) user: Option<String>,
     /// File with the account's password.
     #[schemars(example = "/etc/csa-daemon/etcd.pw")]
     pub(in crate::config) password_file: Option<PathBuf>,
-    /// Certificates of the authorities to trust for https.
+    /// Certificates of the authorities to trust for https; with `kubernetes` by default those of the pod.
     #[schemars(example = "/etc/csa-daemon/etcd-ca.pem")]
     pub(in crate::config) tls_ca: Option<PathBuf>,
     /// Certificate of this daemon.

@@ -146,6 +146,10 @@ fn refusal(section: &Section, key: &str, value: Option<Value>) -> Option<String>
         Some(value) => table.insert(key.to_owned(), value),
         None => table.remove(key),
     };
+    if table.get("engine").and_then(Value::as_str) == Some("kubernetes") {
+        table.retain(|key, _| key != "user" && key != "password_file");
+        table.insert("namespace".to_owned(), "n".into());
+    }
     if table.get("tls").is_some() {
         table.insert("tls_ca".to_owned(), "ca.pem".into());
     }
