@@ -1,5 +1,5 @@
-//! Fleets in virtual time: keepers over an engine in memory, with channels that only write down who runs
-//! them.
+//! Fleets in virtual time: keepers over an engine in memory, and over Leases of an API server in this process, with
+//! channels that only write down who runs them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,14 +12,58 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::desired::Shares;
-use super::engine::{Engine as _, EngineError, Member};
+use super::engine::{Engine, EngineError, Member};
 use super::keeper::{Handle, Keeper, Options, Work};
-use super::memory::Cluster;
+use super::kubernetes::Kubernetes;
+use super::kubernetes::fake::ApiServer;
+use super::memory::{Cluster, MemoryEngine};
 
 const TTL: Duration = Duration::from_secs(15);
 const DELAY: Duration = Duration::from_secs(60);
 /// Of a channel that finishes its groups.
 const END: Duration = Duration::from_millis(300);
+
+/// A service that keeps the claims of a fleet.
+trait Service {
+    type Link: Engine;
+    /// The longest from the last renewal of a daemon that dies until its channels run elsewhere.
+    const DETECTION: Duration;
+
+    fn new() -> Self;
+    /// An engine, and the switch that cuts its link.
+    fn link(&self) -> (Self::Link, Arc<AtomicBool>);
+    fn end_session(&self, member: &str);
+    fn holder(&self, channel: &str) -> Option<String>;
+}
+
+macro_rules! service {
+    ($service:ty, $link:ty, $detection:expr) => {
+        impl Service for $service {
+            type Link = $link;
+            const DETECTION: Duration = $detection;
+
+            fn new() -> Self {
+                Self::new(TTL)
+            }
+
+            fn link(&self) -> (Self::Link, Arc<AtomicBool>) {
+                self.link()
+            }
+
+            fn end_session(&self, member: &str) {
+                self.end_session(member);
+            }
+
+            fn holder(&self, channel: &str) -> Option<String> {
+                self.holder(channel)
+            }
+        }
+    };
+}
+
+service!(Cluster, MemoryEngine, Duration::from_secs(TTL.as_secs() + 1));
+// A tenth more is for clocks that differ.
+service!(ApiServer, Kubernetes, Duration::from_secs(TTL.as_secs() * 11 / 10 + 2));
 
 /// The daemons that run each channel, and how often one began.
 #[derive(Debug, Default)]
@@ -80,23 +124,23 @@ struct Host {
     task: JoinHandle<()>,
 }
 
-struct Site {
-    cluster: Cluster,
+struct Site<S> {
+    service: S,
     ledger: Arc<Mutex<Ledger>>,
     channels: BTreeSet<String>,
     hosts: BTreeMap<String, Host>,
 }
 
-impl Site {
+impl<S: Service> Site<S> {
+    /// Without any daemon.
+    fn empty(channels: usize) -> Self {
+        let channels = (0..channels).map(|number| format!("shard-{number}")).collect();
+        Self { service: S::new(), ledger: Arc::default(), channels, hosts: BTreeMap::new() }
+    }
+
     /// Daemons `a`, `b`, …, which have shared the channels among them.
     async fn new(daemons: usize, channels: usize) -> Self {
-        let channels = (0..channels).map(|number| format!("shard-{number}")).collect();
-        let mut site = Self {
-            cluster: Cluster::new(TTL),
-            ledger: Arc::default(),
-            channels,
-            hosts: BTreeMap::new(),
-        };
+        let mut site = Self::empty(channels);
         for name in NAMES.iter().take(daemons) {
             site.start(name);
         }
@@ -112,7 +156,7 @@ impl Site {
             ledger: Arc::clone(&self.ledger),
             details: Mutex::default(),
         });
-        let (engine, is_cut) = self.cluster.link();
+        let (engine, is_cut) = self.service.link();
         let options = Options {
             engine: "memory",
             name: name.to_owned(),
@@ -194,14 +238,13 @@ impl Site {
 
 const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
 
-#[tokio::test(start_paused = true)]
-async fn a_host_that_dies_loses_its_channels_to_the_others_and_no_more_move() {
-    let mut site = Site::new(5, 200).await;
+async fn a_host_that_dies_loses_its_channels_to_the_others_and_no_more_move<S: Service>() {
+    let mut site = Site::<S>::new(5, 200).await;
     assert_eq!(site.begun(), 200, "each daemon took its share and nothing else");
     let lost = site.of("b").len() + site.of("d").len();
     site.end("b", false).await;
     site.end("d", false).await;
-    let took = site.until_all_run(TTL + Duration::from_secs(1)).await;
+    let took = site.until_all_run(S::DETECTION).await;
     assert!(took > TTL / 2, "{took:?}: claims ended before their time");
     assert_eq!(site.begun(), 200 + lost);
     site.check_shares();
@@ -211,9 +254,22 @@ async fn a_host_that_dies_loses_its_channels_to_the_others_and_no_more_move() {
     site.check_no_overlap();
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_daemon_that_joins_gets_its_share_after_the_delay_a_few_at_a_time() {
-    let mut site = Site::new(4, 200).await;
+async fn a_fleet_that_starts_within_the_pause_moves_nothing<S: Service>() {
+    let mut site = Site::<S>::empty(200);
+    // The first one has seen itself alone for nearly as long as it waits for others.
+    for (name, pause) in [("a", 0), ("b", 900), ("c", 900)] {
+        sleep(Duration::from_millis(pause)).await;
+        site.start(name);
+    }
+    site.until_all_run(Duration::from_secs(4)).await;
+    site.check_shares();
+    sleep(DELAY * 2).await;
+    assert_eq!(site.begun(), 200, "nobody took what belongs to one that joined a moment later");
+    site.check_no_overlap();
+}
+
+async fn a_daemon_that_joins_gets_its_share_after_the_delay_a_few_at_a_time<S: Service>() {
+    let mut site = Site::<S>::new(4, 200).await;
     site.start("e");
     sleep(DELAY - Duration::from_secs(1)).await;
     assert_eq!(site.of("e").len(), 0, "it may be one that comes and goes");
@@ -229,9 +285,8 @@ async fn a_daemon_that_joins_gets_its_share_after_the_delay_a_few_at_a_time() {
     assert!(detail.is_some_and(|detail| detail.ends_with("has claimed the channel")));
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_restart_within_the_time_to_live_moves_nothing() {
-    let mut site = Site::new(3, 90).await;
+async fn a_restart_within_the_time_to_live_moves_nothing<S: Service>() {
+    let mut site = Site::<S>::new(3, 90).await;
     let own = site.of("b");
     for politely in [true, false] {
         let begun = site.begun();
@@ -246,7 +301,7 @@ async fn a_restart_within_the_time_to_live_moves_nothing() {
     }
     // A daemon that crashes again and again has its channels moved away once.
     site.end("b", false).await;
-    site.until_all_run(TTL + Duration::from_secs(1)).await;
+    site.until_all_run(S::DETECTION).await;
     let begun = site.begun();
     for _ in 0..5 {
         site.start("b");
@@ -258,9 +313,8 @@ async fn a_restart_within_the_time_to_live_moves_nothing() {
     site.check_no_overlap();
 }
 
-#[tokio::test(start_paused = true)]
-async fn without_the_engine_all_channels_continue() {
-    let site = Site::new(3, 90).await;
+async fn without_the_engine_all_channels_continue<S: Service>() {
+    let site = Site::<S>::new(3, 90).await;
     let begun = site.begun();
     for host in site.hosts.values() {
         host.is_cut.store(true, Ordering::Relaxed);
@@ -281,17 +335,16 @@ async fn without_the_engine_all_channels_continue() {
     assert_eq!(site.begun(), begun);
     site.check_shares();
     for channel in &site.channels {
-        assert!(site.cluster.holder(channel).is_some_and(|name| site.of(&name).contains(channel)));
+        assert!(site.service.holder(channel).is_some_and(|name| site.of(&name).contains(channel)));
     }
     site.check_no_overlap();
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_daemon_that_is_cut_off_gives_up_what_others_have_claimed_meanwhile() {
-    let site = Site::new(3, 90).await;
+async fn a_daemon_that_is_cut_off_gives_up_what_others_have_claimed_meanwhile<S: Service>() {
+    let site = Site::<S>::new(3, 90).await;
     let own = site.of("b");
     site.hosts["b"].is_cut.store(true, Ordering::Relaxed);
-    sleep(TTL + Duration::from_secs(1)).await;
+    sleep(S::DETECTION).await;
     // The target lets one of the two apply; here both say that they try.
     assert_eq!(site.ledger.lock().overlaps.len(), own.len());
     assert_eq!(site.of("b"), own, "its lock on the target may be the only one");
@@ -304,24 +357,22 @@ async fn a_daemon_that_is_cut_off_gives_up_what_others_have_claimed_meanwhile() 
     site.check_shares();
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_session_that_ends_is_begun_again_and_keeps_its_channels() {
-    let site = Site::new(1, 30).await;
-    site.cluster.end_session("a");
+async fn a_session_that_ends_is_begun_again_and_keeps_its_channels<S: Service>() {
+    let site = Site::<S>::new(1, 30).await;
+    site.service.end_session("a");
     sleep(Duration::from_secs(1)).await;
-    assert!(site.channels.iter().all(|channel| site.cluster.holder(channel).is_some()));
+    assert!(site.channels.iter().all(|channel| site.service.holder(channel).is_some()));
     assert_eq!(site.begun(), 30);
     // With others, those whose share it is not can't take it faster than it is given to them.
-    let site = Site::new(3, 90).await;
-    site.cluster.end_session("b");
+    let site = Site::<S>::new(3, 90).await;
+    site.service.end_session("b");
     site.until_all_run(Duration::from_secs(10)).await;
     sleep(DELAY * 2).await;
     site.check_shares();
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_drained_daemon_has_nothing_and_leaves_at_once() {
-    let mut site = Site::new(3, 90).await;
+async fn a_drained_daemon_has_nothing_and_leaves_at_once<S: Service>() {
+    let mut site = Site::<S>::new(3, 90).await;
     let (own, begun) = (site.of("b"), site.begun());
     site.hosts["b"].handle.drain(true);
     sleep(Duration::from_secs(10)).await;
@@ -340,15 +391,14 @@ async fn a_drained_daemon_has_nothing_and_leaves_at_once() {
     site.check_no_overlap();
     // The last one keeps its channels: nobody else can take them.
     site.end("c", true).await;
-    site.until_all_run(TTL + Duration::from_secs(1)).await;
+    site.until_all_run(S::DETECTION).await;
     site.hosts["a"].handle.drain(true);
     sleep(Duration::from_secs(10)).await;
     assert!(site.is_all_running());
 }
 
-#[tokio::test(start_paused = true)]
-async fn channels_come_and_go_with_the_configuration() {
-    let mut site = Site::new(2, 20).await;
+async fn channels_come_and_go_with_the_configuration<S: Service>() {
+    let mut site = Site::<S>::new(2, 20).await;
     // Of one daemon only: it runs there, whoever would win it.
     for number in 0..10 {
         site.hosts["a"].work.channels.lock().insert(format!("new-{number}"));
@@ -368,16 +418,77 @@ async fn channels_come_and_go_with_the_configuration() {
     }
     sleep(Duration::from_secs(5)).await;
     for number in 0..10 {
-        assert_eq!(site.cluster.holder(&format!("new-{number}")), None);
+        assert_eq!(site.service.holder(&format!("new-{number}")), None);
     }
     site.check_no_overlap();
 }
 
-#[tokio::test(start_paused = true)]
-async fn two_daemons_of_one_name_are_refused() {
-    let site = Site::new(1, 3).await;
-    let (other, _) = site.cluster.link();
+async fn two_daemons_of_one_name_are_refused<S: Service>() {
+    let site = Site::<S>::new(1, 3).await;
+    let (other, _) = site.service.link();
     let member = Member { name: "a".to_owned(), id: "another".to_owned(), ..Member::default() };
     let refused = other.join(&member).await;
     assert!(matches!(refused, Err(EngineError::Refused(_))), "{refused:?}");
+}
+
+/// Writes, lists of all objects, and all requests in this time.
+async fn requests_of(site: &Site<ApiServer>, time: Duration) -> (usize, usize, usize) {
+    let before = site.service.requests().len();
+    sleep(time).await;
+    let requests = site.service.requests().split_off(before);
+    let count = |is_it: &dyn Fn(&String) -> bool| requests.iter().filter(|one| is_it(one)).count();
+    let is_write = |request: &String| !request.starts_with("GET") && request.contains("-claim-");
+    let is_list = |request: &String| request.contains("limit=") && !request.contains("member");
+    (count(&is_write), count(&is_list), requests.len())
+}
+
+#[tokio::test(start_paused = true)]
+async fn leases_at_rest_cost_the_same_for_any_number_of_channels() {
+    const TIMES: u32 = 20;
+    let mut costs = Vec::new();
+    for channels in [9, 300] {
+        let site = Site::<ApiServer>::new(3, channels).await;
+        sleep(DELAY * 2).await;
+        let (writes, lists, all) = requests_of(&site, TTL * TIMES).await;
+        assert_eq!((writes, lists), (0, 0), "the watch tells everything");
+        costs.push(all);
+    }
+    // Three renewals, a look and a watch of each daemon in each time to live, and a little more.
+    let most = 3 * 6 * TIMES as usize;
+    assert!(costs.iter().all(|cost| *cost <= most), "{costs:?}, at most {most}");
+}
+
+macro_rules! scenarios {
+    ($service:ty: $($name:ident)*) => {
+        $(
+            #[tokio::test(start_paused = true)]
+            async fn $name() {
+                super::$name::<$service>().await;
+            }
+        )*
+    };
+}
+
+macro_rules! in_each_service {
+    ($($name:ident)*) => {
+        mod in_memory {
+            scenarios!(super::Cluster: $($name)*);
+        }
+        mod in_leases {
+            scenarios!(super::ApiServer: $($name)*);
+        }
+    };
+}
+
+in_each_service! {
+    a_host_that_dies_loses_its_channels_to_the_others_and_no_more_move
+    a_fleet_that_starts_within_the_pause_moves_nothing
+    a_daemon_that_joins_gets_its_share_after_the_delay_a_few_at_a_time
+    a_restart_within_the_time_to_live_moves_nothing
+    without_the_engine_all_channels_continue
+    a_daemon_that_is_cut_off_gives_up_what_others_have_claimed_meanwhile
+    a_session_that_ends_is_begun_again_and_keeps_its_channels
+    a_drained_daemon_has_nothing_and_leaves_at_once
+    channels_come_and_go_with_the_configuration
+    two_daemons_of_one_name_are_refused
 }
