@@ -1,6 +1,7 @@
-//! An etcd server of one node, from Debian's package.
+//! etcd servers from Debian's package: one of its own, or several of a cluster.
 
 use std::fs::{self, File};
+use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -15,36 +16,91 @@ use crate::tool;
 /// The longest wait until it serves.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Killed when dropped.
+/// Files of a server that speaks TLS alone, and demands a certificate of each client.
+#[derive(Debug, Clone)]
+pub struct EtcdTls {
+    /// Authority of all certificates.
+    pub ca: PathBuf,
+    pub cert: PathBuf,
+    pub key: PathBuf,
+}
+
+/// A server; killed when dropped.
 #[derive(Debug)]
 pub struct Etcd {
     running: Mutex<Option<Running>>,
     directory: TempDir,
     http: ureq::Agent,
+    name: String,
     port: u16,
+    /// Metrics and health, without TLS.
+    metrics_port: u16,
     peer_port: u16,
+    /// Name and address of each server of the cluster.
+    cluster: String,
+    tls: Option<EtcdTls>,
 }
 
 impl Etcd {
+    /// One server.
+    ///
     /// # Panics
     /// With its log if it does not come up.
     #[track_caller]
     #[must_use]
     pub fn start() -> Self {
+        let etcd = Self::new("default", free_port(), None);
+        etcd.start_again();
+        etcd
+    }
+
+    /// One server that speaks TLS alone.
+    ///
+    /// # Panics
+    /// With its log if it does not come up.
+    #[track_caller]
+    #[must_use]
+    pub fn start_with_tls(tls: EtcdTls) -> Self {
+        let etcd = Self::new("default", free_port(), Some(tls));
+        etcd.start_again();
+        etcd
+    }
+
+    /// Servers that are one cluster.
+    ///
+    /// # Panics
+    /// With the log of one that does not come up.
+    #[track_caller]
+    #[must_use]
+    pub fn cluster(count: usize) -> Vec<Self> {
+        let mut servers: Vec<Self> =
+            (0..count).map(|number| Self::new(&format!("e{number}"), free_port(), None)).collect();
+        let all: Vec<String> = servers.iter().map(|server| server.cluster.clone()).collect();
+        for server in &mut servers {
+            server.cluster = all.join(",");
+            server.spawn();
+        }
+        servers.iter().for_each(Self::wait);
+        servers
+    }
+
+    fn new(name: &str, peer_port: u16, tls: Option<EtcdTls>) -> Self {
         let settings = ureq::Agent::config_builder()
             .timeout_global(Some(Duration::from_secs(5)))
             .http_status_as_error(false)
             .proxy(None)
             .build();
-        let etcd = Self {
+        Self {
             running: Mutex::new(None),
             directory: TempDir::with_prefix("csa-etcd-").expect("a temporary directory"),
             http: settings.new_agent(),
+            name: name.to_owned(),
             port: free_port(),
-            peer_port: free_port(),
-        };
-        etcd.start_again();
-        etcd
+            metrics_port: free_port(),
+            peer_port,
+            cluster: format!("{name}=http://127.0.0.1:{peer_port}"),
+            tls,
+        }
     }
 
     /// Starts it with the data that it has.
@@ -53,26 +109,44 @@ impl Etcd {
     /// With its log if it does not come up.
     #[track_caller]
     pub fn start_again(&self) {
+        self.spawn();
+        self.wait();
+    }
+
+    fn spawn(&self) {
         let path = self.directory.path();
         let log = File::create(path.join("log")).expect("creating the log");
         let clients = self.endpoint();
         let peers = format!("http://127.0.0.1:{}", self.peer_port);
-        let child = tool("etcd")
+        let mut etcd = tool("etcd");
+        etcd.arg(format!("--name={}", self.name))
             .arg(format!("--data-dir={}", path.join("data").display()))
             .arg(format!("--listen-client-urls={clients}"))
             .arg(format!("--advertise-client-urls={clients}"))
+            .arg(format!("--listen-metrics-urls=http://127.0.0.1:{}", self.metrics_port))
             .arg(format!("--listen-peer-urls={peers}"))
             .arg(format!("--initial-advertise-peer-urls={peers}"))
-            .arg(format!("--initial-cluster=default={peers}"))
+            .arg(format!("--initial-cluster={}", self.cluster));
+        if let Some(EtcdTls { ca, cert, key }) = &self.tls {
+            etcd.arg("--client-cert-auth")
+                .arg(format!("--trusted-ca-file={}", ca.display()))
+                .arg(format!("--cert-file={}", cert.display()))
+                .arg(format!("--key-file={}", key.display()));
+        }
+        let child = etcd
             .stdin(Stdio::null())
             .stdout(log.try_clone().expect("the log a second time"))
             .stderr(log)
             .spawn()
             .expect("starting etcd");
         *self.running.lock().expect("not poisoned") = Some(Running::new(child));
+    }
+
+    #[track_caller]
+    fn wait(&self) {
         let started = Instant::now();
         while !self.get("/health").is_some_and(|text| text.contains("true")) {
-            let log = fs::read_to_string(path.join("log")).unwrap_or_default();
+            let log = fs::read_to_string(self.directory.path().join("log")).unwrap_or_default();
             assert!(started.elapsed() < PATIENCE, "etcd serves nothing\n{log}");
             std::thread::sleep(Duration::from_millis(50));
         }
@@ -90,15 +164,16 @@ impl Etcd {
     /// The address for clients.
     #[must_use]
     pub fn endpoint(&self) -> String {
-        format!("http://127.0.0.1:{}", self.port)
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        format!("{scheme}://127.0.0.1:{}", self.port)
     }
 
     fn get(&self, path: &str) -> Option<String> {
-        let url = format!("{}{path}", self.endpoint());
+        let url = format!("http://127.0.0.1:{}{path}", self.metrics_port);
         self.http.get(url).call().ok()?.body_mut().read_to_string().ok()
     }
 
-    /// A request to its JSON gateway.
+    /// A request to its JSON gateway, without TLS.
     ///
     /// # Panics
     /// If it does not answer.

@@ -28,7 +28,7 @@ pub use clock::Clock;
 pub use comparison::{Compare, Compared, Difference, compare};
 pub use config::DaemonBuilder;
 pub use daemon::{Daemon, Said};
-pub use etcd::Etcd;
+pub use etcd::{Etcd, EtcdTls};
 pub use fake_server::FakeServer;
 pub use faulty_proxy::{FaultyProxy, Passed};
 pub use hostile::{HostileServer, Hostility};

@@ -3,6 +3,7 @@
 mod engine;
 mod many;
 mod service;
+mod settings;
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
