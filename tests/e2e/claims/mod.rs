@@ -203,6 +203,14 @@ async fn follow<S: Service>(service: S) {
     }
     let said = fleet.daemons[1].command(&["--channel", "test", "restart"]);
     said.refused(1, &["has claimed the channel", "csa-daemon fleet"]);
+    // A command for all is one for those that this daemon has: here none.
+    let said = fleet.daemons[1].commanded(&["pause", "--all"]);
+    assert!(said.ends_with("6 channels: 0 done, 0 failed, 6 elsewhere\n"), "{said}");
+    for command in ["pause", "resume"] {
+        let said = fleet.daemons[0].commanded(&[command, "--all"]);
+        assert!(said.contains("elsewhere: daemon db3 has it"), "{said}");
+        assert!(!said.contains(": 0 done") && said.contains(" 0 failed, "), "{said}");
+    }
     let said = fleet.daemons[1].commanded(&["drain", "--undo"]);
     assert!(said.contains("claims.rebalance_delay"), "{said}");
     placement = fleet.spread("its share is back", &[0, 1, 2]).await;

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use csa_daemon::claims::view::FleetView;
 use serde_json::json;
 
 use super::client::{Chosen, Client};
@@ -102,7 +103,12 @@ fn send(
             Ok(())
         }
         Chosen::Several(channels) => {
-            let outcomes = several::for_each(&channels, command);
+            let mut outcomes = several::for_each(&channels, command);
+            if several::failed(&outcomes) > 0 {
+                // Who does not know it has no fleet.
+                let fleet: FleetView = client.get("/fleet").unwrap_or_default();
+                several::set_apart(&channels, &mut outcomes, &fleet);
+            }
             print(&several::report(&channels, &outcomes))?;
             several::verdict(&channels, &outcomes)
         }

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use csa_daemon::claims::view::FleetView;
 use parking_lot::Mutex;
 
 use super::Failure;
@@ -11,8 +12,14 @@ use crate::table;
 /// on its socket.
 const AT_ONCE: usize = 8;
 
-/// The result in words, or the reason why there is none.
-type Outcome = Result<String, String>;
+/// The outcome for one channel, in words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Outcome {
+    Done(String),
+    Failed(String),
+    /// Another member of the fleet has the channel: its name.
+    Elsewhere(String),
+}
 
 /// Does it for each of them, in any order.
 pub(super) fn for_each(
@@ -20,7 +27,7 @@ pub(super) fn for_each(
     command: impl Fn(&str) -> Result<String, Failure> + Sync,
 ) -> Vec<Outcome> {
     let next = AtomicUsize::new(0);
-    let outcomes = Mutex::new(vec![Err(String::new()); names.len()]);
+    let outcomes = Mutex::new(vec![Outcome::Failed(String::new()); names.len()]);
     std::thread::scope(|scope| {
         for _ in 0..AT_ONCE.min(names.len()) {
             scope.spawn(|| {
@@ -28,8 +35,10 @@ pub(super) fn for_each(
                     let index = next.fetch_add(1, Ordering::Relaxed);
                     names.get(index).map(|name| (index, name))
                 } {
-                    let outcome = command(name).map_err(|failure| failure.to_string());
-                    outcomes.lock()[index] = outcome;
+                    outcomes.lock()[index] = match command(name) {
+                        Ok(result) => Outcome::Done(result),
+                        Err(failure) => Outcome::Failed(failure.to_string()),
+                    };
                 }
             });
         }
@@ -37,39 +46,64 @@ pub(super) fn for_each(
     outcomes.into_inner()
 }
 
+/// Tells failures from channels that other members of the fleet have: the daemon refuses commands for those.
+pub(super) fn set_apart(names: &[String], outcomes: &mut [Outcome], fleet: &FleetView) {
+    for (name, outcome) in names.iter().zip(outcomes) {
+        let holder = fleet.claims.get(name).filter(|holder| **holder != fleet.name);
+        if let (Outcome::Failed(_), Some(holder)) = (&outcome, holder) {
+            *outcome = Outcome::Elsewhere(holder.clone());
+        }
+    }
+}
+
 /// The table, with a last line that counts.
 pub(super) fn report(names: &[String], outcomes: &[Outcome]) -> String {
     let mut rows = vec![["CHANNEL", "RESULT", "ERROR"].map(str::to_owned)];
+    let (mut done, mut elsewhere) = (0, 0);
     for (name, outcome) in names.iter().zip(outcomes) {
         let (result, error) = match outcome {
-            Ok(result) => (result.as_str(), "-"),
-            Err(error) => ("failed", error.as_str()),
+            Outcome::Done(result) => {
+                done += 1;
+                (result.clone(), "-".to_owned())
+            }
+            Outcome::Failed(error) => ("failed".to_owned(), error.clone()),
+            Outcome::Elsewhere(holder) => {
+                elsewhere += 1;
+                (format!("elsewhere: daemon {holder} has it"), "-".to_owned())
+            }
         };
-        rows.push([name, result, error].map(str::to_owned));
+        rows.push([name.clone(), result, error]);
     }
     let failed = failed(outcomes);
-    let done = outcomes.len() - failed;
     let channels = if outcomes.len() == 1 { "channel" } else { "channels" };
+    let elsewhere = match elsewhere {
+        0 => String::new(),
+        count => format!(", {count} elsewhere"),
+    };
     format!(
-        "{}{} {channels}: {done} done, {failed} failed\n",
+        "{}{} {channels}: {done} done, {failed} failed{elsewhere}\n",
         table::columns(&rows),
         outcomes.len()
     )
 }
 
 /// # Errors
-/// The channels that failed.
+/// The channels that failed. Channels of other members of a fleet are none of them.
 pub(super) fn verdict(names: &[String], outcomes: &[Outcome]) -> Result<(), Failure> {
     if failed(outcomes) == 0 {
         return Ok(());
     }
-    let failed = names.iter().zip(outcomes).filter(|(_, outcome)| outcome.is_err());
+    let failed = names.iter().zip(outcomes).filter(|(_, outcome)| is_failed(outcome));
     let failed: Vec<&str> = failed.map(|(name, _)| name.as_str()).collect();
     Err(Failure::Runtime(format!("failed for {}", failed.join(", "))))
 }
 
-fn failed(outcomes: &[Outcome]) -> usize {
-    outcomes.iter().filter(|outcome| outcome.is_err()).count()
+pub(super) fn failed(outcomes: &[Outcome]) -> usize {
+    outcomes.iter().filter(|outcome| is_failed(outcome)).count()
+}
+
+fn is_failed(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Failed(_))
 }
 
 #[cfg(test)]
@@ -85,8 +119,8 @@ mod tests {
         });
         for (name, outcome) in names.iter().zip(&outcomes) {
             match outcome {
-                Ok(result) => assert_eq!(result, &format!("{name} paused")),
-                Err(error) => assert_eq!(error, &format!("{name} is stopped")),
+                Outcome::Done(result) => assert_eq!(result, &format!("{name} paused")),
+                other => assert_eq!(other, &Outcome::Failed(format!("{name} is stopped"))),
             }
         }
         let report = report(&names, &outcomes);
@@ -99,5 +133,26 @@ mod tests {
         let said = verdict(&names, &outcomes).expect_err("five failed").to_string();
         assert_eq!(said, "failed for shard-07, shard-17, shard-27, shard-37, shard-47");
         assert!(verdict(&names[..7], &outcomes[..7]).is_ok());
+    }
+
+    #[test]
+    fn channels_of_other_members_are_named_and_are_no_failure() {
+        let names = ["mine", "yours", "broken", "free"].map(str::to_owned);
+        let mut outcomes = for_each(&names, |name| match name {
+            "mine" => Ok("paused".to_owned()),
+            _ => Err(Failure::Runtime(format!("{name}: refused"))),
+        });
+        let claims = [("mine", "a"), ("yours", "b"), ("broken", "a")];
+        let claims = claims.map(|(channel, holder)| (channel.to_owned(), holder.to_owned()));
+        let fleet =
+            FleetView { name: "a".to_owned(), claims: claims.into(), ..FleetView::default() };
+        set_apart(&names, &mut outcomes, &fleet);
+        assert_eq!(outcomes[1], Outcome::Elsewhere("b".to_owned()));
+        let report = report(&names, &outcomes);
+        assert!(report.contains("yours    elsewhere: daemon b has it  -\n"), "{report}");
+        assert!(report.ends_with("4 channels: 1 done, 2 failed, 1 elsewhere\n"), "{report}");
+        let said = verdict(&names, &outcomes).expect_err("two failed").to_string();
+        assert_eq!(said, "failed for broken, free");
+        assert!(verdict(&names[..2], &outcomes[..2]).is_ok());
     }
 }
