@@ -1,8 +1,27 @@
 //! Statements of `verify --repair`, applied: source and target are equal then, whatever the types.
 
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+
 use csa_tests::compare;
 
 use super::*;
+
+/// Applies statements as operators do: with the `mysql` client.
+#[track_caller]
+fn apply(target: &Server, statements: &str) {
+    let mut client = Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/sandbox/mysql-sandbox"))
+        .args(["client", "mysql", "--host=127.0.0.1", &format!("--port={}", target.port)])
+        .args(["--user=admin", "--password=admin_pw"])
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("running mysql");
+    client.stdin.take().expect("piped").write_all(statements.as_bytes()).expect("is read");
+    let ended = client.wait_with_output().expect("ends");
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert!(ended.status.success(), "{}: {said}\n{statements}", ended.status);
+}
 
 /// Runs it with a file for the statements; returns the code, and the statements.
 fn repair(daemon: &Daemon, arguments: &[&str]) -> (Option<i32>, String) {
@@ -76,7 +95,7 @@ async fn statements_bring_every_type_to_the_content_of_the_source() {
     daemon.wait_drained(&source, &target, DRAIN).await;
     target.exec("SET sql_log_bin=0; UPDATE d.t SET g=5 WHERE id=9").await;
     for time in ["first", "second"] {
-        target.exec(&text).await;
+        apply(&target, &text);
         let left = verify(&daemon, &[]);
         let found = left.assert_code(1).differences();
         assert_eq!(found, BTreeSet::from(["d.t id=9 differs g".to_owned()]), "{time} time");
@@ -84,7 +103,7 @@ async fn statements_bring_every_type_to_the_content_of_the_source() {
     let (code, text) = repair(&daemon, &[]);
     assert_eq!(code, Some(1));
     assert_eq!(text.matches("DELETE FROM `d`.`t`").count(), 1, "{text}");
-    target.exec(&text).await;
+    apply(&target, &text);
     verify(&daemon, &[]).assert_code(0);
     compare(&source, &target).await;
     assert_eq!(daemon.status()["channels"][0]["state"], "running");
@@ -95,7 +114,7 @@ async fn statements_bring_every_type_to_the_content_of_the_source() {
     assert_eq!(code, Some(1));
     assert_eq!(text.matches("DELETE FROM `d`.`t`").count(), 5, "{text}");
     assert!(text.contains("-- more rows differ"), "{text}");
-    target.exec(&text).await;
+    apply(&target, &text);
     // Definitions that differ can't be brought to the same content.
     target
         .exec(
