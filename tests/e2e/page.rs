@@ -1,12 +1,13 @@
 //! The status page: its parts, and its rendering in a browser.
 
+use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
 use csa_tests::{Load, LoadOptions, Server, browse, eventually, prepare};
 use serde_json::Value;
 
-use crate::fleet::Site;
+use crate::fleet::{Site, write};
 use crate::{DRAIN, wait_state};
 
 /// Long enough for the page to have asked twice.
@@ -160,6 +161,25 @@ async fn many_channels_are_a_table_and_one_of_them_a_link_away() {
     let servers = format!("from 127.0.0.1:{}", site.source.port);
     assert!(document.contains(&servers), "{document}");
     assert!(document.contains(&format!("to 127.0.0.1:{}", site.target.port)), "{document}");
+
+    // 200 channels, most of which have no servers, are 200 rows, and the filter finds one of them.
+    let lonely = |number: u32| {
+        format!(
+            "[[channel]]\nname = \"far_{number:03}\"\n[channel.source]\nport = 1\n\
+             server_id = {}\n[channel.target]\nport = 1\n",
+            5000 + number
+        )
+    };
+    write(&daemon, "far.toml", &(3..200).map(lonely).collect::<String>());
+    daemon.commanded(&["reload"]);
+    let (document, console) = browse(&daemon.url("/"), SHOWN);
+    assert_eq!((console.as_str(), rows(&document).len()), ("", 200), "{document}");
+    assert!(document.contains("all 200"), "{document}");
+    let (document, console) = browse(&daemon.url("/#filter=far_123"), SHOWN);
+    assert_eq!((console.as_str(), rows(&document)), ("", vec!["far_123"]), "{document}");
+    fs::remove_file(daemon.config_path().with_file_name("conf.d").join("far.toml"))
+        .expect("removed");
+    daemon.commanded(&["reload"]);
 
     // Nobody knows what the source has while it is away: no figure says 0.
     site.source.kill9();
