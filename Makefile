@@ -10,6 +10,10 @@ BENCH_DRAIN ?= --quick --rows 10000 --transactions 15000
 BENCH_ONLINE ?= --quick --rows 10000 --seconds 10 --load updates-1,write-only
 BENCH_IDLE ?= --quick
 
+# The programs of the demonstration, and options such as `--seconds 60`.
+DEMO ?= target/demo
+DEMO_OPTIONS ?=
+
 # The tools that build the Debian package and check dependencies, kept with the downloads.
 CACHE := $(or $(CSA_SANDBOX_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/csa-daemon)
 CARGO_DEB := $(CACHE)/tools/bin/cargo-deb
@@ -76,7 +80,7 @@ deny: $(CARGO_DENY)
 
 demo: sandbox
 	cargo build --profile demo -p csa-daemon -p csa-bench
-	target/demo/csa-bench demo
+	$(DEMO)/csa-bench demo $(DEMO_OPTIONS)
 
 bench: sandbox
 	cargo build --release -p csa-daemon -p csa-bench

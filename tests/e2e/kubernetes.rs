@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-use csa_tests::{ACCOUNT_TOKEN, ApiServer, Daemon, Load, compare, eventually, kubernetes_tool};
+use csa_tests::{
+    ACCOUNT_TOKEN, ApiServer, Daemon, Guide, Load, blocks, compare, eventually, kubernetes_tool,
+};
 use serde_json::{Value, json};
 
 use crate::fleet::{Site, options};
@@ -148,33 +150,47 @@ fn the_chart_makes_the_manifests_and_the_api_server_accepts_them() {
     assert!(refused.is_err_and(|why| why.contains("unknown field")), "a mistake is noticed");
 }
 
-/// A `ReplicationChannel` for the tables of its own schema.
+/// The resource of docs/operating.md.
+fn example() -> String {
+    Guide::section("operating.md", "Channels as Kubernetes resources").take("yaml")
+}
+
+/// The columns of `kubectl get` there.
+fn columns() -> Vec<String> {
+    let blocks = blocks("operating.md").into_iter();
+    let mut of_section = blocks.filter(|b| b.section == "Channels as Kubernetes resources");
+    let shown = of_section.find(|block| block.info == "text").expect("an output").text;
+    let mut lines = shown.lines();
+    assert_eq!(lines.next(), Some("$ kubectl get replicationchannels"));
+    words_of(lines.next().expect("a heading"))
+}
+
+fn words_of(line: &str) -> Vec<String> {
+    line.split_whitespace().map(str::to_owned).collect()
+}
+
+/// That one for servers of the test, and the tables of its own schema.
 fn resource(site: &Site, name: &str, applier: &Value) -> String {
-    let link = |port: u16, user: &str| {
-        json!({
-            "host": "127.0.0.1", "port": port, "user": user,
-            "password_secret": { "name": "mysql", "key": user },
-        })
-    };
-    let mut source = link(site.source.port, "repl");
-    source["server_id"] = json!(1000 + name.len());
-    source["connect_retry"] = json!("100ms");
+    let mut object: Value = serde_saphyr::from_str(&example()).expect("YAML");
+    object["metadata"]["name"] = json!(name);
+    let spec = &mut object["spec"];
+    for (side, port) in [("source", site.source.port), ("target", site.target.port)] {
+        spec[side]["host"] = json!("127.0.0.1");
+        spec[side]["port"] = json!(port);
+    }
+    let source = spec["source"].as_object_mut().expect("a link");
+    source.insert("server_id".to_owned(), json!(1000 + name.len()));
+    source.insert("connect_retry".to_owned(), json!("100ms"));
+    // These servers make certificates of their own.
+    for key in ["tls", "tls_ca_secret"] {
+        assert!(source.remove(key).is_some(), "{key}");
+    }
     let mut applier = applier.clone();
     applier["replicate_wild_do_table"] = json!([format!("{name}.%")]);
     applier["start_from"] = json!(site.copied.replace('\n', ""));
-    let spec = json!({
-        "source": source,
-        "target": link(site.target.port, "csa"),
-        "relay": { "min_free_disk": "0" },
-        "applier": applier,
-    });
-    json!({
-        "apiVersion": "csa-daemon.internal/v1alpha1",
-        "kind": "ReplicationChannel",
-        "metadata": { "name": name },
-        "spec": spec,
-    })
-    .to_string()
+    spec["relay"] = json!({ "min_free_disk": "0" });
+    spec["applier"] = applier;
+    object.to_string()
 }
 
 /// The objects that let a part of the chart work: the definition of the resource, and its rights.
@@ -228,11 +244,8 @@ async fn resources_become_channels_and_show_their_status() {
     let wait =
         ["wait", "--for=condition=Established", "crd/replicationchannels.csa-daemon.internal"];
     done(server.kubectl(&wait, ""));
-    // The example of the guide.
-    let guide = fs::read_to_string(config("../../docs/operating.md")).expect("reads");
-    let example = guide.split("```yaml\n").nth(1).and_then(|rest| rest.split("```").next());
     let strictly = ["apply", "--dry-run=server", "--validate=strict", "--filename=-"];
-    done(server.kubectl(&strictly, example.expect("an example")));
+    done(server.kubectl(&strictly, &example()));
     let passwords = ["--from-literal=repl=repl_pw", "--from-literal=csa=csa_pw"];
     done(server.kubectl(&[&["create", "secret", "generic", "mysql"], &passwords[..]].concat(), ""));
 
@@ -280,6 +293,8 @@ async fn resources_become_channels_and_show_their_status() {
         }
     };
     becomes("shop", "state", "running").await;
+    let shown = done(server.kubectl(&["get", "replicationchannels"], ""));
+    assert_eq!(words_of(shown.lines().next().unwrap_or_default()), columns(), "{shown}");
     done(apply(&resource(&site, "spare", &json!({}))));
     becomes("spare", "state", "running").await;
     let load = Load::start(&site.source, &options("shop"));

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use csa_tests::{Compare, Daemon, DaemonBuilder, Server};
+use csa_tests::{Compare, Daemon, DaemonBuilder, Guide, Server};
 use mysql_async::Conn;
 use mysql_async::prelude::Queryable as _;
 use serde_json::Value;
@@ -18,9 +18,6 @@ const STATIC: &str = "SELECT, INSERT, UPDATE, DELETE, CREATE, DROP, RELOAD, PROC
      CREATE VIEW, SHOW VIEW, CREATE ROUTINE, ALTER ROUTINE, CREATE USER, EVENT, TRIGGER, CREATE ROLE, DROP ROLE";
 /// Password of the accounts in the document.
 const PASSWORD: &str = "change me";
-const DOCUMENT: &str = include_str!("../../docs/managed.md");
-/// Statements of the source that a service's administrator may not repeat in schema `mysql`.
-const NO_SERVICE_TABLES: [&str; 1] = ["mysql.%"];
 
 /// A service, at a version that the sandbox has.
 struct Service {
@@ -77,17 +74,54 @@ const AZURE: Service = Service {
     sets_definers: false,
 };
 
+const SERVICES: [&Service; 4] = [&RDS, &AURORA, &CLOUD_SQL, &AZURE];
+
+/// Tables in schema `mysql` that the service changes and no administrator may write.
+fn no_service_tables() -> toml::Value {
+    let mut guide = Guide::section("managed.md", "The source");
+    let block = guide.rest().into_iter().find(|block| block.info == "toml").expect("TOML");
+    let keys: toml::Table = block.text.parse().expect("TOML");
+    keys["channel"]["applier"]["replicate_wild_ignore_table"].clone()
+}
+
+/// The commands at the beginning, against a channel between servers of a service.
+fn check_as_written(daemon: &Daemon) {
+    let commands = Guide::section("managed.md", "").take("sh");
+    assert_eq!(commands.lines().count(), 2, "{commands}");
+    for line in commands.lines() {
+        let command = line.split('#').next().unwrap_or_default();
+        let mut words = command.split_whitespace();
+        assert_eq!(words.next(), Some("csa-daemon"), "{line}");
+        let words: Vec<&str> = words.collect();
+        let said = tokio::task::block_in_place(|| daemon.command(&words));
+        assert_eq!(said.code, Some(0), "{line}: {said:?}");
+        assert!(said.out.contains("service"), "{line}: {said:?}");
+    }
+}
+
 impl Service {
     /// The statements of docs/managed.md for this service and every other.
     fn statements(&self, side: &str) -> String {
+        let mut guide = match side {
+            "source" => Guide::section("managed.md", "The source"),
+            _ => Guide::section("managed.md", "The target"),
+        };
         let mut found = String::new();
-        for who in ["all", self.profile] {
-            let mark = format!("```sql {who} {side}\n");
-            let rest = DOCUMENT.split_once(&mark).map(|(_, rest)| rest);
-            let block = rest.and_then(|rest| rest.split_once("```")).map_or("", |(block, _)| block);
-            assert!(who != "all" || !block.is_empty(), "no {mark}");
-            found += block;
+        for block in guide.rest() {
+            match block.info.split(' ').collect::<Vec<_>>()[..] {
+                ["sql", who, on] if on == side => {
+                    let is_tested = SERVICES.iter().any(|service| service.profile == who);
+                    assert!(is_tested || who == "all", "{who} is tested nowhere");
+                    if who == "all" || who == self.profile {
+                        found += &block.text;
+                    }
+                }
+                // Of the channel.
+                ["toml"] => {}
+                _ => panic!("a block that nobody runs: {block:?}"),
+            }
         }
+        assert!(!found.is_empty(), "no statements for the {side}");
         found
     }
 
@@ -133,7 +167,7 @@ impl Service {
             .set("target.user", "csa")
             .set("target.password", PASSWORD)
             .set("target.tls", "required")
-            .set("applier.replicate_wild_ignore_table", NO_SERVICE_TABLES.to_vec())
+            .set("applier.replicate_wild_ignore_table", no_service_tables())
     }
 }
 
@@ -215,7 +249,7 @@ async fn round_trip(service: &Service, source: &Server, target: &Server, daemon:
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_service_is_a_source_and_a_target() {
-    for service in [&RDS, &AURORA, &CLOUD_SQL, &AZURE] {
+    for service in SERVICES {
         let started = std::time::Instant::now();
         replicates(service).await;
         println!("{}: equal, {:.1} s", service.profile, started.elapsed().as_secs_f32());
@@ -232,6 +266,9 @@ async fn replicates(service: &Service) {
     let checked = Checked::of(&daemon, profile);
     assert!(checked.errors().is_empty(), "{profile}: {:#?}", checked.0);
     checked.is_possible();
+    if profile == RDS.profile {
+        check_as_written(&daemon);
+    }
     for check in ["source.service", "target.service", "source.service_tables", "channel.start"] {
         checked.says(check, "ok", &[]);
     }
@@ -345,7 +382,7 @@ async fn what_a_service_refuses_has_a_fix_that_works_there() {
     let (why, _) = why_failed(&daemon).await;
     let denied = why.contains("1142") && why.contains("rds_heartbeat2");
     assert!(denied && why.contains("csa-daemon skip"), "{why}");
-    daemon.set("applier.replicate_wild_ignore_table", NO_SERVICE_TABLES.to_vec());
+    daemon.set("applier.replicate_wild_ignore_table", no_service_tables());
     daemon.kill9();
     daemon.start_again();
     source

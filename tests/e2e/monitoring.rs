@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use csa_tests::{Daemon, Server, eventually, tool};
+use csa_tests::{Daemon, Guide, Server, eventually, tool};
 use serde_json::Value;
 
 use crate::DRAIN;
@@ -101,6 +101,20 @@ fn every_alert_fires_when_it_should_and_not_before() {
         let near_miss = alert == "CsaDaemonRestarting" || !silent.is_empty();
         assert!(near_miss && !firing.is_empty(), "{alert} is not tested");
     }
+}
+
+#[test]
+fn prometheus_accepts_the_configuration_of_the_runbook() {
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let config = Guide::section("runbook.md", "Setting up").take("yaml");
+    let (file, alerts) =
+        (folder.path().join("prometheus.yml"), read("config/prometheus/alerts.yml"));
+    std::fs::write(&file, &config).expect("writes");
+    std::fs::write(folder.path().join("alerts.yml"), &alerts).expect("writes");
+    succeeds(tool("promtool").args(["check", "config"]).arg(&file));
+    let name = config.split("job_name: ").nth(1).and_then(|rest| rest.split_whitespace().next());
+    let matched = format!("job=\"{}\"", name.expect("a name"));
+    assert!(alerts.contains(&matched), "no alert has {matched}");
 }
 
 pub(crate) fn names_of_alerts() -> Vec<String> {

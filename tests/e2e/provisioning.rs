@@ -1,5 +1,5 @@
-//! docs/provisioning.md, docs/operating.md and docs/upgrade.md: the scripts run the commands exactly as written, on
-//! servers of their own.
+//! README.md, docs/provisioning.md, docs/operating.md and docs/upgrade.md: the scripts run the commands exactly as
+//! written, on servers of their own. guides.rs has the blocks that nothing runs.
 
 use std::path::Path;
 use std::process::Command;
@@ -43,6 +43,26 @@ fn replicas_of_source_and_target_take_over() {
 #[test]
 fn an_old_server_is_upgraded_and_has_a_way_back() {
     run("provisioning/upgrade.sh");
+}
+
+#[test]
+fn an_operator_gets_through_a_day() {
+    run("provisioning/operate.sh");
+}
+
+#[test]
+fn daemons_on_several_hosts_work_together() {
+    run("provisioning/hosts.sh");
+}
+
+#[test]
+fn older_targets_and_mariadb_follow() {
+    run("provisioning/older.sh");
+}
+
+#[test]
+fn the_demonstration_ends_with_equal_servers() {
+    run("provisioning/demo.sh");
 }
 
 #[test]

@@ -120,10 +120,18 @@ compare
 guide operating.md 'Monitoring'
 grep -q '"channel_name":"shop"' "$WORK/status.json" || die "no status: $(cat "$WORK/status.json")"
 grep -q '^csa_' "$WORK/metrics.txt" || die 'no metrics'
-guide operating.md 'Many channels'
 guide operating.md 'Timeline of a channel'
 grep -q '"traceEvents"' "$WORK/shop.json" || die "no timeline: $(head -c 300 "$WORK/shop.json")"
 guide operating.md Tuning
+# The accounts of the root into which the package is installed.
+if is_root; then
+    printf '#!/bin/sh\nexec "$@"\n' >"$WORK/bin/sudo"
+    printf '#!/bin/sh\nexec /usr/sbin/usermod --prefix "%s" "$@"\n' "$STAGE" >"$WORK/bin/usermod"
+    chmod +x "$WORK"/bin/{sudo,usermod}
+    /usr/sbin/useradd --prefix "$STAGE" alice
+    guide operating.md 'Access to status, rows and commands' 1
+    grep -q '^csa-daemon:.*:alice$' "$STAGE/etc/group" || die "alice is in no group: $(<"$STAGE/etc/group")"
+fi
 # An upgrade keeps the operator's changes, and the daemon resumes where it was.
 if is_root; then
     echo '# the operator'\''s' >>"$STAGE/etc/csa-daemon/csa-daemon.toml"

@@ -37,11 +37,18 @@ on source <<<"CREATE USER 'repl'@'%' IDENTIFIED BY 'change me'; GRANT REPLICATIO
 on target <<<"SET GLOBAL gtid_purged = '+$(executed source)'"
 localize <"$EXAMPLES/grants.sql" | sed '1,/^-- On the target/d' | on target
 fill_shop
+on source <<<'CREATE VIEW shop.queue_depth AS SELECT COUNT(*) AS depth FROM shop.digit'
 start_load
 guide operating.md 'First start'
-sed -i "/^\[channel.source\]/a failover = [ { host = \"127.0.0.1\", port = $PORT_REPLICA } ]" "$CSA_DAEMON_CONFIG"
-systemctl restart csa-daemon
-sleep 2
+guide operating.md 'Failover of the source'
+guide operating.md 'Throttling by the target'\''s health'
+# All three limits have an answer, and none is exceeded.
+three_answers() {
+    local metrics
+    metrics=$(curl --silent --fail "http://127.0.0.1:$ADMIN/metrics")
+    [[ $(grep -c '^csa_throttle_value{' <<<"$metrics") == 3 ]] && ! grep -q '^csa_throttle_unanswered{.* 1$' <<<"$metrics"
+}
+until_true 'the limits have answers' three_answers
 stop_load
 # Nothing is lost: the replica has everything when the source dies.
 wait_for replica "$(executed source)"

@@ -12,6 +12,10 @@ export CSA_SANDBOX_OWNER=${CSA_SANDBOX_OWNER:-$$}
 WORK=$(mktemp -d "${TMPDIR:-/tmp}/csa-guide.XXXXXX")
 SERVERS=()
 LOADS=()
+# Commands of guides that stay in the foreground, each with a process group of its own.
+STAYING=()
+# Other programs of a script.
+HELPERS=()
 SECONDS=0
 
 say() { printf '%4d s  %s\n' "$SECONDS" "$*"; }
@@ -21,13 +25,12 @@ clean_up() {
     local outcome=$? pid
     trap - EXIT
     rm -f "$WORK/load"
-    for pid in "${LOADS[@]}" $(cat "$WORK/daemon.pid" 2>/dev/null); do
-        kill "$pid" 2>/dev/null || true
-        wait "$pid" 2>/dev/null || true
+    for pid in "${LOADS[@]}" "${STAYING[@]/#/-}" "${HELPERS[@]}" $(cat "$WORK"/*/daemon.pid 2>/dev/null); do
+        kill -- "$pid" 2>/dev/null || true
+        wait "${pid#-}" 2>/dev/null || true
     done
-    if ((outcome)) && [[ -f $WORK/daemon.log ]]; then
-        echo '--- end of the daemon'\''s log' >&2
-        tail -n 30 "$WORK/daemon.log" >&2
+    if ((outcome)); then
+        tail -v -n 30 "$WORK"/*/daemon.log >&2 2>/dev/null || true
     fi
     ((${#SERVERS[@]} == 0)) || "$SANDBOX" destroy "${SERVERS[@]}"
     rm -rf "$WORK"
@@ -47,24 +50,24 @@ free_port() {
     echo "$port"
 }
 
-ADMIN=$(free_port)
 # The folder in which the package puts grants.sql and minimal.toml.
 EXAMPLES=$ROOT/config
 
 # --- servers --------------------------------------------------------------------------------------
 
-# start_server ROLE [--version VERSION] [OPTION…]: sets PORT_ROLE; removes the accounts that the guides
-# create.
+# start_server ROLE [--version VERSION | --mariadb] [OPTION…]: sets PORT_ROLE; removes the accounts that the
+# guides create.
 start_server() {
-    local role=$1 name=$1-${0##*/}-$$ port version=()
+    local role=$1 name=$1-${0##*/}-$$ port kind=()
     shift
-    if [[ ${1:-} == --version ]]; then
-        version=(--version "$2")
-        shift 2
-    fi
+    case ${1:-} in
+        --version) kind=("$1" "$2") && shift 2 ;;
+        --mariadb) kind=("$1") && shift ;;
+    esac
     SERVERS+=("$name")
-    port=$("$SANDBOX" start "$name" "${version[@]}" -- --loose-binlog-row-image=FULL "$@" | sed -n 's/^PORT=//p')
+    port=$("$SANDBOX" start "$name" "${kind[@]}" -- --loose-binlog-row-image=FULL "$@" | sed -n 's/^PORT=//p')
     printf -v "PORT_${role^^}" '%s' "$port"
+    export "PORT_${role^^}"
     printf -v "NAME_${role^^}" '%s' "$name"
     printf '[client]\nhost=127.0.0.1\nport=%s\nuser=admin\npassword=admin_pw\n' "$port" >"$WORK/$role.cnf"
     on "$role" <<<"SET SESSION sql_log_bin = 0; DROP USER repl@'%', csa@'%'"
@@ -73,85 +76,156 @@ start_server() {
 # on ROLE [ARG…]: runs the client as root; errors end the script. MySQL 5.7 does not know the collation
 # that a newer client asks for, and takes its own default instead.
 on() {
-    local name=NAME_${1^^}
+    local name=NAME_${1^^} role=$1
     shift
+    # The sandbox has no client of MariaDB's own.
+    if [[ $role == mariadb ]]; then
+        mysql --defaults-extra-file="$WORK/$role.cnf" --batch --skip-column-names "$@"
+        return
+    fi
     "$SANDBOX" mysql "${!name}" --batch --skip-column-names --init-command='SET NAMES utf8mb4' "$@"
 }
 
-# --- the guides -----------------------------------------------------------------------------------
+# --- hosts of daemons -----------------------------------------------------------------------------
+
+# on_host NAME: what follows happens on this host: a folder in place of /etc and /var, and ADMIN_NAME in place
+# of port 9104.
+on_host() {
+    local admin=ADMIN_${1^^}
+    [[ -n ${!admin:-} ]] || printf -v "$admin" '%s' "$(free_port)"
+    export CSA_GUIDE_HOST=$WORK/$1 CSA_DAEMON_CONFIG=$WORK/$1/etc/csa-daemon.toml ADMIN=${!admin} "$admin"
+    mkdir -p "$CSA_GUIDE_HOST"/{etc,state}
+}
 
 # Programs under the names that the guides use. systemctl does the unit's work.
 make_programs() {
     local program
-    mkdir -p "$WORK/bin" "$WORK/state"
+    mkdir -p "$WORK/bin"
     for program in mysql mysqldump; do
         printf '#!/bin/sh\nexec "%s" client %s "$@"\n' "$SANDBOX" "$program" >"$WORK/bin/$program"
     done
     ln -s "$DAEMON" "$WORK/bin/csa-daemon"
-    cat >"$WORK/bin/systemctl" <<TEXT
-#!/usr/bin/env bash
-exec "$ROOT/tests/provisioning/systemctl" "$WORK" "\$@"
-TEXT
+    ln -s "$ROOT/tests/provisioning/systemctl" "$WORK/bin/systemctl"
     chmod +x "$WORK"/bin/*
-    export PATH=$WORK/bin:$PATH CSA_DAEMON_CONFIG=$WORK/etc/csa-daemon.toml
+    export PATH=$WORK/bin:$PATH
 }
 make_programs
+on_host localhost
 
-# Replaces the guides' names and paths by those of this run: the host first, then the port after it.
+# --- the guides -----------------------------------------------------------------------------------
+
+# Replaces the guides' names and paths by those of this run: the host first, then the port after it. A host
+# that this run does not have stays as it is.
 localize() {
-    perl -0pe '
-        BEGIN { ($work, $examples, $admin, %port) = splice @ARGV, 0, 11 }
-        s/127\.0\.0\.1:9104/127.0.0.1:$admin/g;
-        s/(source|target|old|new)\.example\.com(.{0,24}?)\b3306\b/127.0.0.1$2$port{$1}/gs;
-        s{/etc/csa-daemon}{$work/etc}g;
-        s{/var/lib/csa-daemon}{$work/state}g;
-        s{/usr/share/doc/csa-daemon/examples}{$examples}g;
-    ' "$WORK" "$EXAMPLES" "$ADMIN" source "${PORT_SOURCE:-}" target "${PORT_TARGET:-}" \
-        old "${PORT_OLD:-}" new "${PORT_NEW:-}"
+    EXAMPLES=$EXAMPLES perl -0pe '
+        sub port {
+            my ($host, $port) = @_;
+            my %kind = (3306 => "PORT", 9104 => "ADMIN", 2379 => "PORT");
+            return $ENV{$kind{$port} . "_" . uc $host};
+        }
+        s{([\w-]+)(\.example\.com)(.{0,24}?)\b(3306|9104|2379)\b}
+            { my $new = port($1, $4); $new ? "127.0.0.1$3$new" : "$1$2$3$4" }gse;
+        s/127\.0\.0\.1:9104/127.0.0.1:$ENV{ADMIN}/g;
+        s/127\.0\.0\.1:9105/127.0.0.1:$ENV{ADMIN_DB9}/g;
+        s/admin-9104/admin-$ENV{ADMIN}/g;
+        s{/etc/csa-daemon}{$ENV{CSA_GUIDE_HOST}/etc}g;
+        s{/var/lib/csa-daemon}{$ENV{CSA_GUIDE_HOST}/state}g;
+        s{/usr/share/doc/csa-daemon/examples}{$ENV{EXAMPLES}}g;
+    '
 }
 
-# guide FILE SECTION: runs the fenced blocks of a section in order. The first word after the fence is
-# the language; on=ROLE names the server, file=NAME where a configuration goes.
+# guide FILE SECTION [NUMBER]: runs the fenced blocks of a section in order, or this one. The first word after
+# the fence is the language:
+#   sh [exit=CODE]          runs, in $WORK or where IN says; `sh stays` stays in the foreground
+#   sql on=ROLE             runs on this server; then=restart expects that the server ends
+#   toml file=NAME          is the whole file
+#   toml into=NAME          adds its keys to the sections of the file
+# A block of another kind stands for output, and tests/e2e/guides.rs has to name it.
 guide() {
-    local file=$ROOT/docs/$1 section=$2 count=0 block info text
+    local document=docs/$1 section=$2 only=${3:-} number=0 count=0 block info text
+    [[ -f $ROOT/$document ]] || document=$1
+    rm -f "$WORK"/block.*
     awk -v section="## $section" -v directory="$WORK" '
-        /^## / { inside = ($0 == section) }
-        inside && /^```/ {
-            if (fenced) { fenced = 0; close(name) }
-            else { fenced = 1; name = sprintf("%s/block.%02d", directory, ++n); print substr($0, 4) >name }
+        !fenced && /^## / { inside = ($0 == section) }
+        /^```/ {
+            if (fenced) { fenced = 0; if (inside) close(name); next }
+            fenced = 1
+            if (inside) { name = sprintf("%s/block.%02d", directory, ++n); print substr($0, 4) >name }
             next
         }
-        fenced { print >name }
-    ' "$file"
+        fenced && inside { print >name }
+    ' "$ROOT/$document"
     for block in "$WORK"/block.*; do
-        [[ -f $block ]] || die "docs/$1 has no commands in a section \"$section\""
-        count=$((count + 1))
+        [[ -f $block ]] || die "$document has no commands in a section \"$section\""
+        number=$((number + 1))
+        [[ -z $only || $only == "$number" ]] || continue
         info=$(head -n 1 "$block")
         text=$(tail -n +2 "$block" | localize)
-        rm "$block"
-        run_block "$info" "$text" || die "docs/$1, \"$section\", command $count ($info) failed: $text"
+        [[ $info != text ]] || continue
+        count=$((count + 1))
+        run_block "$info" "$text" || die "$document, \"$section\", block $number ($info) failed: $text"
     done
-    say "docs/$1, \"$section\": $count commands run"
+    ((count)) || die "$document has no commands in block ${only:-1} of the section \"$section\""
+    say "$document, \"$section\"${only:+, block $only}: $count run"
 }
 
 run_block() {
-    local info=$1 text=$2 role
+    local info=$1 text=$2 role file outcome=0
     case $info in
         "sql on="*)
             role=${info#sql on=}
             on "${role%% *}" <<<"$text" || [[ $info == *then=restart* ]] || return 1
             if [[ $info == *then=restart* ]]; then wait_for_restart "${role%% *}"; fi
             ;;
-        sh) (cd "$WORK" && bash -euo pipefail -c "$text") ;;
-        "toml file="*)
-            mkdir -p "$WORK/etc"
-            { printf '[daemon]\nstate_dir = "%s"\nadmin_listen = "127.0.0.1:%s"\n' \
-                "$WORK/state" "$ADMIN"; echo "$text"; } >"$(localize <<<"${info#toml file=}")"
+        sh | "sh exit="*)
+            (cd "${IN:-$WORK}" && bash -euo pipefail -c "$text") || outcome=$?
+            [[ $info != sh ]] || info='sh exit=0'
+            [[ $info == "sh exit=$outcome" ]]
             ;;
-        # Shown, not to be typed.
-        text) ;;
+        'sh stays')
+            (cd "${IN:-$WORK}" && exec setsid bash -euo pipefail -c "$text" \
+                >"$WORK/staying.$((${#STAYING[@]} + 1)).log" 2>&1 </dev/null) &
+            STAYING+=($!)
+            ;;
+        "toml file="*)
+            file=$(localize <<<"${info#toml file=}")
+            mkdir -p "${file%/*}"
+            if [[ $file == "$CSA_DAEMON_CONFIG" ]]; then text=$(local_daemon)$'\n'$text; fi
+            echo "$text" >"$file"
+            ;;
+        "toml into="*)
+            file=$(localize <<<"${info#toml into=}")
+            echo "$text" | perl "$ROOT/tests/provisioning/add-keys" "$file"
+            ;;
         *) die "a block that nobody runs: $info" ;;
     esac
+}
+
+# The section of a main file that lets several daemons run on one machine.
+local_daemon() {
+    printf '[daemon]\nstate_dir = "%s"\nadmin_listen = "127.0.0.1:%s"\n' "$CSA_GUIDE_HOST/state" "$ADMIN"
+}
+
+# Ends the commands that stay in the foreground, the last first.
+end_staying() {
+    local number pid
+    for ((number = ${#STAYING[@]}; number > 0; number--)); do
+        pid=${STAYING[number - 1]}
+        kill -0 "$pid" 2>/dev/null || die "it ended on its own: $(tail -n 5 "$WORK/staying.$number.log")"
+        kill -- "-$pid"
+        while kill -0 -- "-$pid" 2>/dev/null; do sleep 0.1; done
+    done
+    STAYING=()
+}
+
+# until_true WORDS COMMAND…: waits until the command succeeds.
+until_true() {
+    local what=$1 deadline=$((SECONDS + PATIENCE))
+    shift
+    until "$@" >"$WORK/until.log" 2>&1; do
+        ((SECONDS < deadline)) || die "$what: not after $PATIENCE s: $(<"$WORK/until.log")"
+        sleep 0.2
+    done
 }
 
 # The sandbox has no supervisor: the server ends where the guide says that it restarts.
@@ -236,6 +310,16 @@ wait_level() {
     done
 }
 
+# rows ROLE: the rows of the tables of shop, in a form that does not depend on the server.
+rows() {
+    local table
+    for table in $(on "$1" <<<"SELECT table_name FROM information_schema.tables WHERE table_schema = 'shop'
+        AND table_type = 'BASE TABLE' ORDER BY 1"); do
+        echo "$table"
+        on "$1" <<<"SELECT * FROM shop.$table ORDER BY 1"
+    done
+}
+
 # All databases except the servers' own, as text. The next AUTO_INCREMENT is no content, and an event
 # does not run on a replica.
 contents() {
@@ -261,6 +345,7 @@ compare() {
 finish() {
     local before after
     before=$(sales)
+    guide provisioning.md 'After the copy'
     guide operating.md 'First start'
     sleep 2
     stop_load

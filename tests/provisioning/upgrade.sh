@@ -25,8 +25,8 @@ SQL
 crash() {
     local name=NAME_${1^^} daemon
     if [[ $1 == daemon ]]; then
-        daemon=$(<"$WORK/daemon.pid")
-        rm "$WORK/daemon.pid"
+        daemon=$(<"$CSA_GUIDE_HOST/daemon.pid")
+        rm "$CSA_GUIDE_HOST/daemon.pid"
         kill -9 "$daemon"
         # The channels may have to wait for a server, or for a fence.
         timeout 10 systemctl start csa-daemon || true
