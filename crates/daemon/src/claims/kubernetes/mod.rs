@@ -362,11 +362,14 @@ impl Engine for Kubernetes {
             // Whoever is no member ends nobody's session.
             if let Some(own) = &own {
                 self.fence(own, sent).await?;
-                self.clean().await;
             }
             Ok(())
         })
         .await?;
+        if own.is_some() {
+            // What is left can wait for the next look, and must not make this one fail.
+            let _ = timeout(self.ttl / 40, self.clean()).await;
+        }
         Ok(self.state.lock().observed.fleet(own.as_ref(), Instant::now()))
     }
 
