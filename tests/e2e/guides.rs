@@ -15,7 +15,7 @@ use csa_tests::{Daemon, blocks, repository};
 type Place = (String, String, usize);
 
 /// The blocks that nothing runs: document, section, number, and the reason.
-const NOT_RUN: [(&str, &str, usize, &str); 8] = [
+const NOT_RUN: [(&str, &str, usize, &str); 9] = [
     ("README.md", "", 1, "a drawing"),
     ("README.md", "Two commands", 2, "`make test` runs this test"),
     ("architecture.md", "", 1, "a drawing"),
@@ -26,6 +26,7 @@ const NOT_RUN: [(&str, &str, usize, &str); 8] = [
         2,
         "output; kubernetes.rs compares its columns",
     ),
+    ("operating.md", "A fleet in Kubernetes", 3, "output"),
     ("trust.md", "Chaos on real servers", 1, "half an hour; `make test` runs it for a minute"),
     ("trust.md", "Takeovers", 1, "ten minutes; `make test` runs it for half a minute"),
     ("trust.md", "Power loss", 1, "as root, for many rounds; `make test` runs one of each kind"),

@@ -1,9 +1,9 @@
-//! etcd as operators run it: with TLS, and with several servers.
+//! etcd as operators run it: with TLS, and with several servers. The keys for Kubernetes as the guide has them.
 
 use std::path::Path;
 use std::time::Duration;
 
-use csa_tests::{Daemon, Etcd, EtcdTls, Server, compare, eventually};
+use csa_tests::{Daemon, Etcd, EtcdTls, Guide, Server, compare, eventually};
 
 use crate::connect::Authority;
 use crate::{DRAIN, wait_state};
@@ -138,4 +138,35 @@ async fn a_fleet_survives_the_loss_of_one_of_three_servers_of_etcd() {
     write_rows(&source, "e").await;
     daemons[place].wait_drained(&source, &target, DRAIN).await;
     compare(&source, &target).await;
+}
+
+/// The other tests of Leases need an API server; this one shows that the daemon reads the keys and asks there.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_guides_keys_for_kubernetes_are_understood() {
+    let mut guide = Guide::section("operating.md", "A fleet in Kubernetes");
+    let (in_a_pod, outside) = (guide.take("toml"), guide.take("toml"));
+    drop(guide);
+    let (source, target) = Server::pair(&[], &[]);
+    let refused = Daemon::builder(&source, &target).append(&in_a_pod).start_unless_refused();
+    let refused = refused.expect_err("this is no pod");
+    assert!(refused.contains("claims.endpoints"), "{refused}");
+
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let authority = Authority::new(directory.path(), "kubernetes");
+    let folder = format!("{}/", directory.path().display());
+    let keys = outside
+        .replace("https://api.example.com:6443", "https://127.0.0.1:1")
+        .replace("/etc/csa-daemon/kubernetes-ca.pem", &authority.text("ca.pem"))
+        .replace("/etc/csa-daemon/", &folder);
+    let token = directory.path().join("kubernetes.token");
+    std::fs::write(&token, "a token").expect("writes");
+    std::fs::set_permissions(&token, std::os::unix::fs::PermissionsExt::from_mode(0o600))
+        .expect("permissions");
+    let daemon = Daemon::builder(&source, &target).append(&keys).start();
+    eventually("the daemon asks the API server", PATIENCE, async || {
+        let said = daemon.command(&["fleet"]);
+        said.code == Some(1) && said.error.contains("https://127.0.0.1:1")
+    })
+    .await;
+    assert!(session_is_lost(&daemon));
 }
