@@ -91,7 +91,7 @@ bench: sandbox
 # The published sizes: all loads, all profiles, 4, 16 and 64 workers. Hours on two cores.
 bench-full: sandbox
 	cargo build --release -p csa-daemon -p csa-bench
-	target/release/csa-bench bench --profile default,relaxed,mirror,nologs,compressed,one-to-one,one-to-one-relaxed
+	target/release/csa-bench bench --profile default,relaxed,mirror,nologs,compressed,one-to-one,one-to-one-relaxed,one-to-one-window,one-to-one-unordered
 	target/release/csa-bench bench --mode online --seconds 60
 	target/release/csa-bench bench --mode idle
 

@@ -23,7 +23,7 @@ pub struct Proxy {
 struct Link {
     /// Bytes per second from the server to each client.
     rate: AtomicU64,
-    latency_millis: AtomicU64,
+    latency_micros: AtomicU64,
     closed: AtomicBool,
 }
 
@@ -38,7 +38,7 @@ impl Proxy {
         let port = listener.local_addr().expect("the address bound").port();
         let link = Arc::new(Link {
             rate: AtomicU64::new(u64::MAX),
-            latency_millis: AtomicU64::new(0),
+            latency_micros: AtomicU64::new(0),
             closed: AtomicBool::new(false),
         });
         let shared = Arc::clone(&link);
@@ -69,7 +69,7 @@ impl Proxy {
 
     /// The latency of every byte, in each direction.
     pub fn set_latency(&self, latency: Duration) {
-        self.link.latency_millis.store(latency.as_millis() as u64, Ordering::Relaxed);
+        self.link.latency_micros.store(latency.as_micros() as u64, Ordering::Relaxed);
     }
 }
 
@@ -109,7 +109,7 @@ fn read(
 
 fn write(mut to: TcpStream, chunks: &Receiver<(Instant, Vec<u8>)>, link: &Link, limited: bool) {
     for (read, chunk) in chunks {
-        let latency = Duration::from_millis(link.latency_millis.load(Ordering::Relaxed));
+        let latency = Duration::from_micros(link.latency_micros.load(Ordering::Relaxed));
         std::thread::sleep((read + latency).saturating_duration_since(Instant::now()));
         let rate = link.rate.load(Ordering::Relaxed);
         if limited && rate != u64::MAX {

@@ -13,7 +13,7 @@ use super::producer::{Produced, Producer};
 use super::profile::{Durability, Profile};
 use super::shape::Shape;
 use super::stage::Stage;
-use super::statistics::median;
+use super::statistics::{Spread, median};
 
 /// The result of a load under a profile.
 #[derive(Debug, Clone, Serialize)]
@@ -42,6 +42,8 @@ pub(super) struct Measured {
     pub(super) csa_tps: f64,
     pub(super) csa_apply_tps: f64,
     pub(super) ratio: f64,
+    /// Of the rounds beside the best worker count.
+    pub(super) ratio_spread: Spread,
     pub(super) csa_daemon_cpu_seconds_per_million_rows: f64,
     pub(super) csa_target_cpu_seconds_per_million_rows: f64,
     pub(super) mta_target_cpu_seconds_per_million_rows: f64,
@@ -184,6 +186,7 @@ impl Measured {
             csa_tps,
             csa_apply_tps: median(rounds.iter().filter_map(|round| round.csa_apply_tps)),
             ratio: csa_tps / mta_tps,
+            ratio_spread: Spread::of(of_best().map(|round| round.csa_tps / round.mta_tps)),
             csa_daemon_cpu_seconds_per_million_rows: over(|round| {
                 round.per_million_rows(round.csa_daemon_cpu_seconds)
             }),

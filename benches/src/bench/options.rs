@@ -32,6 +32,9 @@ pub(crate) struct Options {
     /// Another value of a key of csa-daemon's channel, such as applier.worker_count=16.
     #[arg(long = "csa", value_name = "KEY=VALUE", value_parser = key_and_value)]
     pub(super) daemon_keys: Vec<(String, String)>,
+    /// Time in milliseconds that each round trip between csa-daemon and its target takes longer.
+    #[arg(long, default_value_t = 0.0, value_name = "MS", value_parser = milliseconds)]
+    pub(super) round_trip: f64,
     #[command(flatten)]
     pub(super) sizes: Sizes,
     /// Sessions that produce a backlog (drain mode).
@@ -105,4 +108,10 @@ fn sessions() -> RangedI64ValueParser<u32> {
 fn key_and_value(text: &str) -> Result<(String, String), String> {
     let (key, value) = text.split_once('=').ok_or("expected KEY=VALUE")?;
     Ok((key.trim().to_owned(), value.trim().to_owned()))
+}
+
+fn milliseconds(text: &str) -> Result<f64, String> {
+    let value: f64 = text.parse().map_err(|error| format!("{error}"))?;
+    let is_possible = (0.0..=1000.0).contains(&value);
+    is_possible.then_some(value).ok_or_else(|| "expected 0 to 1000".to_owned())
 }

@@ -21,6 +21,10 @@ pub(super) enum Profile {
     OneToOne,
     /// As relaxed, but csa-daemon commits each transaction separately, under the source's GTID.
     OneToOneRelaxed,
+    /// As one-to-one, but csa-daemon waits only for the 64th COMMIT before (applier.commit_window), on 64 workers.
+    OneToOneWindow,
+    /// As one-to-one, but both appliers commit without the source's order.
+    OneToOneUnordered,
 }
 
 /// The syncs that a COMMIT waits for.
@@ -77,7 +81,7 @@ impl Profile {
 
     /// `replica_preserve_commit_order` of the server's own applier.
     pub(super) fn mta_keeps_commit_order(self) -> bool {
-        self != Self::Nologs
+        !matches!(self, Self::Nologs | Self::OneToOneUnordered)
     }
 
     /// Keys of csa-daemon's channel that differ from their defaults.
@@ -87,6 +91,17 @@ impl Profile {
             Self::OneToOne | Self::OneToOneRelaxed => {
                 &[("applier.commit", "one-to-one"), ("applier.target_gtids", "source")]
             }
+            Self::OneToOneWindow => &[
+                ("applier.commit", "one-to-one"),
+                ("applier.target_gtids", "source"),
+                ("applier.commit_window", "64"),
+                ("applier.worker_count", "64"),
+            ],
+            Self::OneToOneUnordered => &[
+                ("applier.commit", "one-to-one"),
+                ("applier.target_gtids", "source"),
+                ("applier.preserve_commit_order", "false"),
+            ],
             _ => &[],
         }
     }

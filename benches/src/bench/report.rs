@@ -137,7 +137,7 @@ fn measure(options: &Options) -> String {
     let rounds = options.rounds();
     match options.mode {
         Mode::Drain => format!(
-            "Medians of {rounds} round(s). MTA is the server's own applier at its best of {:?} \
+            "Medians of {rounds} round(s), in parentheses the smallest and the largest ratio of a round. MTA is the server's own applier at its best of {:?} \
              workers; its relay log is complete before its clock starts. The clock of csa TPS and \
              of the ratio starts with the process: reception and spooling included; apply alone \
              counts from the first transaction that shows as applied. CPU includes reception on \
@@ -192,7 +192,10 @@ impl Outcome {
         vec![
             format!("{:.0} ({})", measured.mta_tps, measured.mta_best_workers),
             format!("{:.0}", measured.csa_tps),
-            format!("{:.2}", measured.ratio),
+            format!(
+                "{:.2} ({:.2} to {:.2})",
+                measured.ratio, measured.ratio_spread.least, measured.ratio_spread.most
+            ),
             format!("{:.0}", measured.csa_apply_tps),
             format!("{:.1}", measured.mta_target_cpu_seconds_per_million_rows),
             format!("{:.1}", measured.csa_target_cpu_seconds_per_million_rows),

@@ -1,7 +1,9 @@
 //! Starts the servers of a profile and fills them.
 
+use std::time::Duration;
+
 use anyhow::{Context, Result};
-use csa_tests::{Daemon, Server};
+use csa_tests::{Daemon, Proxy, Server};
 use tokio::task::block_in_place;
 
 use super::options::Options;
@@ -33,7 +35,13 @@ impl Stage {
         for server in [&source, &mta, &csa] {
             server.exec(&Durability::NONE.statement()).await;
         }
-        let daemon = match start_daemon(&source, &csa, profile, options) {
+        let proxy = (options.round_trip > 0.0).then(|| {
+            let proxy = Proxy::to(csa.port);
+            proxy.set_latency(Duration::from_secs_f64(options.round_trip / 2e3));
+            proxy
+        });
+        let port = proxy.as_ref().map(|proxy| proxy.port);
+        let daemon = match start_daemon(&source, &csa, port, profile, options) {
             Ok(daemon) => daemon,
             Err(refusal) => return Ok(Setup::Refused(refusal)),
         };
@@ -41,7 +49,7 @@ impl Stage {
             mysqld: source.value("SELECT @@version").await,
             csa_daemon: daemon.status()["daemon"]["version"].as_str().unwrap_or("?").into(),
         };
-        let stage = Self { profile, source, mta, csa, daemon, versions };
+        let stage = Self { profile, source, mta, csa, daemon, _proxy: proxy, versions };
         stage.fill(options, loads).await?;
         Ok(Setup::Ready(Box::new(stage)))
     }
@@ -78,21 +86,25 @@ async fn servers(profile: Profile) -> Result<(Server, Server, Server)> {
     Ok((source.context(why)?, mta.context(why)?, csa.context(why)?))
 }
 
+/// `port`: the target's, if it is not its own.
 fn start_daemon(
     source: &Server,
     target: &Server,
+    port: Option<u16>,
     profile: Profile,
     options: &Options,
 ) -> Result<Daemon, String> {
     let mut builder = Daemon::builder(source, target);
-    for (key, value) in profile.daemon_keys() {
-        builder = builder.set(key, *value);
+    if let Some(port) = port {
+        builder = builder.set("target.port", i64::from(port));
     }
-    for (key, value) in &options.daemon_keys {
+    let of_profile = profile.daemon_keys().iter().copied();
+    let named = options.daemon_keys.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+    for (key, value) in of_profile.chain(named) {
         builder = match (value.parse::<i64>(), value.parse::<bool>()) {
             (Ok(number), _) => builder.set(key, number),
             (_, Ok(switch)) => builder.set(key, switch),
-            _ => builder.set(key, value.as_str()),
+            _ => builder.set(key, value),
         };
     }
     block_in_place(|| builder.start_unless_refused())

@@ -36,6 +36,9 @@ pub(super) enum Shape {
     /// As updates-1, but on rows of 4 KiB.
     #[serde(rename = "wide-row")]
     WideRow,
+    /// One update of --bulk-rows rows in each transaction.
+    #[serde(rename = "bulk")]
+    Bulk,
     /// Parents with children inserted, updated and deleted under RESTRICT foreign keys.
     #[serde(rename = "fk")]
     Fk,
@@ -77,6 +80,7 @@ impl Shape {
             Self::HotRow | Self::Fk => 2,
             Self::WriteOnly | Self::WideRow => 4,
             Self::Updates10 => 5,
+            Self::Bulk => sizes.bulk_rows,
         };
         (sizes.transactions / divisor).max(1)
     }
@@ -98,6 +102,7 @@ impl Shape {
                 let update = format!("UPDATE wide.page SET body='{body}' WHERE id={id}");
                 Transaction::of(&[update], 1)
             }
+            Self::Bulk => bulk(sizes, random),
             Self::Fk => client.families.next(random),
         }
     }
@@ -111,6 +116,17 @@ fn updates(count: u64, sizes: &Sizes, random: &mut StdRng) -> Transaction {
         })
         .collect();
     Transaction::of(&statements, count)
+}
+
+/// Neighbours in one table.
+fn bulk(sizes: &Sizes, random: &mut StdRng) -> Transaction {
+    let table = random.random_range(1..=sizes.tables);
+    let count = sizes.bulk_rows.min(sizes.rows);
+    let first = random.random_range(1..=sizes.rows - count + 1);
+    let (text, last) = (digits(random, 10), first + count - 1);
+    let update =
+        format!("UPDATE sbtest.sbtest{table} SET c='{text}' WHERE id BETWEEN {first} AND {last}");
+    Transaction::of(&[update], count)
 }
 
 fn write_only(sizes: &Sizes, random: &mut StdRng) -> Transaction {

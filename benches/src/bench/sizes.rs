@@ -19,6 +19,9 @@ pub(super) struct Sizes {
     /// Rows of 4 KiB (wide-row).
     #[arg(long, default_value_t = 8_000, value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) wide_rows: u64,
+    /// Rows that each transaction of the load bulk updates, at most all of a table.
+    #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(super) bulk_rows: u64,
     /// Seed of everything random.
     #[arg(long, default_value_t = 1)]
     pub(super) seed: u64,

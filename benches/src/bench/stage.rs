@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
-use csa_tests::{Compare, Compared, Daemon, Server};
+use csa_tests::{Compare, Compared, Daemon, Proxy, Server};
 use mysql_async::prelude::Queryable;
 use serde::Serialize;
 
@@ -26,6 +26,8 @@ pub(super) struct Stage {
     /// Followed by csa-daemon.
     pub(super) csa: Server,
     pub(super) daemon: Daemon,
+    /// Between csa-daemon and its target, if round trips are to take longer.
+    pub(super) _proxy: Option<Proxy>,
     pub(super) versions: Versions,
 }
 

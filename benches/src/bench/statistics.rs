@@ -7,6 +7,22 @@ pub(super) fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     percentile(&sorted(values), 50.0)
 }
 
+/// The smallest and the largest value.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub(super) struct Spread {
+    pub(super) least: f64,
+    pub(super) most: f64,
+}
+
+impl Spread {
+    /// Zeros without values.
+    pub(super) fn of(values: impl IntoIterator<Item = f64>) -> Self {
+        let sorted = sorted(values);
+        let at = |value: Option<&f64>| value.copied().unwrap_or_default();
+        Self { least: at(sorted.first()), most: at(sorted.last()) }
+    }
+}
+
 fn sorted(values: impl IntoIterator<Item = f64>) -> Vec<f64> {
     let mut values: Vec<f64> = values.into_iter().collect();
     values.sort_by(f64::total_cmp);
@@ -42,13 +58,19 @@ impl Distribution {
 
 #[cfg(test)]
 mod tests {
-    use super::{Distribution, median};
+    use super::{Distribution, Spread, median};
 
     #[test]
     fn the_middle_of_few() {
         assert_eq!(median([]), 0.0);
         assert_eq!(median([7.0]), 7.0);
         assert_eq!(median([9.0, 1.0, 5.0]), 5.0);
+    }
+
+    #[test]
+    fn the_ends_of_few() {
+        assert_eq!(Spread::of([]), Spread::default());
+        assert_eq!(Spread::of([9.0, 1.0, 5.0]), Spread { least: 1.0, most: 9.0 });
     }
 
     #[test]
