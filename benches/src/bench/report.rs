@@ -137,8 +137,8 @@ fn measure(options: &Options) -> String {
     let rounds = options.rounds();
     match options.mode {
         Mode::Drain => format!(
-            "Medians of {rounds} round(s), in parentheses the smallest and the largest ratio of a round. MTA is the server's own applier at its best of {:?} \
-             workers; its relay log is complete before its clock starts. The clock of csa TPS and \
+            "Medians of {rounds} round(s), in parentheses the smallest and the largest ratio of a \
+             round. MTA is the server's own applier at its best of {:?} workers; its relay log is complete before its clock starts. The clock of csa TPS and \
              of the ratio starts with the process: reception and spooling included; apply alone \
              counts from the first transaction that shows as applied. CPU includes reception on \
              both sides. Backlogs were produced with sync_binlog=0 and \

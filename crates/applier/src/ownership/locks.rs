@@ -97,23 +97,22 @@ impl Holder {
 /// [`Error::Held`] while somebody else holds it.
 pub(crate) async fn take(session: &mut Session, channel: &str, identity: &str) -> Result<()> {
     let (name, own) = (quote(&lock_name(channel)), quote(&daemon_lock(identity)));
+    let mut found = take_or_find(session, &name, &own, 0).await?;
     // An idle session of our own is not waited for: its connection is lost, or its process has ended.
-    for patience in [0, PATIENCE] {
-        let Some(holder) = take_or_find(session, &name, &own, patience).await? else { break };
-        match holder.deal() {
-            Deal::End => {
-                let connection = holder.connection;
-                info!(channel, connection, "ending an earlier session of this daemon");
-                kill(session, connection).await?;
-                if get(session, &name, END_PATIENCE).await? {
-                    break;
-                }
-            }
-            _ if patience == 0 => continue,
-            // Returned, not waited for here: the caller tries again, and shows who holds it meanwhile.
-            _ => {}
+    if found.as_ref().is_some_and(|holder| holder.deal() != Deal::End) {
+        found = take_or_find(session, &name, &own, PATIENCE).await?;
+    }
+    if let Some(holder) = found {
+        // Returned, not waited for here: the caller tries again, and shows who holds it meanwhile.
+        if holder.deal() != Deal::End {
+            return Err(held(channel, holder.describe(), !holder.is_ours));
         }
-        return Err(held(channel, holder.describe(), !holder.is_ours));
+        let connection = holder.connection;
+        info!(channel, connection, "ending an earlier session of this daemon");
+        kill(session, connection).await?;
+        if !get(session, &name, END_PATIENCE).await? {
+            return Err(held(channel, holder.describe(), !holder.is_ours));
+        }
     }
     if !get(session, &own, PATIENCE).await? {
         // No reason to stop: the lock only serves to recognise this session later.

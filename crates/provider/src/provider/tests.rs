@@ -484,6 +484,16 @@ async fn an_alternative_is_followed_only_if_it_has_what_we_have() {
     bench.stop().await;
 }
 
+/// The source's lack of the first transaction is shown.
+async fn assert_refused_for_the_first(bench: &Bench) {
+    bench
+        .eventually("the reason is shown", |view| {
+            let error = view.last_error.as_deref().unwrap_or_default();
+            error.contains(&format!("lacks transactions we already have: {}", gtid(1)))
+        })
+        .await;
+}
+
 #[tokio::test]
 async fn a_source_that_lacks_what_was_received_is_waited_for() {
     let bench = Bench::start(options()).await;
@@ -499,12 +509,7 @@ async fn a_source_that_lacks_what_was_received_is_waited_for() {
         source.accept_questions().await;
         source.assert_nothing_more().await;
     }
-    bench
-        .eventually("the reason is shown", |view| {
-            let error = view.last_error.as_deref().unwrap_or_default();
-            error.contains(&format!("lacks transactions we already have: {}", gtid(1)))
-        })
-        .await;
+    assert_refused_for_the_first(&bench).await;
     let (mut source, asked) = bench.dump().await;
     assert_eq!(asked, GtidSet::from_iter([gtid(1)]));
     send_transaction(&mut source, 2).await;
@@ -561,12 +566,7 @@ async fn a_source_that_shares_no_server_does_not_tell_what_came_from_elsewhere()
     empty.accept_login().await;
     empty.accept_questions().await;
     empty.assert_nothing_more().await;
-    bench
-        .eventually("the reason is shown", |view| {
-            let error = view.last_error.as_deref().unwrap_or_default();
-            error.contains(&format!("lacks transactions we already have: {}", gtid(1)))
-        })
-        .await;
+    assert_refused_for_the_first(&bench).await;
     let _ = bench.dump().await;
     assert_eq!(*undecided.lock(), Foreign::default());
     bench.stop().await;
