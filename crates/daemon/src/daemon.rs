@@ -44,7 +44,7 @@ pub(crate) struct Daemon {
     pub(crate) written_claims: Written,
     /// Channels run only where they are claimed.
     is_shared: bool,
-    /// Until the fleet is joined, for those who join it.
+    /// Until the fleet is entered, for those who enter it.
     claims: Mutex<Option<Claims>>,
     fleet: OnceLock<Handle>,
     /// Limits rows of `csa.audit` that wait for their target.
@@ -107,7 +107,7 @@ impl Daemon {
         self.claims.lock().take()
     }
 
-    /// The fleet was joined.
+    /// The fleet of the configuration.
     pub(crate) fn set_fleet(&self, fleet: Handle) {
         // Joined once, at the start.
         let _ = self.fleet.set(fleet);

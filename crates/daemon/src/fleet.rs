@@ -1,6 +1,7 @@
 //! The daemon's place in a fleet: its channels start and end as its claims come and go.
 
 use std::collections::BTreeSet;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use csa_daemon::claims::engine::Engine;
@@ -16,6 +17,13 @@ use crate::cli::Failure;
 use crate::config::{BackEnd, Claims};
 use crate::daemon::Daemon;
 
+/// A fleet to join.
+pub(crate) struct Entry {
+    ended: CancellationToken,
+    keep: Pin<Box<dyn Future<Output = ()> + Send>>,
+    identity: Identity,
+}
+
 /// A fleet that this daemon has joined, or tries to.
 #[derive(Debug)]
 pub(crate) struct Fleet {
@@ -26,15 +34,15 @@ pub(crate) struct Fleet {
     _identity: Identity,
 }
 
-/// Joins the fleet of the configuration.
+/// The daemon belongs to the fleet of the configuration from here on, and claims nothing yet.
 ///
 /// # Errors
 /// The state directory can't be written, or another process uses it.
-pub(crate) fn join(
+pub(crate) fn enter(
     daemon: &Arc<Daemon>,
     claims: Claims,
     stop: &CancellationToken,
-) -> Result<Fleet, Failure> {
+) -> Result<Entry, Failure> {
     // No channel has this name.
     let identity = Identity::claim(&daemon.state_dir.join(".claims"))
         .map_err(|error| Failure::Input(format!("daemon.state_dir: {error}")))?;
@@ -43,13 +51,13 @@ pub(crate) fn join(
     let options = |engine| Options { engine, name, id, weight, ttl, rebalance_delay };
     let ended = CancellationToken::new();
     let tokens = (stop.clone(), ended.clone());
-    let keeper = match engine {
+    let keep = match engine {
         BackEnd::Etcd(settings) => keep(daemon, Etcd::new(settings), options("etcd"), tokens),
         BackEnd::Kubernetes(settings) => {
             keep(daemon, Kubernetes::new(settings), options("kubernetes"), tokens)
         }
     };
-    Ok(Fleet { ended, keeper, _identity: identity })
+    Ok(Entry { ended, keep, identity })
 }
 
 fn keep<E: Engine>(
@@ -57,10 +65,18 @@ fn keep<E: Engine>(
     engine: E,
     options: Options,
     (stop, ended): (CancellationToken, CancellationToken),
-) -> JoinHandle<()> {
+) -> Pin<Box<dyn Future<Output = ()> + Send>> {
     let (keeper, handle) = Keeper::new(engine, Channels(Arc::clone(daemon)), options);
     daemon.set_fleet(handle);
-    tokio::spawn(keeper.run(stop, ended))
+    Box::pin(keeper.run(stop, ended))
+}
+
+impl Entry {
+    /// Joins, and begins to claim channels.
+    pub(crate) fn join(self) -> Fleet {
+        let Self { ended, keep, identity } = self;
+        Fleet { ended, keeper: tokio::spawn(keep), _identity: identity }
+    }
 }
 
 impl Fleet {

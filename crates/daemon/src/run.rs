@@ -59,6 +59,8 @@ async fn supervise(config: Config, path: &Path, log: LogFilter) -> Result<(), Fa
     if claims.is_none() {
         refuse_if_none_can_run(&daemon).await?;
     }
+    // Before the admin port: it must not say that there is no fleet.
+    let entry = claims.map(|claims| fleet::enter(&daemon, claims, &stop)).transpose()?;
     // Before the channels: one that waits for a server can already be watched and commanded.
     api::start(Arc::clone(&daemon), stop.clone()).await?;
     if service::is_managed() {
@@ -66,7 +68,7 @@ async fn supervise(config: Config, path: &Path, log: LogFilter) -> Result<(), Fa
         let look = move || seen.channels().iter().map(|channel| see(channel)).collect();
         tokio::spawn(service::keep_told(look, stop.clone()));
     }
-    let fleet = claims.map(|claims| fleet::join(&daemon, claims, &stop)).transpose()?;
+    let fleet = entry.map(fleet::Entry::join);
     for channel in daemon.channels() {
         channel.start().await;
     }

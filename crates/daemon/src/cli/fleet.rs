@@ -25,6 +25,12 @@ pub(super) fn show(client: &Client, json: bool) -> Result<(), Failure> {
         say!("no fleet: claims.engine is \"none\", and this daemon runs all of its channels");
         return Ok(());
     }
+    if fleet.members.is_empty() && fleet.error.is_none() {
+        let name = fleet.name;
+        return Err(Failure::Runtime(format!(
+            "{name} is joining the fleet; ask again in a moment"
+        )));
+    }
     print(&text(&fleet))?;
     let unclaimed = fleet.unclaimed.join(", ");
     match (fleet.error, unclaimed.as_str()) {
