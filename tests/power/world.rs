@@ -238,6 +238,7 @@ fn relay_options(directory: PathBuf) -> RelayStoreOptions {
         sync: SyncPolicy::Os,
         tail_bytes: RelayStoreOptions::TAIL_BYTES,
         frame_bytes: RelayStoreOptions::FRAME_BYTES,
+        wake_bytes: RelayStoreOptions::WAKE_BYTES,
         files: Arc::new(RealFs),
     }
 }

@@ -259,6 +259,7 @@ pub(crate) fn relay_options(random: &mut StdRng, disk: &MemoryFs) -> RelayStoreO
         sync,
         tail_bytes: random.random_range(0..4_000),
         frame_bytes: random.random_range(100..2_000),
+        wake_bytes: RelayStoreOptions::WAKE_BYTES,
         files: Arc::new(disk.clone()),
     }
 }

@@ -55,6 +55,11 @@ pub enum Bug {
     ReceivedTooEarly,
     /// A transaction that was cut off stays in the store, and the next one follows it.
     CutTransactionKept,
+    /// Those who follow a transaction under reception do not learn that it was cut off, and take the next one
+    /// in its place for it.
+    FollowersNotTold,
+    /// The part of a transaction that had come before it was cut off is committed.
+    LostPartCommitted,
     /// Checksums of events are not verified.
     DamageAccepted,
     /// Lag is 0 once everything received is applied.

@@ -99,6 +99,7 @@ impl World {
             },
             tail_bytes: one_of(&[0, 1500]) as usize,
             frame_bytes: one_of(&[300, 2000]) as usize,
+            wake_bytes: RelayStoreOptions::WAKE_BYTES,
             files: Arc::new(fs.clone()),
         };
         Self {
@@ -406,6 +407,7 @@ fn an_abandoned_transaction_is_not_mixed_with_the_next_one() {
             let options = RelayStoreOptions {
                 segment_size: 1 << 20,
                 frame_bytes: 800,
+                wake_bytes: RelayStoreOptions::WAKE_BYTES,
                 tail_bytes: 0,
                 files: Arc::new(fs.clone()),
                 ..crate::tests::options(Path::new("/relay/channel"))

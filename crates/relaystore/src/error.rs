@@ -19,6 +19,10 @@ pub enum Error {
     /// all transactions after it have to be fetched again.
     #[error("relay segment {path} is damaged at byte {offset}: {what}")]
     Damaged { path: PathBuf, offset: u64, what: &'static str, transaction: RelayPosition },
+    /// Not an error of the store: the transaction was followed before it was whole, and its reception was
+    /// cut off, or those who followed it have given it up.
+    #[error("the transaction was cut off before its end had come")]
+    CutOff,
     #[error("relay segment {path} is of format version {version}; this version reads version 1")]
     Version { path: PathBuf, version: u16 },
 }

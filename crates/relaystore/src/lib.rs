@@ -5,6 +5,7 @@
 mod directory;
 mod driver;
 mod error;
+mod follow;
 mod fs;
 mod inlet;
 mod inspect;
@@ -37,6 +38,7 @@ mod tests;
 
 pub use driver::{NextStep, RelayWriter};
 pub use error::{Error, Result};
+pub use follow::{Followed, Outcome};
 pub use fs::{FileSystem, RealFs, StoredFile};
 pub use inlet::RelayInlet;
 pub use inspect::{RelayInspector, SegmentFacts};
@@ -50,4 +52,4 @@ pub use segment::RelayPosition;
 pub use shared::{Queued, RelayUsage};
 pub use store::RelayStore;
 pub use survey::{RelaySurvey, survey};
-pub use transaction::{EventCursor, RelayRange, RelayedTransaction, TransactionBody};
+pub use transaction::{EventCursor, Extent, RelayRange, RelayedTransaction, TransactionBody};

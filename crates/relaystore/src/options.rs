@@ -31,6 +31,8 @@ pub struct RelayStoreOptions {
     pub tail_bytes: usize,
     /// Event bytes after which a transaction continues in another frame.
     pub frame_bytes: usize,
+    /// Queued bytes for which the writer is woken before the transaction they belong to is whole.
+    pub wake_bytes: usize,
     /// The disk; [`RealFs`](crate::RealFs) but in tests.
     pub files: Arc<dyn FileSystem>,
 }
@@ -40,6 +42,8 @@ impl RelayStoreOptions {
     pub const TAIL_BYTES: usize = 16 << 20;
     /// Small enough for streaming, large enough that framing costs next to nothing.
     pub const FRAME_BYTES: usize = 256 << 10;
+    /// As much as is written at once.
+    pub const WAKE_BYTES: usize = 1 << 20;
 
     /// Segments must be small compared to the limit, or purging
     /// one would free everything or nothing.

@@ -19,9 +19,11 @@ pub(crate) enum Item {
 
 /// The writer takes a whole batch with one short lock: nothing is allocated per event, and no task
 /// is woken before there is something to do.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Queue {
     state: Mutex<QueueState>,
+    /// Queued bytes for which the writer is woken.
+    wake_bytes: usize,
     filled: Notify,
     emptied: Notify,
 }
@@ -45,6 +47,11 @@ pub(crate) enum Taken {
 }
 
 impl Queue {
+    pub(crate) fn new(wake_bytes: usize) -> Self {
+        let (filled, emptied) = (Notify::new(), Notify::new());
+        Self { state: Mutex::default(), wake_bytes, filled, emptied }
+    }
+
     /// Pending while the queue is full. An item is queued whole or, if this future is dropped, not
     /// at all: between the check and the push there is no await.
     pub(crate) async fn send(&self, item: Item) -> Result<(), SinkError> {
@@ -64,9 +71,9 @@ impl Queue {
                 if state.items.is_empty() || state.bytes + bytes <= QUEUE_BYTES {
                     state.items.push_back(item);
                     state.bytes += bytes;
-                    // Nobody can see part of a transaction, so the writer is woken for a whole one,
-                    // or once a whole batch (the writer's BATCH_BYTES) has come together.
-                    if state.writer_waits && (complete || state.bytes >= QUEUE_BYTES / 2) {
+                    // Hardly anybody can see part of a transaction, so the writer is woken for a whole
+                    // one, or once a whole batch (the writer's BATCH_BYTES) has come together.
+                    if state.writer_waits && (complete || state.bytes >= self.wake_bytes) {
                         state.writer_waits = false;
                         self.filled.notify_one();
                     }

@@ -10,10 +10,11 @@ use csa_provider::{FormatDescription, GtidSet, TransactionHeader};
 use tokio::time::{Instant, timeout_at};
 
 use crate::error::{Error, Result, io};
+use crate::follow::{Followed, Outcome};
 use crate::fs::StoredFile;
 use crate::segment::RelayPosition;
 use crate::segment::{FRAME_HEADER_LEN, FrameHeader, FrameKind, decode_metadata, verify_frame};
-use crate::shared::{Shared, State};
+use crate::shared::{Open, Shared, State};
 use crate::transaction::{RelayRange, RelayedTransaction, TransactionBody};
 
 /// Bytes read ahead from a segment that is no longer in memory.
@@ -32,6 +33,10 @@ pub struct RelayReader {
     ordinal: u64,
     cumulative_bytes: u64,
     inline_limit: u64,
+    /// A transaction under reception is handed out once so many bytes of it are written.
+    follow_from: Option<u64>,
+    /// The transaction at `position`, if it was handed out before it was whole.
+    followed: Option<Arc<Followed>>,
     /// Bytes at `position`, from memory or the file.
     ahead: Bytes,
     /// The bytes come from the file, so their checksums have to be verified.
@@ -49,6 +54,8 @@ impl RelayReader {
             ordinal: 0,
             cumulative_bytes: 0,
             inline_limit: u64::MAX,
+            follow_from: None,
+            followed: None,
             ahead: Bytes::new(),
             from_file: false,
             file: None,
@@ -74,6 +81,26 @@ impl RelayReader {
     /// Transactions with more event bytes are streamed instead of held.
     pub fn set_inline_limit(&mut self, bytes: u64) {
         self.inline_limit = bytes;
+    }
+
+    /// From now on [`Self::next`] also hands out a transaction that is still being received, once that many
+    /// bytes of it are written; `None` for none. Such a transaction can be [lost](Outcome::Lost): then this
+    /// reader hands out nothing more, because what it has handed out is not there.
+    pub fn follow_from(&mut self, bytes: Option<u64>) {
+        self.follow_from = bytes;
+    }
+
+    /// The transaction that was handed out before it was whole, until it is seen to be.
+    #[must_use]
+    pub const fn followed(&self) -> Option<&Arc<Followed>> {
+        self.followed.as_ref()
+    }
+
+    /// Takes back the transaction that was handed out last, before it was whole: it is handed out once it is.
+    pub fn take_back(&mut self) {
+        if let Some(followed) = self.followed.take() {
+            followed.give_up();
+        }
     }
 
     /// The number of the last transaction read or skipped, and the event bytes up to it.
@@ -112,7 +139,18 @@ impl RelayReader {
     /// # Errors
     /// As [`Self::next`].
     pub fn next_now(&mut self) -> Result<Option<RelayedTransaction>> {
+        if let Some(next) = self.next_whole()? {
+            return Ok(Some(next));
+        }
+        Ok(self.next_open())
+    }
+
+    fn next_whole(&mut self) -> Result<Option<RelayedTransaction>> {
         while self.has_more()? {
+            // After the visible end was seen, which moves past a transaction only when it is whole.
+            if self.is_cut_off() {
+                return Ok(None);
+            }
             let start = self.position;
             let (header, frame) = self.frame(start)?;
             match header.kind {
@@ -177,6 +215,44 @@ impl RelayReader {
         self.finish(start, header, runs, event_bytes).map(Some)
     }
 
+    /// The transaction handed out last is not there any more.
+    fn is_cut_off(&self) -> bool {
+        self.followed.as_ref().is_some_and(|followed| followed.seen().outcome == Outcome::Lost)
+    }
+
+    /// The transaction at the visible end, if enough of it is there.
+    fn next_open(&mut self) -> Option<RelayedTransaction> {
+        let (Some(least), None) = (self.follow_from, &self.followed) else { return None };
+        let open = self.shared.state.lock().open.clone();
+        let Open { start, header, followed } = open?;
+        let event_bytes = followed.event_bytes();
+        if start != self.position
+            || event_bytes < least
+            || !followed.is_growing()
+            || self.executed.contains(&header.gtid)
+        {
+            return None;
+        }
+        let range = RelayRange {
+            fs: Arc::clone(self.shared.directory.fs()),
+            path: self.shared.directory.path(start.segment),
+            start: start.offset,
+            end: start.offset,
+        };
+        // One that is lost from here on is noticed with the next look.
+        self.followed = Some(Arc::clone(&followed));
+        Some(RelayedTransaction {
+            header,
+            format: self.format.clone()?,
+            start,
+            end: start,
+            ordinal: self.ordinal + 1,
+            event_bytes,
+            cumulative_bytes: self.cumulative_bytes + event_bytes,
+            body: TransactionBody::Followed(range, followed),
+        })
+    }
+
     fn finish(
         &self,
         start: RelayPosition,
@@ -218,6 +294,10 @@ impl RelayReader {
         loop {
             let shared = Arc::clone(&self.shared);
             let state = shared.state.lock();
+            // Under this lock: its segment may be purged as soon as it is whole and committed.
+            if self.pass_followed() {
+                continue;
+            }
             // An earlier segment is complete: it ends at its length, not at the visible end.
             if self.position.segment < state.end.segment {
                 let ended = state
@@ -245,6 +325,17 @@ impl RelayReader {
             }
             return Ok(self.position < state.end);
         }
+    }
+
+    /// Moves past the transaction that was handed out before it was whole, if it is by now.
+    fn pass_followed(&mut self) -> bool {
+        let is_whole = |followed: &mut Arc<Followed>| followed.seen().outcome == Outcome::Whole;
+        let Some(followed) = self.followed.take_if(is_whole) else { return false };
+        self.position.offset = followed.seen().end;
+        self.ordinal += 1;
+        self.cumulative_bytes += followed.event_bytes();
+        self.ahead = Bytes::new();
+        true
     }
 
     fn enter_segment(&mut self, number: u64) {

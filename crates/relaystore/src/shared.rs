@@ -1,8 +1,8 @@
 //! The part of a store that its writer, its readers and the status page share.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
 
 use csa_provider::{
     CommitTimes, Durations, DurationsView, Gtid, GtidSet, Recorder, TransactionHeader,
@@ -12,6 +12,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use crate::directory::Directory;
+use crate::follow::Followed;
 use crate::options::RelayStoreOptions;
 use crate::segment::RelayPosition;
 use crate::segments::{self, Segment};
@@ -68,6 +69,14 @@ pub struct Queued {
     pub since: Instant,
 }
 
+/// The beginning of a transaction in the last segment.
+#[derive(Debug, Clone)]
+pub(crate) struct Open {
+    pub(crate) start: RelayPosition,
+    pub(crate) header: TransactionHeader,
+    pub(crate) followed: Arc<Followed>,
+}
+
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) segments: BTreeMap<u64, Segment>,
@@ -80,6 +89,8 @@ pub(crate) struct State {
     pub(crate) received: GtidSet,
     /// Transactions that the inlet has taken and that are not visible, the oldest first.
     pub(crate) queued: VecDeque<(Gtid, Queued)>,
+    /// The transaction whose first frames are written and whose last is not.
+    pub(crate) open: Option<Open>,
     pub(crate) usage: RelayUsage,
 }
 

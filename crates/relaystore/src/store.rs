@@ -89,6 +89,7 @@ impl RelayStore {
                 tail: Tail::default(),
                 received: GtidSet::new(),
                 queued: VecDeque::new(),
+                open: None,
                 usage,
             }),
             grown: Notify::new(),
@@ -152,7 +153,7 @@ impl RelayStore {
     #[must_use]
     pub fn inlet_and_writer(&self) -> (RelayInlet, RelayWriter) {
         let writer = self.writer.lock().take().expect("a relay store has one inlet");
-        let queue = Arc::new(Queue::default());
+        let queue = Arc::new(Queue::new(self.shared.options.wake_bytes));
         let inlet =
             RelayInlet::new(Arc::clone(&self.shared), Arc::clone(&queue), self.received.clone());
         (inlet, RelayWriter::new(writer, queue))

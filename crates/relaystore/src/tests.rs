@@ -20,6 +20,7 @@ pub(crate) fn options(directory: &Path) -> RelayStoreOptions {
         sync: SyncPolicy::Os,
         tail_bytes: 1500,
         frame_bytes: 300,
+        wake_bytes: RelayStoreOptions::WAKE_BYTES,
         files: RealFs::shared(),
     }
 }

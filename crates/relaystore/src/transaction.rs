@@ -2,22 +2,25 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
+use csa_provider::planted::{Bug, is_planted};
 use csa_provider::{
     ChecksumAlgorithm, EventHeader, FormatDescription, RawEvent, TransactionHeader,
 };
 
 use crate::error::{Error, Result, io};
+use crate::follow::{Followed, Outcome};
 use crate::fs::{FileSystem, StoredFile};
 use crate::segment::RelayPosition;
 use crate::segment::{FRAME_HEADER_LEN, FrameHeader, verify_frame};
 
-/// A whole transaction in the relay store.
+/// A transaction in the relay store: whole, unless its body is [`TransactionBody::Followed`].
 #[derive(Debug, Clone)]
 pub struct RelayedTransaction {
     pub header: TransactionHeader,
     /// The layout of its events.
     pub format: Arc<FormatDescription>,
     pub start: RelayPosition,
+    /// Of one that was not whole when it was read, its beginning; see [`Self::extent`].
     pub end: RelayPosition,
     /// Its number among all transactions that the channel ever received into this store, from 1.
     pub ordinal: u64,
@@ -35,6 +38,17 @@ pub enum TransactionBody {
     Whole(Vec<Bytes>),
     /// In the segment: too large to hold.
     Streamed(RelayRange),
+    /// In the segment as far as it was received; the end of the range means nothing.
+    Followed(RelayRange, Arc<Followed>),
+}
+
+/// The place where a whole transaction ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Extent {
+    pub end: RelayPosition,
+    /// Bytes of its events, and of everything up to it.
+    pub event_bytes: u64,
+    pub cumulative_bytes: u64,
 }
 
 /// A transaction's frames in a segment file.
@@ -58,32 +72,70 @@ impl RelayedTransaction {
     /// Of a streamed transaction one frame is in memory at a time; reading it blocks on the disk.
     #[must_use]
     pub fn events(&self) -> EventCursor {
-        let (runs, range) = match &self.body {
-            TransactionBody::Whole(runs) => (runs.clone(), None),
-            TransactionBody::Streamed(range) => (Vec::new(), Some(range.clone())),
+        let (runs, range, followed) = match &self.body {
+            TransactionBody::Whole(runs) => (runs.clone(), None, None),
+            TransactionBody::Streamed(range) => (Vec::new(), Some(range.clone()), None),
+            TransactionBody::Followed(range, followed) => {
+                (Vec::new(), Some(range.clone()), Some(Arc::clone(followed)))
+            }
         };
         EventCursor {
             runs: runs.into_iter(),
             run: Bytes::new(),
             checksum: self.format.checksum(),
             range,
+            followed,
             file: None,
             transaction: self.start,
         }
     }
-}
 
-impl RelayedTransaction {
+    /// Its reception, if it was not whole when it was read.
+    #[must_use]
+    pub fn followed(&self) -> Option<&Arc<Followed>> {
+        match &self.body {
+            TransactionBody::Followed(_, followed) => Some(followed),
+            TransactionBody::Whole(_) | TransactionBody::Streamed(_) => None,
+        }
+    }
+
+    /// Its end, as far as it is known now: of one that is still being received, its beginning.
+    #[must_use]
+    pub fn extent(&self) -> Extent {
+        let Self { end, event_bytes, cumulative_bytes, .. } = *self;
+        match self.followed().map(|followed| (followed.seen(), followed.event_bytes())) {
+            Some((seen, bytes)) if seen.outcome == Outcome::Whole => Extent {
+                end: RelayPosition { offset: seen.end, ..end },
+                event_bytes: bytes,
+                cumulative_bytes: cumulative_bytes - event_bytes + bytes,
+            },
+            _ => Extent { end, event_bytes, cumulative_bytes },
+        }
+    }
+
     /// Bytes of it that are in memory at a time: all of a transaction held in memory, the longest
     /// frame of a streamed one, found by reading its frame headers.
     ///
     /// # Errors
     /// The segment can't be read, or is damaged.
     pub fn bytes_at_a_time(&self) -> Result<u64> {
-        let TransactionBody::Streamed(range) = &self.body else { return Ok(self.event_bytes) };
+        let longest = self.longest_frame();
+        match self.followed().is_some_and(|followed| followed.is_lost()) {
+            true => Err(Error::CutOff),
+            false => longest,
+        }
+    }
+
+    fn longest_frame(&self) -> Result<u64> {
+        let (range, end) = match &self.body {
+            TransactionBody::Whole(_) => return Ok(self.event_bytes),
+            TransactionBody::Streamed(range) => (range, range.end),
+            // So far.
+            TransactionBody::Followed(range, followed) => (range, followed.seen().end),
+        };
         let file = range.open()?;
         let (mut at, mut longest) = (range.start, 0);
-        while at < range.end {
+        while at < end {
             let mut head = [0; FRAME_HEADER_LEN];
             file.read_exact_at(&mut head, at).map_err(io("reading", &range.path))?;
             let header = FrameHeader::parse(&head).map_err(|_| Error::Damaged {
@@ -99,13 +151,15 @@ impl RelayedTransaction {
     }
 }
 
-/// Iterates over a transaction's events; ends at the first error.
+/// Iterates over a transaction's events; ends at the first error. Of one that is still being received it
+/// ends for now, and continues once more of it is written.
 #[derive(Debug)]
 pub struct EventCursor {
     runs: std::vec::IntoIter<Bytes>,
     run: Bytes,
     checksum: ChecksumAlgorithm,
     range: Option<RelayRange>,
+    followed: Option<Arc<Followed>>,
     file: Option<Box<dyn StoredFile>>,
     transaction: RelayPosition,
 }
@@ -131,6 +185,23 @@ impl EventCursor {
     }
 
     fn read_frame(&mut self) -> Result<Option<Bytes>> {
+        let Some(followed) = self.followed.clone() else { return self.read_next_frame() };
+        let seen = followed.seen();
+        if seen.outcome == Outcome::Lost {
+            return cut_off();
+        }
+        if let Some(range) = self.range.as_mut() {
+            range.end = seen.end;
+        }
+        let read = self.read_next_frame();
+        // Whatever was read, and whatever is wrong with it: others may be in its place by now.
+        match followed.is_lost() {
+            true => cut_off(),
+            false => read,
+        }
+    }
+
+    fn read_next_frame(&mut self) -> Result<Option<Bytes>> {
         let Some(range) = self.range.as_mut() else { return Ok(None) };
         if range.start >= range.end {
             return Ok(None);
@@ -145,6 +216,13 @@ impl EventCursor {
         let Ok(header) = FrameHeader::parse(&head) else {
             return Err(self.damaged("frame header"));
         };
+        // Nothing of this length is read before it is known that there is memory for it.
+        if let Some(followed) = &self.followed
+            && header.frame_len() as u64 > followed.frame_limit()
+        {
+            followed.refuse();
+            return Err(Error::CutOff);
+        }
         let mut frame = BytesMut::zeroed(header.frame_len());
         file.read_exact_at(&mut frame, range.start).map_err(io("reading", &range.path))?;
         range.start += frame.len() as u64;
@@ -159,6 +237,14 @@ impl EventCursor {
             self.range.as_ref().map_or_else(Default::default, |r| (r.path.clone(), r.start));
         Error::Damaged { path, offset, what, transaction: self.transaction }
     }
+}
+
+/// Nothing more will come, and nothing that came counts.
+fn cut_off<T>() -> Result<Option<T>> {
+    if is_planted(Bug::LostPartCommitted) {
+        return Ok(None);
+    }
+    Err(Error::CutOff)
 }
 
 impl Iterator for EventCursor {

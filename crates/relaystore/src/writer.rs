@@ -15,6 +15,7 @@ use tokio::time::Instant;
 use tracing::debug;
 
 use crate::error::{Result, io};
+use crate::follow::Followed;
 use crate::fs::{StoredFile, is_full};
 use crate::options::SyncPolicy;
 use crate::segment::RelayPosition;
@@ -23,7 +24,7 @@ use crate::segment::{
     frame_around,
 };
 use crate::segments::Segment;
-use crate::shared::Shared;
+use crate::shared::{Open, Shared};
 
 /// Frames are written together up to this size.
 const BATCH_BYTES: usize = 1 << 20;
@@ -64,6 +65,8 @@ pub(crate) struct Writer {
     received: GtidSet,
     /// Whole transactions that are not yet visible to readers.
     fresh: Vec<Gtid>,
+    /// The first of them, if readers could follow it.
+    followed: Option<Ended>,
     format: Option<FormatDescription>,
     transactions: u64,
     event_bytes: u64,
@@ -77,12 +80,22 @@ pub(crate) struct Writer {
 
 #[derive(Debug)]
 struct OpenTransaction {
-    gtid: Gtid,
+    header: TransactionHeader,
     /// Its offset in the file.
     start: u64,
     bytes: u64,
     /// Its first frame is complete.
     continued: bool,
+    /// Once a part of it is written.
+    followed: Option<Arc<Followed>>,
+}
+
+/// The end of a transaction that readers could follow, once it is written.
+#[derive(Debug)]
+struct Ended {
+    followed: Arc<Followed>,
+    end: u64,
+    event_bytes: u64,
 }
 
 impl Writer {
@@ -123,6 +136,7 @@ impl Writer {
             transactions_end: 0,
             received,
             fresh: Vec::new(),
+            followed: None,
             format,
             transactions: totals.0,
             event_bytes: totals.1,
@@ -207,8 +221,9 @@ impl Writer {
         begin_frame(&mut self.frame);
         self.metadata_len = encode_metadata(header, &mut self.frame);
         let start = self.written + self.batch.len() as u64;
-        let gtid = header.gtid.clone();
-        self.open = Some(OpenTransaction { gtid, start, bytes: 0, continued: false });
+        let header = header.clone();
+        self.open =
+            Some(OpenTransaction { header, start, bytes: 0, continued: false, followed: None });
         Ok(Progress::Done)
     }
 
@@ -226,12 +241,16 @@ impl Writer {
     /// Records that the open transaction is whole.
     fn complete(&mut self) {
         if let Some(open) = self.open.take() {
-            self.received.add(&open.gtid);
-            self.fresh.push(open.gtid);
+            self.received.add(&open.header.gtid);
+            self.fresh.push(open.header.gtid);
             self.transactions += 1;
             self.event_bytes += open.bytes;
             self.whole = self.written + self.batch.len() as u64;
             self.transactions_end = self.whole;
+            if let Some(followed) = open.followed {
+                let (end, event_bytes) = (self.whole, open.bytes);
+                self.followed = Some(Ended { followed, end, event_bytes });
+            }
         }
     }
 
@@ -408,6 +427,22 @@ impl Writer {
         for gtid in self.fresh.drain(..) {
             state.receives(&gtid);
         }
+        if let Some(Ended { followed, end, event_bytes }) = self.followed.take() {
+            state.open = None;
+            followed.complete(end, event_bytes);
+        }
+        if let Some(open) = self.open.as_mut().filter(|open| open.start < self.written) {
+            let start = RelayPosition { segment: self.number, offset: open.start };
+            // One that was cut off there is forgotten, so what is known there is this one.
+            let known = state.open.take().filter(|known| known.start == start);
+            let known = known.unwrap_or_else(|| {
+                let followed = Arc::new(Followed::new(self.written));
+                Open { start, header: open.header.clone(), followed }
+            });
+            known.followed.grow(self.written, self.written - open.start);
+            open.followed = Some(Arc::clone(&known.followed));
+            state.open = Some(known);
+        }
         state.usage.transactions_total = self.transactions;
         state.usage.event_bytes_total = self.event_bytes;
         self.used = state.bytes();
@@ -433,8 +468,9 @@ impl Writer {
             self.batch.truncate((open.start - self.written) as usize);
             return self.sync_cut();
         }
-        // The batch holds nothing but this transaction, and no reader holds its bytes: the visible
-        // end is at or before its start.
+        // The batch holds nothing but this transaction, and the visible end is at or before its start: a
+        // reader can have some of its bytes only if it follows it, and learns first.
+        self.lose(open.followed);
         self.batch.clear();
         self.rewind(open.start)?;
         self.written = open.start;
@@ -445,6 +481,24 @@ impl Writer {
             segment.len = self.written;
         }
         Ok(())
+    }
+
+    /// Those who follow the open transaction read no more of it.
+    fn lose(&self, followed: Option<Arc<Followed>>) {
+        if let Some(followed) = followed
+            && !is_planted(Bug::FollowersNotTold)
+        {
+            self.shared.state.lock().open = None;
+            followed.lose();
+            self.shared.grown.notify_waiters();
+        }
+    }
+
+    /// No end of a transaction will become visible any more.
+    fn lose_all(&mut self) {
+        let open = self.open.take().and_then(|open| open.followed);
+        let ended = self.followed.take().map(|ended| ended.followed);
+        self.lose(open.or(ended));
     }
 
     /// The next transaction is written in the same place. Were the cut not durable, a crash could
@@ -481,10 +535,11 @@ impl Writer {
                 false => file.sync_from(self.durable),
             };
             if let Err(failed) = synced {
+                self.lose_all();
                 if !failed.is_written_again && self.sync_policy() != SyncPolicy::Os {
                     // Or the next one to open the file would take it for durable. Readers who have
                     // seen it fail with the writer.
-                    file.set_len(self.durable).map_err(io("truncating", self.path()))?;
+                    self.file()?.set_len(self.durable).map_err(io("truncating", self.path()))?;
                 }
                 return Err(io("syncing", self.path())(failed.error));
             }
@@ -519,5 +574,11 @@ impl Writer {
 
     fn path(&self) -> PathBuf {
         self.shared.directory.path(self.number)
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.lose_all();
     }
 }

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use crate::changes::{ChangesReader, RowChanges};
 use crate::error::{Error, Result};
-use crate::events::{flattened_events, unreadable};
+use crate::events::{flattened_events, is_compressed, unreadable};
 use crate::filter::{Filters, KeptEvents, Mapped, StatementVerdict};
 use crate::key_source::KeySource;
 use crate::keys::TableLayout;
@@ -72,10 +72,13 @@ impl AdmittedTransaction {
         self.changes.as_ref().is_some_and(|changes| !changes.opaque)
     }
 
-    /// Its events as the target receives them, compressed payloads unpacked, one at a time.
+    /// Its events as the target receives them, compressed payloads unpacked, one at a time. Of one that is
+    /// still being received they end for now where reception is, and continue there.
     pub fn events(&self) -> impl Iterator<Item = Result<RawEvent>> + use<> {
         let gtid = self.relayed.header.gtid.clone();
-        KeptEvents::new(gtid, Arc::clone(&self.filters), flattened_events(&self.relayed))
+        let events = flattened_events(&self.relayed);
+        KeptEvents::new(gtid, Arc::clone(&self.filters), events)
+            .continuing(self.relayed.followed().is_some())
     }
 
     /// The number of rows it changes, as far as they were counted.
@@ -236,6 +239,31 @@ impl<K: KeySource> Admission<K> {
             permit,
             arrived: None,
         })
+    }
+
+    /// Admits a transaction that is still being received; `None` if it has to be whole first. That is so
+    /// for all but row changes that the target can roll back, and for whatever its beginning does not show.
+    ///
+    /// # Errors
+    /// [`Error::Keys`] if the definitions can't be read.
+    pub async fn admit_followed(
+        &mut self,
+        relayed: RelayedTransaction,
+        permit: EventPermit,
+    ) -> Result<Option<AdmittedTransaction>> {
+        match is_compressed(&relayed) {
+            Ok(false) => {}
+            Ok(true) | Err(_) => return Ok(None),
+        }
+        match self.admit(relayed, Some(permit), false).await {
+            Ok(admitted) => {
+                let begins = admitted.kind == TransactionKind::Rows && admitted.refusal.is_none();
+                Ok(begins.then_some(admitted))
+            }
+            Err(error @ Error::Keys { .. }) => Err(error),
+            // It may look different as a whole, and is judged again then.
+            Err(_) => Ok(None),
+        }
     }
 
     /// [`Self::admit`] with a source that never waits.

@@ -30,6 +30,11 @@ pub fn bytes_at_a_time(relayed: &RelayedTransaction) -> Result<u64> {
     Ok(held.saturating_add(largest))
 }
 
+/// True if the transaction is one compressed payload, as far as it has come.
+pub(crate) fn is_compressed(relayed: &RelayedTransaction) -> Result<bool> {
+    Ok(payload(relayed)?.is_some())
+}
+
 /// The payload of a compressed transaction, which consists of its GTID and one payload.
 fn payload(relayed: &RelayedTransaction) -> Result<Option<TransactionPayload>> {
     let gtid = &relayed.header.gtid;

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use csa_provider::{FormatDescription, Gtid, GtidSet};
-use csa_relaystore::RelayPosition;
+use csa_relaystore::{Followed, RelayPosition};
 
 use crate::admission::{AdmittedTransaction, TransactionKind};
 use crate::keys::KeyMap;
@@ -64,7 +64,7 @@ impl Group {
     /// Bytes of source events.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        self.transactions.iter().map(|t| t.relayed.event_bytes).sum()
+        self.transactions.iter().map(|t| t.relayed.extent().event_bytes).sum()
     }
 
     /// True if keys identify all of its changes, so that only late rows need to wait.
@@ -93,10 +93,16 @@ impl Group {
         &self.transactions.first().expect("a group is never empty").relayed.format
     }
 
+    /// The reception of its one transaction, if that was not whole when the group was formed.
+    #[must_use]
+    pub fn followed(&self) -> Option<&Arc<Followed>> {
+        self.transactions.first()?.relayed.followed()
+    }
+
     /// End of the group in the relay store: once it is committed, nothing below is needed again.
     #[must_use]
     pub fn end(&self) -> Option<RelayPosition> {
-        self.transactions.last().map(|t| t.relayed.end)
+        self.transactions.last().map(|t| t.relayed.extent().end)
     }
 }
 

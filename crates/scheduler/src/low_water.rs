@@ -21,6 +21,18 @@ pub struct LowWaterMark {
     pub cumulative_bytes: u64,
 }
 
+impl LowWaterMark {
+    fn after(group: &Group) -> Self {
+        let last = group.transactions.last().map(|t| &t.relayed);
+        Self {
+            sequence: group.sequence,
+            released: group.end(),
+            ordinal: last.map_or(0, |t| t.ordinal),
+            cumulative_bytes: last.map_or(0, |t| t.extent().cumulative_bytes),
+        }
+    }
+}
+
 /// Groups that were formed and are not yet committed, in commit order.
 #[derive(Debug, Default)]
 pub struct Uncommitted {
@@ -37,14 +49,8 @@ struct Formed {
 impl Uncommitted {
     /// Registers a group that was formed. Groups come in sequence order.
     pub(crate) fn formed(&mut self, group: &Group) {
-        let last = group.transactions.last().map(|t| &t.relayed);
         self.groups.push_back(Formed {
-            mark: LowWaterMark {
-                sequence: group.sequence,
-                released: group.end(),
-                ordinal: last.map_or(0, |t| t.ordinal),
-                cumulative_bytes: last.map_or(0, |t| t.cumulative_bytes),
-            },
+            mark: LowWaterMark::after(group),
             first_committed: group
                 .transactions
                 .first()
@@ -55,9 +61,11 @@ impl Uncommitted {
     }
 
     /// Marks a group committed; returns the new low-water mark if it moved.
-    pub(crate) fn committed(&mut self, sequence: Sequence) -> Option<LowWaterMark> {
-        if let Some(group) = self.groups.iter_mut().find(|g| g.mark.sequence == sequence) {
-            group.committed = true;
+    pub(crate) fn committed(&mut self, group: &Group) -> Option<LowWaterMark> {
+        let sequence = group.sequence;
+        if let Some(formed) = self.groups.iter_mut().find(|g| g.mark.sequence == sequence) {
+            // Once more: a transaction that was still being received has an end now.
+            *formed = Formed { mark: LowWaterMark::after(group), committed: true, ..*formed };
         }
         if is_planted(Bug::MarkOverGap) {
             self.groups

@@ -176,7 +176,7 @@ impl Scheduler {
     /// Records that a group is committed on the target; returns the low-water mark if it moved.
     pub fn committed(&mut self, group: &Group) -> Option<LowWaterMark> {
         self.running = self.running.saturating_sub(1);
-        let mark = self.uncommitted.committed(group.sequence)?;
+        let mark = self.uncommitted.committed(group)?;
         self.low_water = mark.sequence;
         self.conflicts.forget(mark.sequence.get());
         Some(mark)

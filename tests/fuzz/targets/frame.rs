@@ -24,6 +24,7 @@ fn options(directory: &Path) -> RelayStoreOptions {
         sync: SyncPolicy::Os,
         tail_bytes: 0,
         frame_bytes: 120,
+        wake_bytes: RelayStoreOptions::WAKE_BYTES,
         files: RealFs::shared(),
     }
 }

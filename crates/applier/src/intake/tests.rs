@@ -102,6 +102,7 @@ impl Bench {
             sync: SyncPolicy::Os,
             tail_bytes: 1 << 16,
             frame_bytes: 1 << 16,
+            wake_bytes: RelayStoreOptions::WAKE_BYTES,
             files: RealFs::shared(),
         };
         let (store, _) = RelayStore::open(options, &GtidSet::new()).expect("opens");

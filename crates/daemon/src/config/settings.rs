@@ -220,6 +220,7 @@ fn relay(config: &RelayConfig, directory: PathBuf) -> Result<RelayStoreOptions> 
         sync,
         tail_bytes: RelayStoreOptions::TAIL_BYTES,
         frame_bytes: RelayStoreOptions::FRAME_BYTES,
+        wake_bytes: RelayStoreOptions::WAKE_BYTES,
         files: RealFs::shared(),
     })
 }

@@ -24,6 +24,8 @@ pub(crate) struct KeptEvents<I> {
     /// Held back because it may have to end its statement.
     last_rows: Option<RawEvent>,
     ready: VecDeque<RawEvent>,
+    /// More events may come after those there are now.
+    continues: bool,
 }
 
 /// The place of the flags' low byte in the body of a rows event.
@@ -39,7 +41,13 @@ impl<I: Iterator<Item = Result<RawEvent>>> KeptEvents<I> {
             maps: Vec::new(),
             last_rows: None,
             ready: VecDeque::new(),
+            continues: false,
         }
+    }
+
+    /// Of a transaction that is still being received: a first end is not the last one.
+    pub(crate) fn continuing(self, continues: bool) -> Self {
+        Self { continues, ..self }
     }
 
     fn take(&mut self, event: RawEvent) -> std::result::Result<(), EventError> {
@@ -102,7 +110,8 @@ impl<I: Iterator<Item = Result<RawEvent>>> Iterator for KeptEvents<I> {
                 return Some(Ok(event));
             }
             let Some(event) = self.events.next() else {
-                return self.last_rows.take().map(Ok);
+                // The event that ends a transaction has let go of them, if it has come.
+                return self.last_rows.take_if(|_| !self.continues).map(Ok);
             };
             let taken = event.and_then(|event| {
                 self.take(event).map_err(|source| Error::Unreadable {

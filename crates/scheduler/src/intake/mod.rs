@@ -24,6 +24,15 @@ use crate::admission::TransactionKind;
 use crate::memory::Footprint;
 use crate::until::Until;
 
+/// The bytes of a transaction that have to be there before it begins while the rest is being received;
+/// `None` where a transaction begins only once it is whole. `from`: as configured.
+///
+/// A transaction that is to be applied later, or perhaps not at all, must hold no locks meanwhile.
+#[must_use]
+pub fn begins_from(from: Option<u64>, delay: Duration, has_end: bool) -> Option<u64> {
+    from.filter(|_| delay.is_zero() && !has_end)
+}
+
 /// How far the intake is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {

@@ -13,6 +13,10 @@ pub const fn inline_limit(memory: u64) -> u64 {
     memory / 4
 }
 
+/// The part of the inline limit that a piece of a transaction may take that is still being received: nearly
+/// half of the memory for all that is made of it.
+const FOLLOWED_PART: u64 = 3;
+
 /// The place that a transaction takes in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Room {
@@ -46,6 +50,13 @@ impl Room {
             // A piece is one event, of up to a gigabyte.
             TransactionBody::Streamed(_) => {
                 Ok(Self::streamed(0, bytes_at_a_time(relayed)?, statement_bytes))
+            }
+            // Larger pieces may come than have come. Room for them costs nobody anything: nothing is
+            // received after it, and it begins when everything before it is committed.
+            TransactionBody::Followed(_, ref followed) => {
+                let largest = bytes_at_a_time(relayed)?.max(inline_limit / FOLLOWED_PART);
+                followed.limit_frames(largest.max(statement_bytes));
+                Ok(Self::streamed(0, largest, statement_bytes))
             }
         }
     }

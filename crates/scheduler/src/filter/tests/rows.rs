@@ -69,6 +69,34 @@ fn what_is_left_of_a_statement_ends_it() {
     assert_eq!(describe(&kept(&[map(0), rows(0, 1, true)])), ["kept", "1."]);
 }
 
+/// Of a transaction that is still being received: the rest of a statement comes later, and ends it.
+#[test]
+fn a_first_end_of_the_events_ends_no_statement() {
+    let gtid = Gtid { uuid: Uuid::nil(), tag: Tag::untagged(), gno: 1 };
+    let filters = filters(&["ignore_db=left"]);
+    let parts = [
+        vec![map(0), map(2), rows(0, 10, false)],
+        vec![rows(2, 11, true)],
+        vec![event(EventType::XID, &[0; 8])],
+    ];
+    let mut parts = parts.into_iter();
+    let mut there = Vec::new().into_iter();
+    let come = std::cell::RefCell::new(Vec::new());
+    let events = std::iter::from_fn(|| {
+        there = match there.len() {
+            0 => std::mem::take(&mut *come.borrow_mut()).into_iter(),
+            _ => std::mem::take(&mut there),
+        };
+        there.next().map(Ok)
+    });
+    let mut kept = KeptEvents::new(gtid, filters.into(), events).continuing(true);
+    for expected in [vec!["kept"], vec!["10."], vec!["Xid"]] {
+        *come.borrow_mut() = parts.next().expect("a part");
+        let found: Vec<_> = kept.by_ref().map(|event| event.expect("readable")).collect();
+        assert_eq!(describe(&found), expected);
+    }
+}
+
 proptest! {
     /// Kept rows come out whole, once, in order, after a map of their table, and each statement
     /// with kept rows ends once.
