@@ -22,6 +22,8 @@ pub enum SessionState {
     /// Applied; an earlier group is not committed yet.
     WaitingForTurn,
     Committing,
+    /// Applied as far as its transaction has come; the source still sends the rest.
+    WaitingForEvents,
 }
 
 impl SessionState {
@@ -34,15 +36,17 @@ impl SessionState {
             Self::Applying => "applying",
             Self::WaitingForTurn => "waiting_for_turn",
             Self::Committing => "committing",
+            Self::WaitingForEvents => "waiting_for_events",
         }
     }
 
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Preparing,
         Self::WaitingForDependency,
         Self::Applying,
         Self::WaitingForTurn,
         Self::Committing,
+        Self::WaitingForEvents,
     ];
 }
 

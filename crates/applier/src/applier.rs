@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use csa_provider::Gtid;
+use csa_relaystore::Followed;
 use csa_scheduler::{
     AdmittedTransaction, Group, GroupKind, GroupLimits, LowWaterMark, Scheduler, TransactionKind,
     UntilGate,
@@ -63,6 +64,8 @@ pub struct Applier<O> {
     observer: O,
     stream: AdmittedStream,
     batch: Vec<AdmittedTransaction>,
+    /// The reception of the last transaction, if that was not whole when it was admitted.
+    open: Option<(Gtid, Arc<Followed>)>,
     /// The stream has ended.
     ended: bool,
     pinged: Instant,
@@ -141,6 +144,7 @@ impl<O: CommitObserver> Applier<O> {
             observer,
             stream,
             batch: Vec::new(),
+            open: None,
             ended: false,
             pinged: now,
             levelled: now,
@@ -223,6 +227,9 @@ impl<O: CommitObserver> Applier<O> {
             self.admit_waiting();
             self.commits.may_begin(true);
             let resting = stop.is_cancelled() || self.tuning.borrow().paused;
+            if resting {
+                self.give_up_open();
+            }
             let allowed = if resting { 0 } else { self.throttle.allowance(Instant::now()) };
             self.scheduler.allow(allowed);
             self.hand_out().await?;
@@ -234,6 +241,13 @@ impl<O: CommitObserver> Applier<O> {
             if self.workers.running.is_empty() {
                 if stop.is_cancelled() || self.scheduler.is_at_end() {
                     return Ok(());
+                }
+                // It is in no group, and must not wait there: another may come in its place.
+                if let Some((gtid, open)) = &self.open
+                    && open.is_lost()
+                {
+                    let why = csa_relaystore::Error::CutOff.to_string();
+                    return Err(Error::NotWhole { gtid: gtid.to_string(), why });
                 }
                 if self.scheduler.is_idle() && self.ended {
                     return Ok(());
@@ -258,6 +272,10 @@ impl<O: CommitObserver> Applier<O> {
 
     fn admit(&mut self, transaction: AdmittedTransaction, now: Instant) {
         let transaction = self.as_begun(transaction);
+        if let Some(followed) = transaction.relayed.followed() {
+            let gtid = transaction.relayed.header.gtid.clone();
+            self.open = Some((gtid, Arc::clone(followed)));
+        }
         self.scheduler.admit(AdmittedTransaction { arrived: Some(now), ..transaction });
     }
 
@@ -268,10 +286,22 @@ impl<O: CommitObserver> Applier<O> {
         if !is_begun || transaction.kind != TransactionKind::Rows {
             return transaction;
         }
+        // That executor can't roll back what it has written.
+        if let Some(followed) = transaction.relayed.followed() {
+            followed.refuse();
+            return transaction;
+        }
         AdmittedTransaction {
             kind: TransactionKind::NotTransactional,
             changes: None,
             ..transaction
+        }
+    }
+
+    /// A group that waits for its source would keep a stop or a pause waiting, and hold its locks.
+    fn give_up_open(&self) {
+        if let Some((_, open)) = &self.open {
+            open.give_up();
         }
     }
 
@@ -382,6 +412,7 @@ impl<O: CommitObserver> Applier<O> {
         let mark = self.scheduler.committed(group);
         self.status.committed(group, mark);
         self.commits.finished(group);
+        self.open.take_if(|_| group.followed().is_some());
         let (first, last) = group.span();
         debug!(
             sequence = group.sequence.get(),

@@ -50,7 +50,8 @@ impl ApplierDurations {
 
     #[must_use]
     pub fn view(&self) -> ApplierDurationsView {
-        let [preparation, dependency_wait, statement, commit_order_wait, commit] =
+        // The source's time is in no step of ours.
+        let [preparation, dependency_wait, statement, commit_order_wait, commit, _] =
             self.states.each_ref().map(Durations::view);
         ApplierDurationsView {
             admission_wait: self.admission_wait.view(),

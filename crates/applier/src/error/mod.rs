@@ -111,6 +111,10 @@ pub enum Error {
     /// The target answered a query in an unexpected way.
     #[error("target {address}: unexpected answer about {what}")]
     Answer { address: String, what: String },
+    /// A transaction was begun while it was being received, and its end did not come or is not to be waited
+    /// for. It is rolled back, and the channel begins again after the checkpoint.
+    #[error("transaction {gtid} is applied once all of it is received: {why}")]
+    NotWhole { gtid: String, why: String },
     #[error(transparent)]
     Admission(#[from] csa_scheduler::Error),
     #[error("transaction {gtid}: {what}")]

@@ -77,7 +77,7 @@ impl WorkerSession {
             steps.sent(bytes);
             return Ok(Attempt::Committed);
         }
-        self.send(unit, &mut steps, &mut rows).await?;
+        self.send(unit, &mut steps, &mut rows, entered).await?;
         if let Some(dependency) = steps.late_dependency {
             entered.waits(SessionState::WaitingForDependency, dependency);
             if dependency > turn.low_water() {
@@ -192,7 +192,13 @@ impl WorkerSession {
     }
 
     /// Sends BEGIN, the UPDATE of the checkpoint row and every change, in as few packets as possible.
-    async fn send(&mut self, unit: &Unit, steps: &mut Steps, rows: &mut RowExecutor) -> Result<()> {
+    async fn send(
+        &mut self,
+        unit: &Unit,
+        steps: &mut Steps,
+        rows: &mut RowExecutor,
+        entered: &Entered,
+    ) -> Result<()> {
         let channel = self.options.channel.clone();
         let UnitOpening { mut text, mut statements, is_fenced } = self.opened(unit).await?;
         if !is_fenced {
@@ -202,7 +208,7 @@ impl WorkerSession {
         let fence = is_fenced.then(|| statements - 1);
         let session = self.session().await?;
         let mut opening = Some(Opening { text: text.into_bytes(), statements });
-        while let Some(step) = steps.next().await {
+        while let Some(step) = next_step(unit, steps, entered).await {
             let opened = opening.is_some();
             let mut images_sent = 0;
             let matched = match step? {
@@ -265,6 +271,18 @@ impl WorkerSession {
         self.reached();
         Ok(())
     }
+}
+
+/// The next step, which may not have come from the source yet.
+async fn next_step(unit: &Unit, steps: &mut Steps, entered: &Entered) -> Option<Result<Step>> {
+    let is_growing = unit.group.followed().is_some_and(|followed| followed.is_growing());
+    if !is_growing || !steps.is_awaited() {
+        return steps.next().await;
+    }
+    entered.now(SessionState::WaitingForEvents);
+    let next = steps.next().await;
+    entered.now(SessionState::Applying);
+    next
 }
 
 /// True if the statement after the UPDATE of the checkpoint row failed. Settings of the source's can have

@@ -45,6 +45,11 @@ impl Worker {
             executed_after: self.own.executed_after(group),
         };
         let outcome = match self.apply_unit(&unit, &entered).await {
+            Err(error) if is_not_whole(group, &error) => {
+                self.own.rollback().await;
+                self.own.shared.turn.wait_before(group.sequence).await;
+                Err(not_whole(group, &error))
+            }
             Err(error) => {
                 // A group that fails out of turn may have met a lock or a row of an earlier group; and
                 // somebody may have changed a table on the target. The rollback comes first: the earlier
@@ -193,6 +198,19 @@ impl Worker {
     pub(crate) async fn close(self) {
         self.own.close().await;
     }
+}
+
+/// True if the group's transaction was begun while it was being received, and is not whole: whatever is
+/// wrong with it shows again once it is, and if its end never comes, it was not wrong.
+fn is_not_whole(group: &Group, error: &Error) -> bool {
+    let is_fenced = matches!(error, Error::Fenced { .. });
+    !is_fenced && group.followed().is_some_and(|followed| followed.give_up())
+}
+
+fn not_whole(group: &Group, error: &Error) -> Error {
+    let gtid = group.span().0.to_string();
+    info!(sequence = group.sequence.get(), %gtid, %error, "rolled back: its end has not come");
+    Error::NotWhole { gtid, why: error.to_string() }
 }
 
 /// True if an error is about the contents of a transaction, so that the group must be taken apart.

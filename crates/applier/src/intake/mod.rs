@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use csa_provider::{Clock, CommitTimes, ReceptionEnd};
 use csa_relaystore::{RelayReader, RelayedTransaction};
-use csa_scheduler::intake::{Barrier, IntakeEnd, Room, Seen, Stage, Step, inline_limit, next_step};
+use csa_scheduler::intake::{
+    Barrier, IntakeEnd, Room, Seen, Stage, Step, begins_from, inline_limit, next_step,
+};
 use csa_scheduler::{
     Admission, AdmittedTransaction, EventMemory, EventPermit, KeySource, Ticket, UntilGate,
 };
@@ -25,6 +27,10 @@ const TICK: Duration = Duration::from_millis(100);
 /// The longest time for which a transaction is held back without another look: the clock may be
 /// adjusted meanwhile.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
+
+/// A transaction that was begun while it is being received is given up when nothing of it has come for so
+/// long: it holds locks on the target. A source that is gone is noticed earlier.
+const SILENCE: Duration = Duration::from_secs(60);
 
 /// Learns how far the intake has read, and knows the source's clock.
 pub trait IntakeObserver: Send {
@@ -72,6 +78,8 @@ pub struct Intake<K, O> {
     pub reader: RelayReader,
     pub memory: EventMemory,
     pub admission: Admission<K>,
+    /// `begin_early`: a transaction begins once so many bytes of it have come, if not all have.
+    pub begin_early: Option<u64>,
     /// `source_delay`; marked as changed when `until` changes, too.
     pub delay: watch::Receiver<Duration>,
     pub until: UntilGate,
@@ -149,8 +157,10 @@ impl<K: KeySource, O: IntakeObserver> Intake<K, O> {
                     Hand::Read(relayed, since)
                 }
                 (Step::Measure, Hand::Read(relayed, _)) => {
-                    let room = Room::of(&relayed, limit, ApplierOptions::STATEMENT_BYTES as u64)?;
-                    Hand::Measured(relayed, room)
+                    match Room::of(&relayed, limit, ApplierOptions::STATEMENT_BYTES as u64) {
+                        Err(_) if is_cut_off(&relayed) => self.take_back(),
+                        room => Hand::Measured(relayed, room?),
+                    }
                 }
                 (Step::Queue(footprint), Hand::Measured(relayed, room)) => {
                     let ticket = self.memory.request(footprint.bytes());
@@ -171,11 +181,26 @@ impl<K: KeySource, O: IntakeObserver> Intake<K, O> {
                     }
                 }
                 (Step::Admit { whole }, Hand::Granted(relayed, _, permit)) => {
-                    Hand::Admitted(self.admission.admit(relayed, Some(permit), whole).await?)
+                    match relayed.followed().is_some() {
+                        false => {
+                            let admitted = self.admission.admit(relayed, Some(permit), whole);
+                            Hand::Admitted(admitted.await?)
+                        }
+                        true => match self.admission.admit_followed(relayed, permit).await? {
+                            Some(admitted) => Hand::Admitted(admitted),
+                            None => self.take_back(),
+                        },
+                    }
+                }
+                (Step::HandOver, Hand::Admitted(admitted)) if is_cut_off(&admitted.relayed) => {
+                    self.take_back()
                 }
                 (Step::HandOver, Hand::Admitted(admitted)) => {
                     // Read before it is sent: the applier may execute it at once.
                     let barrier = Barrier::after(admitted.kind, *self.statements.borrow());
+                    if admitted.relayed.followed().is_some() {
+                        self.observer.read(&admitted.relayed);
+                    }
                     let begun = (self.sender.capacity() == 0).then(Instant::now);
                     // Not raced with `end`: an applier that ends drops the stream, which ends this.
                     if self.sender.send(admitted).await.is_err() {
@@ -244,6 +269,7 @@ impl<K: KeySource, O: IntakeObserver> Intake<K, O> {
     }
 
     async fn read(&mut self) -> Result<Hand, IntakeEnd> {
+        self.follow();
         // Before the store is read, so that nothing received before the end is missed.
         let ended = self.reception.borrow().clone();
         let Some(relayed) = self.reader.next(TICK).await? else {
@@ -251,8 +277,29 @@ impl<K: KeySource, O: IntakeObserver> Intake<K, O> {
             self.observer.read_to_end(transactions, bytes);
             return Ok(Hand::Drained(ended));
         };
-        self.observer.read(&relayed);
+        // One that is not whole may be taken back, and be read again.
+        if relayed.followed().is_none() {
+            self.observer.read(&relayed);
+        }
         Ok(Hand::Read(relayed, Instant::now()))
+    }
+
+    /// Decides whether a transaction may begin before it is whole, and ends one that must not any more.
+    fn follow(&mut self) {
+        let has_end = self.until.get().is_some();
+        let from = begins_from(self.begin_early, *self.delay.borrow(), has_end);
+        self.reader.follow_from(from);
+        if let Some(open) = self.reader.followed()
+            && (from.is_none() || open.silent_for() > SILENCE)
+        {
+            open.give_up();
+        }
+    }
+
+    /// The transaction in hand has to be whole first.
+    fn take_back(&mut self) -> Hand {
+        self.reader.take_back();
+        Hand::Empty
     }
 
     async fn wait_until_due(&mut self, left: Duration) {
@@ -277,4 +324,8 @@ impl<K: KeySource, O: IntakeObserver> Intake<K, O> {
             () = tokio::time::sleep(TICK) => {}
         }
     }
+}
+
+fn is_cut_off(relayed: &RelayedTransaction) -> bool {
+    relayed.followed().is_some_and(|followed| followed.is_lost())
 }

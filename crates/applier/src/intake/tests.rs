@@ -88,6 +88,7 @@ struct Bench {
     observer: Observer,
     forgotten: Arc<AtomicUsize>,
     end: CancellationToken,
+    begin_early: Option<u64>,
     running: Option<JoinHandle<IntakeEnd>>,
 }
 
@@ -101,8 +102,8 @@ impl Bench {
             min_free_disk: 0,
             sync: SyncPolicy::Os,
             tail_bytes: 1 << 16,
-            frame_bytes: 1 << 16,
-            wake_bytes: RelayStoreOptions::WAKE_BYTES,
+            frame_bytes: 300,
+            wake_bytes: 1,
             files: RealFs::shared(),
         };
         let (store, _) = RelayStore::open(options, &GtidSet::new()).expect("opens");
@@ -123,6 +124,7 @@ impl Bench {
             observer: Observer::default(),
             forgotten: Arc::default(),
             end: CancellationToken::new(),
+            begin_early: None,
             running: None,
         }
     }
@@ -134,6 +136,7 @@ impl Bench {
             reader: self.store.reader(GtidSet::new()),
             memory: self.memory.clone(),
             admission: Admission::new(Definitions { forgotten: Arc::clone(&self.forgotten) }),
+            begin_early: self.begin_early,
             delay: self.delay.subscribe(),
             until: self.until.clone(),
             reception: self.reception.subscribe(),
@@ -166,6 +169,22 @@ impl Bench {
             event(EventType::XID, &[0; 8]),
         ];
         self.receive(gno, body).await.expect("room");
+    }
+
+    /// All of a transaction but its end.
+    async fn begun(&mut self, gno: u64, begin: &str) {
+        let first = gtid_event(&gtid(gno), NOW);
+        let header = TransactionHeader::parse(&first).expect("well-formed");
+        self.inlet.append(first, Placement::Begin(header)).await.expect("room");
+        let body = [query_event("", begin), int_table_map(70, "d", "a", 1)].into_iter();
+        let row = |n| rows_event(EventType::WRITE_ROWS, 70, 1, &int_image(&[Some(n)]));
+        for event in body.chain((0..30).map(row)) {
+            self.inlet.append(event, Placement::Body).await.expect("room");
+        }
+    }
+
+    async fn end(&mut self, event: RawEvent) {
+        self.inlet.append(event, Placement::End).await.expect("room");
     }
 
     async fn ddl(&mut self, gno: u64) {
@@ -279,4 +298,72 @@ async fn reception_that_ended_ends_it_after_everything_received() {
     assert_eq!((bench.handed_over().await.0, bench.handed_over().await.0), (1, 2));
     let end = bench.ended().await;
     assert!(matches!(&end, IntakeEnd::Reception(end) if end.gtid == Some(gtid(3))), "{end:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_large_transaction_is_handed_over_before_it_is_whole() {
+    let mut bench = Bench::new().await;
+    bench.begin_early = Some(500);
+    bench.start();
+    bench.rows(1).await;
+    bench.begun(2, "BEGIN").await;
+    assert_eq!(bench.handed_over().await.0, 1);
+    let (gno, admitted) = bench.handed_over().await;
+    assert_eq!((gno, admitted.kind), (2, TransactionKind::Rows));
+    let followed = Arc::clone(admitted.relayed.followed().expect("it has no end"));
+    assert!(followed.is_growing() && !admitted.is_keyed());
+    bench.nothing().await;
+    bench.end(event(EventType::XID, &[0; 8])).await;
+    bench.rows(3).await;
+    // It holds more memory than there is.
+    drop(admitted);
+    assert_eq!(bench.handed_over().await.0, 3, "and not 2 again");
+    assert!(!followed.is_growing() && !followed.is_lost());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transaction_that_is_not_wanted_yet_is_given_up() {
+    type Change = fn(&Bench);
+    let changes: [Change; 2] = [
+        |bench| {
+            bench.delay.send_replace(Duration::from_secs(3600));
+        },
+        |bench| {
+            let later = Until::AfterGtids(GtidSet::from_iter([gtid(9)]));
+            bench.until.set(Some(later)).expect("not past");
+        },
+    ];
+    for change in changes {
+        let mut bench = Bench::new().await;
+        bench.begin_early = Some(500);
+        bench.start();
+        bench.begun(1, "BEGIN").await;
+        let (_, admitted) = bench.handed_over().await;
+        let followed = admitted.relayed.followed().expect("it has no end");
+        change(&bench);
+        let seen = followed.seen();
+        tokio::time::timeout(PATIENCE, followed.changed_since(seen)).await.expect("in time");
+        assert!(followed.is_lost());
+        bench.end(event(EventType::XID, &[0; 8])).await;
+        bench.nothing().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_distributed_transaction_is_handed_over_once_it_is_whole() {
+    let mut bench = Bench::new().await;
+    bench.begin_early = Some(500);
+    bench.start();
+    bench.begun(1, "XA START X'61',X'',1").await;
+    bench.nothing().await;
+    bench.inlet.append(query_event("", "XA END X'61',X'',1"), Placement::Body).await.expect("room");
+    let mut prepare = vec![0];
+    for number in [1_u32, 1, 0] {
+        prepare.extend(number.to_le_bytes());
+    }
+    prepare.push(b'a');
+    bench.end(event(EventType::XA_PREPARE, &prepare)).await;
+    let (_, admitted) = bench.handed_over().await;
+    assert_eq!(admitted.kind, TransactionKind::Xa);
+    assert!(admitted.relayed.followed().is_none());
 }

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use csa_provider::planted::{Bug, is_planted};
+use csa_relaystore::{Outcome, RelayedTransaction};
 use csa_scheduler::{AdmittedTransaction, Group, Sequence, decompressed_bytes};
 use tokio::sync::mpsc;
 
@@ -110,6 +112,10 @@ impl Steps {
         let read = Arc::clone(progress);
         apart(async move {
             let bytes = |t: &AdmittedTransaction| {
+                // The source states the length of one whose end has not come.
+                if t.relayed.followed().is_some() {
+                    return t.relayed.header.transaction_length;
+                }
                 let decompressed = decompressed_bytes(&t.relayed);
                 decompressed.map_or(t.relayed.event_bytes, |(kept, more)| kept.saturating_add(more))
             };
@@ -120,22 +126,33 @@ impl Steps {
             for transaction in slice(&group, range) {
                 let gtid = &transaction.relayed.header.gtid;
                 cutter.enter(transaction.session.as_ref(), &mut ready);
-                for event in transaction.events() {
-                    if let Ok(event) = &event {
-                        read.add(event.len());
-                    }
-                    let pushed = event
-                        .map_err(Error::from)
-                        .and_then(|event| cutter.push(gtid, &event, &mut ready));
-                    if let Err(error) = pushed {
-                        send(Err(error)).await;
-                        return;
-                    }
-                    for step in ready.drain(..) {
-                        // The attempt has ended, and nobody asks for more.
-                        if !send(Ok(step)).await {
+                let mut events = transaction.events();
+                loop {
+                    let written = Written::of(&transaction.relayed);
+                    // More of them may come after a first end.
+                    for event in events.by_ref() {
+                        if let Ok(event) = &event {
+                            read.add(event.len());
+                        }
+                        let pushed = event
+                            .map_err(Error::from)
+                            .and_then(|event| cutter.push(gtid, &event, &mut ready));
+                        if let Err(error) = pushed {
+                            send(Err(error)).await;
                             return;
                         }
+                        for step in ready.drain(..) {
+                            // The attempt has ended, and nobody asks for more.
+                            if !send(Ok(step)).await {
+                                return;
+                            }
+                        }
+                    }
+                    let Written::Partly(wait) = written else { break };
+                    tokio::select! {
+                        biased;
+                        () = sender.closed() => return,
+                        () = wait => {}
                     }
                 }
             }
@@ -165,6 +182,11 @@ impl Steps {
         }
     }
 
+    /// True if the next step is not there yet.
+    pub(crate) fn is_awaited(&self) -> bool {
+        matches!(&self.free, Source::Cut(steps) if steps.is_empty() && !steps.is_closed())
+    }
+
     /// All of the group, if it is one step that need not wait.
     pub(crate) fn only(&mut self) -> Option<RowImages> {
         match &mut self.free {
@@ -185,6 +207,28 @@ impl Steps {
     /// The next step that has to wait.
     pub(crate) fn next_late(&mut self) -> Option<RowImages> {
         self.late.next()
+    }
+}
+
+/// The part of a transaction that there was when its events began to be read.
+enum Written<F> {
+    All,
+    /// Not all: the future ends once there are more, or none will come.
+    Partly(F),
+}
+
+impl Written<()> {
+    fn of(relayed: &RelayedTransaction) -> Written<impl Future<Output = ()> + use<>> {
+        let Some(followed) = relayed.followed().cloned() else { return Written::All };
+        let seen = followed.seen();
+        match seen.outcome {
+            Outcome::Whole => Written::All,
+            Outcome::Lost if is_planted(Bug::LostPartCommitted) => Written::All,
+            // Of a lost one the next event is an error.
+            Outcome::Growing | Outcome::Lost => {
+                Written::Partly(async move { followed.changed_since(seen).await })
+            }
+        }
     }
 }
 

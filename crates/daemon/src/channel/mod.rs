@@ -218,6 +218,9 @@ impl Channel {
                         () = stop.cancelled() => {}
                     }
                 }
+                End::NotWhole(error) => {
+                    info!(channel = self.name(), %error, "beginning again after the checkpoint");
+                }
                 End::RelayDamaged { error, transaction } => {
                     error!(
                         channel = self.name(), %error,

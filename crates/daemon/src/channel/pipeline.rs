@@ -54,6 +54,8 @@ pub(super) enum End {
     },
     /// The target lacks what was committed there.
     TargetOlder(csa_applier::Error),
+    /// A transaction was begun while it was being received, and given up.
+    NotWhole(csa_applier::Error),
 }
 
 impl<'a> Pipeline<'a> {
@@ -146,7 +148,10 @@ impl<'a> Pipeline<'a> {
         // A stop wins over an end reached at the same moment: the next start meets that end again.
         if outcome.is_err() || stop.is_cancelled() || kill.is_cancelled() {
             until.rest(&executed);
+            let is_stopped = stop.is_cancelled() || kill.is_cancelled();
             return match outcome {
+                Err(csa_applier::Error::NotWhole { .. }) if is_stopped => Ok(End::Stopped),
+                Err(error @ csa_applier::Error::NotWhole { .. }) => Ok(End::NotWhole(error)),
                 Err(error @ csa_applier::Error::Older { .. }) => Ok(End::TargetOlder(error)),
                 // A streamed transaction is read again when it is applied.
                 Err(csa_applier::Error::Admission(error)) => {
@@ -184,6 +189,7 @@ impl<'a> Pipeline<'a> {
             admission: Admission::new(catalogue)
                 .as_logged(self.options.exec_mode == ExecMode::Idempotent)
                 .with_filters(self.filters.clone()),
+            begin_early: self.settings.begin_early,
             delay: self.controls.subscribe_delay(),
             until: self.controls.until().clone(),
             reception: self.received.end.clone(),

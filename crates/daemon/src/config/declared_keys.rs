@@ -317,6 +317,11 @@ pub(super) struct ApplierConfig {
     #[serde(default = "mebibytes::<256>")]
     #[schemars(extend("x-applies" = "at-once"))]
     pub(super) event_memory_limit: Size,
+    /// Size from which a transaction begins on the target while the rest of it is still being received; with
+    /// 0 a transaction begins once it is whole. It commits when its end is there, and is rolled back if that
+    /// does not come.
+    #[serde(default = "mebibytes::<16>")]
+    pub(super) begin_early: Size,
     /// Source transactions that share a commit.
     #[serde(default)]
     pub(super) commit: Commit,

@@ -38,6 +38,8 @@ pub(crate) struct ChannelSettings {
     pub(crate) limits: GroupLimits,
     pub(crate) worker_count: u16,
     pub(crate) event_memory_limit: u64,
+    /// Bytes; `None` for never.
+    pub(crate) begin_early: Option<u64>,
     pub(crate) throttle: Option<NonZeroU32>,
     pub(crate) throttle_by: Arc<ThrottleBy>,
     pub(crate) start_from: StartFrom,
@@ -140,6 +142,7 @@ pub(super) fn resolve(
         limits: limits(channel.applier.commit),
         worker_count: channel.applier.worker_count,
         event_memory_limit,
+        begin_early: Some(channel.applier.begin_early.0).filter(|&bytes| bytes > 0),
         throttle: throttle(channel.applier.throttle),
         throttle_by: Arc::new(throttle_by::settings(channel.throttle_by)?),
         start_from: start_from(&channel.applier.start_from)?,
