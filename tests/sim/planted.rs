@@ -69,6 +69,8 @@ const HUNTS: &[Hunt] = &[
     hunt(Bug::MemoryKept, "chain", whole, 50),
     hunt(Bug::MemoryUnlimited, "chain", whole, 200),
     hunt(Bug::SilentHolderKept, "standby", chain::standby::run, 50),
+    hunt(Bug::FollowersNotTold, "chain", whole, 500),
+    hunt(Bug::LostPartCommitted, "chain", whole, 200),
     hunt(Bug::LagOfReceivedOnly, "chain", whole, 50),
     hunt(Bug::LagOfReadOnly, "chain", whole, 200),
 ];

@@ -52,7 +52,7 @@ pub(super) struct Daemon<'a> {
 enum End {
     Stopped,
     UntilReached(Until),
-    Damaged(RelayPosition),
+    Damaged(csa_relaystore::Error, RelayPosition),
 }
 
 impl<'a> Daemon<'a> {
@@ -115,13 +115,13 @@ impl<'a> Daemon<'a> {
             match end {
                 Ok(End::Stopped) => {}
                 Ok(End::UntilReached(until)) => self.reached(&until),
-                Ok(End::Damaged(transaction)) => {
-                    assert!(self.machine.may_be_damaged(), "damaged at {transaction:?}");
+                Ok(End::Damaged(error, transaction)) => {
+                    assert!(self.machine.may_be_damaged(), "{error}, in {transaction:?}");
                     if let Err(error) = reception.discard(transaction).await {
                         self.refused(&error).await
                     }
                 }
-                Err(Error::Older { .. }) => {}
+                Err(Error::Older { .. } | Error::NotWhole { .. }) => {}
                 // It stands by from now on.
                 Err(Error::Fenced { .. }) if self.world.settings.standby => {
                     reception.end().await;
@@ -214,6 +214,7 @@ impl<'a> Daemon<'a> {
             reader: received.store.reader(executed),
             memory: self.memory.clone(),
             admission: Admission::new(definitions),
+            begin_early: self.world.early.from,
             delay: delays,
             until: self.until.clone(),
             reception: received.end.clone(),
@@ -224,6 +225,7 @@ impl<'a> Daemon<'a> {
                 history: Arc::clone(&self.world.history),
                 status: Arc::clone(&self.status),
                 progress: Arc::clone(&self.progress),
+                begun: Arc::clone(&self.world.early.begun),
             },
             clock: Arc::clone(&environment.clock),
             end: end.clone(),
@@ -260,7 +262,7 @@ impl<'a> Daemon<'a> {
             return Ok(End::UntilReached(until));
         }
         match intake {
-            IntakeEnd::Damaged { transaction, .. } => Ok(End::Damaged(transaction)),
+            IntakeEnd::Damaged { error, transaction } => Ok(End::Damaged(error, transaction)),
             // Another daemon has taken the channel over, and this one does not know it yet: the source
             // may have purged what the other has applied.
             IntakeEnd::Reception(_)
@@ -336,10 +338,14 @@ struct Reading {
     history: Arc<History>,
     status: Arc<SourceStatus>,
     progress: Arc<Mutex<Progress>>,
+    begun: Arc<AtomicUsize>,
 }
 
 impl IntakeObserver for Reading {
     fn read(&mut self, relayed: &RelayedTransaction) {
+        if relayed.followed().is_some() {
+            self.begun.fetch_add(1, Ordering::Relaxed);
+        }
         self.place.store(self.history.index_of(&relayed.header.gtid), Ordering::Relaxed);
         self.progress.lock().read(relayed);
     }

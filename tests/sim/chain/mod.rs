@@ -2,6 +2,7 @@
 //! Daemons are killed between any two effects, machines lose power, servers restart and links fail.
 
 mod daemon;
+mod early;
 mod lag;
 mod machine;
 mod reception;
@@ -17,6 +18,7 @@ use csa_relaystore::{MemoryFs, RelayStoreOptions};
 use csa_scheduler::intake::inline_limit;
 use csa_scheduler::{Footprint, Until};
 use daemon::Daemon;
+use early::Early;
 use lag::CommitTimes;
 use machine::Machine;
 use parking_lot::Mutex;
@@ -75,6 +77,7 @@ struct World {
     sources: Sources,
     settings: Settings,
     relay: RelayStoreOptions,
+    early: Early,
     memory_limit: u64,
     /// The most of it that may be held.
     memory_bound: u64,
@@ -124,8 +127,13 @@ impl World {
         let ahead = if has_peer { 0 } else { lag::clock_ahead(case) };
         let their_clock: Arc<dyn Clock> =
             Arc::new(SkewedClock { clock: Arc::clone(&clock), ahead });
+        let early = Early::of(case);
         let source = |uuid: Uuid, number| {
-            Source::new(uuid, Arc::clone(&their_clock), LinkChaos::of(case, number))
+            Source::new(
+                uuid,
+                Arc::clone(&their_clock),
+                LinkChaos::of(case, number).with_pauses(early.pauses),
+            )
         };
         let sources = Sources([source(SOURCE, 0), source(PEER, 1)]);
         let until = random.random_bool(0.3).then(|| {
@@ -137,13 +145,15 @@ impl World {
             }
         });
         let memory_limit = random.random_range(2_000..60_000);
+        let relay = early.relay(receiving::relay_options(&mut random, &MemoryFs::new(0)));
         Self {
             case,
             server,
             sources,
-            relay: receiving::relay_options(&mut random, &MemoryFs::new(0)),
+            relay,
             memory_limit,
-            memory_bound: memory_bound(memory_limit, history.largest()),
+            memory_bound: memory_bound(memory_limit, history.largest(), &early),
+            early,
             delay: Duration::from_millis([0, 3_000][usize::from(random.random_bool(0.2))]),
             until: Mutex::new(until),
             may_lose,
@@ -352,9 +362,9 @@ impl World {
 }
 
 /// Of event memory: the limit, or a transaction beyond it alone, and the parsed rows of one.
-fn memory_bound(limit: u64, largest: u64) -> u64 {
+fn memory_bound(limit: u64, largest: u64, early: &Early) -> u64 {
     let statement = ApplierOptions::STATEMENT_BYTES as u64;
-    let alone = match largest > inline_limit(limit) {
+    let alone = match early.from.is_some() || largest > inline_limit(limit) {
         true => Footprint::streamed(largest, statement.max(largest)),
         false => Footprint::whole(0, largest, statement),
     };

@@ -15,6 +15,8 @@ pub(crate) struct LinkChaos {
     left: u32,
     rate: f64,
     has_damaged: bool,
+    /// The share of packets that come late without any fault.
+    pauses: f64,
 }
 
 impl LinkChaos {
@@ -23,7 +25,11 @@ impl LinkChaos {
         let mut random = StdRng::seed_from_u64(case.seed ^ 0x00c0_ffee ^ number << 32);
         let rate = [0.0, 0.002, 0.02][random.random_range(0..3)];
         let left = random.random_range(0..20).min(case.faults);
-        Self { random, left, rate, has_damaged: false }
+        Self { random, left, rate, has_damaged: false, pauses: 0.0 }
+    }
+
+    pub(crate) fn with_pauses(self, pauses: f64) -> Self {
+        Self { pauses, ..self }
     }
 
     fn transit(&mut self) -> Transit {
@@ -47,6 +53,9 @@ impl LinkFaults for LinkChaos {
     }
 
     fn packet(&mut self) -> Transit {
+        if self.pauses > 0.0 && self.random.random_bool(self.pauses) {
+            return Transit::Late(Duration::from_millis(self.random.random_range(0..1_500)));
+        }
         self.transit()
     }
 }
