@@ -39,6 +39,8 @@ mod deployments;
 mod distributed;
 #[path = "e2e/durations.rs"]
 mod durations;
+#[path = "e2e/early.rs"]
+mod early;
 #[path = "e2e/fencing.rs"]
 mod fencing;
 #[path = "e2e/filters/mod.rs"]

@@ -71,6 +71,7 @@ impl World {
                 .set("relay.segment_size", "1MiB")
                 .set("relay.min_free_disk", "1MiB")
                 .set("applier.worker_count", workers)
+                .set("applier.begin_early", "64KiB")
                 .set("applier.target_gtids", if mirror { "mirror" } else { "own" })
                 .set("daemon.state_dir", disks[number].path.display().to_string());
             clock.given_to(builder).build()
