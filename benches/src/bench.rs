@@ -5,6 +5,7 @@
 //! ratios.
 
 mod appliers;
+pub(crate) mod channels;
 mod chart;
 mod csa;
 mod drain;

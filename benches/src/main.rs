@@ -26,6 +26,8 @@ enum Command {
     /// Measure csa-daemon against the server's own multi-threaded applier under the same loads:
     /// draining a backlog, following a busy source, or following single transactions.
     Bench(bench::Options),
+    /// Measure how fast one csa-daemon drains a backlog that is spread over several channels.
+    Channels(bench::channels::Options),
     /// Let csa-daemon endure something long or large, and measure what it takes.
     Endure(endure::Options),
 }
@@ -40,6 +42,7 @@ fn main() -> anyhow::Result<ExitCode> {
             match cli.command {
                 Command::Demo(options) => demo::run(&options).await,
                 Command::Bench(options) => bench::run(&options).await,
+                Command::Channels(options) => bench::channels::run(&options).await,
                 Command::Endure(options) => endure::run(&options).await,
             }
         };
