@@ -85,7 +85,7 @@ pub(super) fn judged(world: &World, machine: &Machine, view: &ProgressView) -> O
     // Until a process has reached the source it takes the source's clock for right.
     let is_judged = world.may_lose == 0 && view.source.connects_total > 0;
     if let (Some(lag), Some((truth, there)), true) = (lag, truth(world, view), is_judged) {
-        let heard = view.source.last_event.map_or(now, |heard| heard.min(machine.departed.at()));
+        let heard = view.source.last_event.map_or(now, |heard| machine.departed.of(heard));
         let is_unheard = lag == 0.0 && there <= SOON + now.duration_since(heard) + TIMERS;
         let shown = Duration::from_secs_f64(lag) + TIMERS;
         assert!(shown >= truth || is_unheard, "lag {lag} is shown, and is {truth:?}: {view:?}");

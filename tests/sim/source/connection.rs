@@ -126,7 +126,7 @@ impl Connection<'_> {
     async fn event(&mut self, bytes: &[u8]) -> io::Result<()> {
         let now = Instant::now();
         self.send(&[&[0], bytes].concat()).await?;
-        *self.departed.0.lock() = now;
+        self.departed.note(now);
         Ok(())
     }
 

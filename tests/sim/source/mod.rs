@@ -4,6 +4,7 @@
 mod chaos;
 mod connection;
 
+use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -156,19 +157,42 @@ impl Source {
     }
 }
 
-/// The time at which the last event that arrived had left the source.
+/// When the events that arrived had left the source.
 #[derive(Debug, Clone)]
-pub(crate) struct Departed(Arc<Mutex<Instant>>);
+pub(crate) struct Departed(Arc<Mutex<VecDeque<Passage>>>);
+
+#[derive(Debug, Clone, Copy)]
+struct Passage {
+    departed: Instant,
+    arrived: Instant,
+}
 
 impl Default for Departed {
     fn default() -> Self {
-        Self(Arc::new(Mutex::new(Instant::now())))
+        let now = Instant::now();
+        Self(Arc::new(Mutex::new(VecDeque::from([Passage { departed: now, arrived: now }]))))
     }
 }
 
 impl Departed {
-    pub(crate) fn at(&self) -> Instant {
-        *self.0.lock()
+    /// Enough for all that arrive at the same instant and for some that nobody has read.
+    const KEPT: usize = 256;
+
+    fn note(&self, departed: Instant) {
+        let mut passages = self.0.lock();
+        if passages.len() == Self::KEPT {
+            passages.pop_front();
+        }
+        passages.push_back(Passage { departed, arrived: Instant::now() });
+    }
+
+    /// Departure of what was read at `heard`: of the last that had arrived, or the first at the same instant.
+    pub(crate) fn of(&self, heard: Instant) -> Instant {
+        let passages = self.0.lock();
+        let arrived = passages.iter().map(|passage| passage.arrived);
+        let last = arrived.filter(|arrived| *arrived <= heard).max();
+        let with_it = passages.iter().filter(|passage| Some(passage.arrived) == last);
+        with_it.map(|passage| passage.departed).min().unwrap_or(heard)
     }
 }
 
