@@ -424,6 +424,8 @@ fn runs_that_once_failed() {
         (9_008_365, 4, 1, 0),
         // Out of commit order, the last had been applied before the process began, and was backlog for ever.
         (20_001_531, 69, 6, 2),
+        // Lag was judged by an event that had left the source, and not by the last that had been read.
+        (30_018_153, 72, 1, 2),
     ] {
         run(Case { seed, transactions, faults, kills });
     }
