@@ -5,7 +5,6 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
-use clap::builder::RangedI64ValueParser;
 use csa_tests::{Compare, Daemon, Server};
 use tokio::task::{block_in_place, spawn_blocking};
 
@@ -29,7 +28,12 @@ pub(crate) struct Options {
     #[arg(long, value_enum, default_value = "updates-1")]
     load: Shape,
     /// Numbers of channels that share a backlog.
-    #[arg(long, value_delimiter = ',', default_value = "1,2,4,8", value_parser = channels())]
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "1,2,4,8",
+        value_parser = clap::value_parser!(u32).range(1..=16)
+    )]
     channels: Vec<u32>,
     /// Rounds; medians count.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
@@ -39,10 +43,6 @@ pub(crate) struct Options {
     producers: u32,
     #[command(flatten)]
     sizes: Sizes,
-}
-
-fn channels() -> RangedI64ValueParser<u32> {
-    clap::value_parser!(u32).range(1..=16)
 }
 
 /// A source, its target, and the sessions that write on the source.

@@ -17,10 +17,13 @@ use crate::cli::Failure;
 use crate::config::{BackEnd, Claims};
 use crate::daemon::Daemon;
 
+/// Keeps the session and the claims, and gives them up when its tokens are cancelled.
+type Keeping = Pin<Box<dyn Future<Output = ()> + Send>>;
+
 /// A fleet to join.
 pub(crate) struct Entry {
     ended: CancellationToken,
-    keep: Pin<Box<dyn Future<Output = ()> + Send>>,
+    keep: Keeping,
     identity: Identity,
 }
 
@@ -65,7 +68,7 @@ fn keep<E: Engine>(
     engine: E,
     options: Options,
     (stop, ended): (CancellationToken, CancellationToken),
-) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+) -> Keeping {
     let (keeper, handle) = Keeper::new(engine, Channels(Arc::clone(daemon)), options);
     daemon.set_fleet(handle);
     Box::pin(keeper.run(stop, ended))

@@ -2,7 +2,7 @@
 //! tells them, and when. It counts as received only once it is whole, as any other.
 //!
 //! The bytes of a transaction that is cut off are cut from the segment, and others take their place. The
-//! writer says so ([`Followed::lose`]) before it cuts, and a reader looks after each read
+//! writer says so ([`Followed::give_up`]) before it cuts, and a reader looks after each read
 //! ([`Followed::seen`]): bytes read while the transaction was not lost are the transaction's.
 
 use std::pin::pin;
@@ -76,11 +76,6 @@ impl Followed {
         state.grown = Instant::now();
         drop(state);
         self.changed.notify_waiters();
-    }
-
-    /// It was cut off.
-    pub(crate) fn lose(&self) {
-        self.give_up();
     }
 
     /// Gives it up, unless it is whole: whoever follows it rolls back, and it is read again once it is

@@ -50,6 +50,22 @@ impl World {
         }
     }
 
+    /// Has the first events of transaction 1 written. Returns a reader that has handed it out, and the other
+    /// events.
+    async fn begun(
+        &mut self,
+        sizes: &[usize],
+        first: usize,
+    ) -> (RelayReader, RelayedTransaction, Vec<(RawEvent, Placement)>) {
+        let mut reader = self.reader();
+        let mut events = transaction(1, sizes);
+        let later = events.split_off(first);
+        self.send(events).await;
+        self.write();
+        let relayed = reader.next_now().expect("undamaged").expect("a part of it");
+        (reader, relayed, later)
+    }
+
     fn reader(&self) -> RelayReader {
         let mut reader = self.store.reader(GtidSet::new());
         reader.follow_from(Some(1));
@@ -71,12 +87,7 @@ const SIZES: [usize; 6] = [200; 6];
 #[tokio::test]
 async fn a_transaction_is_followed_to_its_end_and_handed_out_once() {
     let mut world = World::of(MemoryFs::new(1), |_| {}).await;
-    let mut reader = world.reader();
-    let mut events = transaction(1, &SIZES);
-    let later = events.split_off(4);
-    world.send(events).await;
-    world.write();
-    let relayed = reader.next_now().expect("undamaged").expect("a part of it");
+    let (mut reader, relayed, later) = world.begun(&SIZES, 4).await;
     let followed = Arc::clone(relayed.followed().expect("not whole"));
     assert!(followed.is_growing() && world.store.received_so_far().is_empty());
     assert_eq!(relayed.extent().end, relayed.start, "nothing of it may be released");
@@ -105,12 +116,7 @@ async fn a_transaction_is_followed_to_its_end_and_handed_out_once() {
 #[tokio::test]
 async fn a_transaction_can_be_purged_before_its_reader_is_past_it() {
     let mut world = World::of(MemoryFs::new(1), |options| options.segment_size = 500).await;
-    let mut reader = world.reader();
-    let mut events = transaction(1, &SIZES);
-    let later = events.split_off(4);
-    world.send(events).await;
-    world.write();
-    let relayed = reader.next_now().expect("undamaged").expect("a part of it");
+    let (mut reader, relayed, later) = world.begun(&SIZES, 4).await;
     world.send(later).await;
     world.send(transaction(2, &[10])).await;
     world.write();
@@ -122,12 +128,7 @@ async fn a_transaction_can_be_purged_before_its_reader_is_past_it() {
 #[tokio::test]
 async fn a_transaction_that_is_taken_back_is_handed_out_once_it_is_whole() {
     let mut world = World::of(MemoryFs::new(1), |_| {}).await;
-    let mut reader = world.reader();
-    let mut events = transaction(1, &SIZES);
-    let later = events.split_off(4);
-    world.send(events).await;
-    world.write();
-    assert!(reader.next_now().expect("undamaged").is_some());
+    let (mut reader, _, later) = world.begun(&SIZES, 4).await;
     reader.take_back();
     assert!(reader.next_now().expect("undamaged").is_none(), "not again before it is whole");
     world.send(later).await;
@@ -138,10 +139,7 @@ async fn a_transaction_that_is_taken_back_is_handed_out_once_it_is_whole() {
 #[tokio::test]
 async fn a_frame_beyond_the_limit_ends_it() {
     let mut world = World::of(MemoryFs::new(1), |_| {}).await;
-    let mut reader = world.reader();
-    world.send(transaction(1, &[100, 100, 100, 2000, 100, 100]).into_iter().take(7)).await;
-    world.write();
-    let relayed = reader.next_now().expect("undamaged").expect("a part of it");
+    let (_reader, relayed, _) = world.begun(&[100, 100, 100, 2000, 100, 100], 7).await;
     relayed.followed().expect("not whole").limit_frames(1000);
     assert!(matches!(rest(&mut relayed.events()), Err(crate::Error::CutOff)));
     assert!(relayed.followed().expect("not whole").is_lost());
@@ -152,12 +150,7 @@ async fn a_frame_beyond_the_limit_ends_it() {
 async fn a_transaction_is_not_whole_before_its_end_is_synced() {
     let change = |options: &mut RelayStoreOptions| options.sync = SyncPolicy::Transaction;
     let mut world = World::of(MemoryFs::new(1), change).await;
-    let mut reader = world.reader();
-    let mut events = transaction(1, &SIZES);
-    let later = events.split_off(5);
-    world.send(events).await;
-    world.write();
-    let relayed = reader.next_now().expect("undamaged").expect("a part of it");
+    let (_reader, relayed, later) = world.begun(&SIZES, 5).await;
     world.disk.inject(|faults| faults.fail_syncs = true);
     world.send(later).await;
     assert_eq!(world.write(), NextStep::Never);
@@ -168,11 +161,8 @@ async fn a_transaction_is_not_whole_before_its_end_is_synced() {
 #[tokio::test]
 async fn a_wait_ends_with_more_with_the_end_and_with_the_writer() {
     let mut world = World::of(MemoryFs::new(1), |_| {}).await;
-    let mut reader = world.reader();
-    let mut events = transaction(1, &SIZES).into_iter();
-    world.send(events.by_ref().take(4)).await;
-    world.write();
-    let relayed = reader.next_now().expect("undamaged").expect("a part of it");
+    let (mut reader, relayed, later) = world.begun(&SIZES, 4).await;
+    let mut events = later.into_iter();
     let followed = Arc::clone(relayed.followed().expect("not whole"));
     for (next, outcome) in [(2, Outcome::Growing), (SIZES.len(), Outcome::Whole)] {
         let seen = followed.seen();

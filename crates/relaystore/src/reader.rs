@@ -217,7 +217,7 @@ impl RelayReader {
 
     /// The transaction handed out last is not there any more.
     fn is_cut_off(&self) -> bool {
-        self.followed.as_ref().is_some_and(|followed| followed.seen().outcome == Outcome::Lost)
+        self.followed.as_ref().is_some_and(|followed| followed.is_lost())
     }
 
     /// The transaction at the visible end, if enough of it is there.

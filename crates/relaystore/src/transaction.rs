@@ -72,11 +72,10 @@ impl RelayedTransaction {
     /// Of a streamed transaction one frame is in memory at a time; reading it blocks on the disk.
     #[must_use]
     pub fn events(&self) -> EventCursor {
-        let (runs, range, followed) = match &self.body {
-            TransactionBody::Whole(runs) => (runs.clone(), None, None),
-            TransactionBody::Streamed(range) => (Vec::new(), Some(range.clone()), None),
-            TransactionBody::Followed(range, followed) => {
-                (Vec::new(), Some(range.clone()), Some(Arc::clone(followed)))
+        let (runs, range) = match &self.body {
+            TransactionBody::Whole(runs) => (runs.clone(), None),
+            TransactionBody::Streamed(range) | TransactionBody::Followed(range, _) => {
+                (Vec::new(), Some(range.clone()))
             }
         };
         EventCursor {
@@ -84,7 +83,7 @@ impl RelayedTransaction {
             run: Bytes::new(),
             checksum: self.format.checksum(),
             range,
-            followed,
+            followed: self.followed().cloned(),
             file: None,
             transaction: self.start,
         }
@@ -97,6 +96,12 @@ impl RelayedTransaction {
             TransactionBody::Followed(_, followed) => Some(followed),
             TransactionBody::Whole(_) | TransactionBody::Streamed(_) => None,
         }
+    }
+
+    /// True if it was not whole when it was read, and what was read of it counts for nothing now.
+    #[must_use]
+    pub fn is_cut_off(&self) -> bool {
+        self.followed().is_some_and(|followed| followed.is_lost())
     }
 
     /// Its end, as far as it is known now: of one that is still being received, its beginning.
@@ -120,10 +125,7 @@ impl RelayedTransaction {
     /// The segment can't be read, or is damaged.
     pub fn bytes_at_a_time(&self) -> Result<u64> {
         let longest = self.longest_frame();
-        match self.followed().is_some_and(|followed| followed.is_lost()) {
-            true => Err(Error::CutOff),
-            false => longest,
-        }
+        if self.is_cut_off() { Err(Error::CutOff) } else { longest }
     }
 
     fn longest_frame(&self) -> Result<u64> {

@@ -17,7 +17,7 @@ use tracing::debug;
 use crate::error::{Result, io};
 use crate::follow::Followed;
 use crate::fs::{StoredFile, is_full};
-use crate::options::SyncPolicy;
+use crate::options::{RelayStoreOptions, SyncPolicy};
 use crate::segment::RelayPosition;
 use crate::segment::{
     FRAME_HEADER_LEN, FrameKind, SegmentHeader, begin_frame, encode_metadata, finish_frame,
@@ -27,7 +27,7 @@ use crate::segments::Segment;
 use crate::shared::{Open, Shared};
 
 /// Frames are written together up to this size.
-const BATCH_BYTES: usize = 1 << 20;
+const BATCH_BYTES: usize = RelayStoreOptions::WAKE_BYTES;
 
 /// The outcome of a call that may need room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -489,7 +489,7 @@ impl Writer {
             && !is_planted(Bug::FollowersNotTold)
         {
             self.shared.state.lock().open = None;
-            followed.lose();
+            followed.give_up();
             self.shared.grown.notify_waiters();
         }
     }

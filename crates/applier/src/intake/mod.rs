@@ -158,7 +158,7 @@ impl<K: KeySource, O: IntakeObserver> Intake<K, O> {
                 }
                 (Step::Measure, Hand::Read(relayed, _)) => {
                     match Room::of(&relayed, limit, ApplierOptions::STATEMENT_BYTES as u64) {
-                        Err(_) if is_cut_off(&relayed) => self.take_back(),
+                        Err(_) if relayed.is_cut_off() => self.take_back(),
                         room => Hand::Measured(relayed, room?),
                     }
                 }
@@ -181,18 +181,16 @@ impl<K: KeySource, O: IntakeObserver> Intake<K, O> {
                     }
                 }
                 (Step::Admit { whole }, Hand::Granted(relayed, _, permit)) => {
-                    match relayed.followed().is_some() {
-                        false => {
-                            let admitted = self.admission.admit(relayed, Some(permit), whole);
-                            Hand::Admitted(admitted.await?)
-                        }
-                        true => match self.admission.admit_followed(relayed, permit).await? {
-                            Some(admitted) => Hand::Admitted(admitted),
-                            None => self.take_back(),
-                        },
+                    let admitted = match relayed.followed() {
+                        None => Some(self.admission.admit(relayed, Some(permit), whole).await?),
+                        Some(_) => self.admission.admit_followed(relayed, permit).await?,
+                    };
+                    match admitted {
+                        Some(admitted) => Hand::Admitted(admitted),
+                        None => self.take_back(),
                     }
                 }
-                (Step::HandOver, Hand::Admitted(admitted)) if is_cut_off(&admitted.relayed) => {
+                (Step::HandOver, Hand::Admitted(admitted)) if admitted.relayed.is_cut_off() => {
                     self.take_back()
                 }
                 (Step::HandOver, Hand::Admitted(admitted)) => {
@@ -324,8 +322,4 @@ impl<K: KeySource, O: IntakeObserver> Intake<K, O> {
             () = tokio::time::sleep(TICK) => {}
         }
     }
-}
-
-fn is_cut_off(relayed: &RelayedTransaction) -> bool {
-    relayed.followed().is_some_and(|followed| followed.is_lost())
 }
