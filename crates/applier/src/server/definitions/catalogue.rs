@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use super::TableName;
+use super::ahead::ReadAhead;
 use super::collations::Collations;
 use super::keys::{self, Definition};
 use super::references::{self, References};
@@ -48,6 +49,7 @@ pub struct TargetCatalogue {
     collations: Collations,
     ids: HashMap<TableName, TableId>,
     definitions: HashMap<TableName, Option<Definition>>,
+    ahead: ReadAhead,
     references: Option<Arc<References>>,
     /// Some table is not transactional.
     not_transactional: Option<bool>,
@@ -82,6 +84,7 @@ impl TargetCatalogue {
             collations: Collations::default(),
             ids: HashMap::new(),
             definitions: HashMap::new(),
+            ahead: ReadAhead::default(),
             references: None,
             not_transactional: None,
             server: None,
@@ -209,12 +212,22 @@ impl TargetCatalogue {
     }
 
     async fn read(&mut self, name: &TableName) -> Result<()> {
+        self.ahead.needed(&name.0);
         if self.definitions.contains_key(name) {
             return Ok(());
         }
         let Some(session) = self.session.as_mut() else { return Ok(()) };
-        let definition = keys::read(session, &mut self.collations, name).await?;
-        self.definitions.insert(name.clone(), definition);
+        let folds_case = self.folds_case;
+        let fold = |name: String| if folds_case { name.to_lowercase() } else { name };
+        let schema = &name.0;
+        let known =
+            |table: &str| self.definitions.contains_key(&(schema.clone(), table.to_owned()));
+        let tables = self.ahead.along_with(session, name, fold, known).await?;
+        let mut found = keys::read(session, &mut self.collations, schema, &tables, fold).await?;
+        for table in tables {
+            let definition = found.remove(&table);
+            self.definitions.insert((schema.clone(), table), definition);
+        }
         Ok(())
     }
 
@@ -405,6 +418,7 @@ impl KeySource for TargetCatalogue {
     fn forget(&mut self) {
         self.not_transactional = None;
         self.definitions.clear();
+        self.ahead.forget();
         self.references = None;
         // Numbers are given again: all groups that used the former ones are committed by now.
         self.ids.clear();

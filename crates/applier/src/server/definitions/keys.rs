@@ -1,6 +1,7 @@
+use std::collections::{HashMap, HashSet};
+
 use csa_scheduler::{KeyClass, KeyPart};
 
-use super::TableName;
 use super::collations::Collations;
 use crate::error::Result;
 use crate::server::session::Session;
@@ -8,6 +9,11 @@ use csa_provider::quote;
 
 /// Name, type, collation; generated, and that virtually.
 type Column = (String, String, Option<String>, bool, bool);
+/// A part of an index: the index, the column if it is one, the length of a prefix, whether the index is unique.
+type Part = (String, Option<String>, Option<usize>, bool);
+
+/// A part with its table.
+type PartRow = (String, String, Option<String>, Option<usize>, bool);
 
 /// A table's columns and unique keys.
 #[derive(Debug, Clone, Default)]
@@ -26,68 +32,162 @@ pub(super) struct Definition {
     pub(super) not_transactional: bool,
 }
 
-/// Reads a table's definition; `None` when there is no such table.
+/// The answers of `information_schema` about some tables of one schema.
+///
+/// Few queries: a view of `information_schema` costs the server most of a millisecond for one table and
+/// little more for a hundred, and every table is read again after a statement that changes definitions.
+#[derive(Debug)]
+struct Answers {
+    columns: HashMap<String, Vec<Column>>,
+    parts: HashMap<String, Vec<Part>>,
+    tables: HashMap<String, Table>,
+    partitions_compute: HashSet<String>,
+    not_transactional: HashSet<String>,
+}
+
+/// A table apart from its columns and keys.
+#[derive(Debug, Default)]
+struct Table {
+    /// Empty for a view.
+    engine: String,
+    is_partitioned: bool,
+    has_checks: bool,
+}
+
+/// Reads the definitions of tables of one schema. Those that do not exist are missing from the result.
+/// `fold` gives the names of the result their case.
 pub(super) async fn read(
     session: &mut Session,
     collations: &mut Collations,
-    (schema, table): &TableName,
-) -> Result<Option<Definition>> {
-    let named = format!("TABLE_SCHEMA={} AND TABLE_NAME={}", quote(schema), quote(table));
-    let columns: Vec<Column> = session
-        .rows(&format!(
-            "SELECT COLUMN_NAME, LOWER(DATA_TYPE), COLLATION_NAME, \
-             COALESCE(GENERATION_EXPRESSION,'')<>'', EXTRA LIKE '%VIRTUAL%' \
-             FROM information_schema.COLUMNS \
-             WHERE {named} ORDER BY ORDINAL_POSITION"
-        ))
-        .await?;
-    if columns.is_empty() {
-        return Ok(None);
+    schema: &str,
+    tables: &[String],
+    fold: impl Fn(String) -> String,
+) -> Result<HashMap<String, Definition>> {
+    let mut answers = Answers::read(session, &condition(schema, tables)).await?;
+    let mut definitions = HashMap::with_capacity(tables.len());
+    for (name, columns) in std::mem::take(&mut answers.columns) {
+        let definition = answers.definition(&name, columns, session, collations).await?;
+        definitions.insert(fold(name), definition);
     }
-    let parts: Vec<(String, Option<String>, Option<usize>, bool)> = session
-        .rows(&format!(
-            "SELECT INDEX_NAME, COLUMN_NAME, SUB_PART, NON_UNIQUE=0 \
-             FROM information_schema.STATISTICS WHERE {named} \
-             ORDER BY INDEX_NAME<>'PRIMARY', INDEX_NAME, SEQ_IN_INDEX"
-        ))
-        .await?;
-    let table = Table::read(session, &named).await?;
-    let generated = columns.iter().any(|(.., generated, _)| *generated);
-    let is_trusted = generated_are_logged_right(&columns);
-    let functional = parts.iter().any(|(_, column, ..)| column.is_none());
-    let mut primary =
-        parts.iter().filter(|(index, ..)| index.eq_ignore_ascii_case("PRIMARY")).peekable();
-    let mut definition = Definition {
-        has_primary: primary.peek().is_some() && primary.all(|(.., prefix, _)| prefix.is_none()),
-        computes: generated
-            || functional
-            || table.has_checks
-            || (table.is_partitioned && partitions_compute(session, &named).await?),
-        // Whether an engine is transactional is asked only for tables of uncommon ones.
-        not_transactional: !matches!(table.engine.as_str(), "" | "InnoDB" | "BLACKHOLE")
-            && has_not_transactional(session, &named).await?,
-        ..Definition::default()
-    };
-    let mut last = None;
-    let unique = parts.into_iter().filter(|(.., unique)| *unique);
-    for (index, column, prefix, _) in unique {
-        if last.as_ref() != Some(&index) {
-            definition.unique.push(Vec::new());
-            last = Some(index);
-        }
-        let place = columns.iter().position(|(name, ..)| Some(name) == column.as_ref());
-        let (Some(place), Some(parts)) = (place, definition.unique.last_mut()) else {
-            // A functional part has no column.
-            definition.opaque_unique_key = true;
-            continue;
+    Ok(definitions)
+}
+
+/// The condition for these tables. MySQL before 8.0 and MariaDB look up only a single name and else open all tables
+/// of the schema.
+fn condition(schema: &str, tables: &[String]) -> String {
+    let names: Vec<_> = tables.iter().map(|table| quote(table)).collect();
+    let schema = quote(schema);
+    match names.as_slice() {
+        [table] => format!("TABLE_SCHEMA={schema} AND TABLE_NAME={table}"),
+        _ => format!("TABLE_SCHEMA={schema} AND TABLE_NAME IN ({})", names.join(",")),
+    }
+}
+
+impl Answers {
+    async fn read(session: &mut Session, named: &str) -> Result<Self> {
+        let columns: Vec<(String, String, String, Option<String>, bool, bool)> = session
+            .rows(&format!(
+                "SELECT TABLE_NAME, COLUMN_NAME, LOWER(DATA_TYPE), COLLATION_NAME, \
+                 COALESCE(GENERATION_EXPRESSION,'')<>'', EXTRA LIKE '%VIRTUAL%' \
+                 FROM information_schema.COLUMNS \
+                 WHERE {named} ORDER BY TABLE_NAME, ORDINAL_POSITION"
+            ))
+            .await?;
+        let columns = columns.into_iter().map(
+            |(table, name, data_type, collation, generated, is_virtual)| {
+                (table, (name, data_type, collation, generated, is_virtual))
+            },
+        );
+        let columns = by_table(columns);
+        let mut answers = Self {
+            columns,
+            parts: HashMap::new(),
+            tables: HashMap::new(),
+            partitions_compute: HashSet::new(),
+            not_transactional: HashSet::new(),
         };
-        let Some((_, data_type, collation, generated, _)) = columns.get(place) else { continue };
-        definition.opaque_unique_key |= *generated && !is_trusted;
-        let class = class(session, collations, data_type, collation.as_deref(), prefix).await?;
-        parts.push(KeyPart { column: place, class });
+        if answers.columns.is_empty() {
+            return Ok(answers);
+        }
+        let parts: Vec<PartRow> = session
+            .rows(&format!(
+                "SELECT TABLE_NAME, INDEX_NAME, COLUMN_NAME, SUB_PART, NON_UNIQUE=0 \
+                 FROM information_schema.STATISTICS WHERE {named} \
+                 ORDER BY TABLE_NAME, INDEX_NAME<>'PRIMARY', INDEX_NAME, SEQ_IN_INDEX"
+            ))
+            .await?;
+        answers.parts =
+            by_table(parts.into_iter().map(|(table, index, column, prefix, unique)| {
+                (table, (index, column, prefix, unique))
+            }));
+        answers.tables = Table::read(session, named).await?;
+        // Asked only where there are such tables.
+        if answers.tables.values().any(|table| table.is_partitioned) {
+            answers.partitions_compute = partitions_compute(session, named).await?;
+        }
+        if answers.tables.values().any(Table::may_not_be_transactional) {
+            let query = format!("SELECT TABLE_NAME {NOT_TRANSACTIONAL} AND {named}");
+            answers.not_transactional = session.rows(&query).await?.into_iter().collect();
+        }
+        Ok(answers)
     }
-    definition.columns = columns.into_iter().map(|(name, ..)| name).collect();
-    Ok(Some(definition))
+
+    async fn definition(
+        &mut self,
+        name: &str,
+        columns: Vec<Column>,
+        session: &mut Session,
+        collations: &mut Collations,
+    ) -> Result<Definition> {
+        let parts = self.parts.remove(name).unwrap_or_default();
+        let table = self.tables.remove(name).unwrap_or_default();
+        let generated = columns.iter().any(|(.., generated, _)| *generated);
+        let is_trusted = generated_are_logged_right(&columns);
+        let functional = parts.iter().any(|(_, column, ..)| column.is_none());
+        let mut primary =
+            parts.iter().filter(|(index, ..)| index.eq_ignore_ascii_case("PRIMARY")).peekable();
+        let mut definition = Definition {
+            has_primary: primary.peek().is_some()
+                && primary.all(|(.., prefix, _)| prefix.is_none()),
+            computes: generated
+                || functional
+                || table.has_checks
+                || self.partitions_compute.contains(name),
+            not_transactional: self.not_transactional.contains(name),
+            ..Definition::default()
+        };
+        let mut last = None;
+        let unique = parts.into_iter().filter(|(.., unique)| *unique);
+        for (index, column, prefix, _) in unique {
+            if last.as_ref() != Some(&index) {
+                definition.unique.push(Vec::new());
+                last = Some(index);
+            }
+            let place = columns.iter().position(|(name, ..)| Some(name) == column.as_ref());
+            let (Some(place), Some(parts)) = (place, definition.unique.last_mut()) else {
+                // A functional part has no column.
+                definition.opaque_unique_key = true;
+                continue;
+            };
+            let Some((_, data_type, collation, generated, _)) = columns.get(place) else {
+                continue;
+            };
+            definition.opaque_unique_key |= *generated && !is_trusted;
+            let class = class(session, collations, data_type, collation.as_deref(), prefix).await?;
+            parts.push(KeyPart { column: place, class });
+        }
+        definition.columns = columns.into_iter().map(|(name, ..)| name).collect();
+        Ok(definition)
+    }
+}
+
+/// Rows under the names of their tables, in their order.
+fn by_table<T>(rows: impl Iterator<Item = (String, T)>) -> HashMap<String, Vec<T>> {
+    let mut tables: HashMap<String, Vec<T>> = HashMap::new();
+    for (table, row) in rows {
+        tables.entry(table).or_default().push(row);
+    }
+    tables
 }
 
 /// False if images may have wrong values of generated columns. For a virtual column of a type whose values
@@ -123,60 +223,53 @@ fn generated_are_logged_right(columns: &[Column]) -> bool {
     !columns.iter().any(|(_, data_type, .., is_virtual)| *is_virtual && is_outside(data_type))
 }
 
-/// Looks for a table among those of `condition` that can't be rolled back. BLACKHOLE has nothing to roll back.
+/// The tables that can't be rolled back. BLACKHOLE has nothing to roll back.
+const NOT_TRANSACTIONAL: &str = "FROM information_schema.TABLES \
+     WHERE TABLE_TYPE='BASE TABLE' AND ENGINE<>'BLACKHOLE' AND ENGINE NOT IN \
+     (SELECT ENGINE FROM information_schema.ENGINES WHERE TRANSACTIONS='YES')";
+
+/// Looks for a table among those of `condition` that can't be rolled back.
 pub(super) async fn has_not_transactional(session: &mut Session, condition: &str) -> Result<bool> {
-    let found: Vec<bool> = session
-        .rows(&format!(
-            "SELECT EXISTS(SELECT 1 FROM information_schema.TABLES WHERE {condition} \
-             AND TABLE_TYPE='BASE TABLE' AND ENGINE<>'BLACKHOLE' AND ENGINE NOT IN \
-             (SELECT ENGINE FROM information_schema.ENGINES WHERE TRANSACTIONS='YES'))"
-        ))
-        .await?;
+    let query = format!("SELECT EXISTS(SELECT 1 {NOT_TRANSACTIONAL} AND {condition})");
+    let found: Vec<bool> = session.rows(&query).await?;
     Ok(found.first() == Some(&true))
 }
 
-/// A table apart from its columns and keys.
-#[derive(Debug, Default)]
-struct Table {
-    /// Empty for a view.
-    engine: String,
-    is_partitioned: bool,
-    has_checks: bool,
-}
-
 impl Table {
-    /// One query: a view of `information_schema` costs the server most of a millisecond, and every table
-    /// is read again after a statement that changes definitions.
-    async fn read(session: &mut Session, named: &str) -> Result<Self> {
-        let found: Option<(Option<String>, bool, bool)> = session
-            .setting(&format!(
-                "SELECT ENGINE, COALESCE(CREATE_OPTIONS,'') LIKE '%partitioned%', \
-                 EXISTS(SELECT 1 FROM information_schema.TABLE_CONSTRAINTS \
+    async fn read(session: &mut Session, named: &str) -> Result<HashMap<String, Self>> {
+        let rows: Vec<(String, Option<String>, bool, bool)> = session
+            .rows(&format!(
+                "SELECT TABLE_NAME, ENGINE, COALESCE(CREATE_OPTIONS,'') LIKE '%partitioned%', \
+                 TABLE_NAME IN (SELECT TABLE_NAME FROM information_schema.TABLE_CONSTRAINTS \
                   WHERE {named} AND CONSTRAINT_TYPE='CHECK') \
                  FROM information_schema.TABLES WHERE {named} AND TABLE_TYPE='BASE TABLE'"
             ))
             .await?;
-        Ok(found.map_or_else(Self::default, |(engine, is_partitioned, has_checks)| Self {
-            engine: engine.unwrap_or_default(),
-            is_partitioned,
-            has_checks,
-        }))
+        let tables = rows.into_iter().map(|(name, engine, is_partitioned, has_checks)| {
+            (name, Self { engine: engine.unwrap_or_default(), is_partitioned, has_checks })
+        });
+        Ok(tables.collect())
+    }
+
+    /// True if the server has to be asked whether the table's engine is transactional.
+    fn may_not_be_transactional(&self) -> bool {
+        !matches!(self.engine.as_str(), "" | "InnoDB" | "BLACKHOLE")
     }
 }
 
-/// True if the server finds a row's partition by more than the values of columns. With generated
-/// columns, index parts without a column and checks these are all expressions that it evaluates for a
-/// row.
-async fn partitions_compute(session: &mut Session, named: &str) -> Result<bool> {
+/// The tables in which the server finds a row's partition by more than the values of columns. With
+/// generated columns, index parts without a column and checks these are all expressions that it
+/// evaluates for a row.
+async fn partitions_compute(session: &mut Session, named: &str) -> Result<HashSet<String>> {
     const COLUMNS_ONLY: &str = "'^`[^`]+`(,`[^`]+`)*$'";
-    let found: Option<bool> = session
-        .setting(&format!(
-            "SELECT EXISTS(SELECT 1 FROM information_schema.PARTITIONS \
-              WHERE {named} AND (PARTITION_EXPRESSION NOT REGEXP {COLUMNS_ONLY} \
-               OR SUBPARTITION_EXPRESSION NOT REGEXP {COLUMNS_ONLY}))"
+    let found: Vec<String> = session
+        .rows(&format!(
+            "SELECT DISTINCT TABLE_NAME FROM information_schema.PARTITIONS \
+             WHERE {named} AND (PARTITION_EXPRESSION NOT REGEXP {COLUMNS_ONLY} \
+              OR SUBPARTITION_EXPRESSION NOT REGEXP {COLUMNS_ONLY})"
         ))
         .await?;
-    Ok(found == Some(true))
+    Ok(found.into_iter().collect())
 }
 
 async fn class(

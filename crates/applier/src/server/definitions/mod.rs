@@ -1,5 +1,6 @@
 //! Definitions of the target's tables: keys for the scheduler, columns for rows written as SQL.
 
+mod ahead;
 pub(crate) mod catalogue;
 mod collations;
 mod keys;
