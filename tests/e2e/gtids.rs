@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use csa_tests::{Daemon, Load, LoadOptions, Server, compare, eventually, prepare};
+use mysql_async::Row;
 use mysql_async::prelude::Queryable as _;
 
 use crate::crash::mid_drain;
 use crate::{DRAIN, wait_state};
 
 /// The target's GTIDs are exactly the source's.
-async fn same_gtids(source: &Server, target: &Server) {
+pub(crate) async fn same_gtids(source: &Server, target: &Server) {
     let query = "SELECT @@GLOBAL.gtid_executed";
     let expected: String = source.value(query).await;
     assert_eq!(target.value::<String>(query).await, expected);
@@ -115,6 +116,42 @@ async fn one_to_one_gives_the_target_the_sources_gtids() {
     assert_eq!(schemas, 0, "the checkpoint must stay out of the target's binary log");
 }
 
+/// In every mode, and with a target that dies.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_target_without_a_binary_log() {
+    for (commit, gtids) in [("grouped", "own"), ("grouped", "mirror"), ("one-to-one", "source")] {
+        let (source, target) = Server::pair(&[], &["--skip-log-bin", "--log-replica-updates=OFF"]);
+        let options = LoadOptions { clients: 3, ..LoadOptions::default() };
+        prepare(&source, &options).await;
+        let daemon = Daemon::builder(&source, &target)
+            .set("applier.commit", commit)
+            .set("applier.target_gtids", gtids)
+            .set("target.connect_retry", "100ms")
+            .start();
+        let load = Load::start(&source, &options);
+        source.exec("CREATE DATABASE g; CREATE TABLE g.t (id INT PRIMARY KEY)").await;
+        source.exec("INSERT INTO g.t VALUES (1)").await;
+        for _ in 0..2 {
+            assert!(mid_drain(&daemon).await, "{gtids}\n{}", daemon.log_tail());
+            target.kill9();
+            target.restart();
+        }
+        load.stop().await;
+        daemon.wait_drained(&source, &target, DRAIN).await;
+        compare(&source, &target).await;
+        if gtids != "own" {
+            same_gtids_soon(&source, &target).await;
+        }
+        // Nothing of it is there: the server would give its GTID to the empty table.
+        source.exec("CREATE TABLE g.copy (PRIMARY KEY (id)) SELECT * FROM g.t").await;
+        wait_state(&daemon, 0, "failed").await;
+        let detail = daemon.status()["channels"][0]["state_detail"].to_string();
+        assert!(detail.contains("binary log") && detail.contains("csa-daemon"), "{detail}");
+        let tables = "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema='g'";
+        assert_eq!(target.value::<u64>(tables).await, 1);
+    }
+}
+
 /// COMMITs are sent in order, so none after a transaction that fails.
 #[tokio::test(flavor = "multi_thread")]
 async fn commits_that_are_under_way_together_end_at_the_transaction_that_fails() {
@@ -147,6 +184,83 @@ async fn commits_that_are_under_way_together_end_at_the_transaction_that_fails()
     daemon.wait_drained(&source, &target, DRAIN).await;
     compare(&source, &target).await;
     same_gtids(&source, &target).await;
+}
+
+/// GTIDs in the order of a server's binary log.
+pub(crate) async fn logged_gtids(server: &Server) -> Vec<String> {
+    let mut conn = server.conn().await;
+    let mut gtids = Vec::new();
+    let files: Vec<Row> = conn.query("SHOW BINARY LOGS").await.expect("its logs");
+    for file in files {
+        let file: String = file.get(0).expect("a name");
+        let events: Vec<Row> =
+            conn.query(format!("SHOW BINLOG EVENTS IN '{file}'")).await.expect("its events");
+        let infos =
+            events.iter().filter(|event| event.get::<String, _>(2).as_deref() == Some("Gtid"));
+        gtids.extend(infos.filter_map(|event| event.get::<String, _>(5)));
+    }
+    conn.disconnect().await.expect("a clean end");
+    gtids
+}
+
+/// A COMMIT that is sent before the one before it is answered waits for it on the target. Whatever becomes of that
+/// one, it must not pass.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_commit_passes_the_one_before_it_whoever_is_killed() {
+    const ROWS: u32 = 5_000;
+    const MOST_KILLED: usize = 20;
+    let (source, target) = Server::pair(&[], &[]);
+    // Its rows come with the settings of the session that wrote them.
+    source
+        .exec("CREATE DATABASE w; CREATE TABLE w.t (id INT PRIMARY KEY, n INT, m INT AS (n+1))")
+        .await;
+    let daemon = Daemon::builder(&source, &target)
+        .set("applier.commit", "one-to-one")
+        .set("applier.target_gtids", "source")
+        .set("applier.worker_count", 8)
+        .set("target.connect_retry", "100ms")
+        .start();
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    daemon.terminate();
+    let insert = |ids: std::ops::Range<u32>| {
+        let rows = ids.map(|id| format!(";INSERT INTO w.t (id, n) VALUES ({id}, 0)"));
+        format!("SET collation_connection=utf16_general_ci{}", rows.collect::<String>())
+    };
+    source.exec("SET GLOBAL sync_binlog=0; SET GLOBAL innodb_flush_log_at_trx_commit=0").await;
+    source.exec(&insert(0..ROWS)).await;
+    daemon.start_again();
+    // Every second one is a session that waits in its COMMIT, the others are whoever commits now.
+    let mut killed = [0, 0];
+    let mut conn = target.conn().await;
+    for kill in 0.. {
+        let applied: u64 =
+            conn.query_first("SELECT COUNT(*) FROM w.t").await.expect("rows").expect("one");
+        if applied == u64::from(ROWS) || killed[0] + killed[1] >= MOST_KILLED {
+            break;
+        }
+        let condition = match kill % 2 {
+            0 => "STATE='Waiting for GTID to be committed'",
+            _ => "INFO='COMMIT'",
+        };
+        let found: Option<u64> = conn
+            .query_first(format!(
+                "SELECT ID FROM performance_schema.processlist WHERE USER='csa' AND {condition}"
+            ))
+            .await
+            .expect("sessions");
+        if let Some(id) = found {
+            // It may be gone already.
+            let ended = conn.query_drop(format!("KILL {id}")).await;
+            killed[kill % 2] += usize::from(ended.is_ok());
+            tokio::time::sleep(Duration::from_millis(40)).await;
+        }
+    }
+    assert!(killed[0] >= 3, "{killed:?} killed: no COMMIT waited\n{}", daemon.log_tail());
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    compare(&source, &target).await;
+    same_gtids(&source, &target).await;
+    assert_eq!(logged_gtids(&target).await, logged_gtids(&source).await);
+    assert_eq!(daemon.status()["channels"][0]["applier"]["commit_inversions_total"], 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -52,6 +52,7 @@ pub(super) async fn execute(
     }
     if statement.has_rows() {
         may_have_rows(statement, &rows, under_gtid, vendor)?;
+        may_create_with_rows(session, statement).await?;
         // Before gtid_next is set below, because it leaves AUTOMATIC there.
         rows.prepare(session, group.format()).await?;
     }
@@ -181,6 +182,21 @@ fn may_have_rows(
         _ => return Ok(()),
     };
     Err(Error::Unsupported { gtid: statement.gtid.clone(), what: what.to_owned() })
+}
+
+/// Refuses CREATE TABLE … SELECT on a server without a binary log, which gives the GTID to the empty table: the
+/// rows that follow fail with error 1837 (MySQL 9.7.4).
+async fn may_create_with_rows(session: &mut Session, statement: &SourceStatement) -> Result<()> {
+    if !matches!(statement.kind, Statement::CreateTableStartTransaction) {
+        return Ok(());
+    }
+    let logs: Option<bool> = session.setting("SELECT @@GLOBAL.log_bin").await?;
+    if logs != Some(false) {
+        return Ok(());
+    }
+    let why = "CREATE TABLE … SELECT is one transaction only where the target has a binary log; use CREATE TABLE \
+        and INSERT … SELECT on the source, or start the target with its binary log";
+    Err(by_hand(&statement.gtid, why))
 }
 
 async fn run(session: &mut Session, rows: &mut RowExecutor, step: Result<Step>) -> Result<()> {
