@@ -19,7 +19,7 @@ CACHE := $(or $(CSA_SANDBOX_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/csa-da
 CARGO_DEB := $(CACHE)/tools/bin/cargo-deb
 CARGO_DENY := $(CACHE)/tools/bin/cargo-deny
 
-.PHONY: build test lint deny demo bench bench-full sandbox versions tools kubernetes deb image clean
+.PHONY: build test lint deny demo bench bench-full flames sandbox versions tools kubernetes deb image clean
 
 build:
 	cargo build --workspace
@@ -91,9 +91,15 @@ bench: sandbox
 # The published sizes: all loads, all profiles, 4, 16 and 64 workers. Hours on two cores.
 bench-full: sandbox
 	cargo build --release -p csa-daemon -p csa-bench
-	target/release/csa-bench bench --profile default,relaxed,mirror,nologs,compressed,one-to-one,one-to-one-relaxed,one-to-one-window,one-to-one-unordered
+	target/release/csa-bench bench --profile default,relaxed,mirror,nologs,compressed,one-to-one,one-to-one-relaxed,one-to-one-window,one-to-one-unordered,one-to-one-nobinlog,one-to-one-nologs
 	target/release/csa-bench bench --mode online --seconds 60
 	target/release/csa-bench bench --mode idle
+
+# Where the processors' time goes while a backlog drains; needs perf. Frame pointers make the stacks of csa-daemon whole.
+FLAMES ?= --quick --rounds 1 --rows 50000 --load updates-10 --profile default
+flames: sandbox
+	RUSTFLAGS="-C force-frame-pointers=yes" cargo build --release --target-dir target/frames -p csa-daemon -p csa-bench
+	target/frames/release/csa-bench bench $(FLAMES) --flame target/flames
 
 clean:
 	-$(SANDBOX) destroy --all

@@ -10,6 +10,7 @@ mod chart;
 mod csa;
 mod drain;
 mod families;
+mod flame;
 mod idle;
 mod mta;
 mod online;

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use mysql_async::prelude::Queryable as _;
 use tokio::task::block_in_place;
 
 use super::stage::{PATIENCE, Stage};
@@ -10,10 +11,14 @@ use crate::process::{cpu_seconds, peak_rss_bytes};
 use crate::topology::Sample;
 
 const POLL: Duration = Duration::from_millis(20);
+/// Between two looks at a daemon that applies; each costs it processor time.
+const SELDOM: Duration = Duration::from_secs(1);
 
 /// A drained backlog.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CsaDrain {
+    /// The process.
+    pub(super) daemon: u32,
     /// From the start of the process: reception, spooling and apply together.
     pub(super) seconds: f64,
     /// Transactions per second since the first showed as applied; absent when all showed at
@@ -55,6 +60,7 @@ pub(super) async fn drain(stage: &Stage) -> Result<CsaDrain> {
         (last.applied_transactions - applied) as f64 / (ended - at).as_secs_f64()
     });
     Ok(CsaDrain {
+        daemon,
         seconds: (ended - started).as_secs_f64(),
         apply_rate: apply_rate.filter(|rate| *rate > 0.0),
         daemon_cpu_seconds,
@@ -77,7 +83,7 @@ async fn counted(stage: &Stage) -> Result<Sample> {
     bail!("csa-daemon counts a backlog, but the target has everything")
 }
 
-/// Waits until everything that the source has executed at the call is in the checkpoint.
+/// Waits until the target has everything that the source has executed at the call.
 pub(super) async fn wait_applied(stage: &Stage) -> Result<()> {
     wait_and_watch(stage).await.map(|_| ())
 }
@@ -97,12 +103,38 @@ async fn wait_and_watch(stage: &Stage) -> Result<Option<(Instant, u64)>> {
                     first = Some((Instant::now(), applied));
                 }
             }
-            tokio::time::sleep(POLL).await;
+            tokio::time::sleep(if first.is_some() { SELDOM } else { POLL }).await;
         }
     };
     tokio::select! {
-        () = stage.daemon.wait_drained(&stage.source, &stage.csa, PATIENCE) => {}
+        shown = wait_shown(stage) => shown?,
         failure = watch => bail!("csa-daemon's channel failed: {failure}"),
     }
     Ok(first)
+}
+
+/// Waits until the target shows everything that the source has executed at the call: in the checkpoint, which
+/// is committed with the rows, or under the source's GTIDs, where the checkpoint follows within a second.
+async fn wait_shown(stage: &Stage) -> Result<()> {
+    let wanted = stage.source.gtid_executed().await;
+    let shown = format!(
+        "SELECT /*+ SET_VAR(group_concat_max_len=1073741824) */ GTID_SUBSET('{wanted}', \
+         CONCAT(@@GLOBAL.gtid_executed, ',', COALESCE(GROUP_CONCAT(gtid_executed), ''))) \
+         FROM csa.checkpoint"
+    );
+    // Made by the daemon when it starts for the first time.
+    let is_there = "SELECT COUNT(*) FROM information_schema.tables \
+         WHERE table_schema='csa' AND table_name='checkpoint'";
+    let started = Instant::now();
+    let mut target = stage.csa.conn().await;
+    let mut is_shown = async || -> Result<bool> {
+        let there: Option<bool> = target.query_first(is_there).await?;
+        Ok(there == Some(true) && target.query_first(&shown).await? == Some(true))
+    };
+    while !is_shown().await? {
+        ensure!(stage.daemon.pid().is_some(), "csa-daemon has ended");
+        ensure!(started.elapsed() < PATIENCE, "csa-daemon did not drain the backlog");
+        tokio::time::sleep(POLL).await;
+    }
+    Ok(())
 }

@@ -1,18 +1,21 @@
 //! Drain mode: the same backlog for both appliers, in turn.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use anyhow::{Result, ensure};
 use csa_tests::Compared;
 use serde::Serialize;
+use tokio::task::block_in_place;
 
 use super::csa::{self, CsaDrain};
+use super::flame::Recording;
 use super::mta::{self, MtaDrain};
 use super::options::Options;
 use super::producer::{Produced, Producer};
 use super::profile::{Durability, Profile};
 use super::shape::Shape;
-use super::stage::Stage;
+use super::stage::{Applier, Stage};
 use super::statistics::{Spread, median};
 
 /// The result of a load under a profile.
@@ -32,17 +35,15 @@ pub(super) enum Outcome {
     Measured(Box<Measured>),
 }
 
-/// Medians over the rounds, and the rounds.
+/// Medians over the rounds beside the best worker count; memory and commits of all rounds.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Measured {
     pub(super) mta_best_workers: u32,
-    /// Of its best worker count.
     pub(super) mta_tps: f64,
     pub(super) mta_tps_by_workers: BTreeMap<u32, f64>,
     pub(super) csa_tps: f64,
     pub(super) csa_apply_tps: f64,
     pub(super) ratio: f64,
-    /// Of the rounds beside the best worker count.
     pub(super) ratio_spread: Spread,
     pub(super) csa_daemon_cpu_seconds_per_million_rows: f64,
     pub(super) csa_target_cpu_seconds_per_million_rows: f64,
@@ -96,7 +97,57 @@ pub(super) async fn run(stage: &Stage, load: Shape, options: &Options) -> Result
         }
     }
     let measured = Box::new(Measured::of(rounds));
+    if let Some(folder) = &options.flame {
+        draw_flames(stage, load, &mut producer, (options, measured.mta_best_workers), folder)
+            .await?;
+    }
     Ok(DrainResult { profile: stage.profile, load, outcome: Outcome::Measured(measured) })
+}
+
+/// In a binary log of its own: a source reads its log from the beginning to find where a replica resumes, and
+/// that takes the longer the more backlogs are in it.
+async fn write_backlog(
+    stage: &Stage,
+    load: Shape,
+    producer: &mut Producer,
+    options: &Options,
+) -> Result<Produced> {
+    stage.source.exec("FLUSH BINARY LOGS").await;
+    producer.backlog(&stage.source, load.backlog(&options.sizes)).await
+}
+
+/// One more backlog, drained by each applier while the processors are sampled.
+async fn draw_flames(
+    stage: &Stage,
+    load: Shape,
+    producer: &mut Producer,
+    (options, mta_workers): (&Options, u32),
+    folder: &Path,
+) -> Result<()> {
+    write_backlog(stage, load, producer, options).await?;
+    let servers = [
+        (stage.source.pid(), "source"),
+        (stage.mta.pid(), "target of the server's own applier"),
+        (stage.csa.pid(), "target"),
+    ];
+    for applier in [Applier::Mta, Applier::Csa] {
+        let mut roles = BTreeMap::from(servers);
+        let recording = block_in_place(|| Recording::start(folder))?;
+        let applier = match applier {
+            Applier::Mta => {
+                mta::drain(stage, mta_workers).await?;
+                "mta"
+            }
+            Applier::Csa => {
+                roles.insert(csa::drain(stage).await?.daemon, "csa-daemon");
+                "csa-daemon"
+            }
+        };
+        let name = format!("{}-{}-{applier}", load.name(), stage.profile.name());
+        let path = block_in_place(|| recording.finish(&name, &roles))?;
+        println!("  {}", path.display());
+    }
+    stage.compare(&[load.schema()]).await.map(drop)
 }
 
 async fn drain_one(
@@ -106,8 +157,7 @@ async fn drain_one(
     options: &Options,
     turn: Turn,
 ) -> Result<Round> {
-    let transactions = load.backlog(&options.sizes);
-    let backlog = producer.backlog(&stage.source, transactions).await?;
+    let backlog = write_backlog(stage, load, producer, options).await?;
     let (mta, csa) = if turn.csa_first {
         let csa = csa::drain(stage).await?;
         (mta::drain(stage, turn.mta_workers).await?, csa)
@@ -175,7 +225,8 @@ impl Measured {
             .max_by(|left, right| left.1.total_cmp(&right.1))
             .unwrap_or_default();
         let of_best = || rounds.iter().filter(|round| round.turn.mta_workers == mta_best_workers);
-        let over = |figure: fn(&Round) -> f64| median(rounds.iter().map(figure));
+        // Of the same rounds for both, so that the ratio lies within its spread.
+        let over = |figure: fn(&Round) -> f64| median(of_best().map(figure));
         let csa_tps = over(|round| round.csa_tps);
         let groups: u64 = rounds.iter().map(|round| round.csa_groups).sum();
         let transactions: u64 = rounds.iter().map(|round| round.csa_transactions).sum();
@@ -184,7 +235,7 @@ impl Measured {
             mta_tps,
             mta_tps_by_workers,
             csa_tps,
-            csa_apply_tps: median(rounds.iter().filter_map(|round| round.csa_apply_tps)),
+            csa_apply_tps: median(of_best().filter_map(|round| round.csa_apply_tps)),
             ratio: csa_tps / mta_tps,
             ratio_spread: Spread::of(of_best().map(|round| round.csa_tps / round.mta_tps)),
             csa_daemon_cpu_seconds_per_million_rows: over(|round| {
@@ -193,9 +244,9 @@ impl Measured {
             csa_target_cpu_seconds_per_million_rows: over(|round| {
                 round.per_million_rows(round.csa_target_cpu_seconds)
             }),
-            mta_target_cpu_seconds_per_million_rows: median(
-                of_best().map(|round| round.per_million_rows(round.mta_target_cpu_seconds)),
-            ),
+            mta_target_cpu_seconds_per_million_rows: over(|round| {
+                round.per_million_rows(round.mta_target_cpu_seconds)
+            }),
             daemon_peak_rss_bytes: rounds
                 .iter()
                 .map(|round| round.csa_daemon_peak_rss_bytes)

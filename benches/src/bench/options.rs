@@ -1,5 +1,7 @@
 //! The options of the command line.
 
+use std::path::PathBuf;
+
 use clap::builder::RangedI64ValueParser;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
@@ -35,6 +37,12 @@ pub(crate) struct Options {
     /// Time in milliseconds that each round trip between csa-daemon and its target takes longer.
     #[arg(long, default_value_t = 0.0, value_name = "MS", value_parser = milliseconds)]
     pub(super) round_trip: f64,
+    /// Also draw a flame graph of one more drain by each applier into this folder (drain mode; needs perf).
+    #[arg(long, value_name = "FOLDER")]
+    pub(super) flame: Option<PathBuf>,
+    /// Let csa-daemon reach its target through the socket of the host.
+    #[arg(long, conflicts_with = "round_trip")]
+    pub(super) socket: bool,
     #[command(flatten)]
     pub(super) sizes: Sizes,
     /// Sessions that produce a backlog (drain mode).

@@ -23,8 +23,12 @@ pub(super) enum Profile {
     OneToOneRelaxed,
     /// As one-to-one, but csa-daemon waits only for the 64th COMMIT before (applier.commit_window), on 64 workers.
     OneToOneWindow,
-    /// As one-to-one, but both appliers commit without the source's order.
+    /// As one-to-one, but both appliers commit without the source's order, and csa-daemon has 32 workers.
     OneToOneUnordered,
+    /// As one-to-one, but targets without binlog.
+    OneToOneNobinlog,
+    /// As nologs, so without commit order, but csa-daemon commits each transaction separately, under the source's GTID.
+    OneToOneNologs,
 }
 
 /// The syncs that a COMMIT waits for.
@@ -62,7 +66,9 @@ impl Profile {
 
     pub(super) fn target_options(self) -> &'static [&'static str] {
         match self {
-            Self::Nologs => &["--skip-log-bin", "--log-replica-updates=OFF"],
+            Self::Nologs | Self::OneToOneNobinlog | Self::OneToOneNologs => {
+                &["--skip-log-bin", "--log-replica-updates=OFF"]
+            }
             _ => &[],
         }
     }
@@ -76,33 +82,28 @@ impl Profile {
     }
 
     pub(super) fn target_redo_log(self) -> bool {
-        self != Self::Nologs
+        !matches!(self, Self::Nologs | Self::OneToOneNologs)
     }
 
     /// `replica_preserve_commit_order` of the server's own applier.
     pub(super) fn mta_keeps_commit_order(self) -> bool {
-        !matches!(self, Self::Nologs | Self::OneToOneUnordered)
+        !matches!(self, Self::Nologs | Self::OneToOneUnordered | Self::OneToOneNologs)
     }
 
     /// Keys of csa-daemon's channel that differ from their defaults.
-    pub(super) fn daemon_keys(self) -> &'static [(&'static str, &'static str)] {
-        match self {
-            Self::Mirror => &[("applier.target_gtids", "mirror")],
-            Self::OneToOne | Self::OneToOneRelaxed => {
-                &[("applier.commit", "one-to-one"), ("applier.target_gtids", "source")]
+    pub(super) fn daemon_keys(self) -> Vec<(&'static str, &'static str)> {
+        let own: &[_] = match self {
+            Self::Mirror => return vec![("applier.target_gtids", "mirror")],
+            Self::Default | Self::Relaxed | Self::Nologs | Self::Compressed => return vec![],
+            Self::OneToOne | Self::OneToOneRelaxed | Self::OneToOneNobinlog => &[],
+            Self::OneToOneWindow => {
+                &[("applier.commit_window", "64"), ("applier.worker_count", "64")]
             }
-            Self::OneToOneWindow => &[
-                ("applier.commit", "one-to-one"),
-                ("applier.target_gtids", "source"),
-                ("applier.commit_window", "64"),
-                ("applier.worker_count", "64"),
-            ],
-            Self::OneToOneUnordered => &[
-                ("applier.commit", "one-to-one"),
-                ("applier.target_gtids", "source"),
-                ("applier.preserve_commit_order", "false"),
-            ],
-            _ => &[],
-        }
+            Self::OneToOneNologs => &[("applier.preserve_commit_order", "false")],
+            Self::OneToOneUnordered => {
+                &[("applier.preserve_commit_order", "false"), ("applier.worker_count", "32")]
+            }
+        };
+        [&[("applier.commit", "one-to-one"), ("applier.target_gtids", "source")], own].concat()
     }
 }

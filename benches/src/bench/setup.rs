@@ -98,7 +98,10 @@ fn start_daemon(
     if let Some(port) = port {
         builder = builder.set("target.port", i64::from(port));
     }
-    let of_profile = profile.daemon_keys().iter().copied();
+    if options.socket {
+        builder = builder.set("target.socket", target.socket.display().to_string());
+    }
+    let of_profile = profile.daemon_keys().into_iter();
     let named = options.daemon_keys.iter().map(|(key, value)| (key.as_str(), value.as_str()));
     for (key, value) in of_profile.chain(named) {
         builder = match (value.parse::<i64>(), value.parse::<bool>()) {
