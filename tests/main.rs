@@ -95,6 +95,8 @@ mod replicate;
 mod roundtrip;
 #[path = "e2e/semi_sync.rs"]
 mod semi_sync;
+#[path = "e2e/series.rs"]
+mod series;
 #[path = "e2e/several.rs"]
 mod several;
 #[path = "e2e/sql_executor.rs"]

@@ -19,10 +19,10 @@ const SEEN: f64 = 2.0;
 const COMMIT: f64 = 0.0002;
 
 /// The values of a scrape, by name and labels.
-struct Scrape(BTreeMap<String, f64>);
+pub(crate) struct Scrape(BTreeMap<String, f64>);
 
 impl Scrape {
-    fn of(daemon: &Daemon) -> Self {
+    pub(crate) fn of(daemon: &Daemon) -> Self {
         let text = daemon.metrics();
         let lines = text.lines().filter(|line| !line.starts_with('#'));
         let pairs = lines.filter_map(|line| {
@@ -33,13 +33,13 @@ impl Scrape {
     }
 
     #[track_caller]
-    fn value(&self, name: &str) -> f64 {
+    pub(crate) fn value(&self, name: &str) -> f64 {
         let name = format!("{name}{{channel=\"test\"}}");
         *self.0.get(&name).unwrap_or_else(|| panic!("{name} is not served"))
     }
 
     #[track_caller]
-    fn count(&self, step: &str) -> f64 {
+    pub(crate) fn count(&self, step: &str) -> f64 {
         self.value(&format!("csa_{step}_seconds_count"))
     }
 

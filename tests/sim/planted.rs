@@ -43,6 +43,7 @@ const fn hunt(bug: Bug, name: &'static str, run: fn(Case), within: u64) -> Hunt 
 const HUNTS: &[Hunt] = &[
     hunt(Bug::CheckpointAfterCommit, "applying, calm", calm, 10),
     hunt(Bug::CommitOutOfTurn, "applying, calm", calm, 10),
+    hunt(Bug::CommitUnguarded, "applying", faults, 200),
     hunt(Bug::KeysIgnored, "applying, calm", calm, 10),
     hunt(Bug::OtherUniqueKeysIgnored, "applying, calm", calm, 10),
     hunt(Bug::ForeignKeysIgnored, "applying, calm", calm, 10),
@@ -50,6 +51,7 @@ const HUNTS: &[Hunt] = &[
     hunt(Bug::EpochIgnored, "applying", faults, 4_000),
     hunt(Bug::LostAnswerIsFailure, "applying", faults, 200),
     hunt(Bug::LostAnswerRepeatsStatement, "applying", faults, 2_000),
+    hunt(Bug::FirstStandsForAll, "applying", faults, 1_000),
     hunt(Bug::LostAnswerEndsXa, "applying", faults, 500),
     hunt(Bug::RolledBackNotRetried, "applying", faults, 50),
     hunt(Bug::OlderTargetAccepted, "applying", faults, 500),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use csa_provider::{Details, Gtid, Recorder, Span, Track};
+use csa_provider::{Details, Recorder, Span, Track};
 use csa_scheduler::{Group, Sequence};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -102,11 +102,9 @@ impl Progress {
 }
 
 /// The group whose turn it is, while it makes no progress.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(crate) struct Stalled {
-    pub(crate) sequence: Sequence,
-    /// Of the group's first transaction.
-    pub(crate) gtid: Gtid,
+    pub(crate) group: Arc<Group>,
     pub(crate) connection: u32,
     pub(crate) since: Instant,
     /// Later groups wait for it and may hold its locks.
@@ -262,7 +260,6 @@ impl Sessions {
     /// The group whose turn it is, if it has been applying for `patience`.
     pub(crate) fn stalled(&self, patience: Duration) -> Option<Stalled> {
         let running = self.running.lock();
-        let gtid = running.values().next()?.group.span().0.clone();
         let mut views = running.values().map(|running| &running.view);
         let first = views.next()?;
         // In the other states it waits for groups or the disk, or has no transaction yet.
@@ -271,8 +268,8 @@ impl Sessions {
             matches!(later.state, SessionState::WaitingForTurn | SessionState::WaitingForDependency)
         });
         let connection = first.connection.filter(|_| stalled)?;
-        let (sequence, since) = (first.sequence, first.since);
-        Some(Stalled { sequence, gtid, connection, since, parked })
+        let group = Arc::clone(&running.values().next()?.group);
+        Some(Stalled { group, connection, since: first.since, parked })
     }
 
     /// Asks the later groups on these connections to yield to `earlier`. Returns their number.

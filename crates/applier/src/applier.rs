@@ -17,8 +17,9 @@ use tracing::{debug, info, warn};
 
 use crate::commits::Commits;
 use crate::error::{Error, ErrorClass, Invariant, Result};
-use crate::group::commit_turn::CommitTurn;
+use crate::group::commit_turn::{CommitTurn, Sending};
 use crate::group::lock_inversion::{self, LockWatch};
+use crate::group::series;
 use crate::group::session::Shared;
 use crate::group::throttle::Throttle;
 use crate::group::workers::{Finished, Workers};
@@ -96,6 +97,7 @@ impl<O: CommitObserver> Applier<O> {
         stream: AdmittedStream,
         observer: O,
     ) -> Self {
+        let limits = series::limits(limits, target.gtids, &options);
         let checkpoint = control.checkpoint().clone();
         let (commits, reachability) = (control.commits(), control.reachability());
         let now = Instant::now();
@@ -109,7 +111,7 @@ impl<O: CommitObserver> Applier<O> {
             target: reachability.clone(),
             status: Arc::clone(&status),
             turn: CommitTurn::new(checkpoint.sequence),
-            sending: CommitTurn::new(checkpoint.sequence),
+            sending: Sending::new(checkpoint.sequence),
             sessions: status.sessions(),
             tables: Arc::clone(&tables),
             generation: control.generation(),

@@ -276,7 +276,7 @@ impl ApplierStatus {
         let mut view = self.view.lock();
         view.lock_holders.clear();
         view.transactions_total += group.transactions.len() as u64;
-        view.groups_total += 1;
+        view.groups_total += group.target_transactions();
         for transaction in &group.transactions {
             if transaction.leaves_out_accounts {
                 view.accounts_left_out_total += 1;

@@ -9,6 +9,8 @@ pub enum Bug {
     CheckpointAfterCommit,
     /// A group commits without waiting for its turn.
     CommitOutOfTurn,
+    /// A COMMIT that is sent before the answer to the one before it does not wait for that one on the target.
+    CommitUnguarded,
     /// No key of a row makes a group wait for another.
     KeysIgnored,
     /// Only the first unique key of a table counts.
@@ -21,6 +23,8 @@ pub enum Bug {
     LostAnswerIsFailure,
     /// The same for the COMMIT that ends a statement without a GTID.
     LostAnswerRepeatsStatement,
+    /// After a lost answer a series counts as committed if its first transaction is.
+    FirstStandsForAll,
     /// A step of XA that got no answer counts as executed.
     LostAnswerEndsXa,
     /// With a daemon that stands by, the target keeps a silent session as long as without one.

@@ -1,5 +1,6 @@
-//! A group: consecutive transactions that commit together. Which transactions go into one is decided in
-//! scheduler/forming.rs; the applier's `group` folder applies it.
+//! A group: consecutive transactions that one session applies, and commits together or, as a *series*, one
+//! by one. Which transactions go into one is decided in scheduler/forming.rs; the applier's `group` folder
+//! applies it.
 
 use std::sync::Arc;
 
@@ -20,6 +21,20 @@ pub struct GroupLimits {
     /// Bytes of source events, decompressed, in one target transaction; a larger transaction is a
     /// group of its own.
     pub bytes: u64,
+    pub commits: GroupCommits,
+}
+
+/// The commits of a group on the target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GroupCommits {
+    /// All of its transactions share one.
+    Shared,
+    /// Each transaction has its own. Only short ones share a group, because nothing of a transaction begins
+    /// before the one before it is committed.
+    Each {
+        /// A group begins once the one before it is committed.
+        in_order: bool,
+    },
 }
 
 impl Default for GroupLimits {
@@ -27,7 +42,8 @@ impl Default for GroupLimits {
     /// merge, small enough that a group's locks and its statement (BASE64: 4/3 of the bytes) stay
     /// modest.
     fn default() -> Self {
-        Self { transactions: 4096, rows: 4096, bytes: 4 << 20 }
+        let commits = GroupCommits::Shared;
+        Self { transactions: 4096, rows: 4096, bytes: 4 << 20, commits }
     }
 }
 
@@ -42,11 +58,12 @@ pub enum GroupKind {
     NotTransactional,
 }
 
-/// A run of consecutive source transactions that commit together on the target.
+/// A run of consecutive source transactions that one session applies on the target.
 #[derive(Debug)]
 pub struct Group {
     pub sequence: Sequence,
     pub kind: GroupKind,
+    pub commits: GroupCommits,
     pub transactions: Vec<AdmittedTransaction>,
     /// Rows that they change, as far as they were counted.
     pub rows: usize,
@@ -71,6 +88,18 @@ impl Group {
     #[must_use]
     pub fn is_keyed(&self) -> bool {
         self.transactions.iter().all(AdmittedTransaction::is_keyed)
+    }
+
+    /// True if its transactions are committed one by one.
+    #[must_use]
+    pub fn is_series(&self) -> bool {
+        self.commits != GroupCommits::Shared && self.transactions.len() > 1
+    }
+
+    /// Transactions of the target that commit it.
+    #[must_use]
+    pub fn target_transactions(&self) -> u64 {
+        if self.is_series() { self.transactions.len() as u64 } else { 1 }
     }
 
     /// GTIDs of the first and the last transaction.

@@ -27,7 +27,7 @@ pub use changes::{RowChange, RowChanges, RowsBlock};
 pub use error::{Error, Result};
 pub use events::{bytes_at_a_time, decompressed_bytes, flattened_events};
 pub use filter::{FilterRules, Filters, InvalidRule, is_own};
-pub use group::{Group, GroupKind, GroupLimits};
+pub use group::{Group, GroupCommits, GroupKind, GroupLimits};
 pub use key_source::{KeySource, KeySourceError};
 pub use keys::{
     Collation, ForeignKey, KeyClass, KeyHasher, KeyMap, KeyPart, KeyRole, KeyUse, TableId,

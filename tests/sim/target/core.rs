@@ -108,6 +108,8 @@ pub(crate) struct Core {
     /// Holders of named locks.
     pub(crate) named: BTreeMap<String, u32>,
     pub(crate) named_changed: Arc<Notify>,
+    /// Notified of each commit.
+    pub(crate) committed: Arc<Notify>,
     down_until: Option<Instant>,
     read_only_until: Option<Instant>,
     pub(crate) faults: Box<dyn Faults>,
@@ -146,6 +148,7 @@ impl Core {
             locks: RowLocks::default(),
             named: BTreeMap::new(),
             named_changed: Arc::default(),
+            committed: Arc::default(),
             down_until: None,
             read_only_until: None,
             faults,
@@ -304,6 +307,7 @@ impl Core {
             _ => {}
         }
         self.observer.committed(&self.state);
+        self.committed.notify_waiters();
     }
 
     /// Queues for a lock, unless that closes a cycle: then the transaction of the cycle that changed

@@ -19,6 +19,10 @@ const CONFLICTS: [u16; 6] = [1032, 1062, 1451, 1452, 1213, 1205];
 /// Fails unless the statement before it matched one row.
 const ONE_ROW_OR_ERROR: &str = "SET SESSION completion_type=ELT(ROW_COUNT(),'NO_CHAIN')";
 
+/// Fails unless a GTID is executed within some seconds.
+const EXECUTED_OR_ERROR: &str =
+    "SET SESSION completion_type=ELT(1-WAIT_FOR_EXECUTED_GTID_SET(_utf8mb4'";
+
 /// Statements of a client.
 #[derive(Debug)]
 pub(super) struct Request {
@@ -134,6 +138,7 @@ impl Session {
             let outcome = match text {
                 ONE_ROW_OR_ERROR if rows == 1 => Ok(Answered::default()),
                 ONE_ROW_OR_ERROR => Err(refused(1231, "completion_type")),
+                _ if text.starts_with(EXECUTED_OR_ERROR) => self.wait_for_executed(text).await,
                 _ => self.run_one(text).await,
             };
             rows = outcome.as_ref().map_or(0, |answer| answer.rows);
@@ -149,6 +154,26 @@ impl Session {
             answers.push(outcome?);
         }
         Ok(answers)
+    }
+
+    async fn wait_for_executed(&self, text: &str) -> Result<Answered, LinkError> {
+        let rest = text.strip_prefix(EXECUTED_OR_ERROR).expect("the statement");
+        let (gtid, rest) = rest.split_once("',").expect("a GTID");
+        let (seconds, _) = rest.split_once(')').expect("seconds");
+        let gtid = gtid.parse().expect("a GTID");
+        let deadline = Instant::now() + Duration::from_secs(seconds.parse().expect("seconds"));
+        loop {
+            let changed = {
+                let core = self.server.core();
+                if core.state.executed.contains(&gtid) {
+                    return Ok(Answered::default());
+                }
+                core.committed.clone().notified_owned()
+            };
+            if timeout_at(deadline, changed).await.is_err() {
+                return Err(refused(1231, "completion_type"));
+            }
+        }
     }
 
     async fn run_one(&self, text: &str) -> Result<Answered, LinkError> {

@@ -14,4 +14,6 @@ pub enum Invariant {
     RowLiesInItsEvent,
     #[error("a COMMIT without a session")]
     CommitHasSession,
+    #[error("a transaction of a series that is not sent at once")]
+    SeriesIsSentAtOnce,
 }

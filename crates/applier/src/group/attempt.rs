@@ -6,8 +6,9 @@
 use std::sync::Arc;
 
 use csa_provider::planted::{Bug, is_planted};
-use csa_scheduler::Sequence;
+use csa_scheduler::{AdmittedTransaction, Sequence};
 
+use super::commit_chain::{self, CommitChain};
 use super::commit_turn::CommitTurn;
 use super::late_tables::{late_rows, whole_tables};
 use super::session::WorkerSession;
@@ -49,6 +50,10 @@ impl WorkerSession {
         rows.prepare(session, &format).await?;
         session.use_bytes(rows.takes_row_images()).await?;
         entered.connected(session.id());
+        if unit.is_series() {
+            self.attempt_series(unit, &rows, limit, entered).await?;
+            return Ok(Attempt::Committed);
+        }
         let turn = self.shared.turn.clone();
         if self.is_there(unit).await? {
             entered.waits(SessionState::WaitingForTurn, sequence.previous());
@@ -83,7 +88,7 @@ impl WorkerSession {
             if dependency > turn.low_water() {
                 self.shared.status.held_back(late_rows(&unit.group, low_water));
             }
-            if let Some(earlier) = or_yield(turn.wait(dependency), &turn, entered).await {
+            if let Err(earlier) = or_yield(turn.wait(dependency), &turn, entered).await {
                 return Ok(Attempt::Yielded(earlier));
             }
             entered.now(SessionState::Applying);
@@ -92,15 +97,24 @@ impl WorkerSession {
         // Frees the group's statements while it waits for its turn.
         drop(steps);
         if self.options.preserve_commit_order && !is_planted(Bug::CommitOutOfTurn) {
-            let earlier = self.options.commits_after(sequence);
+            let chain = CommitChain::of(unit, &self.options, &self.target);
+            let earlier = chain.commits_after(&self.options);
             entered.waits(SessionState::WaitingForTurn, earlier);
-            let sending = self.shared.sending.clone();
-            let wait = async {
-                turn.wait(earlier).await;
-                sending.wait_before(sequence).await;
+            let wait = chain.wait(earlier, &turn, &self.shared.sending);
+            let under_way = match or_yield(wait, &turn, entered).await {
+                Ok(under_way) => under_way,
+                Err(earlier) => return Ok(Attempt::Yielded(earlier)),
             };
-            if let Some(earlier) = or_yield(wait, &turn, entered).await {
-                return Ok(Attempt::Yielded(earlier));
+            if let Some(previous) = under_way {
+                entered.now(SessionState::Committing);
+                let commit = commit_chain::commit_after(&previous);
+                return match self.commit(unit, Some(&commit)).await {
+                    Ok(()) => Ok(Attempt::Committed),
+                    Err(error) if is_of_the_fence(&error) => {
+                        Ok(Attempt::Yielded(sequence.previous()))
+                    }
+                    Err(error) => Err(error),
+                };
             }
         }
         entered.now(SessionState::Committing);
@@ -108,11 +122,11 @@ impl WorkerSession {
         Ok(Attempt::Committed)
     }
 
-    /// True if the unit came back under a GTID of the target's own. Under that GTID the server would
-    /// pass over every statement, the fence too.
+    /// True if the unit came back under a GTID of the target's own, or was committed in a series that
+    /// failed later. Under that GTID the server would pass over every statement, the fence too.
     async fn is_there(&mut self, unit: &Unit) -> Result<bool> {
-        let first = unit.transactions().first().filter(|transaction| transaction.is_returned);
-        match first {
+        let may_be_there = |of: &&AdmittedTransaction| of.is_returned || unit.group.is_series();
+        match unit.transactions().first().filter(may_be_there) {
             Some(transaction) if self.target.gtids == TargetGtids::Source => {
                 let gtid = transaction.relayed.header.gtid.to_string();
                 self.session().await?.has_executed(&gtid).await
@@ -248,17 +262,17 @@ impl WorkerSession {
     async fn commit(&mut self, unit: &Unit, statement: Option<&str>) -> Result<()> {
         let late = is_planted(Bug::CheckpointAfterCommit).then(|| self.update(unit));
         let shared = self.shared.clone();
-        let Self { session: Some(session), generation, options, .. } = self else {
+        let Self { session: Some(session), generation, options, target, .. } = self else {
             return Err(Error::Broken(Invariant::CommitHasSession));
         };
         let committing = shared.generation.commit(session, &options.channel, generation).await?;
         // If the answer is lost here, `is_committed` asks the checkpoint row.
         if let Some(statement) = statement {
             // One of several transactions of a group is followed by the others.
-            let is_whole = unit.range == (0, unit.group.transactions.len());
+            let gtid = commit_chain::gtid_of(unit, target);
             let sent = || {
-                if is_whole {
-                    shared.sending.passed(unit.group.sequence);
+                if unit.is_whole() {
+                    shared.sending.sent(unit.group.sequence, gtid);
                 }
             };
             session.run_noting(statement, sent).await?;
@@ -285,8 +299,8 @@ async fn next_step(unit: &Unit, steps: &mut Steps, entered: &Entered) -> Option<
     next
 }
 
-/// True if the statement after the UPDATE of the checkpoint row failed. Settings of the source's can have
-/// the same error.
+/// True if the statement failed that guards the rest of its packet: the one after the UPDATE of the checkpoint
+/// row, or the one before a COMMIT that is sent early. Settings of the source's can have the same error.
 fn is_of_the_fence(error: &Error) -> bool {
     error.code() == Some(WRONG_VALUE) && error.server_text().full().contains("completion_type")
 }
@@ -305,22 +319,22 @@ fn may_not_log(unit: &Unit, error: Error) -> Error {
     }
 }
 
-/// Waits for a turn; returns the earlier group if one asks for this group's locks meanwhile.
-async fn or_yield(
-    wait: impl Future<Output = ()>,
+/// Waits for a turn; fails with the earlier group if one asks for this group's locks meanwhile.
+async fn or_yield<T>(
+    wait: impl Future<Output = T>,
     turn: &CommitTurn,
     entered: &Entered,
-) -> Option<Sequence> {
+) -> std::result::Result<T, Sequence> {
     tokio::pin!(wait);
     loop {
         tokio::select! {
             // A group whose turn has come need not yield any more.
             biased;
-            () = &mut wait => return None,
+            waited = &mut wait => return Ok(waited),
             earlier = entered.yielding.asked() => {
                 // The earlier group may have committed since it asked.
                 if earlier > turn.low_water() {
-                    return Some(earlier);
+                    return Err(earlier);
                 }
             }
         }

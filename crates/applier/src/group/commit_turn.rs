@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use csa_provider::Gtid;
 use csa_scheduler::Sequence;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
@@ -80,6 +81,43 @@ impl CommitTurn {
             let _ = waiter.send(());
         }
         has_come
+    }
+}
+
+/// COMMITs in the order in which they are sent, which precedes the turn where several may be under way.
+#[derive(Debug, Clone)]
+pub(crate) struct Sending {
+    order: CommitTurn,
+    /// The group whose COMMIT was sent last, and its GTID.
+    last: Arc<Mutex<Option<(Sequence, Gtid)>>>,
+}
+
+impl Sending {
+    pub(crate) fn new(last: Sequence) -> Self {
+        Self { order: CommitTurn::new(last), last: Arc::default() }
+    }
+
+    /// Waits until the COMMITs of all groups before `sequence` were sent.
+    pub(crate) async fn wait_before(&self, sequence: Sequence) {
+        self.order.wait_before(sequence).await;
+    }
+
+    /// The COMMIT of `sequence` was sent; the target executes it under this GTID.
+    pub(crate) fn sent(&self, sequence: Sequence, gtid: Option<Gtid>) {
+        // First, so that whoever is woken sees it.
+        *self.last.lock() = gtid.map(|gtid| (sequence, gtid));
+        self.order.passed(sequence);
+    }
+
+    /// `sequence` is committed, in whatever way.
+    pub(crate) fn committed(&self, sequence: Sequence) {
+        self.order.passed(sequence);
+    }
+
+    /// The GTID of `sequence`, if its COMMIT was the last to be sent.
+    pub(crate) fn gtid_of(&self, sequence: Sequence) -> Option<Gtid> {
+        let last = self.last.lock();
+        last.as_ref().filter(|(last, _)| *last == sequence).map(|(_, gtid)| gtid.clone())
     }
 }
 

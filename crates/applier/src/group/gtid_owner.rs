@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use csa_provider::Gtid;
+use csa_scheduler::Group;
 use tokio::time::Instant;
 
 use crate::error::Result;
@@ -26,13 +26,13 @@ pub(super) struct GtidWatch {
 }
 
 impl GtidWatch {
-    /// Ends the session that owns `gtid`, for which `connection` waits, if it was left behind on this
-    /// channel. Returns the other connections that own it; `None` if nothing new is known.
+    /// Ends the sessions that own a GTID of `group`, for which `connection` waits, if they were left behind on
+    /// this channel. Returns the other connections that own one; `None` if nothing new is known.
     pub(super) async fn free(
         &mut self,
         session: &mut Session,
         channel: &str,
-        gtid: &Gtid,
+        group: &Group,
         connection: u32,
     ) -> Result<Option<Vec<u32>>> {
         if self.looked.is_some_and(|looked| looked.elapsed() < INTERVAL) {
@@ -40,7 +40,9 @@ impl GtidWatch {
         }
         self.looked = Some(Instant::now());
         let owned: Vec<String> = session.rows(OWNED).await?;
-        let owners = owners(owned.first().map_or("", String::as_str), &gtid.to_string());
+        let gtids = group.transactions.iter().map(|one| one.relayed.header.gtid.to_string());
+        let gtids: Vec<String> = gtids.collect();
+        let owners = owners(owned.first().map_or("", String::as_str), &gtids);
         let mut others = Vec::new();
         for owner in owners.into_iter().filter(|owner| *owner != connection) {
             if !locks::end_worker(session, channel, owner).await? {
@@ -51,9 +53,9 @@ impl GtidWatch {
     }
 }
 
-/// The connections that own a GTID, by the value of `gtid_owned`: for each UUID and tag,
+/// The connections that own one of these GTIDs, by the value of `gtid_owned`: for each UUID and tag,
 /// `UUID[:TAG]:NUMBER#CONNECTION[:NUMBER#CONNECTION…]`.
-fn owners(owned: &str, gtid: &str) -> Vec<u32> {
+fn owners(owned: &str, gtids: &[String]) -> Vec<u32> {
     let mut found = Vec::new();
     for of_server in split_at_uuids(owned) {
         let mut name = String::new();
@@ -64,7 +66,10 @@ fn owners(owned: &str, gtid: &str) -> Vec<u32> {
             if ids.is_empty() {
                 // A part of the name: the UUID, or a tag.
                 name = if name.is_empty() { part.to_owned() } else { format!("{name}:{part}") };
-            } else if format!("{name}:{number}").eq_ignore_ascii_case(gtid) {
+                continue;
+            }
+            let owned = format!("{name}:{number}");
+            if gtids.iter().any(|gtid| gtid.eq_ignore_ascii_case(&owned)) {
                 found.extend(ids);
             }
         }
@@ -109,7 +114,7 @@ mod tests {
             (separated.as_str(), format!("{B}:1"), vec![9]),
             (several.as_str(), B.to_owned(), vec![]),
         ] {
-            assert_eq!(owners(owned, &gtid), expected, "{gtid} in {owned}");
+            assert_eq!(owners(owned, std::slice::from_ref(&gtid)), expected, "{gtid} in {owned}");
         }
     }
 }

@@ -94,7 +94,7 @@ impl LockWatch {
         match (under_gtids, found) {
             // No row is in its way.
             (Some(channel), Some(holders)) if holders.is_empty() => {
-                self.gtids.free(session, channel, &stalled.gtid, stalled.connection).await
+                self.gtids.free(session, channel, &stalled.group, stalled.connection).await
             }
             (_, found) => Ok(found),
         }
@@ -129,7 +129,7 @@ impl LockWatch {
             return Ok(Some(holders));
         }
         // A blocker may still be ours, with an implicit lock that shows under another thread.
-        if !self.is_thorough_due(stalled.sequence) {
+        if !self.is_thorough_due(stalled.group.sequence) {
             return Ok(None);
         }
         let waits: Vec<(u32, u32)> = session.rows(WAITS_BY_TRANSACTION).await?;
@@ -149,12 +149,9 @@ impl LockWatch {
 }
 
 /// The connections that a stalled group waits for, and how many groups of ours were asked to roll back.
-fn resolve(
-    waits: &[(u32, u32)],
-    sessions: &Sessions,
-    &Stalled { sequence, connection, .. }: &Stalled,
-) -> (Vec<u32>, usize) {
-    let blockers = blockers(connection, waits);
+fn resolve(waits: &[(u32, u32)], sessions: &Sessions, stalled: &Stalled) -> (Vec<u32>, usize) {
+    let sequence = stalled.group.sequence;
+    let blockers = blockers(stalled.connection, waits);
     let asked = sessions.yield_to(sequence, &blockers);
     if asked > 0 {
         info!(

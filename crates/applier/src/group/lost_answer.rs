@@ -9,6 +9,7 @@
 //! (`Error::InDoubt`, or `Error::HalfDone` in statement/not_transactional.rs).
 
 use csa_provider::GtidSet;
+use csa_provider::planted::{Bug, is_planted};
 
 use super::session::WorkerSession;
 use super::unit::Unit;
@@ -31,8 +32,12 @@ impl WorkerSession {
 
     /// Looks for the last GTID of the unit, once the earlier session has ended.
     async fn look_committed(&mut self, unit: &Unit) -> Result<bool> {
-        // The unit was one transaction on the target, so its last GTID stands for all.
-        let Some(last) = unit.transactions().last() else { return Ok(false) };
+        // The unit was one transaction on the target, or was committed in order, so its last GTID stands for all.
+        let last = match is_planted(Bug::FirstStandsForAll) {
+            true => unit.transactions().first(),
+            false => unit.transactions().last(),
+        };
+        let Some(last) = last else { return Ok(false) };
         let gtid = &last.relayed.header.gtid;
         // Opened again with the worker's lock, which the server frees only when the session has ended.
         let executed = self.own_row().await?;

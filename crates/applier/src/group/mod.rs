@@ -2,11 +2,13 @@
 //! transactions go into a group is decided in crates/scheduler/src/scheduler/forming.rs.
 
 mod attempt;
+mod commit_chain;
 pub(crate) mod commit_turn;
 mod gtid_owner;
 mod late_tables;
 pub(crate) mod lock_inversion;
 mod lost_answer;
+pub(crate) mod series;
 pub(crate) mod session;
 pub(crate) mod throttle;
 mod unit;

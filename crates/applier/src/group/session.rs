@@ -6,7 +6,7 @@ use csa_provider::{Backoff, GtidSet};
 use csa_scheduler::{Group, Sequence};
 use tracing::{info, warn};
 
-use super::commit_turn::CommitTurn;
+use super::commit_turn::{CommitTurn, Sending};
 use crate::activity::Sessions;
 use crate::commits::Commits;
 use crate::error::{Error, Result};
@@ -42,8 +42,7 @@ pub(crate) struct Shared {
     pub(crate) status: Arc<ApplierStatus>,
     /// To be committed.
     pub(crate) turn: CommitTurn,
-    /// To send COMMIT, which precedes the turn where several may be under way.
-    pub(crate) sending: CommitTurn,
+    pub(crate) sending: Sending,
     pub(crate) sessions: Sessions,
     pub(crate) tables: Arc<TargetTables>,
     pub(crate) generation: Generation,
@@ -53,7 +52,7 @@ impl Shared {
     /// A group is committed: later ones commit from here on, and rows that were late for it are sent. Returns
     /// false if an earlier group is not committed yet.
     pub(crate) fn committed(&self, sequence: Sequence) -> bool {
-        self.sending.passed(sequence);
+        self.sending.committed(sequence);
         self.turn.passed(sequence)
     }
 }

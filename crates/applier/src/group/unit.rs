@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use csa_provider::GtidSet;
 use csa_provider::planted::{Bug, is_planted};
+use csa_provider::{GtidSet, TransactionHeader};
 use csa_scheduler::{AdmittedTransaction, Group, TransactionKind};
 
 use super::session::WorkerSession;
@@ -11,7 +11,8 @@ use crate::options::{Executor, TargetGtids};
 use crate::ownership::checkpoint;
 use crate::server::as_source;
 
-/// The transactions applied in one target transaction: a group, or one transaction of a failed group.
+/// The transactions applied at once: a group, or one transaction of a failed group. They are one transaction
+/// on the target, unless the group is a series.
 #[derive(Debug, Clone)]
 pub(super) struct Unit {
     pub(super) group: Arc<Group>,
@@ -23,6 +24,16 @@ pub(super) struct Unit {
 impl Unit {
     pub(super) fn transactions(&self) -> &[AdmittedTransaction] {
         self.group.transactions.get(self.range.0..self.range.1).unwrap_or_default()
+    }
+
+    /// True if it is the whole group, not one of several transactions that the others follow.
+    pub(super) fn is_whole(&self) -> bool {
+        self.range == (0, self.group.transactions.len())
+    }
+
+    /// True if it is a whole series, which commits one by one.
+    pub(super) fn is_series(&self) -> bool {
+        self.group.is_series() && self.is_whole()
     }
 
     /// True if nothing but transactions that came back is in it, so that only the checkpoint changes. In the
@@ -44,6 +55,12 @@ pub(super) struct UnitOpening {
     pub(super) is_fenced: bool,
 }
 
+/// The statement that begins a transaction under the source's GTID.
+pub(super) fn source_opening(header: &TransactionHeader) -> UnitOpening {
+    let text = format!("SET SESSION {}", as_source::identity(header));
+    UnitOpening { text, statements: 1, is_fenced: false }
+}
+
 impl WorkerSession {
     /// True if the target's binary log gets the unit.
     pub(super) fn logs(&self, unit: &Unit) -> bool {
@@ -61,11 +78,7 @@ impl WorkerSession {
     pub(super) fn opening(&self, unit: &Unit) -> UnitOpening {
         let header = unit.transactions().first().map(|transaction| &transaction.relayed.header);
         match (self.target.gtids, header) {
-            (TargetGtids::Source, Some(header)) => UnitOpening {
-                text: format!("SET SESSION {}", as_source::identity(header)),
-                statements: 1,
-                is_fenced: false,
-            },
+            (TargetGtids::Source, Some(header)) => source_opening(header),
             _ => self.own_opening(unit),
         }
     }

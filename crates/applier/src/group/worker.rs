@@ -69,7 +69,9 @@ impl Worker {
         self.own.reached();
         if outcome.is_ok() {
             let is_next = self.own.shared.committed(group.sequence);
-            self.own.shared.status.committed_early(!is_next);
+            // Of COMMITs that the target keeps in order two answers may be read in any.
+            let is_early = !is_next && !self.own.options.is_prefix();
+            self.own.shared.status.committed_early(is_early);
             self.own.shared.status.durations().note_group(&entered.done());
         }
         outcome

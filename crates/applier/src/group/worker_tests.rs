@@ -2,11 +2,13 @@ use bytes::Bytes;
 use csa_provider::test_util::{event, format_description, gtid_event, query_event};
 use csa_provider::{Environment, EventType, Gtid, Tag, TransactionHeader, Uuid};
 use csa_relaystore::{RelayPosition, RelayedTransaction, TransactionBody};
-use csa_scheduler::{AdmittedTransaction, GroupKind, KeyMap, Sequence, TransactionKind};
+use csa_scheduler::{
+    AdmittedTransaction, GroupCommits, GroupKind, KeyMap, Sequence, TransactionKind,
+};
 
 use super::*;
 use crate::commits::Commits;
-use crate::group::commit_turn::CommitTurn;
+use crate::group::commit_turn::{CommitTurn, Sending};
 use crate::group::session::Shared;
 use crate::options::ApplierOptions;
 use crate::options::{ExecMode, Executor, RowImageColumns};
@@ -58,6 +60,7 @@ pub(crate) fn group_of(transaction: AdmittedTransaction) -> Arc<Group> {
     Arc::new(Group {
         sequence: Sequence::new(1),
         kind: GroupKind::Rows,
+        commits: GroupCommits::Shared,
         transactions: vec![transaction],
         rows: 0,
         dependency: Sequence::default(),
@@ -98,7 +101,7 @@ async fn apply_on(target: &Scripted) {
         target: reachability.clone(),
         status: Arc::clone(&status),
         turn: turn.clone(),
-        sending: CommitTurn::new(Sequence::default()),
+        sending: Sending::new(Sequence::default()),
         sessions: status.sessions(),
         tables: Arc::default(),
         generation,

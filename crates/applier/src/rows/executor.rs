@@ -106,17 +106,19 @@ impl RowExecutor {
         opening: Option<Opening>,
         images: RowImages,
     ) -> Result<Vec<u64>> {
-        let RowImages { events, session: written_in } = images;
         match self.executor {
             Executor::RowImage => {
                 // The BINLOG statement is the last: its OK lacks the more-results flag.
-                let opening = opening.unwrap_or_default();
-                let packet = with_images(session, opening, &events, written_in.as_ref());
+                let mut packet = opening.unwrap_or_default();
+                packet.push_images(session, &images);
                 let matched = session.run(&packet.text).await?;
                 session.settled();
                 Ok(matched)
             }
-            Executor::Sql => self.send_statements(session, opening, events, written_in).await,
+            Executor::Sql => {
+                let RowImages { events, session: written_in } = images;
+                self.send_statements(session, opening, events, written_in).await
+            }
         }
     }
 
@@ -126,13 +128,12 @@ impl RowExecutor {
     pub(crate) async fn send_and_commit(
         &mut self,
         session: &mut Session,
-        opening: Opening,
+        mut packet: Opening,
         images: RowImages,
     ) -> Result<Option<Instant>> {
-        let RowImages { events, session: written_in } = images;
-        let mut packet = with_images(session, opening, &events, written_in.as_ref());
-        packet.text.extend_from_slice(b";COMMIT");
-        let applied = session.run_counted(packet.statements + 1, &packet.text).await?;
+        packet.push_images(session, &images);
+        packet.push("COMMIT", 1);
+        let applied = session.run_counted(packet.statements, &packet.text).await?;
         session.settled();
         Ok(applied)
     }
@@ -149,10 +150,7 @@ impl RowExecutor {
         let packets = self.packets(session, opening.is_none(), images, zone).await?;
         let mut opened = Vec::new();
         if let Some(set) = session.enter_for_statements(written_in.as_ref()) {
-            let Opening { text, statements } = opening.get_or_insert_default();
-            push_separator(text);
-            text.extend_from_slice(set.as_bytes());
-            *statements += 1;
+            opening.get_or_insert_default().push(&set, 1);
         }
         for packet in packets {
             let Opening { mut text, statements } = opening.take().unwrap_or_default();
@@ -206,29 +204,31 @@ impl RowExecutor {
     }
 }
 
-/// Adds the settings of the session that row images were written in, and their BINLOG statement.
-fn with_images(
-    session: &mut Session,
-    opening: Opening,
-    events: &[u8],
-    written_in: Option<&Arc<SessionContext>>,
-) -> Opening {
-    let Opening { mut text, mut statements } = opening;
-    if let Some(set) = session.enter(written_in) {
-        push_separator(&mut text);
-        text.extend_from_slice(set.as_bytes());
-        statements += row_session::count(&set);
-    }
-    push_separator(&mut text);
-    push_binlog(&mut text, events);
-    Opening { text, statements: statements + 1 }
-}
-
-/// The statements that begin a unit's transaction, its rows if they go with them, and their number.
+/// Statements of one packet, and their number: those that begin a unit's transaction, and its rows if they go
+/// with them.
 #[derive(Debug, Default)]
 pub(crate) struct Opening {
     pub(crate) text: Vec<u8>,
     pub(crate) statements: usize,
+}
+
+impl Opening {
+    /// Appends so many statements.
+    pub(crate) fn push(&mut self, text: &str, statements: usize) {
+        push_separator(&mut self.text);
+        self.text.extend_from_slice(text.as_bytes());
+        self.statements += statements;
+    }
+
+    /// Appends the settings of the session that row images were written in, and their BINLOG statement.
+    pub(crate) fn push_images(&mut self, session: &mut Session, images: &RowImages) {
+        if let Some(set) = session.enter(images.session.as_ref()) {
+            self.push(&set, row_session::count(&set));
+        }
+        push_separator(&mut self.text);
+        push_binlog(&mut self.text, &images.events);
+        self.statements += 1;
+    }
 }
 
 fn push_separator(statements: &mut Vec<u8>) {

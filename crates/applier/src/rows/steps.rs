@@ -197,6 +197,14 @@ impl Steps {
         }
     }
 
+    /// Everything, of a merged group of which nothing has to wait; `None` of others.
+    pub(crate) fn all(self) -> Option<Vec<RowImages>> {
+        match self.free {
+            Source::Merged(statements) if self.late.len() == 0 => Some(statements.collect()),
+            _ => None,
+        }
+    }
+
     /// Counts bytes of a merged group that were sent; where events are cut, reading them counts instead.
     pub(crate) fn sent(&self, bytes: usize) {
         if matches!(self.free, Source::Merged(_)) {

@@ -284,7 +284,7 @@ impl Session {
         self.run_at_least(0, statements).await
     }
 
-    /// As [`Self::run`], for a packet in which one statement follows a BINLOG statement: so many in all.
+    /// As [`Self::run`], for a packet in which statements follow a BINLOG statement: so many in all.
     /// Returns the moment at which the last began, if it is known.
     pub(crate) async fn run_counted(
         &mut self,

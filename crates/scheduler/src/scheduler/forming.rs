@@ -4,12 +4,17 @@ use csa_provider::GtidSet;
 
 use super::Scheduler;
 use crate::admission::AdmittedTransaction;
-use crate::group::{Group, GroupKind};
+use crate::group::{Group, GroupCommits, GroupKind};
 use crate::keys::KeyMap;
 use crate::sequence::Sequence;
 
 /// Small groups beside each other only add commits: beyond this many, a group waits until full.
 const SMALL_GROUPS_IN_FLIGHT: usize = 2;
+
+/// Rows, and bytes of events, of a transaction that joins a series. The rows of a larger one are better applied
+/// beside others, before its turn to commit.
+const SHORT_ROWS: usize = 16;
+const SHORT_BYTES: u64 = 16 << 10;
 
 impl Scheduler {
     /// Forms a group of waiting transactions; `false` if there are none or more should join first.
@@ -17,9 +22,10 @@ impl Scheduler {
         if self.allowance == 0 {
             return false;
         }
-        let small =
-            self.waiting.len() < self.limits.transactions && self.waiting_rows < self.limits.rows;
-        if small && self.running + self.formed.len() >= SMALL_GROUPS_IN_FLIGHT {
+        let longest = self.longest();
+        let small = self.waiting.len() < longest && self.waiting_rows < self.limits.rows;
+        let is_alone = self.waiting.front().is_some_and(|first| self.is_alone(first));
+        if small && !is_alone && self.running + self.formed.len() >= SMALL_GROUPS_IN_FLIGHT {
             return false;
         }
         // `pass` counts the transaction as applied, so no check may follow it.
@@ -33,23 +39,26 @@ impl Scheduler {
         let mut group = Group {
             sequence,
             kind: GroupKind::from(first.kind),
+            commits: self.limits.commits,
             transactions: Vec::new(),
             rows: 0,
             dependency: Sequence::new(dependency),
             late: KeyMap::default(),
             executed_after: GtidSet::new(),
         };
+        let waits_anyway = self.limits.commits == GroupCommits::Each { in_order: true };
         let mut bytes = 0;
         self.join(&mut group, first, &mut bytes);
         while group.kind == GroupKind::Rows
             && self.allowance > 0
-            && self.fits(&group, bytes)
+            && self.fits(&group, bytes, longest)
             && let Some(next) = self.waiting.front()
         {
             // If it does not join, its keys stay in `late`: rows here with the same keys may wait
             // longer.
             let dependency = Sequence::new(self.dependency(next, &mut late));
-            if dependency > group.dependency && group.dependency <= self.low_water {
+            if dependency > group.dependency && group.dependency <= self.low_water && !waits_anyway
+            {
                 // It would make the whole group wait.
                 break;
             }
@@ -69,18 +78,48 @@ impl Scheduler {
         true
     }
 
+    /// Transactions in the next group at most.
+    fn longest(&self) -> usize {
+        let limit = self.limits.transactions;
+        match self.limits.commits {
+            GroupCommits::Each { in_order: false } => {
+                // What waits is shared out, so that no session waits while another has a long series.
+                let busy = self.running + self.formed.len();
+                let idle = self.workers.saturating_sub(busy).max(1);
+                self.waiting.len().div_ceil(idle).clamp(1, limit.max(1))
+            }
+            GroupCommits::Shared | GroupCommits::Each { in_order: true } => limit,
+        }
+    }
+
+    /// Rows in a group at most.
+    fn most_rows(&self) -> usize {
+        match self.limits.commits {
+            // Rows of a series that runs beside others are what these wait for, until all of it is committed.
+            GroupCommits::Each { in_order: false } => self.limits.transactions,
+            GroupCommits::Shared | GroupCommits::Each { in_order: true } => self.limits.rows,
+        }
+    }
+
+    /// True if no other transaction joins this one, nor it another.
+    fn is_alone(&self, transaction: &AdmittedTransaction) -> bool {
+        self.limits.commits != GroupCommits::Shared && !is_short(transaction)
+    }
+
     /// True if limits and kinds let the front of the queue join.
-    fn fits(&self, group: &Group, bytes: u64) -> bool {
+    fn fits(&self, group: &Group, bytes: u64, longest: usize) -> bool {
         let Some(next) = self.waiting.front() else { return false };
         let Some(first) = group.transactions.first() else { return false };
-        group.transactions.len() < self.limits.transactions
-            && group.rows + next.rows() <= self.limits.rows
+        group.transactions.len() < longest
+            && group.rows + next.rows() <= self.most_rows()
             && bytes.saturating_add(next.bytes) <= self.limits.bytes
             && GroupKind::from(next.kind) == GroupKind::Rows
             && first.changes.is_some()
             && next.changes.is_some()
             // A group is merged by keys or sent as logged, and read by one format description.
             && first.is_keyed() == next.is_keyed()
+            && !self.is_alone(first)
+            && !self.is_alone(next)
             && next.relayed.format.raw() == first.relayed.format.raw()
     }
 
@@ -89,10 +128,12 @@ impl Scheduler {
     fn dependency(&self, transaction: &AdmittedTransaction, late: &mut KeyMap<u64>) -> u64 {
         let changes = transaction.changes.as_ref();
         let own = self.next.get();
-        if transaction.is_keyed() {
+        let is_in_series = self.limits.commits != GroupCommits::Shared && is_short(transaction);
+        if transaction.is_keyed() && !is_in_series {
             return self.conflicts.dependency(changes, own, late);
         }
-        // Events sent as logged keep their order, so no row of them can be late.
+        // Events sent as logged keep their order, so no row of them can be late; nor can one of a series, whose
+        // next transaction comes after a commit.
         let mut all = KeyMap::default();
         let dependency = self.conflicts.dependency(changes, own, &mut all);
         all.into_values().fold(dependency, u64::max)
@@ -107,4 +148,13 @@ impl Scheduler {
         self.planned.add(&next.relayed.header.gtid);
         group.transactions.push(next);
     }
+}
+
+/// True if a transaction with a commit of its own may be part of a series.
+fn is_short(transaction: &AdmittedTransaction) -> bool {
+    transaction.is_keyed()
+        && !transaction.is_returned
+        && transaction.session.is_none()
+        && transaction.rows() <= SHORT_ROWS
+        && transaction.bytes <= SHORT_BYTES
 }

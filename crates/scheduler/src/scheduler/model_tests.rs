@@ -13,6 +13,7 @@ use proptest::prelude::*;
 use super::tests::relayed;
 use super::*;
 use crate::admission::Admission;
+use crate::group::GroupCommits;
 use crate::key_source::{KeySource, KeySourceError};
 use crate::keys::{
     ForeignKey, KeyClass, KeyPart, KeyRole, KeyUse, TableId, TableKeys, TableUse, UniqueKey,
@@ -208,8 +209,13 @@ proptest! {
         choices in prop::collection::vec((0..4_u8, 1_usize..9), 200),
         mut workers in 1_usize..9,
         rows in 1_usize..20,
+        commits in prop::sample::select(vec![
+            GroupCommits::Shared,
+            GroupCommits::Each { in_order: false },
+            GroupCommits::Each { in_order: true },
+        ]),
     ) {
-        let limits = GroupLimits { transactions: 10, rows, bytes: 1 << 20 };
+        let limits = GroupLimits { transactions: 10, rows, bytes: 1 << 20, commits };
         let mut scheduler = Scheduler::new(limits, workers, Sequence::default(), GtidSet::new());
         // The most workers at any time: each session has a checkpoint row of its own.
         let mut sessions = workers;
@@ -237,6 +243,7 @@ proptest! {
                         let is_next = group.sequence.get() == target.committed + 1;
                         prop_assert!(target.running.len() < workers || is_next);
                         prop_assert!(target.running.len() < sessions, "no session is left for it");
+                        prop_assert!(!group.is_series() || group.late.is_empty(), "a row of a series is late");
                         let of = |t: &AdmittedTransaction| {
                             let gno = t.relayed.header.gtid.gno as usize;
                             touched(&transactions[gno - 1])

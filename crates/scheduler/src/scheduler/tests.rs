@@ -13,6 +13,7 @@ use super::*;
 use crate::admission::{Admission, TransactionKind};
 use crate::error::Error;
 use crate::filter::{FilterRules, Filters};
+use crate::group::GroupCommits;
 use crate::key_source::KeySource;
 use crate::keys::{KeyClass, KeyPart, TableId, TableKeys, UniqueKey};
 use crate::memory::EventMemory;
@@ -362,6 +363,81 @@ fn with_fewer_workers_the_group_whose_turn_it_is_still_gets_one() {
     assert!(scheduler.next_group().is_none());
 }
 
+/// Inserts of so many rows into `keyed`, from an id on.
+fn inserts(
+    gno: u64,
+    ids: std::ops::Range<i32>,
+    format: &Arc<FormatDescription>,
+) -> AdmittedTransaction {
+    let images: Vec<u8> = ids.flat_map(|id| int_image(&[Some(id)])).collect();
+    let events = [
+        query_event("", "BEGIN"),
+        int_table_map(1, "d", "keyed", 1),
+        rows_event(EventType::WRITE_ROWS, 1, 1, &images),
+        event(EventType::XID, &[0; 8]),
+    ];
+    let relayed = relayed(gno, format, &events);
+    Admission::new(OneKeyless).admit_now(relayed, None, true).expect("known")
+}
+
+fn series(in_order: bool, workers: usize) -> Scheduler {
+    let commits = GroupCommits::Each { in_order };
+    let limits = GroupLimits { transactions: 4, commits, ..GroupLimits::default() };
+    Scheduler::new(limits, workers, Sequence::default(), GtidSet::new())
+}
+
+#[test]
+fn only_short_transactions_make_up_a_series() {
+    let format = Arc::new(format_description());
+    let mut scheduler = series(true, 8);
+    for (gno, rows) in (1..).zip([1, 2, 17, 1, 16, 1, 1, 1]) {
+        let first = gno as i32 * 100;
+        scheduler.admit(inserts(gno, first..first + rows, &format));
+    }
+    let mut lengths = Vec::new();
+    while let Some(group) = scheduler.next_group() {
+        lengths.push(group.transactions.len());
+        assert_eq!(group.target_transactions(), group.transactions.len() as u64);
+        scheduler.committed(&group);
+    }
+    assert_eq!(lengths, [2, 1, 4, 1]);
+}
+
+#[test]
+fn a_series_waits_as_a_whole_for_a_row_of_another() {
+    let format = Arc::new(format_description());
+    for (in_order, expected) in
+        [(true, vec![(2, 0), (4, 1)]), (false, vec![(1, 0), (1, 0), (4, 1)])]
+    {
+        let mut scheduler = series(in_order, 2);
+        for gno in 1..=2 {
+            scheduler.admit(inserts(gno, gno as i32..gno as i32 + 1, &format));
+        }
+        let mut groups: Vec<Group> = std::iter::from_fn(|| scheduler.next_group()).collect();
+        scheduler.set_workers(3);
+        for (gno, id) in (3..).zip([1, 7, 8, 9]) {
+            scheduler.admit(inserts(gno, id..id + 1, &format));
+        }
+        groups.extend(std::iter::from_fn(|| scheduler.next_group()));
+        let seen: Vec<(usize, u64)> =
+            groups.iter().map(|group| (group.transactions.len(), group.dependency.get())).collect();
+        assert_eq!(seen, expected);
+        assert!(groups.iter().all(|group| group.late.is_empty()));
+    }
+}
+
+#[test]
+fn out_of_order_what_waits_is_shared_out() {
+    let format = Arc::new(format_description());
+    let mut scheduler = series(false, 3);
+    for gno in 1..=5 {
+        scheduler.admit(inserts(gno, gno as i32..gno as i32 + 1, &format));
+    }
+    let groups: Vec<Group> = std::iter::from_fn(|| scheduler.next_group()).collect();
+    let lengths: Vec<usize> = groups.iter().map(|group| group.transactions.len()).collect();
+    assert_eq!(lengths, [2, 2, 1]);
+}
+
 proptest! {
     /// Groups, joined, are the admitted transactions in order; barriers are alone; limits hold.
     #[test]
@@ -372,7 +448,7 @@ proptest! {
         batch in 1_usize..12,
     ) {
         let formats = [Arc::new(format_description()), Arc::new(format_description_of(b"8.4.0"))];
-        let limits = GroupLimits { transactions: limit, rows: 1000, bytes };
+        let limits = GroupLimits { transactions: limit, rows: 1000, bytes, ..GroupLimits::default() };
         let mut scheduler =
             Scheduler::new(limits, 1, Sequence::default(), GtidSet::new());
         let mut next_gno = 1;
