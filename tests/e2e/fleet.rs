@@ -125,6 +125,25 @@ async fn is_locked(site: &Site, channel: &str) -> bool {
     used.is_some()
 }
 
+/// The server ends some of them with a deadlock: they create the same tables.
+#[tokio::test(flavor = "multi_thread")]
+async fn many_channels_begin_together_on_an_empty_target() {
+    const CHANNELS: usize = 16;
+    let site = Site::new(&["test"]).await;
+    for _ in 0..4 {
+        let name = |number: usize| site.channel(&format!("channel_{number}"), "");
+        let others: String = (1..CHANNELS).map(name).collect();
+        let daemon = site.builder().append(&others).start();
+        for channel in 0..CHANNELS {
+            wait_state(&daemon, channel, "running").await;
+        }
+        let log = daemon.log();
+        assert!(!log.contains("trying again"), "{log}");
+        daemon.kill9();
+        site.target.exec("DROP DATABASE csa").await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn channels_come_change_and_go_under_load() {
     let site = Site::new(&["test", "two", "three"]).await;

@@ -59,10 +59,10 @@ PORT_SOURCE=$PORT_REPLICA NAME_SOURCE=$NAME_REPLICA
 cp "$WORK/replica.cnf" "$WORK/source.cnf"
 start_load
 sleep 2
-before=$(csa-daemon status --json | sed 's/.*"applied_transactions_total":\([0-9]*\).*/\1/')
-sleep 2
-after=$(csa-daemon status --json | sed 's/.*"applied_transactions_total":\([0-9]*\).*/\1/')
-((after > before)) || die "nothing is applied from the new source: $(csa-daemon status)"
+applied() { csa-daemon status --json | sed 's/.*"applied_transactions_total":\([0-9]*\).*/\1/'; }
+before=$(applied)
+applies_more() { (($(applied) > before)); }
+until_true 'transactions of the new source are applied' applies_more
 
 # The target dies with transactions that its replica has not received.
 on spare <<<'STOP REPLICA IO_THREAD'

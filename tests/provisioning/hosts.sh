@@ -88,12 +88,13 @@ certificate etcd
 ln -s "$("$ROOT/tests/sandbox/debian-tool" etcdctl)" "$WORK/bin/etcdctl"
 urls=
 for number in 1 2 3; do
-    printf -v "PORT_ETCD$number" '%s' "$(free_port)"
+    take_port "PORT_ETCD$number"
     export "PORT_ETCD$number"
     port=PORT_ETCD$number
     urls+=,https://127.0.0.1:${!port}
 done
-peer=http://127.0.0.1:$(free_port)
+take_port PORT_PEER
+peer=http://127.0.0.1:$PORT_PEER
 "$("$ROOT/tests/sandbox/debian-tool" etcd)" --data-dir="$WORK/etcd" --listen-client-urls="${urls#,}" \
     --advertise-client-urls="${urls#,}" --cert-file="$WORK/etcd.pem" --key-file="$WORK/etcd-key.pem" \
     --listen-peer-urls="$peer" --initial-advertise-peer-urls="$peer" --initial-cluster="default=$peer" \

@@ -41,13 +41,21 @@ trap 'exit 130' INT TERM
 
 [[ -x $DAEMON ]] || die "$DAEMON is missing: cargo build -p csa-daemon, or set CSA_DAEMON_BIN"
 
-free_port() {
-    local port
-    while :; do
-        port=$((30000 + RANDOM % 2000))
-        (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null || break
+# take_port NAME: sets the variable to a port that no other script takes while this one runs: each holds the
+# locks of its ports, which end with it.
+take_port() {
+    local port lock locks=${TMPDIR:-/tmp}/csa-guide-ports
+    mkdir -p "$locks"
+    for _ in {1..1000}; do
+        port=$((30000 + SRANDOM % 2000))
+        exec {lock}>"$locks/$port"
+        if flock --nonblock "$lock" && ! (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then
+            printf -v "$1" '%s' "$port"
+            return
+        fi
+        exec {lock}>&-
     done
-    echo "$port"
+    die 'found no free port'
 }
 
 # The folder in which the package puts grants.sql and minimal.toml.
@@ -92,7 +100,7 @@ on() {
 # of port 9104.
 on_host() {
     local admin=ADMIN_${1^^}
-    [[ -n ${!admin:-} ]] || printf -v "$admin" '%s' "$(free_port)"
+    [[ -n ${!admin:-} ]] || take_port "$admin"
     export CSA_GUIDE_HOST=$WORK/$1 CSA_DAEMON_CONFIG=$WORK/$1/etc/csa-daemon.toml ADMIN=${!admin} "$admin"
     mkdir -p "$CSA_GUIDE_HOST"/{etc,state}
 }

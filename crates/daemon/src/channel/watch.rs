@@ -179,8 +179,9 @@ impl Watch {
 
     /// Another daemon has the channel.
     pub(super) fn standing_by(&self, why: &str) {
-        self.phase(Phase::Standby, why);
         let mut inner = self.shared.inner.lock();
+        inner.phase = Phase::Standby;
+        why.clone_into(&mut inner.detail);
         inner.last_error = None;
         inner.stopped_at = None;
         inner.progress.given_up();
@@ -200,11 +201,13 @@ impl Watch {
         self.fail(error, true);
     }
 
+    /// In one step: nobody sees a channel that failed for no reason.
     fn fail(&self, error: &ChannelError, is_retried: bool) {
-        self.phase(Phase::Failed, &error.to_string());
         let at = rfc3339(self.shared.clock.now_micros());
         let shown = failure::shown(&self.shared.name, error, at, is_retried);
         let mut inner = self.shared.inner.lock();
+        inner.phase = Phase::Failed;
+        inner.detail = error.to_string();
         inner.last_error = Some(shown);
         inner.stopped_at = error.gtid();
     }

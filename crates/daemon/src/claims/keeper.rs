@@ -454,8 +454,10 @@ impl<E: Engine, W: Work> Keeper<E, W> {
         let me = self.options.name.as_str();
         let stays = |channel: &&String| self.shares.owner(channel).is_none_or(|owner| owner == me);
         let staying = self.mine.keys().filter(stays).count() as u64;
+        let awaited = unclaimed.iter().filter(|channel| !stays(channel)).count() as u64;
         let view = &mut self.shared.state.lock().view;
         view.staying = staying;
+        view.awaited = awaited;
         view.members = members;
         view.claims = holders.collect();
         view.unclaimed = unclaimed;

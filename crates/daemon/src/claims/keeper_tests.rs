@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::desired::Shares;
@@ -375,6 +375,13 @@ async fn a_drained_daemon_has_nothing_and_leaves_at_once<S: Service>() {
     let mut site = Site::<S>::new(3, 90).await;
     let (own, begun) = (site.of("b"), site.begun());
     site.hosts["b"].handle.drain(true);
+    let drained = async {
+        while !site.hosts["b"].handle.view().is_drained() {
+            sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(Duration::from_secs(10), drained).await.expect("others can take them");
+    assert_eq!(site.hosts["b"].handle.view().unclaimed, Vec::<String>::new());
     sleep(Duration::from_secs(10)).await;
     assert_eq!(site.of("b").len(), 0);
     site.check_shares();

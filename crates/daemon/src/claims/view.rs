@@ -23,8 +23,25 @@ pub struct FleetView {
     pub claims: BTreeMap<String, String>,
     /// Channels of this daemon's configuration that no member has claimed.
     pub unclaimed: Vec<String>,
+    /// Channels among them that another member is about to claim.
+    pub awaited: u64,
     /// Channels of this daemon that are not to move: it should have them, or nobody else can.
     pub staying: u64,
+}
+
+impl FleetView {
+    /// This daemon as a member, once it has joined.
+    #[must_use]
+    pub fn own(&self) -> Option<&MemberView> {
+        self.members.iter().find(|member| member.name == self.name)
+    }
+
+    /// This daemon has given its channels away, and all that can be claimed are claimed: ending the
+    /// drain does not bring them back at once.
+    #[must_use]
+    pub fn is_drained(&self) -> bool {
+        self.awaited == 0 && self.own().is_some_and(|own| own.draining && own.claims == 0)
+    }
 }
 
 /// A daemon of the fleet.

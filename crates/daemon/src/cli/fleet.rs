@@ -70,7 +70,7 @@ fn text(fleet: &FleetView) -> String {
     text
 }
 
-/// Gives the channels away, and waits until they are gone.
+/// Gives the channels away, and waits until others have them.
 pub(super) fn drain(client: &Client, Drain { undo, timeout }: Drain) -> Result<(), Failure> {
     let _: FleetView = client.post("/fleet/drain", &json!({ "undo": undo }))?;
     if undo {
@@ -80,26 +80,29 @@ pub(super) fn drain(client: &Client, Drain { undo, timeout }: Drain) -> Result<(
     let until = Instant::now() + Duration::from_secs(timeout);
     loop {
         let fleet: FleetView = client.get("/fleet")?;
-        let own = fleet.members.iter().find(|member| member.name == fleet.name);
-        let left = own.filter(|own| own.draining).map(|own| own.claims);
-        match left {
-            Some(0) => {
-                say!("drained: this daemon has no channel");
-                return Ok(());
-            }
-            Some(left) if left == fleet.staying => {
-                return Err(Failure::Runtime(format!(
-                    "{left} channels stay, because no other daemon of the fleet can take them; stop the \
-                     daemon to end them"
-                )));
-            }
-            _ => {}
+        let left = fleet.own().filter(|own| own.draining).map(|own| own.claims);
+        if fleet.is_drained() {
+            say!("drained: this daemon has no channel");
+            return Ok(());
+        }
+        if let Some(left) = left
+            && left > 0
+            && left == fleet.staying
+        {
+            return Err(Failure::Runtime(format!(
+                "{left} channels stay, because no other daemon of the fleet can take them; stop the daemon \
+                 to end them"
+            )));
         }
         if Instant::now() >= until {
-            let left = left.map_or_else(|| "all".to_owned(), |left| left.to_string());
             let why = fleet.error.map(|error| format!(": {error}")).unwrap_or_default();
+            let left = match left {
+                Some(0) => format!("{} channels are not claimed by another daemon", fleet.awaited),
+                Some(left) => format!("{left} channels are still here"),
+                None => "all channels are still here".to_owned(),
+            };
             return Err(Failure::Runtime(format!(
-                "{left} channels are still here after {timeout} s{why}; the drain continues"
+                "{left} after {timeout} s{why}; the drain continues"
             )));
         }
         std::thread::sleep(LOOK);
