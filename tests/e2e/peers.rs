@@ -89,10 +89,8 @@ async fn channels_of_several_daemons_are_on_one_page() {
 
     first.set("daemon.admin_peers_token_file", token.as_str());
     reload(&first, all.clone());
-    eventually("three runs", DRAIN, async || {
-        peers(&first)[1]["channels"][0]["state"] == "running"
-    })
-    .await;
+    eventually("three runs", DRAIN, async || peers(&first)[1]["channels"][0]["state"] == "running")
+        .await;
     assert_eq!(names_of(&peers(&first)[1]), ["three"]);
     // The values that only a token shows stay where they are.
     assert!(peers(&first)[1]["channels"][0].get("last_error").is_none());
