@@ -59,6 +59,7 @@ PORT_SOURCE=$PORT_REPLICA NAME_SOURCE=$NAME_REPLICA
 cp "$WORK/replica.cnf" "$WORK/source.cnf"
 start_load
 sleep 2
+until_true 'the channel has a source again' csa-daemon status
 applied() { csa-daemon status --json | sed 's/.*"applied_transactions_total":\([0-9]*\).*/\1/'; }
 before=$(applied)
 applies_more() { (($(applied) > before)); }
