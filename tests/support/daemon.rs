@@ -2,6 +2,7 @@
 
 mod commands;
 mod refusal;
+mod signals;
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::PermissionsExt;
@@ -239,22 +240,6 @@ impl Daemon {
         self.wait_exit(PATIENCE)
     }
 
-    /// Sends a signal, named as `kill` names it. After `STOP` nothing of it runs.
-    ///
-    /// # Panics
-    /// If it is not running.
-    #[track_caller]
-    pub fn signal(&self, signal: &str) {
-        let pid = self.pid().expect("csa-daemon is not running");
-        let sent = Command::new("kill").arg(format!("-{signal}")).arg(pid.to_string()).status();
-        assert!(sent.expect("running kill").success(), "kill -{signal} {pid} failed");
-        let deadline = Instant::now() + Duration::from_secs(10);
-        while signal == "STOP" && !is_stopped(pid) {
-            assert!(Instant::now() < deadline, "{pid} does not stop");
-            std::thread::sleep(Duration::from_millis(1));
-        }
-    }
-
     /// Waits until it exits on its own.
     ///
     /// # Panics
@@ -447,16 +432,6 @@ impl Daemon {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
-}
-
-/// True if no thread of the process runs: a signal stops all of them only when one has received it.
-fn is_stopped(pid: u32) -> bool {
-    let threads = fs::read_dir(format!("/proc/{pid}/task")).expect("threads");
-    threads.flatten().all(|thread| {
-        let stat = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
-        // The name before the state may hold anything.
-        stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('T'))
-    })
 }
 
 impl Daemon {

@@ -102,7 +102,7 @@ pub(crate) async fn ensure(session: &mut Session) -> Result<()> {
     let known: Vec<String> = session.rows(columns).await?;
     if known.is_empty() {
         // Another channel's start may create it meanwhile, hence IF NOT EXISTS.
-        return session.run(CREATE).await.map(drop);
+        return bookkeeping::create(session, CREATE).await;
     }
     for (name, definition) in ADDED {
         if known.iter().any(|known| known == name) {

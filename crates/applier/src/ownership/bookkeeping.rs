@@ -1,9 +1,33 @@
 //! Sessions that write our own tables, or nothing at all.
 
+use std::time::Duration;
+
+use tracing::info;
+
 use crate::error::Result;
 use crate::ownership::locks;
 use crate::server::port::Target;
 use crate::server::session::Session;
+
+/// ER_LOCK_DEADLOCK.
+const DEADLOCK: u16 = 1213;
+const PAUSE_AFTER_DEADLOCK: Duration = Duration::from_millis(100);
+const MAX_DEADLOCKS: u32 = 20;
+
+/// Creates a table of ours, or the schema, if it is missing. Of several sessions that create the same one at the
+/// same time, as the channels of a first start do, the server ends some with a deadlock.
+pub(super) async fn create(session: &mut Session, statement: &str) -> Result<()> {
+    for _ in 0..MAX_DEADLOCKS {
+        match session.run(statement).await {
+            Err(error) if error.code() == Some(DEADLOCK) => {
+                info!(%error, "another channel creates the same table; creating it again");
+                tokio::time::sleep(PAUSE_AFTER_DEADLOCK).await;
+            }
+            other => return other.map(drop),
+        }
+    }
+    session.run(statement).await.map(drop)
+}
 
 /// A session for our bookkeeping, which must not show in a `gtid_executed` that mirrors the source's.
 pub(crate) async fn connect(target: &Target) -> Result<Session> {

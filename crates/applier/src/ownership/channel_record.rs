@@ -10,7 +10,7 @@ use csa_provider::{Foreign, GtidSet, Uuid, foreign_to};
 
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
-use crate::ownership::checkpoint;
+use crate::ownership::{bookkeeping, checkpoint};
 use crate::server::session::Session;
 use csa_provider::quote;
 
@@ -94,7 +94,7 @@ pub(crate) async fn note(
     channel: &str,
     identity: &ChannelIdentity,
 ) -> Result<()> {
-    session.run(CREATE).await?;
+    bookkeeping::create(session, CREATE).await?;
     let values = format!(
         "source_uuids='{}',foreign_uuids='{}',filters={},updated_at=NOW(6)",
         list(&identity.source_uuids),

@@ -6,6 +6,7 @@ use csa_scheduler::Sequence;
 
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
+use crate::ownership::bookkeeping;
 use crate::server::lock_names;
 use crate::server::session::Session;
 use csa_provider::quote;
@@ -74,7 +75,7 @@ pub(crate) fn next_epoch(found: u64, identity: &str) -> u64 {
 /// Creates the table if it is missing.
 pub(crate) async fn create(session: &mut Session) -> Result<()> {
     for statement in CREATE {
-        session.run(statement).await?;
+        bookkeeping::create(session, statement).await?;
     }
     Ok(())
 }

@@ -42,11 +42,6 @@ pub struct Claim<'a> {
     pub standby: bool,
 }
 
-/// ER_LOCK_DEADLOCK: channels that start together create the same tables, and add rows side by side.
-const DEADLOCK: u16 = 1213;
-const PAUSE_AFTER_DEADLOCK: Duration = Duration::from_millis(100);
-const MAX_DEADLOCKS: u32 = 20;
-
 impl ControlSession {
     /// Takes the channel: lock, checkpoint table and rows, a new epoch.
     ///
@@ -55,26 +50,6 @@ impl ControlSession {
     /// # Errors
     /// [`Error::Held`] while somebody else holds the channel.
     pub async fn open(
-        target: &Target,
-        channel: &str,
-        workers: u16,
-        claim: &Claim<'_>,
-        statement_gtids: bool,
-    ) -> Result<Self> {
-        for _ in 0..MAX_DEADLOCKS {
-            match Self::try_open(target, channel, workers, claim, statement_gtids).await {
-                Err(error) if error.code() == Some(DEADLOCK) => {
-                    info!(channel, %error, "taking the channel again");
-                    tokio::time::sleep(PAUSE_AFTER_DEADLOCK).await;
-                }
-                other => return other,
-            }
-        }
-        Self::try_open(target, channel, workers, claim, statement_gtids).await
-    }
-
-    /// Every step may be repeated, by another daemon too.
-    async fn try_open(
         target: &Target,
         channel: &str,
         workers: u16,

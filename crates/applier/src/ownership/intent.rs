@@ -7,7 +7,7 @@
 use csa_provider::{Gtid, GtidSet};
 
 use crate::error::{Error, Result};
-use crate::ownership::checkpoint;
+use crate::ownership::{bookkeeping, checkpoint};
 use crate::server::session::Session;
 use csa_provider::quote;
 
@@ -29,7 +29,7 @@ pub(crate) enum Intent {
 
 /// Creates the table if it is missing.
 pub(crate) async fn create(session: &mut Session) -> Result<()> {
-    session.run(CREATE).await.map(drop)
+    bookkeeping::create(session, CREATE).await
 }
 
 /// The same without a statement if the table is there: CREATE TABLE IF NOT EXISTS is logged as one more

@@ -61,6 +61,13 @@ struct Inner {
     skipped: u64,
 }
 
+impl Inner {
+    fn enter(&mut self, phase: Phase, detail: &str) {
+        self.phase = phase;
+        detail.clone_into(&mut self.detail);
+    }
+}
+
 impl Watch {
     pub(super) fn new(settings: &ChannelSettings, controls: Controls) -> Self {
         Self {
@@ -180,8 +187,7 @@ impl Watch {
     /// Another daemon has the channel.
     pub(super) fn standing_by(&self, why: &str) {
         let mut inner = self.shared.inner.lock();
-        inner.phase = Phase::Standby;
-        why.clone_into(&mut inner.detail);
+        inner.enter(Phase::Standby, why);
         inner.last_error = None;
         inner.stopped_at = None;
         inner.progress.given_up();
@@ -206,8 +212,7 @@ impl Watch {
         let at = rfc3339(self.shared.clock.now_micros());
         let shown = failure::shown(&self.shared.name, error, at, is_retried);
         let mut inner = self.shared.inner.lock();
-        inner.phase = Phase::Failed;
-        inner.detail = error.to_string();
+        inner.enter(Phase::Failed, &error.to_string());
         inner.last_error = Some(shown);
         inner.stopped_at = error.gtid();
     }
@@ -233,9 +238,7 @@ impl Watch {
     }
 
     fn phase(&self, phase: Phase, detail: &str) {
-        let mut inner = self.shared.inner.lock();
-        inner.phase = phase;
-        detail.clone_into(&mut inner.detail);
+        self.shared.inner.lock().enter(phase, detail);
     }
 
     /// Everything committed on the target, as far as this process knows.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::desired::Shares;
@@ -227,9 +227,13 @@ impl<S: Service> Site<S> {
     }
 
     async fn until_all_run(&self, limit: Duration) -> Duration {
+        self.until("all run", limit, |site| site.is_all_running()).await
+    }
+
+    async fn until(&self, what: &str, limit: Duration, is_so: impl Fn(&Self) -> bool) -> Duration {
         let started = Instant::now();
-        while !self.is_all_running() {
-            assert!(started.elapsed() < limit, "not all run after {limit:?}");
+        while !is_so(self) {
+            assert!(started.elapsed() < limit, "{what}: not after {limit:?}");
             sleep(Duration::from_millis(20)).await;
         }
         started.elapsed()
@@ -375,12 +379,8 @@ async fn a_drained_daemon_has_nothing_and_leaves_at_once<S: Service>() {
     let mut site = Site::<S>::new(3, 90).await;
     let (own, begun) = (site.of("b"), site.begun());
     site.hosts["b"].handle.drain(true);
-    let drained = async {
-        while !site.hosts["b"].handle.view().is_drained() {
-            sleep(Duration::from_millis(10)).await;
-        }
-    };
-    timeout(Duration::from_secs(10), drained).await.expect("others can take them");
+    let is_drained = |site: &Site<S>| site.hosts["b"].handle.view().is_drained();
+    site.until("others have its channels", Duration::from_secs(10), is_drained).await;
     assert_eq!(site.hosts["b"].handle.view().unclaimed, Vec::<String>::new());
     sleep(Duration::from_secs(10)).await;
     assert_eq!(site.of("b").len(), 0);
