@@ -7,7 +7,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::gtid::Gtid;
+use crate::binlog::gtid::Gtid;
 
 /// Spans that wait to be taken; more are dropped and counted.
 const SPANS_MAX: usize = 65_536;
@@ -48,7 +48,7 @@ pub struct Details {
     pub last: Option<Gtid>,
     pub transactions: Option<u64>,
     pub rows: Option<u64>,
-    /// Of source events.
+    /// The bytes of source events.
     pub bytes: Option<u64>,
 }
 
@@ -148,7 +148,7 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// The spans since the last call, in the order in which they ended.
+    /// Returns the spans since the last call, in the order in which they ended.
     #[must_use]
     pub fn take(&self) -> Vec<Span> {
         let mut recorded = self.recorder.shared.recorded.lock();
@@ -156,7 +156,7 @@ impl Recording {
         std::mem::take(&mut recorded.spans)
     }
 
-    /// Spans that were lost because nobody took them in time.
+    /// Returns the spans that were lost because nobody took them in time.
     #[must_use]
     pub fn dropped(&self) -> u64 {
         self.recorder.shared.recorded.lock().dropped
@@ -178,7 +178,7 @@ impl Drop for Recording {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gtid::{Tag, Uuid};
+    use crate::binlog::gtid::{Tag, Uuid};
 
     fn gtid(gno: u64) -> Gtid {
         Gtid { uuid: Uuid::from_bytes([1; 16]), tag: Tag::untagged(), gno }

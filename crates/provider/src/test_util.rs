@@ -7,10 +7,12 @@ use mysql_common::constants::ColumnType;
 use mysql_common::packets::Column;
 use mysql_common::row::{Row, new_row};
 
-use crate::event::{ChecksumAlgorithm, EventHeader, EventType, FormatDescription, RawEvent};
-use crate::gtid::Gtid;
+use crate::binlog::event::{
+    ChecksumAlgorithm, EventHeader, EventType, FormatDescription, RawEvent,
+};
+use crate::binlog::gtid::Gtid;
 
-/// One event's bytes, with a correct checksum if the algorithm has one.
+/// Returns one event's bytes, with a correct checksum if the algorithm has one.
 #[must_use]
 pub fn event_bytes(event_type: EventType, body: &[u8], checksum: ChecksumAlgorithm) -> Bytes {
     let len = EventHeader::LEN + body.len() + checksum.len();
@@ -29,7 +31,7 @@ pub fn event_bytes(event_type: EventType, body: &[u8], checksum: ChecksumAlgorit
     bytes.into()
 }
 
-/// One event with a checksum.
+/// Returns one event with a checksum.
 #[must_use]
 pub fn event(event_type: EventType, body: &[u8]) -> RawEvent {
     let checksum = ChecksumAlgorithm::Crc32;
@@ -42,7 +44,7 @@ pub fn gtid_event(gtid: &Gtid, commit_timestamp: u64) -> RawEvent {
     gtid_event_of(gtid, commit_timestamp, commit_timestamp)
 }
 
-/// The same of a transaction that may have been committed on another server before.
+/// Returns the same of a transaction that may have been committed on another server before.
 #[must_use]
 pub fn gtid_event_of(gtid: &Gtid, original: u64, immediate: u64) -> RawEvent {
     /// The original time follows.
@@ -62,13 +64,13 @@ pub fn gtid_event_of(gtid: &Gtid, original: u64, immediate: u64) -> RawEvent {
     event(EventType::GTID, &body)
 }
 
-/// A query event without status variables.
+/// Returns a query event without status variables.
 #[must_use]
 pub fn query_event(database: &str, statement: &str) -> RawEvent {
     query_event_in(&[], database, statement)
 }
 
-/// The same with status variables.
+/// Returns the same with status variables.
 #[must_use]
 pub fn query_event_in(status: &[u8], database: &str, statement: &str) -> RawEvent {
     let mut body = vec![0; 8];
@@ -100,7 +102,7 @@ pub fn format_description() -> FormatDescription {
     format_description_of(b"9.7.4")
 }
 
-/// A format description of a source with this version.
+/// Returns a format description of a source with this version.
 ///
 /// # Panics
 /// Never: the bytes are well-formed.
@@ -118,7 +120,7 @@ pub fn format_description_of(name: &[u8; 5]) -> FormatDescription {
     FormatDescription::parse(bytes).expect("well-formed")
 }
 
-/// A table map of a table with nullable INT columns.
+/// Returns a table map of a table with nullable INT columns.
 #[must_use]
 pub fn int_table_map(table_id: u64, schema: &str, table: &str, columns: u8) -> RawEvent {
     let mut body = table_id.to_le_bytes()[..6].to_vec();
@@ -136,7 +138,7 @@ pub fn int_table_map(table_id: u64, schema: &str, table: &str, columns: u8) -> R
     event(EventType::TABLE_MAP, &body)
 }
 
-/// A full row image of INTs.
+/// Returns a full row image of INTs.
 #[must_use]
 pub fn int_image(values: &[Option<i32>]) -> Vec<u8> {
     let mut image = vec![0; values.len().div_ceil(8)];
@@ -152,7 +154,7 @@ pub fn int_image(values: &[Option<i32>]) -> Vec<u8> {
     image
 }
 
-/// A rows event with full images of `columns` columns, the last of its statement.
+/// Returns a rows event with full images of `columns` columns, the last of its statement.
 #[must_use]
 pub fn rows_event(event_type: EventType, table_id: u64, columns: u8, images: &[u8]) -> RawEvent {
     let mut body = table_id.to_le_bytes()[..6].to_vec();
@@ -165,7 +167,7 @@ pub fn rows_event(event_type: EventType, table_id: u64, columns: u8, images: &[u
     event(event_type, &body)
 }
 
-/// A row of an answer to a text query.
+/// Returns a row of an answer to a text query.
 #[must_use]
 pub fn row(values: &[&str]) -> Row {
     let columns = values.iter().map(|_| Column::new(ColumnType::MYSQL_TYPE_VAR_STRING)).collect();

@@ -1,6 +1,6 @@
 //! The client's character set, as far as the lexer depends on it.
 
-use crate::event::charset_of;
+use crate::binlog::event::charset_of;
 
 /// A kind of character set, by the bytes of its characters (strings/ctype-*.c of the server).
 /// `character_set_client` is always a superset of ASCII.
@@ -44,7 +44,7 @@ impl ClientCharset {
         }
     }
 
-    /// Bytes of the character at the start of the text; 1 if they form none.
+    /// Returns the bytes of the character at the start of the text; 1 if they form none.
     pub(super) fn character(self, text: &[u8]) -> usize {
         let &[first, second, ..] = text else { return 1 };
         let is_pair = match self {
@@ -67,19 +67,19 @@ impl ClientCharset {
         }
     }
 
-    /// True for a byte that may be part of a name without quotes.
+    /// Returns true for a byte that may be part of a name without quotes.
     pub(super) fn is_name(self, byte: u8) -> bool {
         let letter = self == Self::Plain(SWEDISH) && matches!(byte, b'[' | b']' | b'{' | b'}');
         letter || byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$') || !byte.is_ascii()
     }
 
-    /// True if the text means the same in ASCII.
+    /// Returns true if the text means the same in ASCII.
     pub(super) fn is_ascii(self, text: &[u8]) -> bool {
         let is_letter = |byte: &u8| matches!(byte, b'@' | b'['..=b'^' | b'`' | b'{'..=b'~');
         text.is_ascii() && !(self == Self::Plain(SWEDISH) && text.iter().any(is_letter))
     }
 
-    /// True for white space between tokens.
+    /// Returns true for white space between tokens.
     pub(super) fn is_space(self, byte: u8) -> bool {
         match byte {
             b'\t'..=b'\r' | b' ' => true,
@@ -103,7 +103,8 @@ impl ClientCharset {
         }
     }
 
-    /// True for a byte that makes a preceding `--` a comment: white space or a control character.
+    /// Returns true for a byte that makes a preceding `--` a comment: white space or a control
+    /// character.
     pub(super) fn ends_dashes(self, byte: u8) -> bool {
         if byte.is_ascii() {
             return byte.is_ascii_control() || byte == b' ';

@@ -90,7 +90,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// All comments so far that some servers execute.
+    /// Returns all comments so far that some servers execute.
     #[must_use]
     pub fn special_comments(&self) -> &[SpecialComment] {
         &self.comments
@@ -145,7 +145,7 @@ impl<'a> Lexer<'a> {
         Token { kind, text: text.get(..len).unwrap_or(text), start }
     }
 
-    /// Bytes of the characters that may be in a name, or for which `belong` is true.
+    /// Returns the bytes of the characters that may be in a name, or for which `belong` is true.
     fn run(&self, belong: impl Fn(u8) -> bool) -> usize {
         let rest = self.rest();
         let charset = self.dialect.charset;
@@ -159,9 +159,9 @@ impl<'a> Lexer<'a> {
         at.min(rest.len())
     }
 
-    /// Bytes up to and including the closing quote of the string at the start of the text. A
-    /// doubled quote belongs to the string, and so does any byte
-    /// after a backslash, even half a character.
+    /// Returns the bytes up to and including the closing quote of the string at the start of the
+    /// text. A doubled quote belongs to the string, and so does any byte after a backslash, even
+    /// half a character.
     fn quoted(&self, text: &[u8], escapes: bool) -> Result<usize, Unclosed> {
         let &quote = text.first().ok_or(Unclosed)?;
         let mut at = 1;
@@ -177,7 +177,8 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// Bytes of `$$ … $$` or `$tag$ … $tag$`. Without an end it is a name, as for older servers.
+    /// Returns the bytes of `$$ … $$` or `$tag$ … $tag$`. Without an end it is a name, as for older
+    /// servers.
     fn between_dollars(&self, text: &[u8]) -> Option<usize> {
         let charset = self.dialect.charset;
         let mut tag = 1;
@@ -248,7 +249,7 @@ impl<'a> Iterator for Lexer<'a> {
     }
 }
 
-/// Bytes of a line comment.
+/// Returns the bytes of a line comment.
 fn line(rest: &[u8]) -> usize {
     rest.iter().position(|&byte| byte == b'\n').unwrap_or(rest.len())
 }

@@ -18,7 +18,7 @@ pub use lexer::{Lexer, SpecialComment, Token, TokenKind, Unclosed};
 pub use quote::{identifier, quote};
 pub use statement::{Statement, XaVerb};
 
-use crate::event::SessionContext;
+use crate::binlog::event::SessionContext;
 
 /// `sql_mode` bits (sql/system_variables.h).
 const ANSI_QUOTES: u64 = 1 << 2;
@@ -35,7 +35,7 @@ pub struct Dialect {
 }
 
 impl Default for Dialect {
-    /// The dialect of a session with default settings, in UTF-8.
+    /// Returns the dialect of a session with default settings, in UTF-8.
     fn default() -> Self {
         Self { ansi_quotes: false, backslash_escapes: true, charset: ClientCharset::Utf8 }
     }
@@ -52,8 +52,8 @@ impl Dialect {
         }
     }
 
-    /// A dialect for text in UTF-8 with names and without strings:
-    /// either kind of quotes encloses a name.
+    /// Returns a dialect for text in UTF-8 with names and without strings: either kind of quotes
+    /// encloses a name.
     #[must_use]
     pub fn of_names() -> Self {
         Self { ansi_quotes: true, ..Self::default() }
@@ -63,14 +63,14 @@ impl Dialect {
         Self { charset: ClientCharset::Utf8, ..self }
     }
 
-    /// True if the text of the session is UTF-8.
+    /// Returns true if the text of the session is UTF-8.
     #[must_use]
     pub fn is_utf8(&self) -> bool {
         self.charset == ClientCharset::Utf8
     }
 
-    /// The name that a token is; `None` if it is not a name, or if its character set can't be
-    /// decoded here.
+    /// Returns the name that a token is; `None` if it is not a name, or if its character set can't
+    /// be decoded here.
     #[must_use]
     pub fn name(&self, token: &Token<'_>) -> Option<String> {
         let name = self.name_bytes(token)?;
@@ -88,8 +88,8 @@ impl Dialect {
         }
     }
 
-    /// The name without its quotes. A doubled quote is a single one, unless its byte is half of
-    /// another character.
+    /// Returns the name without its quotes. A doubled quote is a single one, unless its byte is
+    /// half of another character.
     fn without_quotes<'a>(&self, quoted: &'a [u8]) -> Cow<'a, [u8]> {
         let Some((&quote, rest)) = quoted.split_first() else { return quoted.into() };
         let inside = rest.split_last().map_or(rest, |(_, inside)| inside);

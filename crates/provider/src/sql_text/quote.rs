@@ -1,6 +1,6 @@
 //! Text of SQL values.
 
-/// A string literal. Backslashes are doubled, which is right unless `NO_BACKSLASH_ESCAPES` is set; our
+/// Returns a string literal. Backslashes are doubled, which is right unless `NO_BACKSLASH_ESCAPES` is set; our
 /// sessions never have it set when they send such a literal.
 #[must_use]
 pub fn quote(text: &str) -> String {
@@ -18,7 +18,7 @@ pub fn quote(text: &str) -> String {
     quoted
 }
 
-/// An identifier in backticks.
+/// Returns an identifier in backticks.
 #[must_use]
 pub fn identifier(name: &str) -> String {
     format!("`{}`", name.replace('`', "``"))

@@ -1,7 +1,7 @@
 //! Finds the kind of a logged statement by its words.
 
 use super::{Dialect, Lexer, Token, TokenKind};
-use crate::event::QueryEvent;
+use crate::binlog::event::QueryEvent;
 
 /// The kinds that matter for transaction boundaries and for the execution of a statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,13 +63,13 @@ const DML: [&str; 10] =
 const QUERY: [&str; 5] = ["AS", "SELECT", "WITH", "TABLE", "VALUES"];
 
 impl Statement {
-    /// The kind of a logged statement.
+    /// Returns the kind of a logged statement.
     #[must_use]
     pub fn of(query: &QueryEvent<'_>) -> Self {
         Self::read(query).0
     }
 
-    /// The kind of a logged statement, and the dialect of its text.
+    /// Returns the kind of a logged statement, and the dialect of its text.
     #[must_use]
     pub fn read(query: &QueryEvent<'_>) -> (Self, Dialect) {
         let text = query.statement;

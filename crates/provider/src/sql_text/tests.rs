@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::event::QueryCharset;
+use crate::binlog::event::QueryCharset;
 
 fn dialect(sql_mode: u64, client: u16) -> Dialect {
     let charset = QueryCharset { client, connection: client, server: client };

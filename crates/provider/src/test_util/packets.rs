@@ -12,7 +12,7 @@ pub const COLUMN: &[u8] = b"\x03def\0\0\0\x01v\0\x0c\x2d\0\x10\0\0\0\xfd\0\0\0\0
 /// The password's digest is in the server's cache.
 pub const CACHED: &[u8] = &[0x01, 0x03];
 
-/// The first packet of a connection.
+/// Returns the first packet of a connection.
 #[must_use]
 pub fn greeting(
     version: &str,
@@ -51,7 +51,7 @@ pub fn error(code: u16, text: &str) -> Vec<u8> {
     packet
 }
 
-/// A row of one column.
+/// Returns a row of one column.
 ///
 /// # Panics
 /// The text has 64 KiB or more.

@@ -1,0 +1,79 @@
+use super::*;
+use crate::binlog::gtid::{Tag, Uuid};
+use crate::test_util::{event, gtid_event, query_event};
+
+fn begin(assembler: &mut TransactionAssembler, gno: u64) -> Gtid {
+    let gtid = Gtid { uuid: Uuid::from_bytes([9; 16]), tag: Tag::untagged(), gno };
+    let placed = assembler.place(&gtid_event(&gtid, 1)).unwrap();
+    assert!(matches!(placed, Placement::Begin(header) if header.gtid == gtid));
+    gtid
+}
+
+fn place(assembler: &mut TransactionAssembler, event_type: EventType) -> Placement {
+    assembler.place(&event(event_type, &[0; 20])).unwrap()
+}
+
+fn query(assembler: &mut TransactionAssembler, text: &str) -> Result<Placement, StreamError> {
+    assembler.place(&query_event("db", text))
+}
+
+#[test]
+fn row_transaction_ends_at_its_xid() {
+    let mut assembler = TransactionAssembler::new();
+    assert_eq!(place(&mut assembler, EventType::ROTATE), Placement::Outside);
+    let gtid = begin(&mut assembler, 1);
+    assert_eq!(query(&mut assembler, "BEGIN").unwrap(), Placement::Body);
+    assert_eq!(place(&mut assembler, EventType::TABLE_MAP), Placement::Body);
+    assert_eq!(assembler.in_transaction(), Some(&gtid));
+    assert_eq!(place(&mut assembler, EventType::WRITE_ROWS), Placement::Body);
+    assert_eq!(query(&mut assembler, "SAVEPOINT `a`").unwrap(), Placement::Body);
+    assert_eq!(place(&mut assembler, EventType::XID), Placement::End);
+    assert_eq!(assembler.in_transaction(), None);
+}
+
+#[test]
+fn each_way_to_end() {
+    for (texts, end) in [
+        (vec!["CREATE TABLE t (a INT)"], None),
+        (vec!["BEGIN", "COMMIT"], None),
+        (vec!["BEGIN", "CREATE TABLE t (a INT) START TRANSACTION"], Some(EventType::XID)),
+        (vec!["XA START X'61',X'',1", "XA END X'61',X'',1"], Some(EventType::XA_PREPARE)),
+        (vec!["XA COMMIT X'61',X'',1"], None),
+        (vec![], Some(EventType::TRANSACTION_PAYLOAD)),
+    ] {
+        let mut assembler = TransactionAssembler::new();
+        begin(&mut assembler, 1);
+        let last = texts.iter().map(|text| query(&mut assembler, text).unwrap()).last();
+        let last = end.map_or(last, |event_type| Some(place(&mut assembler, event_type)));
+        assert_eq!(last, Some(Placement::End), "{texts:?}");
+    }
+}
+
+#[test]
+fn what_cannot_be_replicated_is_refused_by_name() {
+    let mut assembler = TransactionAssembler::new();
+    begin(&mut assembler, 5);
+    query(&mut assembler, "BEGIN").unwrap();
+    let error = query(&mut assembler, "insert into t values (1)").unwrap_err().to_string();
+    assert!(error.contains("09090909-0909-0909-0909-090909090909:5"), "{error}");
+    assert!(error.contains("binlog_format=ROW"), "{error}");
+    for (event_type, words) in [
+        (EventType::INTVAR, "statement-format"),
+        (EventType::INCIDENT, "incident"),
+        (EventType(99), "event type 99"),
+        (EventType::ANONYMOUS_GTID, "anonymous"),
+    ] {
+        let error = assembler.place(&event(event_type, &[0; 20])).unwrap_err().to_string();
+        assert!(error.contains(words) && error.contains("090909:5"), "{error}");
+    }
+}
+
+#[test]
+fn events_out_of_place_are_refused() {
+    let mut assembler = TransactionAssembler::new();
+    assert!(assembler.place(&event(EventType::XID, &[0; 8])).is_err());
+    let gtid = begin(&mut assembler, 1);
+    assert!(assembler.place(&gtid_event(&gtid, 1)).is_err());
+    assembler.reset();
+    begin(&mut assembler, 1);
+}

@@ -1,0 +1,63 @@
+//! The causes that interrupt a source's stream, set where the error arises, so that advice need not
+//! depend on words in a message.
+
+/// A cause; each one needs a different action.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SourceCause {
+    /// The source does not answer, or the link broke: passes on its own.
+    Unreachable,
+    /// The source refuses the account.
+    Account,
+    /// The protection of the link does not suit one of the two sides.
+    Protection,
+    /// Needed transactions are no longer in its binary logs.
+    Purged,
+    /// It has lost or never had what was received from it.
+    OtherHistory,
+    /// A transaction without a GTID.
+    Anonymous,
+    /// An event that can't be replicated, or is damaged in its binary log.
+    Stream,
+    /// One of its settings, as the message says.
+    Setting,
+    /// Our own relay store.
+    Spool,
+}
+
+/// Words in the server's texts for error 1236, which it uses for all of these causes: nothing but
+/// the text differs.
+const WORDS: [(&str, SourceCause); 3] = [
+    ("anonymous transaction", SourceCause::Anonymous),
+    ("purged required", SourceCause::Purged),
+    // The source lacks its own transactions: it was reset, or has lost the end of its binary log.
+    ("more GTIDs than the", SourceCause::OtherHistory),
+];
+
+/// Words in texts for that error that point to something temporary. Examples are a later dump of the same
+/// replica, perhaps of the daemon before this one, and a binary log whose last event is not written whole.
+const PASSING: [&str; 2] = ["same server_uuid", "out of disk space"];
+
+/// Returns true if a dump that ended with this text can be requested again at once.
+pub(crate) fn passes(message: &str) -> bool {
+    PASSING.iter().any(|words| message.contains(words))
+}
+
+pub(crate) const AFRESH: &str =
+    "; provision the target again (clone or dump) and start from its gtid_executed";
+
+impl SourceCause {
+    /// Returns the cause of a dump that the server ended for good with this text.
+    pub(crate) fn of_refusal(message: &str) -> Self {
+        let known = WORDS.iter().find(|(words, _)| message.contains(words));
+        known.map_or(Self::Stream, |&(_, cause)| cause)
+    }
+
+    /// The end of an error's line: what to do.
+    pub(crate) const fn repair(self) -> &'static str {
+        match self {
+            Self::Anonymous => "; set gtid_mode=ON on the source, then provision the target again",
+            Self::Purged | Self::OtherHistory => AFRESH,
+            _ => "",
+        }
+    }
+}

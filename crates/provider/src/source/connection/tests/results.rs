@@ -1,0 +1,170 @@
+//! Statements of a session: results in a row, errors between them, packets of any length.
+
+use super::*;
+use crate::server::link::{Budget, Outcome, Purpose};
+use crate::source::connection::fake_source::{COM_QUERY, PACKET_BYTES_FULL};
+
+const MORE: u8 = 0x08;
+
+/// Returns a session with a script that answers its commands.
+async fn session<S>(script: impl FnOnce(FakeSource) -> S + Send + 'static) -> (Link, JoinHandle<()>)
+where
+    S: Future<Output = ()> + Send,
+{
+    let (client, source) = tokio::io::duplex(BUFFER_BYTES);
+    let script = tokio::spawn(async move {
+        let mut source = FakeSource::new(source);
+        source.accept_login().await;
+        script(source).await;
+    });
+    let mut options = options().link("source", 0);
+    options.purpose = Purpose::Statements;
+    let link = Link::login(Box::new(client), &options, None).await.expect("logs in");
+    (link, script)
+}
+
+/// Affected rows and warnings of each result, with the values of its rows, up to the first error.
+async fn run(
+    link: &mut Link,
+    statements: &[u8],
+) -> (Vec<(u64, u16, Vec<String>)>, Option<LinkError>) {
+    let mut budget = Budget::new(Limits::LIST, "statements");
+    let mut results = Vec::new();
+    if let Err(error) = link.begin(statements).await {
+        return (results, Some(error));
+    }
+    loop {
+        let mut rows = Vec::new();
+        let next = link.next_result(&mut budget, |row: Row| {
+            let values = row.unwrap_raw().into_iter().map(text);
+            rows.push(values.map(|value| value.unwrap_or("NULL".to_owned())).collect());
+        });
+        match next.await {
+            Ok(Some(Outcome { affected_rows, warnings, .. })) => {
+                results.push((affected_rows, warnings, rows));
+            }
+            Ok(None) => return (results, None),
+            Err(error) => return (results, Some(error)),
+        }
+    }
+}
+
+#[tokio::test]
+async fn results_come_in_order_with_rows_between_them() {
+    let (mut link, script) = session(async |mut source| {
+        assert_eq!(source.command().await, [&[COM_QUERY][..], b"a;b;c"].concat());
+        source.send(&[0, 3, 0, MORE, 0, 1, 0]).await;
+        source.columns(2).await;
+        source.send(b"\x01x\xfb").await;
+        source.send(b"\x00\x02yz").await;
+        source.send(&[0xfe, 0, 0, MORE, 0, 2, 0]).await;
+        source.send(&[0, 0xfc, 0x10, 0x27, 0, 0, 0, 0, 0]).await;
+        assert_eq!(source.command().await[1..], *b"d");
+        source.ok().await;
+    })
+    .await;
+    let rows = vec!["xNULL".to_owned(), "yz".to_owned()];
+    let (results, error) = run(&mut link, b"a;b;c").await;
+    assert_eq!(results, [(3, 1, Vec::new()), (0, 2, rows), (10_000, 0, Vec::new())]);
+    assert!(error.is_none(), "{error:?}");
+    assert_eq!(run(&mut link, b"d").await.0.len(), 1);
+    script.await.expect("the script");
+}
+
+/// The link is usable after it; no results of the statements that follow are expected.
+#[tokio::test]
+async fn an_error_between_results_ends_them() {
+    let (mut link, script) = session(async |mut source| {
+        for rows_first in [false, true] {
+            source.command().await;
+            source.send(&[0, 1, 0, MORE, 0, 0, 0]).await;
+            if rows_first {
+                source.columns(1).await;
+                source.send(b"\x01x").await;
+            }
+            source.error(1213, "Deadlock").await;
+        }
+        source.command().await;
+        source.ok().await;
+    })
+    .await;
+    for _ in 0..2 {
+        let (results, error) = run(&mut link, b"a;b").await;
+        assert_eq!(results.len(), 1);
+        assert_eq!(error.and_then(|error| error.code()), Some(1213));
+    }
+    assert!(run(&mut link, b"c").await.1.is_none());
+    script.await.expect("the script");
+}
+
+/// A link with an answer half read would take the rest for the answer to the next query.
+#[tokio::test]
+async fn a_question_given_up_ends_the_link() {
+    let (mut link, script) = session(async |mut source| {
+        source.command().await;
+        tokio::time::sleep(PATIENCE).await;
+    })
+    .await;
+    let asked = link.query::<String>("SELECT SLEEP(9)", Limits::SETTING);
+    tokio::time::timeout(Duration::from_millis(50), asked).await.expect_err("no answer");
+    let next = link.query::<String>("SELECT 1", Limits::SETTING).await;
+    assert!(matches!(next, Err(LinkError::OutOfStep)), "{next:?}");
+    script.abort();
+}
+
+#[tokio::test]
+async fn statements_of_any_length_are_cut_into_packets() {
+    for len in [PACKET_BYTES_FULL - 2, PACKET_BYTES_FULL - 1, PACKET_BYTES_FULL, 40 << 20] {
+        let (mut link, script) = session(async move |mut source| {
+            let mut received = source.command().await;
+            let mut last = received.len();
+            while last == PACKET_BYTES_FULL {
+                let part = source.receive().await;
+                last = part.len();
+                received.extend(part);
+            }
+            assert_eq!(received.len(), len + 1);
+            assert!(received[1..].iter().enumerate().all(|(at, &byte)| byte == at as u8));
+            source.ok().await;
+        })
+        .await;
+        let text: Vec<u8> = (0..len).map(|at| at as u8).collect();
+        let (results, error) = run(&mut link, &text).await;
+        assert_eq!(results.len(), 1, "{len}: {error:?}");
+        script.await.expect("the script");
+    }
+}
+
+#[tokio::test]
+async fn long_values_come_in_several_packets() {
+    let (mut link, script) = session(async |mut source| {
+        source.command().await;
+        source.columns(1).await;
+        let mut row = vec![0xfe];
+        row.extend_from_slice(&(40_u64 << 20).to_le_bytes());
+        row.resize(9 + (40 << 20), b'v');
+        source.send(&row).await;
+        source.send(&[0xfe, 0, 0, 2, 0, 0, 0]).await;
+    })
+    .await;
+    let rows: Vec<Vec<u8>> = link.query("SELECT v", Limits::LIST).await.expect("a row");
+    assert_eq!(rows[0].len(), 40 << 20);
+    script.await.expect("the script");
+}
+
+#[tokio::test]
+async fn rows_of_another_kind_are_an_error_that_names_no_value() {
+    let (mut link, script) = session(async |mut source| {
+        for _ in 0..2 {
+            source.command().await;
+            source.value("secret").await;
+        }
+    })
+    .await;
+    let error = link.query::<u64>("SELECT v", Limits::LIST).await.expect_err("no number");
+    let text = error.to_string();
+    assert!(text.contains("SELECT v") && !text.contains("secret"), "{text}");
+    let rows = link.query::<(String,)>("SELECT v", Limits::LIST).await.expect("text");
+    assert_eq!(rows, [("secret".to_owned(),)]);
+    script.await.expect("the script");
+}

@@ -1,0 +1,24 @@
+//! The source: its requirements, the link for the dump, reception with reconnects, and the assembly of transactions.
+
+pub(crate) mod assembler;
+pub(crate) mod cause;
+pub(crate) mod clock_difference;
+pub(crate) mod connection;
+pub(crate) mod history;
+pub(crate) mod options;
+pub(crate) mod preflight;
+pub(crate) mod reception;
+pub(crate) mod semi_sync;
+pub(crate) mod sink;
+pub(crate) mod status;
+
+pub use assembler::{Placement, StreamError, TransactionAssembler};
+pub use cause::SourceCause;
+pub use clock_difference::ClockDifference;
+pub use connection::{ConnectionError, SourceConnection};
+pub use history::{Foreign, Known, SharedForeign, no_foreign};
+pub use options::SourceOptions;
+pub use preflight::{PreflightError, SourceFacts, preflight};
+pub use reception::{Error, Provider, ReceptionEnd};
+pub use sink::{SinkError, TransactionSink};
+pub use status::{SourceStatus, SourceView};

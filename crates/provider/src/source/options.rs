@@ -1,0 +1,66 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use secrecy::SecretString;
+
+use crate::binlog::gtid::Uuid;
+use crate::server::environment::Environment;
+use crate::server::link::{Endpoint, LinkOptions, Purpose, Side, TlsOptions};
+
+/// The source's address and our account and identity on it.
+#[derive(Debug, Clone)]
+pub struct SourceOptions {
+    pub host: String,
+    pub port: u16,
+    pub user: String,
+    pub password: SecretString,
+    /// Our own; unique in the topology.
+    pub server_id: u32,
+    /// Our own; the source ends an older dump with the same UUID.
+    pub replica_uuid: Uuid,
+    pub tls: TlsOptions,
+    /// An idle source sends a heartbeat this often; the link is dead
+    /// after [`Self::DEAD_AFTER`] intervals.
+    pub heartbeat_interval: Duration,
+    pub connect_timeout: Duration,
+    /// First and longest pause between attempts.
+    pub connect_retry: Duration,
+    pub connect_retry_max: Duration,
+    /// Acknowledge transactions to a semi-synchronous source, once the spool has them on disk.
+    pub semi_sync: bool,
+    /// Tried in order after host and port.
+    pub failover: Vec<(String, u16)>,
+    pub environment: Environment,
+}
+
+impl SourceOptions {
+    /// Heartbeat intervals of silence that end a link.
+    pub const DEAD_AFTER: u32 = 3;
+
+    /// Returns the source and its alternatives, in order.
+    pub(crate) fn addresses(&self) -> impl Iterator<Item = (&str, u16)> + Clone {
+        std::iter::once((self.host.as_str(), self.port))
+            .chain(self.failover.iter().map(|(host, port)| (host.as_str(), *port)))
+    }
+
+    /// Returns the options of a link to one of them.
+    pub(crate) fn link(&self, host: &str, port: u16) -> LinkOptions {
+        LinkOptions {
+            side: Side::Source,
+            purpose: Purpose::Replication,
+            endpoint: Endpoint::Tcp { host: host.to_owned(), port },
+            user: self.user.clone(),
+            password: self.password.clone(),
+            tls: self.tls.clone(),
+            connect_timeout: self.connect_timeout,
+            silence: Some(self.dead_after()),
+            net_timeout: None,
+            network: Arc::clone(&self.environment.network),
+        }
+    }
+
+    /// Returns the silence that ends a link.
+    pub(crate) fn dead_after(&self) -> Duration {
+        self.heartbeat_interval * Self::DEAD_AFTER
+    }
+}

@@ -1,0 +1,607 @@
+//! The loop around the link, against scripted sources on loopback.
+
+use parking_lot::Mutex;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use super::*;
+use crate::binlog::event::{ChecksumAlgorithm, EventHeader, RawEvent};
+use crate::binlog::gtid::{Gtid, Tag, Uuid};
+use crate::source::connection::fake_source::{FakeSource, SERVER_UUID, options};
+use crate::source::status::SourceView;
+use crate::test_util::{event, event_bytes, format_description, gtid_event, query_event};
+
+mod semi_sync;
+
+/// The longest wait for something expected soon, on a slow machine.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn gtid(gno: u64) -> Gtid {
+    Gtid { uuid: Uuid::from_bytes([9; 16]), tag: Tag::untagged(), gno }
+}
+
+/// The events that a sink received.
+#[derive(Default)]
+struct Record {
+    received: GtidSet,
+    open: Option<Gtid>,
+    /// Transactions that were dropped unfinished.
+    abandoned: Vec<Gtid>,
+    /// Events that neither begin nor end a transaction.
+    events: Vec<EventType>,
+    safe: Option<watch::Sender<u64>>,
+    /// Nothing more is taken.
+    full: bool,
+}
+
+#[derive(Clone, Default)]
+struct Recorder(Arc<Mutex<Record>>);
+
+impl TransactionSink for Recorder {
+    async fn append(&mut self, event: RawEvent, placement: Placement) -> Result<(), SinkError> {
+        while self.0.lock().full {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let mut record = self.0.lock();
+        match placement {
+            Placement::Begin(header) => record.open = Some(header.gtid),
+            Placement::End => {
+                let whole = record.open.take().expect("an open transaction");
+                record.received.add(&whole);
+            }
+            Placement::PassedOver => panic!("handed over: {event:?}"),
+            Placement::Body | Placement::Outside => record.events.push(event.event_type()),
+        }
+        Ok(())
+    }
+
+    async fn abandon(&mut self) -> Result<(), SinkError> {
+        let mut record = self.0.lock();
+        let open = record.open.take();
+        record.abandoned.extend(open);
+        Ok(())
+    }
+
+    async fn stored(&mut self) {}
+
+    fn received(&self) -> GtidSet {
+        self.0.lock().received.clone()
+    }
+
+    fn has_received(&self, gtid: &Gtid) -> bool {
+        self.0.lock().received.contains(gtid)
+    }
+
+    fn safe(&self) -> Option<watch::Receiver<u64>> {
+        self.0.lock().safe.as_ref().map(watch::Sender::subscribe)
+    }
+}
+
+/// A running provider, and the address it connects to.
+struct Bench {
+    listener: TcpListener,
+    status: Arc<SourceStatus>,
+    sink: Recorder,
+    stop: CancellationToken,
+    running: JoinHandle<Result<(), ReceptionEnd>>,
+}
+
+impl Bench {
+    async fn start(options: SourceOptions) -> Self {
+        Self::start_with(options, |provider| provider).await
+    }
+
+    async fn start_with(options: SourceOptions, change: impl FnOnce(Provider) -> Provider) -> Self {
+        Self::start_into(Recorder::default(), options, change).await
+    }
+
+    async fn start_into(
+        sink: Recorder,
+        options: SourceOptions,
+        change: impl FnOnce(Provider) -> Provider,
+    ) -> Self {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let status = Arc::<SourceStatus>::default();
+        let stop = CancellationToken::new();
+        let provider = Provider::new(SourceOptions { port, ..options }, Arc::clone(&status));
+        let running = tokio::spawn(change(provider).run(sink.clone(), stop.clone()));
+        Self { listener, status, sink, stop, running }
+    }
+
+    /// Returns the provider's next connection, unanswered.
+    async fn connection(&self) -> FakeSource {
+        let accepted = tokio::time::timeout(PATIENCE, self.listener.accept()).await;
+        FakeSource::new(accepted.expect("a connection in time").unwrap().0)
+    }
+
+    /// The provider's next dump, and the GTID set it sent.
+    async fn dump(&self) -> (FakeSource, GtidSet) {
+        let mut source = self.connection().await;
+        // It has what it sent.
+        source.executed = self.sink.received().to_string();
+        source.accept_login().await;
+        let request = source.accept_dump("CRC32").await.pop().expect("a request");
+        // Command, flags, server id, name length, position and set length precede the set.
+        let set = GtidSet::decode(&request[1 + 2 + 4 + 4 + 8 + 4..]).expect("a set");
+        source.event(format_description().raw()).await;
+        (source, set)
+    }
+
+    async fn eventually(&self, what: &str, mut condition: impl FnMut(&SourceView) -> bool) {
+        let started = Instant::now();
+        while !condition(&self.status.view()) {
+            assert!(started.elapsed() < PATIENCE, "{what}: {:?}", self.status.view());
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    /// The error it ends with.
+    async fn failure(self) -> Arc<Error> {
+        let ended = tokio::time::timeout(PATIENCE, self.running).await.expect("an end in time");
+        ended.expect("no panic").expect_err("a failure").error
+    }
+
+    /// Stops it, which is no error.
+    async fn stop(self) {
+        self.stop.cancel();
+        let ended = tokio::time::timeout(PATIENCE, self.running).await.expect("an end in time");
+        ended.expect("no panic").expect("stopped");
+    }
+}
+
+async fn send_begin(source: &mut FakeSource, gno: u64) {
+    source.event(gtid_event(&gtid(gno), 1).bytes()).await;
+    source.event(query_event("db", "BEGIN").bytes()).await;
+}
+
+async fn send_transaction(source: &mut FakeSource, gno: u64) {
+    send_begin(source, gno).await;
+    source.event(event(EventType::XID, &[0; 8]).bytes()).await;
+}
+
+fn damaged_xid() -> Vec<u8> {
+    let mut bytes = event(EventType::XID, &[0; 8]).bytes().to_vec();
+    bytes[20] ^= 1;
+    bytes
+}
+
+/// All ends of a link after which it may come back.
+enum Cut {
+    Connection,
+    EndOfStream,
+    Shutdown,
+    Nonsense,
+}
+
+impl Cut {
+    async fn make(self, mut source: FakeSource) {
+        match self {
+            Self::Connection => {}
+            Self::EndOfStream => source.eof().await,
+            Self::Shutdown => source.error(1053, "Server shutdown in progress").await,
+            Self::Nonsense => source.send(b"nonsense").await,
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_unfinished_transaction_is_asked_for_again() {
+    for cut in [Cut::Connection, Cut::EndOfStream, Cut::Shutdown, Cut::Nonsense] {
+        let bench = Bench::start(options()).await;
+        let (mut source, asked) = bench.dump().await;
+        assert!(asked.is_empty());
+        send_transaction(&mut source, 1).await;
+        send_begin(&mut source, 2).await;
+        bench.eventually("five events", |view| view.events_total == 1 + 3 + 2).await;
+        cut.make(source).await;
+
+        let (mut source, asked) = bench.dump().await;
+        assert_eq!(asked, GtidSet::from_iter([gtid(1)]));
+        assert_eq!(bench.sink.0.lock().abandoned, [gtid(2)]);
+        send_transaction(&mut source, 2).await;
+        bench.eventually("the whole transaction", |view| view.transactions_total == 2).await;
+        assert_eq!(bench.sink.received(), GtidSet::from_iter([gtid(1), gtid(2)]));
+        let view = bench.status.view();
+        assert_eq!((view.connected, view.connects_total), (true, 2));
+        assert_eq!(view.source_uuid.as_deref(), Some(SERVER_UUID));
+        bench.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_transaction_that_comes_again_ends_reception() {
+    let bench = Bench::start(options()).await;
+    let (mut source, _) = bench.dump().await;
+    send_transaction(&mut source, 1).await;
+    send_transaction(&mut source, 2).await;
+    send_transaction(&mut source, 1).await;
+    let error = bench.running.await.unwrap().unwrap_err().to_string();
+    for words in [&gtid(1).to_string(), "history", "provision the target again"] {
+        assert!(error.contains(words), "{words:?} is missing in {error}");
+    }
+    assert_eq!(bench.sink.received(), GtidSet::from_iter([gtid(1), gtid(2)]));
+}
+
+#[tokio::test]
+async fn a_link_that_is_down_says_why() {
+    let bench = Bench::start(SourceOptions { connect_retry: PATIENCE, ..options() }).await;
+    let mut source = bench.connection().await;
+    source.greet("caching_sha2_password", 0).await;
+    source.login_packet().await;
+    source.error(1045, "Access denied for user 'repl'").await;
+    bench.eventually("an error", |view| view.last_error.is_some()).await;
+    let view = bench.status.view();
+    assert!(!view.connected);
+    assert_eq!(view.last_error.as_deref(), Some("error 1045: Access denied for user 'repl'"));
+    bench.stop().await;
+}
+
+#[tokio::test]
+async fn damage_on_the_way_is_cured_by_asking_again() {
+    let bench = Bench::start(options()).await;
+    let (mut source, _) = bench.dump().await;
+    send_begin(&mut source, 1).await;
+    source.event(&damaged_xid()).await;
+    let (mut source, asked) = bench.dump().await;
+    assert!(asked.is_empty(), "{asked}");
+    send_transaction(&mut source, 1).await;
+    bench.eventually("the whole transaction", |view| view.transactions_total == 1).await;
+    assert_eq!(bench.status.view().checksum_failures_total, 1);
+    bench.stop().await;
+}
+
+#[tokio::test]
+async fn damage_at_the_source_is_named_by_its_place() {
+    let bench = Bench::start(options()).await;
+    for _ in 0..2 {
+        let (mut source, _) = bench.dump().await;
+        send_begin(&mut source, 7).await;
+        source.event(&damaged_xid()).await;
+    }
+    let text = bench.failure().await.to_string();
+    for words in ["transaction 09090909-0909-0909-0909-090909090909:7", "checksum", "twice"] {
+        assert!(text.contains(words), "{words:?} is missing in {text}");
+    }
+}
+
+/// Two different damages do not prove damage at the source, even between the same two transactions.
+#[tokio::test]
+async fn two_accidents_in_an_idle_stream_are_cured_too() {
+    let bench = Bench::start(options()).await;
+    for (position, damaged_at) in [(4_u8, 20), (5, 25)] {
+        let (mut source, _) = bench.dump().await;
+        let checksum = ChecksumAlgorithm::Crc32;
+        let heartbeat = event_bytes(EventType::HEARTBEAT, &[position; 13], checksum);
+        source.event(&heartbeat).await;
+        let mut damaged = heartbeat.to_vec();
+        damaged[damaged_at] ^= 1;
+        source.event(&damaged).await;
+    }
+    let (mut source, _) = bench.dump().await;
+    send_transaction(&mut source, 1).await;
+    bench.eventually("the stream continues", |view| view.transactions_total == 1).await;
+    assert_eq!(bench.status.view().checksum_failures_total, 2);
+    bench.stop().await;
+}
+
+#[tokio::test]
+async fn a_source_that_gives_up_is_not_asked_again() {
+    for (said, advice) in [
+        ("the source purged required binary logs", "provision the target again"),
+        ("Cannot replicate anonymous transaction", "gtid_mode=ON"),
+    ] {
+        let bench = Bench::start(options()).await;
+        let (mut source, _) = bench.dump().await;
+        send_transaction(&mut source, 3).await;
+        source.error(1236, said).await;
+        let status = Arc::clone(&bench.status);
+        let text = bench.failure().await.to_string();
+        let address = status.view().address;
+        for words in [&address, "090909:3", said, advice] {
+            assert!(text.contains(words), "{words:?} is missing in {text}");
+        }
+        assert!(!status.view().connected);
+    }
+}
+
+#[tokio::test]
+async fn heartbeats_are_counted_and_not_stored() {
+    let bench = Bench::start(options()).await;
+    let (mut source, _) = bench.dump().await;
+    for _ in 0..3 {
+        let bytes = event_bytes(EventType::HEARTBEAT, &[b'b'; 13], ChecksumAlgorithm::Crc32);
+        source.event(&bytes).await;
+    }
+    bench.eventually("three heartbeats", |view| view.heartbeats_total == 3).await;
+    assert!(bench.status.view().last_heartbeat.is_some());
+    bench.stop().await;
+}
+
+/// Heartbeats also come while a source skips transactions that were received.
+#[tokio::test]
+async fn a_source_is_idle_when_it_has_sent_what_it_had_and_says_so() {
+    const HOUR: i64 = 3_600_000_000;
+    for clock_ahead in [0, HOUR, -HOUR] {
+        let bench = Bench::start(options()).await;
+        let mut source = bench.connection().await;
+        source.clock_ahead = clock_ahead;
+        source.executed = format!("{}-2", gtid(1));
+        source.accept_login().await;
+        source.accept_dump("CRC32").await;
+        let heartbeat = event_bytes(EventType::HEARTBEAT, &[b'b'; 13], ChecksumAlgorithm::Crc32);
+        source.event(&heartbeat).await;
+        bench.eventually("a heartbeat", |view| view.heartbeats_total == 1).await;
+        let view = bench.status.view();
+        assert!(!view.idle, "there is more to come");
+        assert!((view.clock.estimate() - clock_ahead).abs() < 1_000_000, "{:?}", view.clock);
+        for gno in 1..=2 {
+            send_transaction(&mut source, gno).await;
+            bench.eventually("a transaction", |view| view.transactions_total == gno).await;
+            assert!(!bench.status.view().idle, "nothing was said of that");
+        }
+        source.event(&heartbeat).await;
+        bench.eventually("it has nothing more", |view| view.idle).await;
+        send_begin(&mut source, 3).await;
+        bench.eventually("a transaction arrives", |view| view.queueing.is_some()).await;
+        let view = bench.status.view();
+        assert!(!view.idle && view.queueing_since.is_some());
+        bench.stop().await;
+    }
+    // A source that has nothing else is idle from the start.
+    let bench = Bench::start(options()).await;
+    let _source = bench.dump().await;
+    bench.eventually("a link", |view| view.connected && view.idle).await;
+    bench.stop().await;
+}
+
+#[tokio::test]
+async fn a_clock_whose_answers_came_late_is_asked_again_beside_the_dump() {
+    const HOUR: i64 = 3_600_000_000;
+    let bench = Bench::start(options()).await;
+    let mut source = bench.connection().await;
+    source.clock_ahead = HOUR;
+    source.clock_after = Duration::from_millis(400);
+    source.accept_login().await;
+    source.accept_dump("CRC32").await;
+    bench.eventually("a link", |view| view.connected).await;
+    let wide = bench.status.view().clock;
+    assert!(wide.uncertainty() >= 400_000 && wide.most() >= HOUR, "{wide:?}");
+    // It asks while events arrive, and again after a connection that fails.
+    drop(bench.connection().await);
+    let mut second = bench.connection().await;
+    second.clock_ahead = HOUR;
+    second.accept_login().await;
+    send_transaction(&mut source, 1).await;
+    bench.eventually("a transaction", |view| view.transactions_total == 1).await;
+    assert_eq!(bench.status.view().clock, wide);
+    second.accept_clock_questions(3).await;
+    bench.eventually("it is known", |view| view.clock != wide).await;
+    let known = bench.status.view().clock;
+    assert!(known.uncertainty() < wide.uncertainty() && known.most() >= HOUR, "{known:?}");
+    bench.stop().await;
+}
+
+/// Returns an event with a flag set and the checksum that goes with it.
+fn flagged(event_type: EventType, flags: u16) -> Vec<u8> {
+    let mut bytes = event(event_type, b"whatever").bytes().to_vec();
+    let at = EventHeader::FLAGS_OFFSET;
+    bytes[at..at + 2].copy_from_slice(&flags.to_le_bytes());
+    let covered = bytes.len() - 4;
+    let checksum = crc32fast::hash(&bytes[..covered]);
+    bytes[covered..].copy_from_slice(&checksum.to_le_bytes());
+    bytes
+}
+
+#[tokio::test]
+async fn events_that_mean_nothing_to_a_replica_are_passed_over_wherever_they_stand() {
+    let bench = Bench::start(options()).await;
+    let (mut source, _) = bench.dump().await;
+    let ignorable = EventHeader::FLAG_IGNORABLE;
+    let passed_over = [
+        flagged(EventType(99), ignorable),
+        flagged(EventType(43), ignorable | EventHeader::FLAG_ARTIFICIAL),
+        flagged(EventType::IGNORABLE, ignorable),
+        flagged(EventType::TRANSACTION_CONTEXT, 0),
+        flagged(EventType::VIEW_CHANGE, ignorable),
+    ];
+    for gno in 1..=2 {
+        for bytes in &passed_over {
+            source.event(bytes).await;
+        }
+        source.event(gtid_event(&gtid(gno), 1).bytes()).await;
+        for bytes in &passed_over {
+            source.event(bytes).await;
+        }
+        source.event(query_event("db", "BEGIN").bytes()).await;
+        for bytes in &passed_over {
+            source.event(bytes).await;
+        }
+        source.event(event(EventType::XID, &[0; 8]).bytes()).await;
+    }
+    bench.eventually("both transactions", |view| view.transactions_total == 2).await;
+    assert_eq!(bench.status.view().passed_over_events_total, 30);
+    assert_eq!(bench.sink.received(), GtidSet::from_iter([gtid(1), gtid(2)]));
+    let stored = [EventType::FORMAT_DESCRIPTION, EventType::QUERY, EventType::QUERY];
+    assert_eq!(bench.sink.0.lock().events, stored);
+    // The flag alone decides about unknown types, and about nothing else.
+    source.event(&flagged(EventType(99), EventHeader::FLAG_ARTIFICIAL)).await;
+    let text = bench.failure().await.to_string();
+    assert!(text.contains("event type 99") && text.contains("090909:2"), "{text}");
+}
+
+#[tokio::test]
+async fn known_events_count_whatever_their_flags_say() {
+    for event_type in [EventType::INCIDENT, EventType::INTVAR, EventType::WRITE_ROWS] {
+        let bench = Bench::start(options()).await;
+        let (mut source, _) = bench.dump().await;
+        source.event(&flagged(event_type, EventHeader::FLAG_IGNORABLE)).await;
+        bench.failure().await;
+    }
+}
+
+#[tokio::test]
+async fn a_silent_source_is_left_and_asked_again() {
+    let heartbeat_interval = Duration::from_millis(50);
+    let bench = Bench::start(SourceOptions { heartbeat_interval, ..options() }).await;
+    let (_silent, _) = bench.dump().await;
+    bench.eventually("the link is dead", |view| !view.connected && view.events_total == 1).await;
+    let error = bench.status.view().last_error.expect("a reason");
+    assert!(error.contains("heartbeats included"), "{error}");
+    let (mut source, _) = bench.dump().await;
+    send_transaction(&mut source, 1).await;
+    bench.eventually("the stream continues", |view| view.transactions_total == 1).await;
+    bench.stop().await;
+}
+
+#[tokio::test]
+async fn an_alternative_is_followed_only_if_it_has_what_we_have() {
+    let alternative = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let failover = vec![("127.0.0.1".to_owned(), alternative.local_addr().unwrap().port())];
+    let bench = Bench::start(SourceOptions { failover, ..options() }).await;
+    let (mut source, _) = bench.dump().await;
+    send_transaction(&mut source, 1).await;
+    bench.eventually("a transaction", |view| view.transactions_total == 1).await;
+    drop(source);
+
+    drop(bench.connection().await);
+    let mut lacking = FakeSource::new(alternative.accept().await.unwrap().0);
+    lacking.accept_login().await;
+    lacking.accept_questions().await;
+    lacking.assert_nothing_more().await;
+
+    drop(bench.connection().await);
+    let error = bench.status.view().last_error.expect("a reason");
+    assert!(error.contains(&format!("lacks transactions we already have: {}", gtid(1))), "{error}");
+    let mut source = FakeSource::new(alternative.accept().await.unwrap().0);
+    source.executed = gtid(1).to_string();
+    source.accept_login().await;
+    source.accept_dump("CRC32").await;
+    send_transaction(&mut source, 2).await;
+    bench.eventually("the stream continues", |view| view.transactions_total == 2).await;
+    assert_eq!(bench.status.view().address, alternative.local_addr().unwrap().to_string());
+    bench.stop().await;
+}
+
+/// The source's lack of the first transaction is shown.
+async fn assert_refused_for_the_first(bench: &Bench) {
+    bench
+        .eventually("the reason is shown", |view| {
+            let error = view.last_error.as_deref().unwrap_or_default();
+            error.contains(&format!("lacks transactions we already have: {}", gtid(1)))
+        })
+        .await;
+}
+
+#[tokio::test]
+async fn a_source_that_lacks_what_was_received_is_waited_for() {
+    let bench = Bench::start(options()).await;
+    let (mut source, _) = bench.dump().await;
+    send_transaction(&mut source, 1).await;
+    bench.eventually("a transaction", |view| view.transactions_total == 1).await;
+    drop(source);
+    // The address leads to another server, or to a replica that lags.
+    for executed in ["", "07070707-0707-0707-0707-070707070707:1-5"] {
+        let mut source = bench.connection().await;
+        source.executed = executed.to_owned();
+        source.accept_login().await;
+        source.accept_questions().await;
+        source.assert_nothing_more().await;
+    }
+    assert_refused_for_the_first(&bench).await;
+    let (mut source, asked) = bench.dump().await;
+    assert_eq!(asked, GtidSet::from_iter([gtid(1)]));
+    send_transaction(&mut source, 2).await;
+    bench.eventually("the stream resumes", |view| view.transactions_total == 2).await;
+    bench.stop().await;
+}
+
+/// The server ends such a dump for good, and knows of commits that are under way.
+#[tokio::test]
+async fn of_its_own_transactions_the_server_judges_itself() {
+    let bench = Bench::start(options()).await;
+    let (mut source, _) = bench.dump().await;
+    let own: Gtid = format!("{SERVER_UUID}:7").parse().unwrap();
+    source.event(gtid_event(&own, 1).bytes()).await;
+    source.event(query_event("db", "BEGIN").bytes()).await;
+    source.event(event(EventType::XID, &[0; 8]).bytes()).await;
+    bench.eventually("a transaction", |view| view.transactions_total == 1).await;
+    drop(source);
+    let mut source = bench.connection().await;
+    source.accept_login().await;
+    source.accept_dump("CRC32").await;
+    source.error(1236, "Replica has more GTIDs than the source has").await;
+    assert!(bench.failure().await.to_string().contains("provision the target again"));
+}
+
+#[tokio::test]
+async fn what_came_from_elsewhere_no_source_must_have() {
+    let foreign = Foreign { servers: [gtid(1).uuid].into(), is_undecided: false };
+    let foreign = Arc::new(Mutex::new(foreign));
+    let bench = Bench::start_with(options(), |provider| provider.with_foreign(foreign)).await;
+    let (mut source, _) = bench.dump().await;
+    send_transaction(&mut source, 1).await;
+    bench.eventually("a transaction", |view| view.transactions_total == 1).await;
+    drop(source);
+    let mut source = bench.connection().await;
+    source.accept_login().await;
+    source.accept_dump("CRC32").await;
+    bench.stop().await;
+}
+
+/// Or an empty server in the place of the source would have anything accepted.
+#[tokio::test]
+async fn a_source_that_shares_no_server_does_not_tell_what_came_from_elsewhere() {
+    let undecided = Foreign { is_undecided: true, ..Foreign::default() };
+    let undecided: SharedForeign = Arc::new(Mutex::new(undecided));
+    let shared = Arc::clone(&undecided);
+    let bench = Bench::start_with(options(), |provider| provider.with_foreign(shared)).await;
+    let (mut source, _) = bench.dump().await;
+    send_transaction(&mut source, 1).await;
+    bench.eventually("a transaction", |view| view.transactions_total == 1).await;
+    drop(source);
+    let mut empty = bench.connection().await;
+    empty.executed = String::new();
+    empty.accept_login().await;
+    empty.accept_questions().await;
+    empty.assert_nothing_more().await;
+    assert_refused_for_the_first(&bench).await;
+    let _ = bench.dump().await;
+    assert_eq!(*undecided.lock(), Foreign::default());
+    bench.stop().await;
+}
+
+/// Returns the pauses before each of the next connections, all of which fail.
+async fn pauses(bench: &Bench, count: usize) -> Vec<Duration> {
+    let mut pauses = Vec::new();
+    let mut last = Instant::now();
+    for _ in 0..count {
+        drop(bench.connection().await);
+        pauses.push(last.elapsed());
+        last = Instant::now();
+    }
+    pauses
+}
+
+/// A pause of this length, with jitter; anything above is due to the machine.
+fn assert_pause(found: Duration, pause: Duration) {
+    assert!(found >= pause.mul_f64(0.7), "{found:?} is not {pause:?}");
+    assert!(found < pause.mul_f64(1.25) + Duration::from_millis(700), "{found:?} is not {pause:?}");
+}
+
+#[tokio::test]
+async fn pauses_double_to_their_longest_and_begin_anew_after_a_link() {
+    let ms = Duration::from_millis;
+    let retry = SourceOptions { connect_retry: ms(10), connect_retry_max: ms(800), ..options() };
+    let bench = Bench::start(retry).await;
+    let found = pauses(&bench, 10).await;
+    // The first attempt needs no pause; without a limit the last would be 2.56 s.
+    for (found, pause) in found.into_iter().skip(1).zip([10, 20, 40, 80, 160, 320, 640, 800, 800]) {
+        assert_pause(found, ms(pause));
+    }
+    drop(bench.dump().await);
+    let again = pauses(&bench, 1).await[0];
+    assert!(again < ms(550), "{again:?} after a link that was good");
+    bench.stop().await;
+}

@@ -1,0 +1,42 @@
+use std::future::Future;
+
+use tokio::sync::watch;
+
+use crate::binlog::event::RawEvent;
+use crate::binlog::gtid::{Gtid, GtidSet};
+use crate::source::assembler::Placement;
+
+/// The spool can't take any more events; the text says why.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct SinkError(pub String);
+
+/// The spool as the provider uses it.
+pub trait TransactionSink {
+    /// Takes the next event of the stream. Pending while the spool is full, so that the source is
+    /// not read. Of the events outside transactions only format descriptions are handed over, and
+    /// none that are passed over.
+    fn append(
+        &mut self,
+        event: RawEvent,
+        placement: Placement,
+    ) -> impl Future<Output = Result<(), SinkError>> + Send;
+
+    /// Drops the unfinished transaction: the link was lost and the source will send it again.
+    fn abandon(&mut self) -> impl Future<Output = Result<(), SinkError>> + Send;
+
+    /// Waits until everything handed over is in the spool, or the spool takes nothing more.
+    fn stored(&mut self) -> impl Future<Output = ()> + Send;
+
+    /// Every whole transaction handed over, and those present at the start.
+    fn received(&self) -> GtidSet;
+
+    /// Returns true if [`Self::received`] holds the GTID.
+    fn has_received(&self, gtid: &Gtid) -> bool;
+
+    /// Returns a count of transactions, in the order in which they were handed over, that no crash
+    /// takes any more. It begins anywhere. `None` if the spool does not wait for the disk.
+    fn safe(&self) -> Option<watch::Receiver<u64>> {
+        None
+    }
+}
