@@ -6,17 +6,19 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use csa_provider::binlog::{EventType, GtidSet, RawEvent, TransactionHeader};
+use csa_provider::source::{Placement, SinkError, TransactionSink as _};
 use csa_provider::test_util::{event, gtid_event};
-use csa_provider::{
-    EventType, GtidSet, Placement, RawEvent, SinkError, TransactionHeader, TransactionSink as _,
-};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-use crate::memory_fs::Random;
-use crate::segment::{FRAME_HEADER_LEN, encode_metadata};
+use crate::disk::memory_fs::Random;
+use crate::disk::segment::{FRAME_HEADER_LEN, encode_metadata};
+use crate::disk::*;
+use crate::opening::*;
+use crate::read::*;
 use crate::tests::{format_event, gtid, read};
-use crate::*;
+use crate::write::*;
 
 type Sent = std::result::Result<(), SinkError>;
 

@@ -4,13 +4,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use csa_provider::{GtidSet, TransactionSink as _};
+use csa_provider::binlog::GtidSet;
+use csa_provider::source::TransactionSink as _;
 
-use crate::FileSystem as _;
-use crate::error::Error;
-use crate::memory_fs::MemoryFs;
-use crate::options::{RelayStoreOptions, SyncPolicy};
-use crate::store::RelayStore;
+use crate::disk::FileSystem as _;
+use crate::disk::error::Error;
+use crate::disk::memory_fs::MemoryFs;
+use crate::disk::options::{RelayStoreOptions, SyncPolicy};
+use crate::opening::store::RelayStore;
 use crate::tests::{NOW, SOON, bytes_of, gtid, options, read, transaction, write};
 
 const DIRECTORY: &str = "/relay/channel";

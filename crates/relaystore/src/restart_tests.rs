@@ -1,12 +1,14 @@
 //! One store with several appliers one after another, and a store that is filled before the target
 //! is known.
 
-use csa_provider::GtidSet;
+use csa_provider::binlog::GtidSet;
 
+use crate::disk::*;
+use crate::opening::*;
+use crate::read::*;
 use crate::tests::{NOW, SOON, gtid, options, read, reopen, write};
-use crate::*;
 
-/// Transactions up to `last`.
+/// Returns the transactions up to `last`.
 fn up_to(last: u64) -> GtidSet {
     (1..=last).map(gtid).fold(GtidSet::new(), |mut set, gtid| {
         set.add(&gtid);

@@ -1,12 +1,17 @@
 use std::path::Path;
 use std::time::Duration;
 
+use csa_provider::binlog::TransactionHeader;
+use csa_provider::binlog::{ChecksumAlgorithm, EventType, Gtid, GtidSet, RawEvent, Tag, Uuid};
+use csa_provider::source::Placement;
+use csa_provider::source::TransactionSink as _;
 use csa_provider::test_util::{event, format_description, gtid_event};
-use csa_provider::{ChecksumAlgorithm, EventType, Gtid, GtidSet, Placement, RawEvent, Tag, Uuid};
-use csa_provider::{TransactionHeader, TransactionSink as _};
 use proptest::prelude::*;
 
-use crate::*;
+use crate::disk::*;
+use crate::opening::*;
+use crate::read::*;
+use crate::write::*;
 
 pub(crate) const SOON: Duration = Duration::from_secs(5);
 pub(crate) const NOW: Duration = Duration::from_millis(1);
@@ -29,7 +34,7 @@ pub(crate) fn gtid(gno: u64) -> Gtid {
     Gtid { uuid: Uuid::from_bytes([3; 16]), tag: Tag::untagged(), gno }
 }
 
-/// The events of a transaction with a body of `sizes`.
+/// Returns the events of a transaction with a body of `sizes`.
 pub(crate) fn transaction(gno: u64, sizes: &[usize]) -> Vec<(RawEvent, Placement)> {
     let begin = gtid_event(&gtid(gno), gno * 1000);
     let header = TransactionHeader::parse(&begin).expect("well-formed");

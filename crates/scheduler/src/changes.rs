@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use csa_provider::{
+use csa_provider::binlog::{
     EventError, EventHeader, RawEvent, RowsEvent, RowsKind, TableMap, is_full_image,
 };
 
@@ -150,6 +150,11 @@ impl ChangesReader {
         Ok(())
     }
 
+    /// Returns true if the rows read so far change nothing.
+    pub(crate) fn has_nothing(&self) -> bool {
+        self.changes.rows.is_empty() && !self.changes.opaque
+    }
+
     /// [`RowChanges::held_bytes`] of the rows read so far.
     pub(crate) fn held_bytes(&self) -> u64 {
         self.changes.held_bytes()
@@ -166,8 +171,8 @@ impl ChangesReader {
 }
 
 impl RowChanges {
-    /// Bytes that this takes in addition to the events, and that sorting it into stages and finding
-    /// conflicts will take.
+    /// Returns the bytes that this takes in addition to the events, and that sorting it into stages
+    /// and finding conflicts will take.
     #[must_use]
     pub fn held_bytes(&self) -> u64 {
         /// An entry of a stage, and its image's place in an event.
@@ -209,12 +214,15 @@ pub(crate) fn table_id(body: &[u8]) -> u64 {
 }
 
 fn malformed(what: &'static str) -> EventError {
-    EventError::Malformed { event: "rows", source: csa_provider::Malformed { what, offset: 0 } }
+    EventError::Malformed {
+        event: "rows",
+        source: csa_provider::binlog::Malformed { what, offset: 0 },
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use csa_provider::EventType;
+    use csa_provider::binlog::EventType;
     use csa_provider::test_util::{event, int_table_map};
 
     use super::*;

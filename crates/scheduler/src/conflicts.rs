@@ -1,10 +1,10 @@
-//! Decides which groups conflict. Two that write the same key do, or one that reads a key which the other
-//! writes; so do a table as a whole and rows of it, and a transaction that is not understood and everything
-//! else. Of two groups that conflict, the later waits for the earlier to be committed. Pure.
+//! Decides which groups conflict. Two groups conflict if they write the same key, or if one reads a key which
+//! the other writes. A table as a whole conflicts with its rows, and a transaction that is not understood with
+//! everything else. Of two groups that conflict, the later waits for the earlier to be committed. Pure.
 
 use std::collections::HashMap;
 
-use csa_provider::planted::{Bug, is_planted};
+use csa_provider::seams::planted::{Bug, is_planted};
 
 use crate::changes::RowChanges;
 use crate::keys::{KeyMap, KeyRole, TableId, TableUse};
@@ -26,7 +26,7 @@ impl Shared {
         }
     }
 
-    /// The last group other than `own`.
+    /// Returns the last group other than `own`.
     fn other_than(self, own: u64) -> u64 {
         if self.last == own { self.before } else { self.last }
     }
@@ -65,9 +65,9 @@ pub(crate) struct Conflicts {
 }
 
 impl Conflicts {
-    /// The highest uncommitted group that group `own` as a whole has to wait for if it takes
-    /// `changes`, 0 for none. Keys that conflict with an uncommitted group go to `late` with that
-    /// group.
+    /// Returns the highest uncommitted group that group `own` as a whole has to wait for if it
+    /// takes `changes`, 0 for none. Keys that conflict with an uncommitted group go to `late` with
+    /// that group.
     pub(crate) fn dependency(
         &self,
         changes: Option<&RowChanges>,

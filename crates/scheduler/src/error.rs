@@ -1,4 +1,4 @@
-use csa_provider::Gtid;
+use csa_provider::binlog::Gtid;
 
 /// The reason a transaction could not be admitted.
 #[derive(Debug, thiserror::Error)]
@@ -24,17 +24,21 @@ pub enum Error {
 }
 
 impl Error {
-    /// The damage of the relay store because of which a transaction could not be read.
+    /// Returns the damage of the relay store because of which a transaction could not be read.
     ///
     /// # Errors
     /// Any other error, as it was.
-    pub fn into_damage(self) -> std::result::Result<csa_relaystore::Error, Self> {
+    pub fn into_damage(self) -> std::result::Result<csa_relaystore::disk::Error, Self> {
         match self {
-            Self::Unreadable { gtid, source } => match source.downcast::<csa_relaystore::Error>() {
-                Ok(error) if matches!(*error, csa_relaystore::Error::Damaged { .. }) => Ok(*error),
-                Ok(error) => Err(Self::Unreadable { gtid, source: error }),
-                Err(source) => Err(Self::Unreadable { gtid, source }),
-            },
+            Self::Unreadable { gtid, source } => {
+                match source.downcast::<csa_relaystore::disk::Error>() {
+                    Ok(error) if matches!(*error, csa_relaystore::disk::Error::Damaged { .. }) => {
+                        Ok(*error)
+                    }
+                    Ok(error) => Err(Self::Unreadable { gtid, source: error }),
+                    Err(source) => Err(Self::Unreadable { gtid, source }),
+                }
+            }
             other => Err(other),
         }
     }

@@ -1,7 +1,7 @@
 //! The events of a relayed transaction, decompressed, and the bytes they take.
 
-use csa_provider::{EventType, Gtid, PayloadEvents, RawEvent, TransactionPayload};
-use csa_relaystore::RelayedTransaction;
+use csa_provider::binlog::{EventType, Gtid, PayloadEvents, RawEvent, TransactionPayload};
+use csa_relaystore::read::RelayedTransaction;
 
 use crate::error::{Error, Result};
 
@@ -15,8 +15,10 @@ pub fn decompressed_bytes(relayed: &RelayedTransaction) -> Result<(u64, u64)> {
     Ok((relayed.event_bytes, size))
 }
 
-/// Bytes that a transaction takes while it is read piece by piece: those held of it as received,
-/// and its largest event once decompressed.
+/// Returns the bytes that a transaction takes while it is read piece by piece: those held of it as received,
+/// and its largest event once decompressed. That is known only by decompressing all of it, once more than
+/// admission and execution do. A guess would be all of its bytes, which may be more than the memory's limit. Then
+/// such a transaction would have the memory of the whole channel for itself.
 ///
 /// # Errors
 /// [`Error::Unreadable`] when the bytes can't be read back.
@@ -30,12 +32,12 @@ pub fn bytes_at_a_time(relayed: &RelayedTransaction) -> Result<u64> {
     Ok(held.saturating_add(largest))
 }
 
-/// True if the transaction is one compressed payload, as far as it has come.
+/// True if the transaction is one compressed payload, as far as it is known.
 pub(crate) fn is_compressed(relayed: &RelayedTransaction) -> Result<bool> {
     Ok(payload(relayed)?.is_some())
 }
 
-/// The payload of a compressed transaction, which consists of its GTID and one payload.
+/// Returns the payload of a compressed transaction, which consists of its GTID and one payload.
 fn payload(relayed: &RelayedTransaction) -> Result<Option<TransactionPayload>> {
     let gtid = &relayed.header.gtid;
     let Some(second) = relayed.events().nth(1) else { return Ok(None) };
@@ -46,8 +48,8 @@ fn payload(relayed: &RelayedTransaction) -> Result<Option<TransactionPayload>> {
     TransactionPayload::parse(&second).map(Some).map_err(|error| unreadable(gtid, error))
 }
 
-/// The transaction's events, compressed payloads unpacked, one at a time, without those that mean
-/// nothing to a replica.
+/// Returns the transaction's events, compressed payloads unpacked, one at a time, without those
+/// that mean nothing to a replica.
 pub fn flattened_events(
     relayed: &RelayedTransaction,
 ) -> impl Iterator<Item = Result<RawEvent>> + use<> {

@@ -4,10 +4,11 @@
 
 use std::sync::Arc;
 
-use csa_provider::{FormatDescription, Gtid, GtidSet};
-use csa_relaystore::{Followed, RelayPosition};
+use csa_provider::binlog::{FormatDescription, Gtid, GtidSet};
+use csa_relaystore::disk::RelayPosition;
+use csa_relaystore::state::Followed;
 
-use crate::admission::{AdmittedTransaction, TransactionKind};
+use crate::admission::{AdmittedTransaction, Verdict};
 use crate::keys::KeyMap;
 use crate::sequence::Sequence;
 
@@ -47,30 +48,18 @@ impl Default for GroupLimits {
     }
 }
 
-/// The way in which the target executes a group.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum GroupKind {
-    /// Row changes of one or more transactions, in one target transaction.
-    Rows,
-    /// One transaction that commits implicitly, under its source GTID.
-    Statement,
-    /// Row changes of one transaction, of which some can't be rolled back.
-    NotTransactional,
-}
-
 /// A run of consecutive source transactions that one session applies on the target.
 #[derive(Debug)]
 pub struct Group {
     pub sequence: Sequence,
-    pub kind: GroupKind,
     pub commits: GroupCommits,
     pub transactions: Vec<AdmittedTransaction>,
     /// Rows that they change, as far as they were counted.
     pub rows: usize,
     /// The group may begin once everything up to this one is committed.
     pub dependency: Sequence,
-    /// Keys that an uncommitted group touches too, with that group: rows with these keys are sent
-    /// last, once everything up to that group is committed. The group's other rows need not wait.
+    /// Keys that an uncommitted group touches too, with that group. Rows with these keys are sent
+    /// last, once everything up to it is committed. The group's other rows need not wait.
     pub late: KeyMap<u64>,
     /// Everything executed on the target once this group is committed: the GTID set of the
     /// checkpoint.
@@ -78,31 +67,41 @@ pub struct Group {
 }
 
 impl Group {
-    /// Bytes of source events.
+    /// Returns the verdict on its first transaction, by which the group is executed: others join it only if
+    /// all of them have row changes or are left out.
+    ///
+    /// # Panics
+    /// Never: a group is not built empty.
+    #[must_use]
+    pub fn verdict(&self) -> &Verdict {
+        &self.transactions.first().expect("a group is never empty").verdict
+    }
+
+    /// Returns the bytes of source events.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.transactions.iter().map(|t| t.relayed.extent().event_bytes).sum()
     }
 
-    /// True if keys identify all of its changes, so that only late rows need to wait.
+    /// Returns true if keys identify all of its changes, so that only late rows need to wait.
     #[must_use]
     pub fn is_keyed(&self) -> bool {
         self.transactions.iter().all(AdmittedTransaction::is_keyed)
     }
 
-    /// True if its transactions are committed one by one.
+    /// Returns true if its transactions are committed one by one.
     #[must_use]
     pub fn is_series(&self) -> bool {
         self.commits != GroupCommits::Shared && self.transactions.len() > 1
     }
 
-    /// Transactions of the target that commit it.
+    /// Returns the transactions of the target that commit it.
     #[must_use]
     pub fn target_transactions(&self) -> u64 {
         if self.is_series() { self.transactions.len() as u64 } else { 1 }
     }
 
-    /// GTIDs of the first and the last transaction.
+    /// Returns the GTIDs of the first and the last transaction.
     ///
     /// # Panics
     /// Never: a group is not built empty.
@@ -113,7 +112,7 @@ impl Group {
         (&first.relayed.header.gtid, &last.relayed.header.gtid)
     }
 
-    /// The format description that all of the group's events follow.
+    /// Returns the format description that all of the group's events follow.
     ///
     /// # Panics
     /// Never: a group is not built empty.
@@ -122,7 +121,8 @@ impl Group {
         &self.transactions.first().expect("a group is never empty").relayed.format
     }
 
-    /// The reception of its one transaction, if that was not whole when the group was formed.
+    /// Returns the reception of its one transaction, if that was not whole when the group was
+    /// formed.
     #[must_use]
     pub fn followed(&self) -> Option<&Arc<Followed>> {
         self.transactions.first()?.relayed.followed()
@@ -132,15 +132,5 @@ impl Group {
     #[must_use]
     pub fn end(&self) -> Option<RelayPosition> {
         self.transactions.last().map(|t| t.relayed.extent().end)
-    }
-}
-
-impl From<TransactionKind> for GroupKind {
-    fn from(kind: TransactionKind) -> Self {
-        match kind {
-            TransactionKind::Rows | TransactionKind::Empty => Self::Rows,
-            TransactionKind::Statement | TransactionKind::Xa => Self::Statement,
-            TransactionKind::NotTransactional => Self::NotTransactional,
-        }
     }
 }

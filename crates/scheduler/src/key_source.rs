@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use csa_provider::{GtidSet, Uuid};
+use csa_provider::binlog::{GtidSet, Uuid};
 
 use crate::keys::{TableId, TableKeys};
 
@@ -26,7 +26,7 @@ pub trait KeySource {
         table: &[u8],
     ) -> std::result::Result<(TableId, Option<Arc<TableKeys>>), KeySourceError>;
 
-    /// The table of a trigger; `None` if there is no such trigger.
+    /// Returns the table of a trigger; `None` if there is no such trigger.
     ///
     /// # Errors
     /// The target could not be asked.
@@ -36,7 +36,7 @@ pub trait KeySource {
         trigger: &str,
     ) -> std::result::Result<Option<String>, KeySourceError>;
 
-    /// True if there is any table whose changes can't be rolled back.
+    /// Returns true if there is any table whose changes can't be rolled back.
     ///
     /// # Errors
     /// The target could not be asked.
@@ -44,15 +44,16 @@ pub trait KeySource {
         Ok(false)
     }
 
-    /// The target's `server_uuid`; MariaDB has none.
+    /// True if this is the target's `server_uuid`, or that of a server which the target has replaced; MariaDB has
+    /// none.
     ///
     /// # Errors
     /// The target could not be asked.
-    async fn server(&mut self) -> std::result::Result<Option<Uuid>, KeySourceError> {
-        Ok(None)
+    async fn is_own(&mut self, _: &Uuid) -> std::result::Result<bool, KeySourceError> {
+        Ok(false)
     }
 
-    /// Those of these transactions that the target has executed under these GTIDs.
+    /// Returns those of these transactions that the target has executed under these GTIDs.
     ///
     /// # Errors
     /// The target could not be asked.

@@ -3,9 +3,9 @@
 
 use std::collections::VecDeque;
 
-use csa_provider::CommitTimes;
-use csa_provider::planted::{Bug, is_planted};
-use csa_relaystore::RelayPosition;
+use csa_provider::binlog::CommitTimes;
+use csa_provider::seams::planted::{Bug, is_planted};
+use csa_relaystore::disk::RelayPosition;
 
 use crate::group::Group;
 use crate::sequence::Sequence;

@@ -1,10 +1,10 @@
 //! The limit of `event_memory_limit`. A channel has one, which its settings hold
-//! (crates/daemon/src/channel/live_settings.rs).
+//! (crates/daemon/src/channel/live_settings/mod.rs).
 
 use std::pin::pin;
 use std::sync::Arc;
 
-use csa_provider::planted::{Bug, is_planted};
+use csa_provider::seams::planted::{Bug, is_planted};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
@@ -37,7 +37,7 @@ struct State {
 }
 
 impl EventMemory {
-    /// `limit` in bytes.
+    /// Returns `limit` in bytes.
     #[must_use]
     pub fn new(limit: u64) -> Self {
         let state = State { limit, held: 0, peak: 0, next_ticket: 0, serving: 0 };
@@ -65,14 +65,14 @@ impl EventMemory {
         self.shared.state.lock().limit
     }
 
-    /// True if a request waits.
+    /// Returns true if a request waits.
     #[must_use]
     pub fn is_short(&self) -> bool {
         let state = self.shared.state.lock();
         state.next_ticket > state.serving
     }
 
-    /// The bytes held now, the most ever held, and the limit.
+    /// Returns the bytes held now, the most ever held, and the limit.
     #[must_use]
     pub fn usage(&self) -> (u64, u64, u64) {
         let state = self.shared.state.lock();
@@ -90,9 +90,8 @@ impl Footprint {
     /// The minimum for any transaction: header, places of events, the group's bookkeeping.
     const LEAST: u64 = 1 << 10;
 
-    /// For a transaction looked at as a whole: `compressed` bytes that are kept, `events` bytes
-    /// decompressed, the same again once merged with others, and the text of at most
-    /// `statement_bytes` of them.
+    /// Computes the memory for a transaction that is looked at as a whole: `compressed` bytes that
+    /// are kept, `events` bytes decompressed, the same again once merged with others, and the
     #[must_use]
     pub const fn whole(compressed: u64, events: u64, statement_bytes: u64) -> Self {
         let in_statement = if events < statement_bytes { events } else { statement_bytes };
@@ -100,7 +99,8 @@ impl Footprint {
         Self(compressed.saturating_add(events).saturating_add(Self::LEAST))
     }
 
-    /// For a transaction cut while it is sent: `kept` bytes, one part being sent and the next one.
+    /// Computes the memory for a transaction that is cut while it is sent: `kept` bytes, one part
+    /// being sent and the next one.
     #[must_use]
     pub const fn streamed(kept: u64, statement_bytes: u64) -> Self {
         let steps = statement_bytes.saturating_mul(2 + Self::TEXTS);
@@ -141,7 +141,7 @@ impl Ticket {
         }
     }
 
-    /// The bytes, if it is this ticket's turn and they fit.
+    /// Returns the bytes, if it is this ticket's turn and they fit.
     pub fn take(&mut self) -> Option<EventPermit> {
         let mut state = self.memory.shared.state.lock();
         let fits = is_planted(Bug::MemoryUnlimited)

@@ -1,14 +1,16 @@
 //! Recognizes transactions that the target's own server made and that come back to it, where two
 //! channels replicate in opposite directions.
 //!
-//! Such a transaction has the target's GTID if a daemon or a replica kept it. Otherwise a daemon
+//! Such a transaction has the GTID of the target, or of a server that the target has replaced, if a daemon or a replica kept it. Otherwise a daemon
 //! wrote it under the GTID of the channel's source, together with its row of `csa.checkpoint`: the
 //! set there, less the set before, names the transactions that it brought. Those that the
 //! target has executed under these GTIDs need not come back.
 
 use std::collections::BTreeSet;
 
-use csa_provider::{Column, EventType, Field, Gtid, GtidSet, RawEvent, RowsEvent, TableMap, Uuid};
+use csa_provider::binlog::{
+    Column, EventType, Field, Gtid, GtidSet, RawEvent, RowsEvent, TableMap, Uuid,
+};
 
 use crate::key_source::{KeySource, KeySourceError};
 
@@ -54,7 +56,7 @@ impl Origins {
 
     /// Decides by the transaction's GTID.
     pub(crate) async fn of_gtid(&self, target: &mut impl KeySource, gtid: &Gtid) -> Result<Origin> {
-        if target.server().await? != Some(gtid.uuid) {
+        if !target.is_own(&gtid.uuid).await? {
             return Ok(Origin::Other);
         }
         let mut one = GtidSet::new();
@@ -108,18 +110,23 @@ impl Origins {
         if missing.is_empty() {
             return Ok(Origin::Target);
         }
-        let server = target.server().await?;
-        let lost = missing.of_servers(|uuid| Some(*uuid) == server);
+        let mut own = BTreeSet::new();
+        for server in missing.uuids() {
+            if target.is_own(&server).await? {
+                own.insert(server);
+            }
+        }
+        let lost = missing.of_servers(|uuid| own.contains(uuid));
         // If the target has none of them, nothing is torn: all of it is applied again.
         if !lost.is_empty() && !executed.is_empty() {
             return Ok(Origin::Torn(torn(&executed, &lost)));
         }
-        self.foreign.extend(missing.uuids().filter(|uuid| Some(*uuid) != server));
+        self.foreign.extend(missing.uuids().filter(|uuid| !own.contains(uuid)));
         Ok(Origin::Other)
     }
 }
 
-/// The transactions that a change of the daemon's checkpoint adds.
+/// Returns the transactions that a change of the daemon's checkpoint adds.
 fn brought(columns: &[Column], event: &RawEvent) -> Result<GtidSet> {
     let mut all = GtidSet::new();
     // A new row states what was there before.
@@ -155,8 +162,8 @@ fn torn(executed: &GtidSet, lost: &GtidSet) -> String {
         many => format!("{many} intervals"),
     };
     format!(
-        "it brings back transactions of the target's own server, of which the target has {} and has \
-         lost {}: it was restored to an earlier state; copy the source to the target again",
+        "it brings back transactions of the target's own server, or of one that it has replaced, of which \
+         the target has {} and has lost {}: it was restored to an earlier state; copy the source to the target again",
         shown(executed),
         shown(lost)
     )

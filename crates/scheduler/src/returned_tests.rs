@@ -1,14 +1,18 @@
+use csa_provider::binlog::Tag;
+use csa_provider::test_util;
 use csa_provider::test_util::{event, gtid_event, int_table_map, query_event};
-use csa_provider::{Tag, test_util};
 
 use super::*;
 use crate::test_util::now;
 
 const TARGET: &str = "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa";
+/// A server that the target has replaced.
+const BEFORE: &str = "bbbbbbbb-bbbb-bbbb-bbbb-bbbbbbbbbbbb";
 const OTHER: &str = "cccccccc-cccc-cccc-cccc-cccccccccccc";
 
 fn set(text: &str) -> GtidSet {
-    text.replace("T:", &format!("{TARGET}:")).replace("C:", &format!("{OTHER}:")).parse().unwrap()
+    let text = text.replace("T:", &format!("{TARGET}:")).replace("B:", &format!("{BEFORE}:"));
+    text.replace("C:", &format!("{OTHER}:")).parse().unwrap()
 }
 
 /// A target that has executed a set, and counts how often it is asked.
@@ -22,7 +26,7 @@ impl KeySource for Target {
         &mut self,
         _: &[u8],
         _: &[u8],
-    ) -> Result<(crate::TableId, Option<std::sync::Arc<crate::TableKeys>>)> {
+    ) -> Result<(crate::keys::TableId, Option<std::sync::Arc<crate::keys::TableKeys>>)> {
         unreachable!("no table is asked for")
     }
 
@@ -30,8 +34,8 @@ impl KeySource for Target {
         Ok(None)
     }
 
-    async fn server(&mut self) -> Result<Option<Uuid>> {
-        Ok(Uuid::parse_str(TARGET).ok())
+    async fn is_own(&mut self, server: &Uuid) -> Result<bool> {
+        Ok([TARGET, BEFORE].contains(&server.to_string().as_str()))
     }
 
     async fn executed(&mut self, wanted: &GtidSet) -> Result<GtidSet> {
@@ -46,7 +50,7 @@ fn target(executed: &str) -> Target {
     Target { executed: set(executed), asked: 0 }
 }
 
-/// The table map of `csa.checkpoint`.
+/// Returns the table map of `csa.checkpoint`.
 fn checkpoint_map() -> RawEvent {
     let mut body = 70_u64.to_le_bytes()[..6].to_vec();
     body.extend_from_slice(&1_u16.to_le_bytes());
@@ -113,6 +117,23 @@ fn a_checkpoint_names_the_transactions_that_came_with_it() {
 }
 
 #[test]
+fn transactions_of_a_server_that_was_replaced_are_the_targets_own() {
+    let mut origins = Origins::default();
+    // The replica that took over had not received the last ones.
+    let mut has = target("B:1-99,T:1-3");
+    for (before, after, expected) in [
+        ("B:1-95", "B:1-97", Origin::Target),
+        ("B:1-99", "B:1-101", Origin::Other),
+        // It has lost some, which does not make the others foreign.
+        ("B:1-97", "B:1-98,T:1", Origin::Target),
+    ] {
+        assert_eq!(origin(&mut origins, &mut has, before, after), expected, "{before} {after}");
+    }
+    let torn = origin(&mut origins, &mut has, "B:1-97", "B:1-101");
+    assert!(matches!(torn, Origin::Torn(_)), "{torn:?}");
+}
+
+#[test]
 fn a_chain_of_channels_asks_once() {
     let mut origins = Origins::default();
     // Definitions have the GTIDs of the first source.
@@ -134,12 +155,16 @@ fn other_tables_decide_nothing() {
 #[test]
 fn a_gtid_of_the_target_comes_back_unless_it_was_lost() {
     let origins = Origins::default();
-    let mut has = target("T:1-9,C:1-9");
+    let mut has = target("T:1-9,B:1-9,C:1-9");
     let gtid =
         |uuid: &str, gno| Gtid { uuid: Uuid::parse_str(uuid).unwrap(), tag: Tag::untagged(), gno };
-    for (uuid, gno, expected) in
-        [(TARGET, 9, Origin::Target), (TARGET, 10, Origin::Other), (OTHER, 9, Origin::Other)]
-    {
+    for (uuid, gno, expected) in [
+        (TARGET, 9, Origin::Target),
+        (TARGET, 10, Origin::Other),
+        (BEFORE, 9, Origin::Target),
+        (BEFORE, 10, Origin::Other),
+        (OTHER, 9, Origin::Other),
+    ] {
         assert_eq!(now(origins.of_gtid(&mut has, &gtid(uuid, gno))).unwrap(), expected);
         // Its own event decides nothing more.
         let event = gtid_event(&gtid(uuid, gno), 1);

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use csa_provider::{EventError, QueryEvent, RawEvent, SessionContext};
+use csa_provider::binlog::{EventError, QueryEvent, RawEvent, SessionContext};
 
 /// The most sessions remembered. They differ in few settings, but their logged form may hold a
 /// time: beyond this number all are forgotten.
@@ -35,7 +35,7 @@ impl RowSessions {
         self.matters = true;
     }
 
-    /// The transaction's session, if it matters or `always` is set.
+    /// Returns the transaction's session, if it matters or `always` is set.
     ///
     /// # Errors
     /// It holds something that this version does not know.

@@ -3,11 +3,11 @@
 
 use std::collections::VecDeque;
 
-use csa_provider::{CommitTimes, GtidSet};
+use csa_provider::binlog::{CommitTimes, GtidSet};
 
 use crate::admission::AdmittedTransaction;
 use crate::conflicts::Conflicts;
-use crate::group::{Group, GroupKind, GroupLimits};
+use crate::group::{Group, GroupLimits};
 use crate::low_water::{LowWaterMark, Uncommitted};
 use crate::sequence::Sequence;
 use crate::until::UntilGate;
@@ -22,8 +22,7 @@ use crate::until::UntilGate;
 pub struct Scheduler {
     limits: GroupLimits,
     workers: usize,
-    waiting: VecDeque<AdmittedTransaction>,
-    waiting_rows: usize,
+    waiting: Waiting,
     /// Formed and not yet handed out, in sequence order.
     formed: VecDeque<Group>,
     conflicts: Conflicts,
@@ -39,6 +38,38 @@ pub struct Scheduler {
     until: UntilGate,
 }
 
+/// Transactions in no group yet, and the number of their rows.
+#[derive(Debug, Default)]
+struct Waiting {
+    transactions: VecDeque<AdmittedTransaction>,
+    rows: usize,
+}
+
+impl Waiting {
+    fn push(&mut self, transaction: AdmittedTransaction) {
+        self.rows += transaction.rows();
+        self.transactions.push_back(transaction);
+    }
+
+    fn pop(&mut self) -> Option<AdmittedTransaction> {
+        let first = self.transactions.pop_front()?;
+        self.rows -= first.rows();
+        Some(first)
+    }
+
+    fn front(&self) -> Option<&AdmittedTransaction> {
+        self.transactions.front()
+    }
+
+    fn len(&self) -> usize {
+        self.transactions.len()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.transactions.is_empty()
+    }
+}
+
 /// The most full groups that wait here.
 const FULL_GROUPS_AHEAD: usize = 4;
 
@@ -49,8 +80,7 @@ impl Scheduler {
         let mut scheduler = Self {
             limits,
             workers: 1,
-            waiting: VecDeque::new(),
-            waiting_rows: 0,
+            waiting: Waiting::default(),
             formed: VecDeque::new(),
             conflicts: Conflicts::default(),
             uncommitted: Uncommitted::default(),
@@ -86,7 +116,7 @@ impl Scheduler {
         self.allowance = transactions;
     }
 
-    /// The number of transactions that may still join groups.
+    /// Returns the number of transactions that may still join groups.
     #[must_use]
     pub fn allowance(&self) -> usize {
         self.allowance
@@ -94,8 +124,7 @@ impl Scheduler {
 
     /// Takes the next transaction in source order.
     pub fn admit(&mut self, transaction: AdmittedTransaction) {
-        self.waiting_rows += transaction.rows();
-        self.waiting.push_back(transaction);
+        self.waiting.push(transaction);
     }
 
     /// True if enough is waiting to fill every worker's next group; more would only hold memory.
@@ -103,7 +132,7 @@ impl Scheduler {
     pub fn is_full(&self) -> bool {
         let groups = self.workers.min(FULL_GROUPS_AHEAD) + 1;
         self.waiting.len() >= self.limits.transactions.saturating_mul(groups)
-            || self.waiting_rows >= self.limits.rows.saturating_mul(groups)
+            || self.waiting.rows >= self.limits.rows.saturating_mul(groups)
     }
 
     #[must_use]
@@ -111,7 +140,8 @@ impl Scheduler {
         self.waiting.is_empty() && self.formed.is_empty() && self.uncommitted.is_idle()
     }
 
-    /// True if everything before the end is committed; transactions that still wait come after it.
+    /// Returns true if everything before the end is committed; transactions that still wait come
+    /// after it.
     #[must_use]
     pub fn is_at_end(&self) -> bool {
         self.until.is_reached() && self.formed.is_empty() && self.uncommitted.is_idle()
@@ -123,11 +153,11 @@ impl Scheduler {
         (self.waiting.len(), self.formed.len())
     }
 
-    /// The next group for an idle worker, if there is one.
+    /// Returns the next group for an idle worker, if there is one.
     ///
     /// If its [`Group::dependency`] is not committed yet, the worker prepares the group and waits.
     /// A later group that need not wait is handed out first, as long as a worker is left for the
-    /// earliest: everything that waits for its commit turn waits for that one.
+    /// earliest: all others wait for its commit.
     ///
     /// The group whose commit turn it is gets a worker in any case: after the number of workers was
     /// lowered, later groups may hold all of them and wait for that group.
@@ -157,7 +187,7 @@ impl Scheduler {
             }
         }
         // A group that runs alone is not handed out early: nothing of it can be done before its turn.
-        if self.formed.front()?.kind != GroupKind::Rows {
+        if !self.formed.front()?.verdict().may_share_a_group() {
             return None;
         }
         self.hand_out(0)

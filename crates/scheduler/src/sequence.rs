@@ -7,7 +7,7 @@ use std::fmt;
 pub struct Sequence(u64);
 
 impl Sequence {
-    /// The number as stored in the checkpoint row.
+    /// Returns the number as stored in the checkpoint row.
     #[must_use]
     pub const fn new(number: u64) -> Self {
         Self(number)

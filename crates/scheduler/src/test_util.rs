@@ -4,7 +4,7 @@ use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
-/// The result of a future that never waits.
+/// Returns the result of a future that never waits.
 ///
 /// # Panics
 /// It waits.

@@ -1,7 +1,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use csa_provider::{Gtid, GtidSet, TransactionHeader, rfc3339};
+use csa_provider::binlog::{Gtid, GtidSet, TransactionHeader};
+use csa_provider::seams::rfc3339;
 use parking_lot::Mutex;
 
 /// The point at which a channel stops on its own, like `START REPLICA UNTIL`
@@ -9,9 +10,9 @@ use parking_lot::Mutex;
 /// --stop-datetime` (<https://dev.mysql.com/doc/refman/en/mysqlbinlog.html>).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Until {
-    /// Before the first transaction of the set.
+    /// Stops before the first transaction of the set.
     BeforeGtids(GtidSet),
-    /// After the last transaction of the set.
+    /// Stops after the last transaction of the set.
     AfterGtids(GtidSet),
     /// Before the first transaction committed on the source at this time or later, or with an
     /// unknown commit time; microseconds since the epoch.
@@ -19,8 +20,8 @@ pub enum Until {
 }
 
 impl Until {
-    /// True if nothing is left to apply once `executed` is. A time is never reached here: GTID sets
-    /// have no times.
+    /// Returns true if nothing is left to apply once `executed` is. A time is never reached here:
+    /// GTID sets have no times.
     #[must_use]
     pub fn is_reached(&self, executed: &GtidSet) -> bool {
         match self {
@@ -169,7 +170,7 @@ impl UntilGate {
         StreamEnd::Elsewhere
     }
 
-    /// The end, if it lies before this transaction.
+    /// Returns the end, if it lies before this transaction.
     #[must_use]
     pub fn ends_before(&self, header: &TransactionHeader) -> Option<Until> {
         let state = self.state.lock();
@@ -198,7 +199,7 @@ impl UntilGate {
         true
     }
 
-    /// True if no further group may be formed.
+    /// Returns true if no further group may be formed.
     #[must_use]
     pub fn is_reached(&self) -> bool {
         self.state.lock().reached
@@ -236,8 +237,8 @@ impl State {
 
 #[cfg(test)]
 mod tests {
+    use csa_provider::binlog::{Tag, Uuid};
     use csa_provider::test_util::gtid_event;
-    use csa_provider::{Tag, Uuid};
 
     use super::*;
 
@@ -249,7 +250,7 @@ mod tests {
         gtids.iter().cloned().collect()
     }
 
-    /// Committed at `gno` microseconds.
+    /// Makes the header of a transaction that was committed at `gno` microseconds.
     fn header(gtid: Gtid) -> TransactionHeader {
         let parsed = TransactionHeader::parse(&gtid_event(&gtid, 1)).expect("well-formed");
         TransactionHeader { immediate_commit_timestamp: gtid.gno, ..parsed }

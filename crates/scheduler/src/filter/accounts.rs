@@ -2,7 +2,8 @@
 //! that hold them. A source must not decide who may log in to the target, so they are left out
 //! unless `replicate_accounts` is on.
 
-use csa_provider::{Dialect, QueryEvent};
+use csa_provider::binlog::QueryEvent;
+use csa_provider::sql_text::Dialect;
 
 use super::Filters;
 use super::objects::{Object, is_about_accounts, object};
@@ -25,7 +26,7 @@ pub(super) const GRANT_TABLES: [&str; 10] = [
 /// Further grant tables of servers before 8.0 and of MariaDB.
 const OLDER_GRANT_TABLES: [&str; 4] = ["global_priv", "roles_mapping", "host", "proxy_priv"];
 
-/// True for tables that hold accounts or privileges.
+/// Returns true for tables that hold accounts or privileges.
 pub(super) fn is_grant_table(schema: &str, table: &str) -> bool {
     schema.eq_ignore_ascii_case("mysql")
         && (GRANT_TABLES.iter().chain(&OLDER_GRANT_TABLES))
@@ -33,12 +34,12 @@ pub(super) fn is_grant_table(schema: &str, table: &str) -> bool {
 }
 
 impl Filters {
-    /// True if rows of this table are account management that is left out.
+    /// Returns true if rows of this table are account management that is left out.
     pub(crate) fn leaves_out_accounts_of(&self, schema: &str, table: &str) -> bool {
         !self.rules.accounts && is_grant_table(schema, table)
     }
 
-    /// True if a statement is account management that is left out.
+    /// Returns true if a statement is account management that is left out.
     pub(super) fn leaves_out_account_statement(
         &self,
         query: &QueryEvent<'_>,

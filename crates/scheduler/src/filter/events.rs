@@ -1,7 +1,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use csa_provider::{EventError, EventType, Gtid, RawEvent, RowsEvent, TableMap};
+use csa_provider::binlog::{EventError, EventType, Gtid, RawEvent, RowsEvent, TableMap};
 
 use super::Filters;
 use crate::changes::table_id;
@@ -110,7 +110,7 @@ impl<I: Iterator<Item = Result<RawEvent>>> Iterator for KeptEvents<I> {
                 return Some(Ok(event));
             }
             let Some(event) = self.events.next() else {
-                // The event that ends a transaction has let go of them, if it has come.
+                // The event that ends a transaction has let go of them, if it has arrived.
                 return self.last_rows.take_if(|_| !self.continues).map(Ok);
             };
             let taken = event.and_then(|event| {
@@ -164,5 +164,8 @@ fn end_statement(rows: RawEvent) -> RawEvent {
 }
 
 fn malformed(what: &'static str) -> EventError {
-    EventError::Malformed { event: "rows", source: csa_provider::Malformed { what, offset: 0 } }
+    EventError::Malformed {
+        event: "rows",
+        source: csa_provider::binlog::Malformed { what, offset: 0 },
+    }
 }

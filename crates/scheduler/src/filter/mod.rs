@@ -41,7 +41,8 @@ impl Filters {
         Self { rules: rules.map(|text| names.fold(text).into_owned()), names }
     }
 
-    /// The schema of the target to which rows of this table are written; `None` if left out.
+    /// Returns the schema of the target to which rows of this table are written; `None` if left
+    /// out.
     #[must_use]
     pub fn table<'a>(&'a self, schema: &'a str, table: &str) -> Option<Cow<'a, str>> {
         if self.is_own_table(schema, table) || self.leaves_out_accounts_of(schema, table) {
@@ -55,7 +56,7 @@ impl Filters {
         (self.rules.db_ok(&folded) && self.rules.table_ok(&folded, &table)).then_some(target)
     }
 
-    /// True if rows of some source table are written to this table of the target.
+    /// Returns true if rows of some source table are written to this table of the target.
     #[must_use]
     pub fn writes(&self, schema: &str, table: &str) -> bool {
         let renamed = self.rules.rewrite_db.iter();
@@ -65,7 +66,7 @@ impl Filters {
         sources.any(|source| self.table(source, table).is_some_and(|target| target == schema))
     }
 
-    /// The name of a schema on the target.
+    /// Returns the name of a schema on the target.
     #[must_use]
     pub fn schema<'a>(&'a self, name: &'a str) -> Cow<'a, str> {
         let folded = self.names.fold(name);

@@ -1,6 +1,6 @@
 //! Finds the object of a statement that commits implicitly, from the statement's words.
 
-use csa_provider::{Dialect, Token, TokenKind};
+use csa_provider::sql_text::{Dialect, Token, TokenKind};
 
 /// The object that table rules look at.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,13 +64,13 @@ const MODIFIERS: [&str; 21] = [
     "IGNORE",
 ];
 
-/// The object of the statement with these words.
+/// Returns the object of the statement with these words.
 pub(super) fn object(tokens: &[Token<'_>], dialect: Dialect) -> Object {
     let mut words = Words { tokens, dialect };
     words.object().unwrap_or(Object::Unknown)
 }
 
-/// True if a statement that begins with these words is about accounts, roles or privileges.
+/// Returns true if a statement that begins with these words is about accounts, roles or privileges.
 pub(super) fn is_about_accounts(leading: &[Token<'_>], dialect: Dialect) -> bool {
     let mut words = Words { tokens: leading, dialect };
     let Some(verb) = words.word() else { return false };
@@ -270,7 +270,7 @@ impl<'t, 'a> Words<'t, 'a> {
         }
     }
 
-    /// The object on which privileges are granted.
+    /// Returns the object on which privileges are granted.
     fn granted(&mut self) -> Option<Object> {
         if self.symbol(b'*') {
             return Some(Object::Accounts);
@@ -289,7 +289,7 @@ impl<'t, 'a> Words<'t, 'a> {
         Some(Object::Grant(Name { schema: Some(first), name: self.part()? }))
     }
 
-    /// The kind of the object, after skipping everything that may precede it.
+    /// Returns the kind of the object, after skipping everything that may precede it.
     fn kind(&mut self) -> Option<String> {
         let mut temporary = false;
         loop {
@@ -372,7 +372,7 @@ impl<'t, 'a> Words<'t, 'a> {
         (token.kind == TokenKind::Word).then_some(token.text)
     }
 
-    /// True if the next token is this word.
+    /// Returns true if the next token is this word.
     fn is(&self, word: &str) -> bool {
         self.tokens.first().is_some_and(|token| token.is(word))
     }

@@ -2,7 +2,8 @@
 //! itself the target of a daemon has such tables too, for other channels, and a former target may
 //! drop them. A source must not change those of the target.
 
-use csa_provider::{Dialect, QueryEvent};
+use csa_provider::binlog::QueryEvent;
+use csa_provider::sql_text::Dialect;
 
 use super::Filters;
 use super::objects::{Object, object, qualifiers};
@@ -18,12 +19,12 @@ pub fn is_own(schema: &[u8], table: &[u8]) -> bool {
 }
 
 impl Filters {
-    /// True if this schema is the daemon's own on the target.
+    /// Returns true if this schema is the daemon's own on the target.
     fn is_own_schema(&self, schema: &str) -> bool {
         self.names.fold(schema) == OWN_SCHEMA
     }
 
-    /// True if this table is the daemon's own on the target.
+    /// Returns true if this table is the daemon's own on the target.
     pub(super) fn is_own_table(&self, schema: &str, table: &str) -> bool {
         is_own(self.names.fold(schema).as_bytes(), self.names.fold(table).as_bytes())
     }

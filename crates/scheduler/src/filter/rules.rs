@@ -33,7 +33,7 @@ const NAME_LEN_MAX: usize = 64;
 pub(super) const OWN_SCHEMA: &str = "csa";
 
 impl FilterRules {
-    /// True if no schema or table is left out or renamed.
+    /// Returns true if no schema or table is left out or renamed.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self { accounts: self.accounts, ..Self::default() }
@@ -110,8 +110,8 @@ impl FilterRules {
         lists.into_iter().any(|list| !list.is_empty())
     }
 
-    /// True if the database rules let a schema pass. With a list of databases to replicate, the
-    /// list of those to ignore is not used.
+    /// Returns true if the database rules let a schema pass. With a list of databases to replicate,
+    /// the list of those to ignore is not used.
     pub(super) fn db_ok(&self, schema: &str) -> bool {
         let is_in = |list: &[String]| list.iter().any(|name| name == schema);
         match self.do_db.is_empty() {
@@ -120,13 +120,13 @@ impl FilterRules {
         }
     }
 
-    /// True if the table rules let a table pass.
+    /// Returns true if the table rules let a table pass.
     pub(super) fn table_ok(&self, schema: &str, table: &str) -> bool {
         self.tables_ok([(schema, table)])
     }
 
-    /// True if the table rules let a change of several tables pass: the first table that a rule
-    /// names decides for all.
+    /// Returns true if the table rules let a change of several tables pass: the first table that a
+    /// rule names decides for all.
     pub(super) fn tables_ok<'a>(
         &self,
         tables: impl IntoIterator<Item = (&'a str, &'a str)>,
@@ -148,8 +148,9 @@ impl FilterRules {
         self.do_table.is_empty() && self.wild_do_table.is_empty()
     }
 
-    /// True if the wild rules let a schema as a whole pass, when it is created or dropped. Like the
-    /// server (`Rpl_filter::db_ok_with_wild_table`), it compares the name with a dot and no table.
+    /// Returns true if the wild rules let a schema as a whole pass, when it is created or dropped.
+    /// Like the server (`Rpl_filter::db_ok_with_wild_table`), it compares the name with a dot and
+    /// no table.
     pub(super) fn schema_ok(&self, schema: &str) -> bool {
         self.wild_rule(&format!("{schema}.")).unwrap_or(self.wild_do_table.is_empty())
     }

@@ -1,4 +1,5 @@
-use csa_provider::{Dialect, QueryEvent, Token};
+use csa_provider::binlog::QueryEvent;
+use csa_provider::sql_text::{Dialect, Token};
 
 use super::Filters;
 use super::accounts::GRANT_TABLES;
@@ -91,7 +92,7 @@ impl Filters {
         })
     }
 
-    /// A renamed schema that the statement names by its source name.
+    /// Returns a renamed schema that the statement names by its source name.
     fn renamed_name(
         &self,
         tokens: &[Token<'_>],

@@ -9,7 +9,7 @@ fn names(list: &[&str]) -> Vec<String> {
     list.iter().map(|name| (*name).to_owned()).collect()
 }
 
-/// Rules from `key=name,name`, with the keys of the configuration without `replicate_`.
+/// Returns the rules from `key=name,name`, with the keys of the configuration without `replicate_`.
 fn rules(text: &[&str]) -> FilterRules {
     let mut rules = FilterRules { accounts: true, ..FilterRules::default() };
     for rule in text {

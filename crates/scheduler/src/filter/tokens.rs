@@ -1,9 +1,9 @@
 //! Splits a statement into words, as far as finding names requires it.
 
-use csa_provider::{Dialect, Lexer, Token};
+use csa_provider::sql_text::{Dialect, Lexer, Token};
 
-/// The statement's words; `None` if quotes or a comment do not end. A word right after an `@` is
-/// left out: a host or a variable names no object.
+/// Returns the statement's words; `None` if quotes or a comment do not end. A word right after an
+/// `@` is left out: a host or a variable names no object.
 pub(super) fn tokens(statement: &[u8], dialect: Dialect) -> Option<Vec<Token<'_>>> {
     let (tokens, whole) = read(statement, dialect);
     whole.then_some(tokens)

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use csa_provider::CommitTimes;
+use csa_provider::binlog::CommitTimes;
 
-/// The time left until the commit on the source is as old as `delay`; never more than `delay`, even
-/// for a commit time in the future.
+/// Returns the time left until the commit on the source is as old as `delay`; never more than
+/// `delay`, even for a commit time in the future.
 pub(super) fn left(
     delay: Duration,
     committed: CommitTimes,

@@ -1,5 +1,5 @@
-use csa_provider::ReceptionEnd;
-use csa_relaystore::RelayPosition;
+use csa_provider::source::ReceptionEnd;
+use csa_relaystore::disk::RelayPosition;
 
 use crate::error::Error;
 use crate::until::Until;
@@ -13,19 +13,19 @@ pub enum IntakeEnd {
     Until(Until),
     /// The relay store is damaged in the transaction that begins there. The store can be cut at
     /// that place: the source sends the rest again.
-    Damaged { error: csa_relaystore::Error, transaction: RelayPosition },
+    Damaged { error: csa_relaystore::disk::Error, transaction: RelayPosition },
     /// The relay store can't be read.
-    Unreadable(csa_relaystore::Error),
+    Unreadable(csa_relaystore::disk::Error),
     /// Nothing more will come from the source, and everything that came was handed over.
     Reception(ReceptionEnd),
     /// A transaction can't be admitted.
     Refused(Error),
 }
 
-impl From<csa_relaystore::Error> for IntakeEnd {
-    fn from(error: csa_relaystore::Error) -> Self {
+impl From<csa_relaystore::disk::Error> for IntakeEnd {
+    fn from(error: csa_relaystore::disk::Error) -> Self {
         match error {
-            csa_relaystore::Error::Damaged { transaction, .. } => {
+            csa_relaystore::disk::Error::Damaged { transaction, .. } => {
                 Self::Damaged { error, transaction }
             }
             other => Self::Unreadable(other),

@@ -14,17 +14,16 @@ mod tests;
 
 use std::time::Duration;
 
-use csa_provider::CommitTimes;
+use csa_provider::binlog::CommitTimes;
 
 pub use barrier::Barrier;
 pub use end::IntakeEnd;
 pub use room::{Room, inline_limit};
 
-use crate::admission::TransactionKind;
 use crate::memory::Footprint;
 use crate::until::Until;
 
-/// The bytes of a transaction that have to be there before it begins while the rest is being received;
+/// Returns the bytes of a transaction that have to be there before it begins while the rest is being received;
 /// `None` where a transaction begins only once it is whole. `from`: as configured.
 ///
 /// A transaction that is to be applied later, or perhaps not at all, must hold no locks meanwhile.
@@ -49,8 +48,8 @@ pub enum Stage {
     Queued(Room),
     /// Its memory was granted.
     Granted(Room),
-    /// Its kind and its keys are known.
-    Admitted(TransactionKind),
+    /// The verdict and its keys are known.
+    Admitted,
     /// The applier has it.
     HandedOver(Barrier),
 }
@@ -85,7 +84,7 @@ pub enum Step {
     Queue(Footprint),
     /// Wait until the memory is granted.
     WaitForMemory,
-    /// Find its kind and its keys; `whole` is false for one that is streamed.
+    /// Find the verdict and its keys; `whole` is false for one that is streamed.
     Admit { whole: bool },
     /// Give it to the applier.
     HandOver,
@@ -101,7 +100,7 @@ pub enum Step {
     EndWithReception,
 }
 
-/// The one decision of the intake.
+/// Returns the one decision of the intake.
 #[must_use]
 pub fn next_step(stage: Stage, seen: &Seen) -> Step {
     if seen.stopped {
@@ -123,7 +122,7 @@ pub fn next_step(stage: Stage, seen: &Seen) -> Step {
         Stage::Measured(room) => Step::Queue(room.footprint),
         Stage::Queued(_) => Step::WaitForMemory,
         Stage::Granted(room) => Step::Admit { whole: room.whole },
-        Stage::Admitted(_) => Step::HandOver,
+        Stage::Admitted => Step::HandOver,
         Stage::HandedOver(barrier) => match barrier {
             Barrier::None => Step::Read,
             _ if !barrier.is_passed(seen.statements) => Step::WaitForStatement,

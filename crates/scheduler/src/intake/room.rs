@@ -1,6 +1,6 @@
 //! Decides whether a transaction is held as a whole or streamed, and the event memory it needs.
 
-use csa_relaystore::{RelayedTransaction, TransactionBody};
+use csa_relaystore::read::{RelayedTransaction, TransactionBody};
 
 use crate::error::Result;
 use crate::events::{bytes_at_a_time, decompressed_bytes};
@@ -13,8 +13,8 @@ pub const fn inline_limit(memory: u64) -> u64 {
     memory / 4
 }
 
-/// The part of the inline limit that a piece of a transaction may take that is still being received: nearly
-/// half of the memory for all that is made of it.
+/// The part of the inline limit for a piece of a transaction that is still being received. It is nearly half of
+/// the memory for everything made of it.
 const FOLLOWED_PART: u64 = 3;
 
 /// The place that a transaction takes in memory.
@@ -26,11 +26,12 @@ pub struct Room {
 }
 
 impl Room {
-    /// `statement_bytes`: events that are sent to the target at once. A streamed transaction is
-    /// opened once more to find its largest event; reading it blocks on the disk.
+    /// Computes the room that a transaction needs; at most `statement_bytes` of events are sent to
+    /// the target at once. A streamed transaction is opened once more to find its largest event;
+    /// reading it blocks on the disk.
     ///
     /// # Errors
-    /// [`crate::Error::Unreadable`] if the bytes can't be read back.
+    /// [`crate::error::Error::Unreadable`] if the bytes can't be read back.
     pub fn of(
         relayed: &RelayedTransaction,
         inline_limit: u64,
@@ -51,8 +52,8 @@ impl Room {
             TransactionBody::Streamed(_) => {
                 Ok(Self::streamed(0, bytes_at_a_time(relayed)?, statement_bytes))
             }
-            // Larger pieces may come than have come. Room for them costs nobody anything: nothing is
-            // received after it, and it begins when everything before it is committed.
+            // Larger pieces may follow. Room for them costs nobody anything: nothing is received
+            // after it, and it begins when everything before it is committed.
             TransactionBody::Followed(_, ref followed) => {
                 let largest = bytes_at_a_time(relayed)?.max(inline_limit / FOLLOWED_PART);
                 followed.limit_frames(largest.max(statement_bytes));

@@ -1,4 +1,5 @@
 use super::*;
+use crate::admission::{Omission, Verdict};
 
 /// Our clock in these tests.
 const NOW: u64 = 1_000_000;
@@ -8,7 +9,7 @@ fn seen() -> Seen {
     Seen { now: NOW, statements: STATEMENTS, ..Seen::default() }
 }
 
-/// A transaction that the source committed this long ago.
+/// Returns a transaction that the source committed this long ago.
 fn read(micros_ago: u64) -> Stage {
     let at = NOW - micros_ago;
     Stage::Read(CommitTimes { original: at, immediate: at })
@@ -16,9 +17,9 @@ fn read(micros_ago: u64) -> Stage {
 
 const ROOM: Room = Room { footprint: Footprint::streamed(0, 1), whole: false };
 
-/// Every stage.
+/// Returns every stage.
 fn stages() -> Vec<Stage> {
-    let kinds = [TransactionKind::Rows, TransactionKind::Statement, TransactionKind::Xa];
+    let verdicts = [Verdict::Rows, Verdict::Statement, Verdict::Xa];
     let mut stages = vec![
         Stage::Empty,
         Stage::Drained { reception_over: false },
@@ -27,9 +28,10 @@ fn stages() -> Vec<Stage> {
         Stage::Measured(ROOM),
         Stage::Queued(ROOM),
         Stage::Granted(ROOM),
+        Stage::Admitted,
     ];
-    stages.extend(kinds.map(Stage::Admitted));
-    stages.extend(kinds.map(|kind| Stage::HandedOver(Barrier::after(kind, STATEMENTS))));
+    let after = |verdict| Stage::HandedOver(Barrier::after(&verdict, STATEMENTS));
+    stages.extend(verdicts.map(after));
     stages
 }
 
@@ -40,7 +42,7 @@ fn every_stage_has_its_step() {
     let past = Seen { until: Some(until.clone()), ..delayed.clone() };
     let ahead = Seen { clock_ahead: 20, ..delayed.clone() };
     let whole = Room { footprint: Footprint::whole(0, 5, 1), whole: true };
-    let after = |kind, committed| Stage::HandedOver(Barrier::after(kind, committed));
+    let after = |verdict, committed| Stage::HandedOver(Barrier::after(&verdict, committed));
     let end = Step::EndAt(until);
     let micros = Duration::from_micros;
     for (what, stage, seen, step) in [
@@ -74,36 +76,31 @@ fn every_stage_has_its_step() {
             past,
             Step::Admit { whole: false },
         ),
-        ("admitted", Stage::Admitted(TransactionKind::Statement), seen(), Step::HandOver),
-        ("rows", after(TransactionKind::Rows, STATEMENTS), seen(), Step::Read),
-        ("nothing of it is left", after(TransactionKind::Empty, STATEMENTS), seen(), Step::Read),
+        ("admitted", Stage::Admitted, seen(), Step::HandOver),
+        ("rows", after(Verdict::Rows, STATEMENTS), seen(), Step::Read),
         (
-            "rows that run alone",
-            after(TransactionKind::NotTransactional, STATEMENTS),
+            "nothing of it is left",
+            after(Verdict::LeftOut(Omission::Nothing), STATEMENTS),
             seen(),
             Step::Read,
         ),
-        (
-            "a statement runs",
-            after(TransactionKind::Statement, STATEMENTS),
-            seen(),
-            Step::WaitForStatement,
-        ),
+        ("rows that run alone", after(Verdict::NotTransactional, STATEMENTS), seen(), Step::Read),
+        ("a statement runs", after(Verdict::Statement, STATEMENTS), seen(), Step::WaitForStatement),
         (
             "it is committed",
-            after(TransactionKind::Statement, STATEMENTS - 1),
+            after(Verdict::Statement, STATEMENTS - 1),
             seen(),
             Step::ForgetDefinitions,
         ),
         (
             "a distributed transaction runs",
-            after(TransactionKind::Xa, STATEMENTS),
+            after(Verdict::Xa, STATEMENTS),
             seen(),
             Step::WaitForStatement,
         ),
         (
             "it is prepared, and changed no definition",
-            after(TransactionKind::Xa, STATEMENTS - 1),
+            after(Verdict::Xa, STATEMENTS - 1),
             seen(),
             Step::Read,
         ),

@@ -55,7 +55,7 @@ impl Collation {
         Self { encoding, weights, pad_space, charset_collations }
     }
 
-    /// True if the source's strings of this collation are in the character set.
+    /// Returns true if the source's strings of this collation are in the character set.
     pub(super) fn has_charset_of(&self, collation: u16) -> bool {
         self.charset_collations.contains(&collation)
     }
@@ -108,7 +108,7 @@ impl Collation {
         }
     }
 
-    /// The first `prefix` characters; `None` if characters can't be counted.
+    /// Returns the first `prefix` characters; `None` if characters can't be counted.
     fn cut<'a>(&self, value: &'a [u8], prefix: Option<usize>) -> Option<&'a [u8]> {
         let Some(prefix) = prefix else {
             // A trailing space may take more than one byte.

@@ -50,7 +50,7 @@ impl KeyUse {
     }
 }
 
-/// The 62-bit number of `value` in the table's unique key with this index.
+/// Returns the 62-bit number of `value` in the table's unique key with this index.
 pub(super) fn key_number(table: TableId, unique_key: usize, value: &[u8]) -> u64 {
     let mut hasher = FixedState::with_seed(0x6373_612d).build_hasher();
     hasher.write_u64(u64::from(table.0) << 32 | unique_key as u64);

@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use csa_provider::planted::{Bug, is_planted};
-use csa_provider::{
+use csa_provider::binlog::{
     Column, ColumnType, EventError, RowsEvent, RowsKind, TableMap, Value, scan_image,
 };
+use csa_provider::seams::planted::{Bug, is_planted};
 
 use super::hash::key_number;
 use super::{KeyClass, KeyPart, KeyRole, KeyUse, TableId, TableKeys};
@@ -113,7 +113,7 @@ impl TableLayout {
         Ok(layout)
     }
 
-    /// The columns of the primary key, if rows can be found by it alone and the target computes nothing
+    /// Returns the columns of the primary key, if rows can be found by it alone and the target computes nothing
     /// from them.
     #[must_use]
     pub fn primary_key(&self) -> Option<Vec<usize>> {
@@ -350,7 +350,7 @@ impl Images<'_> {
         }
     }
 
-    /// True if an update may change the bytes of the column at this place.
+    /// Returns true if an update may change the bytes of the column at this place.
     fn changes(&self, place: usize) -> bool {
         let bytes = |range: &std::ops::Range<usize>| self.bytes.get(range.clone());
         match (self.before.get(place), self.after.get(place)) {

@@ -52,7 +52,7 @@ pub struct UniqueKey {
 /// One column of a key.
 #[derive(Debug, Clone)]
 pub struct KeyPart {
-    /// From 0, counting only columns that row images have.
+    /// The column, counted from 0 and only among those that row images have.
     pub column: usize,
     pub class: KeyClass,
 }

@@ -1,12 +1,12 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use csa_provider::binlog::{EventType, RawEvent, RowsEvent, TableMap};
 use csa_provider::test_util::{int_image, int_table_map, rows_event};
-use csa_provider::{EventType, RawEvent, RowsEvent, TableMap};
 
 use super::*;
 
-/// `t (a PRIMARY KEY, b, c)` with a unique key on (b, c).
+/// Returns `t (a PRIMARY KEY, b, c)` with a unique key on (b, c).
 fn layout() -> TableLayout {
     let part = |column| KeyPart { column, class: KeyClass::Integer };
     let keys = TableKeys {

@@ -1,10 +1,10 @@
 //! Decides which transactions go into one group.
 
-use csa_provider::GtidSet;
+use csa_provider::binlog::GtidSet;
 
 use super::Scheduler;
 use crate::admission::AdmittedTransaction;
-use crate::group::{Group, GroupCommits, GroupKind};
+use crate::group::{Group, GroupCommits};
 use crate::keys::KeyMap;
 use crate::sequence::Sequence;
 
@@ -23,7 +23,7 @@ impl Scheduler {
             return false;
         }
         let longest = self.longest();
-        let small = self.waiting.len() < longest && self.waiting_rows < self.limits.rows;
+        let small = self.waiting.len() < longest && self.waiting.rows < self.limits.rows;
         let is_alone = self.waiting.front().is_some_and(|first| self.is_alone(first));
         if small && !is_alone && self.running + self.formed.len() >= SMALL_GROUPS_IN_FLIGHT {
             return false;
@@ -32,13 +32,12 @@ impl Scheduler {
         if !self.waiting.front().is_some_and(|first| self.until.pass(&first.relayed.header)) {
             return false;
         }
-        let Some(first) = self.waiting.pop_front() else { return false };
+        let Some(first) = self.waiting.pop() else { return false };
         let sequence = self.next;
         let mut late = KeyMap::default();
         let dependency = self.dependency(&first, &mut late);
         let mut group = Group {
             sequence,
-            kind: GroupKind::from(first.kind),
             commits: self.limits.commits,
             transactions: Vec::new(),
             rows: 0,
@@ -49,7 +48,7 @@ impl Scheduler {
         let waits_anyway = self.limits.commits == GroupCommits::Each { in_order: true };
         let mut bytes = 0;
         self.join(&mut group, first, &mut bytes);
-        while group.kind == GroupKind::Rows
+        while group.verdict().may_share_a_group()
             && self.allowance > 0
             && self.fits(&group, bytes, longest)
             && let Some(next) = self.waiting.front()
@@ -66,7 +65,7 @@ impl Scheduler {
                 break;
             }
             group.dependency = group.dependency.max(dependency);
-            let Some(next) = self.waiting.pop_front() else { break };
+            let Some(next) = self.waiting.pop() else { break };
             self.join(&mut group, next, &mut bytes);
         }
         group.late = late;
@@ -78,7 +77,7 @@ impl Scheduler {
         true
     }
 
-    /// Transactions in the next group at most.
+    /// Returns the transactions in the next group at most.
     fn longest(&self) -> usize {
         let limit = self.limits.transactions;
         match self.limits.commits {
@@ -92,7 +91,7 @@ impl Scheduler {
         }
     }
 
-    /// Rows in a group at most.
+    /// Returns the rows in a group at most.
     fn most_rows(&self) -> usize {
         match self.limits.commits {
             // Rows of a series that runs beside others are what these wait for, until all of it is committed.
@@ -101,19 +100,19 @@ impl Scheduler {
         }
     }
 
-    /// True if no other transaction joins this one, nor it another.
+    /// Returns true if no other transaction joins this one, nor it another.
     fn is_alone(&self, transaction: &AdmittedTransaction) -> bool {
         self.limits.commits != GroupCommits::Shared && !is_short(transaction)
     }
 
-    /// True if limits and kinds let the front of the queue join.
+    /// Returns true if limits and kinds let the front of the queue join.
     fn fits(&self, group: &Group, bytes: u64, longest: usize) -> bool {
         let Some(next) = self.waiting.front() else { return false };
         let Some(first) = group.transactions.first() else { return false };
         group.transactions.len() < longest
             && group.rows + next.rows() <= self.most_rows()
             && bytes.saturating_add(next.bytes) <= self.limits.bytes
-            && GroupKind::from(next.kind) == GroupKind::Rows
+            && next.verdict.may_share_a_group()
             && first.changes.is_some()
             && next.changes.is_some()
             // A group is merged by keys or sent as logged, and read by one format description.
@@ -123,8 +122,8 @@ impl Scheduler {
             && next.relayed.format.raw() == first.relayed.format.raw()
     }
 
-    /// The group that a transaction as a whole waits for; single keys that have to wait go to
-    /// `late`.
+    /// Returns the group that a transaction as a whole waits for; single keys that have to wait go
+    /// to `late`.
     fn dependency(&self, transaction: &AdmittedTransaction, late: &mut KeyMap<u64>) -> u64 {
         let changes = transaction.changes.as_ref();
         let own = self.next.get();
@@ -142,7 +141,6 @@ impl Scheduler {
     fn join(&mut self, group: &mut Group, next: AdmittedTransaction, bytes: &mut u64) {
         group.rows += next.rows();
         *bytes += next.bytes;
-        self.waiting_rows -= next.rows();
         self.allowance = self.allowance.saturating_sub(1);
         self.conflicts.add(next.changes.as_ref(), group.sequence.get());
         self.planned.add(&next.relayed.header.gtid);
@@ -150,10 +148,10 @@ impl Scheduler {
     }
 }
 
-/// True if a transaction with a commit of its own may be part of a series.
+/// Returns true if a transaction with a commit of its own may be part of a series.
 fn is_short(transaction: &AdmittedTransaction) -> bool {
     transaction.is_keyed()
-        && !transaction.is_returned
+        && !transaction.is_returned()
         && transaction.session.is_none()
         && transaction.rows() <= SHORT_ROWS
         && transaction.bytes <= SHORT_BYTES

@@ -4,10 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use csa_provider::binlog::{EventType, RawEvent};
 use csa_provider::test_util::{
     event, format_description, int_image, int_table_map, query_event, rows_event,
 };
-use csa_provider::{EventType, RawEvent};
 use proptest::prelude::*;
 
 use super::tests::relayed;

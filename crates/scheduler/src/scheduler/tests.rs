@@ -1,16 +1,19 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use csa_provider::binlog::{
+    EventType, FormatDescription, Gtid, RawEvent, Tag, TransactionHeader, Uuid,
+};
 use csa_provider::test_util::{
     event, format_description, format_description_of, gtid_event, int_image, int_table_map,
     query_event, rows_event, xa_prepare_event,
 };
-use csa_provider::{EventType, FormatDescription, Gtid, RawEvent, Tag, TransactionHeader, Uuid};
-use csa_relaystore::{RelayPosition, RelayedTransaction, TransactionBody};
+use csa_relaystore::disk::RelayPosition;
+use csa_relaystore::read::{RelayedTransaction, TransactionBody};
 use proptest::prelude::*;
 
 use super::*;
-use crate::admission::{Admission, TransactionKind};
+use crate::admission::{Admission, Omission, Verdict};
 use crate::error::Error;
 use crate::filter::{FilterRules, Filters};
 use crate::group::GroupCommits;
@@ -27,7 +30,7 @@ impl KeySource for NoTables {
         &mut self,
         _schema: &[u8],
         _table: &[u8],
-    ) -> Result<(TableId, Option<Arc<TableKeys>>), crate::KeySourceError> {
+    ) -> Result<(TableId, Option<Arc<TableKeys>>), crate::key_source::KeySourceError> {
         Ok((TableId(1), None))
     }
 
@@ -35,14 +38,14 @@ impl KeySource for NoTables {
         &mut self,
         _: &str,
         _: &str,
-    ) -> Result<Option<String>, crate::KeySourceError> {
+    ) -> Result<Option<String>, crate::key_source::KeySourceError> {
         Ok(None)
     }
 
     fn forget(&mut self) {}
 }
 
-fn admit(relayed: RelayedTransaction) -> crate::Result<AdmittedTransaction> {
+fn admit(relayed: RelayedTransaction) -> crate::error::Result<AdmittedTransaction> {
     Admission::new(NoTables).admit_now(relayed, None, true)
 }
 
@@ -86,33 +89,33 @@ fn table_map() -> Vec<u8> {
     [&[1, 0, 0, 0, 0, 0, 1, 0][..], b"\x01d\0\x01t\0", &[1, 252, 1, 4, 0]].concat()
 }
 
-/// One row with a value of `size` bytes.
+/// Returns one row with a value of `size` bytes.
 fn write_rows(size: usize) -> Vec<u8> {
     let head = [1, 0, 0, 0, 0, 0, 1, 0, 2, 0, 1, 0xff];
     let len = u32::try_from(size).expect("small").to_le_bytes();
     [&head[..], &[0], &len, &vec![7; size]].concat()
 }
 
-fn classify(events: &[RawEvent]) -> crate::Result<TransactionKind> {
+fn classify(events: &[RawEvent]) -> crate::error::Result<Verdict> {
     let relayed = relayed(1, &Arc::new(format_description()), events);
-    admit(relayed).map(|admitted| admitted.kind)
+    admit(relayed).map(|admitted| admitted.verdict)
 }
 
 #[test]
 fn transactions_are_what_their_events_say() {
-    assert_eq!(classify(&rows(10)).expect("known"), TransactionKind::Rows);
+    assert_eq!(classify(&rows(10)).expect("known"), Verdict::Rows);
     let empty = [query_event("", "BEGIN"), query_event("", "COMMIT")];
-    assert_eq!(classify(&empty).expect("known"), TransactionKind::Empty);
+    assert_eq!(classify(&empty).expect("known"), Verdict::LeftOut(Omission::Nothing));
     let ddl = [query_event("d", "DROP TABLE t")];
-    assert_eq!(classify(&ddl).expect("known"), TransactionKind::Statement);
+    assert_eq!(classify(&ddl).expect("known"), Verdict::Statement);
     let create_select = [
         query_event("d", "CREATE TABLE t (a INT) START TRANSACTION"),
         event(EventType::TABLE_MAP, &table_map()),
         event(EventType::WRITE_ROWS, &write_rows(3)),
         event(EventType::XID, &[0; 8]),
     ];
-    assert_eq!(classify(&create_select).expect("known"), TransactionKind::Statement);
-    for (one_phase, kind) in [(false, TransactionKind::Xa), (true, TransactionKind::Rows)] {
+    assert_eq!(classify(&create_select).expect("known"), Verdict::Statement);
+    for (one_phase, kind) in [(false, Verdict::Xa), (true, Verdict::Rows)] {
         let branch = [
             query_event("", "XA START X'61',X'',1"),
             event(EventType::TABLE_MAP, &table_map()),
@@ -123,7 +126,7 @@ fn transactions_are_what_their_events_say() {
         assert_eq!(classify(&branch).expect("known"), kind);
     }
     for end in ["XA COMMIT X'61',X'',1", "XA ROLLBACK X'61',X'',1"] {
-        assert_eq!(classify(&[query_event("", end)]).expect("known"), TransactionKind::Xa);
+        assert_eq!(classify(&[query_event("", end)]).expect("known"), Verdict::Xa);
     }
 }
 
@@ -136,11 +139,11 @@ fn what_means_nothing_to_a_replica_is_not_looked_at() {
         event(EventType::VIEW_CHANGE, &[1; 80]),
         query_event("", "COMMIT"),
     ];
-    assert_eq!(classify(&change_of_members).expect("known"), TransactionKind::Empty);
+    assert_eq!(classify(&change_of_members).expect("known"), Verdict::LeftOut(Omission::Nothing));
     let mut events = rows(10);
     events.insert(1, event(EventType::TRANSACTION_CONTEXT, &[1; 80]));
     let admitted = admit(relayed(1, &Arc::new(format_description()), &events)).expect("known");
-    assert_eq!(admitted.kind, TransactionKind::Rows);
+    assert_eq!(admitted.verdict, Verdict::Rows);
     let types: Vec<EventType> =
         admitted.events().map(|event| event.expect("readable").event_type()).collect();
     let expected = [
@@ -165,12 +168,12 @@ fn what_is_left_out_counts_as_empty_and_renamed_tables_by_their_new_name() {
     let filled = [&[query_event("", "BEGIN"), query_event("d", create)], &rows(9)[1..]].concat();
     for events in [rows(9), vec![query_event("d", "DROP TABLE t")], filled] {
         let admitted = admit(ignored(), &events, true);
-        assert_eq!(admitted.kind, TransactionKind::Empty);
+        assert_eq!(admitted.verdict, Verdict::LeftOut(Omission::Nothing));
         assert!(admitted.is_keyed() && admitted.rows() == 0, "{admitted:?}");
     }
     // Not looked at as a whole: its executor reads the rest.
     let streamed = admit(ignored(), &rows(9), false);
-    assert_eq!(streamed.kind, TransactionKind::Rows);
+    assert_eq!(streamed.verdict.clone(), Verdict::Rows);
     let left: Vec<EventType> =
         streamed.events().map(|event| event.expect("readable").event_type()).collect();
     assert_eq!(left, [EventType::GTID, EventType::QUERY, EventType::XID]);
@@ -183,8 +186,8 @@ fn what_is_left_out_counts_as_empty_and_renamed_tables_by_their_new_name() {
     let rewrite_db = vec![("d".to_owned(), "renamed".to_owned())];
     let named = [query_event("x", "DROP TABLE d.t")];
     let refused = admit(FilterRules { rewrite_db, ..FilterRules::default() }, &named, true);
-    assert_eq!(refused.kind, TransactionKind::Statement);
-    assert!(refused.refusal.is_some_and(|why| why.contains("schema d")));
+    assert!(refused.verdict.refusal().is_some_and(|why| why.contains("schema d")));
+    assert!(refused.verdict.is_statement());
 }
 
 #[test]
@@ -282,7 +285,7 @@ impl KeySource for OneKeyless {
         &mut self,
         _schema: &[u8],
         table: &[u8],
-    ) -> Result<(TableId, Option<Arc<TableKeys>>), crate::KeySourceError> {
+    ) -> Result<(TableId, Option<Arc<TableKeys>>), crate::key_source::KeySourceError> {
         let id = KeyPart { column: 0, class: KeyClass::Integer };
         let unique = if table == b"keyed" { vec![UniqueKey { parts: vec![id] }] } else { vec![] };
         let keys =
@@ -294,7 +297,7 @@ impl KeySource for OneKeyless {
         &mut self,
         _: &str,
         _: &str,
-    ) -> Result<Option<String>, crate::KeySourceError> {
+    ) -> Result<Option<String>, crate::key_source::KeySourceError> {
         Ok(None)
     }
 
@@ -319,13 +322,13 @@ fn a_transaction_of_too_many_rows_is_not_looked_at_as_a_whole() {
         (admitted.expect("known"), memory.usage().0)
     };
     let (whole, held) = admit(&mut admission, 1);
-    assert_eq!((whole.kind, whole.rows()), (TransactionKind::Rows, 100));
+    assert_eq!((whole.verdict.clone(), whole.rows()), (Verdict::Rows, 100));
     let known = whole.changes.as_ref().expect("looked at").held_bytes();
     assert!(known > 100 * 100, "much more than 5 bytes a row: {known}");
     assert_eq!(held, 10 + known, "it counts as event memory");
     admission.limit_rows(known - 1);
     let (streamed, held) = admit(&mut admission, 2);
-    assert_eq!((streamed.kind, streamed.rows(), held), (TransactionKind::Rows, 0, 10));
+    assert_eq!((streamed.verdict.clone(), streamed.rows(), held), (Verdict::Rows, 0, 10));
     assert!(streamed.changes.is_none() && !streamed.is_keyed());
     admission.limit_rows(known);
     assert!(admit(&mut admission, 3).0.is_keyed(), "nothing is left of the previous one");
@@ -473,7 +476,7 @@ proptest! {
                 next_gno += 1;
                 executed.add(&transaction.relayed.header.gtid);
                 prop_assert!(Arc::ptr_eq(&transaction.relayed.format, group.format()));
-                if transaction.kind == TransactionKind::Statement {
+                if transaction.verdict == Verdict::Statement {
                     prop_assert_eq!(group.transactions.len(), 1);
                 }
             }

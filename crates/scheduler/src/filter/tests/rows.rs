@@ -1,7 +1,7 @@
 //! The row events of a transaction as the filters leave them.
 
+use csa_provider::binlog::{EventType, Gtid, RawEvent, RowsEvent, TableMap, Tag, Uuid};
 use csa_provider::test_util::{event, int_image, int_table_map, query_event, rows_event};
-use csa_provider::{EventType, Gtid, RawEvent, RowsEvent, TableMap, Tag, Uuid};
 use proptest::prelude::*;
 
 use super::*;

@@ -33,7 +33,7 @@ fn patterns_match_as_in_mysql() {
     }
 }
 
-/// The obvious implementation, which may take exponential time.
+/// Returns the obvious implementation, which may take exponential time.
 fn matches_simply(pattern: &[char], name: &[char]) -> bool {
     match (pattern, name) {
         ([], name) => name.is_empty(),

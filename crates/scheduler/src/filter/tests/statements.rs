@@ -1,6 +1,7 @@
 //! Verdicts on statements.
 
-use csa_provider::{Dialect, QueryCharset, QueryEvent, SessionContext};
+use csa_provider::binlog::{QueryCharset, QueryEvent, SessionContext};
+use csa_provider::sql_text::Dialect;
 use proptest::prelude::*;
 
 use super::*;
@@ -31,7 +32,7 @@ fn verdict(filters: &Filters, database: &str, statement: &str) -> StatementVerdi
     verdict_in(filters, &context, database, statement.as_bytes())
 }
 
-/// `+` applied, `-` skipped, `!` refused.
+/// Returns `+` applied, `-` skipped, `!` refused.
 fn sign(verdict: &StatementVerdict) -> char {
     match verdict {
         StatementVerdict::Apply => '+',

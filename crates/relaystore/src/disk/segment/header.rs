@@ -1,0 +1,98 @@
+use bytes::Bytes;
+use csa_provider::binlog::{FormatDescription, GtidSet};
+
+const MAGIC: &[u8; 8] = b"CSARELAY";
+const VERSION: u16 = 1;
+/// Magic, version, length: the bytes that show how long a header is.
+const PREFIX_LEN: usize = 14;
+
+/// The header at the start of a segment.
+#[derive(Debug, Clone)]
+pub(crate) struct SegmentHeader {
+    pub(crate) number: u64,
+    /// Transactions in the channel before this segment, and bytes of their events.
+    pub(crate) transactions_before: u64,
+    pub(crate) bytes_before: u64,
+    /// Everything received before this segment.
+    pub(crate) previous: GtidSet,
+    /// Format description in force at the start.
+    pub(crate) format: Option<FormatDescription>,
+}
+
+/// The reason bytes are not a segment header.
+#[derive(Debug)]
+pub(crate) enum HeaderError {
+    Damaged(&'static str),
+    Version(u16),
+}
+
+impl SegmentHeader {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(512);
+        out.extend_from_slice(MAGIC);
+        out.extend_from_slice(&VERSION.to_le_bytes());
+        out.extend_from_slice(&[0; 4]);
+        for field in [self.number, self.transactions_before, self.bytes_before] {
+            out.extend_from_slice(&field.to_le_bytes());
+        }
+        let previous = self.previous.encode();
+        let format = self.format.as_ref().map_or(&[][..], |format| format.raw());
+        for part in [&previous[..], format] {
+            out.extend_from_slice(&(part.len() as u32).to_le_bytes());
+            out.extend_from_slice(part);
+        }
+        let len = (out.len() + 4) as u32;
+        out[10..PREFIX_LEN].copy_from_slice(&len.to_le_bytes());
+        let checksum = crc32c::crc32c(&out);
+        out.extend_from_slice(&checksum.to_le_bytes());
+        out
+    }
+
+    /// Reads a header from the start of a segment; returns its length too.
+    pub(crate) fn parse(bytes: &[u8]) -> Result<(Self, usize), HeaderError> {
+        let damaged = HeaderError::Damaged;
+        if bytes.get(..8) != Some(MAGIC) {
+            return Err(damaged("not a relay segment"));
+        }
+        let short = || damaged("header is cut short");
+        let version = bytes.get(8..10).ok_or_else(short)?;
+        let version = u16::from_le_bytes([version[0], version[1]]);
+        let len = read_u32(bytes, 10).ok_or_else(short)? as usize;
+        let header = bytes.get(..len).filter(|h| h.len() > PREFIX_LEN + 4).ok_or_else(short)?;
+        let (covered, checksum) = header.split_at(len - 4);
+        if read_u32(checksum, 0) != Some(crc32c::crc32c(covered)) {
+            return Err(damaged("wrong header checksum"));
+        }
+        // Only after the checksum, or a flipped bit would count as a newer version. Every version
+        // keeps magic, version, length and checksum in the same places.
+        if version != VERSION {
+            return Err(HeaderError::Version(version));
+        }
+        let u64_at = |at: usize| -> Option<u64> {
+            Some(u64::from_le_bytes(covered.get(at..at + 8)?.try_into().ok()?))
+        };
+        let part = |at: usize| -> Option<&[u8]> {
+            let len = read_u32(covered, at)? as usize;
+            covered.get(at + 4..at.checked_add(4)?.checked_add(len)?)
+        };
+        let previous = part(PREFIX_LEN + 24).ok_or_else(short)?;
+        let format = part(PREFIX_LEN + 28 + previous.len()).ok_or_else(short)?;
+        let header = Self {
+            number: u64_at(PREFIX_LEN).ok_or_else(short)?,
+            transactions_before: u64_at(PREFIX_LEN + 8).ok_or_else(short)?,
+            bytes_before: u64_at(PREFIX_LEN + 16).ok_or_else(short)?,
+            previous: GtidSet::decode(previous).map_err(|_| damaged("GTID set"))?,
+            format: if format.is_empty() {
+                None
+            } else {
+                let format = FormatDescription::parse(Bytes::copy_from_slice(format));
+                Some(format.map_err(|_| damaged("format description"))?)
+            },
+        };
+        Ok((header, len))
+    }
+}
+
+fn read_u32(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_le_bytes(bytes.get(at..at.checked_add(4)?)?.try_into().ok()?))
+}

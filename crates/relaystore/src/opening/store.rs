@@ -1,0 +1,251 @@
+//! One channel's relay store: opened, written through its inlet, read, released and closed.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use csa_provider::binlog::GtidSet;
+use csa_provider::recorder::Recorder;
+use csa_provider::seams::Durations;
+use parking_lot::Mutex;
+use tokio::sync::{Notify, watch};
+
+use crate::disk::directory::Directory;
+use crate::disk::error::Result;
+use crate::disk::options::RelayStoreOptions;
+use crate::disk::segment::RelayPosition;
+use crate::read::inspect::RelayInspector;
+use crate::read::reader::RelayReader;
+use crate::read::recovery::{self, Recovered, Recovery};
+use crate::state::segments;
+use crate::state::shared::{RelayUsage, Shared, State};
+use crate::state::tail::Tail;
+use crate::write::driver::RelayWriter;
+use crate::write::inlet::RelayInlet;
+use crate::write::queue::Queue;
+use crate::write::writer::Writer;
+
+/// One channel's relay store.
+#[derive(Debug)]
+pub struct RelayStore {
+    shared: Arc<Shared>,
+    received: GtidSet,
+    writer: Mutex<Option<Writer>>,
+}
+
+impl RelayStore {
+    /// Opens a channel's store, or creates it. The target has `executed`.
+    ///
+    /// Blocks on the disk: call it where blocking is allowed.
+    ///
+    /// # Errors
+    /// Another process holds the store, the disk fails, or a segment is of another version.
+    pub fn open(options: RelayStoreOptions, executed: &GtidSet) -> Result<(Self, Recovery)> {
+        let directory = Directory::open(&options)?;
+        let recovered = recovery::recover(&directory, Some(executed))?;
+        Self::build(options, directory, recovered, executed)
+    }
+
+    /// Opens a store that is not empty while the target's transactions are unknown: reception
+    /// continues after those received. Nothing is released before [`Self::restart_after`] sets the
+    /// place. `None`, with nothing created, if there is nothing to continue.
+    ///
+    /// Blocks on the disk.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn resume(options: RelayStoreOptions) -> Result<Option<(Self, Recovery)>> {
+        if RelayInspector::open(&options)?.is_empty() {
+            return Ok(None);
+        }
+        let directory = Directory::open(&options)?;
+        let recovered = recovery::recover(&directory, None)?;
+        // Without a whole header there is no position.
+        if recovered.segments.is_empty() {
+            return Ok(None);
+        }
+        Self::build(options, directory, recovered, &GtidSet::new()).map(Some)
+    }
+
+    fn build(
+        options: RelayStoreOptions,
+        directory: Directory,
+        recovered: Recovered,
+        executed: &GtidSet,
+    ) -> Result<(Self, Recovery)> {
+        let end = recovered.end;
+        let usage = RelayUsage {
+            transactions_total: recovered.transactions,
+            event_bytes_total: recovered.event_bytes,
+            space_limit: options.space_limit,
+            min_free_disk: options.min_free_disk,
+            ..RelayUsage::default()
+        };
+        let shared = Arc::new(Shared {
+            options,
+            directory,
+            state: Mutex::new(State {
+                segments: recovered.segments,
+                end,
+                released: recovered.released,
+                tail: Tail::default(),
+                received: GtidSet::new(),
+                queued: VecDeque::new(),
+                open: None,
+                usage,
+            }),
+            grown: Notify::new(),
+            safe: watch::Sender::new(recovered.transactions),
+            syncs: Durations::default(),
+            recorder: OnceLock::new(),
+            closing: AtomicBool::new(false),
+            giving_up: AtomicBool::new(false),
+        });
+        let mut received = recovered.received;
+        let ahead = !executed.is_subset_of(&received);
+        // The source is not asked for what only the target has: reception continues after both.
+        received.union(executed);
+        let mut writer = Writer::open(
+            Arc::clone(&shared),
+            received.clone(),
+            recovered.format,
+            (recovered.transactions, recovered.event_bytes),
+            ahead,
+        )?;
+        // On a full disk the writer's first step tries it again.
+        let _ = writer.prepare()?;
+        shared.purge();
+        shared.state.lock().received.clone_from(&received);
+        let store = Self { shared, received, writer: Mutex::new(Some(writer)) };
+        Ok((store, recovered.report))
+    }
+
+    /// Returns everything that was in the store and on the target when the store was opened.
+    #[must_use]
+    pub const fn received(&self) -> &GtidSet {
+        &self.received
+    }
+
+    /// Returns [`Self::received`] and everything that has become visible to readers since.
+    #[must_use]
+    pub fn received_so_far(&self) -> GtidSet {
+        self.shared.state.lock().received.clone()
+    }
+
+    /// Records syncs there, from now on; only the first call counts.
+    pub fn record_to(&self, recorder: &Recorder) {
+        self.shared.recorder.get_or_init(|| recorder.clone());
+    }
+
+    /// Returns the inlet of the store. Starts the writer's thread; a store has only one, ever.
+    ///
+    /// # Panics
+    /// If called twice.
+    #[must_use]
+    pub fn inlet(&self) -> RelayInlet {
+        let (mut inlet, writer) = self.inlet_and_writer();
+        inlet.written_by(writer.spawn());
+        inlet
+    }
+
+    /// Returns the inlet and its writer, for a caller that drives the writer: a simulation in one
+    /// thread.
+    ///
+    /// # Panics
+    /// If either this or [`Self::inlet`] was called before.
+    #[must_use]
+    pub fn inlet_and_writer(&self) -> (RelayInlet, RelayWriter) {
+        let writer = self.writer.lock().take().expect("a relay store has one inlet");
+        let queue = Arc::new(Queue::new(self.shared.options.wake_bytes));
+        let inlet =
+            RelayInlet::new(Arc::clone(&self.shared), Arc::clone(&queue), self.received.clone());
+        (inlet, RelayWriter::new(writer, queue))
+    }
+
+    /// Returns a reader that begins after `executed`, skipping whole transactions in that set.
+    #[must_use]
+    pub fn reader(&self, executed: GtidSet) -> RelayReader {
+        RelayReader::new(Arc::clone(&self.shared), executed)
+    }
+
+    /// Prepares for a reader that begins after `executed`: from now on only that counts as
+    /// committed, even if more was released. `false`, with nothing changed, if the store lacks some
+    /// later transaction or has not received all of `executed`: it has to be opened again.
+    #[must_use]
+    pub fn restart_after(&self, executed: &GtidSet) -> bool {
+        let mut state = self.shared.state.lock();
+        if !state.follows(executed) {
+            return false;
+        }
+        let State { segments, end, received, .. } = &*state;
+        // Not the higher of both: a target that came back older reads released transactions again.
+        state.released = segments::released(segments, *end, received, executed);
+        drop(state);
+        self.shared.purge();
+        true
+    }
+
+    /// Returns true if [`Self::restart_after`] would succeed.
+    #[must_use]
+    pub fn follows(&self, executed: &GtidSet) -> bool {
+        self.shared.state.lock().follows(executed)
+    }
+
+    /// Everything below `position` is committed on the target and may be purged. Blocks while it deletes
+    /// segments.
+    pub fn release(&self, position: RelayPosition) {
+        if self.note_released(position) {
+            self.purge();
+        }
+    }
+
+    /// As [`Self::release`], but deletes nothing; true if [`Self::purge`] has something to delete.
+    pub fn note_released(&self, position: RelayPosition) -> bool {
+        let mut state = self.shared.state.lock();
+        if state.released < position {
+            state.released = position;
+        }
+        state.segments.len() > 1
+            && state.segments.iter().next().is_some_and(|(&number, s)| state.is_released(number, s))
+    }
+
+    /// Deletes released segments; blocks until the disk has.
+    pub fn purge(&self) {
+        self.shared.purge();
+    }
+
+    #[must_use]
+    pub fn usage(&self) -> RelayUsage {
+        let state = self.shared.state.lock();
+        let mut usage = state.usage.clone();
+        usage.segments = state.segments.len();
+        usage.bytes = state.bytes();
+        usage.syncs = self.shared.syncs.view();
+        usage.queued = state.queued.front().map(|(_, queued)| *queued);
+        usage
+    }
+
+    /// Measures the free space of the file system; blocks until it answers.
+    pub fn measure_disk(&self) {
+        let free = Some(self.shared.directory.free_bytes()).filter(|&free| free != u64::MAX);
+        self.shared.state.lock().usage.free_disk = free;
+    }
+
+    /// Cuts a closed store before a damaged transaction; that and all later ones are fetched again.
+    ///
+    /// # Errors
+    /// The store is open, or the disk fails.
+    pub fn discard_from(options: &RelayStoreOptions, position: RelayPosition) -> Result<()> {
+        let directory = Directory::open(options)?;
+        recovery::discard_from(&directory, position)
+    }
+}
+
+impl Drop for RelayStore {
+    fn drop(&mut self) {
+        // Before the wake-up: a reader looks at it after each one.
+        self.shared.closing.store(true, Ordering::Release);
+        self.shared.giving_up.store(true, Ordering::Release);
+        self.shared.grown.notify_waiters();
+    }
+}

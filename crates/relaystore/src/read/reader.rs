@@ -1,0 +1,440 @@
+//! Follows the store up to its visible end.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use csa_provider::binlog::{FormatDescription, GtidSet, TransactionHeader};
+use tokio::time::{Instant, timeout_at};
+
+use crate::disk::error::{Error, Result, io};
+use crate::disk::fs::StoredFile;
+use crate::disk::segment::RelayPosition;
+use crate::disk::segment::{
+    FRAME_HEADER_LEN, FrameHeader, FrameKind, decode_metadata, verify_frame,
+};
+use crate::read::transaction::{RelayRange, RelayedTransaction, TransactionBody};
+use crate::state::follow::{Followed, Outcome};
+use crate::state::shared::{Open, Shared, State};
+
+/// Bytes read ahead from a segment that is no longer in memory.
+const READ_AHEAD: usize = 1 << 20;
+/// Bytes read if only frame headers are needed.
+const PEEK: usize = 512;
+
+/// Hands out whole transactions in the order in which they were received.
+#[derive(Debug)]
+pub struct RelayReader {
+    shared: Arc<Shared>,
+    position: RelayPosition,
+    /// Transactions to skip.
+    executed: GtidSet,
+    format: Option<Arc<FormatDescription>>,
+    ordinal: u64,
+    cumulative_bytes: u64,
+    inline_limit: u64,
+    /// A transaction under reception is handed out once so many bytes of it are written.
+    follow_from: Option<u64>,
+    /// The transaction at `position`, if it was handed out before it was whole.
+    followed: Option<Arc<Followed>>,
+    /// Bytes at `position`, from memory or the file.
+    ahead: Bytes,
+    /// The bytes come from the file, so their checksums have to be verified.
+    from_file: bool,
+    file: Option<(u64, Box<dyn StoredFile>)>,
+}
+
+impl RelayReader {
+    pub(crate) fn new(shared: Arc<Shared>, executed: GtidSet) -> Self {
+        let mut reader = Self {
+            shared,
+            position: RelayPosition { segment: 0, offset: 0 },
+            executed,
+            format: None,
+            ordinal: 0,
+            cumulative_bytes: 0,
+            inline_limit: u64::MAX,
+            follow_from: None,
+            followed: None,
+            ahead: Bytes::new(),
+            from_file: false,
+            file: None,
+        };
+        // Begins with the first segment that may hold something
+        // else: all those before it are covered
+        // by `executed`, as the header of the next one shows.
+        let first = {
+            let state = reader.shared.state.lock();
+            let numbers: Vec<u64> = state.segments.keys().copied().collect();
+            let covered = |number: &u64| {
+                state
+                    .segments
+                    .get(&(number + 1))
+                    .is_some_and(|next| next.header.previous.is_subset_of(&reader.executed))
+            };
+            numbers.into_iter().find(|number| !covered(number)).unwrap_or(state.end.segment)
+        };
+        reader.enter_segment(first);
+        reader
+    }
+
+    /// Transactions with more event bytes are streamed instead of held.
+    pub fn set_inline_limit(&mut self, bytes: u64) {
+        self.inline_limit = bytes;
+    }
+
+    /// From now on [`Self::next`] also hands out a transaction that is still being received, once that many
+    /// bytes of it are written; `None` for none. Such a transaction can be [lost](Outcome::Lost): then this
+    /// reader hands out nothing more, because what it has handed out is not there.
+    pub fn follow_from(&mut self, bytes: Option<u64>) {
+        self.follow_from = bytes;
+    }
+
+    /// Returns the transaction that was handed out before it was whole, until it is seen to be.
+    #[must_use]
+    pub const fn followed(&self) -> Option<&Arc<Followed>> {
+        self.followed.as_ref()
+    }
+
+    /// Takes back the transaction that was handed out last, before it was whole: it is handed out once it is.
+    pub fn take_back(&mut self) {
+        if let Some(followed) = self.followed.take() {
+            followed.give_up();
+        }
+    }
+
+    /// Returns the number of the last transaction read or skipped, and the event bytes up to it.
+    #[must_use]
+    pub const fn read_so_far(&self) -> (u64, u64) {
+        (self.ordinal, self.cumulative_bytes)
+    }
+
+    /// Returns the next whole transaction; `None` if none arrives within `wait`.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] if the bytes on disk differ from those written; the disk fails.
+    pub async fn next(&mut self, wait: Duration) -> Result<Option<RelayedTransaction>> {
+        // In a drain there always is one: then nothing else is touched.
+        if let Some(next) = self.next_now()? {
+            return Ok(Some(next));
+        }
+        let shared = Arc::clone(&self.shared);
+        let until = Instant::now() + wait;
+        loop {
+            // Before the store is looked at, so that nothing that arrives in between is missed.
+            let mut grown = pin!(shared.grown.notified());
+            grown.as_mut().enable();
+            let next = self.next_now()?;
+            if next.is_some()
+                || shared.closing.load(Ordering::Acquire)
+                || timeout_at(until, grown).await.is_err()
+            {
+                return Ok(next);
+            }
+        }
+    }
+
+    /// Returns the next whole transaction, if it has arrived.
+    ///
+    /// # Errors
+    /// As [`Self::next`].
+    pub fn next_now(&mut self) -> Result<Option<RelayedTransaction>> {
+        if let Some(next) = self.next_whole()? {
+            return Ok(Some(next));
+        }
+        Ok(self.next_open())
+    }
+
+    fn next_whole(&mut self) -> Result<Option<RelayedTransaction>> {
+        while self.has_more()? {
+            // After the visible end was seen, which moves past a transaction only when it is whole.
+            if self.is_cut_off() {
+                return Ok(None);
+            }
+            let start = self.position;
+            let (header, frame) = self.frame(start)?;
+            match header.kind {
+                FrameKind::FormatDescription => {
+                    let body = frame.slice(FRAME_HEADER_LEN..);
+                    let format = FormatDescription::parse(body)
+                        .map_err(|_| self.damaged(start, "format description"))?;
+                    self.format = Some(Arc::new(format));
+                }
+                FrameKind::Transaction { first: true, last } => {
+                    if let Some(transaction) = self.transaction(start, header, &frame, last)? {
+                        return Ok(Some(transaction));
+                    }
+                }
+                FrameKind::Transaction { first: false, .. } => {
+                    return Err(self.damaged(start, "transaction without a beginning"));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    fn transaction(
+        &mut self,
+        start: RelayPosition,
+        first: FrameHeader,
+        frame: &Bytes,
+        mut last: bool,
+    ) -> Result<Option<RelayedTransaction>> {
+        let events_at = FRAME_HEADER_LEN + first.metadata_len;
+        let header = frame
+            .get(FRAME_HEADER_LEN..events_at)
+            .and_then(|metadata| decode_metadata(metadata).ok())
+            .ok_or_else(|| self.damaged(start, "transaction metadata"))?;
+        let skip = self.executed.contains(&header.gtid);
+        let mut runs = vec![frame.slice(events_at..)];
+        let mut event_bytes = (first.body_len - first.metadata_len) as u64;
+        while !last {
+            let inline = !skip && event_bytes <= self.inline_limit;
+            let (next, run) = if inline {
+                let (next, frame) = self.frame(start)?;
+                (next, Some(frame.slice(FRAME_HEADER_LEN..)))
+            } else {
+                (self.skip_frame(start)?, None)
+            };
+            let FrameKind::Transaction { first: false, last: ends } = next.kind else {
+                return Err(self.damaged(start, "transaction without an end"));
+            };
+            last = ends;
+            event_bytes += next.body_len as u64;
+            match run {
+                Some(run) => runs.push(run),
+                // Skipped, or streamed from now on: its first frames are not needed either.
+                None => runs.clear(),
+            }
+        }
+        self.ordinal += 1;
+        self.cumulative_bytes += event_bytes;
+        if skip {
+            return Ok(None);
+        }
+        self.finish(start, header, runs, event_bytes).map(Some)
+    }
+
+    /// The transaction handed out last is not there any more.
+    fn is_cut_off(&self) -> bool {
+        self.followed.as_ref().is_some_and(|followed| followed.is_lost())
+    }
+
+    /// Returns the transaction at the visible end, if enough of it is there.
+    fn next_open(&mut self) -> Option<RelayedTransaction> {
+        let (Some(least), None) = (self.follow_from, &self.followed) else { return None };
+        let open = self.shared.state.lock().open.clone();
+        let Open { start, header, followed } = open?;
+        let event_bytes = followed.event_bytes();
+        if start != self.position
+            || event_bytes < least
+            || !followed.is_growing()
+            || self.executed.contains(&header.gtid)
+        {
+            return None;
+        }
+        let range = RelayRange {
+            fs: Arc::clone(self.shared.directory.fs()),
+            path: self.shared.directory.path(start.segment),
+            start: start.offset,
+            end: start.offset,
+        };
+        // One that is lost from here on is noticed with the next look.
+        self.followed = Some(Arc::clone(&followed));
+        Some(RelayedTransaction {
+            header,
+            format: self.format.clone()?,
+            start,
+            end: start,
+            ordinal: self.ordinal + 1,
+            event_bytes,
+            cumulative_bytes: self.cumulative_bytes + event_bytes,
+            body: TransactionBody::Followed(range, followed),
+        })
+    }
+
+    fn finish(
+        &self,
+        start: RelayPosition,
+        header: TransactionHeader,
+        runs: Vec<Bytes>,
+        event_bytes: u64,
+    ) -> Result<RelayedTransaction> {
+        let format = self
+            .format
+            .clone()
+            .ok_or_else(|| self.damaged(start, "transaction without a format description"))?;
+        let body = if event_bytes <= self.inline_limit {
+            TransactionBody::Whole(runs)
+        // Frames passed without reading are known by the lengths in their headers only.
+        } else if self.position.offset > self.readable_len(&self.shared.state.lock()) {
+            return Err(self.damaged(start, "frame ends beyond its segment"));
+        } else {
+            TransactionBody::Streamed(RelayRange {
+                fs: Arc::clone(self.shared.directory.fs()),
+                path: self.shared.directory.path(start.segment),
+                start: start.offset,
+                end: self.position.offset,
+            })
+        };
+        Ok(RelayedTransaction {
+            header,
+            format,
+            start,
+            end: self.position,
+            ordinal: self.ordinal,
+            event_bytes,
+            cumulative_bytes: self.cumulative_bytes,
+            body,
+        })
+    }
+
+    /// Returns true if there is something between here and the visible end.
+    fn has_more(&mut self) -> Result<bool> {
+        loop {
+            let shared = Arc::clone(&self.shared);
+            let state = shared.state.lock();
+            // Under this lock: its segment may be purged as soon as it is whole and committed.
+            if self.pass_followed() {
+                continue;
+            }
+            // An earlier segment is complete: it ends at its length, not at the visible end.
+            if self.position.segment < state.end.segment {
+                let ended = state
+                    .segments
+                    .get(&self.position.segment)
+                    .is_none_or(|segment| self.position.offset >= segment.len);
+                if !ended {
+                    return Ok(true);
+                }
+                // Not simply the next number: segments may have been purged.
+                let next = state.segments.range(self.position.segment + 1..).next();
+                let next = next.map_or(state.end.segment, |(&number, _)| number);
+                // The next segment's header counts the transactions before it.
+                let all_read = state.segments.get(&next).is_none_or(|segment| {
+                    let header = &segment.header;
+                    self.read_so_far() == (header.transactions_before, header.bytes_before)
+                });
+                drop(state);
+                if !all_read {
+                    let what = "segment ends before its last transaction";
+                    return Err(self.damaged(self.position, what));
+                }
+                self.enter_segment(next);
+                continue;
+            }
+            return Ok(self.position < state.end);
+        }
+    }
+
+    /// Moves past the transaction that was handed out before it was whole, if it is by now.
+    fn pass_followed(&mut self) -> bool {
+        let is_whole = |followed: &mut Arc<Followed>| followed.seen().outcome == Outcome::Whole;
+        let Some(followed) = self.followed.take_if(is_whole) else { return false };
+        self.position.offset = followed.seen().end;
+        self.ordinal += 1;
+        self.cumulative_bytes += followed.event_bytes();
+        self.ahead = Bytes::new();
+        true
+    }
+
+    fn enter_segment(&mut self, number: u64) {
+        let state = self.shared.state.lock();
+        let Some(segment) = state.segments.get(&number) else { return };
+        self.position = RelayPosition { segment: number, offset: segment.header_len };
+        self.ordinal = segment.header.transactions_before;
+        self.cumulative_bytes = segment.header.bytes_before;
+        if let Some(format) = &segment.header.format {
+            self.format = Some(Arc::new(format.clone()));
+        }
+        drop(state);
+        self.ahead = Bytes::new();
+        self.file = None;
+    }
+
+    /// Returns the frame at the position, whole and verified, and moves past it.
+    fn frame(&mut self, transaction: RelayPosition) -> Result<(FrameHeader, Bytes)> {
+        let header = self.frame_header(transaction, READ_AHEAD)?;
+        let len = header.frame_len();
+        // This length is not verified yet, and may be damaged; the readable part of the segment
+        // bounds what is read for it.
+        self.read_ahead(len, READ_AHEAD, transaction)?;
+        let frame = self.ahead.split_to(len);
+        self.position.offset += len as u64;
+        if self.from_file
+            && let Err(error) = verify_frame(&header, &frame)
+        {
+            return Err(self.damaged(transaction, error.0));
+        }
+        Ok((header, frame))
+    }
+
+    /// Moves past the frame at the position without reading its body.
+    fn skip_frame(&mut self, transaction: RelayPosition) -> Result<FrameHeader> {
+        let header = self.frame_header(transaction, PEEK)?;
+        let len = header.frame_len();
+        self.ahead = if len <= self.ahead.len() { self.ahead.slice(len..) } else { Bytes::new() };
+        self.position.offset += len as u64;
+        Ok(header)
+    }
+
+    fn frame_header(&mut self, transaction: RelayPosition, ahead: usize) -> Result<FrameHeader> {
+        self.read_ahead(FRAME_HEADER_LEN, ahead, transaction)?;
+        FrameHeader::parse(&self.ahead).map_err(|error| self.damaged(transaction, error.0))
+    }
+
+    /// Makes sure that `want` bytes at the position are in memory.
+    fn read_ahead(&mut self, want: usize, ahead: usize, transaction: RelayPosition) -> Result<()> {
+        if self.ahead.len() >= want {
+            return Ok(());
+        }
+        let (tail, len) = {
+            let state = self.shared.state.lock();
+            (state.tail.at(self.position), self.readable_len(&state))
+        };
+        let left = usize::try_from(len.saturating_sub(self.position.offset)).unwrap_or(usize::MAX);
+        if let Some(mut run) = tail {
+            run.truncate(left);
+            if run.len() >= want {
+                self.ahead = run;
+                self.from_file = false;
+                return Ok(());
+            }
+        }
+        if left < want {
+            return Err(self.damaged(transaction, "frame ends beyond its segment"));
+        }
+        let mut bytes = BytesMut::zeroed(left.min(want.max(ahead)));
+        let number = self.position.segment;
+        let file = match &self.file {
+            Some((open, file)) if *open == number => file,
+            _ => &self.file.insert((number, self.shared.directory.open(number)?)).1,
+        };
+        file.read_exact_at(&mut bytes, self.position.offset)
+            .map_err(io("reading", self.shared.directory.path(number)))?;
+        self.ahead = bytes.freeze();
+        self.from_file = true;
+        Ok(())
+    }
+
+    /// Bytes of the segment, but never beyond the visible end: those may still be abandoned and
+    /// overwritten.
+    fn readable_len(&self, state: &State) -> u64 {
+        let number = self.position.segment;
+        if number == state.end.segment {
+            return state.end.offset;
+        }
+        state.segments.get(&number).map_or(0, |segment| segment.len)
+    }
+
+    fn damaged(&self, transaction: RelayPosition, what: &'static str) -> Error {
+        Error::Damaged {
+            path: self.shared.directory.path(self.position.segment),
+            offset: self.position.offset,
+            what,
+            transaction,
+        }
+    }
+}

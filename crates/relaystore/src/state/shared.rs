@@ -1,0 +1,123 @@
+//! The part of a store that its writer, its readers and the status page share.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
+
+use csa_provider::binlog::{CommitTimes, Gtid, GtidSet, TransactionHeader};
+use csa_provider::recorder::Recorder;
+use csa_provider::seams::{Durations, DurationsView};
+use parking_lot::Mutex;
+use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
+
+use crate::disk::directory::Directory;
+use crate::disk::options::RelayStoreOptions;
+use crate::disk::segment::RelayPosition;
+use crate::state::follow::Followed;
+use crate::state::segments::{self, Segment};
+use crate::state::tail::Tail;
+
+/// Sizes and totals, for the status page and metrics.
+#[derive(Debug, Clone, Default)]
+pub struct RelayUsage {
+    pub segments: usize,
+    /// Bytes of all segment files.
+    pub bytes: u64,
+    /// All transactions that the channel ever received into this store, and bytes of their events.
+    pub transactions_total: u64,
+    pub event_bytes_total: u64,
+    /// The oldest transaction that the inlet has taken and no reader can see yet.
+    pub queued: Option<Queued>,
+    /// The reason reception waits for space.
+    pub waiting: Option<String>,
+    /// The number of fdatasync calls.
+    pub syncs_total: u64,
+    /// Their durations.
+    pub syncs: DurationsView,
+    /// The limits from the options; 0 for none.
+    pub space_limit: u64,
+    pub min_free_disk: u64,
+    /// Free bytes of the file system as of the last [`RelayStore::measure_disk`].
+    pub free_disk: Option<u64>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) options: RelayStoreOptions,
+    pub(crate) directory: Directory,
+    // Never held during disk I/O: readers take it for every look.
+    pub(crate) state: Mutex<State>,
+    /// Signals that the visible end moved.
+    pub(crate) grown: Notify,
+    /// Transactions that are synced, of all ever received; it stands still under a policy that shows
+    /// them before.
+    pub(crate) safe: watch::Sender<u64>,
+    pub(crate) syncs: Durations,
+    pub(crate) recorder: OnceLock<Recorder>,
+    /// The store is dropped: readers no longer wait.
+    pub(crate) closing: AtomicBool,
+    /// The inlet or the store is dropped: the writer no longer waits for space.
+    pub(crate) giving_up: AtomicBool,
+}
+
+/// A transaction on its way into the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Queued {
+    pub committed: CommitTimes,
+    /// The time at which the inlet took its first event.
+    pub since: Instant,
+}
+
+/// The beginning of a transaction in the last segment.
+#[derive(Debug, Clone)]
+pub(crate) struct Open {
+    pub(crate) start: RelayPosition,
+    pub(crate) header: TransactionHeader,
+    pub(crate) followed: Arc<Followed>,
+}
+
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) segments: BTreeMap<u64, Segment>,
+    /// End of the last whole transaction.
+    pub(crate) end: RelayPosition,
+    /// Everything below is committed on the target.
+    pub(crate) released: RelayPosition,
+    pub(crate) tail: Tail,
+    /// GTIDs of the whole transactions, and of those executed when the store was opened.
+    pub(crate) received: GtidSet,
+    /// Transactions that the inlet has taken and that are not visible, the oldest first.
+    pub(crate) queued: VecDeque<(Gtid, Queued)>,
+    /// The transaction whose first frames are written and whose last is not.
+    pub(crate) open: Option<Open>,
+    pub(crate) usage: RelayUsage,
+}
+
+impl State {
+    /// The inlet takes a transaction's first event.
+    pub(crate) fn begins(&mut self, header: &TransactionHeader) {
+        let queued = Queued { committed: header.commit_times(), since: Instant::now() };
+        self.queued.push_back((header.gtid.clone(), queued));
+    }
+
+    /// The inlet gives up the transaction that it took last.
+    pub(crate) fn abandons(&mut self, gtid: &Gtid) {
+        self.queued.pop_back_if(|(last, _)| last == gtid);
+    }
+
+    /// A whole transaction becomes visible.
+    pub(crate) fn receives(&mut self, gtid: &Gtid) {
+        self.received.add(gtid);
+        self.queued.pop_front_if(|(first, _)| first == gtid);
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.segments.values().map(|segment| segment.len).sum()
+    }
+
+    /// Returns true if everything after `executed` is here, up to the end.
+    pub(crate) fn follows(&self, executed: &GtidSet) -> bool {
+        executed.is_subset_of(&self.received) && segments::follows(&self.segments, executed)
+    }
+}

@@ -1,0 +1,140 @@
+//! The bounded queue between the inlet and the writer.
+
+use std::collections::VecDeque;
+
+use csa_provider::binlog::RawEvent;
+use csa_provider::source::{Placement, SinkError};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+/// The most event bytes in the queue; a larger event is queued alone.
+const QUEUE_BYTES: usize = 2 << 20;
+/// The bytes that any event counts in addition, for its place in the queue.
+const ITEM_BYTES: usize = size_of::<Item>();
+
+#[derive(Debug)]
+pub(crate) enum Item {
+    Event(RawEvent, Placement),
+    Abandon,
+}
+
+/// The writer takes a whole batch with one short lock: nothing is allocated per event, and no task
+/// is woken before there is something to do.
+#[derive(Debug)]
+pub(crate) struct Queue {
+    state: Mutex<QueueState>,
+    /// Queued bytes for which the writer is woken.
+    wake_bytes: usize,
+    filled: Notify,
+    emptied: Notify,
+}
+
+#[derive(Debug, Default)]
+struct QueueState {
+    items: VecDeque<Item>,
+    bytes: usize,
+    closed: bool,
+    writer_waits: bool,
+    failed: Option<String>,
+}
+
+/// The outcome of looking into the queue.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Taken {
+    Items,
+    Nothing,
+    /// Nothing, and no more will come.
+    Closed,
+}
+
+impl Queue {
+    pub(crate) fn new(wake_bytes: usize) -> Self {
+        let (filled, emptied) = (Notify::new(), Notify::new());
+        Self { state: Mutex::default(), wake_bytes, filled, emptied }
+    }
+
+    /// Waits while the queue is full, then adds the item. An item is queued whole or, if this
+    /// future is dropped, not at all: between the check and the push there is no await.
+    pub(crate) async fn send(&self, item: Item) -> Result<(), SinkError> {
+        let (bytes, complete) = match &item {
+            Item::Event(event, placement) => {
+                (event.len(), matches!(placement, Placement::End | Placement::Outside))
+            }
+            Item::Abandon => (0, true),
+        };
+        let bytes = bytes + ITEM_BYTES;
+        loop {
+            {
+                let mut state = self.state.lock();
+                if let Some(text) = &state.failed {
+                    return Err(SinkError(text.clone()));
+                }
+                if state.items.is_empty() || state.bytes + bytes <= QUEUE_BYTES {
+                    state.items.push_back(item);
+                    state.bytes += bytes;
+                    // Hardly anybody can see part of a transaction, so the writer is woken for a whole
+                    // one, or once a whole batch (the writer's BATCH_BYTES) has come together.
+                    if state.writer_waits && (complete || state.bytes >= self.wake_bytes) {
+                        state.writer_waits = false;
+                        self.filled.notify_one();
+                    }
+                    return Ok(());
+                }
+                // A large event may not fit although the queue is below
+                // the mark that wakes the writer.
+                if state.writer_waits {
+                    state.writer_waits = false;
+                    self.filled.notify_one();
+                }
+            }
+            // A store has one inlet, which sends one item at a time: if the writer empties the
+            // queue before this, `notify_one` leaves a permit, so no wake-up is missed.
+            self.emptied.notified().await;
+        }
+    }
+
+    /// Nothing more will be sent.
+    pub(crate) fn close(&self) {
+        self.state.lock().closed = true;
+        self.filled.notify_one();
+    }
+
+    /// Nothing more will be taken.
+    pub(crate) fn fail(&self, error: String) {
+        let mut state = self.state.lock();
+        // The first error stays: a writer that fails reports another one when it is dropped.
+        state.failed.get_or_insert(error);
+        state.items = VecDeque::new();
+        drop(state);
+        self.emptied.notify_one();
+    }
+
+    /// Swaps the queued items into `into`, which is empty.
+    pub(crate) fn take(&self, into: &mut VecDeque<Item>) -> Taken {
+        let mut state = self.state.lock();
+        if state.items.is_empty() {
+            // Under the lock of the look: an item sent after it wakes the writer.
+            state.writer_waits = true;
+            return if state.closed { Taken::Closed } else { Taken::Nothing };
+        }
+        state.writer_waits = false;
+        std::mem::swap(&mut state.items, into);
+        state.bytes = 0;
+        drop(state);
+        self.emptied.notify_one();
+        Taken::Items
+    }
+
+    pub(crate) fn has_failed(&self) -> bool {
+        self.state.lock().failed.is_some()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.state.lock().items.is_empty()
+    }
+
+    /// Returns when there is something to take, or the queue is closed.
+    pub(crate) async fn filled(&self) {
+        self.filled.notified().await;
+    }
+}

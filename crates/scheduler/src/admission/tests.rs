@@ -1,0 +1,104 @@
+use bytes::Bytes;
+use csa_provider::binlog::{EventType, Gtid, Tag, TransactionHeader, Uuid};
+use csa_provider::test_util::{
+    event, format_description, gtid_event, int_image, int_table_map, query_event, rows_event,
+};
+use csa_relaystore::disk::RelayPosition;
+
+use super::*;
+use crate::key_source::KeySourceError;
+use crate::keys::{TableId, TableKeys};
+
+/// Two tables: `a`, and `my`, which is not transactional.
+struct Definitions;
+
+impl KeySource for Definitions {
+    async fn table(
+        &mut self,
+        _: &[u8],
+        table: &[u8],
+    ) -> std::result::Result<(TableId, Option<Arc<TableKeys>>), KeySourceError> {
+        let not_transactional = table == b"my";
+        let keys = TableKeys { columns: 1, not_transactional, ..TableKeys::default() };
+        Ok((TableId(1 + u32::from(not_transactional)), Some(Arc::new(keys))))
+    }
+
+    async fn trigger_table(
+        &mut self,
+        _: &str,
+        _: &str,
+    ) -> std::result::Result<Option<String>, KeySourceError> {
+        Ok(None)
+    }
+
+    async fn has_not_transactional(&mut self) -> std::result::Result<bool, KeySourceError> {
+        Ok(true)
+    }
+
+    fn forget(&mut self) {}
+}
+
+/// Returns a row in each of the tables.
+fn transaction(tables: &[&str]) -> RelayedTransaction {
+    ending(tables, event(EventType::XID, &[0; 8]))
+}
+
+fn ending(tables: &[&str], end: RawEvent) -> RelayedTransaction {
+    let gtid = Gtid { uuid: Uuid::from_bytes([5; 16]), tag: Tag::untagged(), gno: 1 };
+    let begin = gtid_event(&gtid, 1);
+    let header = TransactionHeader::parse(&begin).expect("well-formed");
+    let mut events = vec![begin, query_event("", "BEGIN")];
+    for (id, table) in (70..).zip(tables) {
+        events.push(int_table_map(id, "d", table, 1));
+        events.push(rows_event(EventType::WRITE_ROWS, id, 1, &int_image(&[Some(1)])));
+    }
+    events.push(end);
+    let bytes: Vec<u8> = events.iter().flat_map(|event| event.bytes().to_vec()).collect();
+    RelayedTransaction {
+        header,
+        format: Arc::new(format_description()),
+        start: RelayPosition { segment: 1, offset: 1 },
+        end: RelayPosition { segment: 1, offset: 2 },
+        ordinal: 1,
+        event_bytes: bytes.len() as u64,
+        cumulative_bytes: 1,
+        body: TransactionBody::Whole(vec![Bytes::from(bytes)]),
+    }
+}
+
+#[test]
+fn a_table_that_is_not_transactional_counts_wherever_it_stands() {
+    // The transaction is read as a whole, in pieces, and in pieces once its rows take too much.
+    for (whole, rows_limit) in [(true, u64::MAX), (false, u64::MAX), (true, 1)] {
+        let kind_of = |tables: &[&str]| {
+            let mut admission = Admission::new(Definitions);
+            admission.limit_rows(rows_limit);
+            let admitted = admission.admit_now(transaction(tables), None, whole).expect("known");
+            assert_eq!(admitted.changes.is_some(), tables == ["a", "a"] && rows_limit > 1 && whole);
+            admitted.verdict
+        };
+        for tables in [["my", "a"], ["a", "my"], ["my", "my"]] {
+            let kind = kind_of(&tables);
+            assert_eq!(kind, Verdict::NotTransactional, "{tables:?} {whole} {rows_limit}");
+        }
+        assert_eq!(kind_of(&["a", "a"]), Verdict::Rows, "{whole} {rows_limit}");
+    }
+}
+
+#[test]
+fn rows_that_the_source_rolled_back_are_refused() {
+    for whole in [true, false] {
+        let admit = |tables: &[&str], end: &str| {
+            let transaction = ending(tables, query_event("", end));
+            Admission::new(Definitions).admit_now(transaction, None, whole)
+        };
+        let kind = |tables: &[&str], end: &str| admit(tables, end).map(|admitted| admitted.verdict);
+        assert_eq!(kind(&[], "ROLLBACK").expect("nothing"), Verdict::LeftOut(Omission::Nothing));
+        assert_eq!(kind(&["a"], "COMMIT").expect("a row"), Verdict::Rows);
+        // One that is not looked at as a whole is refused where it is executed.
+        if whole {
+            let refused = admit(&["a"], "ROLLBACK").expect_err("its rows are no change");
+            assert!(refused.to_string().contains("ROLLBACK"), "{refused}");
+        }
+    }
+}
