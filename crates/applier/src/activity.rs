@@ -5,11 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use csa_provider::{Details, Recorder, Span, Track};
-use csa_scheduler::{Group, Sequence};
+use csa_provider::recorder::{Details, Recorder, Span, Track};
+use csa_scheduler::group::Group;
+use csa_scheduler::sequence::Sequence;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
+
+use crate::lock_wait::Work;
 
 /// A worker's state with its group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,7 +25,7 @@ pub enum SessionState {
     /// Applied; an earlier group is not committed yet.
     WaitingForTurn,
     Committing,
-    /// Applied as far as its transaction has come; the source still sends the rest.
+    /// Everything received of its transaction is applied; the source still sends the rest.
     WaitingForEvents,
 }
 
@@ -61,7 +64,7 @@ impl TimesInStates {
         }
     }
 
-    /// As in [`SessionState::ALL`].
+    /// Returns the durations in the order of [`SessionState::ALL`].
     pub(crate) const fn in_order(self) -> [Duration; SessionState::ALL.len()] {
         self.0
     }
@@ -89,7 +92,7 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// A new attempt at so many bytes.
+    /// Begins a new attempt at so many bytes.
     pub(crate) fn begin(&self, total: u64) {
         // Relaxed, because nothing but views reads them.
         self.done.store(0, Ordering::Relaxed);
@@ -114,7 +117,7 @@ pub(crate) struct Stalled {
 /// Shorter states are not shown on the timeline.
 const SHOWN: Duration = Duration::from_micros(1);
 
-/// A group's figures.
+/// Returns a group's figures.
 pub(crate) fn details(group: &Group) -> Details {
     let (first, last) = group.span();
     Details {
@@ -140,11 +143,11 @@ struct Running {
     group: Arc<Group>,
     recorder: Recorder,
     begun: Instant,
-    /// In a state that is a wait for another group.
+    /// The group for which the session waits in its present state.
     waits_for: Option<Sequence>,
     is_done: bool,
     view: SessionView,
-    /// Before the present state.
+    /// The times in states before the present one.
     times: TimesInStates,
     yielding: Arc<Yield>,
     progress: Arc<Progress>,
@@ -161,7 +164,7 @@ impl Running {
         self.view.since = at;
     }
 
-    /// The present state on the timeline.
+    /// Returns the present state on the timeline.
     fn state_until(&self, ended: Instant) -> Span {
         Span {
             track: Track::Worker(self.view.worker),
@@ -176,7 +179,7 @@ impl Running {
         }
     }
 
-    /// The whole group on the timeline.
+    /// Returns the whole group on the timeline.
     fn group_until(&self, ended: Instant) -> Span {
         let track = Track::Worker(self.view.worker);
         Span { track, name: "group", begun: self.begun, ended, details: details(&self.group) }
@@ -257,7 +260,7 @@ impl Sessions {
         self.running.lock().values().map(Running::view).collect()
     }
 
-    /// The group whose turn it is, if it has been applying for `patience`.
+    /// Returns the group whose turn it is, if it has been applying for `patience`.
     pub(crate) fn stalled(&self, patience: Duration) -> Option<Stalled> {
         let running = self.running.lock();
         let mut views = running.values().map(|running| &running.view);
@@ -270,6 +273,30 @@ impl Sessions {
         let connection = first.connection.filter(|_| stalled)?;
         let group = Arc::clone(&running.values().next()?.group);
         Some(Stalled { group, connection, since: first.since, parked })
+    }
+
+    /// Returns the group whose turn it is.
+    pub(crate) fn oldest_work(&self) -> Option<Work> {
+        let running = self.running.lock();
+        let first = running.values().next()?;
+        // In the other states it waits for groups, or for nothing on the target.
+        let executes =
+            matches!(first.view.state, SessionState::Applying | SessionState::Committing);
+        Some(Work {
+            what: format!("transaction {}", first.group.span().0),
+            connection: first.view.connection.filter(|_| executes),
+            since: first.view.since,
+            is_statement: false,
+        })
+    }
+
+    /// Asks all groups after the one whose turn it is to yield to it, if it has been applying for
+    /// `patience`. Targets that do not show the holder of a lock need this. Returns their number.
+    pub(crate) fn all_yield(&self, patience: Duration) -> usize {
+        let Some(Stalled { group, parked: true, .. }) = self.stalled(patience) else { return 0 };
+        let views = self.views();
+        let connections: Vec<u32> = views.iter().filter_map(|view| view.connection).collect();
+        self.yield_to(group.sequence, &connections)
     }
 
     /// Asks the later groups on these connections to yield to `earlier`. Returns their number.
@@ -304,12 +331,13 @@ impl Entered {
         self.change(state, Instant::now(), None);
     }
 
-    /// As [`Self::now`], for a moment that has passed.
+    /// Does what [`Self::now`] does, for a moment that has passed.
     pub(crate) fn since(&self, state: SessionState, at: Instant) {
         self.change(state, at, None);
     }
 
-    /// As [`Self::now`], for a state that lasts until everything up to `group` is committed.
+    /// Does what [`Self::now`] does, for a state that lasts until everything up to `group` is
+    /// committed.
     pub(crate) fn waits(&self, state: SessionState, group: Sequence) {
         self.change(state, Instant::now(), Some(group));
     }

@@ -1,21 +1,22 @@
 //! Takes admitted transactions, has the scheduler group them, and keeps the workers busy.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use csa_provider::Gtid;
-use csa_relaystore::Followed;
-use csa_scheduler::{
-    AdmittedTransaction, Group, GroupKind, GroupLimits, LowWaterMark, Scheduler, TransactionKind,
-    UntilGate,
-};
+use csa_provider::binlog::{Gtid, Uuid};
+use csa_relaystore::state::Followed;
+use csa_scheduler::admission::{AdmittedTransaction, Verdict};
+use csa_scheduler::group::{Group, GroupLimits};
+use csa_scheduler::low_water::LowWaterMark;
+use csa_scheduler::scheduler::Scheduler;
+use csa_scheduler::until::UntilGate;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-use crate::commits::Commits;
 use crate::error::{Error, ErrorClass, Invariant, Result};
 use crate::group::commit_turn::{CommitTurn, Sending};
 use crate::group::lock_inversion::{self, LockWatch};
@@ -23,6 +24,7 @@ use crate::group::series;
 use crate::group::session::Shared;
 use crate::group::throttle::Throttle;
 use crate::group::workers::{Finished, Workers};
+use crate::lock_wait;
 use crate::options::{ApplierOptions, TargetGtids, Tuning};
 use crate::ownership::control::ControlSession;
 use crate::ownership::keeper::Keeper;
@@ -44,6 +46,8 @@ pub trait CommitObserver: Send {
 
 /// Interval at which the target's GTIDs are brought level with the checkpoint, or the other way round.
 const LEVEL_INTERVAL: Duration = Duration::from_secs(1);
+/// The interval while a lock of others is in the way; each attempt holds new groups up for a second.
+const LEVEL_AGAIN: Duration = Duration::from_secs(10);
 /// Time limit for ending our sessions; a target that does not answer ends them on its own.
 const KILL_PATIENCE: Duration = Duration::from_secs(2);
 /// Transactions taken from the stream at once.
@@ -59,21 +63,32 @@ pub struct Applier<O> {
     statements: StatementExecutor,
     /// The transaction that an earlier run began where it can't be rolled back.
     begun: Option<Gtid>,
-    commits: Commits,
-    reachability: Reachability,
-    status: Arc<ApplierStatus>,
+    /// Servers of admitted transactions that the channel has not followed before.
+    new_servers: BTreeSet<Uuid>,
     observer: O,
+    arrivals: Arrivals,
+    upkeep: Upkeep,
+    locks: LockWatch,
+}
+
+/// The transactions that come from the intake.
+struct Arrivals {
     stream: AdmittedStream,
     batch: Vec<AdmittedTransaction>,
     /// The reception of the last transaction, if that was not whole when it was admitted.
     open: Option<(Gtid, Arc<Followed>)>,
     /// The stream has ended.
     ended: bool,
+}
+
+/// The times of what recurs while transactions are applied.
+struct Upkeep {
     pinged: Instant,
     levelled: Instant,
+    /// The last time nothing was in the way of levelling.
+    is_level: bool,
     /// Next check for lock inversions; arriving transactions must not postpone it.
     look_at: Instant,
-    locks: LockWatch,
 }
 
 impl<O> std::fmt::Debug for Applier<O> {
@@ -99,7 +114,6 @@ impl<O: CommitObserver> Applier<O> {
     ) -> Self {
         let limits = series::limits(limits, target.gtids, &options);
         let checkpoint = control.checkpoint().clone();
-        let (commits, reachability) = (control.commits(), control.reachability());
         let now = Instant::now();
         let Tuning { throttle, .. } = *tuning.borrow();
         // Begins with the workers that have checkpoint rows; `apply_all` starts with the number now
@@ -107,8 +121,8 @@ impl<O: CommitObserver> Applier<O> {
         let wanted = control.workers().max(1);
         let tables = Arc::new(TargetTables::default());
         let shared = Shared {
-            commits: commits.clone(),
-            target: reachability.clone(),
+            commits: control.commits(),
+            target: control.reachability(),
             status: Arc::clone(&status),
             turn: CommitTurn::new(checkpoint.sequence),
             sending: Sending::new(checkpoint.sequence),
@@ -140,17 +154,10 @@ impl<O: CommitObserver> Applier<O> {
             keeper: Keeper::new(control, target.clone(), &options),
             statements: StatementExecutor::new(target, options, Arc::clone(&status), tables),
             begun: None,
-            commits,
-            reachability,
-            status,
+            new_servers: BTreeSet::new(),
             observer,
-            stream,
-            batch: Vec::new(),
-            open: None,
-            ended: false,
-            pinged: now,
-            levelled: now,
-            look_at: now,
+            arrivals: Arrivals { stream, batch: Vec::new(), open: None, ended: false },
+            upkeep: Upkeep { pinged: now, levelled: now, is_level: true, look_at: now },
             locks: LockWatch::default(),
         }
     }
@@ -162,12 +169,15 @@ impl<O: CommitObserver> Applier<O> {
     /// # Errors
     /// The error that stops the channel; everything before it is committed.
     pub async fn run(mut self, stop: CancellationToken, kill: CancellationToken) -> Result<()> {
-        let target = self.reachability.clone();
+        let target = self.workers.shared.target.clone();
+        let (server, status) =
+            (self.workers.target.clone(), Arc::clone(&self.workers.shared.status));
         // A kill waits for nothing, and a stop gives up only a target that is away.
         let outcome = tokio::select! {
             biased;
             () = kill.cancelled() => None,
             outcome = self.apply_and_level(&stop) => Some(outcome),
+            never = lock_wait::watch(&server, &status, &stop) => match never {},
             () = gone_while_stopping(&stop, &target) => {
                 if !self.workers.running.is_empty() {
                     kill.cancel();
@@ -189,7 +199,7 @@ impl<O: CommitObserver> Applier<O> {
         let outcome = self.apply_all(stop).await;
         self.workers.close().await;
         // It may wait for another session's lock on a row of the checkpoint, until a kill.
-        if !self.reachability.is_lost()
+        if !self.workers.shared.target.is_lost()
             && let Err(error) = self.keeper.level().await
         {
             warn!(%error, "the target's gtid_executed and the checkpoint differ until the next start");
@@ -221,37 +231,43 @@ impl<O: CommitObserver> Applier<O> {
 
     async fn apply_all(&mut self, stop: &CancellationToken) -> Result<()> {
         self.keeper.begin().await?;
+        self.keeper.note_order(self.workers.options.preserve_commit_order).await?;
         // The number may have changed since the rows were made.
         self.retune().await?;
         // Before the first transaction is admitted, which may be that one.
         self.begun = self.keeper.begun().await?;
         loop {
             self.admit_waiting();
-            self.commits.may_begin(true);
+            self.workers.shared.commits.may_begin(true);
             let resting = stop.is_cancelled() || self.tuning.borrow().paused;
             if resting {
                 self.give_up_open();
             }
             let allowed = if resting { 0 } else { self.throttle.allowance(Instant::now()) };
             self.scheduler.allow(allowed);
-            self.hand_out().await?;
-            self.commits.may_begin(false);
+            // Before anything of theirs is in a group that runs.
+            while let Some(server) = self.new_servers.pop_first() {
+                self.keeper.follow(server).await?;
+            }
+            self.scheduler.set_workers(self.workers.permitted());
+            self.hand_out(stop).await?;
+            self.workers.shared.commits.may_begin(false);
             self.throttle.spend(allowed - self.scheduler.allowance());
             let held_back = !resting && self.scheduler.allowance() == 0;
-            self.status.throttled(held_back && self.scheduler.waiting().0 > 0);
+            self.workers.shared.status.throttled(held_back && self.scheduler.waiting().0 > 0);
             // With nothing running no formed group is left: `hand_out` would have begun it.
             if self.workers.running.is_empty() {
                 if stop.is_cancelled() || self.scheduler.is_at_end() {
                     return Ok(());
                 }
                 // It is in no group, and must not wait there: another may come in its place.
-                if let Some((gtid, open)) = &self.open
+                if let Some((gtid, open)) = &self.arrivals.open
                     && open.is_lost()
                 {
-                    let why = csa_relaystore::Error::CutOff.to_string();
+                    let why = csa_relaystore::disk::Error::CutOff.to_string();
                     return Err(Error::NotWhole { gtid: gtid.to_string(), why });
                 }
-                if self.scheduler.is_idle() && self.ended {
+                if self.scheduler.is_idle() && self.arrivals.ended {
                     return Ok(());
                 }
             }
@@ -262,30 +278,34 @@ impl<O: CommitObserver> Applier<O> {
     /// Admits the transactions that have arrived, without waiting: they join the next groups.
     fn admit_waiting(&mut self) {
         let mut now = None;
-        while !self.ended && !self.scheduler.is_full() {
-            match self.stream.try_recv() {
+        while !self.arrivals.ended && !self.scheduler.is_full() {
+            match self.arrivals.stream.try_recv() {
                 Ok(next) => self.admit(next, *now.get_or_insert_with(Instant::now)),
                 Err(mpsc::error::TryRecvError::Empty) => break,
-                Err(mpsc::error::TryRecvError::Disconnected) => self.ended = true,
+                Err(mpsc::error::TryRecvError::Disconnected) => self.arrivals.ended = true,
             }
         }
-        self.status.pending(&self.scheduler);
+        self.workers.shared.status.pending(&self.scheduler);
     }
 
     fn admit(&mut self, transaction: AdmittedTransaction, now: Instant) {
         let transaction = self.as_begun(transaction);
+        let server = transaction.relayed.header.gtid.uuid;
+        if self.keeper.is_new(&server) {
+            self.new_servers.insert(server);
+        }
         if let Some(followed) = transaction.relayed.followed() {
             let gtid = transaction.relayed.header.gtid.clone();
-            self.open = Some((gtid, Arc::clone(followed)));
+            self.arrivals.open = Some((gtid, Arc::clone(followed)));
         }
         self.scheduler.admit(AdmittedTransaction { arrived: Some(now), ..transaction });
     }
 
-    /// Rows that an earlier run began while their tables were not transactional go to the executor that
+    /// Sends rows that an earlier run began while their tables were not transactional to the executor that
     /// knows their entry in `csa.statement`, whatever the tables are now.
     fn as_begun(&self, transaction: AdmittedTransaction) -> AdmittedTransaction {
         let is_begun = self.begun.as_ref() == Some(&transaction.relayed.header.gtid);
-        if !is_begun || transaction.kind != TransactionKind::Rows {
+        if !is_begun || transaction.verdict != Verdict::Rows {
             return transaction;
         }
         // That executor can't roll back what it has written.
@@ -293,44 +313,37 @@ impl<O: CommitObserver> Applier<O> {
             followed.refuse();
             return transaction;
         }
-        AdmittedTransaction {
-            kind: TransactionKind::NotTransactional,
-            changes: None,
-            ..transaction
-        }
+        AdmittedTransaction { verdict: Verdict::NotTransactional, changes: None, ..transaction }
     }
 
     /// A group that waits for its source would keep a stop or a pause waiting, and hold its locks.
     fn give_up_open(&self) {
-        if let Some((_, open)) = &self.open {
+        if let Some((_, open)) = &self.arrivals.open {
             open.give_up();
         }
     }
 
     /// Gives every idle worker a group, as far as there are groups.
-    async fn hand_out(&mut self) -> Result<()> {
+    async fn hand_out(&mut self, stop: &CancellationToken) -> Result<()> {
         while let Some(group) = self.scheduler.next_group() {
-            self.status.started(&group);
-            self.commits.handed_out();
-            match group.kind {
-                GroupKind::Statement | GroupKind::NotTransactional => {
-                    let group = Arc::new(group);
-                    let begun = Instant::now();
-                    // Awaited here: the scheduler lets no other group run beside it.
-                    self.statements.apply(&mut self.keeper, &group).await?;
-                    self.status.executed(&group, begun);
-                    // Recorded before the turn passes; `committed` opens the intake's barrier last.
-                    self.commits.record(&group.transactions);
-                    self.workers.shared.committed(group.sequence);
-                    self.committed(&group);
-                }
-                GroupKind::Rows => {
-                    let Some(worker) = self.workers.take() else {
-                        return Err(Error::Broken(Invariant::GroupHasWorker));
-                    };
-                    self.workers.start(worker, group);
-                }
+            self.workers.shared.status.started(&group);
+            self.workers.shared.commits.handed_out();
+            if group.verdict().may_share_a_group() {
+                let Some(worker) = self.workers.take() else {
+                    return Err(Error::Broken(Invariant::GroupHasWorker));
+                };
+                self.workers.start(worker, group);
+                continue;
             }
+            let group = Arc::new(group);
+            let begun = Instant::now();
+            // Awaited here: the scheduler lets no other group run beside it.
+            self.statements.apply(&mut self.keeper, &group, stop).await?;
+            self.workers.shared.status.executed(&group, begun);
+            // Recorded before the turn passes; `committed` opens the intake's barrier last.
+            self.workers.shared.commits.record(&group.transactions);
+            self.workers.shared.committed(group.sequence);
+            self.committed(&group);
         }
         Ok(())
     }
@@ -338,7 +351,7 @@ impl<O: CommitObserver> Applier<O> {
     async fn wait(&mut self, stop: &CancellationToken) -> Result<()> {
         let generation = self.workers.shared.generation.clone();
         let mut is_suspect = false;
-        let hungry = !self.ended && !self.scheduler.is_full();
+        let hungry = !self.arrivals.ended && !self.scheduler.is_full();
         let busy = !self.workers.running.is_empty();
         let throttled = self.throttle.next().filter(|_| self.scheduler.waiting().0 > 0);
         // In a fixed order, so that a simulation can repeat a run; the rare ones first, which can't keep the
@@ -348,9 +361,9 @@ impl<O: CommitObserver> Applier<O> {
             () = stop.cancelled(), if !stop.is_cancelled() => {}
             Ok(()) = self.tuning.changed() => self.retune().await?,
             () = generation.suspected() => is_suspect = true,
-            () = tokio::time::sleep_until(self.look_at), if busy => {
+            () = tokio::time::sleep_until(self.upkeep.look_at), if busy => {
                 self.resolve_lock_inversion().await;
-                self.look_at = Instant::now() + lock_inversion::INTERVAL;
+                self.upkeep.look_at = Instant::now() + lock_inversion::INTERVAL;
             }
             () = sleep_until(throttled), if throttled.is_some() => {}
             finished = self.workers.running.join_next(), if busy => {
@@ -359,26 +372,28 @@ impl<O: CommitObserver> Applier<O> {
                 }
             }
             // It receives nothing if another branch wins, so no transaction is lost.
-            count = self.stream.recv_many(&mut self.batch, ADMIT_BATCH), if hungry => {
-                self.ended = count == 0;
+            count = self.arrivals.stream.recv_many(&mut self.arrivals.batch, ADMIT_BATCH), if hungry => {
+                self.arrivals.ended = count == 0;
                 let now = Instant::now();
-                for next in std::mem::take(&mut self.batch) {
+                for next in std::mem::take(&mut self.arrivals.batch) {
                     self.admit(next, now);
                 }
             }
             () = tokio::time::sleep(LEVEL_INTERVAL), if !busy => {}
         }
         if is_suspect {
-            self.pinged = Instant::now();
+            self.upkeep.pinged = Instant::now();
             // No ping: a worker may have been refused a write, where reads still succeed.
             self.keeper.look_writable().await?;
         }
-        if self.levelled.elapsed() >= LEVEL_INTERVAL {
-            self.levelled = Instant::now();
+        self.keeper.end_lost(self.workers.with_rows).await?;
+        let interval = if self.upkeep.is_level { LEVEL_INTERVAL } else { LEVEL_AGAIN };
+        if self.upkeep.levelled.elapsed() >= interval {
             self.level().await?;
+            self.upkeep.levelled = Instant::now();
         }
-        if self.pinged.elapsed() >= self.workers.options.ping_interval() {
-            self.pinged = Instant::now();
+        if self.upkeep.pinged.elapsed() >= self.workers.options.ping_interval() {
+            self.upkeep.pinged = Instant::now();
             self.keeper.keep_alive().await?;
         }
         Ok(())
@@ -412,9 +427,9 @@ impl<O: CommitObserver> Applier<O> {
 
     fn committed(&mut self, group: &Group) {
         let mark = self.scheduler.committed(group);
-        self.status.committed(group, mark);
-        self.commits.finished(group);
-        self.open.take_if(|_| group.followed().is_some());
+        self.workers.shared.status.committed(group, mark);
+        self.workers.shared.commits.finished(group);
+        self.arrivals.open.take_if(|_| group.followed().is_some());
         let (first, last) = group.span();
         debug!(
             sequence = group.sequence.get(),
@@ -440,7 +455,6 @@ impl<O: CommitObserver> Applier<O> {
         self.keeper.add_workers(wanted).await?;
         info!(from = self.workers.wanted, to = wanted, "worker count changes");
         self.workers.resize(wanted);
-        self.scheduler.set_workers(usize::from(wanted));
         Ok(())
     }
 
@@ -449,9 +463,15 @@ impl<O: CommitObserver> Applier<O> {
             Err(error) if error.class() == ErrorClass::Unavailable => {
                 self.keeper.look_writable().await
             }
-            // A lock wait or a deadlock: the next level in a second states the same and more.
+            // A lock of others or a deadlock: a later one states the same and more.
             Err(error) if error.is_passing() => {
-                warn!(%error, "the target's gtid_executed and the checkpoint differ, trying again");
+                if std::mem::take(&mut self.upkeep.is_level) {
+                    warn!(%error, "the target's gtid_executed and the checkpoint differ, trying again");
+                }
+                Ok(())
+            }
+            Ok(()) => {
+                self.upkeep.is_level = true;
                 Ok(())
             }
             other => other,
@@ -464,9 +484,9 @@ impl<O: CommitObserver> Applier<O> {
         let under_gtids = is_source.then_some(options.channel.as_str());
         let session = self.keeper.session();
         match self.locks.look(session, &shared.sessions, under_gtids).await {
-            Ok(Some(holders)) => self.status.locked_by(holders),
+            Ok(Some(holders)) => self.workers.shared.status.locked_by(holders),
             Ok(None) => {}
-            Err(error) => debug!(%error, "lock waits can't be looked up"),
+            Err(error) => lock_inversion::blind(&error, &shared.sessions),
         }
     }
 }

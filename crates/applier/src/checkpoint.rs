@@ -1,7 +1,7 @@
 //! A channel's progress on the target, as a value.
 
-use csa_provider::GtidSet;
-use csa_scheduler::Sequence;
+use csa_provider::binlog::GtidSet;
+use csa_scheduler::sequence::Sequence;
 
 /// The start of a channel without a checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]

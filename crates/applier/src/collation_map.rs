@@ -42,7 +42,7 @@ impl CollationMap {
         Ok(Self { replaced })
     }
 
-    /// The collation that takes the place of this one.
+    /// Returns the collation that takes the place of this one.
     #[must_use]
     pub fn get(&self, collation: &str) -> Option<&str> {
         if self.replaced.is_empty() {
@@ -71,7 +71,7 @@ fn current(collation: &str) -> String {
     }
 }
 
-/// The character set, which begins the name of its collations.
+/// Returns the character set, which begins the name of its collations.
 fn charset(collation: &str) -> Option<&str> {
     collation.split_once('_').map(|(charset, _)| charset)
 }

@@ -3,8 +3,10 @@
 
 use std::sync::Arc;
 
-use csa_provider::GtidSet;
-use csa_scheduler::{AdmittedTransaction, Group, GroupKind, Sequence};
+use csa_provider::binlog::GtidSet;
+use csa_scheduler::admission::AdmittedTransaction;
+use csa_scheduler::group::Group;
+use csa_scheduler::sequence::Sequence;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
@@ -39,19 +41,19 @@ impl Commits {
         Self { shared: Arc::new(Shared { progress, statements: watch::Sender::new(0) }) }
     }
 
-    /// Everything known to be committed.
+    /// Returns everything known to be committed.
     #[must_use]
     pub fn executed(&self) -> GtidSet {
         self.shared.progress.lock().executed.clone()
     }
 
-    /// True if everything in `set` is committed.
+    /// Returns true if everything in `set` is committed.
     #[must_use]
     pub fn has_executed(&self, set: &GtidSet) -> bool {
         set.is_subset_of(&self.shared.progress.lock().executed)
     }
 
-    /// The last group in commit order, and everything known to be committed.
+    /// Returns the last group in commit order, and everything known to be committed.
     pub(crate) fn progress(&self) -> (Sequence, GtidSet) {
         let progress = self.shared.progress.lock();
         (progress.sequence, progress.executed.clone())
@@ -102,7 +104,7 @@ impl Commits {
             progress.in_flight = progress.in_flight.saturating_sub(1);
         }
         // Steps of XA are such groups and count too, as `Barrier::after` expects.
-        if group.kind == GroupKind::Statement {
+        if group.verdict().is_statement() {
             self.shared.statements.send_modify(|statements| *statements += 1);
         }
     }

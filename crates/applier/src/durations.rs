@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use csa_provider::{Durations, DurationsView};
+use csa_provider::seams::{Durations, DurationsView};
 
 use crate::activity::{SessionState, TimesInStates};
 
@@ -11,7 +11,7 @@ use crate::activity::{SessionState, TimesInStates};
 pub struct ApplierDurations {
     /// Of each transaction that was read: the wait for event memory and for room in the applier's queue.
     pub admission_wait: Durations,
-    /// From the arrival of a group's first transaction until a worker has the group.
+    /// The time from the arrival of a group's first transaction until a worker has the group.
     pub group_formation: Durations,
     /// Of each group of row changes, by [`SessionState`].
     states: [Durations; STATES],

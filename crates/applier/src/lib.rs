@@ -11,6 +11,7 @@ mod durations;
 mod error;
 mod group;
 mod intake;
+mod lock_wait;
 mod options;
 mod ownership;
 mod reachability;
@@ -30,6 +31,7 @@ pub use error::failing_row::{FailingColumn, FailingRow, PresentRow};
 pub use error::server_text::ServerText;
 pub use error::{Error, ErrorClass, Fence, Invariant, Result};
 pub use intake::{HeldUntil, Intake, IntakeObserver, Wait};
+pub use lock_wait::{FoundLock, LockHolder, LockWait};
 pub use options::{
     ApplierOptions, ExecMode, Executor, PublicKey, RowImageColumns, TargetGtids, TargetOptions,
     TlsMode, TlsOptions, Tuning,
@@ -39,6 +41,7 @@ pub use ownership::audit::{AuditEntry, record};
 pub use ownership::channel_record::{ChannelIdentity, ChannelRecord};
 pub use ownership::claim::Claim;
 pub use ownership::control::ControlSession;
+pub use ownership::holes::{HolesBelow, Received};
 pub use ownership::known::known_of;
 pub use ownership::preflight::{
     PreflightError, TargetChannels, TargetFacts, preflight, target_channels,
@@ -55,6 +58,8 @@ pub use server::definitions::catalogue::TargetCatalogue;
 pub use server::generation::Generation;
 pub use server::lock_names::lock_name;
 pub use server::port::{Connector, Linked, Pending, Target, TargetLink};
+pub use server::prelude::{Purpose, prelude};
+pub use server::room::Shortage;
 pub use server::vendor::Vendor;
 pub use status::{ApplierStatus, ApplierView, GroupView, HeldBack, StatementView};
 pub use threads::on_own_thread;

@@ -4,13 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::collation_map::CollationMap;
-use csa_provider::link::{Endpoint, LinkOptions, Purpose, Side, SystemNetwork};
-use csa_provider::{Backoff, Chance};
-use csa_scheduler::Sequence;
+use csa_provider::seams::{Backoff, Chance};
+use csa_provider::server::link::{Endpoint, LinkOptions, Purpose, Side, SystemNetwork};
 use secrecy::SecretString;
 
 /// How the link to the target is protected.
-pub use csa_provider::link::{PublicKey, TlsMode, TlsOptions};
+pub use csa_provider::server::link::{PublicKey, TlsMode, TlsOptions};
 
 /// How a group's rows are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,7 +21,7 @@ pub enum Executor {
 }
 
 impl Executor {
-    /// As in the configuration.
+    /// Returns the name as in the configuration.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -43,7 +42,8 @@ pub struct TargetOptions {
     pub password: SecretString,
     pub tls: TlsOptions,
     pub connect_timeout: Duration,
-    /// After so long without an answer the server is asked whether the session still executes.
+    /// The time without an answer after which the server is asked whether the session still
+    /// executes.
     pub net_timeout: Duration,
     pub gtids: TargetGtids,
     /// How rows are written; `None`: as row images if the target permits it.
@@ -66,7 +66,7 @@ pub enum TargetGtids {
 }
 
 impl TargetGtids {
-    /// As in the configuration.
+    /// Returns the name as in the configuration.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -76,7 +76,7 @@ impl TargetGtids {
         }
     }
 
-    /// True if our own bookkeeping stays out of the binary log.
+    /// Returns true if our own bookkeeping stays out of the binary log.
     pub(crate) fn hides_bookkeeping(self) -> bool {
         self != Self::Own
     }
@@ -129,12 +129,12 @@ pub enum ExecMode {
 pub enum RowImageColumns {
     /// Those that the source logged.
     Full,
-    /// Of the rows that are merged by their keys: the primary key before, and the changed columns after.
+    /// The primary key before and the changed columns after, for rows that are merged by their keys.
     Minimal,
 }
 
 impl RowImageColumns {
-    /// As in the configuration.
+    /// Returns the name as in the configuration.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -162,11 +162,8 @@ pub struct ApplierOptions {
     pub executor: Executor,
     /// Statements run under their source's GTID; else an entry in `csa.statement` is made before each.
     pub statement_gtids: bool,
-    /// Groups commit in source order; else as they finish.
+    /// Groups commit in source order, so that each commit has everything before it; else as they finish.
     pub preserve_commit_order: bool,
-    /// COMMITs under way at once, sent in source order; with 1 each group is committed before the next
-    /// one's COMMIT is sent. Counts only with `preserve_commit_order`.
-    pub commit_window: u16,
     pub exec_mode: ExecMode,
     /// Of row images; statements are made of all columns.
     pub row_image: RowImageColumns,
@@ -188,8 +185,8 @@ impl ApplierOptions {
     /// `max_allowed_packet` of 64 MiB, and large enough that its round trip doesn't count.
     pub const STATEMENT_BYTES: usize = 4 << 20;
 
-    /// Interval between pings of the idle control session, well below the limit after which the target
-    /// ends it and frees its lock.
+    /// Returns the interval between pings of the idle control session, well below the limit after which the
+    /// target ends it and frees its lock.
     pub(crate) const fn ping_interval(&self) -> Duration {
         match self.standby {
             true => Duration::from_secs(1),
@@ -197,17 +194,7 @@ impl ApplierOptions {
         }
     }
 
-    /// A commit has everything before it, so the set that it states can too.
-    pub(crate) const fn is_prefix(&self) -> bool {
-        self.preserve_commit_order && self.commit_window <= 1
-    }
-
-    /// The group that has to be committed before this one's COMMIT is sent, in commit order.
-    pub(crate) fn commits_after(&self, sequence: Sequence) -> Sequence {
-        Sequence::new(sequence.get().saturating_sub(u64::from(self.commit_window.max(1))))
-    }
-
-    /// The pauses of one series of attempts to reach the target.
+    /// Returns the pauses of one series of attempts to reach the target.
     pub(crate) fn backoff(&self) -> Backoff {
         Backoff::new(self.connect_retry, self.connect_retry_max)
     }

@@ -2,10 +2,21 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
+use csa_provider::seams::Chance;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
-use crate::error::Error;
+use crate::error::{Error, Result};
+use crate::server::generation::Generation;
+use crate::server::room::{Claim, Room};
+use crate::server::session::Session;
+
+/// Attempts at a session right after another one has ended, which the server may still count.
+const QUICK_ATTEMPTS: u32 = 5;
+const QUICK_PAUSE: Duration = Duration::from_millis(100);
 
 /// A user of the target that may have lost it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -19,31 +30,119 @@ pub(crate) enum Party {
 /// nothing for another that can't write: each removes only its own entry.
 #[derive(Debug, Clone, Default)]
 pub struct Reachability {
-    lost: Arc<watch::Sender<BTreeMap<Party, String>>>,
+    lost: Arc<watch::Sender<BTreeMap<Party, Lost>>>,
+    /// Sessions that the target refused with an error.
+    refused: Arc<AtomicU64>,
+    room: Room,
+}
+
+/// Why one party has lost it.
+#[derive(Debug, Clone)]
+struct Lost {
+    why: String,
+    /// The time of its next attempt, where it waits for one.
+    again: Option<Instant>,
 }
 
 impl Reachability {
     /// True if no other party knew it: the first to find out logs it.
     pub(crate) fn lost(&self, party: Party, error: &Error) -> bool {
+        if matches!(error, Error::Connecting(_)) && error.code().is_some() {
+            self.refused();
+        }
         let mut is_news = false;
         self.lost.send_modify(|lost| {
             is_news = lost.is_empty();
-            lost.insert(party, error.to_string());
+            lost.insert(party, Lost { why: error.to_string(), again: None });
         });
         is_news
+    }
+
+    /// The target has refused a session with an error.
+    fn refused(&self) {
+        self.refused.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Opens a session with `open`, once there is room for it on the target.
+    ///
+    /// # Errors
+    /// Those of `open`. For want of room only if the channel has no other session there.
+    pub(crate) async fn open<F>(
+        &self,
+        entry: (Claim, Party),
+        generation: &Generation,
+        chance: &dyn Chance,
+        open: impl Fn() -> F,
+    ) -> Result<(Session, u64)>
+    where
+        F: Future<Output = Result<(Session, u64)>>,
+    {
+        let mut attempts = 0;
+        loop {
+            generation.settled().await;
+            let permit = self.room.enter(entry).await;
+            let error = match open().await {
+                Ok((mut session, number)) => {
+                    self.room.entered();
+                    session.occupy(permit);
+                    return Ok((session, number));
+                }
+                Err(error) => error,
+            };
+            if !error.is_of_room() {
+                return Err(error);
+            }
+            if attempts < QUICK_ATTEMPTS && self.room.has_just_left() {
+                attempts += 1;
+                drop(permit);
+                tokio::time::sleep(QUICK_PAUSE).await;
+                continue;
+            }
+            attempts = 0;
+            if !self.room.refused(permit, &error, chance) {
+                return Err(error);
+            }
+            self.refused();
+        }
+    }
+
+    /// The party tries again after this time.
+    pub(crate) fn waits(&self, party: Party, pause: Duration) {
+        let again = Some(Instant::now() + pause);
+        self.lost.send_if_modified(|lost| {
+            if let Some(lost) = lost.get_mut(&party) {
+                lost.again = again;
+            }
+            false
+        });
     }
 
     pub(crate) fn reached(&self, party: Party) {
         self.lost.send_if_modified(|lost| lost.remove(&party).is_some());
     }
 
-    /// True if the target is known to be away.
+    /// Returns true if the target is known to be away.
     pub(crate) fn is_lost(&self) -> bool {
         !self.lost.borrow().is_empty()
     }
 
     pub(crate) fn why_lost(&self) -> Option<String> {
-        self.lost.borrow().first_key_value().map(|(_, why)| why.clone())
+        self.lost.borrow().first_key_value().map(|(_, lost)| lost.why.clone())
+    }
+
+    /// Returns the time of the next attempt to reach it.
+    pub(crate) fn next_attempt(&self) -> Option<Instant> {
+        self.lost.borrow().first_key_value().and_then(|(_, lost)| lost.again)
+    }
+
+    /// Returns the sessions that the target refused with an error.
+    pub(crate) fn refused_total(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
+    }
+
+    /// Returns the room for sessions there.
+    pub(crate) fn room(&self) -> &Room {
+        &self.room
     }
 
     pub(crate) async fn until_lost(&self) {

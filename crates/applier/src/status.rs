@@ -3,9 +3,17 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
-use csa_provider::{Clock, CommitTimes, GtidSet, SourceStatus, Span, Track, TransactionHeader};
-use csa_scheduler::{Group, LowWaterMark, Scheduler, Sequence};
+use csa_provider::binlog::{CommitTimes, GtidSet, TransactionHeader};
+use csa_provider::recorder::{Span, Track};
+use csa_provider::seams::Clock;
+use csa_provider::source::SourceStatus;
+use csa_scheduler::admission::{AdmittedTransaction, Omission, Verdict};
+use csa_scheduler::group::Group;
+use csa_scheduler::low_water::LowWaterMark;
+use csa_scheduler::scheduler::Scheduler;
+use csa_scheduler::sequence::Sequence;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 use tracing::info;
@@ -13,8 +21,10 @@ use tracing::info;
 use crate::activity::{SessionView, Sessions, details};
 use crate::commits::Commits;
 use crate::durations::ApplierDurations;
+use crate::lock_wait::{LockWait, Work};
 use crate::options::Executor;
 use crate::reachability::Reachability;
+use crate::server::room::Shortage;
 
 /// Shared by the applier, which writes it, and the status page, which reads it.
 #[derive(Debug)]
@@ -31,6 +41,7 @@ pub struct ApplierStatus {
     source: Arc<SourceStatus>,
     /// Groups and rows that had to wait for others, by table.
     held_back: Mutex<BTreeMap<String, HeldBack>>,
+    lock_timeout: Mutex<Option<Instant>>,
 }
 
 /// Most tables in [`ApplierView::held_back`].
@@ -75,10 +86,18 @@ pub struct ApplierView {
     pub waiting_groups: usize,
     /// Why the target can't be reached at the moment.
     pub target_error: Option<String>,
+    /// The time of the next attempt to reach it.
+    pub target_next_attempt: Option<Instant>,
+    /// Sessions that the target refused with an error.
+    pub refused_sessions_total: u64,
+    /// Sessions that the channel has to make do with.
+    pub shortage: Option<Shortage>,
     /// Transactions wait because of [`crate::Tuning::throttle`].
     pub throttled: bool,
-    /// Connections on the target that hold locks, or the GTID, for which the group whose turn it is waits.
+    /// Connections on the target that hold the locks, or the GTID, for which the group in turn waits.
     pub lock_holders: Vec<u32>,
+    /// The lock of others for which the channel waits.
+    pub lock_wait: Option<LockWait>,
     /// Tables whose rows had to wait for other groups since the start, most rows first.
     pub held_back: Vec<HeldBack>,
     /// The statement that is being executed.
@@ -101,7 +120,9 @@ pub struct StatementView {
     /// Its first words; the rest may hold values.
     pub statement: String,
     pub since: Instant,
-    /// From the target's `events_stages_current`, where that is enabled
+    /// The target's number of the connection, once it is being executed.
+    pub connection: Option<u32>,
+    /// The work that the target's `events_stages_current` reports, where that is enabled
     /// (<https://dev.mysql.com/doc/refman/en/monitor-alter-table-performance-schema.html>).
     pub work_completed: Option<u64>,
     pub work_estimated: Option<u64>,
@@ -118,6 +139,34 @@ pub struct GroupView {
     /// Microseconds since the epoch, as `ended`.
     pub started: u64,
     pub ended: Option<u64>,
+}
+
+impl ApplierView {
+    /// Counts, and names in the log, what is left out of a transaction.
+    fn count_left_out(&mut self, transaction: &AdmittedTransaction) {
+        let gtid = &transaction.relayed.header.gtid;
+        if transaction.leaves_out_accounts() {
+            self.accounts_left_out_total += 1;
+            // Not its text, and not the account: it may hold a password's digest.
+            info!(%gtid, "account management left out (replicate_accounts = false)");
+        }
+        match transaction.verdict {
+            Verdict::LeftOut(Omission::Own) => {
+                self.own_left_out_total += 1;
+                info!(%gtid, "statement about schema csa left out: the target keeps its own there");
+            }
+            Verdict::LeftOut(Omission::Returned) => {
+                if self.returned_left_out_total == 0 {
+                    info!(
+                        %gtid,
+                        "left out, because it comes from the target's own server; others are only counted"
+                    );
+                }
+                self.returned_left_out_total += 1;
+            }
+            _ => {}
+        }
+    }
 }
 
 impl ApplierStatus {
@@ -140,6 +189,7 @@ impl ApplierStatus {
             durations: Arc::default(),
             source: Arc::default(),
             held_back: Mutex::default(),
+            lock_timeout: Mutex::default(),
         }
     }
 
@@ -156,7 +206,7 @@ impl ApplierStatus {
         self.sessions.unfinished()
     }
 
-    /// A group that no worker has was executed since `begun`.
+    /// Counts a group that was executed since `begun` and that no worker has.
     pub(crate) fn executed(&self, group: &Group, begun: Instant) {
         let ended = Instant::now();
         self.durations.note_statement(ended - begun);
@@ -179,11 +229,20 @@ impl ApplierStatus {
         view.executed = self.commits.executed();
         view.statements_total = self.commits.statements_total();
         view.target_error = self.target.why_lost();
+        view.target_next_attempt = self.target.next_attempt();
+        view.refused_sessions_total = self.target.refused_total();
+        view.shortage = self.target.room().shortage();
         view.target_connected = view.target_error.is_none();
         view.groups.clone_from(&self.running.lock());
         view.sessions = self.sessions.views();
         view.held_back = self.held_back.lock().values().cloned().collect();
         view.held_back.sort_by_key(|held| std::cmp::Reverse((held.rows, held.groups)));
+        // The watch needs up to a second to see that a wait is over.
+        if let Some(wait) = &view.lock_wait
+            && self.oldest_work().is_none_or(|work| work.what != wait.what)
+        {
+            view.lock_wait = None;
+        }
         view
     }
 
@@ -206,6 +265,38 @@ impl ApplierStatus {
 
     pub(crate) fn locked_by(&self, connections: Vec<u32>) {
         self.view.lock().lock_holders = connections;
+    }
+
+    pub(crate) fn lock_wait(&self, wait: Option<LockWait>) {
+        self.view.lock().lock_wait = wait;
+    }
+
+    /// Returns the statement that is being executed, or the group whose turn it is.
+    pub(crate) fn oldest_work(&self) -> Option<Work> {
+        let statement = self.view.lock().statement.clone();
+        let Some(StatementView { gtid, statement, since, connection, .. }) = statement else {
+            return self.sessions.oldest_work();
+        };
+        let what = format!("{statement} of transaction {gtid}");
+        Some(Work { what, connection, since, is_statement: true })
+    }
+
+    /// The target's numbers of connections that have work.
+    pub(crate) fn connections(&self) -> Vec<u32> {
+        let statement = self.view.lock().statement.as_ref().and_then(|one| one.connection);
+        let workers = self.sessions.views().into_iter().filter_map(|one| one.connection);
+        workers.chain(statement).collect()
+    }
+
+    /// Counts an attempt that ended because its time for a lock has passed.
+    pub(crate) fn lock_timeout(&self) {
+        *self.lock_timeout.lock() = Some(Instant::now());
+        self.retried();
+    }
+
+    /// One ended so in this time.
+    pub(crate) fn had_lock_timeout(&self, within: Duration) -> bool {
+        self.lock_timeout.lock().is_some_and(|at| at.elapsed() <= within)
     }
 
     /// Counts a group's rows that wait for another group, by table; with none, the whole group waits for
@@ -233,9 +324,16 @@ impl ApplierStatus {
             gtid: gtid.to_owned(),
             statement,
             since: Instant::now(),
+            connection: None,
             work_completed: None,
             work_estimated: None,
         });
+    }
+
+    pub(crate) fn statement_begun(&self, connection: u32) {
+        if let Some(statement) = self.view.lock().statement.as_mut() {
+            statement.connection = Some(connection);
+        }
     }
 
     pub(crate) fn statement_progress(&self, completed: Option<u64>, estimated: Option<u64>) {
@@ -278,29 +376,7 @@ impl ApplierStatus {
         view.transactions_total += group.transactions.len() as u64;
         view.groups_total += group.target_transactions();
         for transaction in &group.transactions {
-            if transaction.leaves_out_accounts {
-                view.accounts_left_out_total += 1;
-                // Not its text, and not the account: it may hold a password's digest.
-                let gtid = &transaction.relayed.header.gtid;
-                info!(%gtid, "account management left out (replicate_accounts = false)");
-            }
-        }
-        for transaction in
-            group.transactions.iter().filter(|transaction| transaction.leaves_out_own)
-        {
-            view.own_left_out_total += 1;
-            let gtid = &transaction.relayed.header.gtid;
-            info!(%gtid, "statement about schema csa left out: the target keeps its own there");
-        }
-        for transaction in group.transactions.iter().filter(|transaction| transaction.is_returned) {
-            if view.returned_left_out_total == 0 {
-                let gtid = &transaction.relayed.header.gtid;
-                info!(
-                    %gtid,
-                    "left out, because it comes from the target's own server; others are only counted"
-                );
-            }
-            view.returned_left_out_total += 1;
+            view.count_left_out(transaction);
         }
         // Out of commit order, the last in that order is shown.
         if view.last_applied.as_ref().is_none_or(|last| group.sequence > last.sequence) {
@@ -314,8 +390,10 @@ impl ApplierStatus {
         }
     }
 
-    pub(crate) fn yielded(&self) {
-        self.view.lock().lock_inversions_total += 1;
+    /// Counts a group that was rolled back for an earlier one that waits for its locks, or for its session
+    /// where none is named.
+    pub(crate) fn yielded(&self, earlier: Sequence) {
+        self.view.lock().lock_inversions_total += u64::from(earlier > Sequence::default());
     }
 
     /// A group was committed, before an earlier one if `is_early`.

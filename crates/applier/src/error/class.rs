@@ -1,6 +1,9 @@
-//! The consequence of an error for the channel.
+//! The consequence of an error for the channel. The table of server errors is csa_provider's
+//! (link/server_errors.rs); here it meets the place where the error arose.
 
-use csa_provider::link::LinkError;
+use csa_provider::server::link::{About, Consequence, LinkError, Rule, rule_of};
+
+use super::Error;
 
 /// Consequence of an error for the channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -9,11 +12,22 @@ pub enum ErrorClass {
     Retry,
     /// The target is away or refuses writes for now: wait for it, then find out what was committed.
     Unavailable,
+    /// Repeating at once would not help, and the cause can pass: the channel fails, and tries again slowly.
+    Slow,
     /// Repeating would not help: the channel stops.
     Stop,
 }
 
-pub(crate) fn class_of(error: &LinkError) -> ErrorClass {
+impl ErrorClass {
+    /// Returns true if the channel fails.
+    #[must_use]
+    pub const fn is_failure(self) -> bool {
+        matches!(self, Self::Slow | Self::Stop)
+    }
+}
+
+/// Returns the class of an error of a statement, or of a link in use.
+pub(super) fn class_of(error: &LinkError) -> ErrorClass {
     match error {
         LinkError::Server { code, .. } => class_of_code(*code),
         // It would be as long next time.
@@ -24,14 +38,118 @@ pub(crate) fn class_of(error: &LinkError) -> ErrorClass {
     }
 }
 
-/// The consequence of a server error.
-const fn class_of_code(code: u16) -> ErrorClass {
-    match code {
-        // Lock wait timeout, deadlock.
-        1205 | 1213 => ErrorClass::Retry,
-        // Too many connections, shutdown in progress, query interrupted, session killed, read-only
-        // modes, idle disconnect.
-        1040 | 1053 | 1317 | 1290 | 1836 | 1927 | 3169 | 4031 => ErrorClass::Unavailable,
-        _ => ErrorClass::Stop,
+pub(super) fn class_of_code(code: u16) -> ErrorClass {
+    match rule_of(code).map(|rule| rule.consequence) {
+        Some(Consequence::Retry) => ErrorClass::Retry,
+        Some(Consequence::Wait) => ErrorClass::Unavailable,
+        Some(Consequence::Slowly) => ErrorClass::Slow,
+        Some(Consequence::Stop) | None => ErrorClass::Stop,
+    }
+}
+
+impl Error {
+    /// True if the channel can try again on its own: the cause is neither in a transaction, nor a question that a
+    /// person has to answer before anything is applied again.
+    #[must_use]
+    pub fn may_pass(&self) -> bool {
+        match self {
+            Self::Transaction { .. } => self.class() == ErrorClass::Slow,
+            Self::Target { .. }
+            | Self::Timeout { .. }
+            | Self::Silent { .. }
+            | Self::Product { .. }
+            | Self::Server { .. }
+            | Self::Connecting(_)
+            | Self::Bookkeeping(_)
+            | Self::Held { .. }
+            | Self::Elsewhere { .. }
+            | Self::Answer { .. }
+            | Self::Task { .. }
+            | Self::Broken(_) => true,
+            _ => false,
+        }
+    }
+
+    /// Returns true if the error is about the contents of a transaction, so that a group must be taken apart to
+    /// name it. The place counts first: whatever a session meets that is being opened, or a statement of our
+    /// bookkeeping, every transaction would meet.
+    pub(crate) fn is_of_transaction(&self) -> bool {
+        match self {
+            Self::Target { source: LinkError::Server { code, .. }, .. }
+            | Self::Server { source: LinkError::Server { code, .. }, .. } => {
+                // A lock wait may be shorter for a part of the group.
+                let is_its = |rule: &Rule| {
+                    rule.about == About::Transaction || rule.consequence == Consequence::Retry
+                };
+                rule_of(*code).is_none_or(is_its)
+            }
+            Self::Rows { .. } => true,
+            _ => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use csa_provider::seams::SystemChance;
+    use csa_provider::server::link::{Opening, RULES};
+
+    use super::*;
+
+    /// An error that is in no table.
+    const UNKNOWN: u16 = 4999;
+
+    fn met(code: u16) -> Error {
+        let source = LinkError::Server { code, message: "why".to_owned() };
+        Error::Target { address: "t:3306".to_owned(), source }
+    }
+
+    #[test]
+    fn a_session_that_is_refused_ends_no_channel_and_blames_no_transaction() {
+        let codes = RULES.iter().flat_map(|rule| rule.errors).map(|(code, _)| *code);
+        for code in codes.chain([UNKNOWN]) {
+            let error = met(code).connecting();
+            assert_eq!(error.class(), ErrorClass::Unavailable, "{code}");
+            assert!(!error.is_of_transaction() && error.may_pass() && error.gtid().is_none());
+            assert_eq!(error.code(), Some(code), "the status shows it");
+            let opening = rule_of(code).map_or(Opening::Away, |rule| rule.opening);
+            let pause = error.refused_pause(&SystemChance);
+            assert_eq!(pause.is_some(), opening != Opening::Away, "{code}");
+            assert!(pause.is_none_or(|pause| (22..38).contains(&pause.as_secs())), "{pause:?}");
+            assert_eq!(error.is_of_room(), opening == Opening::Full, "{code}");
+            // The same number in a statement says nothing about the room for sessions.
+            assert!(!met(code).is_of_room());
+        }
+    }
+
+    #[test]
+    fn our_own_bookkeeping_ends_no_channel_for_good() {
+        let codes = RULES.iter().flat_map(|rule| rule.errors).map(|(code, _)| *code);
+        for code in codes.chain([UNKNOWN]) {
+            let error = met(code).of_bookkeeping();
+            assert_ne!(error.class(), ErrorClass::Stop, "{code}");
+            assert!(!error.is_of_transaction() && error.may_pass(), "{code}");
+        }
+    }
+
+    #[test]
+    fn a_statement_has_the_class_of_the_table() {
+        for rule in RULES {
+            for (code, _) in rule.errors {
+                let (error, about) = (met(*code), rule.about);
+                let class = error.class();
+                let expected = match rule.consequence {
+                    Consequence::Retry => ErrorClass::Retry,
+                    Consequence::Wait => ErrorClass::Unavailable,
+                    Consequence::Slowly => ErrorClass::Slow,
+                    Consequence::Stop => ErrorClass::Stop,
+                };
+                assert_eq!(class, expected, "{code}");
+                let is_taken_apart = about == About::Transaction || class == ErrorClass::Retry;
+                assert_eq!(error.is_of_transaction(), is_taken_apart, "{code}");
+            }
+        }
+        assert_eq!(met(UNKNOWN).class(), ErrorClass::Stop);
+        assert!(met(UNKNOWN).is_of_transaction(), "to be named");
     }
 }

@@ -28,10 +28,10 @@ pub struct FailingRow {
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct FailingColumn {
     pub name: String,
-    /// On the source before and after the change.
+    /// The row on the source before and after the change.
     pub before: Option<String>,
     pub after: Option<String>,
-    /// On the target at this moment.
+    /// The row on the target at this moment.
     pub target: Option<String>,
 }
 
@@ -56,7 +56,7 @@ impl fmt::Debug for FailingRow {
     }
 }
 
-/// Without values.
+/// Shows no values.
 impl fmt::Display for FailingRow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { table, event_type, event_number, .. } = self;

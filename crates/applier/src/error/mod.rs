@@ -9,9 +9,12 @@ pub(crate) mod transaction;
 
 use std::borrow::Cow;
 use std::fmt;
+use std::time::Duration;
 
-use csa_provider::link::LinkError;
-use csa_provider::{EventError, Gtid, ParseGtidError};
+use csa_provider::binlog::{EventError, Gtid, ParseGtidError};
+use csa_provider::seams::Chance;
+use csa_provider::seams::planted::{Bug, is_planted};
+use csa_provider::server::link::{LinkError, Opening};
 use tokio::task::JoinError;
 use tokio::time::error::Elapsed;
 
@@ -19,9 +22,14 @@ pub use class::ErrorClass;
 pub use fence::Fence;
 pub use invariant::Invariant;
 
-use class::class_of;
+use class::{class_of, class_of_code};
 use failing_row::FailingRow;
 use server_text::{ServerText, without_values};
+
+/// ER_QUERY_INTERRUPTED.
+const QUERY_INTERRUPTED: u16 = 1317;
+/// ER_LOCK_WAIT_TIMEOUT.
+const LOCK_WAIT_TIMEOUT: u16 = 1205;
 
 /// The reason why the applier could not continue. As text it holds no values of rows.
 #[derive(Debug, thiserror::Error)]
@@ -47,6 +55,13 @@ pub enum Error {
         #[source]
         source: LinkError,
     },
+    /// A session could not be opened: the connection, the login, its settings, or the look whether the channel is
+    /// held there. It says nothing about any transaction, whatever its number.
+    #[error(transparent)]
+    Connecting(Box<Self>),
+    /// A statement of our own bookkeeping failed, which no transaction brought.
+    #[error("the channel's own tables: {0}")]
+    Bookkeeping(#[source] Box<Self>),
     /// A transaction failed on the target; `of` describes it.
     #[error("{}", failed(gtid, of, *code, message, row))]
     Transaction {
@@ -116,7 +131,7 @@ pub enum Error {
     #[error("transaction {gtid} is applied once all of it is received: {why}")]
     NotWhole { gtid: String, why: String },
     #[error(transparent)]
-    Admission(#[from] csa_scheduler::Error),
+    Admission(#[from] csa_scheduler::error::Error),
     #[error("transaction {gtid}: {what}")]
     Unsupported { gtid: String, what: String },
     /// An event of a transaction can't be understood.
@@ -153,7 +168,7 @@ impl Error {
         Self::Fenced { channel: channel.to_owned(), how }
     }
 
-    /// The consequence for the channel.
+    /// Returns the consequence for the channel.
     #[must_use]
     pub fn class(&self) -> ErrorClass {
         match self {
@@ -162,21 +177,91 @@ impl Error {
             | Self::Silent { .. }
             | Self::Held { .. }
             | Self::Elsewhere { .. } => ErrorClass::Unavailable,
+            Self::Connecting(error) if is_planted(Bug::RefusedLoginIsFailure) => error.class(),
+            Self::Connecting(_) => ErrorClass::Unavailable,
+            Self::Bookkeeping(error) => match error.class() {
+                ErrorClass::Stop => ErrorClass::Slow,
+                class => class,
+            },
+            Self::Transaction { code, .. } => match class_of_code(*code) {
+                ErrorClass::Slow => ErrorClass::Slow,
+                // It was repeated already, without success.
+                _ => ErrorClass::Stop,
+            },
             _ => ErrorClass::Stop,
         }
     }
 
-    /// True for an error that passes with time: no reason to stop a channel.
+    /// Returns true for an error that passes with time: no reason to stop a channel.
     pub(crate) fn is_passing(&self) -> bool {
-        self.class() != ErrorClass::Stop
+        !self.class().is_failure()
     }
 
-    /// The text with the values that the server quotes: for those who may see rows, not for logs.
+    /// Marks an error of the server or the link as one of a session that is being opened.
+    pub(crate) fn connecting(self) -> Self {
+        match self {
+            Self::Target { .. }
+            | Self::Server { .. }
+            | Self::Timeout { .. }
+            | Self::Silent { .. }
+            | Self::Product { .. }
+            | Self::Answer { .. } => Self::Connecting(Box::new(self)),
+            other => other,
+        }
+    }
+
+    /// Marks an error of the server as one of our bookkeeping.
+    pub(crate) fn of_bookkeeping(self) -> Self {
+        match self {
+            Self::Target { source: LinkError::Server { .. }, .. }
+            | Self::Server { source: LinkError::Server { .. }, .. } => {
+                Self::Bookkeeping(Box::new(self))
+            }
+            other => other,
+        }
+    }
+
+    /// Returns the error without the place where it arose.
+    pub(crate) fn plain(&self) -> &Self {
+        match self {
+            Self::Connecting(error) | Self::Bookkeeping(error) => error,
+            other => other,
+        }
+    }
+
+    /// Returns the link's or the server's part of it.
+    fn link(&self) -> Option<&LinkError> {
+        match self {
+            Self::Target { source, .. } | Self::Server { source, .. } => Some(source),
+            Self::Connecting(error) | Self::Bookkeeping(error) => error.link(),
+            _ => None,
+        }
+    }
+
+    /// Returns the pause before the next attempt, where the target refuses sessions and trying soon would do
+    /// harm.
+    #[must_use]
+    pub fn refused_pause(&self, chance: &dyn Chance) -> Option<Duration> {
+        self.link().and_then(|error| error.refused_pause(chance))
+    }
+
+    /// Returns true if the target has no room for another session.
+    pub(crate) fn is_of_room(&self) -> bool {
+        matches!(self, Self::Connecting(_))
+            && self.link().is_some_and(|error| error.opening() == Opening::Full)
+    }
+
+    /// Returns the text with the values that the server quotes: for those who may see rows, not for
+    /// logs.
     #[must_use]
     pub fn with_values(&self) -> String {
         match self {
             Self::Target { address, source } => format!("target {address}: {source}"),
             Self::Server { what, source } => format!("{what}: {source}"),
+            Self::Connecting(error) => error.with_values(),
+            Self::Bookkeeping(error) => {
+                format!("the channel's own tables: {}", error.with_values())
+            }
             Self::Transaction { gtid, of, code, message, row } => {
                 failed(gtid, of, *code, &message.full(), row)
             }
@@ -184,29 +269,40 @@ impl Error {
         }
     }
 
-    /// The server's text without our words around it.
+    /// Returns the server's text without our words around it.
     pub(crate) fn server_text(&self) -> ServerText {
         match self {
             Self::Target { source: LinkError::Server { code, message }, .. }
             | Self::Server { source: LinkError::Server { code, message }, .. } => {
                 ServerText::new(*code, message)
             }
+            Self::Connecting(error) | Self::Bookkeeping(error) => error.server_text(),
             Self::Rows { message, .. } => ServerText::own(message.as_str()),
             other => ServerText::own(other.to_string()),
         }
     }
 
-    /// The server's error number, where one was given.
+    /// The time for a lock has passed. A session of others will release it some day, and a replica waits for that as
+    /// long as it takes; one of ours yields.
+    pub(crate) fn is_lock_timeout(&self) -> bool {
+        self.code() == Some(LOCK_WAIT_TIMEOUT)
+    }
+
+    /// The statement was ended by KILL QUERY.
+    pub(crate) fn is_interrupted(&self) -> bool {
+        self.code() == Some(QUERY_INTERRUPTED)
+    }
+
+    /// Returns the server's error number, where one was given.
     #[must_use]
     pub fn code(&self) -> Option<u16> {
         match self {
-            Self::Target { source, .. } | Self::Server { source, .. } => source.code(),
             Self::Transaction { code, .. } | Self::Rows { code, .. } => Some(*code),
-            _ => None,
+            _ => self.link().and_then(LinkError::code),
         }
     }
 
-    /// The row at which it failed, where one was found.
+    /// Returns the row at which it failed, where one was found.
     #[must_use]
     pub fn row(&self) -> Option<&FailingRow> {
         match self {
@@ -215,7 +311,7 @@ impl Error {
         }
     }
 
-    /// The GTID of the failed transaction, if a transaction failed.
+    /// Returns the GTID of the failed transaction, if a transaction failed.
     #[must_use]
     pub fn gtid(&self) -> Option<Gtid> {
         match self {
@@ -226,9 +322,9 @@ impl Error {
             // Here as text, but made from a GTID.
             | Self::HalfDone { gtid, .. } => gtid.parse().ok(),
             Self::Admission(
-                csa_scheduler::Error::Unsupported { gtid, .. }
-                | csa_scheduler::Error::Unreadable { gtid, .. }
-                | csa_scheduler::Error::Keys { gtid, .. },
+                csa_scheduler::error::Error::Unsupported { gtid, .. }
+                | csa_scheduler::error::Error::Unreadable { gtid, .. }
+                | csa_scheduler::error::Error::Keys { gtid, .. },
             ) => Some(gtid.clone()),
             _ => None,
         }
@@ -254,7 +350,7 @@ fn failed(
     format!("transaction {gtid} ({of}) failed on the target: error {code}: {message}{}", at(row))
 }
 
-/// Without values.
+/// Returns the error's text without values.
 fn shown(error: &LinkError) -> String {
     match error {
         LinkError::Server { code, message } => {

@@ -20,11 +20,12 @@ pub struct ServerText {
 
 impl ServerText {
     /// `code` is the number of the server's error.
-    pub(crate) fn new(code: u16, message: &str) -> Self {
+    #[must_use]
+    pub fn new(code: u16, message: &str) -> Self {
         Self { shown: without_values(code, message).into_owned(), full: message.to_owned() }
     }
 
-    /// A text of our own, which holds no values.
+    /// Returns a text of our own, which holds no values.
     pub(crate) fn own(message: impl Into<String>) -> Self {
         let full = message.into();
         Self { shown: full.clone(), full }
@@ -36,14 +37,14 @@ impl ServerText {
         self.full.push_str(words);
     }
 
-    /// The message with values: not for logs.
+    /// Returns the message with values: not for logs.
     #[must_use]
     pub fn full(&self) -> &str {
         &self.full
     }
 }
 
-/// Without values.
+/// Shows no values.
 impl fmt::Display for ServerText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.shown)
@@ -64,9 +65,9 @@ pub(crate) fn without_values(code: u16, message: &str) -> Cow<'_, str> {
     Cow::Owned(format!("{head}'{CUT}'{tail}"))
 }
 
-/// The part after the value: the name of a key or column, quoted too, and a row or line number. It
-/// is searched from the end, and kept only where it can't be part of the value, which may hold
-/// quotes and the same words.
+/// Returns the part after the value: the name of a key or column, quoted too, and a row or line
+/// number. It is searched from the end, and kept only where it can't be part of the value, which
+/// may hold quotes and the same words.
 fn tail(code: u16, message: &str) -> &str {
     let Some(last) = message.rfind(['\'', '"']) else { return "" };
     let rest = message.get(last + 1..).unwrap_or_default();
@@ -82,7 +83,8 @@ fn tail(code: u16, message: &str) -> &str {
     opened.filter(|at| is_name(*at)).and_then(|at| message.get(at..)).unwrap_or(rest)
 }
 
-/// Replacements for messages that hold values without quotes, or text that a trigger made.
+/// Returns the replacements for messages that hold values without quotes, or text that a trigger
+/// made.
 const fn unquoted(code: u16) -> Option<&'static str> {
     Some(match code {
         // ER_NO_PARTITION_FOR_GIVEN_VALUE, ER_ROW_IN_WRONG_PARTITION.

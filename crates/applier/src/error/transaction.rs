@@ -1,7 +1,7 @@
 //! A failed row transaction as an error that names it and its tables.
 
-use csa_provider::{EventType, TableMap};
-use csa_scheduler::AdmittedTransaction;
+use csa_provider::binlog::{EventType, TableMap};
+use csa_scheduler::admission::AdmittedTransaction;
 
 use super::failing_row::FailingRow;
 use crate::error::Error;

@@ -1,12 +1,12 @@
-//! The order of commits: a worker waits here before it sends COMMIT (`WorkerSession::attempt`,
-//! attempt.rs), unless its turn has come already or `preserve_commit_order` is off; `Worker::apply`
+//! The order of commits: a worker waits here before it sends COMMIT (`WorkerSession::commit_in_turn`,
+//! commit.rs), unless its turn has come already or `preserve_commit_order` is off; `Worker::apply`
 //! passes the turn on. Statements do not wait here: `Scheduler::next_group` hands them out last.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use csa_provider::Gtid;
-use csa_scheduler::Sequence;
+use csa_provider::binlog::Gtid;
+use csa_scheduler::sequence::Sequence;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
@@ -103,9 +103,9 @@ impl Sending {
     }
 
     /// The COMMIT of `sequence` was sent; the target executes it under this GTID.
-    pub(crate) fn sent(&self, sequence: Sequence, gtid: Option<Gtid>) {
+    pub(crate) fn sent(&self, sequence: Sequence, gtid: Gtid) {
         // First, so that whoever is woken sees it.
-        *self.last.lock() = gtid.map(|gtid| (sequence, gtid));
+        *self.last.lock() = Some((sequence, gtid));
         self.order.passed(sequence);
     }
 
@@ -114,7 +114,7 @@ impl Sending {
         self.order.passed(sequence);
     }
 
-    /// The GTID of `sequence`, if its COMMIT was the last to be sent.
+    /// Returns the GTID of `sequence`, if its COMMIT was the last to be sent.
     pub(crate) fn gtid_of(&self, sequence: Sequence) -> Option<Gtid> {
         let last = self.last.lock();
         last.as_ref().filter(|(last, _)| *last == sequence).map(|(_, gtid)| gtid.clone())

@@ -1,12 +1,12 @@
-//! GTIDs that another session owns: with `target_gtids = "source"`, a session of a daemon that died may
-//! have begun the transaction that this one is to apply. It can commit nothing, as the epoch in the
-//! checkpoint row is no longer its own, but it owns the GTID until the target notices that its client is
-//! gone; `SET gtid_next` waits for it without a limit (`Gtid_state::wait_for_gtid` in the server's
-//! sql/rpl_gtid_state.cc), in no table of locks, and the link is alive meanwhile.
+//! GTIDs that another session owns. With `target_gtids = "source"`, a session of a dead daemon may have begun
+//! the transaction that this one is to apply. It can commit nothing, because the epoch in the checkpoint row is
+//! no longer its own. But it owns the GTID until the target notices that its client is gone. `SET gtid_next`
+//! waits for it without a limit (`Gtid_state::wait_for_gtid` in the server's sql/rpl_gtid_state.cc). That wait
+//! is in no table of locks, and the link is alive meanwhile.
 
 use std::time::Duration;
 
-use csa_scheduler::Group;
+use csa_scheduler::group::Group;
 use tokio::time::Instant;
 
 use crate::error::Result;
@@ -53,8 +53,8 @@ impl GtidWatch {
     }
 }
 
-/// The connections that own one of these GTIDs, by the value of `gtid_owned`: for each UUID and tag,
-/// `UUID[:TAG]:NUMBER#CONNECTION[:NUMBER#CONNECTION…]`.
+/// Returns the connections that own one of these GTIDs, by the value of `gtid_owned`: for each UUID
+/// and tag, `UUID[:TAG]:NUMBER#CONNECTION[:NUMBER#CONNECTION…]`.
 fn owners(owned: &str, gtids: &[String]) -> Vec<u32> {
     let mut found = Vec::new();
     for of_server in split_at_uuids(owned) {

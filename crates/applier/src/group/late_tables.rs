@@ -2,10 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use csa_provider::TableMap;
-use csa_scheduler::{Group, RowsBlock, Sequence, TableUse};
+use csa_provider::binlog::TableMap;
+use csa_scheduler::changes::RowsBlock;
+use csa_scheduler::group::Group;
+use csa_scheduler::keys::TableUse;
+use csa_scheduler::sequence::Sequence;
 
-/// Rows of a group that touch keys of a group above `low_water`, by table.
+/// Returns the rows of a group that touch keys of a group above `low_water`, by table.
 pub(crate) fn late_rows(group: &Group, low_water: Sequence) -> BTreeMap<String, u64> {
     let is_late = |key| group.late.get(&key).is_some_and(|&earlier| earlier > low_water.get());
     let mut late = BTreeMap::new();
@@ -23,8 +26,8 @@ pub(crate) fn late_rows(group: &Group, low_water: Sequence) -> BTreeMap<String, 
     late
 }
 
-/// Tables that make the whole group wait, because keys don't distinguish their rows, with the number of
-/// rows. Empty if the group conflicts with everything.
+/// Returns the tables that make the whole group wait, because keys don't distinguish their rows, with the
+/// number of rows. Empty if the group conflicts with everything.
 pub(crate) fn whole_tables(group: &Group) -> BTreeMap<String, u64> {
     let mut whole = BTreeMap::new();
     let changes = group.transactions.iter().filter_map(|transaction| transaction.changes.as_ref());

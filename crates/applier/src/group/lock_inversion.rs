@@ -6,20 +6,23 @@
 
 use std::time::Duration;
 
-use csa_provider::Backoff;
-use csa_scheduler::Sequence;
+use csa_provider::seams::Backoff;
+use csa_scheduler::sequence::Sequence;
 use tokio::time::Instant;
-use tracing::info;
+use tracing::{debug, info};
 
 use super::gtid_owner::GtidWatch;
 use crate::activity::{Sessions, Stalled};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::server::session::Session;
 use crate::server::vendor::Vendor;
 
 /// Time that the group whose turn it is may apply before its blockers are looked up. A statement of a
 /// large group takes longer than that; the lookup then finds nothing.
 const PATIENCE: Duration = Duration::from_millis(100);
+
+/// The patience where the account may not see who has a lock: then all later groups roll back.
+const BLIND_PATIENCE: Duration = Duration::from_secs(5);
 
 /// How often the applier looks.
 pub(crate) const INTERVAL: Duration = Duration::from_millis(50);
@@ -51,7 +54,7 @@ const WAITS_BY_TRANSACTION: &str = "SELECT DISTINCT r.PROCESSLIST_ID, b.PROCESSL
      STRAIGHT_JOIN performance_schema.threads r ON r.THREAD_ID=w.requester \
      WHERE r.PROCESSLIST_ID IS NOT NULL AND b.PROCESSLIST_ID IS NOT NULL";
 
-/// The same on MariaDB and MySQL 5.7, which have only these tables.
+/// The waits on MariaDB and MySQL 5.7, which have only these tables.
 const OTHERS_WAITS: &str = "SELECT DISTINCT r.trx_mysql_thread_id, b.trx_mysql_thread_id \
      FROM information_schema.INNODB_LOCK_WAITS w \
      JOIN information_schema.INNODB_TRX r ON r.trx_id=w.requesting_trx_id \
@@ -59,10 +62,23 @@ const OTHERS_WAITS: &str = "SELECT DISTINCT r.trx_mysql_thread_id, b.trx_mysql_t
 /// These tables are not refreshed if they are read again within 100 ms.
 const OTHERS_PAUSE: Duration = Duration::from_millis(300);
 
+/// Sessions that wait for a metadata lock, and those that have one on the same object or wait for it. A
+/// definition of another client that waits for a later group of ours keeps an earlier one from the table.
+const METADATA_WAITS: &str = "SELECT DISTINCT r.PROCESSLIST_ID, b.PROCESSLIST_ID \
+     FROM performance_schema.metadata_locks p JOIN performance_schema.metadata_locks g \
+     ON g.OBJECT_TYPE=p.OBJECT_TYPE AND g.OBJECT_SCHEMA<=>p.OBJECT_SCHEMA \
+     AND g.OBJECT_NAME<=>p.OBJECT_NAME AND g.OWNER_THREAD_ID<>p.OWNER_THREAD_ID \
+     JOIN performance_schema.threads b ON b.THREAD_ID=g.OWNER_THREAD_ID \
+     JOIN performance_schema.threads r ON r.THREAD_ID=p.OWNER_THREAD_ID \
+     WHERE p.LOCK_STATUS='PENDING' AND p.OBJECT_TYPE='TABLE' \
+     AND r.PROCESSLIST_ID IS NOT NULL AND b.PROCESSLIST_ID IS NOT NULL";
+
 /// The last lookups, to limit their rate.
 #[derive(Debug, Default)]
 pub(crate) struct LockWatch {
     looked: Option<Instant>,
+    /// The last look at metadata locks.
+    tables: Option<Instant>,
     thorough: Option<Thorough>,
     gtids: GtidWatch,
 }
@@ -122,7 +138,7 @@ impl LockWatch {
         }
         let waits: Vec<(u32, u32)> = session.rows(WAITS).await?;
         if !waits.iter().any(|(waits, _)| *waits == stalled.connection) {
-            return Ok(Some(Vec::new()));
+            return self.look_at_tables(session, sessions, stalled).await;
         }
         let (holders, asked) = resolve(&waits, sessions, stalled);
         if asked > 0 {
@@ -136,6 +152,25 @@ impl LockWatch {
         Ok(Some(resolve(&waits, sessions, stalled).0))
     }
 
+    /// Looks at the tables for a group that waits for no row.
+    async fn look_at_tables(
+        &mut self,
+        session: &mut Session,
+        sessions: &Sessions,
+        stalled: &Stalled,
+    ) -> Result<Option<Vec<u32>>> {
+        let is_new = self.tables.is_none_or(|looked| looked.elapsed() >= RARELY);
+        if !stalled.parked || !is_new || stalled.since.elapsed() < RARELY {
+            return Ok(Some(Vec::new()));
+        }
+        self.tables = Some(Instant::now());
+        let waits: Vec<(u32, u32)> = session.rows(METADATA_WAITS).await?;
+        if waits.iter().any(|(waits, _)| *waits == stalled.connection) {
+            resolve(&waits, sessions, stalled);
+        }
+        Ok(Some(Vec::new()))
+    }
+
     fn is_thorough_due(&mut self, group: Sequence) -> bool {
         let now = Instant::now();
         let mut backoff = match self.thorough {
@@ -146,6 +181,12 @@ impl LockWatch {
         self.thorough = Some(Thorough { group, next: now + backoff.pause(), backoff });
         true
     }
+}
+
+/// Lock waits can't be looked up, so one of ours may be in the way and nobody can tell.
+pub(crate) fn blind(error: &Error, sessions: &Sessions) {
+    let asked = sessions.all_yield(BLIND_PATIENCE);
+    debug!(%error, asked, "lock waits can't be looked up; all later groups that are ready yield");
 }
 
 /// The connections that a stalled group waits for, and how many groups of ours were asked to roll back.
@@ -163,8 +204,8 @@ fn resolve(waits: &[(u32, u32)], sessions: &Sessions, stalled: &Stalled) -> (Vec
     (blockers, asked)
 }
 
-/// Every connection that `connection` waits for, directly or through others. `waits`: pairs of a waiting
-/// and a blocking connection.
+/// Returns every connection that `connection` waits for, directly or through others. `waits`: pairs of a
+/// waiting and a blocking connection.
 fn blockers(connection: u32, waits: &[(u32, u32)]) -> Vec<u32> {
     let mut found = vec![connection];
     let mut next = 0;

@@ -2,21 +2,21 @@
 //! if not, the worker applies it again (`Worker::apply_unit`, worker.rs); if another daemon has taken the
 //! channel over, it stops.
 //!
-//! For a statement, `StatementExecutor::attempt` (statement/executor.rs) looks for its GTID on the target,
-//! or in the checkpoint, before it executes it again. A statement without a GTID there, or rows that
-//! can't be rolled back, may have taken effect without the checkpoint: then only the entry in
-//! `csa.statement` is found (ownership/intent.rs), and the channel stops for the operator to decide
-//! (`Error::InDoubt`, or `Error::HalfDone` in statement/not_transactional.rs).
+//! For a statement, `StatementExecutor::attempt` (statement/executor.rs) looks for its GTID on the target, or
+//! in the checkpoint, before it executes it again. A statement without a GTID there, or rows that can't be
+//! rolled back, may have taken effect without the checkpoint. Then only the entry in `csa.statement` is found
+//! (ownership/intent.rs), and the channel stops for the operator to decide (`Error::InDoubt`, or
+//! `Error::HalfDone` in statement/not_transactional.rs).
 
-use csa_provider::GtidSet;
-use csa_provider::planted::{Bug, is_planted};
+use csa_provider::binlog::GtidSet;
+use csa_provider::seams::planted::{Bug, is_planted};
 
 use super::session::WorkerSession;
 use super::unit::Unit;
 use crate::error::{Error, Fence, Invariant, Result};
 use crate::options::TargetGtids;
 use crate::ownership::checkpoint;
-use csa_provider::quote;
+use csa_provider::sql_text::quote;
 
 impl WorkerSession {
     /// Finds out, after a lost connection, if the transaction was committed all the same.
@@ -52,7 +52,7 @@ impl WorkerSession {
         self.found(unit, executed).await
     }
 
-    /// `gtid_executed` of the worker's row, once no transaction holds it.
+    /// Returns `gtid_executed` of the worker's row, once no transaction holds it.
     ///
     /// # Errors
     /// [`Error::Fenced`] if the row has another daemon's epoch, or is gone.

@@ -2,9 +2,11 @@
 //! transactions go into a group is decided in crates/scheduler/src/scheduler/forming.rs.
 
 mod attempt;
+mod commit;
 mod commit_chain;
 pub(crate) mod commit_turn;
 mod gtid_owner;
+mod gtid_use;
 mod late_tables;
 pub(crate) mod lock_inversion;
 mod lost_answer;

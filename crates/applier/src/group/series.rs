@@ -6,9 +6,12 @@
 //! packet, and everything before it is committed. When the packet is sent again, the server passes over GTIDs that it
 //! has executed; if it fails again, `Worker::apply_singly` (worker.rs) finds these there.
 
-use csa_provider::planted::{Bug, is_planted};
-use csa_scheduler::{GroupCommits, GroupLimits, Sequence};
+use csa_provider::seams::planted::{Bug, is_planted};
+use csa_scheduler::group::{GroupCommits, GroupLimits};
+use csa_scheduler::sequence::Sequence;
 
+use super::attempt::Tried;
+use super::gtid_use::{Committed, proof};
 use super::late_tables::whole_tables;
 use super::session::WorkerSession;
 use super::unit::{Unit, UnitOpening, source_opening};
@@ -18,11 +21,12 @@ use crate::options::{ApplierOptions, Executor, TargetGtids};
 use crate::rows::executor::{Opening, RowExecutor};
 use crate::rows::steps::Steps;
 use crate::server::row_session;
+use crate::server::session::Session;
 
 /// Transactions in a series at most: their commits are known when the last is answered.
 const LONGEST: usize = 32;
 
-/// The same where series run beside each other. Longer ones have more rows that others wait for.
+/// Transactions in a series at most where series run beside each other. Longer ones have more rows that others wait for.
 const LONGEST_BESIDE_OTHERS: usize = 8;
 
 /// Limits of a channel's groups, which are series where transactions are committed under the source's GTIDs.
@@ -31,10 +35,8 @@ pub(crate) fn limits(
     gtids: TargetGtids,
     options: &ApplierOptions,
 ) -> GroupLimits {
-    let in_order = options.is_prefix();
-    // In a window no COMMIT is sent before all before it were, so nothing after a transaction that fails.
-    let is_window = options.preserve_commit_order && !in_order;
-    if gtids != TargetGtids::Source || options.executor != Executor::RowImage || is_window {
+    let in_order = options.preserve_commit_order;
+    if gtids != TargetGtids::Source || options.executor != Executor::RowImage {
         return limits;
     }
     let transactions = if in_order { LONGEST } else { LONGEST_BESIDE_OTHERS };
@@ -42,39 +44,32 @@ pub(crate) fn limits(
 }
 
 impl WorkerSession {
-    /// One try to commit everything.
-    pub(super) async fn attempt_series(
+    /// Commits everything; `rows` with the bytes of row images in a step.
+    pub(super) async fn commit_series(
         &mut self,
         unit: &Unit,
-        rows: &RowExecutor,
-        limit: usize,
+        rows: (&RowExecutor, usize),
+        committed: Committed,
         entered: &Entered,
-    ) -> Result<()> {
+    ) -> Tried {
         // Before the wait, during which the session has nothing else to do.
-        let packets = self.packets(unit, rows, limit, entered).await?;
-        let turn = self.shared.turn.clone();
+        let packets = self.packets(unit, rows, committed, entered).await?;
         if self.options.preserve_commit_order && !is_planted(Bug::CommitOutOfTurn) {
-            let earlier = unit.group.sequence.previous();
-            entered.waits(SessionState::WaitingForTurn, earlier);
-            turn.wait(earlier).await;
+            self.wait_for_turn(&unit.group, entered).await?;
         } else {
-            let dependency = unit.group.dependency;
-            entered.waits(SessionState::WaitingForDependency, dependency);
-            if dependency > turn.low_water() {
-                self.shared.status.held_back(whole_tables(&unit.group));
-            }
-            turn.wait(dependency).await;
+            let held_back = || whole_tables(&unit.group);
+            self.wait_for(unit.group.dependency, held_back, entered).await?;
         }
         entered.now(SessionState::Applying);
-        self.send_packets(unit, packets, entered).await
+        Ok(self.send_packets(unit, packets, entered).await?)
     }
 
-    /// The statements of all transactions, in packets that the server takes.
+    /// Returns the statements of all transactions, in packets that the server takes.
     async fn packets(
         &mut self,
         unit: &Unit,
-        rows: &RowExecutor,
-        limit: usize,
+        (rows, limit): (&RowExecutor, usize),
+        committed: Committed,
         entered: &Entered,
     ) -> Result<Vec<Opening>> {
         let mut packets = Vec::new();
@@ -97,7 +92,8 @@ impl WorkerSession {
             }
             packet.push(&text, statements);
             // Without BEGIN a BINLOG statement is a transaction of its own.
-            let is_one = images.len() == 1;
+            let is_undone = images.iter().all(|images| images.is_undone);
+            let is_one = images.len() == 1 && committed.is_by_statement(is_undone);
             if !is_one {
                 packet.push("BEGIN", 1);
             }
@@ -108,6 +104,8 @@ impl WorkerSession {
                 packet.push("COMMIT", 1);
             }
         }
+        // The next SET in a packet, or in the next one, proves it of all others.
+        packet.push(proof(), 1);
         packets.push(packet);
         Ok(packets)
     }
@@ -120,19 +118,14 @@ impl WorkerSession {
     ) -> Result<()> {
         let bytes = packets.iter().map(|packet| packet.text.len() as u64).sum();
         entered.progress.begin(bytes);
-        let shared = self.shared.clone();
-        let Self { session: Some(session), generation, options, .. } = self else {
-            return Err(Error::Broken(Invariant::CommitHasSession));
+        let send = async |session: &mut Session| {
+            for packet in packets {
+                session.run_counted(packet.statements, &packet.text).await?;
+                session.settled();
+                entered.progress.add(packet.text.len());
+            }
+            Ok(())
         };
-        let committing = shared.generation.commit(session, &options.channel, generation).await?;
-        for packet in packets {
-            session.run_counted(packet.statements, &packet.text).await?;
-            session.settled();
-            entered.progress.add(packet.text.len());
-        }
-        shared.commits.record(unit.transactions());
-        drop(committing);
-        self.reached();
-        Ok(())
+        self.record(unit, send).await
     }
 }

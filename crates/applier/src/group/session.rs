@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
-use csa_provider::{Backoff, GtidSet};
-use csa_scheduler::{Group, Sequence};
+use csa_provider::binlog::GtidSet;
+use csa_provider::seams::Backoff;
+use csa_scheduler::group::Group;
+use csa_scheduler::sequence::Sequence;
 use tracing::{info, warn};
 
 use super::commit_turn::{CommitTurn, Sending};
-use crate::activity::Sessions;
+use crate::activity::{Entered, Sessions};
 use crate::commits::Commits;
 use crate::error::{Error, Result};
 use crate::options::ApplierOptions;
@@ -16,6 +18,7 @@ use crate::reachability::{Party, Reachability};
 use crate::server::definitions::tables::TargetTables;
 use crate::server::generation::Generation;
 use crate::server::port::Target;
+use crate::server::room::{Claim, Room};
 use crate::server::session::Session;
 use crate::status::ApplierStatus;
 
@@ -32,6 +35,8 @@ pub(crate) struct WorkerSession {
     pub(super) generation: u64,
     /// The worker found the target lost, and has committed nothing since.
     pub(super) is_lost: bool,
+    /// The group that the worker has.
+    pub(super) sequence: Sequence,
 }
 
 /// State that the workers of a channel share.
@@ -40,7 +45,7 @@ pub(crate) struct Shared {
     pub(crate) commits: Commits,
     pub(crate) target: Reachability,
     pub(crate) status: Arc<ApplierStatus>,
-    /// To be committed.
+    /// The turn to commit.
     pub(crate) turn: CommitTurn,
     pub(crate) sending: Sending,
     pub(crate) sessions: Sessions,
@@ -57,6 +62,41 @@ impl Shared {
     }
 }
 
+/// The waits of a group for others, which end if those need what it has.
+#[derive(Debug)]
+pub(super) struct Waits {
+    room: Room,
+    turn: CommitTurn,
+    entry: (Claim, Party),
+}
+
+impl Waits {
+    /// Waits; fails with the earlier group if one asks for this group's locks meanwhile, or with the first of all
+    /// if the session is to be given up.
+    pub(super) async fn or_yield<T>(
+        &self,
+        wait: impl Future<Output = T>,
+        entered: &Entered,
+    ) -> std::result::Result<T, Sequence> {
+        let asked = self.room.asked(self.entry);
+        tokio::pin!(wait, asked);
+        loop {
+            tokio::select! {
+                // A group whose turn has come need not yield any more.
+                biased;
+                waited = &mut wait => return Ok(waited),
+                earlier = entered.yielding.asked() => {
+                    // The earlier group may have committed since it asked.
+                    if earlier > self.turn.low_water() {
+                        return Err(earlier);
+                    }
+                }
+                () = &mut asked => return Err(Sequence::default()),
+            }
+        }
+    }
+}
+
 impl WorkerSession {
     pub(crate) fn new(
         index: u16,
@@ -65,27 +105,79 @@ impl WorkerSession {
         options: ApplierOptions,
         shared: Shared,
     ) -> Self {
-        Self { index, epoch, target, options, shared, session: None, generation: 0, is_lost: false }
+        Self {
+            index,
+            epoch,
+            target,
+            options,
+            shared,
+            session: None,
+            generation: 0,
+            is_lost: false,
+            sequence: Sequence::default(),
+        }
+    }
+
+    fn party(&self) -> Party {
+        Party::Worker(self.index)
+    }
+
+    fn room(&self) -> &Room {
+        self.shared.target.room()
     }
 
     pub(super) async fn session(&mut self) -> Result<&mut Session> {
+        if self.session.is_none()
+            && let Some((session, number)) = self.room().unpark(self.party())
+        {
+            self.generation = number;
+            return Ok(self.session.insert(session));
+        }
         let session = match self.session.take() {
             Some(session) => session,
-            None => {
-                let generation = &self.shared.generation;
-                let channel = &self.options.channel;
-                let (session, number) =
-                    worker_session(&self.target, generation, channel, self.index).await?;
-                self.generation = number;
-                info!(
-                    worker = self.index,
-                    connection = session.id(),
-                    "session on the target opened"
-                );
-                session
-            }
+            None => self.opened().await?,
         };
         Ok(self.session.insert(session))
+    }
+
+    /// Opens a session, once there is room for it on the target.
+    async fn opened(&mut self) -> Result<Session> {
+        let (generation, channel) = (&self.shared.generation, &self.options.channel);
+        let entry = (Claim::Group(self.sequence), self.party());
+        let target = self.target.in_room(self.room());
+        let open = || worker_session(&target, generation, channel, self.index);
+        let opened = self.shared.target.open(entry, generation, &*self.options.chance, open);
+        let (session, number) = opened.await?;
+        self.generation = number;
+        info!(worker = self.index, connection = session.id(), "session on the target opened");
+        Ok(session)
+    }
+
+    /// Ends the session, if it was to be given up for a group before this one.
+    pub(super) async fn give_up(&mut self) {
+        if self.room().is_giving(self.party())
+            && let Some(session) = self.session.take()
+        {
+            session.close().await;
+        }
+    }
+
+    /// Leaves the session to whoever needs its room before the worker has another group.
+    pub(super) async fn park(&mut self) {
+        if let Some(session) = self.session.take()
+            && let Some(session) = self.room().park(self.party(), session, self.generation)
+        {
+            session.close().await;
+        }
+    }
+
+    /// Returns what the waits of the group at hand need.
+    pub(super) fn waits(&self) -> Waits {
+        Waits {
+            room: self.room().clone(),
+            turn: self.shared.turn.clone(),
+            entry: (Claim::Group(self.sequence), self.party()),
+        }
     }
 
     /// Drops a lost session, asks for a check of the control session, and waits.
@@ -93,28 +185,31 @@ impl WorkerSession {
         // Closed before the wait, so that the server can roll its transaction back.
         self.session = None;
         self.is_lost = true;
-        if self.shared.target.lost(Party::Worker(self.index), error) {
+        if self.shared.target.lost(self.party(), error) {
             warn!(worker = self.index, %error, "target unavailable, waiting for it");
         }
         self.shared.generation.suspect();
+        let pause = backoff.pause();
+        let pause = error.refused_pause(&*self.options.chance).unwrap_or(pause);
+        self.shared.target.waits(self.party(), pause);
         tokio::select! {
             biased;
             // One that has begun already is missed; then the pause ends the wait.
             () = self.shared.generation.next() => {}
-            () = tokio::time::sleep(backoff.pause()) => {}
+            () = tokio::time::sleep(pause) => {}
         }
     }
 
     pub(super) fn reached(&mut self) {
         if std::mem::take(&mut self.is_lost) {
-            self.shared.target.reached(Party::Worker(self.index));
+            self.shared.target.reached(self.party());
         }
     }
 
-    /// The set that the checkpoint row states with the group. Out of commit order it can only state what
-    /// is known to be committed, and the rows of all workers together are the checkpoint.
+    /// Returns the set that the checkpoint row states with the group. Out of commit order it can only state
+    /// what is known to be committed, and the rows of all workers together are the checkpoint.
     pub(super) fn executed_after(&self, group: &Group) -> GtidSet {
-        if self.options.is_prefix() {
+        if self.options.preserve_commit_order {
             return group.executed_after.clone();
         }
         let mut executed = self.shared.commits.executed();
@@ -135,7 +230,8 @@ impl WorkerSession {
     }
 
     pub(super) async fn close(mut self) {
-        if let Some(session) = self.session.take() {
+        let idle = self.room().unpark(self.party()).map(|(session, _)| session);
+        if let Some(session) = self.session.take().or(idle) {
             session.close().await;
         }
     }

@@ -38,7 +38,7 @@ impl Throttle {
         (self.credit + earned).min((rate * SAVED).max(1.0))
     }
 
-    /// Transactions that may begin now.
+    /// Returns the transactions that may begin now.
     pub(crate) fn allowance(&mut self, now: Instant) -> usize {
         if self.rate.is_none() {
             return usize::MAX;
@@ -69,7 +69,7 @@ impl Throttle {
 mod tests {
     use super::*;
 
-    /// Transactions begun in so many seconds if each check uses up the allowance.
+    /// Returns the transactions begun in so many seconds if each check uses up the allowance.
     fn begun(throttle: &mut Throttle, mut now: Instant, seconds: u64) -> usize {
         let end = now + Duration::from_secs(seconds);
         let mut begun = 0;

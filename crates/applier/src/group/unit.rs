@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use csa_provider::planted::{Bug, is_planted};
-use csa_provider::{GtidSet, TransactionHeader};
-use csa_scheduler::{AdmittedTransaction, Group, TransactionKind};
+use csa_provider::binlog::{GtidSet, TransactionHeader};
+use csa_provider::seams::planted::{Bug, is_planted};
+use csa_scheduler::admission::{AdmittedTransaction, Verdict};
+use csa_scheduler::group::Group;
 
 use super::session::WorkerSession;
 use crate::options::{Executor, TargetGtids};
@@ -26,22 +27,23 @@ impl Unit {
         self.group.transactions.get(self.range.0..self.range.1).unwrap_or_default()
     }
 
-    /// True if it is the whole group, not one of several transactions that the others follow.
+    /// Returns true if it is the whole group, not one of several transactions that the others
+    /// follow.
     pub(super) fn is_whole(&self) -> bool {
         self.range == (0, self.group.transactions.len())
     }
 
-    /// True if it is a whole series, which commits one by one.
+    /// Returns true if it is a whole series, which commits one by one.
     pub(super) fn is_series(&self) -> bool {
         self.group.is_series() && self.is_whole()
     }
 
-    /// True if nothing but transactions that came back is in it, so that only the checkpoint changes. In the
-    /// binary log that would come back as well, and never end.
+    /// Returns true if nothing but transactions that came back is in it, so that only the checkpoint changes.
+    /// In the binary log that would come back as well, and never end.
     fn is_returned(&self) -> bool {
         let all = self.transactions();
-        all.iter().all(|transaction| transaction.kind == TransactionKind::Empty)
-            && all.iter().any(|transaction| transaction.is_returned)
+        all.iter().all(|transaction| matches!(transaction.verdict, Verdict::LeftOut(_)))
+            && all.iter().any(|transaction| transaction.is_returned())
     }
 }
 
@@ -55,14 +57,14 @@ pub(super) struct UnitOpening {
     pub(super) is_fenced: bool,
 }
 
-/// The statement that begins a transaction under the source's GTID.
+/// Returns the statement that begins a transaction under the source's GTID.
 pub(super) fn source_opening(header: &TransactionHeader) -> UnitOpening {
     let text = format!("SET SESSION {}", as_source::identity(header));
     UnitOpening { text, statements: 1, is_fenced: false }
 }
 
 impl WorkerSession {
-    /// True if the target's binary log gets the unit.
+    /// Returns true if the target's binary log gets the unit.
     pub(super) fn logs(&self, unit: &Unit) -> bool {
         match self.target.gtids {
             TargetGtids::Own => !unit.is_returned(),
@@ -72,8 +74,8 @@ impl WorkerSession {
         }
     }
 
-    /// The statements that begin a unit's transaction. Under the source's GTID there is no UPDATE of the
-    /// checkpoint row: nobody can execute the GTID twice, and who takes the channel over ends these
+    /// Returns the statements that begin a unit's transaction. Under the source's GTID there is no UPDATE of
+    /// the checkpoint row: nobody can execute the GTID twice, and who takes the channel over ends these
     /// sessions first (`ControlSession::open`).
     pub(super) fn opening(&self, unit: &Unit) -> UnitOpening {
         let header = unit.transactions().first().map(|transaction| &transaction.relayed.header);
@@ -83,7 +85,7 @@ impl WorkerSession {
         }
     }
 
-    /// The UPDATE of the checkpoint row.
+    /// Returns the UPDATE of the checkpoint row.
     pub(super) fn update(&self, unit: &Unit) -> String {
         let (sequence, executed) = (unit.group.sequence, &unit.executed_after);
         checkpoint::update(&self.options.channel, self.index, self.epoch, sequence, executed)

@@ -2,18 +2,22 @@
 
 use std::sync::Arc;
 
-use csa_provider::GtidSet;
-use csa_provider::planted::{Bug, is_planted};
-use csa_scheduler::Group;
-use tracing::info;
+use csa_provider::binlog::GtidSet;
+use csa_provider::seams::planted::{Bug, is_planted};
+use csa_scheduler::admission::AdmittedTransaction;
+use csa_scheduler::group::Group;
+use tracing::{debug, info};
 
 use crate::activity::{Entered, SessionState};
 use crate::error::failing_row::FailingRow;
 use crate::error::transaction::{NOT_TRANSACTIONAL, named};
 use crate::error::{Error, ErrorClass, Result};
-use crate::group::attempt::Attempt;
+use crate::group::attempt::Unfinished;
+use crate::group::gtid_use::{Committed, is_unused};
 use crate::group::session::WorkerSession;
 use crate::group::unit::{Unit, UnitOpening};
+use crate::rows::discarded;
+use crate::rows::dml::codes;
 use crate::rows::failing_row::Failed;
 use crate::server::retry_pause;
 
@@ -39,15 +43,30 @@ impl Worker {
     /// The error that stops the channel, once everything before the failing transaction is committed.
     pub(crate) async fn apply(&mut self, group: &Arc<Group>) -> Result<()> {
         let entered = self.own.shared.sessions.enter(self.own.index, group);
+        self.own.sequence = group.sequence;
+        let outcome = self.apply_entered(group, &entered).await;
+        self.own.reached();
+        if outcome.is_ok() {
+            let is_next = self.own.shared.committed(group.sequence);
+            // The answers to two COMMITs that the target keeps in order may be read in either order.
+            let is_early = !is_next && !self.own.options.preserve_commit_order;
+            self.own.shared.status.committed_early(is_early);
+            self.own.shared.status.durations().note_group(&entered.done());
+        }
+        self.own.park().await;
+        outcome
+    }
+
+    async fn apply_entered(&mut self, group: &Arc<Group>, entered: &Entered) -> Result<()> {
         let unit = Unit {
             group: Arc::clone(group),
             range: (0, group.transactions.len()),
             executed_after: self.own.executed_after(group),
         };
-        let outcome = match self.apply_unit(&unit, &entered).await {
+        match self.apply_unit(&unit, entered).await {
             Err(error) if is_not_whole(group, &error) => {
                 self.own.rollback().await;
-                self.own.shared.turn.wait_before(group.sequence).await;
+                self.turn_of(group, entered).await;
                 Err(not_whole(group, &error))
             }
             Err(error) => {
@@ -57,24 +76,23 @@ impl Worker {
                 self.own.rollback().await;
                 self.own.shared.tables.forget();
                 entered.waits(SessionState::WaitingForTurn, group.sequence.previous());
-                self.own.shared.turn.wait_before(group.sequence).await;
+                self.turn_of(group, entered).await;
                 entered.now(SessionState::Applying);
-                match is_of_one_transaction(&error) {
-                    true => self.apply_singly(group, &entered, error).await,
+                match error.is_of_transaction() {
+                    true => self.apply_singly(group, entered, error).await,
                     false => Err(error),
                 }
             }
             other => other,
-        };
-        self.own.reached();
-        if outcome.is_ok() {
-            let is_next = self.own.shared.committed(group.sequence);
-            // Of COMMITs that the target keeps in order two answers may be read in any.
-            let is_early = !is_next && !self.own.options.is_prefix();
-            self.own.shared.status.committed_early(is_early);
-            self.own.shared.status.durations().note_group(&entered.done());
         }
-        outcome
+    }
+
+    /// Waits for the turn of a group that has nothing open on the target.
+    async fn turn_of(&mut self, group: &Group, entered: &Entered) {
+        let (turn, waits) = (self.own.shared.turn.clone(), self.own.waits());
+        while waits.or_yield(turn.wait_before(group.sequence), entered).await.is_err() {
+            self.own.give_up().await;
+        }
     }
 
     /// Finds the failing transaction of a group by applying each one alone, in order.
@@ -107,10 +125,11 @@ impl Worker {
             };
             if let Err(error) = self.apply_unit(&unit, entered).await {
                 self.own.rollback().await;
-                if is_of_one_transaction(&error) {
+                let error = self.explained(error, transaction).await;
+                if error.is_of_transaction() {
                     // Looking for the row repeats the changes, and must be able to roll them back.
                     let row = match error.code() {
-                        Some(NOT_TRANSACTIONAL) => None,
+                        Some(NOT_TRANSACTIONAL | codes::NOT_BY_ENGINE) => None,
                         _ => self.failing_row(&unit).await,
                     };
                     return Err(named(transaction, &error, row));
@@ -121,7 +140,19 @@ impl Worker {
         Ok(())
     }
 
-    /// The row at which a transaction failed, if it can be found.
+    /// Returns the error with a reason that the server does not name.
+    async fn explained(&mut self, error: Error, transaction: &AdmittedTransaction) -> Error {
+        let options = self.own.options.clone();
+        if !discarded::may_be_why(&error, &options) {
+            return error;
+        }
+        match self.own.session().await {
+            Ok(session) => discarded::explained(error, transaction, session, &options).await,
+            Err(_) => error,
+        }
+    }
+
+    /// Returns the row at which a transaction failed, if it can be found.
     async fn failing_row(&mut self, unit: &Unit) -> Option<Box<FailingRow>> {
         let (options, tables) = (self.own.options.clone(), Arc::clone(&self.own.shared.tables));
         let UnitOpening { text, statements, .. } = self.own.own_opening(unit);
@@ -148,19 +179,37 @@ impl Worker {
         let mut conflicts = retry_pause::conflicts();
         let mut backoff = self.own.options.backoff();
         let mut dependency = unit.group.dependency;
+        let mut committed = Committed::ByStatement;
         loop {
-            let error = match self.own.attempt(unit, dependency, entered).await {
-                Ok(Attempt::Committed) => return Ok(()),
-                Ok(Attempt::Yielded(earlier)) => {
+            let error = match self.own.attempt(unit, dependency, committed, entered).await {
+                Ok(()) => return Ok(()),
+                Err(Unfinished::Yielded(earlier)) => {
                     // Not counted as a retry: the next attempt begins after that group.
                     dependency = dependency.max(earlier);
-                    self.own.shared.status.yielded();
+                    self.own.shared.status.yielded(earlier);
+                    self.own.rollback().await;
+                    self.own.give_up().await;
+                    continue;
+                }
+                // Not counted either: no row is in the way.
+                Err(Unfinished::Failed(error))
+                    if committed == Committed::ByStatement && is_unused(&error) =>
+                {
+                    committed = Committed::Explicitly;
                     self.own.rollback().await;
                     continue;
                 }
-                Err(error) => error,
+                Err(Unfinished::Failed(error)) => error,
             };
             match error.class() {
+                // Not counted: a session of others lets the lock go some day, and one of ours yields.
+                ErrorClass::Retry if error.is_lock_timeout() => {
+                    self.own.shared.status.lock_timeout();
+                    self.own.rollback().await;
+                    let sequence = unit.group.sequence.get();
+                    debug!(sequence, %error, "rolled back, waiting for the lock again");
+                    retry_pause::pause(&mut conflicts, &*self.own.options.chance).await;
+                }
                 ErrorClass::Retry if retries < self.own.options.transaction_retries => {
                     retries += 1;
                     self.own.shared.status.retried();
@@ -202,8 +251,8 @@ impl Worker {
     }
 }
 
-/// True if the group's transaction was begun while it was being received, and is not whole: whatever is
-/// wrong with it shows again once it is, and if its end never comes, it was not wrong.
+/// Returns true if the group's transaction was begun while it was being received, and is not whole. Whatever is
+/// wrong with it shows again once it is whole, and if its end never comes, it was not wrong.
 fn is_not_whole(group: &Group, error: &Error) -> bool {
     let is_fenced = matches!(error, Error::Fenced { .. });
     !is_fenced && group.followed().is_some_and(|followed| followed.give_up())
@@ -213,11 +262,6 @@ fn not_whole(group: &Group, error: &Error) -> Error {
     let gtid = group.span().0.to_string();
     info!(sequence = group.sequence.get(), %gtid, %error, "rolled back: its end has not come");
     Error::NotWhole { gtid, why: error.to_string() }
-}
-
-/// True if an error is about the contents of a transaction, so that the group must be taken apart.
-fn is_of_one_transaction(error: &Error) -> bool {
-    error.code().is_some() && error.class() != ErrorClass::Unavailable
 }
 
 #[cfg(test)]

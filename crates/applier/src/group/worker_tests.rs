@@ -1,10 +1,13 @@
 use bytes::Bytes;
+use csa_provider::binlog::{EventType, Gtid, Tag, TransactionHeader, Uuid};
+use csa_provider::server::Environment;
 use csa_provider::test_util::{event, format_description, gtid_event, query_event};
-use csa_provider::{Environment, EventType, Gtid, Tag, TransactionHeader, Uuid};
-use csa_relaystore::{RelayPosition, RelayedTransaction, TransactionBody};
-use csa_scheduler::{
-    AdmittedTransaction, GroupCommits, GroupKind, KeyMap, Sequence, TransactionKind,
-};
+use csa_relaystore::disk::RelayPosition;
+use csa_relaystore::read::{RelayedTransaction, TransactionBody};
+use csa_scheduler::admission::{AdmittedTransaction, Verdict};
+use csa_scheduler::group::GroupCommits;
+use csa_scheduler::keys::KeyMap;
+use csa_scheduler::sequence::Sequence;
 
 use super::*;
 use crate::commits::Commits;
@@ -17,7 +20,7 @@ use crate::server::generation::Generation;
 use crate::server::scripted::{Fate, Scripted};
 use crate::status::ApplierStatus;
 
-/// A transaction that changes no row.
+/// Returns a transaction that changes no row.
 pub(crate) fn transaction() -> AdmittedTransaction {
     let gtid = Gtid { uuid: Uuid::from_bytes([5; 16]), tag: Tag::untagged(), gno: 1 };
     let begin = gtid_event(&gtid, 1);
@@ -36,13 +39,10 @@ pub(crate) fn transaction() -> AdmittedTransaction {
             cumulative_bytes: bytes.len() as u64,
             body: TransactionBody::Whole(vec![Bytes::from(bytes)]),
         },
-        kind: TransactionKind::Rows,
+        verdict: Verdict::Rows,
         changes: None,
         session: None,
-        refusal: None,
-        leaves_out_accounts: false,
-        leaves_out_own: false,
-        is_returned: false,
+        without_accounts: false,
         filters: Arc::default(),
         permit: None,
         bytes: 0,
@@ -59,7 +59,6 @@ pub(crate) fn group_of(transaction: AdmittedTransaction) -> Arc<Group> {
     executed_after.add(&transaction.relayed.header.gtid);
     Arc::new(Group {
         sequence: Sequence::new(1),
-        kind: GroupKind::Rows,
         commits: GroupCommits::Shared,
         transactions: vec![transaction],
         rows: 0,
@@ -80,7 +79,6 @@ async fn apply_on(target: &Scripted) {
         executor: Executor::Sql,
         statement_gtids: false,
         preserve_commit_order: true,
-        commit_window: 1,
         exec_mode: ExecMode::Strict,
         transaction_retries: 0,
         connect_retry: millisecond,

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use csa_scheduler::Group;
+use csa_scheduler::group::Group;
 use tokio::task::JoinSet;
 
 use super::session::{Shared, WorkerSession};
 use super::worker::Worker;
 use crate::error::Result;
 use crate::options::ApplierOptions;
+use crate::reachability::Party;
 use crate::server::port::Target;
 
 /// Workers with and without a group.
@@ -32,12 +33,23 @@ pub(crate) struct Finished {
     pub(crate) outcome: Result<()>,
 }
 
+/// Sessions that no worker uses end as those of the workers do.
+impl Drop for Workers {
+    fn drop(&mut self) {
+        self.shared.target.room().clear();
+    }
+}
+
 impl Workers {
-    /// An idle worker, or a new one. It may be one more than wanted: the group whose turn it is gets a
+    /// Returns an idle worker, or a new one. It may be one more than wanted: the group whose turn it is gets a
     /// worker even while more workers still run than the new, lower number.
     pub(crate) fn take(&mut self) -> Option<Worker> {
-        if let Some(worker) = self.idle.pop() {
-            return Some(worker);
+        // One that has a session, where the target has no room for more.
+        let room = self.shared.target.room();
+        let with_session =
+            self.idle.iter().rposition(|worker| room.has_idle(Party::Worker(worker.index())));
+        if let Some(place) = with_session.or(self.idle.len().checked_sub(1)) {
+            return Some(self.idle.remove(place));
         }
         let index = (0..self.with_rows).find(|index| !self.existing.contains(index))?;
         self.existing.push(index);
@@ -80,6 +92,11 @@ impl Workers {
         self.existing.retain(|index| *index != worker.index());
         // Not waited for: a later worker with this number ends the session if it still lives.
         tokio::spawn(worker.close());
+    }
+
+    /// Follows the room that the target has for sessions; returns the number of groups that may run.
+    pub(crate) fn permitted(&self) -> usize {
+        usize::from(self.shared.target.room().workers(self.wanted))
     }
 
     pub(crate) async fn close(&mut self) {

@@ -8,14 +8,17 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use csa_provider::{Clock, CommitTimes, ReceptionEnd};
-use csa_relaystore::{RelayReader, RelayedTransaction};
+use csa_provider::binlog::CommitTimes;
+use csa_provider::seams::Clock;
+use csa_provider::source::ReceptionEnd;
+use csa_relaystore::read::{RelayReader, RelayedTransaction};
+use csa_scheduler::admission::{Admission, AdmittedTransaction};
 use csa_scheduler::intake::{
     Barrier, IntakeEnd, Room, Seen, Stage, Step, begins_from, inline_limit, next_step,
 };
-use csa_scheduler::{
-    Admission, AdmittedTransaction, EventMemory, EventPermit, KeySource, Ticket, UntilGate,
-};
+use csa_scheduler::key_source::KeySource;
+use csa_scheduler::memory::{EventMemory, EventPermit, Ticket};
+use csa_scheduler::until::UntilGate;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -28,13 +31,14 @@ const TICK: Duration = Duration::from_millis(100);
 /// adjusted meanwhile.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
 
-/// A transaction that was begun while it is being received is given up when nothing of it has come for so
-/// long: it holds locks on the target. A source that is gone is noticed earlier.
+/// The silence after which a transaction that was begun while it is being received is given up: it holds
+/// locks on the target. A source that is gone is noticed earlier.
 const SILENCE: Duration = Duration::from_secs(60);
 
 /// Learns how far the intake has read, and knows the source's clock.
 pub trait IntakeObserver: Send {
-    /// A transaction that is not executed was read. Everything before the first of them is executed.
+    /// Notes that a transaction was read that is not executed. Everything before the first of them
+    /// is executed.
     fn read(&mut self, relayed: &RelayedTransaction);
 
     /// Everything in the relay store was read: transactions and bytes of events, from its beginning.
@@ -49,14 +53,14 @@ pub trait IntakeObserver: Send {
     /// A transaction is held back, or none any more.
     fn held_back(&mut self, held: Option<HeldUntil>);
 
-    /// Microseconds by which the source's clock is ahead of ours.
+    /// Returns the microseconds by which the source's clock is ahead of ours.
     fn clock_ahead(&self) -> i64;
 }
 
 /// A wait of the intake with a transaction in hand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wait {
-    /// For event memory.
+    /// It waits for event memory.
     Memory,
     /// For room in the applier's queue.
     Applier,
@@ -78,7 +82,7 @@ pub struct Intake<K, O> {
     pub reader: RelayReader,
     pub memory: EventMemory,
     pub admission: Admission<K>,
-    /// `begin_early`: a transaction begins once so many bytes of it have come, if not all have.
+    /// `begin_early`: a transaction begins once so many bytes of it are here, if not all are.
     pub begin_early: Option<u64>,
     /// `source_delay`; marked as changed when `until` changes, too.
     pub delay: watch::Receiver<Duration>,
@@ -115,7 +119,7 @@ impl Hand {
             Self::Measured(_, room) => Stage::Measured(*room),
             Self::Queued(_, room, _) => Stage::Queued(*room),
             Self::Granted(_, room, _) => Stage::Granted(*room),
-            Self::Admitted(admitted) => Stage::Admitted(admitted.kind),
+            Self::Admitted(_) => Stage::Admitted,
             Self::HandedOver(barrier) => Stage::HandedOver(*barrier),
         }
     }
@@ -195,7 +199,7 @@ impl<K: KeySource, O: IntakeObserver> Intake<K, O> {
                 }
                 (Step::HandOver, Hand::Admitted(admitted)) => {
                     // Read before it is sent: the applier may execute it at once.
-                    let barrier = Barrier::after(admitted.kind, *self.statements.borrow());
+                    let barrier = Barrier::after(&admitted.verdict, *self.statements.borrow());
                     if admitted.relayed.followed().is_some() {
                         self.observer.read(&admitted.relayed);
                     }
@@ -234,7 +238,7 @@ impl<K: KeySource, O: IntakeObserver> Intake<K, O> {
         ended - begun
     }
 
-    /// Everything that the next step depends on; nothing is asked in vain.
+    /// Everything that the next step depends on; no question is asked needlessly.
     fn seen(&mut self, hand: &Hand) -> Seen {
         let stopped = self.end.is_cancelled() || self.sender.is_closed();
         let mut seen = Seen { stopped, ..Seen::default() };

@@ -6,12 +6,11 @@ use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
 use crate::ownership::audit::{self, AuditEntry};
 use crate::ownership::bookkeeping::connect;
-use crate::ownership::channel_record::has_table;
-use crate::ownership::checkpoint;
+use crate::ownership::checkpoint::{self, has_table};
 use crate::ownership::locks;
 use crate::server::port::Target;
 use crate::server::session::Session;
-use csa_provider::quote;
+use csa_provider::sql_text::quote;
 
 /// An identity that no daemon has, so a session that holds a channel is never taken for our own and
 /// ended.
@@ -47,7 +46,7 @@ pub async fn adopt(target: &Target, from: &str, entry: &AuditEntry) -> Result<Ch
     }
     session.close().await;
     let checkpoint = moved?;
-    info!(channel = to, from, executed = %checkpoint.executed, "checkpoint adopted");
+    info!(channel = to, from, executed = %checkpoint.executed.brief(), "checkpoint adopted");
     Ok(checkpoint)
 }
 
@@ -67,8 +66,8 @@ async fn move_rows(session: &mut Session, from: &str, to: &str) -> Result<Checkp
     session
         .run(format!("UPDATE csa.checkpoint SET channel={new}, epoch={epoch} WHERE channel={old}"))
         .await?;
-    // A statement in doubt stays in doubt, and the record of the sources stays.
-    for table in ["statement", "channel"] {
+    // A statement in doubt stays in doubt, and the records of sources and targets stay.
+    for table in ["statement", "channel", "target_server"] {
         // A row of the new name is a leftover: that channel has no checkpoint.
         if has_table(session, table).await? {
             session.run(format!("DELETE FROM csa.{table} WHERE channel={new}")).await?;

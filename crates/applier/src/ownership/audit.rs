@@ -3,10 +3,10 @@
 use tracing::warn;
 
 use super::bookkeeping;
-use crate::error::{ErrorClass, Result};
+use crate::error::Result;
 use crate::server::port::Target;
 use crate::server::session::Session;
-use csa_provider::quote;
+use csa_provider::sql_text::quote;
 
 /// Rows are only added. `by` is the name that a client gave itself, `peer` its address or process as the
 /// kernel knows it.
@@ -83,7 +83,7 @@ pub async fn record(target: &Target, entry: &AuditEntry) -> Result<()> {
 /// The target is away.
 pub(crate) async fn create(session: &mut Session, channel: &str) -> Result<()> {
     match ensure(session).await {
-        Err(error) if error.class() == ErrorClass::Stop => {
+        Err(error) if error.class().is_failure() => {
             warn!(
                 channel,
                 %error,

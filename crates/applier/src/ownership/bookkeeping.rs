@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tracing::info;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::ownership::locks;
 use crate::server::port::Target;
 use crate::server::session::Session;
@@ -29,12 +29,18 @@ pub(super) async fn create(session: &mut Session, statement: &str) -> Result<()>
     session.run(statement).await.map(drop)
 }
 
-/// A session for our bookkeeping, which must not show in a `gtid_executed` that mirrors the source's.
+/// Returns a session for our bookkeeping, which must not show in a `gtid_executed` that mirrors the
+/// source's.
 pub(crate) async fn connect(target: &Target) -> Result<Session> {
     let mut session = Session::connect(target).await?;
-    session.end_when_idle(locks::IDLE_LIMIT).await?;
-    if target.gtids.hides_bookkeeping() {
-        session.log(false).await?;
-    }
+    prepare(&mut session, target).await.map_err(Error::connecting)?;
     Ok(session)
+}
+
+async fn prepare(session: &mut Session, target: &Target) -> Result<()> {
+    session.end_when_idle(locks::IDLE_LIMIT).await?;
+    match target.gtids.hides_bookkeeping() {
+        true => session.log(false).await,
+        false => Ok(()),
+    }
 }

@@ -1,18 +1,22 @@
 //! Channels as the target records them: their checkpoints, and `csa.channel`, which has for each channel
 //! its filters and the servers whose transactions it follows.
 //!
-//! `csa.channel` holds no progress. A version that does not know it leaves it alone, and a channel
-//! last run by such a version has no row there.
+//! `csa.channel` holds no progress. A version that does not know it leaves it alone, and a channel last run by
+//! such a version has no row there. A row names every server of which the checkpoint has transactions. At a
+//! start these are the source and the servers whose transactions it has. Others join with their first
+//! transaction (`keeper.rs`), before anything of it is applied. So after a crash in between, the row names a
+//! server of which the target has nothing yet, which is true all the same: the channel follows it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use csa_provider::{Foreign, GtidSet, Uuid, foreign_to};
+use csa_provider::binlog::{GtidSet, Uuid};
+use csa_provider::source::Foreign;
 
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
-use crate::ownership::{bookkeeping, checkpoint};
+use crate::ownership::{bookkeeping, checkpoint, commit_order, target_servers};
 use crate::server::session::Session;
-use csa_provider::quote;
+use csa_provider::sql_text::quote;
 
 const CREATE: &str = "CREATE TABLE IF NOT EXISTS csa.channel (\
      channel VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL, \
@@ -29,6 +33,10 @@ pub struct ChannelRecord {
     pub checkpoint: Option<Checkpoint>,
     /// The target's `gtid_executed` was its checkpoint when it last ran.
     pub follows_target: bool,
+    /// It last committed out of the source's order there.
+    pub out_of_order: bool,
+    /// Servers that have been its target, as far as they are recorded.
+    pub target_uuids: BTreeSet<Uuid>,
     /// `None`: it was last run by a version that did not record it.
     pub identity: Option<ChannelIdentity>,
 }
@@ -36,7 +44,8 @@ pub struct ChannelRecord {
 /// A row of `csa.channel`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ChannelIdentity {
-    /// Servers whose transactions its sources had.
+    /// Its sources, and servers whose transactions they had. None: not known, because an earlier version met a source
+    /// without transactions.
     pub source_uuids: BTreeSet<Uuid>,
     /// Servers whose transactions the target had when the channel began, but the source had not.
     pub foreign_uuids: BTreeSet<Uuid>,
@@ -44,17 +53,21 @@ pub struct ChannelIdentity {
     pub filters: String,
 }
 
-/// Every channel that the target records; none if it has no such tables.
+/// Returns every channel that the target records; none if it has no such tables.
 pub(crate) async fn read_all(session: &mut Session) -> Result<Vec<ChannelRecord>> {
     let mut found: BTreeMap<String, ChannelRecord> = BTreeMap::new();
-    if has_table(session, "checkpoint").await? {
+    if checkpoint::has_table(session, "checkpoint").await? {
         for (channel, worker, row) in checkpoint::read_rows(session).await? {
             let record = entry(&mut found, &channel);
             record.follows_target |= worker == checkpoint::PROGRESS;
+            record.out_of_order |= worker == commit_order::OUT_OF_ORDER;
             record.checkpoint.get_or_insert_default().merge(&row);
         }
     }
-    if has_table(session, "channel").await? {
+    for (channel, server) in target_servers::read_all(session).await? {
+        entry(&mut found, &channel).target_uuids.insert(server);
+    }
+    if checkpoint::has_table(session, "channel").await? {
         let query = "SELECT channel, source_uuids, foreign_uuids, filters FROM csa.channel";
         let rows: Vec<(String, String, String, String)> = session.rows(query).await?;
         for (channel, source, foreign, filters) in rows {
@@ -79,13 +92,9 @@ fn entry<'a>(
     })
 }
 
-pub(crate) async fn has_table(session: &mut Session, table: &str) -> Result<bool> {
-    let query = format!(
-        "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema='csa' AND table_name={}",
-        quote(table)
-    );
-    let found: Vec<u64> = session.rows(&query).await?;
-    Ok(found.first().is_some_and(|&count| count > 0))
+/// Creates the table if it is missing.
+pub(crate) async fn create(session: &mut Session) -> Result<()> {
+    bookkeeping::create(session, CREATE).await
 }
 
 /// Records the servers whose transactions the channel follows, and its filters.
@@ -94,7 +103,6 @@ pub(crate) async fn note(
     channel: &str,
     identity: &ChannelIdentity,
 ) -> Result<()> {
-    bookkeeping::create(session, CREATE).await?;
     let values = format!(
         "source_uuids='{}',foreign_uuids='{}',filters={},updated_at=NOW(6)",
         list(&identity.source_uuids),
@@ -110,46 +118,46 @@ pub(crate) async fn note(
         .map(drop)
 }
 
-/// The record for a channel that has `executed` and is about to follow a source that has executed
-/// `source`; `None` if neither a record nor the source is known.
+/// Returns the record for a channel that has `executed` and is about to follow a source with the servers
+/// `source`: itself, and those whose transactions it has. `None` if neither a record nor the source is known.
 pub(crate) fn identity(
     known: Option<&ChannelIdentity>,
     executed: &GtidSet,
-    source: Option<&GtidSet>,
+    source: Option<&BTreeSet<Uuid>>,
     filters: &str,
 ) -> Option<ChannelIdentity> {
     let mut identity = match (known, source) {
         (Some(known), _) => known.clone(),
         (None, Some(source)) => ChannelIdentity {
-            foreign_uuids: foreign_to(executed, source),
+            foreign_uuids: executed.uuids().filter(|uuid| !source.contains(uuid)).collect(),
             ..ChannelIdentity::default()
         },
         (None, None) => return None,
     };
-    identity.source_uuids.extend(source.into_iter().flat_map(GtidSet::uuids));
+    identity.source_uuids.extend(source.into_iter().flatten());
     filters.clone_into(&mut identity.filters);
     Some(identity)
 }
 
-/// Servers whose transactions a source of `channel` need not have: those the channel began with, the
-/// target's own, and those of other channels: they are in the checkpoint if that is the target's
-/// `gtid_executed`.
+/// Returns the servers whose transactions a source of `channel` need not have. These are the servers that the
+/// channel began with, the target's own, now and before, and those of other channels. Their transactions are in
+/// the checkpoint if that is the target's `gtid_executed`.
 pub(crate) fn foreign(
     channel: &str,
     identity: Option<&ChannelIdentity>,
     target_uuid: Option<Uuid>,
     all: &[ChannelRecord],
 ) -> Foreign {
-    let Some(identity) = identity else {
-        return Foreign { servers: target_uuid.into_iter().collect(), is_undecided: true };
-    };
-    let mut servers = identity.foreign_uuids.clone();
+    let own = all.iter().find(|record| record.channel == channel);
+    let mut servers: BTreeSet<Uuid> = target_uuid.into_iter().collect();
+    servers.extend(own.into_iter().flat_map(|record| &record.target_uuids));
+    let Some(identity) = identity else { return Foreign { servers, is_undecided: true } };
+    servers.extend(&identity.foreign_uuids);
     let others = all.iter().filter(|record| record.channel != channel);
     for other in others.filter_map(|record| record.identity.as_ref()) {
         // Of a server that this channel follows itself, its source must have everything.
         servers.extend(other.source_uuids.difference(&identity.source_uuids));
     }
-    servers.extend(target_uuid);
     Foreign { servers, is_undecided: false }
 }
 
@@ -177,6 +185,7 @@ mod tests {
     const B: Uuid = Uuid::from_bytes([0xbb; 16]);
     const C: Uuid = Uuid::from_bytes([0xcc; 16]);
     const OWN: Uuid = Uuid::from_bytes([0x01; 16]);
+    const EARLIER: Uuid = Uuid::from_bytes([0x02; 16]);
 
     fn set(uuids: &[Uuid]) -> GtidSet {
         let texts: Vec<String> = uuids.iter().map(|uuid| format!("{uuid}:1-5")).collect();
@@ -185,12 +194,16 @@ mod tests {
 
     #[test]
     fn what_a_channel_began_with_stays_foreign_to_its_source() {
-        assert_eq!(identity(None, &set(&[A, B]), None, "x"), None);
-        let first = identity(None, &set(&[A, B]), Some(&set(&[A])), "x").expect("known");
+        let identity = |known, executed: &[Uuid], source: Option<&[Uuid]>, filters| {
+            let source = source.map(|servers| servers.iter().copied().collect());
+            identity(known, &set(executed), source.as_ref(), filters)
+        };
+        assert_eq!(identity(None, &[A, B], None, "x"), None);
+        let first = identity(None, &[A, B], Some(&[A]), "x").expect("known");
         assert_eq!((&first.source_uuids, &first.foreign_uuids), (&[A].into(), &[B].into()));
+        assert_eq!(identity(Some(&first), &[A, B], None, "x"), Some(first.clone()));
         // After a failover: C is new, and nothing becomes foreign any more.
-        let next = identity(Some(&first), &set(&[A, B, C]), Some(&set(&[A, C])), "y");
-        let next = next.expect("known");
+        let next = identity(Some(&first), &[A, B, C], Some(&[A, C]), "y").expect("known");
         assert_eq!((&next.source_uuids, &next.foreign_uuids), (&[A, C].into(), &[B].into()));
         assert_eq!(next.filters, "y");
         assert_eq!(parse("c", &list(&next.source_uuids)).expect("UUIDs"), next.source_uuids);
@@ -208,13 +221,14 @@ mod tests {
             }),
             ..ChannelRecord::default()
         };
-        let all = [of("one", &[A]), of("two", &[A, B]), of("three", &[C])];
+        let mut all = [of("one", &[A]), of("two", &[A, B]), of("three", &[C])];
+        all[1].target_uuids = [EARLIER].into();
         let foreign = |n: usize| {
             let channel = &all[n].channel;
             foreign(channel, all[n].identity.as_ref(), Some(OWN), &all).servers
         };
         assert_eq!(foreign(0), [B, C, OWN].into());
-        assert_eq!(foreign(1), [C, OWN].into());
+        assert_eq!(foreign(1), [C, OWN, EARLIER].into());
         assert_eq!(foreign(2), [A, B, OWN].into());
     }
 }

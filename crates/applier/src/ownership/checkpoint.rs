@@ -1,15 +1,15 @@
 //! The checkpoint rows: the target's progress, written in each group's own transaction.
 
-use csa_provider::planted::{Bug, is_planted};
-use csa_provider::{GtidSet, ParseGtidError};
-use csa_scheduler::Sequence;
+use csa_provider::binlog::{GtidSet, ParseGtidError};
+use csa_provider::seams::planted::{Bug, is_planted};
+use csa_scheduler::sequence::Sequence;
 
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
 use crate::ownership::bookkeeping;
 use crate::server::lock_names;
 use crate::server::session::Session;
-use csa_provider::quote;
+use csa_provider::sql_text::quote;
 
 /// One row per channel and worker, so that workers never meet on a row.
 const CREATE: [&str; 2] = [
@@ -65,15 +65,18 @@ pub(crate) fn hold(channel: &str, worker: u16, epoch: u64) -> String {
     )
 }
 
-/// The epoch of a daemon that takes the channel over where `found` is the last one: higher, and no other
-/// daemon's. A target that loses its last commits in a crash may lose an epoch; with a plain counter the
-/// next daemon would have the same one, and the first would take the channel for its own.
+/// Returns the epoch of a daemon that takes the channel over where `found` is the last one: higher, and no
+/// other daemon's. A target that loses its last commits in a crash may lose an epoch. With a plain counter the
+/// next daemon would then have the same epoch, and the first would take the channel for its own.
 pub(crate) fn next_epoch(found: u64, identity: &str) -> u64 {
     ((found >> 32) + 1) << 32 | (lock_names::digest(identity) & 0xffff_ffff)
 }
 
-/// Creates the table if it is missing.
+/// Creates the table if it is missing; a look waits for no backup lock, as CREATE TABLE IF NOT EXISTS does.
 pub(crate) async fn create(session: &mut Session) -> Result<()> {
+    if has_table(session, "checkpoint").await? {
+        return Ok(());
+    }
     for statement in CREATE {
         bookkeeping::create(session, statement).await?;
     }
@@ -100,7 +103,7 @@ pub(crate) async fn keep_progress(
         .map(drop)
 }
 
-/// The GTID set in the row for readers, if it is there.
+/// Returns the GTID set in the row for readers, if it is there.
 pub(crate) async fn progress(session: &mut Session, channel: &str) -> Result<Option<GtidSet>> {
     let query = format!(
         "SELECT gtid_executed FROM csa.checkpoint WHERE channel={} AND worker={PROGRESS}",
@@ -111,7 +114,7 @@ pub(crate) async fn progress(session: &mut Session, channel: &str) -> Result<Opt
     text.parse().map(Some).map_err(|source| unreadable(channel, source))
 }
 
-/// True if the target's `gtid_executed` was the channel's checkpoint when it last ran.
+/// Returns true if the target's `gtid_executed` was the channel's checkpoint when it last ran.
 pub(crate) async fn has_progress(session: &mut Session, channel: &str) -> Result<bool> {
     let query = format!(
         "SELECT COUNT(*) FROM csa.checkpoint WHERE channel={} AND worker={PROGRESS}",
@@ -143,7 +146,7 @@ pub(crate) async fn drop_progress(
     Ok(())
 }
 
-/// The workers that have rows, and [`PROGRESS`].
+/// Returns the workers that have rows, and [`PROGRESS`].
 pub(crate) async fn workers(session: &mut Session, channel: &str) -> Result<Vec<u16>> {
     let query = format!("SELECT worker FROM csa.checkpoint WHERE channel={}", quote(channel));
     session.rows(&query).await
@@ -168,7 +171,7 @@ pub(crate) async fn has_table(session: &mut Session, name: &str) -> Result<bool>
     Ok(found.first().is_some_and(|&count| count > 0))
 }
 
-/// A channel's progress: all of its rows together.
+/// Returns a channel's progress: all of its rows together.
 ///
 /// With `lock` it waits for the transactions that hold the rows.
 pub(crate) async fn read(
@@ -186,7 +189,7 @@ pub(crate) async fn read(
     Ok(found)
 }
 
-/// Every row, with its channel and worker.
+/// Returns every row, with its channel and worker.
 pub(crate) async fn read_rows(session: &mut Session) -> Result<Vec<(String, u16, Checkpoint)>> {
     rows(session, "").await
 }
@@ -203,7 +206,7 @@ async fn rows(session: &mut Session, condition: &str) -> Result<Vec<(String, u16
     rows.into_iter().map(checkpoint).collect()
 }
 
-/// The error for a row whose GTID set can't be read.
+/// Returns the error for a row whose GTID set can't be read.
 pub(crate) fn unreadable(channel: &str, source: ParseGtidError) -> Error {
     Error::GtidSet {
         place: format!("checkpoint of channel {channel}: gtid_executed in csa.checkpoint"),

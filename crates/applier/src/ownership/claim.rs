@@ -4,20 +4,23 @@
 //! epoch in the first UPDATE of each group, or by the source's GTIDs (group/unit.rs, checkpoint.rs);
 //! error/fence.rs lists all places. Statements run on the session that holds the lock. Two daemons with one state directory are
 //! kept apart by locks of files (crates/daemon/src/channel/identity.rs,
-//! crates/relaystore/src/directory.rs).
+//! crates/relaystore/src/disk/directory.rs).
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use csa_provider::planted::{Bug, is_planted};
-use csa_provider::{GtidSet, quote};
-use csa_scheduler::Sequence;
+use csa_provider::binlog::{GtidSet, Uuid};
+use csa_provider::seams::planted::{Bug, is_planted};
+use csa_provider::sql_text::quote;
+use csa_scheduler::sequence::Sequence;
 use tracing::{info, warn};
 
 use super::control::{ControlSession, add_rows, level};
-use super::{audit, bookkeeping, channel_record, checkpoint, intent, locks};
+use super::{audit, bookkeeping, channel_record, checkpoint, intent, locks, target_servers};
 use crate::checkpoint::{Checkpoint, StartFrom};
 use crate::commits::Commits;
 use crate::error::{Error, ErrorClass, Result};
+use crate::lock_wait;
 use crate::options::TargetGtids;
 use crate::reachability::Reachability;
 use crate::server::facts;
@@ -36,6 +39,8 @@ pub struct Claim<'a> {
     /// The source's `gtid_executed`, for `start_from = "source"` and to distinguish the target's own
     /// transactions from the source's.
     pub source_executed: Option<&'a GtidSet>,
+    /// The source's `server_uuid`.
+    pub source_uuid: Option<Uuid>,
     /// The channel's `replicate_*` settings, to be recorded in `csa.channel`.
     pub filters: &'a str,
     /// Other daemons stand by for the channel, or this one did.
@@ -56,7 +61,9 @@ impl ControlSession {
         claim: &Claim<'_>,
         statement_gtids: bool,
     ) -> Result<Self> {
-        let Claim { identity, start, source_executed, filters, standby } = *claim;
+        let Claim { identity, start, source_executed, source_uuid, filters, standby } = *claim;
+        let reachability = Reachability::default();
+        let target = &target.in_room(reachability.room());
         let mut session = bookkeeping::connect(target).await?;
         // The lock comes first: of two daemons that start at once, only one goes further.
         locks::take(&mut session, channel, identity).await?;
@@ -65,7 +72,7 @@ impl ControlSession {
         checkpoint::create(&mut session).await?;
         audit::create(&mut session, channel).await?;
         if !statement_gtids {
-            intent::create(&mut session).await?;
+            intent::create_if_missing(&mut session).await?;
         }
         let known = checkpoint::read(&mut session, channel, false).await?;
         let is_first = known.is_none();
@@ -83,7 +90,8 @@ impl ControlSession {
             // worth waiting for.
             locks::end_workers(&mut session, channel, left).await?;
         }
-        let mut checkpoint = take_rows(&mut session, channel, identity, workers, &base).await?;
+        let mut checkpoint =
+            take_rows(&mut session, target, channel, identity, workers, &base).await?;
         match target.gtids {
             TargetGtids::Source => {
                 // Only then: later a GTID that the target lacks is one that it has not executed.
@@ -105,17 +113,22 @@ impl ControlSession {
         let own = all.iter().find(|record| record.channel == channel);
         let known = own.and_then(|record| record.identity.as_ref());
         let executed = &checkpoint.executed;
-        let follows = channel_record::identity(known, executed, source_executed, filters);
+        let source: Option<BTreeSet<_>> =
+            source_executed.map(|executed| executed.uuids().chain(source_uuid).collect());
+        let follows = channel_record::identity(known, executed, source.as_ref(), filters);
         if let Some(follows) = follows.as_ref().filter(|follows| known != Some(follows)) {
+            channel_record::create(&mut session).await?;
             channel_record::note(&mut session, channel, follows).await?;
         }
-        let own_uuid = facts::server_uuid(&mut session).await?;
-        let foreign = channel_record::foreign(channel, follows.as_ref(), own_uuid, &all);
+        let server_uuid = facts::server_uuid(&mut session).await?;
+        let foreign = channel_record::foreign(channel, follows.as_ref(), server_uuid, &all);
+        let mut own_servers = own.map(|record| record.target_uuids.clone()).unwrap_or_default();
+        target_servers::note(&mut session, channel, server_uuid, &mut own_servers).await?;
         info!(
             channel,
             epoch = checkpoint.epoch,
             sequence = checkpoint.sequence.get(),
-            executed = %checkpoint.executed,
+            executed = %checkpoint.executed.brief(),
             "channel taken"
         );
         // No other session exists yet, so the first generation has no COMMIT to wait for.
@@ -127,9 +140,11 @@ impl ControlSession {
             session,
             channel: channel.to_owned(),
             commits: Commits::new(checkpoint.sequence, checkpoint.executed.clone()),
-            reachability: Reachability::default(),
+            reachability,
             checkpoint,
             foreign,
+            record: follows,
+            own_servers,
             workers,
             identity: identity.to_owned(),
             generation,
@@ -144,8 +159,8 @@ impl ControlSession {
     }
 }
 
-/// The target's `gtid_executed` where it is the checkpoint. It lacks what another `target_gtids`
-/// applied, and what a crash of its host took from a binary log that was not synced.
+/// Returns the target's `gtid_executed` where it is the checkpoint. It lacks what another
+/// `target_gtids` applied, and what a crash of its host took from a binary log that was not synced.
 async fn as_target(
     session: &mut Session,
     channel: &str,
@@ -231,10 +246,19 @@ async fn provisioned(session: &mut Session, source: Option<&GtidSet>) -> Result<
     Ok(executed)
 }
 
+/// Waits of `innodb_lock_wait_timeout` (10 s) for the rows: five minutes, for a large rollback.
+const ROW_WAITS: u32 = 30;
+/// Waits for them while it is known who has them, and that it is none of ours.
+const NAMED_ROW_WAITS: u32 = 2;
+
 /// Adds the workers' rows that are missing and raises the epoch of all. Both wait for the locks of
 /// groups that an earlier daemon still has in flight.
+///
+/// # Errors
+/// [`Error::Held`] names a session of others that has rows locked; the start is then tried again.
 async fn take_rows(
     session: &mut Session,
+    target: &Target,
     channel: &str,
     identity: &str,
     workers: u16,
@@ -242,11 +266,25 @@ async fn take_rows(
 ) -> Result<Checkpoint> {
     let mut attempts = 0;
     loop {
-        match try_take_rows(session, channel, identity, workers, base).await {
-            // 30 waits of `innodb_lock_wait_timeout` (10 s) are five minutes, for a large rollback.
-            Err(error) if error.class() == ErrorClass::Retry && attempts < 30 => {
+        let mut seen = None;
+        let connection = session.id();
+        let outcome = tokio::select! {
+            biased;
+            outcome = try_take_rows(session, channel, identity, workers, base) => outcome,
+            never = lock_wait::follow(target, connection, &mut seen) => match never {},
+        };
+        match outcome {
+            Err(error) if error.class() == ErrorClass::Retry && attempts < ROW_WAITS => {
                 attempts += 1;
                 session.run("ROLLBACK").await?;
+                if let Some(found) = seen.filter(|_| attempts >= NAMED_ROW_WAITS) {
+                    let what = format!("its start needs {found}; waiting until it is released");
+                    return Err(Error::Held {
+                        channel: channel.to_owned(),
+                        what,
+                        by_another: false,
+                    });
+                }
                 info!(channel, "an earlier daemon's transaction still holds the checkpoint row");
                 // It had a whole lock wait timeout to end on its own: its client may be gone.
                 let workers = checkpoint::workers(session, channel).await?;

@@ -1,7 +1,7 @@
 //! Compares a target that was away with what it had before. Pure.
 
-use csa_provider::GtidSet;
-use csa_provider::planted::{Bug, is_planted};
+use csa_provider::binlog::GtidSet;
+use csa_provider::seams::planted::{Bug, is_planted};
 
 /// The channel as the target records it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -1,21 +1,24 @@
 //! The control session: holds the channel's lock, owns its epoch, runs statements that commit
 //! implicitly.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use csa_provider::{Foreign, GtidSet};
-use csa_scheduler::Sequence;
+use csa_provider::binlog::{GtidSet, Uuid};
+use csa_provider::source::Foreign;
+use csa_scheduler::sequence::Sequence;
 
 use crate::checkpoint::Checkpoint;
 use crate::commits::Commits;
 use crate::error::{Error, Fence, Result};
+use crate::ownership::channel_record::{self, ChannelIdentity};
 use crate::ownership::checkpoint;
 use crate::ownership::locks;
 use crate::reachability::Reachability;
 use crate::server::facts;
 use crate::server::generation::Generation;
 use crate::server::session::Session;
-use csa_provider::quote;
+use csa_provider::sql_text::quote;
 
 /// `ER_CANT_SET_GTID_PURGED_DUE_SETS_CONSTRAINTS`.
 const GTIDS_OVERLAP: u16 = 3546;
@@ -33,6 +36,10 @@ pub struct ControlSession {
     pub(crate) channel: String,
     pub(crate) checkpoint: Checkpoint,
     pub(super) foreign: Foreign,
+    /// The channel's row in `csa.channel`; `None` if it has none and its source was away.
+    pub(super) record: Option<ChannelIdentity>,
+    /// Servers that have been the channel's target, the present one included.
+    pub(super) own_servers: BTreeSet<Uuid>,
     pub(crate) commits: Commits,
     pub(crate) reachability: Reachability,
     /// Number of workers that have checkpoint rows.
@@ -51,19 +58,19 @@ pub struct ControlSession {
 }
 
 impl ControlSession {
-    /// The channel's progress when it was taken, and the epoch of this daemon.
+    /// Returns the channel's progress when it was taken, and the epoch of this daemon.
     #[must_use]
     pub fn checkpoint(&self) -> &Checkpoint {
         &self.checkpoint
     }
 
-    /// The channel's progress from the checkpoint on.
+    /// Returns the channel's progress from the checkpoint on.
     #[must_use]
     pub fn commits(&self) -> Commits {
         self.commits.clone()
     }
 
-    /// The users of the target that have lost it.
+    /// Returns the users of the target that have lost it.
     #[must_use]
     pub fn reachability(&self) -> Reachability {
         self.reachability.clone()
@@ -81,6 +88,13 @@ impl ControlSession {
         self.foreign.clone()
     }
 
+    /// Servers that have been the channel's target: what they made comes back from a source that another channel
+    /// has brought it to.
+    #[must_use]
+    pub fn own_servers(&self) -> BTreeSet<Uuid> {
+        self.own_servers.clone()
+    }
+
     /// Adds checkpoint rows until so many workers have one. Existing rows are left alone: a worker in
     /// the middle of a group has its own locked, and may wait for a group that has not begun yet.
     pub(crate) async fn add_workers(&mut self, workers: u16) -> Result<()> {
@@ -88,6 +102,21 @@ impl ControlSession {
         if !new.is_empty() {
             add_rows(&mut self.session, &self.channel, new, &self.checkpoint).await?;
             self.workers = workers;
+        }
+        Ok(())
+    }
+
+    /// Returns true if the record of the servers that the channel follows lacks this one.
+    pub(crate) fn is_new(&self, server: &Uuid) -> bool {
+        self.record.as_ref().is_some_and(|record| !record.source_uuids.contains(server))
+    }
+
+    /// Adds a server to that record, unless it has it.
+    pub(crate) async fn follow(&mut self, server: Uuid) -> Result<()> {
+        let Some(mut next) = self.record.clone() else { return Ok(()) };
+        if next.source_uuids.insert(server) {
+            channel_record::note(&mut self.session, &self.channel, &next).await?;
+            self.record = Some(next);
         }
         Ok(())
     }
@@ -140,7 +169,8 @@ impl ControlSession {
         self.session.run(checkpoint::probe(&self.channel)).await.map(drop)
     }
 
-    /// For the channel's other sessions, which may commit only in the current generation.
+    /// Returns the current generation for the channel's other sessions, which may commit only in
+    /// it.
     #[must_use]
     pub fn generation(&self) -> Generation {
         self.generation.clone()

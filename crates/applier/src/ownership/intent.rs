@@ -2,14 +2,15 @@
 //! source's GTID, and for rows that can't be rolled back.
 //!
 //! An entry is committed before the statement runs, and removed in the transaction that moves the
-//! checkpoint past it. One that is found at a start means that nobody knows whether it took effect.
+//! checkpoint past it. An entry that is found at a start means that it is unknown whether it took
+//! effect.
 
-use csa_provider::{Gtid, GtidSet};
+use csa_provider::binlog::{Gtid, GtidSet};
 
 use crate::error::{Error, Result};
 use crate::ownership::{bookkeeping, checkpoint};
 use crate::server::session::Session;
-use csa_provider::quote;
+use csa_provider::sql_text::quote;
 
 const CREATE: &str = "CREATE TABLE IF NOT EXISTS csa.statement (\
      channel VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL, \
@@ -42,7 +43,7 @@ async fn exists(session: &mut Session) -> Result<bool> {
     checkpoint::has_table(session, "statement").await
 }
 
-/// The GTID of the channel's entry, if there is one.
+/// Returns the GTID of the channel's entry, if there is one.
 pub(crate) async fn begun(session: &mut Session, channel: &str) -> Result<Option<Gtid>> {
     if !exists(session).await? {
         return Ok(None);

@@ -1,8 +1,11 @@
 //! Keeps the channel while it runs, once `claim.rs` has taken it: its lock, its checkpoint rows, and the
 //! target's GTIDs level with them.
 
-use csa_provider::{Backoff, Gtid, GtidSet};
-use csa_scheduler::Sequence;
+use std::sync::Arc;
+
+use csa_provider::binlog::{Gtid, GtidSet, Uuid};
+use csa_provider::seams::{Backoff, Chance};
+use csa_scheduler::sequence::Sequence;
 use tracing::{info, warn};
 
 use crate::error::{Error, ErrorClass, Fence, Result};
@@ -10,8 +13,10 @@ use crate::options::{ApplierOptions, TargetGtids};
 use crate::ownership::checkpoint;
 use crate::ownership::control::ControlSession;
 use crate::ownership::intent;
+use crate::ownership::locks;
 use crate::reachability::Party;
 use crate::server::port::Target;
+use crate::server::room::AFTER_MAKING_WAY;
 use crate::server::session::Session;
 
 /// The checkpoint row that statements write: worker 0's, which no group uses while a statement runs.
@@ -24,11 +29,12 @@ pub(crate) struct Keeper {
     target: Target,
     /// The pauses between attempts to reach the target, from the first.
     backoff: Backoff,
+    chance: Arc<dyn Chance>,
 }
 
 impl Keeper {
     pub(crate) fn new(control: ControlSession, target: Target, options: &ApplierOptions) -> Self {
-        Self { control, target, backoff: options.backoff() }
+        Self { control, target, backoff: options.backoff(), chance: Arc::clone(&options.chance) }
     }
 
     /// The session is kept from here on: until now, opening the relay store may have taken long.
@@ -36,6 +42,19 @@ impl Keeper {
         match self.control.limit_idleness().await {
             Err(error) if error.is_passing() => self.keep_alive().await,
             other => other,
+        }
+    }
+
+    /// Records the order in which the channel commits, where its holes would show.
+    pub(crate) async fn note_order(&mut self, in_order: bool) -> Result<()> {
+        if self.target.gtids != TargetGtids::Source {
+            return Ok(());
+        }
+        loop {
+            match self.control.note_order(in_order).await {
+                Err(error) if error.is_passing() => self.look_writable().await?,
+                other => return other,
+            }
         }
     }
 
@@ -72,16 +91,16 @@ impl Keeper {
         backoff: &mut Backoff,
     ) -> Result<()> {
         self.control.reachability.lost(Party::Control, error);
-        tokio::time::sleep(backoff.pause()).await;
+        self.pause(error, backoff).await;
         self.reopen(backoff).await
     }
 
-    /// The daemon's identity, by which its sessions on the target are recognised.
+    /// Returns the daemon's identity, by which its sessions on the target are recognised.
     pub(crate) fn identity(&self) -> &str {
         &self.control.identity
     }
 
-    /// The session that holds the lock: for statements, and for queries about the server.
+    /// Returns the session that holds the lock: for statements, and for queries about the server.
     pub(crate) fn session(&mut self) -> &mut Session {
         &mut self.control.session
     }
@@ -92,7 +111,12 @@ impl Keeper {
         if !self.control.is_held {
             return Ok(());
         }
-        match self.target.gtids {
+        if self.target.gtids == TargetGtids::Own {
+            return Ok(());
+        }
+        // Later ones state the same and more.
+        self.control.session.wait_briefly(true).await?;
+        let outcome = match self.target.gtids {
             TargetGtids::Own => Ok(()),
             TargetGtids::Mirror => {
                 let executed = self.control.commits.executed();
@@ -102,7 +126,9 @@ impl Keeper {
                 let (sequence, executed) = self.control.commits.progress();
                 self.control.note_progress(sequence, &executed).await
             }
-        }
+        };
+        self.control.session.wait_briefly(false).await?;
+        outcome
     }
 
     /// The transaction in `csa.statement`: it was begun, and can't be rolled back.
@@ -120,6 +146,25 @@ impl Keeper {
         loop {
             match self.control.add_workers(workers).await {
                 Err(error) if error.is_passing() => self.look_writable().await?,
+                other => return other,
+            }
+        }
+    }
+
+    /// Returns true if the channel has not followed this server before.
+    pub(crate) fn is_new(&self, server: &Uuid) -> bool {
+        self.control.is_new(server)
+    }
+
+    /// Records that the channel follows a server, which has to be there before anything of it is applied.
+    pub(crate) async fn follow(&mut self, server: Uuid) -> Result<()> {
+        loop {
+            match self.control.follow(server).await {
+                Err(error) if error.is_passing() => self.look_writable().await?,
+                Ok(()) => {
+                    info!(%server, "transactions of another server come, recorded in csa.channel");
+                    return Ok(());
+                }
                 other => return other,
             }
         }
@@ -147,12 +192,47 @@ impl Keeper {
                 }
                 Err(error) if error.is_passing() => {
                     self.control.reachability.lost(Party::Control, &error);
-                    let pause = backoff.pause();
-                    warn!(%error, "target unavailable, trying again in {pause:?}");
-                    tokio::time::sleep(pause).await;
+                    if error.is_of_room() && self.has_made_way().await {
+                        tokio::time::sleep(AFTER_MAKING_WAY).await;
+                        continue;
+                    }
+                    self.pause(&error, backoff).await;
                 }
                 Err(error) => return Err(error),
             }
+        }
+    }
+
+    /// Frees room for the control session, before which no other is of use.
+    async fn has_made_way(&mut self) -> bool {
+        // The one that it takes the place of may still live.
+        self.control.session.hang_up().await;
+        self.control.reachability.room().make_way().await.is_some()
+    }
+
+    async fn pause(&mut self, error: &Error, backoff: &mut Backoff) {
+        let pause = error.refused_pause(&*self.chance);
+        let pause = pause.unwrap_or_else(|| backoff.pause());
+        self.control.reachability.waits(Party::Control, pause);
+        warn!(%error, "target unavailable, trying again in {pause:?}");
+        tokio::time::sleep(pause).await;
+    }
+
+    /// Ends sessions of workers that have none any more: where a link was lost without a word, the server counts
+    /// its session until it notices, and may have no room for another.
+    pub(crate) async fn end_lost(&mut self, workers: u16) -> Result<()> {
+        let suspects = self.control.reachability.room().suspects(workers);
+        if suspects.is_empty() {
+            return Ok(());
+        }
+        let ControlSession { session, channel, .. } = &mut self.control;
+        match locks::end_workers(session, channel, suspects.into_iter()).await {
+            Err(error) if error.is_passing() => self.keep_alive().await,
+            Err(error) => {
+                warn!(%error, "sessions that were left behind can't be looked up");
+                Ok(())
+            }
+            Ok(()) => Ok(()),
         }
     }
 

@@ -1,6 +1,7 @@
 //! The part of a source's history that the target has, for readers that hold no channel.
 
-use csa_provider::{Foreign, GtidSet, Known};
+use csa_provider::binlog::GtidSet;
+use csa_provider::source::{Foreign, Known};
 
 use crate::error::Result;
 use crate::ownership::channel_record;
@@ -8,8 +9,8 @@ use crate::server::facts;
 use crate::server::port::Target;
 use crate::server::session::Session;
 
-/// Everything that the target has executed of `channel`. Before its first start that is what the copy
-/// came with: everything that the target did not commit itself.
+/// Returns everything that the target has executed of `channel`. Before its first start that is
+/// what the copy came with: everything that the target did not commit itself.
 ///
 /// # Errors
 /// The target is away, or refuses.

@@ -1,9 +1,9 @@
 //! Keeps a second daemon off a channel, and ends sessions that an earlier one left behind, by named locks
 //! of the target. One of three guards; claim.rs names the others.
 //!
-//! Each session of ours that writes transactions or the checkpoint holds a named lock for as long as it lives, and the server releases
-//! it only after it has rolled back or committed the session's transaction. So the holder of a name is
-//! the session that it stands for, whatever became of its connection.
+//! Each session of ours that writes transactions or the checkpoint holds a named lock for as long as it lives.
+//! The server releases it only after it has rolled back or committed the session's transaction. So the holder
+//! of a name is the session that it stands for, whatever became of its connection.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::ownership::checkpoint;
 use crate::server::lock_names::{daemon_lock, lock_name, worker_lock};
 use crate::server::session::Session;
-use csa_provider::quote;
+use csa_provider::sql_text::quote;
 
 /// Seconds to wait for a lock that is about to be released.
 const PATIENCE: u32 = 2;
@@ -22,7 +22,8 @@ const END_PATIENCE: u32 = 10;
 /// The server ends an idle control session after this time, which frees the lock of a daemon whose host
 /// is gone; a living one pings far more often.
 pub(crate) const IDLE_LIMIT: Duration = Duration::from_secs(60);
-/// The same where another daemon stands by: so late it takes over from one that hangs or lost the target.
+/// The idle limit where another daemon stands by: so late that daemon takes over from one that hangs or lost
+/// the target.
 pub(crate) const IDLE_LIMIT_WITH_STANDBY: Duration = Duration::from_secs(6);
 /// No such thread: the session has ended on its own.
 const NO_SUCH_THREAD: u16 = 1094;
@@ -40,11 +41,11 @@ struct Holder {
 
 /// A line of the server's process list.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Process {
+pub(crate) struct Process {
     host: String,
     command: String,
     seconds: i64,
-    stage: String,
+    pub(crate) stage: String,
 }
 
 /// How to treat a holder.
@@ -244,7 +245,7 @@ async fn get(session: &mut Session, name: &str, seconds: u32) -> Result<bool> {
     Ok(rows.first() == Some(&true))
 }
 
-/// The connection that holds the lock; 0 for none.
+/// Returns the connection that holds the lock; 0 for none.
 async fn holder(session: &mut Session, name: &str) -> Result<u64> {
     let query = format!("SELECT COALESCE(IS_USED_LOCK({name}), 0)");
     let rows: Vec<u64> = session.rows(&query).await?;
@@ -264,7 +265,7 @@ async fn kill(session: &mut Session, connection: u64) -> Result<()> {
 }
 
 /// Without PROCESS the server hides sessions of other accounts.
-async fn process(session: &mut Session, connection: u64) -> Result<Option<Process>> {
+pub(crate) async fn process(session: &mut Session, connection: u64) -> Result<Option<Process>> {
     let query = format!(
         "SELECT HOST, COMMAND, CAST(TIME AS SIGNED), COALESCE(STATE, '') \
          FROM information_schema.PROCESSLIST WHERE ID={connection}"

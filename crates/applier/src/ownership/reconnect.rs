@@ -3,8 +3,8 @@
 
 use std::collections::BTreeSet;
 
-use csa_provider::GtidSet;
-use csa_provider::link::NO_TABLE;
+use csa_provider::binlog::{GtidSet, Uuid};
+use csa_provider::server::link::NO_TABLE;
 use tracing::warn;
 
 use crate::checkpoint::Checkpoint;
@@ -15,6 +15,7 @@ use crate::ownership::checkpoint;
 use crate::ownership::continuity::{Said, Verdict, judge};
 use crate::ownership::control::{ControlSession, add_rows, level};
 use crate::ownership::locks;
+use crate::ownership::target_servers;
 use crate::server::facts;
 use crate::server::generation::{Generation, Place};
 use crate::server::port::Target;
@@ -25,13 +26,18 @@ impl ControlSession {
     /// and everything known to be committed is there.
     ///
     /// # Errors
-    /// [`Error::Older`] if the target lacks some of it, [`Error::Fenced`] if another daemon took the
-    /// channel over; else errors that pass with time.
+    /// Returns [`Error::Older`] if the target lacks some of it, and [`Error::Fenced`] if another daemon took
+    /// the channel over. All other errors pass with time, [`Error::Connecting`] above all: a privilege that was
+    /// revoked may be granted again.
     pub(crate) async fn reopen(&mut self, target: &Target) -> Result<()> {
+        self.take_again(target).await.map_err(Error::connecting)
+    }
+
+    async fn take_again(&mut self, target: &Target) -> Result<()> {
         // From here to the end nothing may be stated as executed (`Keeper::level`).
         self.is_held = false;
         self.generation.doubt();
-        let session = bookkeeping::connect(target).await?;
+        let session = bookkeeping::connect(&target.in_room(self.reachability.room())).await?;
         // Closed before the lock is taken again: the old session may still live and hold it.
         std::mem::replace(&mut self.session, session).close().await;
         // Checked before the lock: a daemon that took the channel over may hold it for long.
@@ -69,6 +75,10 @@ impl ControlSession {
         }
         // Reads succeed on a read-only target too; no generation begins there.
         self.probe().await?;
+        // Before anything is applied there: the next server that takes over has to know this one.
+        let server = Uuid::parse_str(&place.server).ok();
+        let Self { session, channel, own_servers, .. } = self;
+        target_servers::note(session, channel, server, own_servers).await?;
         self.restore_rows(target.gtids, &said.executed).await?;
         self.limit_idleness().await?;
         // Last, because workers commit from here on.
@@ -116,8 +126,8 @@ impl ControlSession {
     }
 
     /// After a crash of the host of a server that does not sync its binary log, `gtid_executed` can lack
-    /// transactions that its tables have: those that changed nothing there, such as CREATE TABLE IF
-    /// NOT EXISTS, have their GTID in the binary log only.
+    /// transactions that its tables have. Transactions that changed nothing there, such as CREATE TABLE IF NOT
+    /// EXISTS, have their GTID in the binary log only.
     async fn restore_gtids(&mut self) -> Result<()> {
         let row = match checkpoint::progress(&mut self.session, &self.channel).await {
             Err(error) if error.code().is_some_and(|code| NO_TABLE.contains(&code)) => None,
@@ -181,8 +191,8 @@ impl ControlSession {
     }
 }
 
-/// A session for a worker, connected to the place where the channel is held, and its generation. The
-/// transaction of the worker's earlier session there has ended.
+/// Returns a session for a worker, connected to the place where the channel is held, and its
+/// generation. The transaction of the worker's earlier session there has ended.
 pub(crate) async fn worker_session(
     target: &Target,
     generation: &Generation,
@@ -190,10 +200,19 @@ pub(crate) async fn worker_session(
     worker: u16,
 ) -> Result<(Session, u64)> {
     let mut session = Session::connect(target).await?;
+    let number = admit_worker(&mut session, generation, channel, worker).await;
+    Ok((session, number.map_err(Error::connecting)?))
+}
+
+async fn admit_worker(
+    session: &mut Session,
+    generation: &Generation,
+    channel: &str,
+    worker: u16,
+) -> Result<u64> {
     // The place first: on another server the lock below would be free and prove nothing.
-    generation.admit(&mut session, channel).await?;
-    locks::take_worker(&mut session, channel, worker).await?;
+    generation.admit(session, channel).await?;
+    locks::take_worker(session, channel, worker).await?;
     // And again: a daemon that has taken the channel meanwhile ended only sessions with a worker's lock.
-    let number = generation.admit(&mut session, channel).await?;
-    Ok((session, number))
+    generation.admit(session, channel).await
 }

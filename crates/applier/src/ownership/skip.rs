@@ -1,6 +1,6 @@
 //! Records a transaction as executed without executing it.
 
-use csa_provider::Gtid;
+use csa_provider::binlog::Gtid;
 use tracing::warn;
 
 use crate::error::{Error, Fence, Result};
@@ -22,6 +22,7 @@ impl ControlSession {
     /// The target refuses, or another daemon took the channel over; nothing is skipped then. If the answer
     /// to the COMMIT was lost, it may be skipped: asked again, it returns `false`.
     pub async fn skip(&mut self, target: &Target, gtid: &Gtid, entry: &AuditEntry) -> Result<bool> {
+        self.follow(gtid.uuid).await?;
         let Self { session, channel, checkpoint, .. } = self;
         let mut executed = checkpoint.executed.clone();
         if !executed.add(gtid) {

@@ -1,7 +1,7 @@
 //! Watches a channel that another daemon holds on the target, at the cost of one session and one short
 //! query for each look. It takes nothing: of those that find the channel free, its lock decides.
 
-use csa_provider::quote;
+use csa_provider::sql_text::quote;
 
 use crate::error::Result;
 use crate::ownership::locks;
@@ -30,7 +30,7 @@ impl Standby {
         Ok(Self { session, query, known: None })
     }
 
-    /// The daemon that holds the channel, in words; `None` if no other daemon does.
+    /// Returns the daemon that holds the channel, in words; `None` if no other daemon does.
     ///
     /// # Errors
     /// The target can't be reached.

@@ -6,7 +6,8 @@
 //! the checkpoints of other channels, the numbers missing in between, and the transactions that this
 //! channel's relay store has received.
 
-use csa_provider::{GtidSet, Uuid};
+use csa_provider::binlog::{GtidSet, Uuid};
+use csa_provider::seams::planted::{Bug, is_planted};
 
 use crate::checkpoint::{Checkpoint, StartFrom};
 use crate::options::TargetGtids;
@@ -20,7 +21,7 @@ const SHOWN: usize = 1000;
 pub enum Shared {
     /// No table of the target is written by both.
     Nothing,
-    /// At least this one.
+    /// This table, and perhaps others.
     Table(String),
     /// The other channel was last run by a version that did not record its filters.
     Unknown,
@@ -36,6 +37,7 @@ pub struct StartPosition<'a> {
     pub gtids: TargetGtids,
     /// The source's `gtid_executed`; `None` while it is away.
     pub source: Option<&'a GtidSet>,
+    pub source_uuid: Option<Uuid>,
     /// The target's `gtid_executed` and `server_uuid`.
     pub target: &'a GtidSet,
     pub target_uuid: Option<Uuid>,
@@ -71,13 +73,43 @@ impl StartPosition<'_> {
         others.filter_map(|record| Some((record, record.checkpoint.as_ref()?)))
     }
 
-    /// Transactions of the source that the target has executed.
+    /// Returns the transactions of the source that the target has executed and did not make itself. Another
+    /// channel may bring the target's own to the source, and nothing says how many of them this one has read
+    /// back.
     fn of_source(&self, checkpoint: &GtidSet) -> GtidSet {
+        let brought = self.target.of_servers(|uuid| !self.is_own(uuid));
         match self.source {
-            Some(source) => self.target.intersection(source),
-            None => self
-                .target
-                .of_servers(|uuid| checkpoint.has_uuid(uuid) && Some(*uuid) != self.target_uuid),
+            Some(source) => brought.intersection(source),
+            None => brought.of_servers(|uuid| checkpoint.has_uuid(uuid)),
+        }
+    }
+
+    /// True for the target's own server, and for those that it has replaced. One of these may have become the
+    /// source: a copy of it is the target now.
+    fn is_own(&self, server: &Uuid) -> bool {
+        let record = self.channels.iter().find(|record| record.channel == self.channel);
+        let was_target = record.is_some_and(|record| record.target_uuids.contains(server));
+        Some(*server) == self.target_uuid || was_target && Some(*server) != self.source_uuid
+    }
+
+    /// True if the other channel follows this source too, or may do so; `applied` is the part of its checkpoint that
+    /// the source has.
+    fn is_followed_by(&self, other: &ChannelRecord, applied: &GtidSet) -> bool {
+        match (&other.identity, self.source) {
+            (Some(identity), Some(source))
+                if !identity.source_uuids.is_empty() || is_planted(Bug::NoServersKnown) =>
+            {
+                let is_its_own =
+                    |uuid: &Uuid| source.has_uuid(uuid) || Some(*uuid) == self.source_uuid;
+                identity.source_uuids.iter().any(is_its_own)
+            }
+            // An earlier version recorded no server where the source had no transactions yet. Then the channel has
+            // applied what it has and did not begin with.
+            (Some(identity), _) => applied
+                .uuids()
+                .any(|uuid| !identity.foreign_uuids.contains(&uuid) && !self.is_own(&uuid)),
+            // The checkpoints of all channels have what the target had before any of them began.
+            (None, _) => !applied.is_subset_of(self.target),
         }
     }
 
@@ -127,16 +159,16 @@ impl StartPosition<'_> {
             StartFrom::Executed(set) => set,
         };
         let mut warnings = Vec::new();
+        let (mut refusals, mut followers) = (Vec::new(), Vec::new());
         for (other, checkpoint) in self.others() {
             let applied = checkpoint.executed.intersection(source);
-            let follows = other
-                .identity
-                .as_ref()
-                .map(|identity| identity.source_uuids.iter().any(|uuid| source.has_uuid(uuid)));
-            // The checkpoints of all channels have what the target had before any of them began.
-            if !follows.unwrap_or_else(|| !applied.is_subset_of(self.target)) {
+            if !self.is_followed_by(other, &applied) {
                 continue;
             }
+            let both = shared(other);
+            // Of several names that a channel has had, the last has applied most.
+            let rank = (both != Shared::Nothing, applied.count());
+            followers.push((rank, other.channel.as_str()));
             let again = applied.difference(start);
             let passed_over = match self.start {
                 StartFrom::Source => source.difference(&checkpoint.executed),
@@ -145,7 +177,7 @@ impl StartPosition<'_> {
             if again.is_empty() && passed_over.is_empty() {
                 continue;
             }
-            let table = match (self.start, shared(other)) {
+            let table = match (self.start, both) {
                 (StartFrom::Target, _) => None,
                 (_, Shared::Nothing) => continue,
                 (_, Shared::Table(table)) => Some(table),
@@ -158,7 +190,13 @@ impl StartPosition<'_> {
                     continue;
                 }
             };
-            return Err(self.beside(&other.channel, &applied, &again, &passed_over, table));
+            refusals.push((rank, (&other.channel, applied, again, passed_over, table)));
+        }
+        let last = followers.iter().max().map_or("", |&(_, channel)| channel);
+        if let Some((_, (other, applied, again, passed_over, table))) =
+            refusals.into_iter().max_by_key(|&(rank, _)| rank)
+        {
+            return Err(self.beside(other, last, &applied, &again, &passed_over, table));
         }
         if *self.start == StartFrom::Target && self.gtids != TargetGtids::Source {
             self.is_a_copy(source)?;
@@ -171,10 +209,11 @@ impl StartPosition<'_> {
         Ok(warnings)
     }
 
-    /// The error if another channel has applied transactions of this source.
+    /// The error if another channel has applied transactions of this source; this one can take the place of `last`.
     fn beside(
         &self,
         other: &str,
+        last: &str,
         applied: &GtidSet,
         again: &GtidSet,
         passed_over: &GtidSet,
@@ -207,7 +246,7 @@ impl StartPosition<'_> {
         format!(
             "channel {channel:?} has no checkpoint on target {address}, and channel {other:?} has \
              applied transactions of the same source there; {what}. If {channel:?} takes the place of \
-             {other:?}: csa-daemon adopt --from {other} --channel {channel}{beside}"
+             {last:?}: csa-daemon adopt --from {last} --channel {channel}{beside}"
         )
     }
 
@@ -265,8 +304,8 @@ fn transactions(count: u64) -> String {
     }
 }
 
-/// The set as text, unless it is too long to read.
-fn shown(set: &GtidSet) -> String {
+/// Returns the set as text, unless it is too long to read.
+pub(super) fn shown(set: &GtidSet) -> String {
     match set.intervals().count() {
         0..=SHOWN => set.to_string(),
         many => format!("{many} intervals, too many to list"),

@@ -1,4 +1,4 @@
-use csa_scheduler::Sequence;
+use csa_scheduler::sequence::Sequence;
 
 use super::*;
 use crate::ownership::channel_record::ChannelIdentity;
@@ -27,6 +27,7 @@ struct Case {
     start: StartFrom,
     gtids: TargetGtids,
     source: Option<&'static str>,
+    source_uuid: &'static str,
     target: &'static str,
     channels: Vec<ChannelRecord>,
     relayed: &'static str,
@@ -39,6 +40,7 @@ impl Default for Case {
             start: StartFrom::Target,
             gtids: TargetGtids::Own,
             source: Some("A:1-100"),
+            source_uuid: A,
             target: "",
             channels: Vec::new(),
             relayed: "",
@@ -56,6 +58,7 @@ impl Case {
             start: &self.start,
             gtids: self.gtids,
             source: source.as_ref(),
+            source_uuid: self.source_uuid.parse().ok(),
             target: &set(self.target),
             target_uuid: OWN.parse().ok(),
             channels: &self.channels,
@@ -126,6 +129,18 @@ fn a_renamed_channel_is_refused_and_told_how_to_adopt() {
     // The target's GTIDs include the other's checkpoint.
     Case { target: "A:1-90", ..renamed.clone() }.starts();
     Case { target: "A:1-95", gtids: TargetGtids::Mirror, ..renamed.clone() }.starts();
+    // The last of several names has applied most, and is the one to adopt.
+    let twice =
+        vec![record("before", "A:1-30"), record("old", "A:1-90"), record("stale", "A:1-89")];
+    Case { channels: twice, ..renamed.clone() }.refused(&["adopt --from old --channel new"]);
+    // Also where what an earlier name lacks is all there.
+    let earlier = vec![record("before", "A:1-30"), record("old", "A:1-100")];
+    let late = Case { start: StartFrom::Source, channels: earlier, ..renamed.clone() };
+    Case { shared: Shared::Table("d.t".to_owned()), ..late }.refused(&[
+        "passed over",
+        "A:31-100",
+        "adopt --from old --channel new",
+    ]);
     // A set or "source" left from its own first start is no better.
     let same = Case { shared: Shared::Table("d.t".to_owned()), ..renamed.clone() };
     Case { start: at("A:1-60"), ..same.clone() }.refused(&["both write d.t", "A:61-90", "adopt"]);
@@ -142,6 +157,39 @@ fn a_renamed_channel_is_refused_and_told_how_to_adopt() {
     level.refused(&["passed over", "A:91-100"]);
     level.channels[0].identity = Some(follows(B));
     level.starts();
+}
+
+#[test]
+fn a_record_without_servers_leaves_out_no_channel() {
+    let begun_on_nothing = |executed, foreign: &[&str]| ChannelRecord {
+        identity: Some(ChannelIdentity {
+            foreign_uuids: foreign.iter().map(|server| server.parse().expect("a UUID")).collect(),
+            ..ChannelIdentity::default()
+        }),
+        ..record("old", executed)
+    };
+    let renamed = |executed, foreign| Case {
+        target: "A:1-6:41",
+        channels: vec![begun_on_nothing(executed, foreign)],
+        shared: Shared::Table("d.t".to_owned()),
+        ..Case::default()
+    };
+    let adopt = "csa-daemon adopt --from old --channel new";
+    let case = renamed("A:1-90", &[]);
+    case.refused(&["second time", "A:7-40:42-90", adopt]);
+    Case { start: at("A:1-60"), ..case.clone() }.refused(&["A:61-90", adopt]);
+    Case { start: StartFrom::Source, ..case.clone() }.refused(&["passed over", "A:91-100", adopt]);
+    // Level with the target, which says nothing about who applied it.
+    let level = Case { target: "A:1-90", gtids: TargetGtids::Mirror, ..case };
+    level.starts();
+    Case { start: StartFrom::Source, ..level }.refused(&["passed over", adopt]);
+    // It had them when it began, so they are no sign of a common source.
+    let other = Case { start: StartFrom::Source, ..renamed("A:1-90,B:1-5", &[A]) };
+    other.starts();
+    // It has applied nothing, or what the target made itself.
+    Case { start: StartFrom::Source, ..renamed("", &[]) }.starts();
+    let own = Case { source: Some("A:1-100,T:1-9"), target: "T:1-9", ..renamed("T:1-9", &[]) };
+    Case { start: at("A:1-100"), ..own }.starts();
 }
 
 #[test]
@@ -209,6 +257,26 @@ fn a_target_restored_without_its_gtids_is_refused() {
         }
     }
     Case { gtids: TargetGtids::Source, ..restored.clone() }.starts();
+    // In two directions the target's own are on the source, however many have not been read back.
+    let own_too =
+        Case { target: "A:1-6:51,T:1-900", channels: own("A:1-50,T:1-3"), ..restored.clone() };
+    let both = Case { source: Some("A:1-100,T:1-900"), ..own_too.clone() };
+    both.starts();
+    Case { target: "A:1-6:51:70,T:1-900", ..both.clone() }.refused(&["2 transactions", "A:51:70"]);
+    // A replica of the target took over, with a name of its own.
+    let mut replaced = Case {
+        source: Some("A:1-100,B:1-900"),
+        target: "A:1-6:51,B:1-900,T:1-2",
+        channels: own("A:1-50,B:1-3"),
+        ..restored.clone()
+    };
+    replaced.refused(&["898 transactions", B]);
+    replaced.channels[0].target_uuids = [B.parse().expect("a UUID")].into();
+    replaced.starts();
+    Case { source: None, ..replaced.clone() }.starts();
+    Case { target: "A:1-6:51:70,B:1-900", ..replaced.clone() }.refused(&["A:51:70"]);
+    // The server before is the source now, and what came from it would show a restore.
+    Case { source_uuid: B, ..replaced }.refused(&["898 transactions"]);
     // The target's GTIDs were the checkpoint until the channel was stopped.
     let mut followed = restored.channels[0].clone();
     followed.follows_target = true;

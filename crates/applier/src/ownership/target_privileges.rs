@@ -1,6 +1,6 @@
 //! Privileges that the account on the target needs. Pure.
 
-use csa_provider::Grants;
+use csa_provider::server::Grants;
 
 use crate::options::{Executor, TargetGtids, TargetOptions};
 use crate::server::vendor::Vendor;
@@ -37,7 +37,7 @@ pub fn executor_for(target: &TargetOptions, vendor: Vendor, grants: &Grants) -> 
     })
 }
 
-/// The privileges that are missing for rows and the checkpoint.
+/// Returns the privileges that are missing for rows and the checkpoint.
 #[must_use]
 pub fn lacking_for_rows(grants: &Grants, executor: Executor) -> Vec<&'static str> {
     // Schemas with grants of their own may be all that is replicated.
@@ -57,7 +57,8 @@ pub fn lacking_for_rows(grants: &Grants, executor: Executor) -> Vec<&'static str
     missing
 }
 
-/// The privilege that is missing to set `sql_log_bin` and `gtid_purged`, for "mirror" and "source".
+/// Returns the privilege that is missing to set `sql_log_bin` and `gtid_purged`, for "mirror" and
+/// "source".
 #[must_use]
 pub fn lacking_for_gtids(grants: &Grants, gtids: TargetGtids) -> Option<&'static str> {
     let is_permitted = grants.has_any(&["SYSTEM_VARIABLES_ADMIN", "SUPER"]);

@@ -6,14 +6,14 @@
 
 use std::sync::Arc;
 
-use csa_provider::{
-    Dialect, EventHeader, EventType, Gtid, Lexer, QueryEvent, RawEvent, SessionContext, Statement,
-    TableMap, XaPrepareEvent, XaVerb,
+use csa_provider::binlog::{
+    EventHeader, EventType, Gtid, QueryEvent, RawEvent, SessionContext, TableMap, XaPrepareEvent,
 };
-use csa_scheduler::is_own;
+use csa_provider::sql_text::{Dialect, Lexer, Statement, XaVerb};
+use csa_scheduler::filter::is_own;
 
 use crate::error::{Error, Result};
-use csa_provider::identifier;
+use csa_provider::sql_text::identifier;
 
 /// The BEGIN and COMMIT around the changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,6 +39,8 @@ pub(crate) struct RowImages {
     pub(crate) events: Vec<u8>,
     /// The session they were written in, if what the target computes from them depends on it.
     pub(crate) session: Option<Arc<SessionContext>>,
+    /// Every row ends as it began, because its changes undo each other.
+    pub(crate) is_undone: bool,
 }
 
 /// Offset of the two flag bytes in a rows event: after the header and a table id of six bytes.
@@ -124,7 +126,7 @@ impl RowImageCutter {
         Ok(())
     }
 
-    /// The last step, if anything is left.
+    /// Makes the last step, if anything is left.
     pub(crate) fn finish(&mut self, ready: &mut Vec<Step>) {
         self.cut(ready);
     }
@@ -167,7 +169,7 @@ impl RowImageCutter {
         }
     }
 
-    /// The event that ends the statement is left out, so the event before it has to end it.
+    /// Lets the last event end the statement: the one that ended it on the source is left out.
     fn end_statement(&mut self) {
         self.statement_open = false;
         if let Some((start, _)) = self.last_rows {
@@ -208,7 +210,7 @@ impl RowImageCutter {
         Ok(())
     }
 
-    /// A statement that only a transaction of its own needs.
+    /// Adds a statement that only a transaction of its own needs.
     fn own(&mut self, statement: &[u8], ready: &mut Vec<Step>) {
         if self.framing == Framing::Own {
             self.cut(ready);
@@ -228,7 +230,7 @@ impl RowImageCutter {
         images.truncate(end);
         set_statement_end(&mut images, start);
         let session = self.session.clone();
-        ready.push(Step::RowImages(RowImages { events: images, session }));
+        ready.push(Step::RowImages(RowImages { events: images, session, is_undone: false }));
         if self.statement_open {
             for map in &self.maps {
                 self.images.extend_from_slice(map);
@@ -256,7 +258,7 @@ fn with_backticks(statement: &[u8]) -> Vec<u8> {
     }
 }
 
-/// `rows`: offset of the rows event.
+/// Marks the rows event at the offset `rows` as the end of its statement.
 pub(crate) fn set_statement_end(images: &mut [u8], rows: usize) {
     if let Some(flags) = images.get_mut(rows + ROWS_FLAGS) {
         *flags |= STATEMENT_END;

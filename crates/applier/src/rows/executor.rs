@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use csa_provider::{FormatDescription, SessionContext};
+use csa_provider::binlog::{FormatDescription, SessionContext};
 use tokio::time::Instant;
 
 use crate::error::{Error, Result};
@@ -85,7 +85,7 @@ impl RowExecutor {
         }
     }
 
-    /// True if rows go as row images.
+    /// Returns true if rows go as row images.
     pub(crate) fn takes_row_images(&self) -> bool {
         self.executor == Executor::RowImage
     }
@@ -116,23 +116,24 @@ impl RowExecutor {
                 Ok(matched)
             }
             Executor::Sql => {
-                let RowImages { events, session: written_in } = images;
+                let RowImages { events, session: written_in, .. } = images;
                 self.send_statements(session, opening, events, written_in).await
             }
         }
     }
 
-    /// Sends row images with the COMMIT in the same packet. The opening must fail, not only match
-    /// nothing, where the rows may not be committed. Returns the moment at which the COMMIT began, if it
-    /// is known.
-    pub(crate) async fn send_and_commit(
+    /// Sends row images, and in the same packet `end`, the statement that commits them or follows their
+    /// transaction. The opening must fail, not only match nothing, where the rows may not be committed. Returns
+    /// the moment at which `end` began, if it is known.
+    pub(crate) async fn send_and_end(
         &mut self,
         session: &mut Session,
         mut packet: Opening,
         images: RowImages,
+        end: &str,
     ) -> Result<Option<Instant>> {
         packet.push_images(session, &images);
-        packet.push("COMMIT", 1);
+        packet.push(end, 1);
         let applied = session.run_counted(packet.statements, &packet.text).await?;
         session.settled();
         Ok(applied)

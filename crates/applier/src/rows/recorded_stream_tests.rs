@@ -5,15 +5,16 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use csa_provider::binlog::{
+    ChecksumAlgorithm, EventHeader, EventType, FormatDescription, RawEvent, TransactionHeader,
+};
+use csa_provider::source::{Placement, TransactionAssembler};
 use csa_provider::test_util::event;
-use csa_provider::{
-    ChecksumAlgorithm, EventHeader, EventType, FormatDescription, Placement, RawEvent,
-    TransactionAssembler, TransactionHeader,
-};
-use csa_relaystore::{RelayPosition, RelayedTransaction, TransactionBody};
-use csa_scheduler::{
-    Admission, KeyClass, KeyPart, KeySource, KeySourceError, TableId, TableKeys, UniqueKey,
-};
+use csa_relaystore::disk::RelayPosition;
+use csa_relaystore::read::{RelayedTransaction, TransactionBody};
+use csa_scheduler::admission::Admission;
+use csa_scheduler::key_source::{KeySource, KeySourceError};
+use csa_scheduler::keys::{KeyClass, KeyPart, TableId, TableKeys, UniqueKey};
 
 use crate::options::RowImageColumns;
 use crate::rows::binlog_statements::{Framing, RowImageCutter, Step};
@@ -112,7 +113,7 @@ fn target_tables() -> HashMap<TableName, Option<Arc<TargetTable>>> {
         .collect()
 }
 
-/// The packets of a dump, without the leading status byte.
+/// Returns the packets of a dump, without the leading status byte.
 fn packets() -> Vec<Bytes> {
     let mut packets = Vec::new();
     for file in FILES {
@@ -131,7 +132,7 @@ fn packets() -> Vec<Bytes> {
     packets
 }
 
-/// The statements of both executors for the target, and every error on the way.
+/// Returns the statements of both executors for the target, and every error on the way.
 fn sent(packets: &[Bytes]) -> Vec<String> {
     let mut sent = Vec::new();
     let mut format = None;
@@ -210,7 +211,7 @@ fn transaction(
         }
         cutter.finish(&mut steps);
     }
-    let mut sent = vec![format!("{gtid} {:?}", admitted.kind)];
+    let mut sent = vec![format!("{gtid} {:?}", admitted.verdict)];
     for step in steps {
         if let Step::RowImages(images) = &step {
             let images = Bytes::from(images.events.clone());

@@ -2,9 +2,13 @@
 
 use std::sync::Arc;
 
-use csa_provider::planted::{Bug, is_planted};
-use csa_relaystore::{Outcome, RelayedTransaction};
-use csa_scheduler::{AdmittedTransaction, Group, Sequence, decompressed_bytes};
+use csa_provider::seams::planted::{Bug, is_planted};
+use csa_relaystore::read::RelayedTransaction;
+use csa_relaystore::state::Outcome;
+use csa_scheduler::admission::AdmittedTransaction;
+use csa_scheduler::events::decompressed_bytes;
+use csa_scheduler::group::Group;
+use csa_scheduler::sequence::Sequence;
 use tokio::sync::mpsc;
 
 use super::merge;
@@ -22,7 +26,7 @@ const ROWS_AT_ONCE: usize = 64;
 #[derive(Debug)]
 pub(crate) struct Steps {
     free: Source,
-    /// To be sent once the groups up to this one are committed.
+    /// Images that are sent once the groups up to this one are committed.
     late: std::vec::IntoIter<RowImages>,
     pub(crate) late_dependency: Option<Sequence>,
     progress: Arc<Progress>,
@@ -38,8 +42,8 @@ enum Source {
 }
 
 impl Steps {
-    /// `limit`: bytes of row images in one statement; `columns`: those that merged rows have. Groups up
-    /// to `low_water` are committed.
+    /// Makes the steps of a group, with at most `limit` bytes of row images in one statement and with these
+    /// `columns` in merged rows. Groups up to `low_water` are committed.
     pub(crate) async fn of(
         group: &Arc<Group>,
         range: (usize, usize),
@@ -96,7 +100,7 @@ impl Steps {
         Self::cut(Arc::clone(group), all, limit, Framing::Group, &Arc::default())
     }
 
-    /// A step for each rows event.
+    /// Returns a step for each rows event.
     pub(crate) fn by_event(group: &Arc<Group>, range: (usize, usize)) -> Self {
         Self::cut(Arc::clone(group), range, 1, Framing::Group, &Arc::default())
     }
@@ -172,7 +176,7 @@ impl Steps {
         }
     }
 
-    /// The next step that need not wait.
+    /// Returns the next step that need not wait.
     pub(crate) async fn next(&mut self) -> Option<Result<Step>> {
         match &mut self.free {
             Source::Merged(statements) => {
@@ -182,12 +186,22 @@ impl Steps {
         }
     }
 
-    /// True if the next step is not there yet.
+    /// Returns true if the next step is not there yet.
     pub(crate) fn is_awaited(&self) -> bool {
         matches!(&self.free, Source::Cut(steps) if steps.is_empty() && !steps.is_closed())
     }
 
-    /// All of the group, if it is one step that need not wait.
+    /// Returns true if all rows are known, and every one ends as it began.
+    pub(crate) fn is_undone(&self) -> bool {
+        match &self.free {
+            Source::Merged(statements) => {
+                self.late.len() == 0 && statements.as_slice().iter().all(|images| images.is_undone)
+            }
+            Source::Cut(_) => false,
+        }
+    }
+
+    /// Returns all of the group, if it is one step that need not wait.
     pub(crate) fn only(&mut self) -> Option<RowImages> {
         match &mut self.free {
             Source::Merged(statements) if statements.len() == 1 && self.late.len() == 0 => {
@@ -197,7 +211,7 @@ impl Steps {
         }
     }
 
-    /// Everything, of a merged group of which nothing has to wait; `None` of others.
+    /// Returns everything, of a merged group of which nothing has to wait; `None` of others.
     pub(crate) fn all(self) -> Option<Vec<RowImages>> {
         match self.free {
             Source::Merged(statements) if self.late.len() == 0 => Some(statements.collect()),
@@ -212,7 +226,7 @@ impl Steps {
         }
     }
 
-    /// The next step that has to wait.
+    /// Returns the next step that has to wait.
     pub(crate) fn next_late(&mut self) -> Option<RowImages> {
         self.late.next()
     }

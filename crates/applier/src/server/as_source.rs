@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use csa_provider::TransactionHeader;
+use csa_provider::binlog::TransactionHeader;
 
 /// An assignment for SET SESSION: from the source's version the target learns which hidden columns row
 /// images have
@@ -18,13 +18,13 @@ pub(crate) fn version(header: &TransactionHeader) -> Option<String> {
 /// Gives the session's next transaction a GTID of the target's own.
 pub(crate) const AUTOMATIC: &str = "SET SESSION gtid_next=_utf8mb4'AUTOMATIC'";
 
-/// An assignment for SET SESSION. Without an introducer the server would read the text in the character
+/// Returns an assignment for SET SESSION. Without an introducer the server would read the text in the character
 /// set of `collation_connection`, which may be the source's and no superset of ASCII (error 1774).
 pub(crate) fn gtid_next(gtid: &impl std::fmt::Display) -> String {
     format!("gtid_next=_utf8mb4'{gtid}'")
 }
 
-/// Assignments for SET SESSION that make the next transaction the source's own.
+/// Returns the assignments for SET SESSION that make the next transaction the source's own.
 pub(crate) fn identity(header: &TransactionHeader) -> String {
     let mut set = gtid_next(&header.gtid);
     // Writing to a String can't fail.

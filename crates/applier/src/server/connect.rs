@@ -1,6 +1,6 @@
 //! Logs in to a server, before any session is set up.
 
-use csa_provider::link::{Link, LinkError, Side};
+use csa_provider::server::link::{Link, LinkError, Side};
 
 use crate::error::{Error, Result};
 use crate::options::TargetOptions;

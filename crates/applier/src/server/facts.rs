@@ -1,6 +1,6 @@
 //! Facts about the target that its GTIDs state.
 
-use csa_provider::{GtidSet, Uuid};
+use csa_provider::binlog::{GtidSet, Uuid};
 
 use super::session::Session;
 use crate::error::{Error, Result};

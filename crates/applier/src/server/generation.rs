@@ -16,8 +16,8 @@ use crate::error::{Error, Result};
 use crate::server::lock_names::lock_name;
 use crate::server::session::Session;
 use crate::server::vendor::Vendor;
-use csa_provider::planted::{Bug, is_planted};
-use csa_provider::quote;
+use csa_provider::seams::planted::{Bug, is_planted};
+use csa_provider::sql_text::quote;
 
 /// Shared by all sessions of a channel; cheap to clone.
 #[derive(Debug, Clone, Default)]
@@ -55,7 +55,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// The place that the session is connected to.
+    /// Returns the place that the session is connected to.
     pub(crate) async fn of(session: &mut Session, channel: &str) -> Result<Self> {
         let server = match session.vendor() {
             Vendor::MySql | Vendor::MySql57 => "@@GLOBAL.server_uuid",
@@ -107,7 +107,21 @@ impl Generation {
         self.shared.is_in_doubt.store(is_in_doubt, Ordering::SeqCst);
     }
 
-    /// The generation that a new session belongs to.
+    /// Waits while the channel is being taken again: no session would be admitted meanwhile, and each attempt is a
+    /// login that the target may refuse or count.
+    pub(crate) async fn settled(&self) {
+        loop {
+            let mut begun = std::pin::pin!(self.shared.begun.notified());
+            // Before the look, so that no beginning is missed.
+            begun.as_mut().enable();
+            if !self.shared.is_in_doubt.load(Ordering::SeqCst) {
+                return;
+            }
+            begun.await;
+        }
+    }
+
+    /// Returns the generation that a new session belongs to.
     ///
     /// # Errors
     /// [`Error::Elsewhere`] if it is not connected to the place where the control session is.

@@ -7,12 +7,13 @@
 use std::future::Future;
 use std::time::Duration;
 
-use csa_provider::link::{Limits, rows_as};
+use csa_provider::server::link::{Limits, Opening, rows_as, rule_of};
 use tokio::time::Instant;
 use tracing::debug;
 
 use crate::error::{Error, Result};
 use crate::server::port::Target;
+use crate::server::room::AFTER_MAKING_WAY;
 
 /// Time after which an answer that the server has sent would have arrived, unless `net_timeout` is shorter.
 const UNDER_WAY: Duration = Duration::from_secs(5);
@@ -50,6 +51,8 @@ impl Liveness {
         let limit = self.target.net_timeout;
         let mut patience = limit;
         let mut answered: Option<Instant> = None;
+        // Keeps the room for the question free until it is asked again.
+        let mut _way = None;
         loop {
             tokio::select! {
                 biased;
@@ -63,6 +66,7 @@ impl Liveness {
                 answer = &mut answer => return answer,
                 asked = tokio::time::timeout(limit, Box::pin(self.ask(answered))) => asked,
             };
+            _way = None;
             patience = match asked {
                 Ok(Ok(Verdict::Executes)) => limit,
                 Ok(Ok(Verdict::Answered)) => {
@@ -72,15 +76,27 @@ impl Liveness {
                 Ok(Ok(Verdict::Lost)) => {
                     return Err(self.silent("the server no longer executes anything for it"));
                 }
+                // What stands between says nothing about the server.
+                Ok(Err(error)) if error.code().is_none_or(is_between) => {
+                    return Err(self.silent(&error.to_string()));
+                }
+                // Sessions of ours may be all that there is room for, and wait for the answer to this one.
+                Ok(Err(error)) if error.code().is_some_and(is_full) => {
+                    _way = tokio::select! {
+                        biased;
+                        answer = &mut answer => return answer,
+                        way = Box::pin(async { self.target.room()?.make_way().await }) => way,
+                    };
+                    if _way.is_some() { AFTER_MAKING_WAY } else { limit }
+                }
                 // The server is there and too busy to say more.
-                Ok(Err(error)) if error.code().is_some() => limit,
-                Ok(Err(error)) => return Err(self.silent(&error.to_string())),
+                Ok(Err(_)) => limit,
                 Err(_) => return Err(self.silent("the server answers no other connection either")),
             };
         }
     }
 
-    /// `answered`: the time at which it was first seen to have answered.
+    /// Asks the server about the session, which was first seen to have answered at `answered`.
     async fn ask(&self, answered: Option<Instant>) -> Result<Verdict> {
         let mut link = self.target.connect().await?;
         let query = format!(
@@ -105,6 +121,15 @@ impl Liveness {
             why: why.to_owned(),
         }
     }
+}
+
+/// Returns true if the error was sent by a router or proxy.
+fn is_between(code: u16) -> bool {
+    rule_of(code).is_some_and(|rule| rule.is_between)
+}
+
+fn is_full(code: u16) -> bool {
+    rule_of(code).is_some_and(|rule| rule.opening == Opening::Full)
 }
 
 /// Judges by the session's line of the process list: command and seconds; and by the time since it was

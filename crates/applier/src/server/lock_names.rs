@@ -3,18 +3,19 @@
 /// The longest lock name (<https://dev.mysql.com/doc/refman/en/locking-functions.html>).
 const NAME_MAX: usize = 64;
 
-/// The lock of a channel.
+/// Returns the lock of a channel.
 #[must_use]
 pub fn lock_name(channel: &str) -> String {
     bounded("csa:", channel)
 }
 
-/// The lock of a worker's session. Two workers of a channel never have the same number at the same time.
+/// Returns the lock of a worker's session. Two workers of a channel never have the same number at the same
+/// time.
 pub(crate) fn worker_lock(channel: &str, worker: u16) -> String {
     bounded(&format!("csa-worker:{worker}:"), channel)
 }
 
-/// The lock that marks a control session as this daemon's.
+/// Returns the lock that marks a control session as this daemon's.
 pub(crate) fn daemon_lock(identity: &str) -> String {
     bounded("csa-daemon:", identity)
 }

@@ -10,7 +10,9 @@ pub(crate) mod liveness;
 pub(crate) mod lock_names;
 pub(crate) mod mariadb;
 pub(crate) mod port;
+pub(crate) mod prelude;
 pub(crate) mod retry_pause;
+pub(crate) mod room;
 pub(crate) mod row_session;
 #[cfg(test)]
 pub(crate) mod scripted;

@@ -6,11 +6,12 @@ use std::ops::Deref;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use csa_provider::link::{Budget, Limits, Link, LinkError, Row, Side};
+use csa_provider::server::link::{Budget, Limits, Link, LinkError, Row, Side};
 use tokio::time::Instant;
 
 use super::answer::{Answer, Warning};
 use super::connect::connect;
+use super::room::{Room, RoomOfSession};
 use crate::error::Result;
 use crate::options::{TargetGtids, TargetOptions};
 
@@ -28,11 +29,12 @@ pub trait TargetLink: Debug + Send {
     /// Sends statements; [`Self::answers`] has to follow.
     fn begin<'a>(&'a mut self, statements: &'a [u8]) -> Pending<'a, Linked<()>>;
 
-    /// The answers to all statements, or the error of the first that failed. There are `least` at
-    /// least, even if the server does not announce them. The last but one of `least` has its time.
+    /// Returns the answers to all statements, or the error of the first that failed. There are
+    /// `least` at least, even if the server does not announce them. The last but one of `least` has
+    /// its time.
     fn answers(&mut self, limits: Limits, least: usize) -> Pending<'_, Linked<Vec<Answer>>>;
 
-    /// Rows of one query.
+    /// Returns the rows of one query.
     fn query<'a>(&'a mut self, query: &'a str, limits: Limits) -> Pending<'a, Linked<Vec<Row>>>;
 
     /// Ends the connection; an error no longer matters.
@@ -51,18 +53,30 @@ pub trait Connector: Debug + Send + Sync {
 pub struct Target {
     options: Arc<TargetOptions>,
     connector: Arc<dyn Connector>,
+    room: RoomOfSession,
 }
 
 impl Target {
-    /// A target that `connector` reaches.
+    /// Returns a target that `connector` reaches.
     pub fn new(options: TargetOptions, connector: impl Connector + 'static) -> Self {
-        Self { options: Arc::new(options), connector: Arc::new(connector) }
+        let room = RoomOfSession::default();
+        Self { options: Arc::new(options), connector: Arc::new(connector), room }
     }
 
-    /// The same target for a session that does not mirror GTIDs.
+    /// Returns the same target for a session that does not mirror GTIDs.
     pub(crate) fn with_own_gtids(&self) -> Self {
         let options = TargetOptions { gtids: TargetGtids::Own, ..(*self.options).clone() };
-        Self { options: Arc::new(options), connector: Arc::clone(&self.connector) }
+        Self { options: Arc::new(options), ..self.clone() }
+    }
+
+    /// Returns the target for sessions of a channel, which share its room there.
+    pub(crate) fn in_room(&self, room: &Room) -> Self {
+        Self { room: room.of_session(), ..self.clone() }
+    }
+
+    /// Returns the room that sessions share; `None` once the channel has ended.
+    pub(crate) fn room(&self) -> Option<Room> {
+        self.room.get()
     }
 
     pub(crate) async fn connect(&self) -> Result<Box<dyn TargetLink>> {
@@ -98,6 +112,32 @@ impl Connector for Server {
             let link: Box<dyn TargetLink> = Box::new(connect(target, Side::Target).await?);
             Ok(link)
         })
+    }
+}
+
+/// A connection that was ended.
+#[derive(Debug)]
+pub(crate) struct HungUp;
+
+impl TargetLink for HungUp {
+    fn id(&self) -> u32 {
+        0
+    }
+
+    fn begin<'a>(&'a mut self, _: &'a [u8]) -> Pending<'a, Linked<()>> {
+        Box::pin(async { Err(LinkError::Closed) })
+    }
+
+    fn answers(&mut self, _: Limits, _: usize) -> Pending<'_, Linked<Vec<Answer>>> {
+        Box::pin(async { Err(LinkError::Closed) })
+    }
+
+    fn query<'a>(&'a mut self, _: &'a str, _: Limits) -> Pending<'a, Linked<Vec<Row>>> {
+        Box::pin(async { Err(LinkError::Closed) })
+    }
+
+    fn quit(self: Box<Self>) -> Pending<'static, ()> {
+        Box::pin(async {})
     }
 }
 
@@ -139,7 +179,7 @@ impl TargetLink for Link {
     }
 }
 
-/// Level, code and message.
+/// Returns the level, code and message.
 fn warning(mut row: Row) -> Option<Warning> {
     Some(Warning { code: row.take_opt(1)?.ok()?, message: row.take_opt(2)?.ok()? })
 }

@@ -5,9 +5,9 @@
 
 use std::time::Duration;
 
-use csa_provider::{Backoff, Chance};
+use csa_provider::seams::{Backoff, Chance};
 
-/// The pauses before the retries of one transaction: up to a second.
+/// Returns the pauses before the retries of one transaction: up to a second.
 pub(crate) const fn conflicts() -> Backoff {
     Backoff::new(Duration::from_millis(20), Duration::from_secs(1))
 }

@@ -1,14 +1,14 @@
 //! The session in which rows were written, set again on the target where it computes from them.
 //!
-//! A row image of a plain table means the same in every session, so such rows are sent under our own
-//! settings (`sql_mode=''`, UTC) whatever the source's were, and share statements. Where the server
-//! evaluates an expression (checks, generated columns, indexes and partitions of expressions, defaults
-//! of columns that images lack), its own applier has taken over the session of the BEGIN before the
-//! rows (`Query_log_event::do_apply_event`); here it is set before the BINLOG statement.
+//! A row image of a plain table means the same in every session, so such rows are sent under our own settings
+//! (`sql_mode=''`, UTC) whatever the source's were, and share statements. The server evaluates expressions in
+//! checks, generated columns, indexes and partitions, and for defaults of columns that images lack. Its own
+//! applier has then taken over the session of the BEGIN before the rows (`Query_log_event::do_apply_event`);
+//! here it is set before the BINLOG statement.
 
-use csa_provider::SessionContext;
+use csa_provider::binlog::SessionContext;
 
-use csa_provider::quote;
+use csa_provider::sql_text::quote;
 
 /// Restores our own settings. `SET NAMES` is a statement of its own and comes first: until it has
 /// run, the server converts strings to a character set of the source's.
@@ -26,7 +26,8 @@ pub(crate) fn count(statements: &str) -> usize {
 /// Modes of MySQL before 8.0, which its own applier drops and SET refuses.
 pub(crate) const FORMER_MODES: u64 = 0x1003_ff00;
 
-/// Statements for the settings that rows depend on. `default_collation` is the session's present one.
+/// Returns the statements for the settings that rows depend on. `default_collation` is the
+/// session's present one.
 ///
 /// `character_set_client` stays ours: no expression depends on it, and the server reads our own texts
 /// by it. `auto_increment_increment` and `_offset` stay too: they only number the rows of a column that
@@ -60,7 +61,7 @@ pub(crate) fn for_statements(session: &SessionContext) -> String {
     )
 }
 
-/// The time zone that [`for_statements`] sets, if it is not UTC.
+/// Returns the time zone that [`for_statements`] sets, if it is not UTC.
 pub(crate) fn zone_for_statements(session: &SessionContext) -> Option<&str> {
     let zone = session.time_zone.as_deref()?;
     let is_offset = zone.starts_with(['+', '-'])
@@ -71,7 +72,7 @@ pub(crate) fn zone_for_statements(session: &SessionContext) -> Option<&str> {
 /// Undoes [`for_statements`].
 pub(crate) const OWN_FOR_STATEMENTS: &str = "SET SESSION time_zone='+00:00',lc_time_names='en_US'";
 
-/// The number of a collation that `default_collation_for_utf8mb4` can be.
+/// Returns the number of a collation that `default_collation_for_utf8mb4` can be.
 pub(crate) fn default_collation(name: &str) -> Option<u16> {
     match name {
         "utf8mb4_general_ci" => Some(45),
@@ -82,7 +83,7 @@ pub(crate) fn default_collation(name: &str) -> Option<u16> {
 
 #[cfg(test)]
 mod tests {
-    use csa_provider::QueryCharset;
+    use csa_provider::binlog::QueryCharset;
 
     use super::*;
 

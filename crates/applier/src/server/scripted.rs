@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use csa_provider::link::{Limits, LinkError, Row};
+use csa_provider::server::link::{Limits, LinkError, Row};
 use csa_provider::test_util::row;
 use parking_lot::Mutex;
 use secrecy::SecretString;
@@ -63,7 +63,7 @@ impl Scripted {
         self.state.lock()
     }
 
-    /// The place where its channel's lock is held.
+    /// Returns the place where its channel's lock is held.
     pub(crate) fn place() -> Place {
         Place { server: "scripted".to_owned(), holder: 7 }
     }
@@ -134,7 +134,9 @@ impl Connection {
         let state = self.state.lock();
         let Place { server, holder } = Scripted::place();
         let found: &[&str] = match query {
-            "SELECT @@version, @@version_comment" => &["9.7.4", "MySQL Community Server - GPL"],
+            "SELECT @@version, @@version_comment LIMIT 1" => {
+                &["9.7.4", "MySQL Community Server - GPL"]
+            }
             "SELECT @@SESSION.max_allowed_packet" => &["67108864"],
             _ if query.contains("server_uuid") => &[&server, &holder.to_string()],
             _ if query.contains("GET_LOCK(") => &["1"],

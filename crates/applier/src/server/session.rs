@@ -5,30 +5,20 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use csa_provider::link::{FromRow, Limits, LinkError, rows_as};
-use csa_provider::{FormatDescription, SessionContext};
+use csa_provider::binlog::{FormatDescription, SessionContext};
+use csa_provider::server::link::{FromRow, Limits, LinkError, rows_as};
 use tokio::time::Instant;
 
-use super::{mariadb, row_session};
+use super::prelude::{LOCK_WAITS, Purpose, prelude};
+use super::row_session;
 use crate::error::{Error, Result};
 use crate::options::{ExecMode, TargetGtids};
 use crate::server::answer::Answer;
 use crate::server::as_source;
 use crate::server::liveness::Liveness;
-use crate::server::port::{Target, TargetLink};
+use crate::server::port::{HungUp, Target, TargetLink};
+use crate::server::room::Permit;
 use crate::server::vendor::Vendor;
-
-/// Every session runs READ COMMITTED: gap locks would make independent groups wait for each other.
-/// `sql_mode` and `time_zone` are for our own statements; row images mean the same under any, unless
-/// the table has the server compute something ([`row_session`]).
-/// Time-outs are ours, so that the server's global settings can't end a session that waits for its turn.
-const PRELUDE: &str = "SET SESSION transaction_isolation='READ-COMMITTED', autocommit=1, \
-     completion_type='NO_CHAIN', transaction_read_only=0, sql_safe_updates=0, \
-     sql_select_limit=18446744073709551615, sql_mode='', time_zone='+00:00', wait_timeout=2147483, interactive_timeout=2147483, \
-     net_read_timeout=600, net_write_timeout=600, \
-     innodb_lock_wait_timeout=10, lock_wait_timeout=60";
-/// Also since 8.0.
-const FRESH_STATISTICS: &str = ", information_schema_stats_expiry=0";
 
 const ER_NET_PACKET_TOO_LARGE: u16 = 1153;
 
@@ -57,14 +47,25 @@ pub(crate) struct Session {
     idle_limit: Option<u64>,
     /// Its changes are in the server's binary log.
     logs: bool,
+    /// See [`Self::wait_briefly`].
+    waits_briefly: bool,
     liveness: Liveness,
     /// An answer was given up: the next bytes would be taken for the answer to another statement.
     is_lost: bool,
+    /// Last, so that the room is free when the link is closed.
+    permit: Option<Permit>,
 }
 
 impl Session {
     /// Connects and sets the session up.
+    ///
+    /// # Errors
+    /// [`Error::Connecting`]: whatever goes wrong here, no transaction was begun.
     pub(crate) async fn connect(target: &Target) -> Result<Self> {
+        Self::open(target).await.map_err(Error::connecting)
+    }
+
+    async fn open(target: &Target) -> Result<Self> {
         let address = target.address();
         let link = target.connect().await?;
         let liveness = Liveness::of(target, link.id());
@@ -84,12 +85,14 @@ impl Session {
             takes_bytes: false,
             idle_limit: None,
             logs: true,
+            waits_briefly: false,
+            permit: None,
         };
         let said: Option<(String, String)> =
-            session.setting("SELECT @@version, @@version_comment").await?;
+            session.setting("SELECT @@version, @@version_comment LIMIT 1").await?;
         let (version, comment) = said.unwrap_or_default();
         // Checked before anything is set: other servers know only some of the settings.
-        if let Some(why) = csa_provider::unsupported_target(&version, &comment) {
+        if let Some(why) = csa_provider::server::unsupported_target(&version, &comment) {
             return Err(Error::Product { address: session.address, why });
         }
         session.vendor = Vendor::of(&version);
@@ -105,14 +108,24 @@ impl Session {
 
     /// Sets what all of our sessions have.
     pub(crate) async fn set_up(&mut self) -> Result<()> {
-        let (prelude, more) = match self.vendor {
-            Vendor::MySql => (PRELUDE, FRESH_STATISTICS),
-            Vendor::MySql57 => (PRELUDE, ""),
-            Vendor::MariaDb => (mariadb::PRELUDE, ""),
-        };
-        let idle = self.idle_limit.map(|seconds| format!(", wait_timeout={seconds}"));
-        let idle = idle.unwrap_or_default();
-        self.run(format!("{prelude}{more}{idle}")).await.map(drop)
+        let mut statements = prelude(self.vendor, Purpose::Apply);
+        let idle = self.idle_limit.map(|seconds| format!("SET SESSION wait_timeout={seconds}"));
+        statements.extend(idle);
+        (self.waits_briefly, self.takes_bytes) = (false, false);
+        self.run(statements.join(";")).await.map(drop)
+    }
+
+    /// Gives up on a lock of others after a second from now on, or waits as the prelude says: for writes that
+    /// the session makes beside others, and that can come later.
+    pub(crate) async fn wait_briefly(&mut self, briefly: bool) -> Result<()> {
+        if self.waits_briefly != briefly {
+            let [rows, tables] = if briefly { [1, 1] } else { LOCK_WAITS };
+            let set =
+                format!("SET SESSION innodb_lock_wait_timeout={rows}, lock_wait_timeout={tables}");
+            self.run(set).await?;
+            self.waits_briefly = briefly;
+        }
+        Ok(())
     }
 
     /// Makes the server end the session after so long without a statement, whatever became of the link.
@@ -140,12 +153,22 @@ impl Session {
         Ok(())
     }
 
+    /// Occupies room on the target as long as it lives.
+    pub(crate) fn occupy(&mut self, permit: Permit) {
+        self.permit = Some(permit);
+    }
+
+    /// Ends the connection, and leaves a session whose every statement fails.
+    pub(crate) async fn hang_up(&mut self) {
+        std::mem::replace(&mut self.link, Box::new(HungUp)).quit().await;
+    }
+
     /// The target's name in messages.
     pub(crate) fn address(&self) -> &str {
         &self.address
     }
 
-    /// The error for an answer that a server of this kind does not give.
+    /// Returns the error for an answer that a server of this kind does not give.
     pub(crate) fn unexpected(&self, what: impl Into<String>) -> Error {
         Error::Answer { address: self.address.clone(), what: what.into() }
     }
@@ -154,13 +177,14 @@ impl Session {
         self.vendor
     }
 
-    /// True if REFERENCES in the definition of a column makes a foreign key.
+    /// Returns true if REFERENCES in the definition of a column makes a foreign key.
     pub(crate) fn takes_inline_references(&self) -> bool {
-        self.vendor == Vendor::MariaDb || csa_provider::version_numbers(&self.version)[0] >= 9
+        self.vendor == Vendor::MariaDb
+            || csa_provider::binlog::version_numbers(&self.version)[0] >= 9
     }
 
-    /// Statements to run before rows that were written in another session; `None` if nothing has to be
-    /// set. The caller sends them and then calls [`Self::settled`].
+    /// Returns the statements to run before rows that were written in another session; `None` if nothing has to
+    /// be set. The caller sends them and then calls [`Self::settled`].
     pub(crate) fn enter(&mut self, session: Option<&Arc<SessionContext>>) -> Option<String> {
         let session = session?;
         if self.is_settled && self.under.as_ref() == Some(session) {
@@ -181,8 +205,8 @@ impl Session {
         Some(set)
     }
 
-    /// [`Self::enter`] for rows that are written as SQL, which need our own settings again where
-    /// they have no session.
+    /// Returns [`Self::enter`] for rows that are written as SQL, which need our own settings again
+    /// where they have no session.
     pub(crate) fn enter_for_statements(
         &mut self,
         session: Option<&Arc<SessionContext>>,
@@ -210,8 +234,8 @@ impl Session {
         Ok(())
     }
 
-    /// Statements to run before our own, if rows of another session came before. The caller sends them
-    /// and then calls [`Self::settled`].
+    /// Returns the statements to run before our own, if rows of another session came before. The caller sends
+    /// them and then calls [`Self::settled`].
     pub(crate) fn leave(&mut self) -> Option<String> {
         if self.under.take().is_none() && self.is_settled {
             return None;
@@ -239,7 +263,7 @@ impl Session {
         Ok(())
     }
 
-    /// True if the server has executed a transaction with this GTID, whoever sent it.
+    /// Returns true if the server has executed a transaction with this GTID, whoever sent it.
     pub(crate) async fn has_executed(&mut self, gtid: &str) -> Result<bool> {
         let query = format!("SELECT GTID_SUBSET('{gtid}', @@GLOBAL.gtid_executed)");
         let rows: Vec<bool> = self.rows(&query).await?;
@@ -254,7 +278,8 @@ impl Session {
         self.run(as_source::AUTOMATIC).await.map(drop)
     }
 
-    /// [`Self::consume`], into the binary log of a session that else writes nothing there.
+    /// Does what [`Self::consume`] does, into the binary log of a session that otherwise writes
+    /// nothing there.
     pub(crate) async fn consume_logged(&mut self, gtid: &str) -> Result<()> {
         self.log(true).await?;
         let outcome = self.consume(gtid).await;
@@ -276,7 +301,8 @@ impl Session {
         Ok(answers.into_iter().map(|answer| answer.rows).collect())
     }
 
-    /// As [`Self::run`], with the warning count of each statement, and the rows of a `SHOW WARNINGS`.
+    /// Does what [`Self::run`] does, and returns the warning count of each statement and the rows
+    /// of a `SHOW WARNINGS`.
     pub(crate) async fn run_counting(
         &mut self,
         statements: impl AsRef<[u8]> + Send,
@@ -284,8 +310,8 @@ impl Session {
         self.run_at_least(0, statements).await
     }
 
-    /// As [`Self::run`], for a packet in which statements follow a BINLOG statement: so many in all.
-    /// Returns the moment at which the last began, if it is known.
+    /// Does what [`Self::run`] does, for a packet in which statements follow a BINLOG statement: so
+    /// many in all. Returns the moment at which the last began, if it is known.
     pub(crate) async fn run_counted(
         &mut self,
         count: usize,
@@ -343,13 +369,14 @@ impl Session {
         answer
     }
 
-    /// Bytes of row images that fit one packet, BASE64 and the opening of a group included.
+    /// Returns the bytes of row images that fit one packet, BASE64 and the opening of a group
+    /// included.
     pub(crate) fn row_image_bytes(&self) -> usize {
         // BASE64 takes 4/3 of the images, and the opening states a whole GTID set.
         self.max_allowed_packet / 2
     }
 
-    /// Bytes of statements that fit one packet beside the opening of a group.
+    /// Returns the bytes of statements that fit one packet beside the opening of a group.
     pub(crate) fn packet_bytes(&self) -> usize {
         self.max_allowed_packet / 2
     }
@@ -371,17 +398,17 @@ impl Session {
         })
     }
 
-    /// Rows of one query, up to the limits of a list.
+    /// Returns the rows of one query, up to the limits of a list.
     pub(crate) async fn rows<R: FromRow>(&mut self, query: &str) -> Result<Vec<R>> {
         self.rows_within(query, Limits::LIST).await
     }
 
-    /// The first row of a query that returns one short row.
+    /// Returns the first row of a query that returns one short row.
     pub(crate) async fn setting<R: FromRow>(&mut self, query: &str) -> Result<Option<R>> {
         Ok(self.rows_within(query, Limits::SETTING).await?.into_iter().next())
     }
 
-    /// The first row of a query that returns one row with GTID sets.
+    /// Returns the first row of a query that returns one row with GTID sets.
     pub(crate) async fn gtids<R: FromRow>(&mut self, query: &str) -> Result<Option<R>> {
         Ok(self.rows_within(query, Limits::GTIDS).await?.into_iter().next())
     }
@@ -423,9 +450,12 @@ impl Session {
         let collation: Vec<(String, String)> = self.rows(collation).await?;
         self.default_collation =
             collation.first().and_then(|(_, name)| row_session::default_collation(name));
-        if mode == ExecMode::Idempotent {
-            self.run("SET SESSION rbr_exec_mode='IDEMPOTENT'").await?;
-        }
+        // Both: `init_connect` can set it.
+        let mode = match mode {
+            ExecMode::Strict => "STRICT",
+            ExecMode::Idempotent => "IDEMPOTENT",
+        };
+        self.run(format!("SET SESSION rbr_exec_mode='{mode}'")).await?;
         self.format = Some(Arc::clone(format));
         Ok(())
     }

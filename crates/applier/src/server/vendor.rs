@@ -11,7 +11,7 @@ pub enum Vendor {
 }
 
 impl Vendor {
-    /// By `@@version`.
+    /// Recognises the vendor by `@@version`.
     #[must_use]
     pub fn of(version: &str) -> Self {
         match version.to_ascii_lowercase().contains("mariadb") {
@@ -21,7 +21,7 @@ impl Vendor {
         }
     }
 
-    /// The statement that changes a server setting for as long as the vendor permits.
+    /// Returns the statement that changes a server setting for as long as the vendor permits.
     #[must_use]
     pub const fn set(self) -> &'static str {
         match self {
@@ -30,7 +30,7 @@ impl Vendor {
         }
     }
 
-    /// The condition in `information_schema.STATISTICS` for an index by which the optimizer finds rows.
+    /// Returns the condition in `information_schema.STATISTICS` for an index by which the optimizer finds rows.
     #[must_use]
     pub const fn usable_index(self) -> &'static str {
         match self {

@@ -5,10 +5,10 @@
 
 use std::fmt::Write as _;
 
-use csa_provider::SessionContext;
+use csa_provider::binlog::SessionContext;
 
 use crate::server::row_session;
-use csa_provider::quote;
+use csa_provider::sql_text::quote;
 
 /// Bits of the status variable `Q_FLAGS2_CODE` (sql/query_options.h).
 pub(crate) const AUTO_IS_NULL: u32 = 1 << 14;

@@ -1,7 +1,8 @@
 //! Finds statements that MariaDB or MySQL 5.7 would execute without an error, but differently from the
 //! source. Pure.
 
-use csa_provider::{Dialect, Lexer, SessionContext, collation_name};
+use csa_provider::binlog::{SessionContext, collation_name};
+use csa_provider::sql_text::{Dialect, Lexer};
 
 use super::mariadb::context::has_collation;
 use super::next_steps::MAP_IT;
@@ -22,7 +23,7 @@ impl Reader {
         }
     }
 
-    /// Version comments that a newer MySQL executes and this server ignores
+    /// Returns the version comments that a newer MySQL executes and this server ignores
     /// (<https://mariadb.com/docs/server/reference/sql-structure/sql-language-structure/comment-syntax>).
     fn passes_over(self) -> std::ops::Range<u32> {
         match self {
@@ -61,7 +62,8 @@ pub(super) fn objection(text: &[u8], context: &SessionContext, reader: Reader) -
     ))
 }
 
-/// The version of a comment with this content, if the server ignores it and that is not harmless.
+/// Returns the version of a comment with this content, if the server ignores it and that is not
+/// harmless.
 fn passed_over(inside: &[u8], reader: Reader) -> Option<String> {
     let digits = inside.iter().take(6).take_while(|byte| byte.is_ascii_digit()).count();
     let (version, contents) = inside.split_at_checked(digits)?;
@@ -75,7 +77,7 @@ fn passed_over(inside: &[u8], reader: Reader) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use csa_provider::QueryCharset;
+    use csa_provider::binlog::QueryCharset;
 
     use super::*;
 

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use csa_provider::Statement;
-use csa_scheduler::Group;
+use csa_provider::sql_text::Statement;
+use csa_scheduler::group::Group;
 use tracing::info;
 
 use super::context::{self, Restricted, RestrictedRow};
@@ -18,13 +18,14 @@ use crate::rows::steps::Steps;
 use crate::server::as_source;
 use crate::server::session::Session;
 use crate::server::vendor::Vendor;
-use csa_provider::identifier;
+use csa_provider::sql_text::identifier;
 
 /// Unknown database: a default database that the statement does not need may be gone by now.
 const UNKNOWN_DATABASE: u16 = 1049;
 const UNKNOWN_VARIABLE: u16 = 1193;
 
-/// Executes the statement, and the rows that belong to it, in a session like the source's.
+/// Executes the statement, and the rows that belong to it, in a session like the source's, which waits for so
+/// many seconds for locks on tables.
 ///
 /// Returns the error with which it ended on the source, if it did not end so here.
 ///
@@ -36,6 +37,7 @@ pub(super) async fn execute(
     statement: &SourceStatement,
     mut rows: RowExecutor,
     under_gtid: bool,
+    patience: u32,
 ) -> Result<Option<u16>> {
     let vendor = session.vendor();
     if let Some(objection) = statement.objection(vendor) {
@@ -65,7 +67,7 @@ pub(super) async fn execute(
         Vendor::MySql57 => mysql57_context(session, statement).await?,
         Vendor::MariaDb => mariadb_context(session, statement).await?,
     };
-    let mut settings = vec![];
+    let mut settings = vec![format!("lock_wait_timeout={patience}")];
     let header = group.transactions.first().map(|transaction| &transaction.relayed.header);
     if let Some(header) = header.filter(|_| under_gtid) {
         settings.push(match vendor {
@@ -113,13 +115,13 @@ pub(super) async fn execute(
 /// It is logged with its error because it has changed something.
 fn done_in_part(code: u16) -> String {
     format!(
-        "it ended with error {code} on the source after it had changed a part of what it names, and here the \
-         same error leaves all as it was, as definitions are whole or not at all since MySQL 8.0; name what \
-         exists, or use IF EXISTS, on the source"
+        "it ended with error {code} on the source after it had changed a part of what it names; here the same \
+         error leaves all as it was, because definitions are atomic since MySQL 8.0; name only what exists, or \
+         use IF EXISTS, on the source"
     )
 }
 
-/// Assignments with which the statement means what it did on the source.
+/// Returns the assignments with which the statement means what it did on the source.
 async fn mysql_context(session: &mut Session, statement: &SourceStatement) -> Result<String> {
     let now: Vec<RestrictedRow> = session.rows(Restricted::QUERY).await?;
     let Some(now) = now.into_iter().next().map(Restricted::from) else {

@@ -8,24 +8,28 @@
 
 use std::sync::Arc;
 
-use csa_provider::Statement;
-use csa_provider::planted::{Bug, is_planted};
-use csa_scheduler::{Group, GroupKind};
-use tracing::{info, warn};
+use csa_provider::seams::planted::{Bug, is_planted};
+use csa_provider::sql_text::Statement;
+use csa_scheduler::admission::Verdict;
+use csa_scheduler::group::Group;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, info, warn};
 
 use super::execution::{execute, leave};
-use super::failure::named;
+use super::failure::{Failure, named};
 use super::next_steps::{by_hand, ended_otherwise, refused};
 use super::parts::Parts;
 use super::source_statement::{self, SourceStatement};
 use super::{not_transactional, progress};
-use crate::error::{ErrorClass, Result};
+use crate::error::{Error, ErrorClass, Result};
 use crate::options::ApplierOptions;
 use crate::ownership::intent::{self, Intent};
 use crate::ownership::keeper::Keeper;
+use crate::rows::discarded;
 use crate::rows::executor::RowExecutor;
 use crate::server::definitions::tables::TargetTables;
 use crate::server::port::Target;
+use crate::server::prelude::{DEFINITION_WAITS, LOCK_WAITS};
 use crate::server::retry_pause;
 use crate::server::session::Session;
 use crate::status::ApplierStatus;
@@ -50,16 +54,22 @@ impl StatementExecutor {
     ///
     /// # Errors
     /// Errors that stop the channel.
-    pub(crate) async fn apply(&self, keeper: &mut Keeper, group: &Arc<Group>) -> Result<()> {
-        let statement = match group.kind {
-            GroupKind::NotTransactional => not_transactional::read(group)?,
+    /// [`Error::Stopping`] where a stop ended its wait for a lock, and nothing of it is done.
+    pub(crate) async fn apply(
+        &self,
+        keeper: &mut Keeper,
+        group: &Arc<Group>,
+        stop: &CancellationToken,
+    ) -> Result<()> {
+        let statement = match group.verdict() {
+            Verdict::NotTransactional => not_transactional::read(group)?,
             _ => source_statement::read(group, &self.parts.target.collation_map)?,
         };
         self.parts.status.statement_started(&statement.gtid, statement.words.clone());
-        let outcome = self.execute_once(keeper, group, &statement).await;
+        let outcome = self.execute_once(keeper, group, &statement, stop).await;
         self.parts.status.statement_ended();
         // Before the commit is reported: then the intake's barrier opens for rows that need this.
-        if group.kind == GroupKind::Statement || outcome.is_err() {
+        if group.verdict().is_statement() || outcome.is_err() {
             self.parts.tables.forget();
         }
         outcome
@@ -70,6 +80,7 @@ impl StatementExecutor {
         keeper: &mut Keeper,
         group: &Arc<Group>,
         statement: &SourceStatement,
+        stop: &CancellationToken,
     ) -> Result<()> {
         let mut retries = 0;
         let mut conflicts = retry_pause::conflicts();
@@ -84,9 +95,17 @@ impl StatementExecutor {
                     return missing
                         .map_or(Ok(()), |code| Err(ended_otherwise(&statement.gtid, code)));
                 }
-                Err(error) => error,
+                Err(failure) => Error::from(failure),
             };
+            if stop.is_cancelled() && (error.is_lock_timeout() || error.is_interrupted()) {
+                return Err(Error::Stopping);
+            }
             match error.class() {
+                // Not counted: whoever holds it, a replica would wait as long as it takes.
+                ErrorClass::Retry if error.is_lock_timeout() => {
+                    self.parts.status.lock_timeout();
+                    debug!(gtid = %statement.gtid, %error, "waiting for the lock again");
+                }
                 ErrorClass::Retry if retries < self.parts.options.transaction_retries => {
                     retries += 1;
                     self.parts.status.retried();
@@ -100,21 +119,33 @@ impl StatementExecutor {
                     may_be_committed = true;
                     keeper.wait_and_regain(&error, &mut backoff).await?;
                 }
-                _ => return Err(named(statement, error, keeper.session().vendor())),
+                _ => {
+                    let error = self.explained(error, keeper, group).await;
+                    return Err(named(statement, error, keeper.session().vendor()));
+                }
             }
         }
     }
 
-    /// `may_be_committed`: an earlier attempt got no answer.
+    /// Returns the error with a reason that the server does not name.
+    async fn explained(&self, error: Error, keeper: &mut Keeper, group: &Group) -> Error {
+        let options = &self.parts.options;
+        match group.transactions.first().filter(|_| discarded::may_be_why(&error, options)) {
+            Some(first) => discarded::explained(error, first, keeper.session(), options).await,
+            None => error,
+        }
+    }
+
+    /// Attempts the statement; with `may_be_committed` an earlier attempt got no answer.
     async fn attempt(
         &self,
         keeper: &mut Keeper,
         group: &Arc<Group>,
         statement: &SourceStatement,
         may_be_committed: bool,
-    ) -> Result<Option<u16>> {
+    ) -> std::result::Result<Option<u16>, Failure> {
         let is_announced =
-            group.kind == GroupKind::NotTransactional || !self.parts.options.statement_gtids;
+            *group.verdict() == Verdict::NotTransactional || !self.parts.options.statement_gtids;
         if is_announced && may_be_committed {
             // The COMMIT that wrote the checkpoint has removed the entry, so without this the next attempt
             // would take it for one that was not begun.
@@ -126,13 +157,14 @@ impl StatementExecutor {
                 return Ok(None);
             }
         }
-        if group.kind == GroupKind::NotTransactional {
+        if *group.verdict() == Verdict::NotTransactional {
             return self.parts.write_group(keeper, group, &statement.gtid).await.map(|()| None);
         }
         if is_announced {
             return self.attempt_announced(keeper, group, statement).await;
         }
         let rows = RowExecutor::new(&self.parts.options, Arc::clone(&self.parts.tables));
+        let patience = self.patience();
         let session = keeper.session();
         let mut missing = None;
         let hidden = self.parts.target.gtids.hides_bookkeeping();
@@ -141,7 +173,7 @@ impl StatementExecutor {
             && is_planted(Bug::LostAnswerEndsXa);
         if !is_assumed && !session.has_executed(&statement.gtid).await? {
             if let Some(refusal) = &statement.refusal {
-                return Err(refused(&statement.gtid, refusal));
+                return Err(Failure::Statement(refused(&statement.gtid, refusal)));
             }
             // The server records a statement and its GTID together only with the binary log, so
             // statements are logged even where the rest is kept out of it.
@@ -151,7 +183,7 @@ impl StatementExecutor {
             let connection = session.id();
             let outcome = tokio::select! {
                 biased;
-                outcome = execute(session, group, statement, rows, true) => outcome,
+                outcome = execute(session, group, statement, rows, true, patience) => outcome,
                 never = progress::follow(&self.parts.target, connection, &self.parts.status) => match never {},
             };
             // Before the outcome is looked at: a failed statement leaves the source's session, too.
@@ -159,9 +191,9 @@ impl StatementExecutor {
             let outcome = match outcome {
                 Ok(found) => {
                     missing = found;
-                    consume_unused(session, &statement.gtid).await
+                    consume_unused(session, &statement.gtid).await.map_err(Failure::Own)
                 }
-                Err(error) => Err(error),
+                Err(error) => Err(Failure::Statement(error)),
             };
             // Before it is looked at, again: the session's later writes of the checkpoint must not get GTIDs
             // of the target's own, which its replicas could not apply.
@@ -175,29 +207,40 @@ impl StatementExecutor {
         Ok(missing)
     }
 
-    /// For targets that don't record the source's GTID with a statement.
+    /// Returns the seconds that a definition waits for its tables. A daemon that stands by can't tell a
+    /// session with a wait of a year from one whose daemon is gone. With a short wait the server ends the latter
+    /// after it.
+    fn patience(&self) -> u32 {
+        match self.parts.options.standby {
+            true => LOCK_WAITS[1],
+            false => DEFINITION_WAITS,
+        }
+    }
+
+    /// Executes a statement on a target that does not record the source's GTID with it.
     async fn attempt_announced(
         &self,
         keeper: &mut Keeper,
         group: &Arc<Group>,
         statement: &SourceStatement,
-    ) -> Result<Option<u16>> {
+    ) -> std::result::Result<Option<u16>, Failure> {
         let channel = self.parts.options.channel.clone();
         let mut missing = None;
         let rows = RowExecutor::new(&self.parts.options, Arc::clone(&self.parts.tables));
+        let patience = self.patience();
         let session = keeper.session();
         let executed = &group.executed_after;
         let known = intent::find(session, &channel, &statement.gtid, executed).await?;
         if known == Intent::None {
             if let Some(refusal) = &statement.refusal {
-                return Err(by_hand(&statement.gtid, refusal));
+                return Err(Failure::Statement(by_hand(&statement.gtid, refusal)));
             }
             // Committed first: a crash until the COMMIT below finds the entry, and the operator decides.
             session.run(intent::announce(&channel, &statement.gtid)).await?;
             let connection = session.id();
             let outcome = tokio::select! {
                 biased;
-                outcome = execute(session, group, statement, rows, false) => outcome,
+                outcome = execute(session, group, statement, rows, false, patience) => outcome,
                 never = progress::follow(&self.parts.target, connection, &self.parts.status) => match never {},
             };
             leave(session, false).await?;
@@ -206,7 +249,7 @@ impl StatementExecutor {
                 // effect.
                 session.run(intent::withdraw(&channel)).await?;
             }
-            missing = outcome?;
+            missing = outcome.map_err(Failure::Statement)?;
         }
         keeper.session().run("BEGIN").await?;
         keeper.write_checkpoint(group.sequence, &group.executed_after).await?;

@@ -11,17 +11,46 @@ const DENIED: u16 = 1045;
 const DENIED_TABLE: u16 = 1142;
 const DENIED_PRIVILEGE: u16 = 1227;
 /// Syntax, character set, collation, function and the like, and GTIDs with a tag.
-const NOT_KNOWN: [u16; 7] = [1064, 1115, 1193, 1235, 1286, 1305, 1772];
+const NOT_KNOWN: [u16; 7] = [1064, 1115, 1193, 1235, 1286, 1305, MALFORMED_GTID];
+const MALFORMED_GTID: u16 = 1772;
 /// Unknown collation.
 const UNKNOWN_COLLATION: u16 = 1273;
 /// `XAER_NOTA`: no such distributed transaction.
 const UNKNOWN_XID: u16 = 1397;
 
-/// The error with the statement that it is about.
+/// An error of an attempt, by the place where it arose.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// The source's statement met it.
+    Statement(Error),
+    /// A statement of ours met it, before or after the source's.
+    Own(Error),
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Own(error)
+    }
+}
+
+impl From<Failure> for Error {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Statement(error) => error,
+            // The only GTID in statements of ours is the source's: it has a tag, which the target does not know.
+            Failure::Own(error) if error.code() == Some(MALFORMED_GTID) => error,
+            Failure::Own(error) => error.of_bookkeeping(),
+        }
+    }
+}
+
+/// Returns the error with the statement that it is about.
 pub(super) fn named(statement: &SourceStatement, error: Error, vendor: Vendor) -> Error {
     let gtid = &statement.gtid;
+    let is_elsewhere =
+        matches!(error, Error::Transaction { .. } | Error::Connecting(_) | Error::Bookkeeping(_));
     match error.code() {
-        Some(code) if !matches!(error, Error::Transaction { .. }) => Error::Transaction {
+        Some(code) if !is_elsewhere => Error::Transaction {
             gtid: gtid.clone(),
             of: statement.words.clone(),
             code,
@@ -38,8 +67,10 @@ fn explained(code: u16, mut said: ServerText, gtid: &str, vendor: Vendor) -> Ser
         UNKNOWN_XID => {
             return ServerText::own(format!(
                 "the target has no such prepared transaction: it was provisioned between its PREPARE \
-                 and its end, or its PREPARE was skipped; provision it again, or execute there what \
-                 the source's binary log holds of it, then: csa-daemon skip {gtid}"
+                 and its end, its PREPARE was skipped, or the target has crashed meanwhile; MySQL 9.7 \
+                 itself loses prepared transactions when it recovers, if its last binary log has some \
+                 of different format IDs; provision it again, or execute there what the source's \
+                 binary log holds of it, then: csa-daemon skip {gtid}"
             ));
         }
         UNKNOWN_COLLATION => said.push(&format!("; {MAP_IT}; or {}", steps_by_hand(gtid))),

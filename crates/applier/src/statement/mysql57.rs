@@ -1,6 +1,6 @@
 //! The session settings of a statement of a later MySQL, for MySQL 5.7. Pure.
 
-use csa_provider::{QueryCharset, SessionContext};
+use csa_provider::binlog::{QueryCharset, SessionContext};
 
 use super::context::UTF8MB4_GENERAL_CI;
 
@@ -13,7 +13,7 @@ const LATER_MODES: u64 = !0 << 32;
 /// The first collation that came later, utf8mb4_0900_ai_ci; all of them are of utf8mb4.
 const FIRST_LATER: u16 = 255;
 
-/// The session without settings that came later.
+/// Returns the session without settings that came later.
 ///
 /// # Errors
 /// One that has no counterpart.

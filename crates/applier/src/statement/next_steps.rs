@@ -6,7 +6,7 @@ use crate::error::Error;
 pub(super) const MAP_IT: &str = "applier.collation_map can name one that the target has in its place, \
      then: csa-daemon reload; csa-daemon restart";
 
-/// The error for a statement that the operator has to decide about. One that the target has executed is
+/// Returns the error for a statement that the operator has to decide about. One that the target has executed is
 /// passed over, so executing it there by hand is how to proceed.
 pub(super) fn refused(gtid: &str, why: &str) -> Error {
     Error::Unsupported {
@@ -18,12 +18,12 @@ pub(super) fn refused(gtid: &str, why: &str) -> Error {
     }
 }
 
-/// The same where the target does not record executed statements.
+/// Returns the same where the target does not record executed statements.
 pub(super) fn by_hand(gtid: &str, why: &str) -> Error {
     Error::Unsupported { gtid: gtid.to_owned(), what: format!("{why}; {}", steps_by_hand(gtid)) }
 }
 
-/// The error for a statement that ended with an error on the source, and without one here.
+/// Returns the error for a statement that ended with an error on the source, and without one here.
 pub(super) fn ended_otherwise(gtid: &str, code: u16) -> Error {
     Error::Unsupported {
         gtid: gtid.to_owned(),

@@ -7,10 +7,12 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use csa_provider::{Dialect, SessionContext, Statement};
-use csa_scheduler::Group;
+use csa_provider::binlog::SessionContext;
+use csa_provider::sql_text::{Dialect, Statement};
+use csa_scheduler::group::Group;
 use tracing::info;
 
+use super::failure::Failure;
 use super::parts::Parts;
 use super::source_statement::{Objections, SourceStatement};
 use crate::error::server_text::ServerText;
@@ -30,7 +32,7 @@ use crate::server::retry_pause;
 use crate::server::session::Session;
 use crate::statement::progress;
 
-/// The group's one transaction, in the form that the statement executor takes.
+/// Returns the group's one transaction, in the form that the statement executor takes.
 pub(super) fn read(group: &Group) -> Result<SourceStatement> {
     let Some(transaction) = group.transactions.first() else {
         return Err(Error::Broken(Invariant::GroupHasTransactions));
@@ -71,7 +73,7 @@ impl Parts {
         keeper: &mut Keeper,
         group: &Arc<Group>,
         gtid: &str,
-    ) -> Result<()> {
+    ) -> std::result::Result<(), Failure> {
         let channel = self.options.channel.clone();
         let under_source = self.target.gtids == TargetGtids::Source;
         let session = keeper.session();
@@ -83,7 +85,7 @@ impl Parts {
                 other => other,
             })?;
             if known == Intent::None {
-                self.write_rows(keeper, group, gtid).await?;
+                self.write_rows(keeper, group, gtid).await.map_err(Failure::Statement)?;
             }
         }
         let session = keeper.session();
@@ -96,7 +98,8 @@ impl Parts {
         keeper.write_checkpoint(group.sequence, &group.executed_after).await?;
         let session = keeper.session();
         session.run(intent::withdraw(&channel)).await?;
-        session.run("COMMIT").await.map(drop)
+        session.run("COMMIT").await?;
+        Ok(())
     }
 
     async fn write_rows(&self, keeper: &mut Keeper, group: &Arc<Group>, gtid: &str) -> Result<()> {
@@ -111,7 +114,7 @@ impl Parts {
             false => None,
         };
         // Committed before the first row, so that a crash at any later point finds the entry.
-        session.run(intent::announce(channel, gtid)).await?;
+        session.run(intent::announce(channel, gtid)).await.map_err(Error::of_bookkeeping)?;
         let connection = session.id();
         let options = &self.options;
         let tables = self.tables.as_ref();
@@ -137,11 +140,11 @@ impl Parts {
         let Err(error) = outcome else { return Ok(()) };
         if !changed {
             // The server still answers, and nothing changed.
-            session.run(intent::withdraw(channel)).await?;
+            session.run(intent::withdraw(channel)).await.map_err(Error::of_bookkeeping)?;
             return Err(error);
         }
         match error.code() {
-            Some(code) if error.class() == ErrorClass::Stop => {
+            Some(code) if error.class().is_failure() => {
                 let half_done = Error::HalfDone { gtid: gtid.to_owned(), channel: channel.clone() };
                 let mut message = error.server_text();
                 message.push(&format!("; {half_done}"));
@@ -226,14 +229,17 @@ impl Writer<'_> {
                 ErrorClass::Retry if is_whole => {
                     self.changed = before;
                     self.session.run("ROLLBACK").await?;
-                    if retries == self.options.transaction_retries {
-                        return Err(error);
+                    // A wait for a lock of others is not counted.
+                    if !error.is_lock_timeout() {
+                        if retries == self.options.transaction_retries {
+                            return Err(error);
+                        }
+                        retries += 1;
+                        info!(gtid = self.gtid, retries, %error, "rows not written, trying again");
                     }
-                    retries += 1;
-                    info!(gtid = self.gtid, retries, %error, "rows not written, trying again");
                     retry_pause::pause(&mut conflicts, &*self.options.chance).await;
                 }
-                ErrorClass::Stop if is_one && error.code().is_some() => {
+                class if class.is_failure() && is_one && error.code().is_some() => {
                     self.changed = before;
                     return Err(error);
                 }
@@ -253,7 +259,7 @@ fn begin(group: &Group, options: &ApplierOptions) -> String {
     version.map_or_else(|| "BEGIN".to_owned(), |version| format!("SET SESSION {version};BEGIN"))
 }
 
-/// The engine of each table that the events change; `None` for a transactional one.
+/// Returns the engine of each table that the events change; `None` for a transactional one.
 async fn engines(
     session: &mut Session,
     tables: &TargetTables,
@@ -321,7 +327,7 @@ async fn one_statement(
         return Err(refused("it changes transactional tables too"));
     }
     let events = as_one_statement(&Bytes::from(images.events))?;
-    Ok(RowImages { events, session: images.session })
+    Ok(RowImages { events, ..images })
 }
 
 /// Row images in the form of one statement: table maps, then rows, with a statement end on the last.
@@ -354,7 +360,7 @@ fn as_one_statement(images: &Bytes) -> Result<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
-    use csa_provider::EventType;
+    use csa_provider::binlog::EventType;
     use csa_provider::test_util::{int_image, int_table_map, rows_event};
 
     use super::*;

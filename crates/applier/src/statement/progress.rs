@@ -18,6 +18,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// (<https://dev.mysql.com/doc/refman/en/monitor-alter-table-performance-schema.html>). An error ends
 /// the reading and nothing else: the progress is only shown.
 pub(crate) async fn follow(target: &Target, connection: u32, status: &ApplierStatus) -> Infallible {
+    status.statement_begun(connection);
     tokio::time::sleep(PATIENCE).await;
     if let Err(error) = look(target, connection, status).await {
         debug!(%error, "the progress of a statement can't be looked up");

@@ -1,10 +1,9 @@
 //! A transaction's statement, as the source logged it.
 
-use csa_provider::{
-    Dialect, EventType, Lexer, QueryEvent, SessionContext, Statement, TransactionHeader, XaVerb,
-    first_words,
-};
-use csa_scheduler::{Group, flattened_events};
+use csa_provider::binlog::{EventType, QueryEvent, SessionContext, TransactionHeader};
+use csa_provider::sql_text::{Dialect, Lexer, Statement, XaVerb, first_words};
+use csa_scheduler::events::flattened_events;
+use csa_scheduler::group::Group;
 
 use super::differences::{self, Reader};
 use super::next_steps::by_hand;
@@ -135,13 +134,13 @@ pub(super) fn read(group: &Group, collations: &CollationMap) -> Result<SourceSta
                 context,
                 timestamp: event.header().timestamp,
                 error_code: query.error_code,
-                refusal: transaction.refusal.clone(),
+                refusal: transaction.verdict.refusal().map(str::to_owned),
                 gtid,
             });
         }
     }
     // Rows, which were given to this executor only to be refused in their turn.
-    let refusal = transaction.refusal.clone();
+    let refusal = transaction.verdict.refusal().map(str::to_owned);
     Err(unsupported(refusal.unwrap_or_else(|| "no statement in it".to_owned())))
 }
 
@@ -157,6 +156,8 @@ fn started_xid(kind: Statement, statement: &[u8]) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use csa_scheduler::admission::Verdict;
+
     use super::*;
     use crate::group::worker::tests::{group_of, transaction};
 
@@ -164,7 +165,7 @@ mod tests {
     #[test]
     fn rows_that_must_not_be_applied_stop_the_channel_with_the_reason() {
         let mut refused = transaction();
-        refused.refusal = Some("it was restored to an earlier state".to_owned());
+        refused.verdict = Verdict::Refused("it was restored to an earlier state".to_owned());
         let error =
             read(&group_of(refused), &CollationMap::default()).err().expect("refused").to_string();
         assert!(error.contains("it was restored to an earlier state"), "{error}");

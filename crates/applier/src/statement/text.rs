@@ -9,7 +9,8 @@
 //!   alters it becomes its definer;
 //! - `CURRENT_USER` in an account statement is the account that ran it on the source.
 
-use csa_provider::{Dialect, SessionContext, SpecialComment, Token, TokenKind, identifier};
+use csa_provider::binlog::SessionContext;
+use csa_provider::sql_text::{Dialect, SpecialComment, Token, TokenKind, identifier};
 
 mod collation;
 mod references;
@@ -24,7 +25,7 @@ const DISABLED: &[u8] = b" DISABLE /*!80200 ON REPLICA */ ";
 /// The same inside a version comment: these do not nest.
 const DISABLED_INSIDE: &[u8] = b" DISABLE */ /*!80200 ON REPLICA */ /*!50000 ";
 
-/// The text to run instead of `text`; `None` if nothing has to change.
+/// Returns the text to run instead of `text`; `None` if nothing has to change.
 ///
 /// # Errors
 /// The missing piece: the account that CURRENT_USER stands for, or the end of a quoted text.
@@ -60,7 +61,7 @@ pub(crate) fn on_replica(
     Ok(edited(text, edits))
 }
 
-/// The text with these places replaced; `None` if there are none.
+/// Returns the text with these places replaced; `None` if there are none.
 fn edited(text: &[u8], mut edits: Vec<(Range, Vec<u8>)>) -> Option<Vec<u8>> {
     if edits.is_empty() {
         return None;
@@ -144,7 +145,7 @@ impl Event {
     }
 }
 
-/// The place after `name` or `schema.name`.
+/// Returns the place after `name` or `schema.name`.
 fn after_name(tokens: &[Token<'_>], at: usize) -> usize {
     match tokens.get(at + 1) {
         Some(token) if token.is_symbol(b'.') => at + 3,
@@ -152,8 +153,8 @@ fn after_name(tokens: &[Token<'_>], at: usize) -> usize {
     }
 }
 
-/// The place after an account: `user`, `user@host`, or `CURRENT_USER()`. A host follows its `@`
-/// directly.
+/// Returns the place after an account: `user`, `user@host`, or `CURRENT_USER()`. A host follows its
+/// `@` directly.
 fn after_account(tokens: &[Token<'_>], at: usize) -> usize {
     let next = at + 1;
     if tokens.get(at).is_some_and(|token| token.is("CURRENT_USER")) {
@@ -203,7 +204,7 @@ fn current_users(
     Ok(edits)
 }
 
-/// The account that ran the statement on the source, as an SQL account name.
+/// Returns the account that ran the statement on the source, as an SQL account name.
 fn account(context: &SessionContext) -> Result<Option<Vec<u8>>, &'static str> {
     let Some((user, host)) = &context.invoker else { return Ok(None) };
     if !user.is_ascii() && !Dialect::of(context).is_utf8() {

@@ -1,6 +1,6 @@
 //! Requirements that a MariaDB target must meet before anything is written to it.
 
-use csa_provider::GtidSet;
+use csa_provider::binlog::GtidSet;
 
 use crate::options::TargetOptions;
 use crate::options::{Executor, TargetGtids};

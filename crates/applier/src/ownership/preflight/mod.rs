@@ -16,8 +16,10 @@ use crate::server::facts;
 use crate::server::port::Target;
 use crate::server::session::Session;
 use crate::server::vendor::Vendor;
-use csa_provider::link::Side;
-use csa_provider::{Foreign, Grants, GtidSet, Uuid};
+use csa_provider::binlog::{GtidSet, Uuid};
+use csa_provider::server::Grants;
+use csa_provider::server::link::Side;
+use csa_provider::source::Foreign;
 
 /// Facts about a target that meets them.
 #[derive(Debug, Clone)]
@@ -167,7 +169,7 @@ async fn inspect(
     })
 }
 
-/// The channel's checkpoint, if it has one, and every channel of the target.
+/// Returns the channel's checkpoint, if it has one, and every channel of the target.
 pub(crate) async fn known_channels(
     session: &mut Session,
     channel: &str,
@@ -209,7 +211,7 @@ const TABLES: &str = "SELECT table_schema, table_name FROM information_schema.ta
      table_type='BASE TABLE' AND table_schema NOT IN \
      ('csa','mysql','sys','performance_schema','information_schema')";
 
-/// The target's tables, for a first start where other channels exist.
+/// Returns the target's tables, for a first start where other channels exist.
 pub(crate) async fn tables_beside(
     session: &mut Session,
     is_first: bool,
@@ -271,7 +273,7 @@ pub(crate) async fn warnings(
     Ok(warnings)
 }
 
-/// Drawbacks of a target that does not take row images.
+/// Returns the drawbacks of a target that does not take row images.
 fn sql_warnings(
     target: &TargetOptions,
     vendor: Vendor,
@@ -301,7 +303,7 @@ fn sql_warnings(
 
 fn login(target: &TargetOptions, error: Error) -> PreflightError {
     let address = target.address();
-    if let Error::Target { source, .. } = &error
+    if let Error::Target { source, .. } = error.plain()
         && let Some(why) = source.refusal(Side::Target, &address, &target.user)
     {
         return PreflightError::Refused(why);
@@ -313,7 +315,7 @@ fn login(target: &TargetOptions, error: Error) -> PreflightError {
             error.server_text()
         ));
     }
-    match error {
+    match error.plain() {
         Error::Product { .. } => PreflightError::Refused(error.to_string()),
         _ => PreflightError::Unreachable(error),
     }

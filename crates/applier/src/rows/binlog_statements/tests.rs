@@ -1,5 +1,5 @@
+use csa_provider::binlog::{ChecksumAlgorithm, Tag, Uuid};
 use csa_provider::test_util::{event, int_table_map, query_event, xa_prepare_event};
-use csa_provider::{ChecksumAlgorithm, Tag, Uuid};
 use proptest::prelude::*;
 
 use super::*;
@@ -29,7 +29,7 @@ fn cut(events: &[RawEvent], limit: usize) -> Vec<Step> {
     steps
 }
 
-/// Events of a step, as (type, first body byte, body length, statement end).
+/// Returns the events of a step, as (type, first body byte, body length, statement end).
 fn contents(step: &Step) -> Vec<(EventType, u8, usize, bool)> {
     let Step::RowImages(RowImages { events: mut bytes, .. }) = step.clone() else {
         panic!("a statement")

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use csa_provider::{Field, JsonValue, ValueType};
+use csa_provider::binlog::{Field, JsonValue, ValueType};
 
 use super::conversion::{self, Strings};
 use super::json::push_document;
@@ -85,9 +85,11 @@ impl RowStatements<'_> {
         let is_text = matches!(column.target.target_type, TargetType::Text { .. });
         let mut push = |parts: &[&[u8]]| parts.iter().for_each(|part| out.extend_from_slice(part));
         match column.value_type {
+            // 1 and 1.0 are equal. As an equality of its own it would let the optimizer of 5.7 put the
+            // literal in the column's place in the comparison of texts.
             ValueType::Json if !is_text => {
-                push(&[name, b"=", &literal, b" AND CAST(", name, b" AS CHAR)=CAST("]);
-                push(&[&literal, b" AS CHAR)"]);
+                push(&[b"COALESCE(", name, b"=", &literal, b",0) AND CAST(", name]);
+                push(&[b" AS CHAR)=CAST(", &literal, b" AS CHAR)"]);
             }
             ValueType::Geometry | ValueType::Vector => {
                 push(&[b"CAST(", name, b" AS BINARY)=", &literal]);
@@ -99,20 +101,21 @@ impl RowStatements<'_> {
                 let exact = self.exact_bytes(column, bytes, &literal);
                 push(&[b"CAST(", name, b" AS BINARY)=", &exact]);
             }
-            // MariaDB shows zero without its sign.
+            // MariaDB shows zero without its sign. Where an equality stands beside it, 5.7 and 8.0 show the
+            // sign of the literal.
             ValueType::Float | ValueType::Double
                 if is_zero(bytes) && self.plan.table.vendor != Vendor::MariaDb =>
             {
                 let negative = bytes.last().is_some_and(|byte| byte & 0x80 != 0);
                 let text: &[u8] = if negative { b"'-0'" } else { b"'0'" };
-                push(&[name, b"=", &literal, b" AND CONCAT(", name, b")=", text]);
+                push(&[name, b" BETWEEN -0e0 AND 0e0 AND CONCAT(", name, b")=", text]);
             }
             _ => push(&[name, b"=", &literal]),
         }
         Ok(())
     }
 
-    /// The bytes that the target's column has for a string.
+    /// Returns the bytes that the target's column has for a string.
     fn exact_bytes(&self, column: &PlannedColumn<'_>, bytes: &[u8], literal: &[u8]) -> Vec<u8> {
         match (&column.target.target_type, &column.strings) {
             (TargetType::Text { charset, .. }, Strings::Text(source, _))
@@ -156,7 +159,7 @@ impl RowStatements<'_> {
     }
 }
 
-/// True for a floating-point zero of either sign.
+/// Returns true for a floating-point zero of either sign.
 fn is_zero(bytes: &[u8]) -> bool {
     bytes.split_last().is_some_and(|(last, rest)| last & 0x7f == 0 && rest.iter().all(|&b| b == 0))
 }

@@ -3,7 +3,7 @@
 //! Values that a strict session refuses on its own need no check here; those that it would round or cut
 //! with no more than a note do.
 
-use csa_provider::{OldTemporal, ValueColumn, ValueType, charset_of};
+use csa_provider::binlog::{OldTemporal, ValueColumn, ValueType, charset_of};
 
 use crate::server::definitions::table::{TargetColumn, TargetType};
 
@@ -20,7 +20,7 @@ pub(crate) enum Strings {
     Text(String, Option<u8>),
 }
 
-/// The character set of the source's strings; the target's where the table map has none.
+/// Returns the character set of the source's strings; the target's where the table map has none.
 pub(super) fn strings_of(source: &ValueColumn, target: &TargetType) -> Result<Strings, String> {
     match (source.collation, target) {
         (Some(BINARY), _) => Ok(Strings::Binary),
@@ -201,7 +201,7 @@ fn describe_target(target: &TargetType) -> String {
 
 #[cfg(test)]
 mod tests {
-    use csa_provider::ValueType as S;
+    use csa_provider::binlog::ValueType as S;
 
     use super::*;
     use crate::server::definitions::table::Generated;
@@ -217,6 +217,7 @@ mod tests {
             generated: Generated::No,
             has_default: true,
             on_update: false,
+            is_now: false,
             indexed: false,
             hidden_key: false,
         };

@@ -3,7 +3,7 @@
 
 use std::io::Write as _;
 
-use csa_provider::{JsonDiff, JsonForm, JsonOperation, JsonValue};
+use csa_provider::binlog::{JsonDiff, JsonForm, JsonOperation, JsonValue};
 
 use super::literal::{push_binary, push_double, push_quoted};
 
@@ -57,7 +57,7 @@ pub(super) fn push_text_document(value: &JsonValue<'_>, out: &mut Vec<u8>) -> Re
     Ok(())
 }
 
-/// True if the server reads the value's text back as the same value.
+/// Returns true if the server reads the value's text back as the same value.
 fn is_text(value: &JsonValue<'_>) -> bool {
     match value {
         JsonValue::Null | JsonValue::Bool(_) | JsonValue::Int(_) | JsonValue::String(_) => true,

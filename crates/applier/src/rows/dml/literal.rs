@@ -5,7 +5,7 @@
 
 use std::io::Write as _;
 
-use csa_provider::ColumnValue;
+use csa_provider::binlog::ColumnValue;
 
 use super::conversion::Strings;
 
@@ -92,8 +92,8 @@ fn push_hex(value: &[u8], out: &mut Vec<u8>) {
     out.push(b'\'');
 }
 
-/// Escaped bytes in quotes. The server looks for the quote in whole UTF-8 characters, and no byte of
-/// a character of several is one of those escaped here.
+/// Appends the bytes, escaped and in quotes. The server looks for the quote in whole UTF-8
+/// characters, and no byte of a character of several is one of those escaped here.
 pub(super) fn push_quoted(value: &[u8], out: &mut Vec<u8>) {
     out.push(b'\'');
     for &byte in value {

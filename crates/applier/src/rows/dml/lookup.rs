@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use csa_provider::visible::acts;
-use csa_provider::{ColumnValue, Field, OldTemporal, RowsEvent, RowsKind, ValueType};
+use csa_provider::binlog::{ColumnValue, Field, OldTemporal, RowsEvent, RowsKind, ValueType};
+use csa_provider::server::visible::acts;
 
 use super::conversion::Strings;
 use super::packets::{PacketWriter, SHOW_WARNINGS, Settings};
@@ -15,7 +15,7 @@ use super::{Refusal, events, last_rows, table_of, unreadable};
 use crate::error::failing_row::FailingColumn;
 use crate::server::definitions::TableName;
 use crate::server::definitions::table::{TargetTable, TargetType};
-use csa_provider::identifier;
+use csa_provider::sql_text::identifier;
 
 const DUPLICATE: u16 = 1062;
 /// Bytes of a value that are shown.
@@ -99,7 +99,7 @@ pub(crate) fn describe(
     })
 }
 
-/// The start of a text that may be long.
+/// Returns the start of a text that may be long.
 pub(crate) fn shown(text: &str) -> String {
     match text.char_indices().nth(SHOWN_MAX) {
         None => text.to_owned(),
@@ -107,7 +107,7 @@ pub(crate) fn shown(text: &str) -> String {
     }
 }
 
-/// The row after the change; columns that the image leaves out did not change.
+/// Returns the row after the change; columns that the image leaves out did not change.
 fn joined<'a>(before: &[Field<'a>], after: &[Field<'a>]) -> Vec<Field<'a>> {
     let old = |place: usize| before.get(place).copied().unwrap_or(Field::Absent);
     let new = after.iter().enumerate();
@@ -149,7 +149,8 @@ fn columns(plan: &TablePlan<'_>, before: &[Field<'_>], after: &[Field<'_>]) -> V
         .collect()
 }
 
-/// The value in the form in which [`query`] makes the server return it, as far as that is known here.
+/// Returns the value in the form in which [`query`] makes the server return it, as far as that is
+/// known here.
 fn value(column: &PlannedColumn<'_>, bytes: &[u8]) -> String {
     match ColumnValue::read(column.value_type, column.unsigned, bytes) {
         Ok(value) => value.shown(matches!(column.strings, Strings::Text(..)), SHOWN_MAX),

@@ -21,8 +21,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use csa_provider::{ChecksumAlgorithm, EventHeader, EventType, RawEvent, RowsEvent, TableMap};
-use csa_scheduler::is_own;
+use csa_provider::binlog::{
+    ChecksumAlgorithm, EventHeader, EventType, RawEvent, RowsEvent, TableMap,
+};
+use csa_scheduler::filter::is_own;
 
 use crate::server::definitions::TableName;
 use crate::server::definitions::table::TargetTable;
@@ -40,6 +42,8 @@ pub(crate) mod codes {
     pub(crate) const KEY_NOT_FOUND: u16 = 1032;
     /// No such table.
     pub(crate) const NO_SUCH_TABLE: u16 = 1146;
+    /// The table's engine can't do it.
+    pub(crate) const NOT_BY_ENGINE: u16 = 1031;
     /// Not supported.
     pub(crate) const UNSUPPORTED: u16 = 1235;
     /// Data truncated.
@@ -71,7 +75,7 @@ impl Refusal {
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct SessionSettings(Option<Settings>);
 
-/// The tables whose rows the events change. `images`: whole events without checksums.
+/// Returns the tables whose rows the events change. `images`: whole events without checksums.
 ///
 /// # Errors
 /// Malformed events.
@@ -99,7 +103,7 @@ pub(crate) fn tables_in(images: &Bytes) -> Result<Vec<TableName>, Refusal> {
 /// Makes statements of row events, in their order: packets of about `limit` bytes, and the settings
 /// that the session has after them.
 /// `zone` is the session's, where it is not UTC. `years_have_signs` is the source's
-/// ([`csa_provider::FormatDescription::years_have_signs`]).
+/// ([`csa_provider::binlog::FormatDescription::years_have_signs`]).
 ///
 /// # Errors
 /// Changes that can't be written faithfully; none of the packets must be sent then.
@@ -141,7 +145,7 @@ pub(crate) fn statements(
             Refusal::new(codes::CONVERSION, "rows event without its table map".to_owned())
         })?;
         if let Some(plan) = plan {
-            RowStatements::new(plan, &rows)?.write(&rows, &mut writer)?;
+            RowStatements::new(plan, &rows, event.header().timestamp)?.write(&rows, &mut writer)?;
         }
     }
     let (packets, settings) = writer.finish();
@@ -162,7 +166,7 @@ fn table_of<'t>(
     }
 }
 
-/// The rows of the last event, and the map of their table.
+/// Returns the rows of the last event, and the map of their table.
 ///
 /// # Errors
 /// Malformed events.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use csa_provider::planted::{Bug, is_planted};
+use csa_provider::seams::planted::{Bug, is_planted};
 
 use super::warnings::{Tolerated, column_of};
 use super::{Refusal, codes};
@@ -64,6 +64,8 @@ impl Packet {
     }
 }
 
+/// Checks the warnings of a packet.
+///
 /// # Errors
 /// The first warning about a value that is not stored as it is, or warnings that were not shown.
 fn check_warnings(
@@ -205,7 +207,7 @@ impl PacketWriter {
         self.change(text, 1, what, tolerated);
     }
 
-    /// All packets, and the settings that the session has after them.
+    /// Returns all packets, and the settings that the session has after them.
     pub(super) fn finish(mut self) -> (Vec<Packet>, Option<Settings>) {
         if !is_planted(Bug::LastRowsLeftOut) {
             self.end_list();

@@ -3,14 +3,15 @@
 
 use std::sync::Arc;
 
-use csa_provider::{Column, Field, RowsKind, TableMap, ValueColumn, ValueType};
+use csa_provider::binlog::{Column, Field, RowsKind, TableMap, ValueColumn, ValueType};
 
 use super::conversion::{self, Strings};
 use super::warnings::Tolerated;
 use super::{Refusal, codes};
+use crate::rows::discarded;
 use crate::server::definitions::table::{Generated, TargetColumn, TargetTable, TargetType};
 use crate::server::vendor::Vendor;
-use csa_provider::identifier;
+use csa_provider::sql_text::identifier;
 
 /// How rows of one layout become statements for one table.
 #[derive(Debug)]
@@ -18,10 +19,12 @@ pub(super) struct TablePlan<'t> {
     pub(super) table: &'t TargetTable,
     /// Schema and name in backticks.
     pub(super) quoted: String,
-    /// For finding the fields of an image.
+    /// The columns by which the fields of an image are found.
     pub(super) layout: Vec<Column>,
     /// One for each column of the source.
     pub(super) columns: Vec<PlannedColumn<'t>>,
+    /// Columns that only the target has, and does not compute, with their names in backticks.
+    pub(super) extra: Vec<(String, &'t TargetColumn)>,
     /// The primary key first.
     pub(super) keys: Vec<PlannedKey>,
     /// Set if the target computes values: on a source that was not strict they may not have fitted, so
@@ -33,7 +36,7 @@ pub(super) struct TablePlan<'t> {
 
 #[derive(Debug)]
 pub(super) struct PlannedColumn<'t> {
-    /// In backticks.
+    /// The name in backticks.
     pub(super) quoted: String,
     pub(super) value_type: ValueType,
     pub(super) unsigned: bool,
@@ -89,23 +92,25 @@ impl<'t> TablePlan<'t> {
         let columns =
             columns.map(|(place, (source, target))| plan_column(table, place, source, target));
         let columns = columns.collect::<Result<Vec<_>, _>>()?;
-        for extra in target.get(source.len()..).unwrap_or_default() {
-            if !extra.has_default {
-                return Err(Refusal::new(
-                    codes::NO_DEFAULT,
-                    format!(
-                        "{}: the source has no column {}; give it a DEFAULT on the target",
-                        table.label(),
-                        extra.name
-                    ),
-                ));
-            }
+        let extra = target.get(source.len()..).unwrap_or_default().iter();
+        let extra = extra.filter(|column| column.generated == Generated::No);
+        let extra: Vec<_> = extra.map(|column| (identifier(&column.name), column)).collect();
+        if let Some((_, missing)) = extra.iter().find(|(_, column)| !column.has_default) {
+            return Err(Refusal::new(
+                codes::NO_DEFAULT,
+                format!(
+                    "{}: the source has no column {}; give it a DEFAULT on the target",
+                    table.label(),
+                    missing.name
+                ),
+            ));
         }
         let mut plan = Self {
             table,
             quoted: format!("{}.{}", identifier(&table.schema), identifier(&table.name)),
             layout,
             columns,
+            extra,
             keys: Vec::new(),
             computed: computed(table),
             zone: None,
@@ -138,10 +143,19 @@ impl<'t> TablePlan<'t> {
         self.table.unique.iter().filter_map(key).collect()
     }
 
-    /// The first key whose columns are all in the image, and none of them NULL.
+    /// Returns the first key whose columns are all in the image, and none of them NULL.
     pub(super) fn key_for(&self, image: &[Field<'_>]) -> Option<&PlannedKey> {
         let has = |&column: &usize| matches!(image.get(column), Some(Field::Bytes(_)));
         self.keys.iter().find(|key| key.columns.iter().all(has))
+    }
+
+    /// # Errors
+    /// The change needs a row, and the target's table keeps none.
+    pub(super) fn check_rows_are_kept(&self, kind: RowsKind) -> Result<(), Refusal> {
+        match self.table.discards_rows && kind != RowsKind::Write {
+            true => Err(discarded::refusal(&self.table.schema, &self.table.name)),
+            false => Ok(()),
+        }
     }
 
     /// # Errors
@@ -205,12 +219,12 @@ fn plan_column<'t>(
     })
 }
 
-/// True if comparing with an equal value finds the row.
+/// Returns true if comparing with an equal value finds the row.
 const fn is_comparable(value_type: ValueType) -> bool {
     !matches!(value_type, ValueType::Json | ValueType::Geometry | ValueType::Vector)
 }
 
-/// True if values of the type mean the same in an IN list as alone.
+/// Returns true if values of the type mean the same in an IN list as alone.
 const fn is_listable(value_type: ValueType) -> bool {
     matches!(
         value_type,

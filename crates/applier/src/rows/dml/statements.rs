@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use csa_provider::{Field, JsonDiff, RowsEvent, RowsKind};
+use csa_provider::binlog::{Field, JsonDiff, RowsEvent, RowsKind};
 
 use super::json::{push_diff_conditions, push_diffs};
 use super::packets::{PacketWriter, Settings};
@@ -11,6 +11,7 @@ use super::warnings::Tolerated;
 use super::{Refusal, codes, unreadable};
 use crate::server::definitions::table::Generated;
 use crate::server::vendor::Vendor;
+use csa_provider::sql_text::identifier;
 
 /// Makes the statements of one rows event.
 #[derive(Debug)]
@@ -27,9 +28,16 @@ pub(super) struct RowStatements<'p> {
 }
 
 impl<'p> RowStatements<'p> {
-    pub(super) fn new(plan: &'p TablePlan<'p>, rows: &RowsEvent<'_>) -> Result<Self, Refusal> {
+    /// Prepares the statements; `written` is the time at which the source wrote the rows, in
+    /// seconds since the epoch.
+    pub(super) fn new(
+        plan: &'p TablePlan<'p>,
+        rows: &RowsEvent<'_>,
+        written: u32,
+    ) -> Result<Self, Refusal> {
+        plan.check_rows_are_kept(rows.kind)?;
         plan.check_triggers(rows.kind)?;
-        Self::to_look_at(plan, rows)
+        Self::of(plan, rows, Some(written))
     }
 
     /// As [`Self::new`], for statements that an operator reads before they are executed: triggers are
@@ -37,6 +45,14 @@ impl<'p> RowStatements<'p> {
     pub(super) fn to_look_at(
         plan: &'p TablePlan<'p>,
         rows: &RowsEvent<'_>,
+    ) -> Result<Self, Refusal> {
+        Self::of(plan, rows, None)
+    }
+
+    fn of(
+        plan: &'p TablePlan<'p>,
+        rows: &RowsEvent<'_>,
+        written: Option<u32>,
     ) -> Result<Self, Refusal> {
         if rows.width != plan.columns.len() {
             return Err(unreadable("column count differs from the table map's"));
@@ -65,7 +81,7 @@ impl<'p> RowStatements<'p> {
             by_all: Arc::from(format!("{verb} {label}{by_all}")),
         };
         if rows.kind == RowsKind::Write {
-            statements.begin_insert(rows.after)?;
+            statements.begin_insert(rows.after, written)?;
         }
         Ok(statements)
     }
@@ -98,9 +114,10 @@ impl<'p> RowStatements<'p> {
     }
 
     /// Columns that the images leave out get their defaults, or the implicit default of their type, as
-    /// in the source's session: without a default it can't have been strict.
-    fn begin_insert(&mut self, present: &[u8]) -> Result<(), Refusal> {
-        let mut names: Vec<&str> = Vec::new();
+    /// in the source's session: without a default it can't have been strict. Where the default of a column
+    /// that only the target has is the current time, the server's own applier takes the event's.
+    fn begin_insert(&mut self, present: &[u8], written: Option<u32>) -> Result<(), Refusal> {
+        let mut names: Vec<&'p str> = Vec::new();
         let mut implicit = Vec::new();
         let is_present =
             |place: usize| present.get(place / 8).is_some_and(|byte| byte >> (place % 8) & 1 == 1);
@@ -109,12 +126,21 @@ impl<'p> RowStatements<'p> {
                 names.push(&column.quoted);
             }
         }
-        for (place, column) in self.plan.columns.iter().enumerate() {
+        let plan = self.plan;
+        let mut add = |name: &'p str, value: &[u8]| {
+            implicit.extend_from_slice(if names.is_empty() { b"" } else { b"," });
+            implicit.extend_from_slice(value);
+            names.push(name);
+        };
+        for (place, column) in plan.columns.iter().enumerate() {
             if !is_present(place) && !column.target.has_default {
-                implicit.extend_from_slice(if names.is_empty() { b"" } else { b"," });
-                implicit.extend_from_slice(self.implicit_default(column)?);
-                names.push(&column.quoted);
+                add(&column.quoted, self.implicit_default(column)?);
             }
+        }
+        if let Some(written) = written {
+            let time = format!("FROM_UNIXTIME({written})");
+            let set = plan.extra.iter().filter(|(_, extra)| extra.is_now);
+            set.for_each(|(quoted, _)| add(quoted, time.as_bytes()));
         }
         let head = format!("INSERT INTO {} ({}) VALUES ", self.plan.quoted, names.join(","));
         self.insert = head.into_bytes().into();
@@ -171,14 +197,17 @@ impl<'p> RowStatements<'p> {
         let mut conditions = Vec::new();
         let mut zeros = Vec::new();
         for (column, field) in self.plan.columns.iter().zip(after) {
-            // Not assigned, it would be set to the current time.
-            let keep = *field == Field::Absent && column.target.on_update;
-            if column.target.generated != Generated::No || *field == Field::Absent && !keep {
+            if column.target.generated != Generated::No {
                 continue;
             }
-            push_assignment(column, start, &mut text);
+            if *field == Field::Absent {
+                if column.target.on_update {
+                    push_kept(&column.quoted, start, &mut text);
+                }
+                continue;
+            }
+            push_assignment(&column.quoted, start, &mut text);
             match field {
-                Field::Absent => text.extend_from_slice(column.quoted.as_bytes()),
                 Field::JsonDiff(_) if self.plan.table.vendor == Vendor::MariaDb => {
                     let what = "a partial update of a JSON document, which MariaDB stores as text; \
                         SET GLOBAL binlog_row_value_options='' on the source";
@@ -199,8 +228,10 @@ impl<'p> RowStatements<'p> {
             && let Some(column) = self.plan.columns.first()
         {
             // Nothing to assign, but the statement still has to check that the row is there.
-            push_assignment(column, start, &mut text);
-            text.extend_from_slice(column.quoted.as_bytes());
+            push_kept(&column.quoted, start, &mut text);
+        }
+        for (quoted, _) in self.plan.extra.iter().filter(|(_, extra)| extra.on_update) {
+            push_kept(quoted, start, &mut text);
         }
         text.extend_from_slice(b" WHERE ");
         let what = self.push_condition(key, before, &mut text)?;
@@ -274,7 +305,7 @@ impl<'p> RowStatements<'p> {
 /// The hint keeps the server from reading, and locking, the whole of a small table.
 fn delete_from(plan: &TablePlan<'_>, key: Option<&PlannedKey>) -> String {
     let hint = key.filter(|_| plan.table.vendor == Vendor::MySql).map(|key| {
-        let table = csa_provider::identifier(&plan.table.name);
+        let table = identifier(&plan.table.name);
         format!("/*+ INDEX({table} {}) */ ", key.index)
     });
     format!("DELETE {}FROM {} WHERE ", hint.unwrap_or_default(), plan.quoted)
@@ -290,10 +321,16 @@ fn list_head(plan: &TablePlan<'_>, key: &PlannedKey) -> Arc<[u8]> {
     format!("{}{names} IN (", delete_from(plan, Some(key))).into_bytes().into()
 }
 
-fn push_assignment(column: &PlannedColumn<'_>, start: usize, out: &mut Vec<u8>) {
+fn push_assignment(column: &str, start: usize, out: &mut Vec<u8>) {
     if out.len() > start {
         out.push(b',');
     }
-    out.extend_from_slice(column.quoted.as_bytes());
+    out.extend_from_slice(column.as_bytes());
     out.push(b'=');
+}
+
+/// Assigns a column its own value: not assigned, one with ON UPDATE would be set to the current time.
+fn push_kept(column: &str, start: usize, out: &mut Vec<u8>) {
+    push_assignment(column, start, out);
+    out.extend_from_slice(column.as_bytes());
 }

@@ -1,4 +1,4 @@
-use csa_provider::EventType;
+use csa_provider::binlog::EventType;
 use csa_provider::test_util::{int_image, int_table_map, rows_event};
 
 use super::*;
@@ -13,6 +13,7 @@ fn column(name: &str) -> TargetColumn {
         generated: Generated::No,
         has_default: true,
         on_update: false,
+        is_now: false,
         indexed: false,
         hidden_key: false,
     }
@@ -22,7 +23,7 @@ fn index(name: &str, columns: &[usize]) -> UniqueIndex {
     UniqueIndex { name: name.to_owned(), columns: columns.to_vec() }
 }
 
-/// `d.t` with INTs.
+/// Returns `d.t` with INTs.
 fn table(columns: &[&str], unique: Vec<UniqueIndex>) -> TargetTable {
     TargetTable {
         schema: "d".to_owned(),
@@ -60,7 +61,7 @@ fn rows_are_deleted_one_by_one_on_mariadb() {
     assert_eq!(statements, ["DELETE FROM `d`.`t` WHERE `a`=1", "DELETE FROM `d`.`t` WHERE `a`=2"]);
 }
 
-/// The statements without the settings before them.
+/// Returns the statements without the settings before them.
 fn sql(images: &Bytes, table: TargetTable) -> Result<Vec<String>, Refusal> {
     let names = tables_in(images).expect("well-formed");
     assert_eq!(names, [("d".to_owned(), "t".to_owned())]);
@@ -217,4 +218,34 @@ fn rows_with_something_computed_say_what_was_cut() {
     target.functional_index = true;
     let deleted = images(EventType::DELETE_ROWS, 2, &[&rows[0]]);
     assert_eq!(sql(&deleted, target).expect("possible")[1], "SHOW WARNINGS");
+}
+
+/// The server sets them on its own where a statement does not name them.
+#[test]
+fn columns_that_only_the_target_has_keep_their_values() {
+    let mut wide = table(&["id", "v", "seen", "made"], vec![index("PRIMARY", &[0])]);
+    wide.columns[2].on_update = true;
+    wide.columns[3].is_now = true;
+    let updated = images(EventType::UPDATE_ROWS, 2, &[&some(&[1, 1]), &some(&[1, 2])]);
+    assert_eq!(
+        sql(&updated, wide.clone()),
+        Ok(vec![
+            "UPDATE `d`.`t` FORCE INDEX (`PRIMARY`) SET `id`=1,`v`=2,`seen`=`seen` WHERE `id`=1"
+                .to_owned()
+        ])
+    );
+    let written = images(EventType::WRITE_ROWS, 2, &[&some(&[1, 1])]);
+    let statements = sql(&written, wide).expect("written");
+    let start = "INSERT INTO `d`.`t` (`id`,`v`,`made`) VALUES (1,1,FROM_UNIXTIME(";
+    assert!(statements[0].starts_with(start), "{statements:?}");
+}
+
+#[test]
+fn rows_that_are_not_kept_are_not_changed() {
+    let hole = || TargetTable { discards_rows: true, ..table(&["a"], Vec::new()) };
+    let rows = [&some(&[1])[..]];
+    assert!(sql(&images(EventType::WRITE_ROWS, 1, &rows), hole()).is_ok());
+    let error = sql(&images(EventType::DELETE_ROWS, 1, &rows), hole()).expect_err("refused");
+    assert_eq!(error.code, 1031);
+    assert!(error.message.contains("d.t is BLACKHOLE on the target"), "{}", error.message);
 }

@@ -1,6 +1,6 @@
 //! Values to be stored in columns of the target. Pure.
 
-use csa_provider::{ColumnValue, Field, JsonValue, ValueType};
+use csa_provider::binlog::{ColumnValue, Field, JsonValue, ValueType};
 
 use super::conversion::Strings;
 use super::json::{push_document, push_text_document};
@@ -77,7 +77,7 @@ impl RowStatements<'_> {
         pushed.map_err(|what| self.refusal(column, codes::CONVERSION, what))
     }
 
-    /// The value that a session which is not strict stores for a column without a default.
+    /// Returns the value that a session which is not strict stores for a column without a default.
     pub(super) fn implicit_default(
         &self,
         column: &PlannedColumn<'_>,

@@ -33,7 +33,8 @@ impl Tolerated {
     }
 }
 
-/// The column that a message names. A value before it may have any text, so the last match counts.
+/// Returns the column that a message names. A value before it may have any text, so the last match
+/// counts.
 pub(super) fn column_of(message: &str) -> Option<&str> {
     let (_, rest) = message.rsplit_once("olumn '")?;
     rest.rsplit_once('\'').map(|(column, _)| column)

@@ -10,10 +10,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use csa_provider::link::Row;
-use csa_scheduler::Group;
+use csa_provider::server::link::Row;
+use csa_scheduler::group::Group;
 
-use crate::error::ErrorClass;
 use crate::error::failing_row::{FailingColumn, FailingRow, PresentRow};
 use crate::error::{Error, Result};
 use crate::options::ApplierOptions;
@@ -27,7 +26,7 @@ use crate::server::session::Session;
 
 use split::Split;
 
-/// Rows of the one rows event in `images`.
+/// Returns the rows of the one rows event in `images`.
 ///
 /// # Errors
 /// Malformed events.
@@ -94,14 +93,14 @@ impl Failed<'_> {
         Ok(None)
     }
 
-    /// The row of an event that can't be applied as a whole.
+    /// Returns the row of an event that can't be applied as a whole.
     async fn in_event(
         &self,
         session: &mut Session,
         event_number: u64,
         images: RowImages,
     ) -> Result<FailingRow> {
-        let RowImages { events, session: written_in } = images;
+        let RowImages { events, session: written_in, .. } = images;
         let split = Split::new(&Bytes::from(events))?;
         let mut row = FailingRow {
             table: split.table.clone(),
@@ -119,7 +118,8 @@ impl Failed<'_> {
         // some of them.
         let mut rows = self.executor();
         for (place, single) in split.rows.iter().enumerate() {
-            let single_row = RowImages { events: single.clone(), session: written_in.clone() };
+            let single_row =
+                RowImages { events: single.clone(), session: written_in.clone(), is_undone: false };
             let Some(error) = attempt(&mut rows, session, &single_row).await? else { continue };
             row.row_number = Some(place as u64 + 1);
             self.describe(session, Bytes::from(single.clone()), &error, &mut row).await?;
@@ -177,7 +177,7 @@ async fn attempt(
     session.run("SAVEPOINT csa_row").await?;
     match rows.send(session, None, images.clone()).await {
         Ok(_) => Ok(None),
-        Err(error) if error.code().is_some() && error.class() == ErrorClass::Stop => {
+        Err(error) if error.code().is_some() && error.class().is_failure() => {
             session.run("ROLLBACK TO SAVEPOINT csa_row").await?;
             Ok(Some(error))
         }

@@ -1,7 +1,7 @@
 //! Splits a rows event into events of one row each. Pure.
 
 use bytes::Bytes;
-use csa_provider::{EventError, EventType, Field, Malformed, RowsEvent, TableMap};
+use csa_provider::binlog::{EventError, EventType, Field, Malformed, RowsEvent, TableMap};
 
 use crate::error::{Error, Result};
 use crate::rows::binlog_statements::set_statement_end;

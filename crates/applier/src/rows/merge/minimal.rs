@@ -8,8 +8,8 @@
 
 use std::ops::Range;
 
-use csa_provider::{RowsKind, Value, scan_image};
-use csa_scheduler::TableLayout;
+use csa_provider::binlog::{RowsKind, Value, scan_image};
+use csa_scheduler::keys::TableLayout;
 
 use super::writer::length_encoded;
 
@@ -66,7 +66,7 @@ impl MinimalImages {
         Some(minimal)
     }
 
-    /// Before and after image of each row.
+    /// Returns the before and after image of each row.
     pub(super) fn images(&self) -> Vec<(&[u8], &[u8])> {
         let mut start = 0;
         let image = |range: Range<usize>| self.bytes.get(range).unwrap_or_default();
@@ -134,7 +134,7 @@ impl<'a> Scan<'a> {
     }
 }
 
-/// The bytes of a value with those of its length; `None` for NULL.
+/// Returns the bytes of a value with those of its length; `None` for NULL.
 fn bytes_of<'a>(value: &Value, image: &'a [u8]) -> Option<&'a [u8]> {
     match value {
         Value::At(place) => image.get(place.clone()),

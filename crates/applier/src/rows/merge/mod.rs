@@ -11,7 +11,7 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
-use csa_scheduler::AdmittedTransaction;
+use csa_scheduler::admission::AdmittedTransaction;
 
 use crate::error::Result;
 use crate::options::RowImageColumns;
@@ -24,12 +24,12 @@ use writer::StatementWriter;
 #[derive(Debug, Default)]
 pub(crate) struct Merged {
     pub(crate) free: Vec<RowImages>,
-    /// To be sent after the others, once the groups in the way are committed.
+    /// Images that are sent after the others, once the groups in the way are committed.
     pub(crate) late: Vec<RowImages>,
 }
 
-/// Merges a group's changes into statements of at most about `limit` bytes of row images, with those
-/// columns. Rows that touch a key for which `is_late` holds come last, with all rows whose order
+/// Merges a group's changes into statements of at most about `limit` bytes of row images, with
+/// those columns. Rows with a key for which `is_late` holds come last, with all rows whose order
 /// relative to them matters.
 ///
 /// # Errors

@@ -2,8 +2,9 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use csa_provider::{RowsKind, SessionContext};
-use csa_scheduler::{KeyMap, KeyRole, KeyUse, RowChanges, RowsBlock};
+use csa_provider::binlog::{RowsKind, SessionContext};
+use csa_scheduler::changes::{RowChanges, RowsBlock};
+use csa_scheduler::keys::{KeyMap, KeyRole, KeyUse};
 
 use super::minimal::MinimalImages;
 use super::writer::{EventHead, StatementWriter};
@@ -41,6 +42,9 @@ struct Entry<'a> {
     keys: &'a [KeyUse],
     /// A key's value changed.
     moved: bool,
+    /// An update that stands for a delete and a write: every column is the source's afterwards, also one
+    /// that the target had changed on its own.
+    rewritten: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,7 +80,7 @@ struct Row<'a> {
 }
 
 impl<'a> Row<'a> {
-    /// `None` if the row does not lie in its event.
+    /// Returns `None` if the row does not lie in its event.
     fn of(changed: &ChangedRow<'a>) -> Option<Self> {
         let &ChangedRow { changes, block, row, session } = changed;
         let place = changes.rows.get(row)?;
@@ -121,7 +125,8 @@ enum Fit {
 }
 
 impl<'a> Stage<'a> {
-    /// `columns`: those that are written. Memory is reserved for `rows`.
+    /// Makes an empty stage that writes these `columns`, with memory for `rows`. Memory is reserved
+    /// for `rows`.
     pub(super) fn new(rows: usize, columns: RowImageColumns) -> Self {
         let mut stage = Self { columns, entries: Vec::new(), keys: KeyMap::default() };
         stage.entries.reserve(rows);
@@ -161,6 +166,7 @@ impl<'a> Stage<'a> {
                     after: row.after,
                     keys: row.keys,
                     moved: row.moved,
+                    rewritten: false,
                 });
                 self.entries.len() - 1
             }
@@ -297,7 +303,8 @@ fn write_entries<'a>(
     buckets.sort_by_key(|bucket| (bucket.phase, bucket.session));
     for bucket in &buckets {
         let head = bucket.head();
-        let is_full = columns == RowImageColumns::Full || head.columns.is_some();
+        let is_full =
+            columns == RowImageColumns::Full || head.columns.is_some() || bucket.first.rewritten;
         let minimal =
             if is_full { None } else { MinimalImages::of(head.layout, head.kind, &bucket.images) };
         match &minimal {
@@ -322,7 +329,7 @@ fn place_of<'a>(session: Session<'a>, sessions: &mut Vec<Session<'a>>) -> usize 
     })
 }
 
-/// True if a row may touch its key in this way although others in the stage refer to it.
+/// Returns true if a row may touch its key in this way although others in the stage refer to it.
 fn may_touch(role: KeyRole, row: &Row<'_>, readers: u8) -> bool {
     match role {
         _ if readers == 0 => true,
@@ -362,14 +369,15 @@ fn fold<'a>(entry: &Entry<'a>, row: &Row<'a>) -> Option<Entry<'a>> {
     if first.layout.keys.has_relations {
         return None;
     }
-    Some(Entry { net, ..folded })
+    let rewritten = entry.rewritten || (entry.net, net) == (Net::Delete, Net::Update);
+    Some(Entry { net, rewritten, ..folded })
 }
 
 fn same_keys(removed: &[KeyUse], added: &[KeyUse]) -> bool {
     removed.len() == added.len() && removed.iter().zip(added).all(|(a, b)| a.key() == b.key())
 }
 
-/// The place of an entry's events in the stage.
+/// Returns the place of an entry's events in the stage.
 fn phase(entry: &Entry<'_>) -> (u8, Reverse<u32>, u32) {
     let rank = entry.block.layout.keys.foreign_key_rank.unwrap_or_default();
     match entry.net {
@@ -384,6 +392,7 @@ fn phase(entry: &Entry<'_>) -> (u8, Reverse<u32>, u32) {
 struct BucketKey<'a> {
     layout: usize,
     net: u8,
+    rewritten: bool,
     server_id: u32,
     session: usize,
     /// Column bitmaps; empty if the images have all columns.
@@ -396,6 +405,7 @@ impl<'a> BucketKey<'a> {
         Self {
             layout: std::sync::Arc::as_ptr(&block.layout) as usize,
             net: entry.net as u8,
+            rewritten: entry.rewritten,
             server_id: block.server_id,
             session,
             columns: if block.full { &[] } else { columns(block) },
@@ -417,6 +427,14 @@ struct Bucket<'a> {
 }
 
 impl<'a> Bucket<'a> {
+    /// Returns true if every row ends as it began. Images without all columns don't show it.
+    fn is_undone(&self) -> bool {
+        let is_update = matches!(self.first.net, Net::Update | Net::Nothing);
+        is_update
+            && self.first.block.full
+            && self.images.iter().all(|(before, after)| before == after)
+    }
+
     fn head(&self) -> EventHead<'a> {
         let block = self.first.block;
         EventHead {
@@ -431,6 +449,7 @@ impl<'a> Bucket<'a> {
             timestamp: block.timestamp,
             session: self.first.session,
             columns: (!block.full).then(|| columns(block)),
+            is_undone: self.is_undone(),
         }
     }
 }

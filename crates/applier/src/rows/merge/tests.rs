@@ -4,18 +4,18 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use csa_provider::test_util::{
-    event, format_description, gtid_event, int_image, int_table_map, query_event_in, rows_event,
-};
-use csa_provider::{
+use csa_provider::binlog::{
     ChecksumAlgorithm, EventHeader, EventType, Gtid, RawEvent, RowsEvent, RowsKind, TableMap, Tag,
     TransactionHeader, Uuid, Value, scan_image,
 };
-use csa_relaystore::{RelayPosition, RelayedTransaction, TransactionBody};
-use csa_scheduler::{
-    Admission, AdmittedTransaction, ForeignKey, KeyClass, KeyPart, KeySource, KeySourceError,
-    TableId, TableKeys, UniqueKey,
+use csa_provider::test_util::{
+    event, format_description, gtid_event, int_image, int_table_map, query_event_in, rows_event,
 };
+use csa_relaystore::disk::RelayPosition;
+use csa_relaystore::read::{RelayedTransaction, TransactionBody};
+use csa_scheduler::admission::{Admission, AdmittedTransaction};
+use csa_scheduler::key_source::{KeySource, KeySourceError};
+use csa_scheduler::keys::{ForeignKey, KeyClass, KeyPart, TableId, TableKeys, UniqueKey};
 use proptest::prelude::*;
 
 use super::merge;
@@ -75,7 +75,7 @@ impl Model {
         lost.map_or(Ok(()), |row| Err(format!("1452: child {row:?}")))
     }
 
-    /// The change that some random bytes select, if it is possible now.
+    /// Returns the change that some random bytes select, if it is possible now.
     fn change(&self, [what, id, other, value]: [u8; 4]) -> Option<Change> {
         let table = usize::from(what & 1);
         let id = i32::from(id % 6);
@@ -292,11 +292,13 @@ proptest! {
         for statement in &merged.free {
             let changes = changes_of(&statement.events);
             prop_assert!(statement.events.len() <= limit || changes.len() == 1);
+            let before = target.clone();
             for change in changes {
                 let change = target.completed(change);
                 prop_assert!(!touches(&change, &late), "{change:?} is late");
                 target.apply(change).map_err(TestCaseError::fail)?;
             }
+            prop_assert!(!statement.is_undone || target == before);
         }
         for statement in &merged.late {
             for change in changes_of(&statement.events) {
@@ -387,12 +389,32 @@ fn minimal_images_have_the_key_before_and_the_changed_columns_after() {
 }
 
 #[test]
+fn changes_that_undo_each_other_are_known_as_such() {
+    let row = |v| Some([Some(5), None, Some(v)]);
+    let update = |before, after| Change { table: PARENT, before: row(before), after: row(after) };
+    for columns in [RowImageColumns::Full, RowImageColumns::Minimal] {
+        let is_undone = |changes: &[Change]| {
+            let mut admission = Admission::new(Definitions);
+            let admitted = admission.admit_now(transaction(1, changes), None, true).expect("known");
+            let merged = merge(&[admitted], 4 << 20, columns, |_| false).expect("whole rows");
+            merged.free.iter().map(|images| images.is_undone).collect::<Vec<_>>()
+        };
+        assert_eq!(is_undone(&[update(3, 4), update(4, 3)]), [true]);
+        // Without the other columns the key before it has the bytes of the value after it.
+        assert_eq!(is_undone(&[update(3, 5)]), [false]);
+        let other = Change { table: CHILD, before: None, after: Some([Some(1), None, Some(1)]) };
+        assert_eq!(is_undone(&[update(3, 4), other, update(4, 3)]), [false]);
+    }
+}
+
+#[test]
 fn a_large_row_does_not_make_its_statement_too_long() {
     let change = Change { table: CHILD, before: None, after: Some([Some(1), None, Some(1)]) };
     let mut admission = Admission::new(Definitions);
     let admitted = admission.admit_now(transaction(1, &[change]), None, true).expect("known");
     let layout = &admitted.changes.as_ref().expect("rows").blocks[0].layout;
     let head = EventHead {
+        is_undone: false,
         layout,
         kind: RowsKind::Write,
         flags: 0,

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
-use csa_provider::{EventHeader, EventType, RowsEvent, RowsKind, SessionContext, TableMap};
-use csa_scheduler::TableLayout;
+use csa_provider::binlog::{EventHeader, EventType, RowsEvent, RowsKind, SessionContext, TableMap};
+use csa_scheduler::keys::TableLayout;
 
 use crate::rows::binlog_statements::RowImages;
 
@@ -20,6 +20,8 @@ pub(super) struct EventHead<'a> {
     pub(super) session: Option<&'a Arc<SessionContext>>,
     /// Column count and bitmaps; `None` for all columns.
     pub(super) columns: Option<&'a [u8]>,
+    /// Every row ends as it began.
+    pub(super) is_undone: bool,
 }
 
 /// Builds events without checksums into statements for BINLOG: table maps first, then rows events, the
@@ -35,6 +37,8 @@ pub(super) struct StatementWriter {
     mapped: Vec<usize>,
     flags: u16,
     session: Option<Arc<SessionContext>>,
+    /// So far every row ends as it began.
+    is_undone: bool,
     /// Start of the last rows event in `rows`.
     last: usize,
 }
@@ -50,6 +54,7 @@ impl StatementWriter {
             mapped: Vec::new(),
             flags: 0,
             session: None,
+            is_undone: true,
             last: 0,
         }
     }
@@ -69,6 +74,7 @@ impl StatementWriter {
                 self.session = head.session.cloned();
             }
             self.flags = head.flags;
+            self.is_undone &= head.is_undone;
             let table_id = self.table_id(head);
             self.begin_rows(head, table_id);
             while let Some((before, after)) = images.next_if(|(before, after)| {
@@ -83,7 +89,7 @@ impl StatementWriter {
         }
     }
 
-    /// True if nothing was written.
+    /// Returns true if nothing was written.
     pub(super) fn is_empty(&self) -> bool {
         self.statements.is_empty() && self.rows.is_empty()
     }
@@ -98,7 +104,7 @@ impl StatementWriter {
         self.maps.len() + self.rows.len() + map + next.max(self.event_bytes) > self.limit
     }
 
-    /// Bytes of the table map that the statement still lacks.
+    /// Returns the bytes of the table map that the statement still lacks.
     fn new_map_len(&self, head: &EventHead<'_>) -> usize {
         match self.place_of(head.layout) {
             Some(_) => 0,
@@ -111,7 +117,7 @@ impl StatementWriter {
         self.mapped.iter().position(|&mapped| mapped == layout)
     }
 
-    /// All statements.
+    /// Returns all statements.
     pub(super) fn finish(mut self) -> Vec<RowImages> {
         self.end_statement();
         self.statements
@@ -179,7 +185,8 @@ impl StatementWriter {
         }
         let mut events = std::mem::take(&mut self.maps);
         events.append(&mut self.rows);
-        self.statements.push(RowImages { events, session: self.session.take() });
+        let is_undone = std::mem::replace(&mut self.is_undone, true);
+        self.statements.push(RowImages { events, session: self.session.take(), is_undone });
         // The server forgets table maps at a statement's end.
         self.mapped.clear();
         self.last = 0;

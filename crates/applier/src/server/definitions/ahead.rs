@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use csa_provider::quote;
+use csa_provider::sql_text::quote;
 
 use super::TableName;
 use crate::error::Result;
@@ -20,8 +20,8 @@ const BEFORE_LIST: usize = 4;
 
 /// Tables that have not been read, by schema.
 ///
-/// A question names some for each table of the schema that was needed so far: few are read in vain where few
-/// are needed, and thousands take some dozens of questions.
+/// A question names some for each table of the schema that was needed so far: few needless ones where few are
+/// needed, and thousands take some dozens of questions.
 #[derive(Debug, Default)]
 pub(super) struct ReadAhead {
     schemas: HashMap<String, Schema>,
@@ -46,7 +46,7 @@ impl ReadAhead {
         self.schemas.entry(schema.to_owned()).or_default().needed += 1;
     }
 
-    /// The tables to read now that `name` is needed and not known: that one, and others that are not `known`.
+    /// Returns the tables to read now that `name` is needed: that one, and others except those `known`.
     pub(super) async fn along_with(
         &mut self,
         session: &mut Session,

@@ -4,10 +4,11 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use csa_provider::{Backoff, GtidSet, Uuid, identifier, quote};
-use csa_scheduler::{
-    ForeignKey, KeyPart, KeySource, KeySourceError, TableId, TableKeys, UniqueKey,
-};
+use csa_provider::binlog::{GtidSet, Uuid};
+use csa_provider::seams::{Backoff, Chance};
+use csa_provider::sql_text::{identifier, quote};
+use csa_scheduler::key_source::{KeySource, KeySourceError};
+use csa_scheduler::keys::{ForeignKey, KeyPart, TableId, TableKeys, UniqueKey};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
@@ -22,6 +23,7 @@ use crate::reachability::{Party, Reachability};
 use crate::server::facts;
 use crate::server::generation::Generation;
 use crate::server::port::Target;
+use crate::server::room::Claim;
 use crate::server::session::Session;
 
 /// Pauses between attempts, if no channel sets them.
@@ -57,7 +59,7 @@ pub struct TargetCatalogue {
     server: Option<Option<Uuid>>,
     /// The target's `gtid_executed` when it was last read.
     executed: GtidSet,
-    /// Transactions of the target's own for which the catalogue has waited in vain.
+    /// Transactions of the target's own for which the catalogue has waited without success.
     lost: GtidSet,
 }
 
@@ -67,6 +69,9 @@ struct OfChannel {
     name: String,
     generation: Generation,
     reachability: Reachability,
+    /// Servers that have been its target.
+    own_servers: BTreeSet<Uuid>,
+    chance: Arc<dyn Chance>,
 }
 
 impl TargetCatalogue {
@@ -101,20 +106,24 @@ impl TargetCatalogue {
         options: &ApplierOptions,
         generation: Generation,
         reachability: Reachability,
+        own_servers: BTreeSet<Uuid>,
     ) -> Self {
         self.retry = options.backoff();
-        self.channel = Some(OfChannel { name: options.channel.clone(), generation, reachability });
+        let (name, chance) = (options.channel.clone(), Arc::clone(&options.chance));
+        self.channel = Some(OfChannel { name, generation, reachability, own_servers, chance });
         self
     }
 
     /// Waits for the target.
     async fn lost(&mut self, error: &Error, backoff: &mut Backoff) {
         self.session = None;
-        let pause = backoff.pause();
+        let refused = self.channel.as_ref().and_then(|it| error.refused_pause(&*it.chance));
+        let pause = refused.unwrap_or_else(|| backoff.pause());
         warn!(%error, "the target's definitions can't be read, trying again in {pause:?}");
         match &self.channel {
             Some(channel) => {
                 channel.reachability.lost(Party::Catalogue, error);
+                channel.reachability.waits(Party::Catalogue, pause);
                 channel.generation.suspect();
                 tokio::select! {
                     biased;
@@ -151,6 +160,7 @@ impl TargetCatalogue {
                         if is_lost {
                             self.reached();
                         }
+                        self.park().await;
                         return other;
                     }
                 }
@@ -163,14 +173,50 @@ impl TargetCatalogue {
         }
     }
 
+    /// Returns the target's `server_uuid`.
+    async fn server(&mut self) -> std::result::Result<Option<Uuid>, KeySourceError> {
+        if let Some(server) = self.server {
+            return Ok(server);
+        }
+        let server = self
+            .ask(async |catalogue| facts::server_uuid(catalogue.session().await?).await)
+            .await?;
+        self.server = Some(server);
+        Ok(server)
+    }
+
+    /// Leaves the session to whoever needs its room before the next question.
+    async fn park(&mut self) {
+        if let Some(channel) = &self.channel
+            && let Some(session) = self.session.take()
+            && let Some(session) = channel.reachability.room().park(Party::Catalogue, session, 0)
+        {
+            session.close().await;
+        }
+    }
+
+    /// Returns a session where the channel is held, once there is room for it.
+    async fn opened(&self) -> Result<Session> {
+        let Some(channel) = &self.channel else { return Session::connect(&self.target).await };
+        let entry = (Claim::Catalogue, Party::Catalogue);
+        let target = self.target.in_room(channel.reachability.room());
+        let open = || admitted(&target, &channel.generation, &channel.name);
+        let OfChannel { generation, reachability, chance, .. } = channel;
+        let (session, _) = reachability.open(entry, generation, &**chance, open).await?;
+        Ok(session)
+    }
+
     async fn session(&mut self) -> Result<&mut Session> {
+        if self.session.is_none()
+            && let Some(channel) = &self.channel
+        {
+            let parked = channel.reachability.room().unpark(Party::Catalogue);
+            self.session = parked.map(|(session, _)| session);
+        }
         let session = match self.session.take() {
             Some(session) => session,
             None => {
-                let mut session = Session::connect(&self.target).await?;
-                if let Some(channel) = &self.channel {
-                    channel.generation.admit(&mut session, &channel.name).await?;
-                }
+                let mut session = self.opened().await?;
                 let rows: Vec<u8> = session.rows("SELECT @@GLOBAL.lower_case_table_names").await?;
                 self.folds_case = rows.first().is_some_and(|&mode| mode != 0);
                 // It may have come back as another server, or as an older one.
@@ -284,6 +330,16 @@ impl TargetCatalogue {
     }
 }
 
+async fn admitted(
+    target: &Target,
+    generation: &Generation,
+    channel: &str,
+) -> Result<(Session, u64)> {
+    let mut session = Session::connect(target).await?;
+    let number = generation.admit(&mut session, channel).await.map_err(Error::connecting)?;
+    Ok((session, number))
+}
+
 /// Places of the columns that cascading references are to; all columns where one of them can't be found
 /// by name, so that no cascade is missed.
 fn cascading_columns(
@@ -300,7 +356,8 @@ fn cascading_columns(
     places.unwrap_or_else(|| (0..definition.columns.len()).collect())
 }
 
-/// The child's columns in the order of the parent's key, if the reference is to exactly that key.
+/// Returns the child's columns in the order of the parent's key, if the reference is to exactly
+/// that key.
 fn child_columns(
     child: &Definition,
     parent: &Definition,
@@ -376,15 +433,11 @@ impl KeySource for TargetCatalogue {
         Ok(found)
     }
 
-    async fn server(&mut self) -> std::result::Result<Option<Uuid>, KeySourceError> {
-        if let Some(server) = self.server {
-            return Ok(server);
+    async fn is_own(&mut self, server: &Uuid) -> std::result::Result<bool, KeySourceError> {
+        if self.channel.as_ref().is_some_and(|channel| channel.own_servers.contains(server)) {
+            return Ok(true);
         }
-        let server = self
-            .ask(async |catalogue| facts::server_uuid(catalogue.session().await?).await)
-            .await?;
-        self.server = Some(server);
-        Ok(server)
+        Ok(self.server().await? == Some(*server))
     }
 
     /// The target's own transactions can come back before it has executed them: it sends them to replicas

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use csa_provider::charset_of;
-use csa_scheduler::{Collation, Weights};
+use csa_provider::binlog::charset_of;
+use csa_scheduler::keys::{Collation, Weights};
 
 use crate::error::Result;
 use crate::server::session::Session;

@@ -1,11 +1,11 @@
 use std::collections::{HashMap, HashSet};
 
-use csa_scheduler::{KeyClass, KeyPart};
+use csa_scheduler::keys::{KeyClass, KeyPart};
 
 use super::collations::Collations;
 use crate::error::Result;
 use crate::server::session::Session;
-use csa_provider::quote;
+use csa_provider::sql_text::quote;
 
 /// Name, type, collation; generated, and that virtually.
 type Column = (String, String, Option<String>, bool, bool);
@@ -22,13 +22,13 @@ pub(super) struct Definition {
     pub(super) columns: Vec<String>,
     /// The primary key first.
     pub(super) unique: Vec<Vec<KeyPart>>,
-    /// See [`csa_scheduler::TableKeys::has_primary`].
+    /// See [`csa_scheduler::keys::TableKeys::has_primary`].
     pub(super) has_primary: bool,
     /// A unique key has values that are not in row images, or may be wrong there.
     pub(super) opaque_unique_key: bool,
-    /// See [`csa_scheduler::TableKeys::computes`].
+    /// See [`csa_scheduler::keys::TableKeys::computes`].
     pub(super) computes: bool,
-    /// See [`csa_scheduler::TableKeys::not_transactional`].
+    /// See [`csa_scheduler::keys::TableKeys::not_transactional`].
     pub(super) not_transactional: bool,
 }
 
@@ -72,8 +72,8 @@ pub(super) async fn read(
     Ok(definitions)
 }
 
-/// The condition for these tables. MySQL before 8.0 and MariaDB look up only a single name and else open all tables
-/// of the schema.
+/// Returns the condition for these tables. MySQL before 8.0 and MariaDB look up only a single name and else
+/// open all tables of the schema.
 fn condition(schema: &str, tables: &[String]) -> String {
     let names: Vec<_> = tables.iter().map(|table| quote(table)).collect();
     let schema = quote(schema);
@@ -181,7 +181,7 @@ impl Answers {
     }
 }
 
-/// Rows under the names of their tables, in their order.
+/// Returns the rows under the names of their tables, in their order.
 fn by_table<T>(rows: impl Iterator<Item = (String, T)>) -> HashMap<String, Vec<T>> {
     let mut tables: HashMap<String, Vec<T>> = HashMap::new();
     for (table, row) in rows {
@@ -190,9 +190,9 @@ fn by_table<T>(rows: impl Iterator<Item = (String, T)>) -> HashMap<String, Vec<T
     tables
 }
 
-/// False if images may have wrong values of generated columns. For a virtual column of a type whose values
-/// lie outside the server's row buffer, MySQL (8.0.15 to 9.7.4) may log the value of another row, or freed
-/// memory: a REPLACE or INSERT IGNORE that finds a duplicate does that to rows after it. Columns of other
+/// Returns false if images may have wrong values of generated columns. MySQL (8.0.15 to 9.7.4) may log the
+/// value of another row, or freed memory, for a virtual column of a type whose values lie outside the server's
+/// row buffer. A REPLACE or INSERT IGNORE that finds a duplicate does so to rows after it. Columns of other
 /// types, and stored ones, were right in all images, but may be computed from such a column.
 fn generated_are_logged_right(columns: &[Column]) -> bool {
     let is_outside = |data_type: &str| {
@@ -251,15 +251,15 @@ impl Table {
         Ok(tables.collect())
     }
 
-    /// True if the server has to be asked whether the table's engine is transactional.
+    /// Returns true if the server has to be asked whether the table's engine is transactional.
     fn may_not_be_transactional(&self) -> bool {
         !matches!(self.engine.as_str(), "" | "InnoDB" | "BLACKHOLE")
     }
 }
 
-/// The tables in which the server finds a row's partition by more than the values of columns. With
-/// generated columns, index parts without a column and checks these are all expressions that it
-/// evaluates for a row.
+/// Returns the tables in which the server finds a row's partition by more than the values of
+/// columns. With generated columns, index parts without a column and checks these are all
+/// expressions that it evaluates for a row.
 async fn partitions_compute(session: &mut Session, named: &str) -> Result<HashSet<String>> {
     const COLUMNS_ONLY: &str = "'^`[^`]+`(,`[^`]+`)*$'";
     let found: Vec<String> = session

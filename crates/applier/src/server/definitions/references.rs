@@ -1,6 +1,6 @@
 use std::collections::{BTreeSet, HashMap};
 
-use csa_scheduler::foreign_key_ranks;
+use csa_scheduler::keys::foreign_key_ranks;
 
 use super::TableName;
 use crate::error::Result;
@@ -85,12 +85,13 @@ impl References {
         self.related.contains(table)
     }
 
-    /// Parents before children; 0 without relations, `None` in a cycle.
+    /// Returns the rank of a table, by which parents come before children; 0 without relations,
+    /// `None` in a cycle.
     pub(super) fn rank(&self, table: &TableName) -> Option<u32> {
         if self.has_relations(table) { self.ranks.get(table).copied() } else { Some(0) }
     }
 
-    /// Columns of this table that cascading references are to.
+    /// Returns the columns of this table that cascading references are to.
     pub(super) fn cascading_columns(&self, table: &TableName) -> BTreeSet<&str> {
         let references = self.by_child.values().flatten();
         let cascading = references.filter(|r| r.cascades && r.parent == *table);

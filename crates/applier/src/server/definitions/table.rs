@@ -2,6 +2,9 @@
 
 use crate::server::vendor::Vendor;
 
+/// The engine of tables that keep no rows.
+pub(crate) const BLACKHOLE: &str = "BLACKHOLE";
+
 /// Columns, keys, triggers and other properties that decide how rows are written.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct TargetTable {
@@ -16,6 +19,8 @@ pub(crate) struct TargetTable {
     pub(crate) refers_to_itself: bool,
     /// The engine, if what it writes can't be rolled back.
     pub(crate) not_transactional: Option<String>,
+    /// It keeps no row: there is none to change or delete.
+    pub(crate) discards_rows: bool,
     /// An index is made of expressions.
     pub(crate) functional_index: bool,
 }
@@ -36,6 +41,8 @@ pub(crate) struct TargetColumn {
     pub(crate) has_default: bool,
     /// An UPDATE that does not name the column sets it.
     pub(crate) on_update: bool,
+    /// An INSERT that does not name the column sets it to the current time.
+    pub(crate) is_now: bool,
     /// It is the first column of an index.
     pub(crate) indexed: bool,
     /// The server generated it as an invisible primary key (`my_row_id`).
@@ -87,6 +94,8 @@ pub(crate) struct ColumnRow {
     pub(crate) extra: String,
     pub(crate) nullable: bool,
     pub(crate) has_default: bool,
+    /// The default is `CURRENT_TIMESTAMP`, with any fraction.
+    pub(crate) is_now: bool,
     pub(crate) key: String,
 }
 
@@ -99,8 +108,13 @@ impl From<ColumnRow> for TargetColumn {
             () => Generated::No,
         };
         let counts = extra.contains("auto_increment");
+        let target_type = TargetType::of(&row);
+        // A string may have the same words as its default.
+        let is_time =
+            matches!(target_type, TargetType::Timestamp { .. } | TargetType::DateTime { .. });
         Self {
-            target_type: TargetType::of(&row),
+            is_now: row.is_now && is_time,
+            target_type,
             generated,
             has_default: row.has_default
                 || row.nullable
@@ -161,12 +175,12 @@ impl TargetType {
 }
 
 impl TargetTable {
-    /// The name for messages.
+    /// Returns the name for messages.
     pub(crate) fn label(&self) -> String {
         format!("{}.{}", self.schema, self.name)
     }
 
-    /// The trigger that a row of this operation would fire.
+    /// Returns the trigger that a row of this operation would fire.
     pub(crate) fn trigger_on(&self, operation: &str) -> Option<&str> {
         let fires = |(_, on): &&(String, String)| on.eq_ignore_ascii_case(operation);
         self.triggers.iter().find(fires).map(|(name, _)| name.as_str())

@@ -3,14 +3,14 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use csa_provider::link::{FromValue, Row};
+use csa_provider::server::link::{FromValue, Row};
 use parking_lot::Mutex;
 
 use super::TableName;
-use super::table::{ColumnRow, TargetTable, UniqueIndex};
+use super::table::{BLACKHOLE, ColumnRow, TargetTable, UniqueIndex};
 use crate::error::Result;
 use crate::server::session::Session;
-use csa_provider::quote;
+use csa_provider::sql_text::quote;
 
 /// Definitions shared by the workers of a channel.
 #[derive(Debug, Default)]
@@ -19,18 +19,18 @@ pub(crate) struct TargetTables {
 }
 
 impl TargetTables {
-    /// To be called when definitions may have changed.
+    /// Forgets all definitions, because they may have changed.
     pub(crate) fn forget(&self) {
         self.known.lock().clear();
     }
 
-    /// True if nothing has to be read for these.
+    /// Returns true if nothing has to be read for these.
     pub(crate) fn has_all(&self, names: &[TableName]) -> bool {
         let known = self.known.lock();
         names.iter().all(|name| known.contains_key(name))
     }
 
-    /// The tables named; `None` for one that does not exist.
+    /// Returns the tables named; `None` for one that does not exist.
     pub(crate) async fn of(
         &self,
         session: &mut Session,
@@ -61,7 +61,9 @@ async fn read(session: &mut Session, (schema, name): &TableName) -> Result<Optio
             "SELECT c.COLUMN_NAME, c.DATA_TYPE, c.COLUMN_TYPE, c.CHARACTER_SET_NAME, \
              c.CHARACTER_MAXIMUM_LENGTH, c.CHARACTER_OCTET_LENGTH, c.NUMERIC_PRECISION, \
              c.NUMERIC_SCALE, c.DATETIME_PRECISION, c.EXTRA, c.IS_NULLABLE='YES', \
-             c.COLUMN_DEFAULT IS NOT NULL, c.COLUMN_KEY FROM information_schema.COLUMNS c \
+             c.COLUMN_DEFAULT IS NOT NULL, \
+             COALESCE(LOWER(c.COLUMN_DEFAULT) LIKE 'current_timestamp%', 0), c.COLUMN_KEY \
+             FROM information_schema.COLUMNS c \
              JOIN information_schema.TABLES t USING (TABLE_SCHEMA, TABLE_NAME) \
              WHERE {named} AND t.TABLE_TYPE='BASE TABLE' ORDER BY c.ORDINAL_POSITION"
         ))
@@ -93,11 +95,12 @@ async fn read(session: &mut Session, (schema, name): &TableName) -> Result<Optio
     // Looked up here because MySQL refuses such a table beside a transactional one only under GTIDs.
     let engines: Vec<String> = session
         .rows(&format!(
-            "SELECT ENGINE FROM information_schema.TABLES WHERE {named} AND ENGINE<>'BLACKHOLE' AND ENGINE \
-             NOT IN (SELECT ENGINE FROM information_schema.ENGINES WHERE TRANSACTIONS='YES')"
+            "SELECT ENGINE FROM information_schema.TABLES WHERE {named} AND ENGINE NOT IN \
+             (SELECT ENGINE FROM information_schema.ENGINES WHERE TRANSACTIONS='YES')"
         ))
         .await?;
-    table.not_transactional = engines.into_iter().next();
+    table.discards_rows = engines.iter().any(|engine| engine == BLACKHOLE);
+    table.not_transactional = engines.into_iter().find(|engine| engine != BLACKHOLE);
     // Parts of functional indexes have no column.
     let functional = format!(
         "SELECT COUNT(*) FROM information_schema.STATISTICS WHERE {named} AND COLUMN_NAME IS NULL"
@@ -106,7 +109,7 @@ async fn read(session: &mut Session, (schema, name): &TableName) -> Result<Optio
     Ok(Some(table))
 }
 
-/// `None` if a value is missing or has an unexpected type.
+/// Returns `None` if a value is missing or has an unexpected type.
 fn column(mut row: Row) -> Option<ColumnRow> {
     fn take<T: FromValue>(row: &mut Row, place: usize) -> Option<T> {
         row.take_opt(place)?.ok()
@@ -124,11 +127,12 @@ fn column(mut row: Row) -> Option<ColumnRow> {
         extra: take(&mut row, 9)?,
         nullable: take(&mut row, 10)?,
         has_default: take(&mut row, 11)?,
-        key: take(&mut row, 12)?,
+        is_now: take(&mut row, 12)?,
+        key: take(&mut row, 13)?,
     })
 }
 
-/// Unique indexes of columns only that the optimizer may use.
+/// Returns the unique indexes of columns only that the optimizer may use.
 async fn unique(
     session: &mut Session,
     named: &str,
@@ -157,7 +161,7 @@ async fn unique(
     Ok(found.into_iter().filter_map(|(index, whole)| whole.then_some(index)).collect())
 }
 
-/// True if a foreign key of the table refers to the table itself.
+/// Returns true if a foreign key of the table refers to the table itself.
 async fn refers_to_itself(session: &mut Session, table: &TargetTable) -> Result<bool> {
     let (schema, name) = (quote(&table.schema), quote(&table.name));
     let references: Vec<u64> = session

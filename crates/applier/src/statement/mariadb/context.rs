@@ -5,11 +5,11 @@
 
 use std::fmt::Write as _;
 
-use csa_provider::{SessionContext, charset_of, collation_name};
+use csa_provider::binlog::{SessionContext, charset_of, collation_name};
 
 use crate::server::row_session;
 use crate::statement::context::{AUTO_IS_NULL, NO_FOREIGN_KEY_CHECKS, RELAXED_UNIQUE_CHECKS};
-use csa_provider::quote;
+use csa_provider::sql_text::quote;
 
 /// SQL modes that have the same number and meaning on both servers (sql/system_variables.h of MySQL,
 /// sql/sql_class.h of MariaDB).
@@ -25,8 +25,8 @@ const LC_TIME_NAMES_MAX: u16 = 109;
 /// Makes `utf8` mean utf8mb3, as on the source, whatever the server's default is.
 const FIXED: &str = "old_mode='UTF8_IS_UTF8MB3'";
 
-/// True if MariaDB has a MySQL collation under the same name: all but utf8mb3_tolower_ci, those of
-/// gb18030 and those of Unicode 9.0.
+/// Returns true if MariaDB has a MySQL collation under the same name: all but utf8mb3_tolower_ci,
+/// those of gb18030 and those of Unicode 9.0.
 pub(crate) fn has_collation(number: u16) -> bool {
     number < 248 && number != 76
 }
@@ -105,7 +105,7 @@ fn or_default(collation: u16) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use csa_provider::QueryCharset;
+    use csa_provider::binlog::QueryCharset;
 
     use super::*;
 

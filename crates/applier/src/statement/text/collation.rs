@@ -1,13 +1,14 @@
 //! Collations that a statement names, or leaves to the server. Pure.
 
-use csa_provider::{Dialect, SessionContext, Token, TokenKind, collation_name};
+use csa_provider::binlog::{SessionContext, collation_name};
+use csa_provider::sql_text::{Dialect, Token, TokenKind};
 
 use super::tokens::Tokens;
 use super::{Range, edited};
 use crate::collation_map::CollationMap;
 
-/// The text with the target's collations in place of the source's; `None` if it names and implies none of
-/// them. A place where no COLLATE can stand (a CAST) keeps its default, to which the caller objects.
+/// Returns the text with the target's collations in place of the source's; `None` if it names and implies none
+/// of them. A place where no COLLATE can stand (a CAST) keeps its default, to which the caller objects.
 pub(crate) fn with_collations(
     text: &[u8],
     context: &SessionContext,
@@ -27,7 +28,7 @@ pub(crate) fn with_collations(
     edited(text, edits)
 }
 
-/// The names after COLLATE that the map replaces.
+/// Returns the names after COLLATE that the map replaces.
 fn named(tokens: &[Token<'_>], map: &CollationMap) -> Vec<(Range, Vec<u8>)> {
     let mut edits = Vec::new();
     for (at, _) in tokens.iter().enumerate().filter(|(_, token)| token.is("COLLATE")) {
@@ -63,15 +64,15 @@ fn open_places<'a>(tokens: &'a [Token<'a>]) -> impl Iterator<Item = usize> + 'a 
     places.into_iter().filter_map(|at| Some(tokens.get(at)?.range().end))
 }
 
-/// The place of the name in CREATE DATABASE.
+/// Returns the place of the name in CREATE DATABASE.
 fn database_name(tokens: &[Token<'_>]) -> Option<usize> {
     let checks = tokens.get(2)?.is("IF") && tokens.get(3)?.is("NOT");
     Some(if checks { 5 } else { 2 })
 }
 
-/// The number of a collation that a CREATE or ALTER of a database or table takes from the defaults of
-/// the source's session without naming it. The default of a table's database does not count: the target
-/// has the same database.
+/// Returns the number of a collation that a CREATE or ALTER of a database or table takes from the defaults of
+/// the source's session without naming it. The default of a table's database does not count: the target has the
+/// same database.
 pub(crate) fn implied_collation(text: &[u8], context: &SessionContext) -> Option<u16> {
     let tokens = Tokens::of(text, Dialect::of(context)).tokens;
     let creates = tokens.first()?.is("CREATE");
@@ -145,7 +146,7 @@ fn open_charsets(tokens: &[Token<'_>], creates: bool) -> Vec<(usize, usize)> {
     found
 }
 
-/// The place of the name after CHARSET or CHARACTER SET, if that is at `at`.
+/// Returns the place of the name after CHARSET or CHARACTER SET, if that is at `at`.
 fn charset_at(tokens: &[Token<'_>], at: usize) -> Option<usize> {
     let token = tokens.get(at)?;
     let next = match () {
@@ -168,7 +169,7 @@ fn unquoted(token: &Token<'_>) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use csa_provider::QueryCharset;
+    use csa_provider::binlog::QueryCharset;
 
     use super::*;
 

@@ -3,11 +3,13 @@
 //! MySQL 9.0 and MariaDB make a foreign key of `p INT REFERENCES parent (id)`; MySQL before 9.0 reads it and
 //! makes none (<https://dev.mysql.com/doc/relnotes/mysql/9.0/en/news-9-0-0.html>).
 
-use csa_provider::{Dialect, SessionContext};
+use csa_provider::binlog::SessionContext;
+use csa_provider::sql_text::Dialect;
 
 use super::tokens::Tokens;
 
-/// True if a CREATE or ALTER TABLE has a REFERENCES that does not belong to a FOREIGN KEY clause.
+/// Returns true if a CREATE or ALTER TABLE has a REFERENCES that does not belong to a FOREIGN KEY
+/// clause.
 pub(crate) fn has_inline_references(text: &[u8], context: &SessionContext) -> bool {
     let tokens = Tokens::of(text, Dialect::of(context)).tokens;
     let Some(first) = tokens.first() else { return false };

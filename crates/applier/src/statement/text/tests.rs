@@ -1,4 +1,4 @@
-use csa_provider::QueryCharset;
+use csa_provider::binlog::QueryCharset;
 
 use super::*;
 

@@ -1,6 +1,6 @@
 //! A statement as tokens.
 
-use csa_provider::{Dialect, Lexer, SpecialComment, Token, Unclosed};
+use csa_provider::sql_text::{Dialect, Lexer, SpecialComment, Token, Unclosed};
 
 /// A statement's tokens, up to a quote or comment that is not closed.
 pub(super) struct Tokens<'a> {

@@ -1,0 +1,55 @@
+//! `csa.target_server`: the servers that have been a channel's target. Where a replica of the target takes
+//! over, its table has the servers before it. Their own transactions are the target's own, and may come back
+//! from a source to which another channel has brought them.
+//!
+//! A server is recorded before the channel applies anything there. One that was a target only with a version that
+//! does not know the table is not recorded.
+
+use std::collections::BTreeSet;
+
+use csa_provider::binlog::Uuid;
+use csa_provider::sql_text::quote;
+
+use crate::error::{Error, Result};
+use crate::ownership::{bookkeeping, checkpoint};
+use crate::server::session::Session;
+
+const TABLE: &str = "target_server";
+const CREATE: &str = "CREATE TABLE IF NOT EXISTS csa.target_server (\
+     channel VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL, \
+     server_uuid VARCHAR(36) CHARACTER SET ascii COLLATE ascii_bin NOT NULL, \
+     PRIMARY KEY (channel, server_uuid)) ENGINE=InnoDB";
+
+/// Returns each channel with a server that has been its target.
+pub(crate) async fn read_all(session: &mut Session) -> Result<Vec<(String, Uuid)>> {
+    if !checkpoint::has_table(session, TABLE).await? {
+        return Ok(Vec::new());
+    }
+    let query = "SELECT channel, server_uuid FROM csa.target_server";
+    let rows: Vec<(String, String)> = session.rows(query).await?;
+    let server = |(channel, text): (String, String)| match Uuid::parse_str(&text) {
+        Ok(server) => Ok((channel, server)),
+        Err(_) => {
+            let what = format!("csa.target_server: {text:?} is not a UUID");
+            Err(Error::Checkpoint { channel, what })
+        }
+    };
+    rows.into_iter().map(server).collect()
+}
+
+/// Adds the present server to those that `known` names, and to the table.
+pub(crate) async fn note(
+    session: &mut Session,
+    channel: &str,
+    server: Option<Uuid>,
+    known: &mut BTreeSet<Uuid>,
+) -> Result<()> {
+    let Some(server) = server.filter(|server| !known.contains(server)) else { return Ok(()) };
+    bookkeeping::create(session, CREATE).await?;
+    let channel = quote(channel);
+    session
+        .run(format!("INSERT IGNORE INTO csa.target_server VALUES ({channel},'{server}')"))
+        .await?;
+    known.insert(server);
+    Ok(())
+}
