@@ -1,9 +1,15 @@
-//! The parts of `csa-daemon` that are useful without the daemon: the checks before a channel is
-//! started, the comparison of its two servers, a channel's progress, and the claims of a fleet.
+//! `csa-daemon`: an external replica of MySQL. The README has the rooms and their direction. Public is only
+//! `cli::main`, and the parts that the tests use without the daemon: a channel's progress, the comparison of its
+//! two servers, and the claims of a fleet.
 
-pub mod check;
+mod admin;
+mod channel;
 pub mod claims;
-pub mod gtid_lag;
-pub mod progress;
-pub mod state_dir;
+pub mod cli;
+mod config;
+mod daemon;
+mod host;
+pub mod observe;
+mod run;
+mod servers;
 pub mod verify;

@@ -4,20 +4,20 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
+use crate::admin::api;
 use crate::channel::{Findings, Supervisor};
-use crate::cli::Failure;
 use crate::config::Config;
-use crate::daemon::Daemon;
-use crate::logging::LogFilter;
-use crate::reload::Reload;
-use crate::sender::Sender;
-use crate::service::{self, Seen};
-use crate::{api, fleet, history, logging};
+use crate::daemon::{Daemon, ManagedChannel, Reload, fleet, systemd};
+use crate::host::{
+    Failure, Sender,
+    logging::{self, LogFilter},
+    runtime,
+};
+use crate::observe::history;
 
 /// Time between two samples of what keeps the channels busy.
 const SAMPLE: Duration = Duration::from_millis(200);
@@ -26,26 +26,18 @@ const SAMPLE: Duration = Duration::from_millis(200);
 pub(crate) fn run(path: &Path) -> Result<(), Failure> {
     let outcome = try_run(path);
     if let Err(failure) = &outcome {
-        service::ended(&failure.to_string());
+        systemd::ended(&failure.to_string());
     }
     outcome
 }
 
 fn try_run(path: &Path) -> Result<(), Failure> {
     let config = Config::load(path)?;
-    let log = logging::init(&config.daemon)?;
+    let log = logging::init(&config.daemon.log_filter, config.daemon.log_format)?;
     for warning in &config.warnings {
         warn!("{warning}");
     }
     runtime()?.block_on(supervise(config, path, log))
-}
-
-pub(crate) fn runtime() -> Result<Runtime, Failure> {
-    tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .thread_name("csa-worker")
-        .build()
-        .map_err(|error| Failure::Runtime(format!("starting the runtime: {error}")))
 }
 
 async fn supervise(config: Config, path: &Path, log: LogFilter) -> Result<(), Failure> {
@@ -63,10 +55,10 @@ async fn supervise(config: Config, path: &Path, log: LogFilter) -> Result<(), Fa
     let entry = claims.map(|claims| fleet::enter(&daemon, claims, &stop)).transpose()?;
     // Before the channels: one that waits for a server can already be watched and commanded.
     api::start(Arc::clone(&daemon), stop.clone()).await?;
-    if service::is_managed() {
+    if systemd::is_managed() {
         let seen = Arc::clone(&daemon);
         let look = move || seen.channels().iter().map(|channel| see(channel)).collect();
-        tokio::spawn(service::keep_told(look, stop.clone()));
+        tokio::spawn(systemd::keep_told(look, stop.clone()));
     }
     let fleet = entry.map(fleet::Entry::join);
     for channel in daemon.channels() {
@@ -133,8 +125,8 @@ async fn sample(daemon: Arc<Daemon>, stop: CancellationToken) {
     }
 }
 
-fn see(channel: &Supervisor) -> Seen {
-    Seen { view: channel.view(), taken: channel.is_taken() }
+fn see(channel: &Supervisor) -> ManagedChannel {
+    ManagedChannel { view: channel.view(), taken: channel.is_taken() }
 }
 
 /// Returns once a stop was requested; `kill` follows after the time-out or a second signal. A
@@ -167,7 +159,7 @@ async fn wait_for_signal(
     }
     let timeout = daemon.stop_timeout();
     info!(?timeout, "stopping: finishing running groups");
-    service::stopping();
+    systemd::stopping();
     stop.cancel();
     // In a task that nothing waits for: the process ends as soon as its channels have.
     let kill = kill.clone();

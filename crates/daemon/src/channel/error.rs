@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use csa_applier::ErrorClass;
-use csa_provider::{Backoff, Gtid, ReceptionEnd};
+use csa_provider::binlog::Gtid;
+use csa_provider::seams::{Backoff, SystemChance};
+use csa_provider::source::ReceptionEnd;
 
 use crate::config::ChannelSettings;
 
@@ -14,13 +15,13 @@ pub(crate) enum ChannelError {
     #[error("{0}")]
     Refused(String),
     #[error(transparent)]
-    Source(csa_provider::PreflightError),
+    Source(csa_provider::source::PreflightError),
     #[error(transparent)]
     Target(csa_applier::PreflightError),
     #[error(transparent)]
     Applier(#[from] csa_applier::Error),
     #[error(transparent)]
-    Relay(#[from] csa_relaystore::Error),
+    Relay(#[from] csa_relaystore::disk::Error),
     /// Nothing more will come from the source; everything that came is committed.
     #[error(transparent)]
     Reception(#[from] ReceptionEnd),
@@ -39,14 +40,42 @@ impl ChannelError {
     /// A server that may come back on its own; everything else needs an operator.
     pub(super) fn absent(&self) -> Option<Absent> {
         match self {
-            Self::Source(csa_provider::PreflightError::Unreachable(_)) => Some(Absent::Source),
+            Self::Source(csa_provider::source::PreflightError::Unreachable(_)) => {
+                Some(Absent::Source)
+            }
             Self::Target(csa_applier::PreflightError::Unreachable(_)) => Some(Absent::Target),
-            Self::Applier(error) if error.class() != ErrorClass::Stop => Some(Absent::Target),
+            Self::Applier(error) if !error.class().is_failure() => Some(Absent::Target),
             _ => None,
         }
     }
 
-    /// The transaction in which it arose.
+    /// Returns the pause before the next attempt, where the target refuses sessions and trying soon would do
+    /// harm.
+    pub(super) fn refused_pause(&self) -> Option<Duration> {
+        match self {
+            Self::Applier(error)
+            | Self::Target(csa_applier::PreflightError::Unreachable(error)) => {
+                error.refused_pause(&SystemChance)
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns true if the channel can try again on its own. Whatever the source's stream holds is the same
+    /// next time, and a daemon that was fenced leaves the channel to the other one.
+    pub(super) fn may_pass(&self) -> bool {
+        match self {
+            Self::Applier(error) => error.may_pass(),
+            Self::Reception(end) => !end.error.is_of_transaction(),
+            Self::Refused(_)
+            | Self::Source(_)
+            | Self::Target(_)
+            | Self::Relay(_)
+            | Self::State(_) => true,
+        }
+    }
+
+    /// Returns the transaction in which it arose.
     pub(super) fn gtid(&self) -> Option<Gtid> {
         match self {
             Self::Applier(error) => error.gtid(),
@@ -73,9 +102,18 @@ impl ChannelError {
     }
 }
 
-/// Pauses after a refusal: an operator has to act, and a wrong password must not
-/// be tried often.
-const REFUSED: Backoff = Backoff::new(Duration::from_secs(30), Duration::from_secs(300));
+/// Returns the pauses after a refusal: an operator has to act, and a wrong password must not be tried often.
+fn refused() -> Backoff {
+    Backoff::unhurried(Duration::from_secs(30), Duration::from_secs(300))
+}
+
+/// Returns the pauses after a run that failed, before their jitter.
+pub(super) fn failed() -> Backoff {
+    Backoff::unhurried(Duration::from_secs(60), Duration::from_secs(300))
+}
+
+/// A run that lasted so long has overcome what ended the one before it.
+pub(super) const OVERCOME: Duration = Duration::from_secs(600);
 
 /// Pauses between the attempts to start a channel.
 #[derive(Debug)]
@@ -94,7 +132,7 @@ impl Pauses {
     }
 
     fn of(absent: Backoff) -> Self {
-        Self { absent, refused: REFUSED, was_absent: None }
+        Self { absent, refused: refused(), was_absent: None }
     }
 
     /// Doubles with each attempt; begins again with the shortest when the kind of failure changes.
@@ -125,7 +163,7 @@ mod tests {
 
     #[test]
     fn what_comes_back_by_itself_is_told_from_what_does_not() {
-        let source = csa_provider::PreflightError::Unreachable("away".to_owned());
+        let source = csa_provider::source::PreflightError::Unreachable("away".to_owned());
         assert_eq!(ChannelError::Source(source).absent(), Some(Absent::Source));
         let target = csa_applier::PreflightError::Refused("super_read_only".to_owned());
         assert_eq!(ChannelError::Target(target).absent(), None);

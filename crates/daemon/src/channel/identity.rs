@@ -4,10 +4,11 @@ use std::fs::{File, TryLockError};
 use std::io::Write as _;
 use std::path::Path;
 
-use csa_provider::Uuid;
-use csa_relaystore::{create_private_file, create_private_folder, make_private};
+use csa_applier::StartFrom;
+use csa_provider::binlog::Uuid;
+use csa_relaystore::disk::{create_private_file, create_private_folder, make_private};
 
-use super::ChannelError;
+use super::error::ChannelError;
 
 /// Names a channel's sessions on the target, over restarts. No other process has it while
 /// this value exists, so a session of this name is one that was left behind.
@@ -74,6 +75,15 @@ pub(super) fn replica_uuid(directory: &Path) -> Result<Uuid, ChannelError> {
         .and_then(|()| std::fs::File::open(directory)?.sync_all())
         .map_err(|error| wrong(&error))?;
     Ok(uuid)
+}
+
+/// The identity that takes the channel, and where it begins without a checkpoint.
+#[derive(Debug)]
+pub(super) struct Taking {
+    pub(super) identity: Identity,
+    pub(super) start: StartFrom,
+    /// A daemon had the channel while this run lasted, perhaps this one: it has a checkpoint, or something is wrong.
+    pub(super) was_held: bool,
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Tables that channels write, as far as `replicate_*` tell: two channels that write the same
 //! table of a target undo each other's changes. The target keeps the rules for the next to start.
 
-use csa_scheduler::{FilterRules, Filters};
+use csa_scheduler::filter::{FilterRules, Filters};
 use serde_json::{Map, Value, json};
 
 /// Names a table that two channels of a target both write; `tables` are those that exist.
@@ -25,7 +25,7 @@ pub(crate) fn overlap(
     Some(format!("{schema}.{table}"))
 }
 
-/// Tables that the rules name, and "any table" of each schema that they name.
+/// Returns the tables that the rules name, and "any table" of each schema that they name.
 fn named_tables(rules: &FilterRules) -> impl Iterator<Item = (String, String)> {
     let any = |schema: &String| (schema.clone(), "\u{2026}".to_owned());
     let schemas = rules.do_db.iter().map(any);
@@ -36,7 +36,7 @@ fn named_tables(rules: &FilterRules) -> impl Iterator<Item = (String, String)> {
     tables.chain(schemas).chain(renamed)
 }
 
-/// `replicate_*` as stored on the target, under the names of its keys.
+/// Returns `replicate_*` as stored on the target, under the names of its keys.
 pub(crate) fn written_rules(rules: &FilterRules) -> String {
     let mut all = Map::new();
     for (key, list) in lists(rules) {
@@ -53,7 +53,7 @@ pub(crate) fn written_rules(rules: &FilterRules) -> String {
     Value::Object(all).to_string()
 }
 
-/// Stored rules; `None` for rules that a later version may have stored.
+/// Returns the stored rules; `None` for rules that a later version may have stored.
 pub(crate) fn read_rules(text: &str) -> Option<FilterRules> {
     let Value::Object(mut all) = serde_json::from_str(text).ok()? else { return None };
     let mut list = |key: &str| match all.remove(key) {

@@ -7,20 +7,26 @@ use csa_applier::{
     AdmittedStream, Applier, ApplierOptions, ApplierStatus, Claim, CommitObserver, ControlSession,
     ExecMode, Intake, TargetCatalogue, TargetFacts, on_own_thread,
 };
-use csa_provider::SourceFacts;
-use csa_relaystore::{RelayPosition, RelayStore};
+use csa_provider::source::SourceFacts;
+use csa_relaystore::disk::RelayPosition;
+use csa_relaystore::opening::RelayStore;
+use csa_scheduler::admission::{Admission, AdmittedTransaction};
+use csa_scheduler::filter::Filters;
 use csa_scheduler::intake::IntakeEnd;
-use csa_scheduler::{Admission, AdmittedTransaction, Filters, LowWaterMark, StreamEnd, Until};
+use csa_scheduler::low_water::LowWaterMark;
+use csa_scheduler::until::{StreamEnd, Until};
 use tokio::sync::mpsc;
 use tokio::task::JoinError;
 use tokio_util::sync::CancellationToken;
 
+use super::error::ChannelError;
 use super::health::Health;
+use super::identity::Taking;
+use super::live_settings::Controls;
 use super::overlap::written_rules;
 use super::reception::{Received, Reception};
 use super::start_steps::StartStep;
 use super::watch::Watch;
-use super::{ChannelError, Controls, Taking};
 use crate::config::ChannelSettings;
 
 /// Transactions read ahead of the applier: a few groups, so that one is ready after each commit.
@@ -49,7 +55,7 @@ pub(super) enum End {
     UntilMoved,
     /// Damage on disk, found while reading.
     RelayDamaged {
-        error: csa_relaystore::Error,
+        error: csa_relaystore::disk::Error,
         transaction: RelayPosition,
     },
     /// The target lacks what was committed there.
@@ -81,6 +87,7 @@ impl<'a> Pipeline<'a> {
                 // for the first time would repeat history.
                 start: target.checkpoint.is_none().then_some(&taking.start),
                 source_executed: source.map(|facts| &facts.gtid_executed),
+                source_uuid: source.and_then(|facts| facts.server_uuid.parse().ok()),
                 filters: &written_rules(&settings.filters),
                 standby: settings.applier.standby,
             },
@@ -150,7 +157,11 @@ impl<'a> Pipeline<'a> {
             until.rest(&executed);
             let is_stopped = stop.is_cancelled() || kill.is_cancelled();
             return match outcome {
-                Err(csa_applier::Error::NotWhole { .. }) if is_stopped => Ok(End::Stopped),
+                Err(csa_applier::Error::NotWhole { .. } | csa_applier::Error::Stopping)
+                    if is_stopped =>
+                {
+                    Ok(End::Stopped)
+                }
                 Err(error @ csa_applier::Error::NotWhole { .. }) => Ok(End::NotWhole(error)),
                 Err(error @ csa_applier::Error::Older { .. }) => Ok(End::TargetOlder(error)),
                 // A streamed transaction is read again when it is applied.
@@ -170,7 +181,7 @@ impl<'a> Pipeline<'a> {
         }
     }
 
-    /// The part that reads ahead, until `end`.
+    /// Returns the part that reads ahead, until `end`.
     fn intake(
         &self,
         sender: mpsc::Sender<AdmittedTransaction>,
@@ -182,6 +193,7 @@ impl<'a> Pipeline<'a> {
             &self.options,
             control.generation(),
             control.reachability(),
+            control.own_servers(),
         );
         Intake {
             reader: self.received.store.reader(control.checkpoint().executed.clone()),
@@ -201,7 +213,7 @@ impl<'a> Pipeline<'a> {
         }
     }
 
-    /// The part that applies `stream`.
+    /// Returns the part that applies `stream`.
     fn applier(self, stream: AdmittedStream) -> Applier<Purge> {
         Applier::new(
             self.control,

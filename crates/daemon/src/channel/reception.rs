@@ -4,14 +4,17 @@
 
 use std::sync::Arc;
 
-use csa_provider::{Foreign, GtidSet, Provider, ReceptionEnd, SharedForeign, no_foreign};
-use csa_relaystore::{Recovery, RelayPosition, RelayStore, RelayStoreOptions};
+use csa_provider::binlog::GtidSet;
+use csa_provider::source::{Foreign, Provider, ReceptionEnd, SharedForeign, no_foreign};
+use csa_relaystore::disk::{RelayPosition, RelayStoreOptions};
+use csa_relaystore::opening::RelayStore;
+use csa_relaystore::read::Recovery;
 use tokio::sync::{Mutex, watch};
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
-use super::ChannelError;
+use super::error::ChannelError;
 use super::identity::replica_uuid;
 use super::watch::Watch;
 use crate::config::ChannelSettings;
@@ -56,9 +59,9 @@ impl Reception {
         *self.foreign.lock() = foreign;
     }
 
-    /// For an applier that begins after `executed`. Reception continues undisturbed if the store
-    /// holds all that follows `executed` and the settings are the same; otherwise the store is
-    /// opened again.
+    /// Attaches an applier that begins after `executed`. Reception continues undisturbed if the
+    /// store holds all that follows `executed` and the settings are the same; otherwise the store
+    /// is opened again.
     pub(super) async fn attach(
         &self,
         settings: &Arc<ChannelSettings>,
@@ -199,7 +202,7 @@ impl Receiving {
     }
 }
 
-type Opened = csa_relaystore::Result<Option<(RelayStore, Recovery)>>;
+type Opened = csa_relaystore::disk::Result<Option<(RelayStore, Recovery)>>;
 
 /// Opens a store and logs what was found.
 async fn opened(
@@ -229,10 +232,12 @@ async fn opened(
 }
 
 /// Retries for about two seconds: readers may hold a store that was just closed a moment longer.
-fn unlocked<T>(mut open: impl FnMut() -> csa_relaystore::Result<T>) -> csa_relaystore::Result<T> {
+fn unlocked<T>(
+    mut open: impl FnMut() -> csa_relaystore::disk::Result<T>,
+) -> csa_relaystore::disk::Result<T> {
     for _ in 0..100 {
         match open() {
-            Err(csa_relaystore::Error::Locked { .. }) => {
+            Err(csa_relaystore::disk::Error::Locked { .. }) => {
                 std::thread::sleep(std::time::Duration::from_millis(20));
             }
             other => return other,

@@ -5,7 +5,9 @@ use std::time::Duration;
 use csa_applier::Standby;
 use tracing::info;
 
-use super::{Channel, ChannelError, Taking};
+use super::error::ChannelError;
+use super::identity::Taking;
+use super::lifetime::Channel;
 
 /// Time between two looks at the channel's lock, and so part of the time of a takeover.
 const LOOK: Duration = Duration::from_secs(1);

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use csa_applier::{ChannelRecord, Shared, StartFrom, StartPosition, TargetFacts, TargetGtids};
-use csa_provider::{GtidSet, Known, SourceFacts};
-use csa_relaystore::{RelaySurvey, survey};
+use csa_provider::binlog::GtidSet;
+use csa_provider::source::{Known, SourceFacts};
+use csa_relaystore::opening::{RelaySurvey, survey};
 use tokio::task::spawn_blocking;
 
 use super::overlap::{overlap, read_rules};
@@ -13,14 +14,19 @@ use crate::config::ChannelSettings;
 
 /// A channel's progress, before any part of it is opened.
 #[derive(Debug, Default)]
-pub(super) struct Standing {
+pub(super) struct StartKnowledge {
     /// `None` where the source decides.
     pub(super) known: Option<Known>,
     /// Everything received into the relay store, including what has been purged from it.
     relayed: GtidSet,
 }
 
-impl Standing {
+impl StartKnowledge {
+    /// Returns everything received into the relay store.
+    pub(super) const fn relayed(&self) -> &GtidSet {
+        &self.relayed
+    }
+
     /// Includes the relay store: what it holds, the source may have purged.
     pub(super) async fn of(
         settings: &Arc<ChannelSettings>,
@@ -81,7 +87,7 @@ pub(super) fn check(
     start: &StartFrom,
     target: &TargetFacts,
     source: Option<&SourceFacts>,
-    standing: &Standing,
+    standing: &StartKnowledge,
 ) -> Result<Vec<String>, String> {
     let position = StartPosition {
         channel: &settings.name,
@@ -89,6 +95,7 @@ pub(super) fn check(
         start,
         gtids: settings.target.gtids,
         source: source.map(|facts| &facts.gtid_executed),
+        source_uuid: source.and_then(|facts| facts.server_uuid.parse().ok()),
         target: &target.gtid_executed,
         target_uuid: target.server_uuid,
         channels: &target.channels,

@@ -22,7 +22,7 @@ pub(super) enum StartStep {
     FirstTransaction,
     /// Reading its tables' definitions and all foreign keys from the target.
     Definitions,
-    /// Until everything up to the first group is committed.
+    /// It lasts until everything up to the first group is committed.
     FirstGroup,
 }
 
@@ -68,7 +68,7 @@ impl StartSteps {
         self.took.iter().map(|&(step, time)| (step.name(), time)).collect()
     }
 
-    /// In one line.
+    /// Returns the steps in one line.
     pub(super) fn text(&self) -> String {
         let mut text = String::new();
         for (step, time) in &self.took {

@@ -1,32 +1,34 @@
 //! Starts, stops and restarts a channel: its runs ("lives"), one after the other.
 //!
-//! A stop waits until running groups are committed (`Applier::run`, crates/applier/src/applier.rs), for at
-//! most `stop_timeout` or the time that the command names (`patience`, api/control.rs); what still runs is
-//! given up then, which takes another 2 s at most. After that the intake's thread ends
-//! (`Pipeline::run`), and with `--receiving` reception, whose writer syncs what it has.
+//! A stop waits until running groups are committed (`Applier::run`, crates/applier/src/applier.rs), for at most
+//! `stop_timeout` or the time that the command names (`patience`, admin/api/control.rs). The rest is given up
+//! then, which takes another 2 s at most. After that the intake's thread ends (`Pipeline::run`), and with
+//! `--receiving` reception, whose writer syncs what it has.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use csa_applier::{AuditEntry, Claim, ControlSession};
-use csa_provider::{Gtid, GtidSet};
-use csa_scheduler::Until;
+use csa_provider::binlog::{Gtid, GtidSet};
+use csa_scheduler::until::Until;
 use parking_lot::Mutex;
 use tokio::sync::Mutex as AsyncMutex;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
+use super::error::ChannelError;
 use super::identity::Identity;
+use super::lifetime::{Channel, Findings};
+use super::live_settings::Controls;
 use super::live_settings::Paused;
 use super::overlap::written_rules;
 use super::reception::Reception;
 use super::traced::Traced;
 use super::watch::Watch;
-use super::{Channel, ChannelError, Controls, Findings};
 use crate::config::ChannelSettings;
-use crate::sender::Sender;
-use crate::view::ChannelView;
+use crate::host::Sender;
+use crate::observe::view::ChannelView;
 
 /// How often a wait checks the target's progress.
 const LOOK: Duration = Duration::from_millis(20);
@@ -40,12 +42,12 @@ pub(crate) struct Supervisor {
     name: String,
     watch: Watch,
     controls: Controls,
-    /// For the next start, and from the last one.
+    /// The settings for the next start, from the last one on.
     settings: Mutex<Arc<ChannelSettings>>,
     started_with: Mutex<Arc<ChannelSettings>>,
     // Held through a whole command, so that commands follow one another. Taken before every other
     // lock here and in reception.
-    state: AsyncMutex<State>,
+    state: AsyncMutex<RunState>,
     reception: Arc<Reception>,
     /// The process's: `stop` lets running groups finish, `kill` gives them up.
     stop: CancellationToken,
@@ -57,7 +59,7 @@ pub(crate) struct Supervisor {
 }
 
 #[derive(Debug)]
-struct State {
+struct RunState {
     life: Option<Life>,
     /// Result of the last run.
     outcome: Result<(), String>,
@@ -104,7 +106,7 @@ impl Supervisor {
             controls,
             started_with: Mutex::new(Arc::clone(&settings)),
             settings: Mutex::new(settings),
-            state: AsyncMutex::new(State { life: None, outcome: Ok(()) }),
+            state: AsyncMutex::new(RunState { life: None, outcome: Ok(()) }),
             stop,
             kill,
             removed: CancellationToken::new(),
@@ -112,7 +114,7 @@ impl Supervisor {
         }
     }
 
-    /// A channel of a fleet, which no daemon may run before it has claimed it.
+    /// Returns a channel of a fleet, which no daemon may run before it has claimed it.
     pub(crate) fn unclaimed(self) -> Self {
         self.show_elsewhere("joining the fleet");
         self
@@ -150,12 +152,12 @@ impl Supervisor {
         &self.controls
     }
 
-    /// Settings for the next start.
+    /// Returns the settings for the next start.
     pub(crate) fn settings(&self) -> Arc<ChannelSettings> {
         Arc::clone(&self.settings.lock())
     }
 
-    /// Settings of the current run, or of the last.
+    /// Returns the settings of the current run, or of the last.
     pub(crate) fn started_with(&self) -> Arc<ChannelSettings> {
         Arc::clone(&self.started_with.lock())
     }
@@ -216,7 +218,7 @@ impl Supervisor {
         self.watch.standing_by(detail);
     }
 
-    fn begin(&self, state: &mut State) {
+    fn begin(&self, state: &mut RunState) {
         let channel = self.channel();
         let before =
             std::mem::replace(&mut *self.started_with.lock(), Arc::clone(&channel.settings));
@@ -294,8 +296,8 @@ impl Supervisor {
     }
 
     /// Returns whether all running groups finished.
-    async fn end(&self, state: &mut State, patience: Duration) -> bool {
-        // Commands run to their end (`to_its_end` in api/control.rs): no dropped future leaves a
+    async fn end(&self, state: &mut RunState, patience: Duration) -> bool {
+        // Commands run to their end (`to_its_end` in admin/api/control.rs): no dropped future leaves a
         // task that nothing waits for.
         let Some(mut life) = state.life.take() else { return true };
         info!(channel = %self.name, ?patience, "stopping: finishing running groups");
@@ -439,6 +441,7 @@ impl Supervisor {
                 identity: identity.name(),
                 start: None,
                 source_executed: None,
+                source_uuid: None,
                 filters: &written_rules(&settings.filters),
                 standby: false,
             },
@@ -503,7 +506,7 @@ impl Supervisor {
         }
     }
 
-    /// The refusal of a command for a channel that another daemon of the fleet runs.
+    /// Returns the refusal of a command for a channel that another daemon of the fleet runs.
     fn refused_here(&self) -> Option<Refusal> {
         let detail = self.elsewhere.lock().clone()?;
         let fix =
@@ -520,7 +523,7 @@ impl Supervisor {
     }
 }
 
-impl State {
+impl RunState {
     fn is_alive(&self) -> bool {
         self.life.as_ref().is_some_and(|life| !life.task.is_finished())
     }

@@ -1,11 +1,11 @@
 //! A channel while its timeline is recorded.
 
-use csa_provider::{Recording, Span};
+use csa_provider::recorder::{Recording, Span};
 
-use super::Controls;
+use super::live_settings::Controls;
 use super::watch::Watch;
-use crate::clock::rfc3339;
-use crate::timeline::Figures;
+use crate::host::rfc3339;
+use crate::observe::timeline::Figures;
 
 /// Recording ends when it is dropped.
 #[derive(Debug)]
@@ -16,7 +16,7 @@ pub(crate) struct Traced {
 }
 
 impl Traced {
-    /// `None` while another client records.
+    /// Returns `None` while another client records.
     pub(super) fn start(watch: &Watch, controls: &Controls) -> Option<Self> {
         let recording = watch.source().recorder().start()?;
         Some(Self { recording, watch: watch.clone(), controls: controls.clone() })
@@ -26,7 +26,7 @@ impl Traced {
         self.controls.tuning().worker_count
     }
 
-    /// The time by the channel's clock.
+    /// Returns the time by the channel's clock.
     pub(crate) fn now(&self) -> String {
         rfc3339(self.watch.clock().now_micros())
     }

@@ -4,31 +4,36 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use crate::observe::progress::{Moment, Progress};
 use csa_applier::{ApplierDurations, ApplierStatus, Commits, HeldUntil, IntakeObserver, Wait};
-use csa_daemon::progress::{Moment, Progress};
-use csa_provider::{Clock, Details, Gtid, GtidSet, SourceStatus, Span, SystemClock, Track};
-use csa_relaystore::{RelayStore, RelayedTransaction};
+use csa_provider::binlog::{Gtid, GtidSet};
+use csa_provider::recorder::{Details, Span, Track};
+use csa_provider::seams::{Clock, SystemClock};
+use csa_provider::source::SourceStatus;
+use csa_relaystore::opening::RelayStore;
+use csa_relaystore::read::RelayedTransaction;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 use tracing::info;
 
+use super::describe::bottleneck::Meter;
+use super::describe::state::Phase;
+use super::describe::{Facts, Rewinds, failure};
+use super::error::ChannelError;
+use super::live_settings::Controls;
 use super::start_steps::{StartStep, StartSteps};
-use super::view::bottleneck::Meter;
-use super::view::state::Phase;
-use super::view::{Facts, Rewinds, failure};
-use super::{ChannelError, Controls};
-use crate::clock::rfc3339;
 use crate::config::ChannelSettings;
-use crate::view::{ChannelView, ErrorView};
+use crate::host::rfc3339;
+use crate::observe::view::{ChannelView, ErrorView};
 
 /// Shared by everything that runs in a channel; cheap to clone.
 #[derive(Debug, Clone)]
 pub(super) struct Watch {
-    shared: Arc<Shared>,
+    shared: Arc<Watched>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct Watched {
     name: String,
     controls: Controls,
     source: Arc<SourceStatus>,
@@ -59,11 +64,16 @@ struct Inner {
     start: Option<StartSteps>,
     /// Transactions recorded as executed on request.
     skipped: u64,
+    /// The time of the next attempt, of a channel that waits for one.
+    next_attempt: Option<Instant>,
+    /// Attempts of a channel that had failed.
+    attempts: u64,
 }
 
 impl Inner {
     fn enter(&mut self, phase: Phase, detail: &str) {
         self.phase = phase;
+        self.next_attempt = None;
         detail.clone_into(&mut self.detail);
     }
 }
@@ -71,7 +81,7 @@ impl Inner {
 impl Watch {
     pub(super) fn new(settings: &ChannelSettings, controls: Controls) -> Self {
         Self {
-            shared: Arc::new(Shared {
+            shared: Arc::new(Watched {
                 name: settings.name.clone(),
                 controls,
                 source: Arc::default(),
@@ -87,11 +97,22 @@ impl Watch {
     pub(super) fn starting(&self, settings: &ChannelSettings) {
         let mut inner = self.shared.inner.lock();
         inner.phase = Phase::Starting;
+        inner.next_attempt = None;
         inner.target = settings.target.address();
         inner.target_version = None;
         inner.progress.expect_heartbeats(settings.source.heartbeat_interval);
         inner.last_error = None;
         inner.stopped_at = None;
+    }
+
+    /// The channel waits for so long before it tries again.
+    pub(super) fn tries_again(&self, pause: Duration) {
+        self.shared.inner.lock().next_attempt = Some(Instant::now() + pause);
+    }
+
+    /// Notes that a channel that had failed tries again on its own.
+    pub(super) fn tried_again(&self) {
+        self.shared.inner.lock().attempts += 1;
     }
 
     /// Servers are asked for the first time in a start.
@@ -107,7 +128,7 @@ impl Watch {
         self.shared.inner.lock().start.as_mut().is_some_and(|start| start.done(step, now))
     }
 
-    /// The steps of the start so far, in one line.
+    /// Returns the steps of the start so far, in one line.
     pub(super) fn start_text(&self) -> String {
         let inner = self.shared.inner.lock();
         inner.start.as_ref().map(StartSteps::text).unwrap_or_default()
@@ -145,7 +166,7 @@ impl Watch {
         Arc::clone(&self.shared.source)
     }
 
-    /// Of all pipelines.
+    /// Returns the durations of all pipelines.
     pub(super) fn durations(&self) -> Arc<ApplierDurations> {
         Arc::clone(&self.shared.durations)
     }
@@ -153,6 +174,7 @@ impl Watch {
     pub(super) fn attach(&self, commits: &Commits, status: &Arc<ApplierStatus>) {
         let mut inner = self.shared.inner.lock();
         inner.phase = Phase::Running;
+        inner.next_attempt = None;
         inner.detail = format!(
             "from {}",
             if commits.executed().is_empty() { "the start" } else { "the checkpoint" }
@@ -162,7 +184,7 @@ impl Watch {
         inner.progress.attach(commits, status);
     }
 
-    /// The target that answered now.
+    /// Notes the version of the target that answered now.
     pub(super) fn target_version(&self, version: String) {
         self.shared.inner.lock().target_version = Some(version);
     }
@@ -197,7 +219,7 @@ impl Watch {
         self.phase(Phase::Stopped, why);
     }
 
-    /// The channel stopped for good.
+    /// Notes that the channel stopped for good.
     pub(super) fn failed(&self, error: &ChannelError) {
         self.fail(error, false);
     }
@@ -221,7 +243,7 @@ impl Watch {
         self.shared.inner.lock().phase == Phase::Failed
     }
 
-    /// The target lacks something that was committed there.
+    /// Notes that the target lacks something that was committed there.
     pub(super) fn came_back_older(&self, error: &csa_applier::Error) {
         let missing = match error {
             csa_applier::Error::Older { missing, .. } => missing.clone(),
@@ -232,7 +254,7 @@ impl Watch {
         inner.rewinds.last = Some((self.shared.clock.now_micros(), missing));
     }
 
-    /// An operator skipped a transaction.
+    /// Notes that an operator skipped a transaction.
     pub(super) fn skipped(&self) {
         self.shared.inner.lock().skipped += 1;
     }
@@ -255,7 +277,7 @@ impl Watch {
         self.shared.inner.lock().progress.is_at_rest()
     }
 
-    /// The transaction that stopped the channel.
+    /// Returns the transaction that stopped the channel.
     pub(super) fn stopped_at(&self) -> Option<Gtid> {
         self.shared.inner.lock().stopped_at.clone()
     }
@@ -301,12 +323,12 @@ impl Watch {
         &self.shared.name
     }
 
-    /// Transactions per second, of the last seconds.
+    /// Returns the transactions per second, of the last seconds.
     pub(super) fn applied_rate(&self) -> f64 {
         self.shared.inner.lock().meter.rates().map_or(0.0, |(applied, _)| applied)
     }
 
-    /// The wall clock of this channel.
+    /// Returns the wall clock of this channel.
     pub(super) fn clock(&self) -> Arc<dyn Clock> {
         Arc::clone(&self.shared.clock)
     }
@@ -317,11 +339,10 @@ impl Watch {
         facts.view(Moment { micros, instant: Instant::now() })
     }
 
-    /// Everything known at this moment.
+    /// Returns everything known at this moment.
     fn facts(&self) -> Facts {
-        let Shared { name, controls, source, durations, .. } = &*self.shared;
-        let (tuning, until, source_delay) =
-            (controls.tuning(), controls.until().get(), controls.source_delay());
+        let Watched { name, controls, source, durations, .. } = &*self.shared;
+        let (tuning, source_delay) = (controls.tuning(), controls.source_delay());
         let (memory, memory_short) = (controls.memory().usage(), controls.memory().is_short());
         let (reception, durations) = (source.reception(), durations.view());
         let source = source.view();
@@ -331,11 +352,10 @@ impl Watch {
             phase: inner.phase,
             detail: inner.detail.clone(),
             tuning,
-            throttle: controls.throttle(),
+            settings: controls.view(),
             health: controls.health(),
             paused: controls.paused(),
             target: (inner.target.clone(), inner.target_version.clone()),
-            until,
             source_delay,
             memory,
             memory_short,
@@ -348,6 +368,8 @@ impl Watch {
             rewinds: inner.rewinds.clone(),
             start: inner.start.iter().flat_map(StartSteps::named).collect(),
             skipped: inner.skipped,
+            next_attempt: inner.next_attempt,
+            attempts: inner.attempts,
             last_error: inner.last_error.clone(),
         }
     }

@@ -39,7 +39,7 @@ impl Shares {
         self.owners.get(channel).map(String::as_str)
     }
 
-    /// The number of channels that a member should have.
+    /// Returns the number of channels that a member should have.
     pub(super) fn count(&self, member: &str) -> u64 {
         self.owners.values().filter(|owner| *owner == member).count() as u64
     }

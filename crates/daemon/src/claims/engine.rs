@@ -38,9 +38,9 @@ pub struct Claim {
 /// Members and claims at one moment; those of sessions that have ended are not among them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Fleet {
-    /// By name.
+    /// The members by name.
     pub members: Vec<Member>,
-    /// By channel.
+    /// The claims by channel.
     pub claims: BTreeMap<String, Claim>,
 }
 
@@ -68,7 +68,7 @@ pub trait Engine: Debug + Send + Sync + 'static {
     /// [`EngineError::Refused`] while a member with another id has the name.
     fn join(&self, member: &Member) -> impl Future<Output = Result<(), EngineError>> + Send;
 
-    /// Prolongs the session, and all claims with it.
+    /// Extends the session, and all claims with it.
     ///
     /// # Errors
     /// [`EngineError::SessionEnded`] calls for a new [`Self::join`].

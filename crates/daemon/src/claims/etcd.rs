@@ -29,7 +29,7 @@ const TRANSIENT: [u64; 6] = [1, 4, 8, 10, 13, 14];
 #[derive(Debug)]
 pub struct EtcdOptions {
     pub endpoints: Vec<Endpoint>,
-    /// Of all keys, without a slash at the end.
+    /// The prefix of all keys, without a slash at the end.
     pub prefix: String,
     pub ttl: Duration,
     /// User and password.
@@ -40,15 +40,15 @@ pub struct EtcdOptions {
 #[derive(Debug)]
 pub struct Etcd {
     options: EtcdOptions,
-    state: Mutex<State>,
+    state: Mutex<EtcdState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct EtcdState {
     /// The lease of the session, and the member in it.
     lease: Option<String>,
     member: String,
-    /// Of the last look.
+    /// The revision of the last look.
     revision: i64,
     token: Option<SecretString>,
     /// The server that answered last.
@@ -65,7 +65,7 @@ impl Etcd {
         BASE64_STANDARD.encode(format!("{}/{kind}/{name}", self.options.prefix))
     }
 
-    /// All keys of the fleet.
+    /// Returns all keys of the fleet.
     fn range(&self) -> Value {
         let of = |end: &str| BASE64_STANDARD.encode(format!("{}{end}", self.options.prefix));
         // '0' comes after '/'.
@@ -87,12 +87,12 @@ impl Etcd {
                 self.log_in(user, password).await?;
             }
             match self.send(path, body).await {
-                Err(Failure { code: UNAUTHENTICATED, .. }) if self.options.login.is_some() => {
+                Err(EtcdFailure { code: UNAUTHENTICATED, .. }) if self.options.login.is_some() => {
                     // Tokens end; the next attempt logs in again.
                     self.state.lock().token = None;
                     Err(EngineError::Away("the token has ended".to_owned()))
                 }
-                outcome => outcome.map_err(Failure::into),
+                outcome => outcome.map_err(EtcdFailure::into),
             }
         });
         answer.await.unwrap_or_else(|_| Err(EngineError::Away(format!("no answer in {limit:?}"))))
@@ -112,20 +112,20 @@ impl Etcd {
         Ok(())
     }
 
-    async fn send(&self, path: &str, body: &Value) -> Result<Value, Failure> {
+    async fn send(&self, path: &str, body: &Value) -> Result<Value, EtcdFailure> {
         let reply = self.open(path, body).await?;
-        let text = reply.text().await.map_err(|error| Failure::away(&error))?;
+        let text = reply.text().await.map_err(|error| EtcdFailure::away(&error))?;
         // A request that could be a stream is answered by a line of its own.
         let line = text.lines().next().unwrap_or_default();
         let mut answer: Value =
-            serde_json::from_str(line).map_err(|error| Failure::away(&error))?;
+            serde_json::from_str(line).map_err(|error| EtcdFailure::away(&error))?;
         Ok(match answer.get_mut("result") {
             Some(result) => result.take(),
             None => answer,
         })
     }
 
-    async fn open(&self, path: &str, body: &Value) -> Result<Reply, Failure> {
+    async fn open(&self, path: &str, body: &Value) -> Result<Reply, EtcdFailure> {
         let (first, token) = {
             let state = self.state.lock();
             (state.endpoint, state.token.clone())
@@ -134,7 +134,7 @@ impl Etcd {
         let endpoints = &self.options.endpoints;
         // The first one may swallow everything; the others need time too.
         let limit = self.options.ttl / 5 / u32::try_from(endpoints.len().max(1)).unwrap_or(1);
-        let mut failure = Failure { code: 14, text: "no endpoint".to_owned() };
+        let mut failure = EtcdFailure { code: 14, text: "no endpoint".to_owned() };
         for attempt in 0..endpoints.len() {
             let number = (first + attempt) % endpoints.len();
             let endpoint = &endpoints[number];
@@ -144,9 +144,9 @@ impl Etcd {
                     self.state.lock().endpoint = number;
                     return Ok(reply);
                 }
-                Ok(Ok(reply)) => Failure::of(reply).await,
-                Ok(Err(error)) => Failure::away(&error),
-                Err(_) => Failure::away(&"no answer"),
+                Ok(Ok(reply)) => EtcdFailure::of(reply).await,
+                Ok(Err(error)) => EtcdFailure::away(&error),
+                Err(_) => EtcdFailure::away(&"no answer"),
             };
             failure.text = format!("{endpoint:?}: {}", failure.text);
             if !TRANSIENT.contains(&failure.code) {
@@ -316,12 +316,12 @@ impl Engine for Etcd {
 
 /// A refusal by etcd, or no answer at all.
 #[derive(Debug)]
-struct Failure {
+struct EtcdFailure {
     code: u64,
     text: String,
 }
 
-impl Failure {
+impl EtcdFailure {
     fn away(why: &dyn std::fmt::Display) -> Self {
         Self { code: 14, text: why.to_string() }
     }
@@ -337,8 +337,8 @@ impl Failure {
     }
 }
 
-impl From<Failure> for EngineError {
-    fn from(Failure { code, text }: Failure) -> Self {
+impl From<EtcdFailure> for EngineError {
+    fn from(EtcdFailure { code, text }: EtcdFailure) -> Self {
         match code {
             NOT_FOUND if text.contains("lease not found") => Self::SessionEnded,
             code if TRANSIENT.contains(&code) => Self::Away(text),

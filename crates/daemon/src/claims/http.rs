@@ -176,7 +176,7 @@ pub struct Reply {
     pub status: u16,
     body: Incoming,
     unread: Vec<u8>,
-    /// Of a request that had one of its own.
+    /// The connection of a request that had one of its own.
     connection: Option<AbortOnDropHandle<()>>,
 }
 
@@ -187,7 +187,7 @@ impl fmt::Debug for Reply {
 }
 
 impl Reply {
-    /// The whole body.
+    /// Returns the whole body.
     ///
     /// # Errors
     /// The link is lost, or the body is not text or too long.
@@ -199,7 +199,7 @@ impl Reply {
     /// The next line of a body that has no end, such as a watch; empty lines are left out. `None` at the end.
     ///
     /// # Errors
-    /// As for [`Self::text`].
+    /// Returns the next line, within the limit of [`Self::text`].
     pub async fn line(&mut self) -> io::Result<Option<String>> {
         loop {
             if let Some(end) = self.unread.iter().position(|byte| *byte == b'\n') {

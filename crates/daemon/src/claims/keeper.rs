@@ -49,13 +49,13 @@ pub trait Work: Debug + Send + Sync + 'static {
 /// This daemon as a member.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Of the engine, for people.
+    /// The engine's name, for people.
     pub engine: &'static str,
     pub name: String,
     /// See [`Member::id`].
     pub id: String,
     pub weight: u32,
-    /// Of a session that is not renewed.
+    /// The time to live of a session that is not renewed.
     pub ttl: Duration,
     /// Time without any change of members after which channels move to where they belong.
     pub rebalance_delay: Duration,
@@ -64,7 +64,7 @@ pub struct Options {
 /// The keeper as others see and command it; cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Handle {
-    shared: Arc<Shared>,
+    shared: Arc<KeeperShared>,
 }
 
 impl Handle {
@@ -86,44 +86,44 @@ impl Handle {
 }
 
 #[derive(Debug)]
-struct Shared {
+struct KeeperShared {
     ttl: Duration,
-    state: Mutex<State>,
+    state: Mutex<KeeperState>,
     /// Wakes the keeper.
     poke: Notify,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    session: Option<Session>,
+struct KeeperState {
+    session: Option<MemberSession>,
     /// Sessions so far, which tells answers about an old one from those about this.
     sessions: u64,
     view: FleetView,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Session {
+struct MemberSession {
     number: u64,
     joined: Instant,
     /// When the request was sent that renewed it last: it lasts from then on, at least.
     renewed: Instant,
 }
 
-impl Session {
+impl MemberSession {
     fn is_sure(&self, ttl: Duration) -> bool {
         self.renewed.elapsed() < ttl / 3 * 2
     }
 }
 
-impl State {
+impl KeeperState {
     fn view(&self, ttl: Duration) -> FleetView {
         let has_session = self.session.is_some_and(|session| session.is_sure(ttl));
         FleetView { has_session, ..self.view.clone() }
     }
 }
 
-impl Shared {
-    fn session(&self) -> Option<Session> {
+impl KeeperShared {
+    fn session(&self) -> Option<MemberSession> {
         self.state.lock().session
     }
 
@@ -132,7 +132,7 @@ impl Shared {
         if state.session.is_none() {
             state.sessions += 1;
             let number = state.sessions;
-            state.session = Some(Session { number, joined: Instant::now(), renewed });
+            state.session = Some(MemberSession { number, joined: Instant::now(), renewed });
         }
     }
 
@@ -172,7 +172,7 @@ impl Shared {
 }
 
 /// Renews the session until dropped; apart from the keeper, whose other requests must not delay it.
-async fn renew<E: Engine>(engine: Arc<E>, shared: Arc<Shared>) {
+async fn renew<E: Engine>(engine: Arc<E>, shared: Arc<KeeperShared>) {
     let ttl = shared.ttl;
     loop {
         let Some(session) = shared.session() else {
@@ -204,14 +204,14 @@ pub struct Keeper<E, W> {
     engine: Arc<E>,
     work: Arc<W>,
     options: Options,
-    shared: Arc<Shared>,
+    shared: Arc<KeeperShared>,
     /// The member as the engine knows it, in the session of this number.
     published: Option<(u64, Member)>,
     mine: BTreeMap<String, Hold>,
     ending: JoinSet<String>,
     /// Ended, and not released yet.
     ended: Vec<String>,
-    /// As seen last, since when, and the shares that follow from them.
+    /// The members as seen last.
     members: Vec<Member>,
     unchanged_since: Instant,
     shares: Shares,
@@ -227,9 +227,9 @@ impl<E: Engine, W: Work> Keeper<E, W> {
             name: options.name.clone(),
             ..FleetView::default()
         };
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(KeeperShared {
             ttl: options.ttl,
-            state: Mutex::new(State { view, ..State::default() }),
+            state: Mutex::new(KeeperState { view, ..KeeperState::default() }),
             poke: Notify::new(),
         });
         let handle = Handle { shared: Arc::clone(&shared) };
@@ -342,7 +342,7 @@ impl<E: Engine, W: Work> Keeper<E, W> {
     }
 
     /// Joins, if the engine does not know this member as it is now.
-    async fn published(&mut self, known: &BTreeSet<String>) -> Result<Session, EngineError> {
+    async fn published(&mut self, known: &BTreeSet<String>) -> Result<MemberSession, EngineError> {
         let member = Member {
             name: self.options.name.clone(),
             id: self.options.id.clone(),

@@ -16,11 +16,11 @@ use super::engine::{Engine, EngineError, Member};
 use super::keeper::{Handle, Keeper, Options, Work};
 use super::kubernetes::Kubernetes;
 use super::kubernetes::fake::ApiServer;
-use super::memory::{Cluster, MemoryEngine};
+use super::memory::{MemoryCluster, MemoryEngine};
 
 const TTL: Duration = Duration::from_secs(15);
 const DELAY: Duration = Duration::from_secs(60);
-/// Of a channel that finishes its groups.
+/// The time for the end of a channel that finishes its groups.
 const END: Duration = Duration::from_millis(300);
 
 /// A service that keeps the claims of a fleet.
@@ -30,7 +30,7 @@ trait Service {
     const DETECTION: Duration;
 
     fn new() -> Self;
-    /// An engine, and the switch that cuts its link.
+    /// Returns an engine, and the switch that cuts its link.
     fn link(&self) -> (Self::Link, Arc<AtomicBool>);
     fn end_session(&self, member: &str);
     fn holder(&self, channel: &str) -> Option<String>;
@@ -61,7 +61,7 @@ macro_rules! service {
     };
 }
 
-service!(Cluster, MemoryEngine, Duration::from_secs(TTL.as_secs() + 1));
+service!(MemoryCluster, MemoryEngine, Duration::from_secs(TTL.as_secs() + 1));
 // A tenth more is for clocks that differ.
 service!(ApiServer, Kubernetes, Duration::from_secs(TTL.as_secs() * 11 / 10 + 2));
 
@@ -138,7 +138,7 @@ impl<S: Service> Site<S> {
         Self { service: S::new(), ledger: Arc::default(), channels, hosts: BTreeMap::new() }
     }
 
-    /// Daemons `a`, `b`, …, which have shared the channels among them.
+    /// Returns the daemons `a`, `b`, …, which have shared the channels among them.
     async fn new(daemons: usize, channels: usize) -> Self {
         let mut site = Self::empty(channels);
         for name in NAMES.iter().take(daemons) {
@@ -335,7 +335,7 @@ async fn without_the_engine_all_channels_continue<S: Service>() {
         let view = host.handle.view();
         assert!(view.has_session && view.error.is_none(), "{view:?}");
     }
-    // All sessions have ended, and everybody claimed again what it runs.
+    // All sessions have ended, and everyone claimed again what it runs.
     assert_eq!(site.begun(), begun);
     site.check_shares();
     for channel in &site.channels {
@@ -479,7 +479,7 @@ macro_rules! scenarios {
 macro_rules! in_each_service {
     ($($name:ident)*) => {
         mod in_memory {
-            scenarios!(super::Cluster: $($name)*);
+            scenarios!(super::MemoryCluster: $($name)*);
         }
         mod in_leases {
             scenarios!(super::ApiServer: $($name)*);

@@ -16,15 +16,15 @@ const TICK: Duration = Duration::from_millis(50);
 
 /// The service that all members share.
 #[derive(Debug, Clone)]
-pub(super) struct Cluster {
+pub(super) struct MemoryCluster {
     ttl: Duration,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<MemoryState>>,
     /// Counts changes.
     version: Arc<watch::Sender<u64>>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct MemoryState {
     sessions: BTreeMap<u64, Instant>,
     last: u64,
     members: BTreeMap<String, (u64, Member)>,
@@ -34,19 +34,19 @@ struct State {
 /// One member's link to it.
 #[derive(Debug)]
 pub(super) struct MemoryEngine {
-    cluster: Cluster,
+    cluster: MemoryCluster,
     session: Mutex<Option<(u64, String)>>,
     seen: Mutex<u64>,
     is_cut: Arc<AtomicBool>,
 }
 
-impl Cluster {
+impl MemoryCluster {
     pub(super) fn new(ttl: Duration) -> Self {
         let version = Arc::new(watch::Sender::new(0));
         Self { ttl, state: Arc::default(), version }
     }
 
-    /// A link, and the switch that cuts it.
+    /// Returns a link, and the switch that cuts it.
     pub(super) fn link(&self) -> (MemoryEngine, Arc<AtomicBool>) {
         let is_cut = Arc::new(AtomicBool::new(false));
         let engine = MemoryEngine {
@@ -71,7 +71,7 @@ impl Cluster {
         self.with(|state| state.claims.get(channel).map(|(_, holder)| holder.clone()))
     }
 
-    fn with<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+    fn with<T>(&self, change: impl FnOnce(&mut MemoryState) -> T) -> T {
         let mut state = self.state.lock();
         let now = Instant::now();
         let before = (state.members.clone(), state.claims.clone());
@@ -85,7 +85,7 @@ impl Cluster {
     }
 }
 
-impl State {
+impl MemoryState {
     /// Members and claims end with their sessions.
     fn forget(&mut self) {
         self.members.retain(|_, (session, _)| self.sessions.contains_key(session));
@@ -217,7 +217,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn it_keeps_the_promises_of_an_engine() {
         let ttl = Duration::from_secs(15);
-        let cluster = Cluster::new(ttl);
+        let cluster = MemoryCluster::new(ttl);
         super::super::promises::check(|| cluster.link().0, ttl, TICK * 40).await;
     }
 }

@@ -29,7 +29,7 @@ pub(super) struct Situation<'a> {
     pub(super) shares: &'a Shares,
     /// The others have had time to join too, so this member takes its share and not everything.
     pub(super) is_settled: bool,
-    /// No member has come, gone or changed for some time: channels may move to where they belong.
+    /// No member has joined, left or changed for some time: channels may move to where they belong.
     pub(super) is_stable: bool,
     pub(super) is_draining: bool,
 }
@@ -37,11 +37,11 @@ pub(super) struct Situation<'a> {
 /// Channels by what is to be done with them.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Steps {
-    /// To be claimed and, if they do not run, begun.
+    /// Channels to claim and, if they do not run, to begin.
     pub(super) take: Vec<String>,
-    /// To be ended, then released.
+    /// Channels to end, then to release.
     pub(super) end: Vec<String>,
-    /// To be released: nothing of them runs.
+    /// Channels to release: nothing of them runs.
     pub(super) release: Vec<String>,
     /// There was more to move than may move at a time.
     pub(super) has_more: bool,
@@ -101,7 +101,7 @@ mod tests {
     use super::super::engine::Member;
     use super::*;
 
-    /// Channels that belong to `a` and to `b`, of these members.
+    /// Returns the channels that belong to `a` and to `b`, of these members.
     fn shares(draining: bool) -> (Shares, [Vec<String>; 2]) {
         let channels: BTreeSet<String> = (0..40).map(|n| format!("c{n}")).collect();
         let member = |name: &str, draining| Member {

@@ -17,8 +17,8 @@ fn names(names: &[&str]) -> Vec<String> {
     names.iter().map(|name| (*name).to_owned()).collect()
 }
 
-/// All promises, with engines that are linked to the same service and have this time to live. `slack` is the
-/// longest that the service takes to notice the end of a session, beyond that time.
+/// Checks all promises, with engines that are linked to the same service and have this time to live. `slack` is
+/// the longest that the service takes to notice the end of a session, beyond that time.
 ///
 /// # Panics
 /// At the first one that is broken.

@@ -13,8 +13,7 @@ pub struct FleetView {
     pub name: String,
     /// It gives its channels away and takes none.
     pub draining: bool,
-    /// This daemon's session lasts for certain. Otherwise it takes no channel, and those that it has
-    /// continue for as long as they have their lock on the target.
+    /// This daemon's session certainly lasts. This daemon's session certainly lasts.
     pub has_session: bool,
     /// The engine's last failure, until it answers again.
     pub error: Option<String>,
@@ -30,7 +29,7 @@ pub struct FleetView {
 }
 
 impl FleetView {
-    /// This daemon as a member, once it has joined.
+    /// Returns this daemon as a member, once it has joined.
     #[must_use]
     pub fn own(&self) -> Option<&MemberView> {
         self.members.iter().find(|member| member.name == self.name)

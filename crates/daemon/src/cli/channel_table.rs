@@ -1,8 +1,8 @@
 //! The table of `status`: a line for each channel. Pure.
 
+use super::table;
 use super::units::bytes;
-use crate::table;
-use crate::view::ChannelView;
+use crate::observe::view::ChannelView;
 
 const HEAD: [&str; 9] =
     ["CHANNEL", "STATE", "LAG", "BACKLOG", "BYTES", "TRX/S", "DRAINED IN", "HELD UP BY", "DETAIL"];

@@ -1,23 +1,184 @@
-use std::path::PathBuf;
+//! `check`: checks the file, and on request what a first start needs on both servers and this host.
 
-use clap::Args;
+use std::path::Path;
 
-#[derive(Debug, Args)]
-pub(crate) struct CheckArguments {
-    /// Log in to sources and targets and check what a first start needs; writes nothing.
-    #[arg(long)]
-    pub(crate) connect: bool,
-    /// Read the source's tables as another user than the replicating one; SELECT is enough.
-    #[arg(long, value_name = "USER", requires_all = ["source_password_file", "connect"])]
-    pub(crate) source_user: Option<String>,
-    /// File with that user's password.
-    #[arg(long, value_name = "FILE", requires = "source_user")]
-    pub(crate) source_password_file: Option<PathBuf>,
-    /// Service that runs the servers, or one of them with source= or target= before the name:
-    /// rds-mysql, aurora-mysql, cloud-sql or azure-mysql. Fixes are then those that work there.
-    #[arg(long, value_name = "[SIDE=]SERVICE", requires = "connect")]
-    pub(crate) profile: Vec<String>,
-    /// Print the findings as JSON.
-    #[arg(long)]
-    pub(crate) json: bool,
+use crate::servers::{CheckOptions, Finding, Level, Place, Profiles, Report};
+use crate::verify::source_servers;
+use csa_scheduler::filter::FilterRules;
+use serde::Serialize;
+use tokio_util::sync::CancellationToken;
+
+use super::arguments::CheckArguments;
+use super::output::say;
+use super::verify::{Replicated, chosen, other_reader};
+use crate::channel::{Findings, Supervisor, overlap, read_rules};
+use crate::config::{ChannelSettings, Config};
+use crate::host::{Failure, logging, runtime};
+
+/// A whole run, as JSON.
+#[derive(Debug, Serialize)]
+struct CheckOutput {
+    /// The warnings about the configuration file.
+    warnings: Vec<String>,
+    /// Empty unless servers were checked.
+    channels: Vec<Report>,
+}
+
+/// Checks the file and, with `connect`, both servers of one or all channels.
+pub(crate) fn check(
+    path: &Path,
+    channel: Option<&str>,
+    arguments: &CheckArguments,
+) -> Result<(), Failure> {
+    let config = Config::load(path)?;
+    logging::parse(&config.daemon.log_filter)
+        .map_err(|why| Failure::Input(format!("{}: daemon.{why}", path.display())))?;
+    let channels = chosen(&config, channel)?;
+    let profiles = Profiles::parse(&arguments.profile)
+        .map_err(|why| Failure::Input(format!("--profile: {why}")))?;
+    if !arguments.json {
+        for warning in &config.warnings {
+            say!("warning: {warning}");
+        }
+        say!("{}: {} channel(s), no errors", path.display(), config.channels.len());
+    }
+    let mut reports = Vec::new();
+    if arguments.connect {
+        let runtime = runtime()?;
+        for settings in channels {
+            let report = runtime.block_on(look(settings, arguments, profiles, &config.channels))?;
+            if !arguments.json {
+                say!("{report}");
+            }
+            reports.push(report);
+        }
+    }
+    let verdict = verdict(&reports);
+    if arguments.json {
+        let output = CheckOutput { warnings: config.warnings, channels: reports };
+        let text = serde_json::to_string_pretty(&output)
+            .map_err(|error| Failure::Runtime(format!("writing JSON: {error}")))?;
+        say!("{text}");
+    }
+    verdict
+}
+
+async fn look(
+    settings: &ChannelSettings,
+    arguments: &CheckArguments,
+    profiles: Profiles,
+    all: &[ChannelSettings],
+) -> Result<Report, Failure> {
+    let reader = other_reader(
+        settings,
+        arguments.source_user.as_deref(),
+        arguments.source_password_file.as_deref(),
+    )?;
+    let options = CheckOptions {
+        channel: settings.name.clone(),
+        source: source_servers(&settings.source),
+        source_reader: reader.map(|source| source_servers(&source)),
+        server_id: settings.source.server_id,
+        semi_sync: settings.source.semi_sync,
+        target: (*settings.target).clone(),
+        start_from: settings.start_from.clone(),
+        worker_count: settings.declared.worker_count,
+        replicate_accounts: settings.filters.accounts,
+        profiles,
+        relay_directory: settings.relay.directory.clone(),
+        relay_space_limit: settings.relay.space_limit,
+        relay_min_free_disk: settings.relay.min_free_disk,
+    };
+    let selection = Replicated::new(&settings.filters);
+    let mut report = crate::servers::check(&options, &selection).await;
+    report.findings.extend(same_tables(settings, all).await);
+    report.findings.extend(refusal(settings, &report).await);
+    Ok(report)
+}
+
+/// Returns the channels of the file, and others known to the target, that write the same tables
+/// there.
+async fn same_tables(settings: &ChannelSettings, all: &[ChannelSettings]) -> Vec<Finding> {
+    const CHECK: &str = "target.same_tables";
+    // A target that does not answer has been reported already.
+    let Ok(known) = csa_applier::target_channels(&settings.target).await else { return Vec::new() };
+    let identity = |name: &str| {
+        let record = known.channels.iter().find(|record| record.channel == name);
+        record.and_then(|record| record.identity.as_ref())
+    };
+    let own = identity(&settings.name);
+    let address = settings.target.address();
+    let mut found = Vec::new();
+    let mut compare = |name: &str, rules: &FilterRules, is_same_source: bool| {
+        let both = overlap(&settings.filters, rules, known.folds_case, &known.tables);
+        let Some(both) = both else { return };
+        let (level, source) = match is_same_source {
+            true => (Level::Error, "of the same source, "),
+            // Each has its own rows there, or should have.
+            false => (Level::Warning, ""),
+        };
+        let text = format!("channel {name:?}, {source}writes {both} too");
+        found.push(Finding::new(CHECK, level, text).fix(
+            Place::Configuration,
+            "[channel.applier] replicate_* so that each table of the target has one channel",
+        ));
+    };
+    let others = all.iter().filter(|other| other.name != settings.name);
+    for other in others.filter(|other| other.target.address() == address) {
+        let shares = match (own, identity(&other.name)) {
+            (Some(own), Some(other)) => !own.source_uuids.is_disjoint(&other.source_uuids),
+            _ => false,
+        };
+        let source =
+            |settings: &ChannelSettings| (settings.source.host.clone(), settings.source.port);
+        compare(&other.name, &other.filters, shares || source(settings) == source(other));
+    }
+    let in_file = |name: &str| all.iter().any(|channel| channel.name == name);
+    for record in known.channels.iter().filter(|record| !in_file(&record.channel)) {
+        let rules = record.identity.as_ref().and_then(|identity| read_rules(&identity.filters));
+        let (Some(rules), Some(theirs)) = (rules, record.identity.as_ref()) else { continue };
+        // A channel that has never run here follows no source yet.
+        let shares = own.is_some_and(|own| !own.source_uuids.is_disjoint(&theirs.source_uuids));
+        compare(&record.channel, &rules, shares);
+    }
+    if found.is_empty() {
+        found.push(Finding::new(CHECK, Level::Ok, "no other channel is known to write its tables"));
+    }
+    found
+}
+
+/// The start's own refusal, unless a finding above implies it: the checks must not promise what the
+/// start refuses.
+async fn refusal(settings: &ChannelSettings, report: &Report) -> Option<Finding> {
+    const CHECK: &str = "channel.start";
+    let taken = |finding: &Finding| finding.check == "target.channel" && finding.level != Level::Ok;
+    if report.count(Level::Error) > 0 || report.findings.iter().any(taken) {
+        return None;
+    }
+    let token = CancellationToken::new;
+    let channel = Supervisor::new(settings.clone(), token(), token());
+    Some(match channel.preflight().await {
+        Ok(Findings { unreachable: None, .. }) => {
+            Finding::new(CHECK, Level::Ok, "the channel can start")
+        }
+        Ok(Findings { unreachable: Some(why), .. }) | Err(why) => {
+            Finding::new(CHECK, Level::Error, why)
+        }
+    })
+}
+
+fn verdict(reports: &[Report]) -> Result<(), Failure> {
+    let failed: Vec<String> = reports
+        .iter()
+        .filter(|report| report.count(Level::Error) > 0)
+        .map(|report| {
+            let errors = report.findings.iter().filter(|finding| finding.level == Level::Error);
+            let names: Vec<&str> = errors.map(|finding| finding.check).collect();
+            format!("channel {:?}: {}", report.channel, names.join(", "))
+        })
+        .collect();
+    match failed.is_empty() {
+        true => Ok(()),
+        false => Err(Failure::Input(format!("{}: see above for what to do", failed.join("; ")))),
+    }
 }

@@ -5,24 +5,20 @@ use std::fs::File;
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::Duration;
 
-use csa_provider::visible::one_line;
-use rustls::pki_types::ServerName;
+use csa_provider::server::visible::one_line;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use ureq::http::Response;
-use ureq::unversioned::resolver::DefaultResolver;
 use ureq::{Agent, Body};
 
+use super::arguments::{Admin, All};
 use super::pattern::{chosen, is_pattern};
-use super::transport::Route;
-use super::{Admin, All, Failure};
 use crate::config::{AdminFiles, DaemonConfig, tls_client, token};
-use crate::view::{ErrorAnswer, StatusView};
+use crate::host::{Failure, Route, agent, tls_agent};
+use crate::observe::view::{ErrorAnswer, StatusView};
 
 /// The channels that a command acts on.
 pub(super) enum Chosen {
@@ -32,7 +28,7 @@ pub(super) enum Chosen {
 }
 
 /// The running daemon.
-pub(crate) struct Client {
+pub(super) struct Client {
     agent: Agent,
     base: String,
     token: Option<SecretString>,
@@ -56,7 +52,7 @@ impl Client {
         })
     }
 
-    /// The channel to act on.
+    /// Returns the channel to act on.
     pub(super) fn channel(&self) -> Result<String, Failure> {
         if let Some(channel) = &self.channel {
             return Ok(channel.clone());
@@ -74,7 +70,7 @@ impl Client {
         }
     }
 
-    /// The channels to act on.
+    /// Returns the channels to act on.
     pub(super) fn channels(&self, All { all }: All) -> Result<Chosen, Failure> {
         match &self.channel {
             _ if all => Ok(Chosen::Several(self.names()?)),
@@ -85,13 +81,13 @@ impl Client {
         }
     }
 
-    /// All channels, in the order of the configuration.
+    /// Returns all channels, in the order of the configuration.
     fn names(&self) -> Result<Vec<String>, Failure> {
         let status: StatusView = self.get("/status")?;
         Ok(status.channels.into_iter().map(|channel| channel.channel_name).collect())
     }
 
-    /// The name or pattern of `--channel`, if any.
+    /// Returns the name or pattern of `--channel`, if any.
     pub(super) fn named_channel(&self) -> Option<&str> {
         self.channel.as_deref()
     }
@@ -254,23 +250,15 @@ fn door(config: &Path, admin: &Admin) -> Result<Door, Failure> {
     if admin.token_file.is_none() && UnixStream::connect(&files.socket).is_ok() {
         return Ok(by_socket(files.socket));
     }
-    // Where the daemon made the token itself, everybody may look without one.
+    // Where the daemon made the token itself, everyone may look without one.
     let own = Some(files.token).filter(|path| File::open(path).is_ok());
     let scheme = if daemon.admin_tls_cert.is_some() { "https" } else { "http" };
     let address = format!("{scheme}://{}", daemon.admin_listen);
     by_port(&address, ca.or(daemon.admin_tls_cert.as_deref()), daemon.admin_token_file.or(own))
 }
 
-/// Requests go to the daemon directly, without any web proxy.
-fn agent(route: Option<Route>) -> Agent {
-    let settings = Agent::config_builder().http_status_as_error(false).proxy(None).build();
-    match route {
-        Some(route) => Agent::with_parts(settings, route, DefaultResolver::default()),
-        None => settings.new_agent(),
-    }
-}
-
-/// `ca`: certificates of the authorities that may vouch for the daemon.
+/// Chooses the door by the port's address; `ca` holds certificates of the authorities that may
+/// vouch for the daemon.
 fn by_port(address: &str, ca: Option<&Path>, token_file: Option<PathBuf>) -> Result<Door, Failure> {
     if !address.starts_with("https://") {
         let host = address.strip_prefix("http://").unwrap_or(address);
@@ -280,28 +268,7 @@ fn by_port(address: &str, ca: Option<&Path>, token_file: Option<PathBuf>) -> Res
         let why = "name the authority of its certificate with --admin-ca";
         Failure::Input(format!("--admin {address}: {why}"))
     })?;
-    let agent = tls_agent(["--admin", "--admin-ca"], address, ca, None)?;
+    let tls = tls_client("--admin-ca", ca)?.with_no_client_auth();
+    let agent = tls_agent("--admin", address, tls, None)?;
     Ok(Door { base: address.to_owned(), agent, token_file })
-}
-
-/// Requests to an address with https, for whose certificate the authorities in `ca` have to vouch. `options` are the
-/// options that name the address and the file. An answer may be `silent` for that long, or for ever.
-///
-/// # Errors
-/// The address or the file can't be used.
-pub(crate) fn tls_agent(
-    options: [&str; 2],
-    address: &str,
-    ca: &Path,
-    silent: Option<Duration>,
-) -> Result<Agent, Failure> {
-    let [option, ca_option] = options;
-    let wrong = |why: &dyn std::fmt::Display| Failure::Input(format!("{option} {address}: {why}"));
-    let host = address.strip_prefix("https://");
-    let host = host.ok_or_else(|| wrong(&"it has to begin with https://"))?;
-    let config = tls_client(ca_option, ca)?.with_no_client_auth();
-    let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
-    let name = name.trim_start_matches('[').trim_end_matches(']').to_owned();
-    let name = ServerName::try_from(name).map_err(|error| wrong(&error))?;
-    Ok(agent(Some(Route::Tls { name, config: Arc::new(config), silent })))
 }

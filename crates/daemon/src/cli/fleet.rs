@@ -2,14 +2,15 @@
 
 use std::time::{Duration, Instant};
 
-use csa_daemon::claims::view::{FleetView, MemberView};
-use csa_provider::visible::one_line;
+use crate::claims::view::{FleetView, MemberView};
+use csa_provider::server::visible::one_line;
 use serde_json::json;
 
+use super::arguments::Drain;
 use super::client::Client;
 use super::output::{print, say};
-use super::{Drain, Failure};
-use crate::table;
+use super::table;
+use crate::host::Failure;
 
 /// Between two looks at a drain.
 const LOOK: Duration = Duration::from_millis(300);

@@ -1,298 +1,59 @@
-//! The command line.
+//! The command line: `run`, commands to the running daemon, and those that need none.
 
+mod adopt;
+mod arguments;
 mod channel_table;
 mod check;
 mod client;
-mod commands;
+mod control;
 mod controller;
-mod failure;
+mod explanation;
 mod fleet;
-pub(crate) mod output;
+mod generate;
+mod output;
 mod pattern;
 mod relay;
+mod server_errors;
 mod several;
 mod standing;
 mod status;
+mod table;
 mod trace;
-mod transport;
 mod units;
 mod verify;
 mod watch;
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand};
+use clap::Parser as _;
+use csa_provider::server::visible::one_line;
 
-pub(crate) use check::CheckArguments;
-pub(crate) use client::{Client, tls_agent};
-pub(crate) use commands::execute;
-pub(crate) use controller::ControllerArguments;
-pub(crate) use standing::why_nothing_is_applied;
-pub(crate) use verify::VerifyArguments;
+use crate::host::Failure;
+use crate::run;
+use arguments::{Cli, Command};
 
-/// An external replica of MySQL: receives a source's change stream and applies it to a target.
-#[derive(Debug, Parser)]
-#[command(version, max_term_width = 100)]
-pub(crate) struct Cli {
-    /// Configuration file.
-    #[arg(
-        long,
-        short,
-        global = true,
-        env = "CSA_DAEMON_CONFIG",
-        default_value = "/etc/csa-daemon/csa-daemon.toml"
-    )]
-    pub(crate) config: PathBuf,
-    #[command(flatten)]
-    pub(crate) admin: Admin,
-    #[command(subcommand)]
-    pub(crate) command: Command,
-}
-
-/// The way to the running daemon.
-#[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "Running daemon")]
-pub(crate) struct Admin {
-    /// The running daemon: HOST:PORT, https://HOST:PORT, or the path of its socket. By default the
-    /// socket and the port that the configuration names.
-    #[arg(long, global = true, value_name = "ADDRESS")]
-    pub(crate) admin: Option<String>,
-    /// Certificates of the authorities to trust for https; `admin_tls_cert` by default.
-    #[arg(long, global = true, value_name = "FILE")]
-    pub(crate) admin_ca: Option<PathBuf>,
-    /// File with the token that the daemon requires; by default the configuration's
-    /// `admin_token_file`, or the token that the daemon made in `state_dir`.
-    #[arg(long, global = true, value_name = "FILE")]
-    pub(crate) token_file: Option<PathBuf>,
-    /// Channel to act on; may be omitted when there is only one. `status` and the commands with
-    /// --all also take a pattern with `*` and `?`, like 'shard-*'.
-    #[arg(long, global = true, value_name = "NAME")]
-    pub(crate) channel: Option<String>,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum Command {
-    /// Replicate until stopped.
-    Run,
-    /// Check the configuration file, and on request both servers of one channel or of all: exit
-    /// code 0 without errors, 2 with errors.
-    Check(CheckArguments),
-    /// Compare source and target of one channel or of all, while both are in use: exit code 0
-    /// equal, 1 different, 2 not everything could be compared.
-    Verify(VerifyArguments),
-    /// Move the checkpoint of another channel to this one, for example after a rename. Neither may
-    /// be running.
-    Adopt {
-        /// Channel that has the checkpoint; it is no longer in the configuration.
-        #[arg(long, value_name = "NAME")]
-        from: String,
-    },
-    /// Make channels of the daemon in the same pod from the ReplicationChannel resources of a Kubernetes
-    /// namespace, and report their status there.
-    Controller(ControllerArguments),
-    #[command(flatten)]
-    Control(Control),
-    /// Write manual pages and shell completions to a folder, for packages.
-    #[command(hide = true)]
-    Generate { directory: PathBuf },
-}
-
-/// Commands to the running daemon.
-#[derive(Debug, Subcommand)]
-pub(crate) enum Control {
-    /// Show the state of the running daemon.
-    Status {
-        /// As without it: the other commands need it.
-        #[arg(long, hide = true, conflicts_with = "channel")]
-        all: bool,
-        /// Print the JSON of /status.
-        #[arg(long)]
-        json: bool,
-        /// One line for each value, like SHOW REPLICA STATUS\G.
-        #[arg(long, conflicts_with = "json")]
-        vertical: bool,
-        /// Also show the channels of the daemons in `admin_peers`.
-        #[arg(long, conflicts_with_all = ["json", "vertical", "watch", "channel"])]
-        peers: bool,
-        /// Repeat every SECONDS seconds. On a terminal the worst channels come first, as many as fit.
-        #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1")]
-        watch: Option<u64>,
-    },
-    /// Finish running groups and begin no new ones; receiving continues.
-    Pause(All),
-    /// Resume after a pause.
-    Resume(All),
-    /// Stop applying, with an exact checkpoint. Receiving continues, like after STOP REPLICA
-    /// SQL_THREAD, unless --receiving is given.
-    Stop(Stop),
-    /// Stop a channel if it runs, and start it.
-    Restart(Stop),
-    /// Change a setting until the daemon exits: worker_count, event_memory_limit, source_delay,
-    /// throttle (transactions per second, 0 for no limit) or log_filter.
-    Set {
-        setting: String,
-        value: String,
-        #[command(flatten)]
-        all: All,
-    },
-    /// Stop a channel at a GTID set or a time. A channel that has stopped there resumes when its end
-    /// is moved or cleared. Lasts until the daemon exits.
-    Until(Until),
-    /// Record the transaction that stopped a channel as executed without applying it, and resume.
-    Skip { gtid: String },
-    /// Wait until transactions are applied; exit code 1 if time runs out.
-    Wait {
-        gtid_set: String,
-        /// Seconds; no limit by default.
-        #[arg(long, value_name = "SECONDS")]
-        timeout: Option<f64>,
-    },
-    /// Record a timeline of groups and workers, in the format that https://ui.perfetto.dev opens.
-    Trace(Trace),
-    /// Inspect the relay store of a channel.
-    Relay {
-        #[command(subcommand)]
-        command: Relay,
-    },
-    /// Make the daemon read its configuration again: channels that are new start, those that are no
-    /// longer in it stop, and changes that need a restart are named.
-    Reload(Reload),
-    /// Show the daemons of the fleet, their shares, and the daemon that has each channel.
-    Fleet {
-        /// Print the JSON of /fleet.
-        #[arg(long)]
-        json: bool,
-    },
-    /// Give all channels of this daemon to others of the fleet, before maintenance; wait until they
-    /// are gone. Lasts until the daemon restarts.
-    Drain(Drain),
-}
-
-#[derive(Debug, Clone, Copy, Args)]
-pub(crate) struct Drain {
-    /// Take this daemon's share again.
-    #[arg(long, conflicts_with = "timeout")]
-    pub(crate) undo: bool,
-    /// Seconds to wait.
-    #[arg(long, value_name = "SECONDS", default_value_t = 600)]
-    pub(crate) timeout: u64,
-}
-
-#[derive(Debug, Clone, Copy, Args)]
-pub(crate) struct Reload {
-    /// Show what would be done, and do nothing.
-    #[arg(long)]
-    pub(crate) dry_run: bool,
-    /// Restart the channels with changes that need it, except those that were stopped.
-    #[arg(long)]
-    pub(crate) restart: bool,
-}
-
-/// The channels that a command acts on, where more than one makes sense.
-#[derive(Debug, Clone, Copy, Args)]
-pub(crate) struct All {
-    /// Act on all channels, and show the result for each.
-    #[arg(long, conflicts_with = "channel")]
-    pub(crate) all: bool,
-}
-
-#[derive(Debug, Clone, Copy, Args)]
-pub(crate) struct Stop {
-    #[command(flatten)]
-    pub(crate) all: All,
-    /// Stop receiving too: the connection to the source ends, like after STOP REPLICA.
-    #[arg(long)]
-    pub(crate) receiving: bool,
-    /// Give up running groups; the target rolls them back.
-    #[arg(long, conflicts_with = "timeout")]
-    pub(crate) now: bool,
-    /// Seconds that running groups have to finish; `stop_timeout` by default.
-    #[arg(long, value_name = "SECONDS")]
-    pub(crate) timeout: Option<u32>,
-}
-
-#[derive(Debug, Clone, Args)]
-pub(crate) struct Until {
-    #[command(flatten)]
-    pub(crate) all: All,
-    #[command(flatten)]
-    pub(crate) end: End,
-}
-
-#[derive(Debug, Clone, Args)]
-#[group(id = "end", required = true, multiple = false)]
-pub(crate) struct End {
-    /// Before the first transaction of the set.
-    #[arg(long, value_name = "GTID_SET")]
-    pub(crate) before_gtids: Option<String>,
-    /// After the last transaction of the set.
-    #[arg(long, value_name = "GTID_SET")]
-    pub(crate) after_gtids: Option<String>,
-    /// Before the first transaction that the source committed at this time or later, like
-    /// 2026-03-01T18:00:00Z.
-    #[arg(long, value_name = "RFC3339")]
-    pub(crate) before_time: Option<String>,
-    /// Remove the end.
-    #[arg(long)]
-    pub(crate) clear: bool,
-}
-
-#[derive(Debug, Clone, Args)]
-pub(crate) struct Trace {
-    /// Length of the timeline, up to 600.
-    #[arg(long, value_name = "SECONDS", default_value_t = 10)]
-    pub(crate) seconds: u64,
-    /// File to write; standard output by default.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) output: Option<PathBuf>,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum Relay {
-    /// List the segments.
-    Ls,
-    /// Show transactions: tables, operations, key columns and sizes.
-    Dump {
-        /// Only these transactions.
-        #[arg(long, value_name = "GTID_SET")]
-        gtid_set: Option<String>,
-        #[arg(long, value_name = "TRANSACTIONS", default_value_t = 100)]
-        limit: u64,
-        /// Include row values and the text of statements.
-        #[arg(long)]
-        rows: bool,
-    },
-}
-
-/// The failure of a command, which decides its exit code.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum Failure {
-    /// Wrong input: nothing was written. Exit code 2.
-    #[error("{0}")]
-    Input(String),
-    /// A failure after that. Exit code 1.
-    #[error("{0}")]
-    Runtime(String),
-    /// Not everything could be compared. Exit code 2.
-    #[error("{0}")]
-    NotCompared(String),
-    /// The servers differ. Exit code 1.
-    #[error("{0}")]
-    Different(String),
-}
-
-impl From<crate::config::ConfigError> for Failure {
-    fn from(error: crate::config::ConfigError) -> Self {
-        Self::Input(error.0)
-    }
-}
-
-impl From<&Failure> for ExitCode {
-    fn from(failure: &Failure) -> Self {
-        match failure {
-            Failure::Input(_) | Failure::NotCompared(_) => Self::from(2),
-            Failure::Runtime(_) | Failure::Different(_) => Self::FAILURE,
+/// Carries out the command of this process's command line.
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let outcome = match cli.command {
+        Command::Run if cli.admin.channel.is_some() => Err(Failure::Input(
+            "run runs all channels of the configuration: leave --channel out".to_owned(),
+        )),
+        Command::Run => run::run(&cli.config),
+        Command::Check(arguments) => {
+            check::check(&cli.config, cli.admin.channel.as_deref(), &arguments)
+        }
+        Command::Adopt { from } => adopt::adopt(&cli.config, cli.admin.channel.as_deref(), &from),
+        Command::Controller(arguments) => controller::control(&cli.config, cli.admin, arguments),
+        Command::Control(command) => control::execute(&cli.config, &cli.admin, command),
+        Command::Verify(arguments) => verify::verify(&cli.config, &cli.admin, &arguments),
+        Command::Generate { directory } => generate::generate(&directory),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("csa-daemon: {}", one_line(&failure.to_string()));
+            ExitCode::from(&failure)
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::io::{ErrorKind, Write as _, stdout};
 
-use super::Failure;
+use crate::host::Failure;
 
 /// Prints `text` and says that somebody still reads.
 ///
@@ -17,7 +17,7 @@ pub(crate) fn print(text: &str) -> Result<bool, Failure> {
     }
 }
 
-/// A line. What can't be printed is lost: the exit code of the command counts.
+/// Prints a line. What can't be printed is lost: the exit code of the command counts.
 pub(crate) fn line(text: &str) {
     if let Err(failure) = print(&format!("{text}\n")) {
         eprintln!("csa-daemon: {failure}");

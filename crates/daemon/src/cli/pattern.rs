@@ -6,7 +6,7 @@ pub(super) fn is_pattern(text: &str) -> bool {
     text.contains(['*', '?'])
 }
 
-/// True if all of `name` matches.
+/// Returns true if all of `name` matches.
 pub(super) fn matches(pattern: &str, name: &str) -> bool {
     let (pattern, name): (Vec<char>, Vec<char>) =
         (pattern.chars().collect(), name.chars().collect());
@@ -33,7 +33,7 @@ pub(super) fn matches(pattern: &str, name: &str) -> bool {
     pattern[at..].iter().all(|&rest| rest == '*')
 }
 
-/// The names that match, in their order.
+/// Returns the names that match, in their order.
 ///
 /// # Errors
 /// None does; the text names the channels that there are.

@@ -1,11 +1,12 @@
 //! `relay ls` and `relay dump`.
 
+use super::arguments::Relay;
 use super::client::{Client, read};
 use super::output::{print, say};
-use super::{Failure, Relay};
-use crate::relay_dump::Line;
-use crate::table;
-use crate::view::{SegmentView, SegmentsView};
+use super::table;
+use crate::host::Failure;
+use crate::observe::relay_dump::Line;
+use crate::observe::view::{SegmentView, SegmentsView};
 
 pub(super) fn look(client: &Client, command: &Relay) -> Result<(), Failure> {
     let channel = client.channel()?;

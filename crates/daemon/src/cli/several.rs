@@ -2,11 +2,11 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use csa_daemon::claims::view::FleetView;
+use crate::claims::view::FleetView;
 use parking_lot::Mutex;
 
-use super::Failure;
-use crate::table;
+use super::table;
+use crate::host::Failure;
 
 /// Requests at a time: a pause or a stop waits for running groups, and the daemon takes 20 connections
 /// on its socket.
@@ -56,7 +56,7 @@ pub(super) fn set_apart(names: &[String], outcomes: &mut [Outcome], fleet: &Flee
     }
 }
 
-/// The table, with a last line that counts.
+/// Returns the table, with a last line that counts.
 pub(super) fn report(names: &[String], outcomes: &[Outcome]) -> String {
     let mut rows = vec![["CHANNEL", "RESULT", "ERROR"].map(str::to_owned)];
     let (mut done, mut elsewhere) = (0, 0);
@@ -87,8 +87,10 @@ pub(super) fn report(names: &[String], outcomes: &[Outcome]) -> String {
     )
 }
 
+/// Judges the outcomes of all channels.
+///
 /// # Errors
-/// The channels that failed. Channels of other members of a fleet are none of them.
+/// Returns the channels that failed, without those of other members of a fleet.
 pub(super) fn verdict(names: &[String], outcomes: &[Outcome]) -> Result<(), Failure> {
     if failed(outcomes) == 0 {
         return Ok(());

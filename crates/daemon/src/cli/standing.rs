@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use super::Admin;
+use super::arguments::Admin;
 use super::client::Client;
-use crate::view::{ChannelState, ChannelView};
+use crate::observe::view::{ChannelState, ChannelView};
 
 /// In words, with how to proceed; `None` if it applies, waits for a server, or the daemon can't be asked.
 pub(crate) fn why_nothing_is_applied(

@@ -3,27 +3,26 @@
 use std::io::{IsTerminal as _, stdout};
 use std::time::Duration;
 
-use csa_provider::visible::one_line;
+use csa_provider::server::visible::one_line;
 use rustix::termios::tcgetwinsize;
 use serde_json::Value;
 
-use super::Failure;
 use super::channel_table::channel_table;
 use super::client::{Client, read};
-use super::failure::explanation;
+use super::explanation::explanation;
 use super::output::print;
 use super::pattern::{chosen, matches};
+use super::table;
 use super::watch;
-use crate::clock::{now_micros, rfc3339};
-use crate::table;
-use crate::view::{ChannelView, PeerChannelView, PeerView, PeersView, StatusView};
+use crate::host::{Failure, now_micros, rfc3339};
+use crate::observe::view::{ChannelView, PeerChannelView, PeerView, PeersView, StatusView};
 
 /// The form of the output.
-pub(super) struct Form {
+pub(super) struct StatusForm {
     pub(super) json: bool,
     pub(super) vertical: bool,
     pub(super) watch: Option<u64>,
-    /// Also the channels of other daemons.
+    /// Shows the channels of other daemons too.
     pub(super) peers: bool,
 }
 
@@ -36,7 +35,7 @@ const CLEAR_BELOW: &str = "\x1b[J";
 const USUAL: (usize, usize) = (24, 80);
 
 /// Prints the state of the daemon; fails unless every channel shown is running.
-pub(super) fn show(client: &Client, form: &Form) -> Result<(), Failure> {
+pub(super) fn show(client: &Client, form: &StatusForm) -> Result<(), Failure> {
     let Some(seconds) = form.watch else {
         let (text, view) = ask(client)?;
         let peers = if form.peers { client.get("/peers")? } else { PeersView::default() };
@@ -82,7 +81,8 @@ fn ask(client: &Client) -> Result<(String, StatusView), Failure> {
     Ok((text, view))
 }
 
-/// The JSON of `/status` with the chosen channels alone, and all that a newer daemon says of them.
+/// Returns the JSON of `/status` with the chosen channels alone, and all that a newer daemon says
+/// of them.
 fn only(text: &str, is_chosen: &dyn Fn(&str) -> bool) -> serde_json::Result<String> {
     let mut status: Value = read(text)?;
     if let Some(channels) = status.get_mut("channels").and_then(Value::as_array_mut) {
@@ -91,7 +91,7 @@ fn only(text: &str, is_chosen: &dyn Fn(&str) -> bool) -> serde_json::Result<Stri
     serde_json::to_string(&status)
 }
 
-/// A heading and a table for each peer.
+/// Returns a heading and a table for each peer.
 fn of_peers(peers: &PeersView) -> String {
     let mut text = String::new();
     for peer in &peers.peers {
@@ -109,11 +109,11 @@ fn of_peers(peers: &PeersView) -> String {
     text
 }
 
-fn formed(text: &str, view: &StatusView, form: &Form) -> String {
+fn formed(text: &str, view: &StatusView, form: &StatusForm) -> String {
     match form {
-        Form { json: true, .. } => format!("{}\n", one_line(text)),
-        Form { vertical: true, .. } => vertical(&view.channels),
-        Form { .. } => overview(&view.channels),
+        StatusForm { json: true, .. } => format!("{}\n", one_line(text)),
+        StatusForm { vertical: true, .. } => vertical(&view.channels),
+        StatusForm { .. } => overview(&view.channels),
     }
 }
 
@@ -165,7 +165,7 @@ fn overview(channels: &[ChannelView]) -> String {
     text
 }
 
-/// Every value of a channel, under the names of `/status`.
+/// Returns every value of a channel, under the names of `/status`.
 fn vertical(channels: &[ChannelView]) -> String {
     let mut text = String::new();
     for (index, view) in channels.iter().enumerate() {

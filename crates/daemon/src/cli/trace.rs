@@ -3,10 +3,11 @@
 use std::fs::File;
 use std::io::{LineWriter, Write, stdout};
 
-use csa_provider::visible::one_line;
+use csa_provider::server::visible::one_line;
 
+use super::arguments::Trace;
 use super::client::Client;
-use super::{Failure, Trace};
+use crate::host::Failure;
 
 /// Saves or prints the timeline as it arrives.
 pub(super) fn save(client: &Client, Trace { seconds, output }: &Trace) -> Result<(), Failure> {

@@ -1,6 +1,6 @@
 //! Figures in readable form. Pure.
 
-/// In units that are easy to read.
+/// Returns the size in units that are easy to read.
 pub(super) fn bytes(bytes: u64) -> String {
     const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
     let mut value = bytes as f64;

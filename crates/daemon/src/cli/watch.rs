@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::channel_table::channel_table;
-use crate::view::{ChannelState, ChannelView, StatusView};
+use crate::observe::view::{ChannelState, ChannelView, StatusView};
 
 /// Lag in seconds above which a running channel is worse than those below. Under the last limit the order
 /// is that of the configuration, so that lines do not jump about.
@@ -60,7 +60,7 @@ fn summary(channels: &[&ChannelView]) -> String {
     format!("{}{lag}", counts.join(", "))
 }
 
-/// The reason of a state, which a channel that runs needs none for.
+/// Returns the reason of a state, which a channel that runs needs none for.
 fn detail(view: &ChannelView) -> &str {
     match view.state {
         ChannelState::Running => "",
@@ -71,7 +71,7 @@ fn detail(view: &ChannelView) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::view::DaemonView;
+    use crate::observe::view::DaemonView;
 
     fn channel(name: &str, state: ChannelState, lag_seconds: Option<f64>) -> ChannelView {
         let state_detail = format!("why {name} is so");

@@ -1,23 +1,24 @@
 //! Access to the admin port.
 
-use std::io;
-use std::net::ToSocketAddrs as _;
 use std::path::Path;
 
 use secrecy::{ExposeSecret as _, SecretString};
 
-use super::settings::{is_world_readable, secret};
-use super::{AdminFiles, AdminPeers, AdminTls, ConfigError, DaemonConfig, admin_peers, admin_tls};
-
-/// A shorter token could be guessed.
-const TOKEN_LEN_MIN: usize = 16;
+use super::addresses::is_loopback;
+use super::admin_files::AdminFiles;
+use super::admin_peers::AdminPeers;
+use super::admin_tls::AdminTls;
+use super::declared_keys::DaemonConfig;
+use super::error::ConfigError;
+use super::secrets::token;
+use super::{admin_peers, admin_tls};
 
 /// The access rules of the admin port.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Access {
     /// The port accepts commands.
     pub(crate) control: bool,
-    /// Permits everything; without one, everybody who reaches the port may read.
+    /// Permits everything; without one, everyone who reaches the port may read.
     pub(crate) token: Option<SecretString>,
     /// Permits reading.
     pub(crate) read_token: Option<SecretString>,
@@ -56,7 +57,7 @@ pub(super) fn resolve(
     let read_token = read("admin_read_token_file", daemon.admin_read_token_file.as_deref())?;
     if read_token.is_some() && token.is_none() {
         return Err(ConfigError(
-            "daemon.admin_read_token_file: needs admin_token_file too, or everybody may look"
+            "daemon.admin_read_token_file: requires admin_token_file; without it anyone can read"
                 .to_owned(),
         ));
     }
@@ -79,11 +80,6 @@ pub(super) fn resolve(
     })
 }
 
-/// True if HOST:PORT is on this host, whichever of its addresses is taken.
-pub(super) fn is_loopback(address: &str) -> io::Result<bool> {
-    Ok(address.to_socket_addrs()?.all(|address| address.ip().is_loopback()))
-}
-
 fn hosts(daemon: &DaemonConfig) -> Result<Vec<String>, ConfigError> {
     let is_name = |name: &str| {
         let known = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
@@ -97,25 +93,4 @@ fn hosts(daemon: &DaemonConfig) -> Result<Vec<String>, ConfigError> {
     let own = daemon.admin_listen.rsplit_once(':').map_or("", |(host, _)| host);
     let named = [own].into_iter().filter(|name| is_name(name)).map(str::to_owned);
     Ok(named.chain(daemon.admin_hosts.iter().cloned()).map(|n| n.to_ascii_lowercase()).collect())
-}
-
-/// Reads a token from a file.
-pub(crate) fn token(
-    key: &str,
-    path: &Path,
-    warnings: &mut Vec<String>,
-) -> Result<SecretString, ConfigError> {
-    let token = secret(key, path)?;
-    let text = token.expose_secret().trim();
-    let usable = text.bytes().all(|byte| byte.is_ascii_graphic());
-    if text.len() < TOKEN_LEN_MIN || !usable {
-        return Err(ConfigError(format!(
-            "{key}: {}: a token is one line of at least {TOKEN_LEN_MIN} visible ASCII characters",
-            path.display()
-        )));
-    }
-    if is_world_readable(path) {
-        warnings.push(format!("{key}: everybody can read {}; chmod 600", path.display()));
-    }
-    Ok(text.into())
 }

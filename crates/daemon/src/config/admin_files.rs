@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::DaemonConfig;
+use super::declared_keys::DaemonConfig;
 
 /// Named after the port: several daemons may share a `state_dir`, but no two of them a port.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

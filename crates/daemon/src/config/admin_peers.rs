@@ -5,14 +5,16 @@ use std::path::PathBuf;
 use secrecy::{ExposeSecret as _, SecretString};
 use ureq::http::Uri;
 
-use super::admin::{self, is_loopback};
+use super::addresses::is_loopback;
 use super::admin_tls::authorities;
-use super::{ConfigError, DaemonConfig};
+use super::declared_keys::DaemonConfig;
+use super::error::ConfigError;
+use super::secrets;
 
 /// Addresses, and the proof of who asks and who answers.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct AdminPeers {
-    /// Without a slash at the end.
+    /// The addresses, without a slash at the end.
     pub(crate) addresses: Vec<String>,
     pub(crate) token: Option<SecretString>,
     /// Their certificates.
@@ -51,7 +53,7 @@ pub(super) fn resolve(
     let token = daemon
         .admin_peers_token_file
         .as_deref()
-        .map(|path| admin::token("daemon.admin_peers_token_file", path, warnings))
+        .map(|path| secrets::token("daemon.admin_peers_token_file", path, warnings))
         .transpose()?;
     if token.is_some() {
         let open = addresses.iter().filter(|address| !is_protected(address));
@@ -76,7 +78,7 @@ fn is_address(address: &str) -> bool {
         && (!names_port || uri.port_u16().is_some())
 }
 
-/// Encrypted, or on this host.
+/// Returns true if the connection is encrypted, or on this host.
 fn is_protected(address: &str) -> bool {
     let Some(host) = address.strip_prefix("http://") else { return true };
     let host = if host.contains(':') { host.to_owned() } else { format!("{host}:80") };

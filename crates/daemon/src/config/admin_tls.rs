@@ -9,8 +9,9 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, ConfigBuilder, RootCertStore, ServerConfig};
 
-use super::settings::is_world_readable;
-use super::{ConfigError, DaemonConfig};
+use super::declared_keys::DaemonConfig;
+use super::error::ConfigError;
+use super::secrets::is_world_readable;
 
 /// The port's side of TLS.
 #[derive(Debug, Clone)]
@@ -26,7 +27,7 @@ impl PartialEq for AdminTls {
     }
 }
 
-/// `None` where the port speaks plain HTTP.
+/// Returns `None` where the port speaks plain HTTP.
 pub(super) fn resolve(
     daemon: &DaemonConfig,
     warnings: &mut Vec<String>,
@@ -42,7 +43,7 @@ pub(super) fn resolve(
         .map_err(|error| wrong("daemon.admin_tls_key", key, &error))?;
     if is_world_readable(key) {
         let path = key.display();
-        warnings.push(format!("daemon.admin_tls_key: everybody can read {path}; chmod 600"));
+        warnings.push(format!("daemon.admin_tls_key: everyone can read {path}; chmod 600"));
     }
     let server = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
@@ -53,7 +54,7 @@ pub(super) fn resolve(
     Ok(Some(AdminTls { server: Arc::new(server), chain }))
 }
 
-/// The authorities that a client of the port trusts.
+/// Returns the authorities that a client of the port trusts.
 pub(crate) fn authorities(key: &str, path: &Path) -> Result<RootCertStore, ConfigError> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates(key, path)? {

@@ -1,22 +1,17 @@
 //! Conversion of `[claims]`; the part for Kubernetes is in [`claims_kubernetes`](super::claims_kubernetes).
 
-use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
-use csa_daemon::claims::etcd::EtcdOptions;
-use csa_daemon::claims::http::Endpoint;
-use csa_daemon::claims::kubernetes::KubernetesOptions;
-use rustls::ClientConfig;
-use rustls::pki_types::PrivateKeyDer;
-use rustls::pki_types::pem::PemObject as _;
+use crate::claims::etcd::EtcdOptions;
+use crate::claims::http::Endpoint;
+use crate::claims::kubernetes::KubernetesOptions;
 
-use super::ConfigError;
-use super::admin::is_loopback;
-use super::admin_tls::{certificates, client, wrong};
+use super::addresses::is_private;
 use super::claims_kubernetes::{Pod, kubernetes};
+use super::claims_tls::tls;
 use super::declared_keys::{ClaimsConfig, ClaimsEngine};
-use super::settings::{is_world_readable, secret};
+use super::error::{ConfigError, Result, refuse};
+use super::secrets::{is_world_readable, secret};
 
 /// Length limit of a name, which is part of a key in the engine.
 const NAME_LEN_MAX: usize = 64;
@@ -38,13 +33,7 @@ pub(crate) enum BackEnd {
     Kubernetes(KubernetesOptions),
 }
 
-pub(super) type Result<T> = std::result::Result<T, ConfigError>;
-
-pub(super) fn refuse<T>(why: impl Into<String>) -> Result<T> {
-    Err(ConfigError(why.into()))
-}
-
-/// `None` where nothing is shared.
+/// Returns `None` where nothing is shared.
 pub(super) fn resolve(config: ClaimsConfig, warnings: &mut Vec<String>) -> Result<Option<Claims>> {
     if config.engine == ClaimsEngine::None {
         if !config.endpoints.is_empty() {
@@ -59,7 +48,7 @@ pub(super) fn resolve(config: ClaimsConfig, warnings: &mut Vec<String>) -> Resul
     ] {
         if let Some(path) = path.as_deref().filter(|path| is_world_readable(path)) {
             let path = path.display();
-            warnings.push(format!("claims.{key}: everybody can read {path}; chmod 600"));
+            warnings.push(format!("claims.{key}: everyone can read {path}; chmod 600"));
         }
     }
     let ttl = config.ttl.0;
@@ -132,27 +121,4 @@ fn etcd(config: ClaimsConfig) -> Result<EtcdOptions> {
     };
     let endpoints = config.endpoints.iter().map(endpoint).collect::<Result<_>>()?;
     Ok(EtcdOptions { endpoints, prefix, ttl: config.ttl.0, login })
-}
-
-/// Nobody else can read what is sent there.
-pub(super) fn is_private(endpoint: &str) -> bool {
-    let Some(address) = endpoint.strip_prefix("http://") else { return true };
-    is_loopback(address.trim_end_matches('/')).unwrap_or(false)
-}
-
-pub(super) fn tls(ca: &Path, own: (Option<&Path>, Option<&Path>)) -> Result<Arc<ClientConfig>> {
-    let builder = client("claims.tls_ca", ca)?;
-    let config = match own {
-        (None, None) => builder.with_no_client_auth(),
-        (Some(cert), Some(key)) => {
-            let chain = certificates("claims.tls_cert", cert)?;
-            let private = PrivateKeyDer::from_pem_file(key)
-                .map_err(|error| wrong("claims.tls_key", key, &error))?;
-            builder
-                .with_client_auth_cert(chain, private)
-                .map_err(|error| wrong("claims.tls_cert", cert, &error))?
-        }
-        _ => return refuse("claims.tls_cert: tls_cert and tls_key go together"),
-    };
-    Ok(Arc::new(config))
 }

@@ -2,16 +2,17 @@
 
 use std::path::{Path, PathBuf};
 
-use csa_daemon::claims::http::Endpoint;
-use csa_daemon::claims::kubernetes::KubernetesOptions;
+use crate::claims::http::Endpoint;
+use crate::claims::kubernetes::KubernetesOptions;
 
-use super::ConfigError;
-use super::claims::{Result, is_private, refuse, tls};
+use super::addresses::is_private;
+use super::claims_tls::tls;
 use super::declared_keys::ClaimsConfig;
+use super::error::{ConfigError, Result, refuse};
 
 /// Length limit of a prefix: it is a label of every Lease, and part of its name.
 const PREFIX_LEN_MAX: usize = 40;
-/// Of a namespace (RFC 1123).
+/// The longest name of a namespace (RFC 1123).
 const NAMESPACE_LEN_MAX: usize = 63;
 
 /// Address and account that Kubernetes gives every pod.
@@ -31,7 +32,7 @@ impl Pod {
         }
     }
 
-    /// A file of the account, if it exists.
+    /// Returns a file of the account, if it exists.
     fn file(&self, name: &str) -> Option<PathBuf> {
         Some(self.account.join(name)).filter(|path| path.is_file())
     }
@@ -46,7 +47,7 @@ impl Pod {
     }
 }
 
-/// The API server that Kubernetes names in the environment of every pod.
+/// Returns the API server that Kubernetes names in the environment of every pod.
 ///
 /// # Errors
 /// The name of the variable that is missing.
@@ -155,7 +156,7 @@ mod tests {
         kubernetes(config, pod).map_err(|error| error.0)
     }
 
-    /// A pod whose account has these files.
+    /// Returns a pod whose account has these files.
     fn pod(folder: &Path, files: &[(&str, &str)]) -> Pod {
         for (name, text) in files {
             std::fs::write(folder.join(name), text).expect("writes");

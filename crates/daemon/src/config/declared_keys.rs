@@ -5,12 +5,13 @@
 //! the options of the components, `replication.rs` those of filters, `until` and `collation_map`, `admin.rs`
 //! those of access, `claims.rs` those of claims.
 //!
-//! Some lists are kept by hand: keys that apply at once in `AT_ONCE`, `at_once` and `adopt` (reload.rs,
-//! with a place in channel/live_settings.rs), new sections in `SECTIONS` (keys/mod.rs), keys that exclude
-//! each other in `EITHER` (files.rs), files with secrets in `readable_secrets` (settings.rs),
+//! Some lists are kept by hand. Keys that apply at once are in `CHANNEL_SETTINGS` (channel/live_settings/mod.rs)
+//! and `DAEMON_SETTINGS` (daemon/live_settings.rs). New sections are in `SECTIONS` (keys/mod.rs), keys that
+//! exclude each other in `EITHER` (files.rs), files with secrets in `readable_secrets` (settings.rs), and
 //! `replicate_*` in channel/overlap.rs.
 
 mod claims;
+mod defaults;
 
 use std::path::PathBuf;
 
@@ -20,8 +21,10 @@ use serde::{Deserialize, Serialize};
 use toml::Table;
 
 use super::units::{Duration, Size};
+use crate::host::logging::LogFormat;
 
 pub(super) use claims::{ClaimsConfig, ClaimsEngine};
+use defaults::{number, seconds};
 
 /// Configuration of csa-daemon.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -74,7 +77,7 @@ pub(crate) struct DaemonConfig {
     #[serde(default = "yes")]
     #[schemars(extend("x-applies" = "access"))]
     pub(crate) admin_control: bool,
-    /// File with a bearer token of 16 characters or more that permits everything. Without it, everybody
+    /// File with a bearer token of 16 characters or more that permits everything. Without it, everyone
     /// on this host may read, and `admin-PORT.token` in `state_dir` permits the rest.
     #[schemars(example = "/etc/csa-daemon/admin.token", extend("x-applies" = "access"))]
     pub(crate) admin_token_file: Option<PathBuf>,
@@ -106,16 +109,6 @@ pub(crate) struct DaemonConfig {
     #[serde(default = "seconds::<10>")]
     #[schemars(extend("x-applies" = "at-once"))]
     pub(crate) stop_timeout: Duration,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum LogFormat {
-    /// Lines for people.
-    #[default]
-    Text,
-    /// Lines for a log collector.
-    Json,
 }
 
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
@@ -302,7 +295,7 @@ server!(TargetConfig, "target", {
 
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct ApplierConfig {
+pub(crate) struct ApplierConfig {
     /// Start of a channel that has no checkpoint: after the target's `gtid_executed`, at the next
     /// transaction of the source, or after a GTID set.
     #[serde(default = "start_from")]
@@ -312,12 +305,12 @@ pub(super) struct ApplierConfig {
     /// commit order 32 are faster.
     #[serde(default = "number::<u16, 8>")]
     #[schemars(range(min = 1, max = 1024), extend("x-applies" = "at-once"))]
-    pub(super) worker_count: u16,
+    pub(crate) worker_count: u16,
     /// Memory for events in flight, decompressed, and for the rows made of them. Larger transactions are
     /// streamed from the relay store. Values below 64MiB count as 64MiB.
     #[serde(default = "mebibytes::<256>")]
     #[schemars(extend("x-applies" = "at-once"))]
-    pub(super) event_memory_limit: Size,
+    pub(crate) event_memory_limit: Size,
     /// Size from which a transaction begins on the target while the rest of it is still being received; with
     /// 0 a transaction begins once it is whole. It commits when its end is there, and is rolled back if that
     /// does not come.
@@ -332,12 +325,6 @@ pub(super) struct ApplierConfig {
     /// Commit in the order of the source: the target never shows a state that the source did not have.
     #[serde(default = "yes")]
     pub(super) preserve_commit_order: bool,
-    /// Commits under way at once, sent in the order of the source. With more than 1 they share the
-    /// target's syncs of its disk, as with `commit = "one-to-one"` nothing else does; for a moment a reader
-    /// may see one without those before it, and after a crash of the target until they are applied again.
-    #[serde(default = "number::<u16, 1>")]
-    #[schemars(range(min = 1, max = 1024))]
-    pub(super) commit_window: u16,
     /// Form in which rows are sent to the target.
     #[serde(default)]
     pub(super) executor: Rows,
@@ -347,17 +334,18 @@ pub(super) struct ApplierConfig {
     /// Reaction to a row that is missing or exists already, as the server's `replica_exec_mode`.
     #[serde(default)]
     pub(super) exec_mode: Mode,
-    /// Further attempts of a transaction after deadlocks and lock wait timeouts.
+    /// Further attempts of a transaction after deadlocks. Locks that other sessions hold are waited for as long as it
+    /// takes, which is not counted.
     #[serde(default = "number::<u32, 10>")]
     pub(super) transaction_retries: u32,
     /// Most transactions that may join new groups in a second; 0 for no limit.
     #[serde(default)]
     #[schemars(extend("x-takes" = "transactions per second", "x-applies" = "at-once"))]
-    pub(super) throttle: u32,
+    pub(crate) throttle: u32,
     /// Shortest time from a transaction's commit on the source to its execution on the target.
     #[serde(default)]
     #[schemars(extend("x-applies" = "at-once"))]
-    pub(super) source_delay: Duration,
+    pub(crate) source_delay: Duration,
     /// End of the channel, which drains and stops there: one of `sql_before_gtids`, `sql_after_gtids` and
     /// `sql_before_time` (2026-03-01T18:00:00Z).
     #[serde(default)]
@@ -472,10 +460,12 @@ pub(super) enum Gtids {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum RowImage {
-    /// The primary key before, and the changed columns after, where the target needs no more.
+    /// The primary key before, and the changed columns after, where the target needs no more. What somebody
+    /// changed on the target in other columns stays there, where a replica would set it back to the source's
+    /// value.
     #[default]
     Minimal,
-    /// All that the source logged.
+    /// All that the source logged: a change of a row sets all its columns to the source's values.
     Full,
 }
 
@@ -486,7 +476,7 @@ pub(super) enum Rows {
     RowImage,
     /// INSERT, UPDATE and DELETE.
     Sql,
-    /// As `row-image` if the target permits it, otherwise (MariaDB) as `sql`.
+    /// Acts like `row-image` if the target permits it, otherwise (MariaDB) like `sql`.
     #[default]
     Auto,
 }
@@ -542,14 +532,6 @@ fn start_from() -> String {
 
 const fn yes() -> bool {
     true
-}
-
-fn number<T: From<u16>, const N: u16>() -> T {
-    N.into()
-}
-
-const fn seconds<const N: u64>() -> Duration {
-    Duration(std::time::Duration::from_secs(N))
 }
 
 const fn mebibytes<const N: u64>() -> Size {

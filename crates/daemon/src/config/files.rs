@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 
 use toml::{Table, Value};
 
-use super::place::{Place, Text};
-use super::{ConfigError, keys, one_line};
+use super::error::{ConfigError, one_line};
+use super::keys;
+use super::place::{Text, TextPlace};
 
 /// Beside `csa-daemon.toml`. A main file of another name has a folder of its own, because the instances
 /// of `csa-daemon@.service` share /etc/csa-daemon.
@@ -25,8 +26,8 @@ const EITHER: [&[&str]; 3] = [
 #[derive(Debug)]
 pub(super) struct Merged<'a> {
     pub(super) table: Table,
-    /// Of each channel.
-    pub(super) places: Vec<Place<'a>>,
+    /// The place of each channel.
+    pub(super) places: Vec<TextPlace<'a>>,
 }
 
 /// Reads the main file, and the `*.toml` of its folder in the order of their names.
@@ -59,7 +60,8 @@ pub(super) fn read(main: &Path) -> Result<Vec<Text>, ConfigError> {
     paths.into_iter().map(read).collect()
 }
 
-/// The folder with further channels: `conf.d`, or `NAME.conf.d` for a main file `NAME.toml`.
+/// Returns the folder with further channels: `conf.d`, or `NAME.conf.d` for a main file
+/// `NAME.toml`.
 pub(crate) fn folder(main: &Path) -> PathBuf {
     match main.file_stem() {
         Some(stem) if stem != MAIN => {
@@ -91,7 +93,7 @@ pub(super) fn merge(files: &[Text]) -> Result<Merged<'_>, ConfigError> {
         let mut table: Table = file.text.parse().map_err(|error: toml::de::Error| {
             ConfigError(format!("{}: {}", file.path.display(), one_line(&error, &file.text)))
         })?;
-        let whole = Place { file, main, channel: None };
+        let whole = TextPlace { file, main, channel: None };
         let own = table.remove("channel");
         if number == 0 {
             keys::check(&table).map_err(|error| whole.named(&error))?;
@@ -110,7 +112,7 @@ pub(super) fn merge(files: &[Text]) -> Result<Merged<'_>, ConfigError> {
             }
         };
         for (index, channel) in own.into_iter().enumerate() {
-            let place = Place { file, main, channel: Some(index) };
+            let place = TextPlace { file, main, channel: Some(index) };
             let channel = with_defaults(channel, defaults);
             keys::check_channel(&channel, index).map_err(|error| place.named(&error))?;
             channels.push(channel);
@@ -137,7 +139,7 @@ fn with_defaults(mut channel: Value, defaults: Option<&Table>) -> Value {
     channel
 }
 
-/// The defaults of a section.
+/// Adds the defaults of a section.
 fn add(own: &mut Table, defaults: &Table) {
     let set: Vec<String> = own.keys().cloned().collect();
     let is_set = |key: &str| set.iter().any(|set| set == key);

@@ -1,16 +1,20 @@
 //! The configuration file: its keys, their defaults, and its errors.
 
+mod addresses;
 mod admin;
 mod admin_files;
 mod admin_peers;
 mod admin_tls;
 mod claims;
 mod claims_kubernetes;
+mod claims_tls;
 mod declared_keys;
+mod error;
 mod files;
 mod keys;
 mod place;
 mod replication;
+mod secrets;
 mod settings;
 mod throttle_by;
 mod units;
@@ -22,16 +26,18 @@ use std::path::Path;
 
 use declared_keys::File;
 use files::Merged;
-use place::{Place, Text};
+use place::{Text, TextPlace};
 use serde::Deserialize as _;
 
-pub(crate) use admin::{Access, token};
+pub(crate) use admin::Access;
 pub(crate) use admin_files::AdminFiles;
 pub(crate) use admin_peers::AdminPeers;
-pub(crate) use admin_tls::{AdminTls, client as tls_client};
+pub(crate) use admin_tls::client as tls_client;
 pub(crate) use claims::{BackEnd, Claims};
 pub(crate) use claims_kubernetes::api_server_of_pod;
-pub(crate) use declared_keys::{DaemonConfig, LogFormat};
+pub(crate) use declared_keys::DaemonConfig;
+pub(crate) use error::ConfigError;
+use error::one_line;
 #[cfg(test)]
 pub(crate) use keys::keys_at_once;
 pub(crate) use keys::{
@@ -39,14 +45,10 @@ pub(crate) use keys::{
     example, manual, reference, schema,
 };
 pub(crate) use replication::parse_until;
-pub(crate) use settings::{ChannelSettings, Written, event_memory_limit, throttle, worker_count};
+pub(crate) use secrets::token;
+pub(crate) use settings::{ChannelSettings, Written, event_memory_limit};
 pub(crate) use throttle_by::ThrottleBy;
 pub(crate) use units::{Duration as DurationValue, Size};
-
-/// Bad input: one line that names the file and the key.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub(crate) struct ConfigError(pub(crate) String);
 
 /// A file that was read and checked.
 #[derive(Debug)]
@@ -56,7 +58,7 @@ pub(crate) struct Config {
     pub(crate) access: Access,
     /// `None`: nothing is shared with other daemons.
     pub(crate) claims: Option<Claims>,
-    /// For the log, once it is open.
+    /// The warnings for the log, once it is open.
     pub(crate) warnings: Vec<String>,
     /// `[daemon]` and `[claims]` as written in the file.
     pub(crate) written: Written,
@@ -64,7 +66,7 @@ pub(crate) struct Config {
 }
 
 impl DaemonConfig {
-    /// `[daemon]` alone, for those who only need to know where it listens.
+    /// Returns `[daemon]` alone, for those who only need to know where it listens.
     pub(crate) fn load(path: &Path) -> Result<Self, ConfigError> {
         let named = |text: String| ConfigError(format!("{}: {text}", path.display()));
         let text = std::fs::read_to_string(path).map_err(|error| named(error.to_string()))?;
@@ -81,9 +83,9 @@ impl Config {
         let files = files::read(path)?;
         let mut config = Self::of(&files)?;
         for Text { path, text } in &files {
-            if settings::holds_password(text) && settings::is_world_readable(path) {
+            if secrets::holds_password(text) && secrets::is_world_readable(path) {
                 config.warnings.push(format!(
-                    "{} holds a password and everybody can read it; chmod 600, or use password_file",
+                    "{} holds a password and everyone can read it; chmod 600, or use password_file",
                     path.display()
                 ));
             }
@@ -94,7 +96,7 @@ impl Config {
     fn of(files: &[Text]) -> Result<Self, ConfigError> {
         let Merged { table, places } = files::merge(files)?;
         let in_main = |error: ConfigError| match files.first() {
-            Some(file) => Place { file, main: None, channel: None }.named(&error),
+            Some(file) => TextPlace { file, main: None, channel: None }.named(&error),
             None => error,
         };
         // The checks above have better words for almost everything that is wrong.
@@ -149,17 +151,5 @@ impl Config {
             let rest = said.strip_prefix("line ").and_then(|rest| rest.split_once(": "));
             ConfigError(rest.map_or(said, |(_, rest)| rest).to_owned())
         })
-    }
-}
-
-/// A TOML error with its line, on one line.
-fn one_line(error: &toml::de::Error, text: &str) -> String {
-    let line = error
-        .span()
-        .map(|span| text.get(..span.start).unwrap_or_default().matches('\n').count() + 1);
-    let message = error.message().replace('\n', " ");
-    match line {
-        Some(line) => format!("line {line}: {message}"),
-        None => message,
     }
 }

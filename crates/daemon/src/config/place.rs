@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use toml::de::{DeTable, DeValue};
 
-use super::ConfigError;
+use super::error::ConfigError;
 
 /// A file as it was read.
 #[derive(Debug)]
@@ -15,7 +15,7 @@ pub(super) struct Text {
 
 /// A file, or one of its channels.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Place<'a> {
+pub(super) struct TextPlace<'a> {
     pub(super) file: &'a Text,
     /// The file with `[defaults]`.
     pub(super) main: Option<&'a Text>,
@@ -23,8 +23,8 @@ pub(super) struct Place<'a> {
     pub(super) channel: Option<usize>,
 }
 
-impl Place<'_> {
-    /// The error, which begins with the path of the key, with file and line.
+impl TextPlace<'_> {
+    /// Returns the error, which begins with the path of the key, with file and line.
     pub(super) fn named(&self, error: &ConfigError) -> ConfigError {
         let (file, line) = self.of(path(&error.0));
         let file = file.path.display();
@@ -34,8 +34,8 @@ impl Place<'_> {
         })
     }
 
-    /// The line with the key, or else with the table that lacks it. A key that the channel has from
-    /// `[defaults]` is there.
+    /// Returns the line with the key, or else with the table that lacks it. A key that the channel
+    /// has from `[defaults]` is there.
     fn of(&self, path: &str) -> (&Text, Option<usize>) {
         let keys: Vec<&str> = path.split('.').collect();
         let own = line(&self.file.text, self.channel, &keys);
@@ -50,7 +50,7 @@ impl Place<'_> {
     }
 }
 
-/// The part of an error before its text: `channel "a": source.host: missing`.
+/// Returns the part of an error before its text: `channel "a": source.host: missing`.
 fn path(error: &str) -> &str {
     let rest = match error.strip_prefix("channel") {
         // Names are checked later, and may hold anything.

@@ -3,17 +3,18 @@
 use std::collections::BTreeMap;
 
 use csa_applier::CollationMap;
-use csa_provider::GtidSet;
-use csa_scheduler::{FilterRules, Until};
+use csa_provider::binlog::GtidSet;
+use csa_scheduler::filter::FilterRules;
+use csa_scheduler::until::Until;
 use toml::{Table, Value};
 
-use super::ConfigError;
 use super::declared_keys::ApplierConfig;
-use crate::clock::micros_of;
+use super::error::ConfigError;
+use crate::host::micros_of;
 
 type Result<T> = std::result::Result<T, ConfigError>;
 
-/// The `replicate_*` keys.
+/// Returns the `replicate_*` keys.
 pub(super) fn filters(applier: &ApplierConfig) -> Result<FilterRules> {
     let rules = FilterRules {
         do_db: applier.replicate_do_db.clone(),
@@ -29,7 +30,7 @@ pub(super) fn filters(applier: &ApplierConfig) -> Result<FilterRules> {
     Ok(rules)
 }
 
-/// The key `collation_map`.
+/// Returns the key `collation_map`.
 pub(super) fn collations(applier: &ApplierConfig) -> Result<CollationMap> {
     let pairs = pairs("collation_map", &applier.collation_map)?;
     CollationMap::new(pairs).map_err(|why| ConfigError(format!("applier.collation_map: {why}")))
@@ -45,14 +46,14 @@ fn pairs(key: &str, table: &Table) -> Result<Vec<(String, String)>> {
     table.iter().map(pair).collect()
 }
 
-/// Rules that MySQL accepts and never applies.
+/// Returns the rules that MySQL accepts and never applies.
 pub(super) fn without_effect(rules: &FilterRules) -> Option<&'static str> {
     (!rules.do_db.is_empty() && !rules.ignore_db.is_empty())
         .then_some("replicate_ignore_db has no effect beside replicate_do_db")
 }
 
-/// `until = { sql_before_gtids | sql_after_gtids = "…" }`, or `sql_before_time` with a TOML time or
-/// a quoted one.
+/// Returns `until = { sql_before_gtids | sql_after_gtids = "…" }`, or `sql_before_time` with a TOML
+/// time or a quoted one.
 pub(super) fn until(table: &Table) -> Result<Until> {
     let text = |(key, value): (&String, &Value)| match value {
         Value::String(text) => Ok((key.clone(), text.clone())),
@@ -68,7 +69,7 @@ pub(super) fn until(table: &Table) -> Result<Until> {
 
 const UNTIL_KEYS: &str = "sql_before_gtids, sql_after_gtids and sql_before_time";
 
-/// An end by its key; no end without a key.
+/// Returns an end by its key; no end without a key.
 ///
 /// # Errors
 /// The error, worded as the continuation of `until`.
@@ -89,7 +90,9 @@ pub(crate) fn parse_until(
         "sql_before_gtids" => Until::BeforeGtids(set()?),
         "sql_after_gtids" => Until::AfterGtids(set()?),
         "sql_before_time" => Until::BeforeTime(micros_of(text).ok_or_else(|| {
-            format!(".{key}: {text:?} is no time like 2026-03-01T18:00:00Z, with its offset")
+            format!(
+                ".{key}: {text:?} is not an RFC 3339 time with offset, e.g. 2026-03-01T18:00:00Z"
+            )
         })?),
         _ => return Err(format!(".{key}: unknown key; known are {UNTIL_KEYS}")),
     }))

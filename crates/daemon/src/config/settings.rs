@@ -1,26 +1,30 @@
 //! Conversion from the file's values to the components' options.
 
-use std::num::NonZeroU32;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use csa_applier::{
     ApplierOptions, ExecMode, Executor, PublicKey, RowImageColumns, StartFrom, Target, TargetGtids,
     TargetOptions, TlsOptions,
 };
-use csa_provider::{Environment, SourceOptions, TlsMode, Uuid};
-use csa_relaystore::{RealFs, RelayStoreOptions, SyncPolicy};
-use csa_scheduler::{FilterRules, GroupLimits, Until};
+use csa_provider::binlog::Uuid;
+use csa_provider::server::{Environment, TlsMode};
+use csa_provider::source::SourceOptions;
+use csa_relaystore::disk::{RealFs, RelayStoreOptions, SyncPolicy};
+use csa_scheduler::filter::FilterRules;
+use csa_scheduler::group::GroupLimits;
+use csa_scheduler::until::Until;
 use secrecy::SecretString;
 
 use super::declared_keys::{
     ApplierConfig, ChannelConfig, Commit, DaemonConfig, Gtids, Mode, RelayConfig, RowImage, Rows,
     SourceConfig, TargetConfig, Tls,
 };
+use super::error::ConfigError;
+use super::replication;
+use super::secrets::{is_world_readable, secret};
 use super::throttle_by::{self, ThrottleBy};
-use super::{ConfigError, DurationValue, Size, check_key, replication};
+use super::units::{Duration as DurationValue, Size};
 
 /// `max_allowed_packet` of a default server: a smaller event memory could not hold one packet.
 const EVENT_MEMORY_MIN: u64 = 64 << 20;
@@ -36,21 +40,19 @@ pub(crate) struct ChannelSettings {
     pub(crate) target: Target,
     pub(crate) applier: ApplierOptions,
     pub(crate) limits: GroupLimits,
-    pub(crate) worker_count: u16,
-    pub(crate) event_memory_limit: u64,
     /// Bytes; `None` for never.
     pub(crate) begin_early: Option<u64>,
-    pub(crate) throttle: Option<NonZeroU32>,
     pub(crate) throttle_by: Arc<ThrottleBy>,
     pub(crate) start_from: StartFrom,
-    pub(crate) source_delay: Duration,
     pub(crate) until: Option<Until>,
     pub(crate) filters: FilterRules,
+    /// `[channel.applier]`, for the settings that change while the channel runs.
+    pub(crate) declared: ApplierConfig,
     pub(crate) written: Written,
 }
 
 impl ChannelSettings {
-    /// The channel's part of the state directory.
+    /// Returns the channel's part of the state directory.
     pub(crate) fn directory(&self) -> &Path {
         self.relay.directory.parent().unwrap_or(&self.relay.directory)
     }
@@ -84,7 +86,7 @@ pub(super) fn resolve(
     if name.is_empty() || name.len() > NAME_LEN_MAX || !named_well {
         return wrong("name: 1 to 64 of a-z, 0-9, _ and - are allowed");
     }
-    let (event_memory_limit, raised) = event_memory_limit(channel.applier.event_memory_limit);
+    let (_, raised) = event_memory_limit(channel.applier.event_memory_limit);
     warnings.extend(raised.map(|raised| format!("channel {name:?}: {raised}")));
     warnings
         .extend(readable_secrets(&channel).map(|warning| format!("channel {name:?}: {warning}")));
@@ -95,8 +97,8 @@ pub(super) fn resolve(
     let relay = relay(&channel.relay, directory.join("relay"))?;
     if channel.source.semi_sync && relay.sync != SyncPolicy::Transaction {
         return wrong(
-            "source.semi_sync: an acknowledgement says that a transaction is on disk; set \
-             [channel.relay] sync = \"transaction\"",
+            "source.semi_sync requires [channel.relay] sync = \"transaction\": an acknowledgement \
+             promises that the transaction is on disk",
         );
     }
     if channel.source.semi_sync && (channel.standby || is_shared) {
@@ -105,12 +107,6 @@ pub(super) fn resolve(
             "{key}: not together with source.semi_sync: a transaction that one daemon has acknowledged \
              would be missing on the disk of the one that takes over"
         ));
-    }
-    if channel.applier.commit_window > 1 && !channel.applier.preserve_commit_order {
-        return wrong(
-            "applier.commit_window: counts only in commit order; leave it out, or set \
-             preserve_commit_order = true",
-        );
     }
     Ok(ChannelSettings {
         source: source(channel.source)?,
@@ -123,7 +119,6 @@ pub(super) fn resolve(
             executor: Executor::RowImage,
             statement_gtids: true,
             preserve_commit_order: channel.applier.preserve_commit_order,
-            commit_window: channel.applier.commit_window,
             exec_mode: match channel.applier.exec_mode {
                 Mode::Strict => ExecMode::Strict,
                 Mode::Idempotent => ExecMode::Idempotent,
@@ -140,38 +135,24 @@ pub(super) fn resolve(
         },
         target: target(channel.target, &channel.applier)?.into(),
         limits: limits(channel.applier.commit),
-        worker_count: channel.applier.worker_count,
-        event_memory_limit,
         begin_early: Some(channel.applier.begin_early.0).filter(|&bytes| bytes > 0),
-        throttle: throttle(channel.applier.throttle),
         throttle_by: Arc::new(throttle_by::settings(channel.throttle_by)?),
         start_from: start_from(&channel.applier.start_from)?,
-        source_delay: channel.applier.source_delay.0,
         until: channel.applier.until.as_ref().map(replication::until).transpose()?,
         filters,
+        declared: channel.applier,
         written,
         name,
     })
 }
 
-/// Checks a number of workers.
-pub(crate) fn worker_count(count: i64) -> Result<u16> {
-    check_key("applier.worker_count", &count.into())?;
-    u16::try_from(count).map_err(|error| ConfigError(format!("worker_count: {error}")))
-}
-
-/// Bytes, and a warning where they differ from those requested.
+/// Returns the bytes, and a warning where they differ from those requested.
 pub(crate) fn event_memory_limit(wanted: Size) -> (u64, Option<String>) {
     if wanted.0 >= EVENT_MEMORY_MIN {
         return (wanted.0, None);
     }
     let raised = "event_memory_limit raised to 64MiB, the packet limit";
     (EVENT_MEMORY_MIN, Some(raised.to_owned()))
-}
-
-/// Transactions per second; 0 is no limit.
-pub(crate) fn throttle(rate: u32) -> Option<NonZeroU32> {
-    NonZeroU32::new(rate)
 }
 
 fn source(config: SourceConfig) -> Result<SourceOptions> {
@@ -268,7 +249,7 @@ fn target_gtids(applier: &ApplierConfig) -> Result<TargetGtids> {
     }
 }
 
-/// The start of a channel without a checkpoint.
+/// Returns the start of a channel without a checkpoint.
 fn start_from(text: &str) -> Result<StartFrom> {
     match text {
         "target" => Ok(StartFrom::Target),
@@ -339,23 +320,7 @@ fn password(
     }
 }
 
-/// The contents of a file, without the newline at its end.
-pub(super) fn secret(key: &str, path: &Path) -> Result<SecretString> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| ConfigError(format!("{key}: {}: {error}", path.display())))?;
-    Ok(text.strip_suffix('\n').unwrap_or(&text).into())
-}
-
-/// True if a file contains a password itself.
-pub(super) fn holds_password(text: &str) -> bool {
-    text.lines().any(|line| {
-        line.trim_start()
-            .strip_prefix("password")
-            .is_some_and(|rest| rest.trim_start().starts_with('='))
-    })
-}
-
-/// A channel's secret files that everybody can read.
+/// Returns a channel's secret files that everyone can read.
 fn readable_secrets(channel: &ChannelConfig) -> impl Iterator<Item = String> + use<> {
     let files = [
         ("source.password_file", channel.source.password_file.clone()),
@@ -366,9 +331,5 @@ fn readable_secrets(channel: &ChannelConfig) -> impl Iterator<Item = String> + u
     let files = files.into_iter().filter_map(|(key, path)| Some((key, path?)));
     files
         .filter(|(_, path)| is_world_readable(path))
-        .map(|(key, path)| format!("{key}: everybody can read {}; chmod 600", path.display()))
-}
-
-pub(super) fn is_world_readable(path: &Path) -> bool {
-    std::fs::metadata(path).is_ok_and(|metadata| metadata.permissions().mode() & 0o004 != 0)
+        .map(|(key, path)| format!("{key}: everyone can read {}; chmod 600", path.display()))
 }

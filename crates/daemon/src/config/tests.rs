@@ -33,8 +33,8 @@ fn a_minimal_file_has_the_documented_defaults() {
     let channel = &config.channels[0];
     assert_eq!(config.daemon.admin_listen, "127.0.0.1:9104");
     assert_eq!(channel.source.port, 3306);
-    assert_eq!(channel.worker_count, 8);
-    assert_eq!(channel.event_memory_limit, 256 << 20);
+    assert_eq!(channel.declared.worker_count, 8);
+    assert_eq!(channel.declared.event_memory_limit.0, 256 << 20);
     assert_eq!(channel.relay.segment_size, 128 << 20);
     assert_eq!(channel.relay.directory, PathBuf::from("/var/lib/csa-daemon/orders/relay"));
     assert_eq!(channel.start_from, StartFrom::Target);
@@ -108,6 +108,22 @@ fn a_misspelt_key_is_told_with_its_path_and_neighbour() {
 }
 
 #[test]
+fn a_removed_key_is_refused_with_the_choices() {
+    for (text, at) in [
+        (format!("{MINIMAL}[channel.applier]\ncommit_window = 1\n"), "channel \"orders\": applier"),
+        (format!("[defaults.applier]\ncommit_window = 8\n{MINIMAL}"), "defaults.applier"),
+    ] {
+        assert_eq!(
+            error(&text),
+            format!(
+                "{at}.commit_window: no longer exists; leave it out to commit in the order of the source, \
+                 or set applier.preserve_commit_order = false to let commits pass each other"
+            )
+        );
+    }
+}
+
+#[test]
 fn bad_values_name_their_key() {
     let applier = |line: &str| error(&format!("{MINIMAL}[channel.applier]\n{line}\n"));
     let source =
@@ -132,7 +148,7 @@ fn bad_values_name_their_key() {
             applier("until = { sql_before_time = \"noon\" }"),
             "applier.until.sql_before_time: \"noon\"",
         ),
-        (applier("until = { sql_before_time = 2026-03-01T10:00:00 }"), "with its offset"),
+        (applier("until = { sql_before_time = 2026-03-01T10:00:00 }"), "with offset"),
         (applier("replicate_do_db = [\"\"]"), "applier.replicate_do_db: \"\" can't be a name"),
         (applier("replicate_do_table = [\"t\"]"), "applier.replicate_do_table: \"t\" is not"),
         (
@@ -191,7 +207,7 @@ fn filters_delay_and_end_are_read() {
     );
     let config = Config::parse(&text).expect("valid");
     let channel = &config.channels[0];
-    assert_eq!(channel.source_delay, Duration::from_secs(3600));
+    assert_eq!(channel.declared.source_delay.0, Duration::from_secs(3600));
     let until = channel.until.as_ref().map(ToString::to_string);
     let wanted = "sql_after_gtids = 3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5";
     assert_eq!(until.as_deref(), Some(wanted));
@@ -224,7 +240,7 @@ fn units_are_read() {
 fn a_small_event_memory_is_raised_with_a_warning() {
     let text = format!("{MINIMAL}[channel.applier]\nevent_memory_limit = \"1MiB\"\n");
     let config = Config::parse(&text).expect("valid");
-    assert_eq!(config.channels[0].event_memory_limit, 64 << 20);
+    assert_eq!(event_memory_limit(config.channels[0].declared.event_memory_limit).0, 64 << 20);
     assert_eq!(config.warnings.len(), 1);
 }
 

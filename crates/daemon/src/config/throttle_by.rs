@@ -1,11 +1,10 @@
 //! The limits of `[channel.throttle_by]`.
 
 use std::num::NonZeroU32;
-use std::sync::Arc;
 use std::time::Duration;
 
-use super::ConfigError;
 use super::declared_keys::ThrottleByConfig;
+use super::error::ConfigError;
 
 /// Limits on the health of the target and of its replicas.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -21,13 +20,22 @@ pub(crate) struct ThrottleBy {
 }
 
 impl ThrottleBy {
+    pub(crate) const KEYS: [&str; 6] = [
+        "throttle_by.threads_running",
+        "throttle_by.replica_lag",
+        "throttle_by.replicas",
+        "throttle_by.query",
+        "throttle_by.query_limit",
+        "throttle_by.at_least",
+    ];
+
     /// Something is limited.
     pub(crate) fn is_set(&self) -> bool {
         self.threads_running.is_some() || self.replica_lag.is_some() || self.query.is_some()
     }
 
-    /// The values in words, in the order of the keys.
-    fn shown(&self) -> [String; 6] {
+    /// Returns the values in words, in the order of [`Self::KEYS`].
+    pub(crate) fn shown(&self) -> [String; Self::KEYS.len()] {
         let lag = self.replica_lag.as_ref();
         let servers = lag.map(|(_, servers)| {
             let named: Vec<_> =
@@ -44,13 +52,6 @@ impl ThrottleBy {
             query.map_or_else(none, |(_, limit)| limit.to_string()),
             self.at_least.map_or(1, NonZeroU32::get).to_string(),
         ]
-    }
-
-    /// Both values of each key in words, in the order of the keys.
-    pub(crate) fn differences(both: [Arc<Self>; 2]) -> [[String; 2]; 6] {
-        let [before, after] = both.map(|limits| limits.shown());
-        let mut after = after.into_iter();
-        before.map(|before| [before, after.next().unwrap_or_default()])
     }
 }
 

@@ -35,7 +35,7 @@ pub(crate) struct Duration(pub(crate) time::Duration);
 )]
 pub(crate) struct Size(pub(crate) u64);
 
-/// From small to large.
+/// The units from small to large.
 const TIMES: [(&str, u64); 5] =
     [("ms", 1), ("s", 1000), ("min", 60_000), ("m", 60_000), ("h", 3_600_000)];
 const SIZES: [(&str, u64); 10] = [
@@ -58,7 +58,7 @@ impl Duration {
         measure(text, &TIMES).map(time::Duration::from_millis).map(Self)
     }
 
-    /// Milliseconds of a value in the file.
+    /// Returns the milliseconds of a value in the file.
     pub(super) fn millis(value: &Value) -> Option<u64> {
         match value {
             Value::Integer(0) => Some(0),

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use csa_applier::{CollationMap, Vendor};
-use csa_provider::quote;
+use csa_provider::sql_text::quote;
 
+use super::error::Result;
 use super::session::Session;
-use super::{Result, TableName};
+use super::table_name::TableName;
 
 /// A column, as far as its values and their order depend on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -79,7 +80,12 @@ impl Column {
         &self.full_type
     }
 
-    /// The same with the collation that takes the place of its own, if one does.
+    /// Numbers that the server fills up with zeros to the column's width.
+    pub(super) fn has_leading_zeros(&self) -> bool {
+        self.data_type == "year" || self.full_type.contains("zerofill")
+    }
+
+    /// Returns the same with the collation that takes the place of its own, if one does.
     pub(super) fn mapped(&self, map: &CollationMap) -> Option<Self> {
         let (column_type, collation) = self.full_type.split_once(COLLATE)?;
         let full_type = format!("{column_type}{COLLATE}{}", map.get(collation)?);
@@ -104,7 +110,7 @@ fn without_width(column_type: &str, data_type: &str) -> String {
     }
 }
 
-/// The base tables that can be replicated.
+/// Returns the base tables that can be replicated.
 pub(super) async fn tables(session: &mut Session) -> Result<Tables> {
     let rows: Vec<(String, String, Option<u64>, Option<u64>)> = session
         .rows(&format!(
@@ -123,14 +129,14 @@ pub(super) async fn tables(session: &mut Session) -> Result<Tables> {
     Ok(tables.collect())
 }
 
-/// True where names of tables that differ only in case are the same table
+/// Returns true where names of tables that differ only in case are the same table
 /// (`lower_case_table_names`).
 pub(super) async fn folds_case(session: &mut Session) -> Result<bool> {
     let rows: Vec<u8> = session.rows("SELECT @@GLOBAL.lower_case_table_names").await?;
     Ok(rows.first().is_some_and(|&mode| mode != 0))
 }
 
-/// A table's definition; `None` where the table does not exist.
+/// Returns a table's definition; `None` where the table does not exist.
 pub(super) async fn definition(
     session: &mut Session,
     name: &TableName,

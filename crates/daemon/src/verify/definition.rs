@@ -70,7 +70,7 @@ pub(crate) fn common(source: &Definition, target: &Definition, map: &CollationMa
     found
 }
 
-/// The primary key if it qualifies, else the key with the fewest columns.
+/// Returns the primary key if it qualifies, else the key with the fewest columns.
 fn key(source: &Definition, target: &Definition, columns: &[Column]) -> Option<CommonKey> {
     let usable = source.keys.iter().filter_map(|key| {
         let other = target.keys.iter().find(|other| is_same(key, other))?;

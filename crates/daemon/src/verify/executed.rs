@@ -1,13 +1,14 @@
 //! The GTID positions of both sides.
 
 use csa_applier::Vendor;
-use csa_provider::link::NO_TABLE;
-use csa_provider::{GtidSet, quote};
+use csa_provider::binlog::GtidSet;
+use csa_provider::server::link::NO_TABLE;
+use csa_provider::sql_text::quote;
 
-use super::Result;
+use super::error::Result;
 use super::session::Session;
 
-/// The source's `gtid_executed`.
+/// Returns the source's `gtid_executed`.
 pub(super) async fn source_executed(source: &mut Session) -> Result<GtidSet> {
     let texts: Vec<String> = source.rows("SELECT @@GLOBAL.gtid_executed").await?;
     set(source, &texts)
@@ -42,7 +43,7 @@ fn set(session: &Session, texts: &[String]) -> Result<GtidSet> {
     Ok(all)
 }
 
-/// The beginning of a set, which may be long.
+/// Returns the beginning of a set, which may be long.
 pub(super) fn first_interval(set: &GtidSet) -> String {
     let Some((uuid, tag, interval)) = set.intervals().next() else { return String::new() };
     let mut first = GtidSet::new();

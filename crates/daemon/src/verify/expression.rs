@@ -1,11 +1,11 @@
 //! The SQL for one table on one side: digests that differ whenever a value does, and key ranges.
 //! Answers have the digest or count first, then the key.
 
-use csa_provider::{identifier, quote};
+use csa_provider::sql_text::{identifier, quote};
 
-use super::TableName;
 use super::catalogue::Column;
 use super::ranges::{Key, KeyRange, LIST_ROWS};
+use super::table_name::TableName;
 
 /// Longer strings enter the row's digest as a digest of their own, so that no row comes near
 /// `max_allowed_packet`.
@@ -22,7 +22,7 @@ pub(super) struct KeyColumn {
 pub(super) enum KeyKind {
     /// Integers, DECIMAL, YEAR: their text.
     Number,
-    /// FLOAT as the DOUBLE it equals.
+    /// FLOAT as the DOUBLE it equals, by its bits.
     Float,
     /// ENUM and BIT by number, which is their order.
     Choice,
@@ -35,7 +35,7 @@ pub(super) enum KeyKind {
 }
 
 impl KeyKind {
-    /// `None` for types whose order depends on nothing that can be written exactly.
+    /// Returns `None` for types whose order depends on nothing that can be written exactly.
     pub(super) fn of(column: &Column) -> Option<Self> {
         Some(match column.data_type.as_str() {
             "tinyint" | "smallint" | "mediumint" | "int" | "bigint" | "decimal" | "year" => {
@@ -56,7 +56,7 @@ impl KeyKind {
         let name = identifier(name);
         match self {
             Self::Number | Self::Temporal => name,
-            Self::Float => format!("{name}*1e0"),
+            Self::Float => format!("HEX({})", double_bytes(&name)),
             Self::Choice => format!("CAST({name} AS UNSIGNED)"),
             Self::Text { .. } | Self::Bytes => format!("HEX({name})"),
         }
@@ -65,8 +65,10 @@ impl KeyKind {
     fn literal(&self, value: &str) -> String {
         match self {
             Self::Number | Self::Choice => value.to_owned(),
-            Self::Float if value.contains('e') => value.to_owned(),
-            Self::Float => format!("{value}e0"),
+            Self::Float => match double_of(value) {
+                Some(number) => format!("{number:e}"),
+                None => value.to_owned(),
+            },
             Self::Temporal => quote(value),
             // The column's own collation decides, as in a comparison with any literal.
             Self::Text { charset } => format!("_{charset} x'{value}'"),
@@ -74,7 +76,7 @@ impl KeyKind {
         }
     }
 
-    /// The value that [`Self::readable`] gives, quoted if it is a string.
+    /// Returns the value that [`Self::readable`] gives, quoted if it is a string.
     pub(super) fn quoted(&self, value: &str) -> String {
         match self {
             Self::Text { .. } | Self::Temporal => format!("'{}'", value.escape_debug()),
@@ -82,14 +84,36 @@ impl KeyKind {
         }
     }
 
-    /// An expression that gives the value in readable form.
+    /// Returns an expression that gives the value in readable form.
     pub(super) fn readable(&self, value: &str) -> String {
         match self {
             Self::Text { .. } => format!("CONVERT({} USING utf8mb4)", self.literal(value)),
             Self::Bytes => quote(&format!("0x{value}")),
+            Self::Float => quote(&double_of(value).map_or_else(|| value.to_owned(), shown)),
             _ => quote(value),
         }
     }
+}
+
+/// The bytes of a point with this number as its first coordinate. As text, MySQL 8.0 and later cut a number
+/// to 22 characters and with it its last digits, and 5.7 and MariaDB write it in another form. A sum would
+/// lose the sign of -0.
+fn double_bytes(name: &str) -> String {
+    format!("CAST(POINT({name}*1e0,0) AS BINARY)")
+}
+
+/// Returns the number in the hexadecimal digits of [`double_bytes`].
+fn double_of(digits: &str) -> Option<f64> {
+    /// Bytes before the coordinate: spatial reference system, byte order and type.
+    const BEFORE: usize = 9;
+    let digits = digits.get(2 * BEFORE..2 * (BEFORE + size_of::<f64>()))?;
+    Some(f64::from_bits(u64::from_str_radix(digits, 16).ok()?.swap_bytes()))
+}
+
+/// Returns the shortest text of a number.
+fn shown(number: f64) -> String {
+    let text = format!("{number:?}");
+    text.strip_suffix(".0").map_or(text.clone(), str::to_owned)
 }
 
 /// The function that makes one digest of many, the same on both sides.
@@ -102,7 +126,7 @@ pub(super) enum DigestSum {
 }
 
 impl DigestSum {
-    /// An aggregate over the digests `h`.
+    /// Returns an aggregate over the digests `h`.
     fn sql(self) -> String {
         match self {
             // XOR needs no order of rows. Two equal digests would cancel out: with a key there are
@@ -130,7 +154,7 @@ pub(super) struct TableSql {
 }
 
 impl TableSql {
-    /// `index`: the name of the key's index on this side.
+    /// Makes the expressions of a table; `index` is the name of the key's index on this side.
     pub(super) fn new(
         table: &TableName,
         columns: &[Column],
@@ -151,13 +175,13 @@ impl TableSql {
         }
     }
 
-    /// Key of the row `rows` rows after `after`, if there are that many.
+    /// Returns the key of the row that comes `rows` rows after `after`, if there are that many.
     pub(super) fn boundary(&self, after: Option<&Key>, rows: u64) -> String {
         let range = KeyRange { after: after.cloned(), through: None };
         self.middle(&range, rows.saturating_sub(1))
     }
 
-    /// Key of row number `place` in the range, from 0.
+    /// Returns the key of row number `place` in the range, from 0.
     pub(super) fn middle(&self, range: &KeyRange, place: u64) -> String {
         format!(
             "SELECT {} FROM {}{}{} ORDER BY {} LIMIT 1 OFFSET {place}",
@@ -209,7 +233,7 @@ impl TableSql {
         )
     }
 
-    /// A digest per column of the rows with this key.
+    /// Returns a digest per column of the rows with this key.
     pub(super) fn columns(&self, key: &Key) -> String {
         let digests: Vec<String> =
             self.columns.iter().map(|column| format!("SHA2({},256)", marked(column))).collect();
@@ -237,7 +261,7 @@ impl TableSql {
         )
     }
 
-    /// The number of occurrences of each digest in these buckets, up to a limit.
+    /// Returns the number of occurrences of each digest in these buckets, up to a limit.
     pub(super) fn bucket_rows(&self, buckets: &[String], limit: usize) -> String {
         let digits = buckets.first().map_or(0, String::len);
         let list = list(buckets);
@@ -248,7 +272,7 @@ impl TableSql {
         )
     }
 
-    /// The number of occurrences of each of these digests.
+    /// Returns the number of occurrences of each of these digests.
     pub(super) fn digest_counts(&self, digests: &[String]) -> String {
         format!(
             "SELECT /*+ NO_MERGE(d) */ COUNT(*), h FROM (SELECT {} AS h FROM {}) d \
@@ -264,7 +288,7 @@ impl TableSql {
         &self.table
     }
 
-    /// The condition for the row with this key.
+    /// Returns the condition for the row with this key.
     pub(super) fn one_of(&self, key: &Key) -> String {
         self.any_of(std::slice::from_ref(key))
     }
@@ -274,7 +298,7 @@ impl TableSql {
         format!("{}={}", self.row_digest, quote(digest))
     }
 
-    /// The columns that enter the digest.
+    /// Returns the columns that enter the digest.
     pub(super) fn compared(&self) -> &[Column] {
         &self.columns
     }
@@ -348,21 +372,27 @@ impl TableSql {
     }
 }
 
-/// Bytes that differ whenever the value does, preceded by their length so that neighbouring values
-/// can't run into each other.
+/// Returns the bytes that differ whenever the value does, preceded by their length so that
+/// neighbouring values can't run into each other.
 fn marked(column: &Column) -> String {
     let name = identifier(&column.name);
     let value = match column.data_type.as_str() {
-        // All digits: the text of a FLOAT lacks some. A sum would lose the sign of -0.
-        "float" | "double" => format!("CAST({name}*1e0 AS BINARY)"),
+        "float" | "double" => double_bytes(&name),
         "bit" => format!("CAST(CAST({name} AS UNSIGNED) AS BINARY)"),
         // The number tells an invalid value, which reads as '', from a member ''.
         "enum" | "set" => {
             format!("CONCAT(CAST({name} AS UNSIGNED),'/',CAST({name} AS BINARY))")
         }
         "json" => format!("CONCAT(JSON_TYPE({name}),'/',SHA2(CAST({name} AS CHAR),256))"),
-        "tinyint" | "smallint" | "mediumint" | "int" | "bigint" | "decimal" | "year" | "date"
-        | "time" | "datetime" | "timestamp" => format!("CAST({name} AS BINARY)"),
+        // MySQL 9.7 computes with the literal of a condition in the column's place, and a literal has no
+        // leading zeros; 5.7 puts a string with them there. So they do not enter the digest.
+        "year" | "tinyint" | "smallint" | "mediumint" | "int" | "bigint" | "decimal"
+            if column.has_leading_zeros() =>
+        {
+            format!("TRIM(LEADING '0' FROM CAST({name} AS BINARY))")
+        }
+        "tinyint" | "smallint" | "mediumint" | "int" | "bigint" | "decimal" | "date" | "time"
+        | "datetime" | "timestamp" => format!("CAST({name} AS BINARY)"),
         _ if column.octets.is_some_and(|octets| octets <= PLAIN_OCTETS) => {
             format!("CAST({name} AS BINARY)")
         }
@@ -373,4 +403,33 @@ fn marked(column: &Column) -> String {
 
 fn list(texts: &[String]) -> String {
     texts.iter().map(|text| quote(text)).collect::<Vec<String>>().join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_of_doubles_become_the_literals_of_the_same_doubles() {
+        let answer = |number: f64| {
+            let digits: String =
+                number.to_le_bytes().iter().map(|byte| format!("{byte:02X}")).collect();
+            format!("000000000101000000{digits}0000000000000000")
+        };
+        for (number, literal, readable) in [
+            (-0.0, "-0e0", "'-0'"),
+            (0.1, "1e-1", "'0.1'"),
+            (
+                -1.234_567_890_123_456_8e-300,
+                "-1.2345678901234568e-300",
+                "'-1.2345678901234568e-300'",
+            ),
+            (5e-324, "5e-324", "'5e-324'"),
+            (f64::MAX, "1.7976931348623157e308", "'1.7976931348623157e308'"),
+            (42.0, "4.2e1", "'42'"),
+        ] {
+            assert_eq!(KeyKind::Float.literal(&answer(number)), literal);
+            assert_eq!(KeyKind::Float.readable(&answer(number)), readable);
+        }
+    }
 }

@@ -1,10 +1,10 @@
-//! A check that an account sees everything that is compared: `information_schema` silently lacks
+//! A check that an account sees all the tables to compare: `information_schema` silently lacks
 //! tables on which it has no privilege.
 
-use csa_provider::Grants;
+use csa_provider::server::Grants;
 
-use super::TableName;
 use super::scope::Scope;
+use super::table_name::TableName;
 
 const SELECT: &str = "SELECT";
 

@@ -3,11 +3,14 @@
 
 use std::time::Duration;
 
-use csa_provider::{GtidSet, Known};
+use csa_provider::binlog::GtidSet;
+use csa_provider::source::Known;
 
+use super::error::{Result, VerifyError};
 use super::executed::{first_interval, source_executed};
+use super::options::VerifyOptions;
 use super::session::{Session, connect_error};
-use super::{Result, Side, VerifyError, VerifyOptions};
+use csa_provider::server::link::Side;
 
 /// A source shows a transaction in `gtid_executed` a moment after its replicas may have it.
 const LOOKS: u32 = 10;

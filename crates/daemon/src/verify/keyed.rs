@@ -3,13 +3,16 @@
 use std::time::Instant;
 
 use super::catalogue::Estimate;
+use super::error::Result;
+use super::event::Activity;
 use super::pace::ChunkRows;
 use super::ranges::{Key, KeyRange, RangeDigest, Ranges, Step};
+use super::recheck::Different;
 use super::report::{DifferenceKind, RowDifference, TableReport};
 use super::servers::Servers;
 use super::session::Session;
-use super::suspects::{Both, Different, Lookup, settle, split};
-use super::{Activity, Result, Side};
+use super::suspects::{Both, Lookup, settle, split};
+use csa_provider::server::link::Side;
 
 /// Suspects are settled at this number, which bounds the memory they take.
 const SUSPECTS: usize = 500;
@@ -123,7 +126,7 @@ async fn difference(
     Ok(RowDifference { key, kind })
 }
 
-/// The columns that differ at this moment; none if the row no longer exists.
+/// Returns the columns that differ at this moment; none if the row no longer exists.
 async fn columns(servers: &mut Servers<'_>, sql: &Both, key: &Key) -> Result<Vec<String>> {
     let (source, target) =
         servers.values(&sql.source.columns(key), &sql.target.columns(key)).await?;
@@ -162,7 +165,7 @@ fn first(rows: Vec<Vec<String>>) -> Option<Key> {
     rows.into_iter().next()
 }
 
-/// `a=1, b='x'`.
+/// Returns `a=1, b='x'`.
 async fn readable(session: &mut Session, sql: &Both, key: &Key) -> Result<String> {
     let columns = sql.source.key().iter().zip(key);
     let values: Vec<String> =

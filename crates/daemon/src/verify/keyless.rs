@@ -4,11 +4,12 @@
 use std::collections::BTreeSet;
 
 use super::catalogue::Estimate;
+use super::error::Result;
+use super::event::Activity;
 use super::ranges::Key;
 use super::report::{DifferenceKind, RowDifference, TableReport};
 use super::servers::Servers;
 use super::suspects::{Both, Lookup, settle};
-use super::{Activity, Result};
 
 /// Rows in a bucket, approximately.
 const BUCKET_ROWS: u64 = 500;
@@ -90,20 +91,20 @@ async fn look_into(
     Ok(true)
 }
 
-/// Keys whose values differ between the answers.
+/// Returns the keys whose values differ between the answers.
 fn differing(source: &[Vec<String>], target: &[Vec<String>]) -> BTreeSet<Key> {
     let rows = |rows: &[Vec<String>]| -> BTreeSet<Vec<String>> { rows.iter().cloned().collect() };
     let (source, target) = (rows(source), rows(target));
     source.symmetric_difference(&target).filter_map(|row| Some(row.get(1..)?.to_vec())).collect()
 }
 
-/// The digits that make buckets of about [`BUCKET_ROWS`] rows.
+/// Returns the digits that make buckets of about [`BUCKET_ROWS`] rows.
 fn digits(rows: u64) -> u32 {
     let buckets = rows / BUCKET_ROWS;
     (0..DIGITS_MAX).find(|digits| 16u64.pow(*digits) >= buckets).unwrap_or(DIGITS_MAX)
 }
 
-/// The number at the beginning of a bucket's value.
+/// Returns the number at the beginning of a bucket's value.
 fn rows_in(value: &str) -> Option<u64> {
     value.split('/').next()?.parse().ok()
 }

@@ -21,7 +21,7 @@ impl Pace {
         Self { rows_per_second, due: None }
     }
 
-    /// The pause after reading `rows` rows since `started`.
+    /// Returns the pause after reading `rows` rows since `started`.
     pub(super) fn pause(&mut self, rows: u64, started: Instant, now: Instant) -> Duration {
         let Some(rate) = self.rows_per_second else { return Duration::ZERO };
         let takes = Duration::from_secs_f64(rows as f64 / rate.max(1) as f64);
@@ -39,7 +39,7 @@ pub(super) struct ChunkRows {
 }
 
 impl ChunkRows {
-    /// `average_row`: bytes; 0 if unknown.
+    /// Begins with a chunk for rows of `average_row` bytes; 0 if unknown.
     pub(super) fn new(max: u64, average_row: u64) -> Self {
         let max = max.max(1);
         let first = FIRST_CHUNK_BYTES / average_row.max(1);
@@ -50,7 +50,7 @@ impl ChunkRows {
         self.rows
     }
 
-    /// A chunk of `rows` took this long.
+    /// Notes how long a chunk of `rows` took.
     pub(super) fn took(&mut self, rows: u64, time: Duration) {
         if time > CHUNK_TIME {
             self.rows = (self.rows / 2).max(CHUNK_ROWS_MIN.min(self.max));

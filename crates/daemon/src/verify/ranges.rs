@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 
-use super::Side;
+use csa_provider::server::link::Side;
 
 /// A row's key, one text per column as the server gave it.
 pub(super) type Key = Vec<String>;
@@ -79,8 +79,8 @@ impl Ranges {
         Self { planned_through: Some(after), rows, suspects, ..Self::default() }
     }
 
-    /// The key up to which everything was compared, and the rows that have to be read again; `None`
-    /// in the middle of a range.
+    /// Returns the key up to which everything was compared, and the rows that have to be read
+    /// again; `None` in the middle of a range.
     pub(super) fn reached(&self) -> Option<(&Key, &[Key])> {
         let is_between = self.open.is_empty() && self.unstable.is_empty() && !self.is_planned;
         self.planned_through.as_ref().filter(|_| is_between).map(|key| (key, &self.suspects[..]))
@@ -168,7 +168,7 @@ impl Ranges {
         self.suspects.extend(theirs.into_keys());
     }
 
-    /// A range that keeps changing while it is divided is given up.
+    /// Opens a range again; one that keeps changing while it is divided is given up.
     fn reopen(&mut self, open: Open) {
         match open.depth > DEPTH_MAX {
             true => self.unstable.push(open.range),
@@ -176,7 +176,7 @@ impl Ranges {
         }
     }
 
-    /// Keys that differed since the last call, at one moment or because of one range.
+    /// Returns the keys that differed since the last call, at one moment or because of one range.
     pub(super) fn take_suspects(&mut self) -> Vec<Key> {
         std::mem::take(&mut self.suspects)
     }
@@ -185,12 +185,12 @@ impl Ranges {
         self.suspects.len()
     }
 
-    /// Ranges given up because they kept changing.
+    /// Takes the ranges that were given up because they kept changing.
     pub(super) fn take_unstable(&mut self) -> Vec<KeyRange> {
         std::mem::take(&mut self.unstable)
     }
 
-    /// Rows of the source in the chunks compared so far.
+    /// Returns the rows of the source in the chunks compared so far.
     pub(super) fn rows_seen(&self) -> u64 {
         self.rows
     }

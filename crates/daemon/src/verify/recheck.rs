@@ -6,15 +6,17 @@
 
 use std::collections::HashSet;
 
+use super::ranges::Key;
+
 /// A side's value for a key; `None`: no row.
 pub(super) type Value = Option<String>;
 
 /// Agreeing rounds that prove a difference while the source executes nothing: a commit is visible a
 /// moment before its GTID is in `gtid_executed`.
 const ROUNDS_QUIET: u32 = 3;
-/// The same while the source executes something, but the row keeps its value.
+/// The rounds while the source executes something, but the row keeps its value.
 const ROUNDS_CALM: u32 = 4;
-/// The same while the row changes on the source and not on the target.
+/// The rounds while the row changes on the source and not on the target.
 const ROUNDS_RESTLESS: u32 = 8;
 /// After this many rounds, the row is called unstable.
 const ROUNDS_MAX: u32 = 24;
@@ -31,14 +33,22 @@ pub(super) enum Verdict {
     Open,
 }
 
+/// A difference that lasted, with the values of both sides.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Different {
+    pub(super) key: Key,
+    pub(super) source: Value,
+    pub(super) target: Value,
+}
+
 /// The source's values of one row, in the order they were read in a round.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Seen {
+pub(super) struct SourceValues {
     values: HashSet<Value>,
     last: Value,
 }
 
-impl Seen {
+impl SourceValues {
     pub(super) fn add(&mut self, value: Value) {
         if self.values.len() < VALUES_MAX && !self.values.contains(&value) {
             self.values.insert(value.clone());
@@ -61,7 +71,12 @@ pub(super) struct Suspect {
 impl Suspect {
     /// Counts a round: the source's values from before the mark that the target passed until after
     /// the target was read; `is_quiet`: the source executed nothing in between.
-    pub(super) fn round(&mut self, source: &Seen, target: Value, is_quiet: bool) -> Verdict {
+    pub(super) fn round(
+        &mut self,
+        source: &SourceValues,
+        target: Value,
+        is_quiet: bool,
+    ) -> Verdict {
         self.rounds += 1;
         if source.values.contains(&target) {
             return Verdict::Equal;
@@ -89,7 +104,7 @@ impl Suspect {
         }
     }
 
-    /// The last values of source and target.
+    /// Returns the last values of source and target.
     pub(super) fn values(&self) -> (Option<&str>, Option<&str>) {
         match &self.before {
             Some((source, target)) => (source.as_deref(), target.as_deref()),
@@ -102,8 +117,8 @@ impl Suspect {
 mod tests {
     use super::*;
 
-    fn seen(values: &[&str]) -> Seen {
-        let mut seen = Seen::default();
+    fn seen(values: &[&str]) -> SourceValues {
+        let mut seen = SourceValues::default();
         for value in values {
             seen.add(value_of(value));
         }
@@ -115,7 +130,7 @@ mod tests {
         (text != "-").then(|| text.to_owned())
     }
 
-    /// The verdict of each round.
+    /// Returns the verdict of each round.
     fn verdicts(rounds: &[(&[&str], &str, bool)]) -> Vec<Verdict> {
         let mut suspect = Suspect::default();
         let round = |(source, target, quiet): &(&[&str], &str, bool)| {

@@ -1,31 +1,26 @@
 //! Statements that bring rows of the target to the source's content. They are printed for an operator
 //! with the reason at hand why the rows differ; nothing is executed here.
 //!
-//! A statement changes a row only if the target still has it as it was found, so a row that replication
-//! has changed meanwhile stays as it is, and applying the statements twice changes nothing more. All rows
-//! are deleted before any is inserted: rows may have exchanged the values of a unique key.
+//! A statement changes a row only if the target still has it as it was found. So a row that replication has
+//! changed meanwhile stays as it is, and applying the statements twice changes nothing more. All rows are
+//! deleted before any is inserted: rows may have exchanged the values of a unique key.
 
 use csa_applier::Vendor;
-use csa_provider::{identifier, quote};
+use csa_provider::sql_text::{identifier, quote};
 
-use super::Result;
 use super::catalogue::Column;
+use super::error::Result;
 use super::expression::TableSql;
+use super::recheck::Different;
+use super::report::Repair;
 use super::scope::Pair;
 use super::servers::Servers;
-use super::suspects::{Both, Different};
+use super::suspects::Both;
 
 /// Bytes of a row that a statement may hold; hexadecimal digits double them.
 const ROW_BYTES: u64 = 4 << 20;
 /// Equal rows of a table without a key that are inserted one by one.
 const COPIES: u64 = 100;
-
-/// The statements for a table, to be executed in order and as one transaction, and what they leave out.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Repair {
-    pub statements: Vec<String>,
-    pub notes: Vec<String>,
-}
 
 /// The settings of the session that executes the statements, as those of the comparison: a row's digest
 /// is that of its text. Foreign keys are not checked, so that a row that is replaced takes no others along.
@@ -111,7 +106,7 @@ async fn stored(servers: &mut Servers<'_>, sql: &Both, pair: &Pair) -> Result<Ve
     Ok(sql.source.compared().iter().filter(is_stored).cloned().collect())
 }
 
-/// A row with a key; `None` if the source's row is no longer the one that was compared.
+/// Returns a row with a key; `None` if the source's row is no longer the one that was compared.
 async fn keyed(
     servers: &mut Servers<'_>,
     sql: &Both,
@@ -173,7 +168,7 @@ async fn counted(
     Ok(Some(statements))
 }
 
-/// The literals of the source's row, one for each column.
+/// Returns the literals of the source's row, one for each column.
 async fn row(
     servers: &mut Servers<'_>,
     sql: &TableSql,
@@ -234,7 +229,7 @@ enum Form {
     Choice,
     Temporal,
     Json,
-    /// In the column's character set.
+    /// The text in the column's character set.
     Text(String),
     Bytes,
 }

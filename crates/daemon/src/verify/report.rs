@@ -2,13 +2,13 @@
 
 use std::fmt;
 
-use csa_provider::visible::one_line;
+use csa_provider::server::visible::one_line;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::repair::Repair;
-use super::scope::{Pair, TableName};
-use super::suspects::Different;
+use super::recheck::Different;
+use super::scope::Pair;
+use super::table_name::TableName;
 
 /// A whole run.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -22,7 +22,7 @@ pub struct Report {
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
     Equal,
-    /// Nothing differs for certain, but something kept changing or was left out.
+    /// No difference is certain, but something kept changing or was left out.
     Unstable,
     Different,
 }
@@ -30,10 +30,10 @@ pub enum Outcome {
 /// One table.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct TableReport {
-    /// On the source.
+    /// The table on the source.
     #[serde(serialize_with = "as_text", deserialize_with = "from_text")]
     pub table: TableName,
-    /// On the target.
+    /// The table on the target.
     #[serde(serialize_with = "as_text", deserialize_with = "from_text")]
     pub target: TableName,
     pub outcome: Outcome,
@@ -47,7 +47,7 @@ pub struct TableReport {
     pub unstable: Vec<String>,
     /// The reason why not all rows were compared.
     pub left_out: Option<String>,
-    /// By an earlier run that was interrupted.
+    /// True if an earlier run that was interrupted has compared it.
     #[serde(default)]
     pub compared_before: bool,
     /// Statements for the rows that differ, on request.
@@ -55,6 +55,13 @@ pub struct TableReport {
     pub repair: Repair,
     #[serde(skip)]
     pub(super) wanted: Vec<Different>,
+}
+
+/// The statements for a table, to be executed in order and as one transaction, and what they leave out.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Repair {
+    pub statements: Vec<String>,
+    pub notes: Vec<String>,
 }
 
 /// A row that differs.
@@ -71,7 +78,7 @@ pub struct RowDifference {
 pub enum DifferenceKind {
     MissingOnTarget,
     OnlyOnTarget,
-    /// In these columns.
+    /// The row differs in these columns.
     Differs {
         columns: Vec<String>,
     },
@@ -83,7 +90,7 @@ pub enum DifferenceKind {
 }
 
 impl Report {
-    /// The worst result of all tables.
+    /// Returns the worst result of all tables.
     #[must_use]
     pub fn outcome(&self) -> Outcome {
         self.tables.iter().map(|table| table.outcome).max().unwrap_or(Outcome::Equal)

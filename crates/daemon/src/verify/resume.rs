@@ -2,38 +2,35 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::catalogue::definition;
 use super::ranges::Key;
 use super::report::{Outcome, TableReport};
-use super::scope::{Pair, TableName};
-use super::servers::Servers;
-use super::{Result, VerifyOptions};
+use super::scope::Pair;
 
 /// Everything that a run has found so far.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Saved {
     /// The scope and the servers; a run with others does not resume from it.
-    of: Of,
+    of: RunIdentity,
     finished: Vec<Finished>,
     part: Option<Part>,
 }
 
 /// A run's identity.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-struct Of {
-    channel: String,
-    schemas: Vec<String>,
-    tables: Vec<String>,
-    common_columns: bool,
-    max_differences: usize,
+pub(super) struct RunIdentity {
+    pub(super) channel: String,
+    pub(super) schemas: Vec<String>,
+    pub(super) tables: Vec<String>,
+    pub(super) common_columns: bool,
+    pub(super) max_differences: usize,
     /// Its `server_uuid`, or on MariaDB its address.
-    target: String,
+    pub(super) target: String,
 }
 
 /// A table that was compared.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Finished {
-    /// Of both sides.
+    /// The definition of both sides.
     definition: String,
     report: TableReport,
 }
@@ -50,7 +47,7 @@ pub(super) struct Part {
 }
 
 impl Saved {
-    /// Tables that are complete, and the rows of the one that is not.
+    /// Returns the tables that are complete, and the rows of the one that is not.
     #[must_use]
     pub fn progress(&self) -> (usize, u64) {
         (self.finished.len(), self.part.as_ref().map_or(0, |part| part.rows))
@@ -69,15 +66,7 @@ pub(super) struct Resume {
 
 impl Resume {
     /// Takes over what `before` found, unless it compared something else.
-    pub(super) fn new(options: &VerifyOptions, target: String, before: Option<&Saved>) -> Self {
-        let of = Of {
-            channel: options.channel.clone(),
-            schemas: options.scope.schemas.clone(),
-            tables: options.scope.tables.iter().map(TableName::to_string).collect(),
-            common_columns: options.common_columns,
-            max_differences: options.max_differences,
-            target,
-        };
+    pub(super) fn new(of: RunIdentity, before: Option<&Saved>) -> Self {
         let before = before.filter(|before| before.of == of).cloned().unwrap_or_default();
         Self { now: Saved { of, ..Saved::default() }, before, ..Self::default() }
     }
@@ -109,7 +98,7 @@ impl Resume {
         Some(report)
     }
 
-    /// The part of the table that was compared before.
+    /// Returns the part of the table that was compared before.
     pub(super) fn part(&mut self) -> Option<Part> {
         self.part.take()
     }
@@ -135,36 +124,17 @@ impl Resume {
     }
 }
 
-/// Both sides' definitions as a text that differs whenever they do.
-pub(super) async fn definitions(servers: &mut Servers<'_>, pair: &Pair) -> Result<String> {
-    let source = definition(&mut servers.source, &pair.source).await?;
-    let target = definition(&mut servers.target, &pair.target).await?;
-    Ok(format!("{source:?} {target:?}"))
-}
-
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
-    use csa_applier::{TargetGtids, TargetOptions, TlsOptions};
-
     use super::*;
+    use crate::verify::table_name::TableName;
 
-    fn options() -> VerifyOptions {
-        let target = TargetOptions {
-            host: "t".to_owned(),
-            port: 3306,
-            socket: None,
-            user: String::new(),
-            password: String::new().into(),
-            tls: TlsOptions::default(),
-            connect_timeout: Duration::ZERO,
-            net_timeout: Duration::ZERO,
-            gtids: TargetGtids::Own,
-            executor: None,
-            collation_map: Default::default(),
-        };
-        VerifyOptions::new("shop", Vec::new(), target)
+    fn identity(target: &str) -> RunIdentity {
+        RunIdentity {
+            channel: "shop".to_owned(),
+            target: target.to_owned(),
+            ..RunIdentity::default()
+        }
     }
 
     fn pair(name: &str) -> Pair {
@@ -174,7 +144,7 @@ mod tests {
 
     /// A run that finished `d.a` and is in the middle of `d.b`, as a later one reads it.
     fn interrupted() -> Saved {
-        let mut run = Resume::new(&options(), "uuid".to_owned(), None);
+        let mut run = Resume::new(identity("uuid"), None);
         assert!(run.begin(&pair("d.a"), "a1".to_owned(), false).is_none());
         run.finished(&TableReport { rows: 7, ..TableReport::new(&pair("d.a")) }.conclude());
         assert!(run.begin(&pair("d.b"), "b1".to_owned(), false).is_none());
@@ -187,7 +157,7 @@ mod tests {
     fn what_was_compared_is_not_compared_again() {
         let saved = interrupted();
         assert_eq!(saved.progress(), (1, 5));
-        let mut run = Resume::new(&options(), "uuid".to_owned(), Some(&saved));
+        let mut run = Resume::new(identity("uuid"), Some(&saved));
         let done = run.begin(&pair("d.a"), "a1".to_owned(), false).expect("finished before");
         assert!(done.compared_before && done.rows == 7);
         assert!(run.begin(&pair("d.b"), "b1".to_owned(), false).is_none());
@@ -200,14 +170,13 @@ mod tests {
     #[test]
     fn other_definitions_servers_and_options_begin_anew() {
         let saved = interrupted();
-        let mut changed = Resume::new(&options(), "uuid".to_owned(), Some(&saved));
+        let mut changed = Resume::new(identity("uuid"), Some(&saved));
         assert!(changed.begin(&pair("d.a"), "a2".to_owned(), false).is_none());
         assert!(changed.begin(&pair("d.b"), "b2".to_owned(), false).is_none());
         assert!(changed.part().is_none());
-        let mut other = options();
-        other.common_columns = true;
-        for (options, target) in [(options(), "other"), (other, "uuid")] {
-            let mut run = Resume::new(&options, target.to_owned(), Some(&saved));
+        let other = RunIdentity { common_columns: true, ..identity("uuid") };
+        for identity in [identity("other"), other] {
+            let mut run = Resume::new(identity, Some(&saved));
             assert!(run.begin(&pair("d.a"), "a1".to_owned(), false).is_none());
         }
     }
@@ -215,14 +184,14 @@ mod tests {
     #[test]
     fn statements_are_written_for_all_rows_that_differ() {
         use super::super::report::{DifferenceKind, RowDifference};
-        let mut run = Resume::new(&options(), "uuid".to_owned(), None);
+        let mut run = Resume::new(identity("uuid"), None);
         assert!(run.begin(&pair("d.a"), "a1".to_owned(), true).is_none());
         let mut report = TableReport::new(&pair("d.a"));
         let kind = DifferenceKind::MissingOnTarget;
         report.differences.push(RowDifference { key: "id=1".to_owned(), kind });
         let saved = run.finished(&report.conclude()).clone();
         for (repairs, is_known) in [(false, true), (true, false)] {
-            let mut run = Resume::new(&options(), "uuid".to_owned(), Some(&saved));
+            let mut run = Resume::new(identity("uuid"), Some(&saved));
             let found = run.begin(&pair("d.a"), "a1".to_owned(), repairs);
             assert_eq!(found.is_some(), is_known);
         }

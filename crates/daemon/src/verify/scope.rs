@@ -1,41 +1,13 @@
 //! Pairs of tables that are compared.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
-use std::str::FromStr;
 
 use super::catalogue::Tables;
-
-/// A schema and a table in it.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct TableName {
-    pub schema: String,
-    pub table: String,
-}
-
-impl fmt::Display for TableName {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{}.{}", self.schema, self.table)
-    }
-}
-
-impl FromStr for TableName {
-    type Err = String;
-
-    /// `schema.table`; the first dot parts them.
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text.split_once('.') {
-            Some((schema, table)) if !schema.is_empty() && !table.is_empty() => {
-                Ok(Self { schema: schema.to_owned(), table: table.to_owned() })
-            }
-            _ => Err(format!("{text:?} is not SCHEMA.TABLE")),
-        }
-    }
-}
+use super::table_name::TableName;
 
 /// The channel's treatment of a table.
 pub trait TableSelection: Sync {
-    /// The table on the target to which a table of the source is replicated, if it is.
+    /// Returns the table on the target to which a table of the source is replicated, if it is.
     /// `folds_case`: the target's `lower_case_table_names` is not 0.
     fn target_of(&self, source: &TableName, folds_case: bool) -> Option<TableName>;
 }
@@ -102,8 +74,8 @@ pub(crate) struct Listed<'a> {
 }
 
 impl Listed<'_> {
-    /// The pairs in scope: every replicated table of the source, and every table of the target that a
-    /// table of the source would be replicated to.
+    /// Returns the pairs in scope: every replicated table of the source, and every table of the
+    /// target that a table of the source would be replicated to.
     ///
     /// # Errors
     /// A name in the scope that matches nothing.

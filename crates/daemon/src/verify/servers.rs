@@ -3,17 +3,24 @@
 use std::time::{Duration, Instant};
 
 use csa_applier::Vendor;
-use csa_provider::{Backoff, GtidSet};
+use csa_provider::binlog::GtidSet;
+use csa_provider::seams::Backoff;
 
+use super::catalogue::definition;
+use super::error::{Result, VerifyError};
+use super::event::{Activity, Event, Progress};
 use super::executed::{first_interval, source_executed, target_executed};
 use super::history;
+use super::options::VerifyOptions;
 use super::pace::Pace;
 use super::ranges::Key;
 use super::report::TableReport;
-use super::resume::Resume;
+use super::resume::{Resume, RunIdentity};
+use super::scope::Pair;
 use super::session::Session;
-use super::{Activity, Event, Progress, Result, Side, VerifyError, VerifyOptions};
-use crate::gtid_lag::GtidLag;
+use super::table_name::TableName;
+use crate::observe::gtid_lag::GtidLag;
+use csa_provider::server::link::Side;
 
 /// Between two looks at the target's position.
 const POLL: Duration = Duration::from_millis(20);
@@ -69,8 +76,25 @@ impl<'a> Servers<'a> {
                 uuid.concat()
             }
         };
-        self.resume = Resume::new(self.options, target, self.options.resume.as_ref());
+        let VerifyOptions { channel, scope, common_columns, max_differences, resume, .. } =
+            self.options;
+        let identity = RunIdentity {
+            channel: channel.clone(),
+            schemas: scope.schemas.clone(),
+            tables: scope.tables.iter().map(TableName::to_string).collect(),
+            common_columns: *common_columns,
+            max_differences: *max_differences,
+            target,
+        };
+        self.resume = Resume::new(identity, resume.as_ref());
         Ok(())
+    }
+
+    /// Returns both sides' definitions as a text that differs whenever they do.
+    pub(super) async fn definitions(&mut self, pair: &Pair) -> Result<String> {
+        let source = definition(&mut self.source, &pair.source).await?;
+        let target = definition(&mut self.target, &pair.target).await?;
+        Ok(format!("{source:?} {target:?}"))
     }
 
     /// A table with a key was compared up to a row.
@@ -99,8 +123,8 @@ impl<'a> Servers<'a> {
         (self.observe)(Event::Resumed(&self.progress));
     }
 
-    /// Rows of one query on each side, asked at the same time. Both run to their end even if one
-    /// fails: a link with an unread answer is unusable.
+    /// Returns the rows of one query on each side, asked at the same time. Both run to their end
+    /// even if one fails: a link with an unread answer is unusable.
     pub(super) async fn values(
         &mut self,
         on_source: &str,

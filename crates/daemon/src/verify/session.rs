@@ -1,40 +1,24 @@
 //! One session on either server: reads only, every statement a transaction of its own.
 
-use csa_applier::{TargetOptions, Vendor};
-use csa_provider::link::{FromRow, Limits, Link, LinkError, Row, Value};
-use csa_provider::{Grants, account_name};
+use csa_applier::{Purpose, TargetOptions, Vendor, prelude};
+use csa_provider::server::link::{FromRow, Limits, Link, LinkError, Row, Value};
+use csa_provider::server::{Grants, account_name};
 
-use super::{Result, Side, VerifyError};
+use super::error::{Result, VerifyError};
+use csa_provider::server::link::Side;
 
-/// Makes every server show values alike, whatever its operator set: no limit on rows or time, UTC,
-/// no mode that changes how a value is written or that refuses a stored date.
-const PRELUDE: [&str; 3] = [
-    "SET NAMES utf8mb4",
-    "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED, READ ONLY",
-    "SET SESSION autocommit=1, sql_mode='ALLOW_INVALID_DATES', time_zone='+00:00', \
-     sql_big_selects=1, sql_select_limit=18446744073709551615, wait_timeout=86400, \
-     net_write_timeout=600, lock_wait_timeout=60",
-];
 /// Shows generated invisible primary keys; unknown before 8.0.30.
 const SHOW_HIDDEN_KEYS: &str = "SET SESSION show_gipk_in_create_table_and_information_schema=ON";
 
 /// A row's digest is computed from less than this, however many columns there are.
 const PACKET_MIN: u64 = 1 << 20;
 
-/// Lifts the limit on the time of a statement.
-fn no_time_limit(vendor: Vendor) -> &'static str {
-    match vendor {
-        Vendor::MySql | Vendor::MySql57 => "SET SESSION max_execution_time=0",
-        Vendor::MariaDb => "SET SESSION max_statement_time=0",
-    }
-}
-
 #[derive(Debug)]
 pub(super) struct Session {
     side: Side,
     vendor: Vendor,
     address: String,
-    /// In GRANT's syntax.
+    /// The account in GRANT's syntax.
     account: String,
     link: Link,
 }
@@ -51,15 +35,14 @@ impl Session {
     async fn new(side: Side, address: String, link: Link) -> Result<Self> {
         let mut session =
             Self { side, vendor: Vendor::default(), address, account: String::new(), link };
-        let version: Vec<String> = session.rows("SELECT @@version").await?;
+        let version: Vec<String> = session.rows("SELECT @@version LIMIT 1").await?;
         session.vendor = version.first().map_or(Vendor::default(), |version| Vendor::of(version));
         if side == Side::Source && session.vendor == Vendor::MariaDb {
             return Err(session.refused("it is MariaDB, which can't be a source"));
         }
-        for statement in PRELUDE {
-            session.run(statement).await?;
+        for statement in prelude(session.vendor, Purpose::Compare) {
+            session.run(&statement).await?;
         }
-        session.run(no_time_limit(session.vendor)).await?;
         match session.run(SHOW_HIDDEN_KEYS).await {
             Err(VerifyError::Server { source: LinkError::Server { .. }, .. }) | Ok(()) => {}
             Err(error) => return Err(error),
@@ -100,18 +83,18 @@ impl Session {
         format!("{} {}", self.side, self.address)
     }
 
-    /// The tables that the account may read.
+    /// Returns the tables that the account may read.
     pub(super) async fn grants(&mut self) -> Result<Grants> {
         let lines: Vec<String> = self.rows("SHOW GRANTS").await?;
         Ok(Grants::parse(&self.account, &lines))
     }
 
-    /// An error of one line about this server.
+    /// Returns an error of one line about this server.
     pub(super) fn refused(&self, why: &str) -> VerifyError {
         VerifyError::Refused(format!("{}: {why}", self.name()))
     }
 
-    /// An error that names the missing privilege.
+    /// Returns an error that names the missing privilege.
     pub(super) fn may_not_read(&self, what: &str) -> VerifyError {
         let other = match self.side {
             Side::Source => ", or name another account: --source-user, --source-password-file",
@@ -128,7 +111,7 @@ impl Session {
         self.rows_within::<Row>(statement, Limits::SETTING).await.map(drop)
     }
 
-    /// Rows of one query.
+    /// Returns the rows of one query.
     pub(super) async fn rows<R: FromRow>(&mut self, query: &str) -> Result<Vec<R>> {
         self.rows_within(query, Limits::LIST).await
     }
@@ -138,13 +121,13 @@ impl Session {
         rows.map_err(|error| self.error(error))
     }
 
-    /// Rows of any number of columns, as text.
+    /// Returns the rows of any number of columns, as text.
     pub(super) async fn texts(&mut self, query: &str) -> Result<Vec<Vec<Option<String>>>> {
         let rows: Vec<Row> = self.rows(query).await?;
         Ok(rows.into_iter().map(|row| row.unwrap_raw().into_iter().map(text).collect()).collect())
     }
 
-    /// Rows of any number of columns without NULL.
+    /// Returns the rows of any number of columns without NULL.
     pub(super) async fn values(&mut self, query: &str) -> Result<Vec<Vec<String>>> {
         let rows = self.texts(query).await?;
         let values: Option<Vec<Vec<String>>> =
@@ -152,7 +135,7 @@ impl Session {
         values.ok_or_else(|| self.no_digest())
     }
 
-    /// The error for a digest that the server could not compute, so that it returned NULL.
+    /// Returns the error for a digest that the server could not compute, so that it returned NULL.
     pub(super) fn no_digest(&self) -> VerifyError {
         self.refused(&format!(
             "it can't compute the digest of a row that is larger than max_allowed_packet; run there: \

@@ -5,15 +5,16 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use csa_provider::Backoff;
+use csa_provider::seams::Backoff;
 
+use super::error::Result;
+use super::event::Activity;
 use super::executed::source_executed;
 use super::expression::TableSql;
 use super::ranges::Key;
-use super::recheck::{Seen, Suspect, Value, Verdict};
+use super::recheck::{Different, SourceValues, Suspect, Verdict};
 use super::servers::{Servers, pass};
 use super::session::Session;
-use super::{Activity, Result};
 
 /// Rows in one statement: as many as the optimizer still finds ranges for.
 const LOOKUP_ROWS: usize = 200;
@@ -41,14 +42,6 @@ pub(super) enum Lookup {
     Row,
     /// The digest of rows without a key; its value is the number of those rows.
     Digest,
-}
-
-/// A difference that lasted, with the values of both sides.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Different {
-    pub(super) key: Key,
-    pub(super) source: Value,
-    pub(super) target: Value,
 }
 
 /// Suspects that turned out not to be equal.
@@ -140,7 +133,7 @@ pub(super) async fn settle(
 }
 
 struct Round {
-    source: HashMap<Key, Seen>,
+    source: HashMap<Key, SourceValues>,
     target: Values,
     /// The source executed nothing meanwhile.
     is_quiet: bool,
@@ -153,7 +146,7 @@ async fn read_round(
     keys: &[Key],
 ) -> Result<Round> {
     let mut round = Round {
-        source: keys.iter().map(|key| (key.clone(), Seen::default())).collect(),
+        source: keys.iter().map(|key| (key.clone(), SourceValues::default())).collect(),
         target: Values::new(),
         is_quiet: false,
     };
@@ -198,7 +191,7 @@ async fn read_round(
 }
 
 impl Round {
-    /// One reading of the source.
+    /// Adds one reading of the source.
     fn add(&mut self, mut values: Values) {
         for (key, seen) in &mut self.source {
             seen.add(values.remove(key));

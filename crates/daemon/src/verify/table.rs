@@ -7,12 +7,14 @@ use csa_applier::{CollationMap, Vendor};
 
 use super::catalogue::{self, Definition, Estimate};
 use super::definition::{Common, common};
+use super::error::Result;
+use super::event::Activity;
 use super::expression::{DigestSum, TableSql};
 use super::report::TableReport;
 use super::scope::Pair;
 use super::servers::Servers;
 use super::suspects::Both;
-use super::{Activity, Result, keyed, keyless, repair};
+use super::{keyed, keyless, repair};
 
 /// Rounds that find the same differences in the definitions prove them, as for rows.
 const AGREEING: u32 = 2;

@@ -8,7 +8,7 @@ use std::num::NonZeroU32;
 
 /// One look at all limits.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Verdict {
+pub(super) enum Pressure {
     /// A limit is exceeded, and nothing gets better: the limit divided by the value, 0 to 1.
     Over(f64),
     /// Nothing should change: near a limit, above it and improving, or not known.
@@ -17,8 +17,8 @@ pub(super) enum Verdict {
     Calm,
 }
 
-impl Verdict {
-    /// That of two limits together.
+impl Pressure {
+    /// Returns the limit that two limits make together.
     pub(super) fn and(self, other: Self) -> Self {
         match (self, other) {
             (Self::Over(one), Self::Over(other)) => Self::Over(one.min(other)),
@@ -29,9 +29,10 @@ impl Verdict {
     }
 }
 
-/// Of the rate in one second: the most and the least that is taken away.
+/// The factors of a fall of the rate in one second: the most and the least that is taken away.
 const FALL: (f64, f64) = (0.5, 0.9);
-/// Of the rate in one second, and of the floor, so that a low rate soon rises too.
+/// The factor of the rate, and of the floor, by which the rate rises in one second, so that a low
+/// rate soon rises too.
 const RISE: f64 = 1.2;
 /// The throttle is released at so many times the rate at which it began: the limits were kept up to there.
 const RELEASE: f64 = 2.0;
@@ -51,26 +52,26 @@ struct Held {
 }
 
 impl Governor {
-    /// `floor`: the lowest rate; `applied`: that of the last seconds. Returns the rate permitted for the
-    /// next second; `None` for any.
+    /// Returns the rate permitted for the next second; `None` for any. `floor` is the lowest rate, `applied` that
+    /// of the last seconds.
     pub(super) fn step(
         &mut self,
-        verdict: Verdict,
+        verdict: Pressure,
         floor: NonZeroU32,
         applied: f64,
     ) -> Option<NonZeroU32> {
         let floor = f64::from(floor.get());
         self.held = match (self.held, verdict) {
-            (None, Verdict::Hold | Verdict::Calm) => None,
-            (None, Verdict::Over(factor)) => {
+            (None, Pressure::Hold | Pressure::Calm) => None,
+            (None, Pressure::Over(factor)) => {
                 let began_at = applied.max(floor);
                 Some(Held { rate: fallen(began_at, factor), began_at })
             }
-            (Some(held), Verdict::Hold) => Some(held),
-            (Some(held), Verdict::Over(factor)) => {
+            (Some(held), Pressure::Hold) => Some(held),
+            (Some(held), Pressure::Over(factor)) => {
                 Some(Held { rate: fallen(held.rate, factor), ..held })
             }
-            (Some(held), Verdict::Calm) => {
+            (Some(held), Pressure::Calm) => {
                 let rate = held.rate * RISE + floor / 2.0;
                 (rate < held.began_at * RELEASE).then_some(Held { rate, ..held })
             }
@@ -93,14 +94,14 @@ mod tests {
 
     const CALM_BELOW: f64 = 0.8;
 
-    /// A target on which the load per transaction and the load of others are known.
-    fn verdict(load: f64, limit: f64) -> Verdict {
+    /// Returns a target on which the load per transaction and the load of others are known.
+    fn verdict(load: f64, limit: f64) -> Pressure {
         if load > limit {
-            Verdict::Over(limit / load)
+            Pressure::Over(limit / load)
         } else if load > limit * CALM_BELOW {
-            Verdict::Hold
+            Pressure::Hold
         } else {
-            Verdict::Calm
+            Pressure::Calm
         }
     }
 
@@ -108,8 +109,8 @@ mod tests {
         rate.map_or(f64::INFINITY, |rate| f64::from(rate.get()))
     }
 
-    fn any_verdict() -> impl Strategy<Value = Verdict> {
-        prop_oneof![(0.0..1.0).prop_map(Verdict::Over), Just(Verdict::Hold), Just(Verdict::Calm),]
+    fn any_verdict() -> impl Strategy<Value = Pressure> {
+        prop_oneof![(0.0..1.0).prop_map(Pressure::Over), Just(Pressure::Hold), Just(Pressure::Calm),]
     }
 
     fn floor(rate: u32) -> NonZeroU32 {
@@ -163,10 +164,10 @@ mod tests {
             let least = floor(least);
             let mut permitted = None;
             for _ in 0..seconds.max(150) {
-                permitted = governor.step(Verdict::Over(1.0 / load), least, demand);
+                permitted = governor.step(Pressure::Over(1.0 / load), least, demand);
             }
             prop_assert_eq!(permitted, Some(least), "the load stays");
-            let released = (0..120).position(|_| governor.step(Verdict::Calm, least, demand).is_none());
+            let released = (0..120).position(|_| governor.step(Pressure::Calm, least, demand).is_none());
             prop_assert!(released.is_some(), "{governor:?}");
         }
     }
@@ -175,11 +176,14 @@ mod tests {
     fn a_look_without_news_changes_nothing() {
         let mut governor = Governor::default();
         let least = floor(10);
-        assert_eq!(governor.step(Verdict::Hold, least, 1000.0), None);
-        let first = governor.step(Verdict::Over(0.7), least, 1000.0);
+        assert_eq!(governor.step(Pressure::Hold, least, 1000.0), None);
+        let first = governor.step(Pressure::Over(0.7), least, 1000.0);
         assert_eq!(first, NonZeroU32::new(700));
-        assert_eq!(governor.step(Verdict::Hold, least, 0.0), first);
-        assert_eq!(governor.step(Verdict::Over(0.1), least, 0.0), NonZeroU32::new(350));
-        assert_eq!(Verdict::Calm.and(Verdict::Hold).and(Verdict::Over(0.5)), Verdict::Over(0.5));
+        assert_eq!(governor.step(Pressure::Hold, least, 0.0), first);
+        assert_eq!(governor.step(Pressure::Over(0.1), least, 0.0), NonZeroU32::new(350));
+        assert_eq!(
+            Pressure::Calm.and(Pressure::Hold).and(Pressure::Over(0.5)),
+            Pressure::Over(0.5)
+        );
     }
 }

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::governor::Verdict;
-use crate::view::LimitView;
+use super::governor::Pressure;
+use crate::observe::view::LimitView;
 
-/// A value that has not been answered for this long no longer counts: more often the question is at
-/// fault (a replica that was removed, a privilege, a query) than the target, whose own slowness holds the
-/// applier up anyway.
+/// A value that has not been answered for this long no longer counts. More often the question is at fault (a
+/// replica that was removed, a privilege, a query) than the target, whose own slowness holds the applier up
+/// anyway.
 pub(super) const FORGOTTEN: Duration = Duration::from_secs(30);
 /// Below this part of the limit the rate rises; between it and the limit it stays.
 const CALM: f64 = 0.8;
@@ -41,7 +41,7 @@ pub(super) struct Measure {
     limit: f64,
     value: Option<f64>,
     before: Option<f64>,
-    /// Since the last look.
+    /// True if it is newer than the last look.
     is_new: bool,
     /// The last answer, or the beginning.
     answered: Instant,
@@ -62,7 +62,7 @@ impl Measure {
         }
     }
 
-    /// An answer has come; true if it ends a time without any.
+    /// Notes an answer; true if it ends a time without any.
     pub(super) fn answered(&mut self, value: f64, now: Instant) -> bool {
         self.before = self.value.replace(value);
         (self.is_new, self.answered) = (true, now);
@@ -76,21 +76,21 @@ impl Measure {
         is_new
     }
 
-    pub(super) fn look(&mut self, now: Instant) -> Verdict {
+    pub(super) fn look(&mut self, now: Instant) -> Pressure {
         let is_new = std::mem::take(&mut self.is_new);
         if self.is_forgotten(now) {
-            return Verdict::Calm;
+            return Pressure::Calm;
         }
         match self.value {
-            _ if !is_new => Verdict::Hold,
-            None => Verdict::Hold,
+            _ if !is_new => Pressure::Hold,
+            None => Pressure::Hold,
             Some(value) if value > self.limit => match self.before {
-                Some(before) if value < before => Verdict::Hold,
-                _ if self.limit > 0.0 => Verdict::Over(self.limit / value),
-                _ => Verdict::Over(0.0),
+                Some(before) if value < before => Pressure::Hold,
+                _ if self.limit > 0.0 => Pressure::Over(self.limit / value),
+                _ => Pressure::Over(0.0),
             },
-            Some(value) if value > self.limit - (1.0 - CALM) * self.limit.abs() => Verdict::Hold,
-            Some(_) => Verdict::Calm,
+            Some(value) if value > self.limit - (1.0 - CALM) * self.limit.abs() => Pressure::Hold,
+            Some(_) => Pressure::Calm,
         }
     }
 
@@ -116,7 +116,7 @@ impl Measure {
         }
     }
 
-    /// The key and the server, for the log.
+    /// Returns the key and the server, for the log.
     pub(super) fn name(&self) -> String {
         format!("{} of {}", self.kind.name(), self.server)
     }
@@ -131,30 +131,30 @@ mod tests {
         let start = Instant::now();
         let second = Duration::from_secs(1);
         let mut measure = Measure::new(Kind::ThreadsRunning, "t:1".to_owned(), 50.0, start);
-        assert_eq!(measure.look(start), Verdict::Hold, "nothing is known yet");
+        assert_eq!(measure.look(start), Pressure::Hold, "nothing is known yet");
         for (value, verdict) in [
-            (30.0, Verdict::Calm),
-            (45.0, Verdict::Hold),
-            (50.0, Verdict::Hold),
-            (100.0, Verdict::Over(0.5)),
-            (99.0, Verdict::Hold),
-            (99.0, Verdict::Over(50.0 / 99.0)),
-            (40.0, Verdict::Calm),
-            (80.0, Verdict::Over(0.625)),
+            (30.0, Pressure::Calm),
+            (45.0, Pressure::Hold),
+            (50.0, Pressure::Hold),
+            (100.0, Pressure::Over(0.5)),
+            (99.0, Pressure::Hold),
+            (99.0, Pressure::Over(50.0 / 99.0)),
+            (40.0, Pressure::Calm),
+            (80.0, Pressure::Over(0.625)),
         ] {
             measure.answered(value, start);
             assert_eq!(measure.look(start), verdict, "{value}");
-            assert_eq!(measure.look(start), Verdict::Hold, "{value} again");
+            assert_eq!(measure.look(start), Pressure::Hold, "{value} again");
         }
         assert!(measure.failed("no answer".to_owned()), "the first");
         assert!(!measure.failed("still none".to_owned()));
         let late = start + FORGOTTEN;
-        assert_eq!(measure.look(late), Verdict::Hold);
+        assert_eq!(measure.look(late), Pressure::Hold);
         assert!(measure.view(late).exceeded);
         let later = late + second;
         assert_eq!(
             measure.look(later),
-            Verdict::Calm,
+            Pressure::Calm,
             "what is not known holds nothing up for ever"
         );
         let view = measure.view(later);
@@ -162,7 +162,7 @@ mod tests {
         let said = view.unanswered.expect("said");
         assert!(said.starts_with("not counted, because unanswered for 31 s: still none"), "{said}");
         assert!(measure.answered(60.0, later));
-        assert_eq!(measure.look(later), Verdict::Hold, "less than before");
+        assert_eq!(measure.look(later), Pressure::Hold, "less than before");
     }
 
     #[test]
@@ -173,10 +173,10 @@ mod tests {
             measure.answered(value, now);
             measure.look(now)
         };
-        assert_eq!(look(0.0, 0.0), Verdict::Calm);
-        assert_eq!(look(0.0, 1.0), Verdict::Over(0.0));
-        assert_eq!(look(-10.0, -9.0), Verdict::Over(0.0));
-        assert_eq!(look(-10.0, -11.0), Verdict::Hold);
-        assert_eq!(look(-10.0, -12.0), Verdict::Calm);
+        assert_eq!(look(0.0, 0.0), Pressure::Calm);
+        assert_eq!(look(0.0, 1.0), Pressure::Over(0.0));
+        assert_eq!(look(-10.0, -9.0), Pressure::Over(0.0));
+        assert_eq!(look(-10.0, -11.0), Pressure::Hold);
+        assert_eq!(look(-10.0, -12.0), Pressure::Calm);
     }
 }

@@ -8,25 +8,25 @@ mod question;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::observe::gtid_lag::GtidLag;
 use csa_applier::{Target, TargetOptions};
-use csa_daemon::gtid_lag::GtidLag;
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-use super::Controls;
+use super::live_settings::Controls;
 use super::watch::Watch;
-use crate::clock::rfc3339;
 use crate::config::ThrottleBy;
-use crate::view::ThrottleByView;
-use governor::{Governor, Verdict};
+use crate::host::rfc3339;
+use crate::observe::view::ThrottleByView;
+use governor::{Governor, Pressure};
 use measure::{Kind, Measure};
 use question::{Question, Server};
 
 /// Between two decisions, and between an answer and the next question.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// After a question that was not answered.
+/// The pause after a question that was not answered.
 const RETRY: Duration = Duration::from_secs(5);
 
 /// Holds the rate of a channel to the limits of its settings, for as long as it is not dropped.
@@ -88,7 +88,7 @@ async fn hold(target: &TargetOptions, limits: &ThrottleBy, controls: &Controls, 
         let verdict = measures
             .iter()
             .map(|measure| measure.lock().look(now))
-            .fold(Verdict::Calm, Verdict::and);
+            .fold(Pressure::Calm, Pressure::and);
         let rate = governor.step(verdict, floor, watch.applied_rate());
         let limits: Vec<_> = measures.iter().map(|measure| measure.lock().view(now)).collect();
         let channel = watch.name();

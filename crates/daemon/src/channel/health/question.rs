@@ -3,10 +3,11 @@
 
 use std::time::Duration;
 
-use csa_applier::{TargetOptions, Vendor, connect};
-use csa_daemon::gtid_lag::GtidLag;
-use csa_provider::link::{FromRow, Limits, Link, LinkError, Row, Side, Value};
-use csa_provider::{GtidSet, quote};
+use crate::observe::gtid_lag::GtidLag;
+use csa_applier::{Purpose, TargetOptions, Vendor, connect, prelude};
+use csa_provider::binlog::GtidSet;
+use csa_provider::server::link::{FromRow, Limits, Link, LinkError, Row, Side, Value};
+use csa_provider::sql_text::quote;
 use tokio::time::Instant;
 
 /// A connection and its answer within this time. An overloaded server may need long for it.
@@ -113,14 +114,14 @@ impl Server {
         set.parse().map_err(|error| format!("gtid_executed: {error}"))
     }
 
-    /// The value in the first column of the only row.
+    /// Returns the value in the first column of the only row.
     async fn value(&mut self, query: &str) -> Asked<Value> {
         let row: Option<Row> = self.ask(query).await?;
         let value = row.ok_or("it returned no row")?.unwrap_raw().into_iter().next();
         Ok(value.flatten().unwrap_or(Value::NULL))
     }
 
-    /// The only row.
+    /// Returns the only row.
     async fn ask<R: FromRow>(&mut self, query: &str) -> Asked<Option<R>> {
         let asked = async {
             self.open().await?;
@@ -142,16 +143,13 @@ impl Server {
         }
         let link = connect(&self.options, Side::Target).await;
         let mut link = link.map_err(|error| error.to_string())?;
-        let rows: Vec<String> =
-            link.query("SELECT @@version", Limits::SETTING).await.map_err(|e| e.to_string())?;
+        let rows: Vec<String> = link
+            .query("SELECT @@version LIMIT 1", Limits::SETTING)
+            .await
+            .map_err(|e| e.to_string())?;
         let vendor = rows.first().map_or(Vendor::default(), |version| Vendor::of(version));
-        // The server ends what nobody waits for any more.
-        let limit = match vendor {
-            Vendor::MySql | Vendor::MySql57 => "SET SESSION max_execution_time=5000",
-            Vendor::MariaDb => "SET SESSION max_statement_time=5",
-        };
-        for statement in ["SET SESSION TRANSACTION READ ONLY", limit] {
-            let set = link.query::<Row>(statement, Limits::SETTING).await;
+        for statement in prelude(vendor, Purpose::Ask) {
+            let set = link.query::<Row>(&statement, Limits::SETTING).await;
             set.map_err(|error| error.to_string())?;
         }
         self.link = Some((link, vendor));

@@ -36,12 +36,12 @@ pub(super) struct Api {
 
 /// A refusal by the API server, or no answer at all (status 0).
 #[derive(Debug)]
-pub(super) struct Failure {
+pub(super) struct ApiFailure {
     pub(super) status: u16,
     text: String,
 }
 
-impl Failure {
+impl ApiFailure {
     pub(super) const CONFLICT: u16 = 409;
     pub(super) const GONE: u16 = 410;
     pub(super) const NOT_FOUND: u16 = 404;
@@ -64,9 +64,9 @@ impl Failure {
     }
 }
 
-impl From<Failure> for EngineError {
-    fn from(failure: Failure) -> Self {
-        let Failure { status, text } = &failure;
+impl From<ApiFailure> for EngineError {
+    fn from(failure: ApiFailure) -> Self {
+        let ApiFailure { status, text } = &failure;
         match status {
             // The kubelet renews tokens; the next request reads the file again.
             401 => Self::Refused(format!(
@@ -103,28 +103,32 @@ impl Api {
     }
 
     /// # Errors
-    /// See [`Failure`].
-    pub(super) async fn get(&self, object: &str) -> Result<Value, Failure> {
+    /// See [`ApiFailure`].
+    pub(super) async fn get(&self, object: &str) -> Result<Value, ApiFailure> {
         self.call(Method::GET, &format!("{}/{object}", self.path), None).await
     }
 
-    pub(super) async fn create(&self, lease: &Value) -> Result<Value, Failure> {
+    pub(super) async fn create(&self, lease: &Value) -> Result<Value, ApiFailure> {
         self.call(Method::POST, &self.path, Some(lease)).await
     }
 
-    /// Fails with [`Failure::CONFLICT`] unless the object has still the version that `lease` names.
-    pub(super) async fn update(&self, lease: &Value) -> Result<Value, Failure> {
+    /// Fails with [`ApiFailure::CONFLICT`] unless the object has still the version that `lease` names.
+    pub(super) async fn update(&self, lease: &Value) -> Result<Value, ApiFailure> {
         let object = lease["metadata"]["name"].as_str().unwrap_or_default();
         self.call(Method::PUT, &format!("{}/{object}", self.path), Some(lease)).await
     }
 
-    pub(super) async fn delete(&self, object: &str, preconditions: &Value) -> Result<(), Failure> {
+    pub(super) async fn delete(
+        &self,
+        object: &str,
+        preconditions: &Value,
+    ) -> Result<(), ApiFailure> {
         let path = format!("{}/{object}", self.path);
         self.call(Method::DELETE, &path, Some(preconditions)).await.map(drop)
     }
 
     /// All objects of the fleet, or its members; the pages show one moment.
-    pub(super) async fn list(&self, members_only: bool) -> Result<Listed, Failure> {
+    pub(super) async fn list(&self, members_only: bool) -> Result<Listed, ApiFailure> {
         let selector = match members_only {
             true => format!("{},{KIND}={MEMBER}", self.selector),
             false => self.selector.clone(),
@@ -145,7 +149,7 @@ impl Api {
     }
 
     /// Changes after `position`, one a line.
-    pub(super) async fn watch(&self, position: &str, seconds: u64) -> Result<Reply, Failure> {
+    pub(super) async fn watch(&self, position: &str, seconds: u64) -> Result<Reply, ApiFailure> {
         let query = [
             ("labelSelector", &*self.selector),
             ("watch", "1"),
@@ -169,9 +173,9 @@ impl Api {
         method: Method,
         path: &str,
         body: Option<&Value>,
-    ) -> Result<Value, Failure> {
+    ) -> Result<Value, ApiFailure> {
         let answer = async { parse(self.open(&method, path, body).await?).await };
-        let late = |_| Err(Failure::away(&format!("no answer in {:?}", self.limit)));
+        let late = |_| Err(ApiFailure::away(&format!("no answer in {:?}", self.limit)));
         timeout(self.limit, answer).await.unwrap_or_else(late)
     }
 
@@ -181,13 +185,13 @@ impl Api {
         method: &Method,
         path: &str,
         body: Option<&Value>,
-    ) -> Result<Reply, Failure> {
+    ) -> Result<Reply, ApiFailure> {
         let token = self.token().await?;
         let headers: Vec<_> = token.iter().map(|token| ("authorization", token.as_str())).collect();
         let first = self.current.load(Ordering::Relaxed);
         // The first one may swallow everything; the others need time too.
         let limit = self.limit / u32::try_from(self.endpoints.len().max(1)).unwrap_or(1);
-        let mut failure = Failure::away(&"no server");
+        let mut failure = ApiFailure::away(&"no server");
         for attempt in 0..self.endpoints.len() {
             let number = (first + attempt) % self.endpoints.len();
             let endpoint = &self.endpoints[number];
@@ -197,9 +201,9 @@ impl Api {
                     self.current.store(number, Ordering::Relaxed);
                     return Ok(reply);
                 }
-                Ok(Ok(reply)) => Failure::of(reply).await,
-                Ok(Err(error)) => Failure::away(&error),
-                Err(_) => Failure::away(&"no answer"),
+                Ok(Ok(reply)) => ApiFailure::of(reply).await,
+                Ok(Err(error)) => ApiFailure::away(&error),
+                Err(_) => ApiFailure::away(&"no answer"),
             };
             failure.text = format!("{endpoint:?}: {}", failure.text);
             if !failure.is_transient() {
@@ -210,24 +214,24 @@ impl Api {
     }
 
     /// A connection for many requests, to the server that answered last.
-    pub(super) async fn line(&self) -> Result<Line<'_>, Failure> {
+    pub(super) async fn line(&self) -> Result<Line<'_>, ApiFailure> {
         let token = self.token().await?;
         let endpoint = &self.endpoints[self.current.load(Ordering::Relaxed)];
         let link = match timeout(self.limit, endpoint.link()).await {
             Ok(Ok(link)) => link,
-            Ok(Err(error)) => return Err(Failure::away(&format!("{endpoint:?}: {error}"))),
-            Err(_) => return Err(Failure::away(&format!("{endpoint:?}: no answer"))),
+            Ok(Err(error)) => return Err(ApiFailure::away(&format!("{endpoint:?}: {error}"))),
+            Err(_) => return Err(ApiFailure::away(&format!("{endpoint:?}: no answer"))),
         };
         Ok(Line { api: self, token, link })
     }
 
     /// The token as its file has it at the moment.
-    async fn token(&self) -> Result<Option<String>, Failure> {
+    async fn token(&self) -> Result<Option<String>, ApiFailure> {
         let Some(path) = &self.token_file else { return Ok(None) };
         match tokio::fs::read_to_string(path).await {
             Ok(token) => Ok(Some(format!("Bearer {}", token.trim()))),
             Err(error) => {
-                Err(Failure::away(&format!("claims.token_file: {}: {error}", path.display())))
+                Err(ApiFailure::away(&format!("claims.token_file: {}: {error}", path.display())))
             }
         }
     }
@@ -248,7 +252,7 @@ impl Line<'_> {
         method: Method,
         object: Option<&str>,
         body: Option<&Value>,
-    ) -> Result<Value, Failure> {
+    ) -> Result<Value, ApiFailure> {
         let path = match object {
             Some(object) => format!("{}/{object}", self.api.path),
             None => self.api.path.clone(),
@@ -257,17 +261,17 @@ impl Line<'_> {
             self.token.iter().map(|token| ("authorization", token.as_str())).collect();
         let answer = async {
             let reply = self.link.send(method, &path, &headers, body).await;
-            match reply.map_err(|error| Failure::away(&error))? {
+            match reply.map_err(|error| ApiFailure::away(&error))? {
                 reply if (200..300).contains(&reply.status) => parse(reply).await,
-                reply => Err(Failure::of(reply).await),
+                reply => Err(ApiFailure::of(reply).await),
             }
         };
-        let late = |_| Err(Failure::away(&"no answer"));
+        let late = |_| Err(ApiFailure::away(&"no answer"));
         timeout(self.api.limit, answer).await.unwrap_or_else(late)
     }
 }
 
-async fn parse(reply: Reply) -> Result<Value, Failure> {
-    let text = reply.text().await.map_err(|error| Failure::away(&error))?;
-    serde_json::from_str(&text).map_err(|error| Failure::away(&error))
+async fn parse(reply: Reply) -> Result<Value, ApiFailure> {
+    let text = reply.text().await.map_err(|error| ApiFailure::away(&error))?;
+    serde_json::from_str(&text).map_err(|error| ApiFailure::away(&error))
 }

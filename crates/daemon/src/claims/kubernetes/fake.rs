@@ -1,5 +1,6 @@
-//! An API server for Leases in this process: versions, preconditions, selectors, pages and watches as the real one
-//! has them, over HTTP on links in memory, so that tests run in virtual time; and faults on demand.
+//! An API server for Leases in this process, with the versions, preconditions, selectors, pages and watches of
+//! the real one, and with faults on demand. It serves HTTP on links in memory, so that tests run in virtual
+//! time.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
@@ -26,7 +27,7 @@ use super::{Kubernetes, KubernetesOptions};
 
 /// Objects in a page, however many are asked for, so that tests have several.
 const PAGE: usize = 7;
-/// Of a request, so that those of several members overlap.
+/// The latency of a request, so that those of several members overlap.
 const LATENCY: Duration = Duration::from_millis(2);
 
 /// The trouble with one request.
@@ -104,7 +105,7 @@ impl ApiServer {
         Self { ttl, store: Arc::default(), revision: Arc::new(watch::Sender::new(0)) }
     }
 
-    /// An engine, and the switch that cuts its link.
+    /// Returns an engine, and the switch that cuts its link.
     pub(in super::super) fn link(&self) -> (Kubernetes, Arc<AtomicBool>) {
         self.link_with("fleet", None)
     }

@@ -1,8 +1,9 @@
 //! Claims in Lease objects of Kubernetes. A member renews one Lease; each claimed channel has another, which is
 //! written when the channel changes hands. Every write names the version that it replaces.
 //!
-//! A session ends when its Lease is deleted or replaced in the version in which it was seen unchanged for too long:
-//! whoever comes back after that can't renew any more, and only then are its claims free ([`observed`]).
+//! A session ends when its Lease is deleted or replaced in the version in which it was seen unchanged for too
+//! long. A member that returns after that can't renew any more, and only then are its claims free
+//! ([`observed`]).
 
 mod api;
 #[cfg(test)]
@@ -17,14 +18,14 @@ use std::future::Future;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use csa_provider::Uuid;
+use csa_provider::binlog::Uuid;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{info, warn};
 
-use self::api::{Api, Failure};
+use self::api::{Api, ApiFailure};
 use self::object::{MemberLease, Names, Object, Session, Version, read};
 use self::observed::Observed;
 use super::engine::{Engine, EngineError, Fleet, Member};
@@ -34,7 +35,8 @@ use super::http::Endpoint;
 const ATTEMPTS: usize = 3;
 /// Everything is listed this often, though the watch has told all changes.
 const RELIST: Duration = Duration::from_secs(600);
-/// Without another change for this long, all that belong together are known: a daemon that starts claims many.
+/// The time without another change after which all changes of one event are known: a daemon that starts claims
+/// many channels.
 const QUIET: Duration = Duration::from_millis(50);
 /// Claims that nobody will take over, deleted with each look.
 const ORPHANS: usize = 20;
@@ -60,7 +62,7 @@ pub struct Kubernetes {
     api: Api,
     /// The own Lease; whoever writes it holds the lock.
     own: tokio::sync::Mutex<Option<Own>>,
-    state: Mutex<State>,
+    state: Mutex<LeasesState>,
 }
 
 #[derive(Debug)]
@@ -71,7 +73,7 @@ struct Own {
 }
 
 #[derive(Debug)]
-struct State {
+struct LeasesState {
     /// The session, and when the request was sent that renewed it last.
     session: Option<(Session, Instant)>,
     observed: Observed,
@@ -86,7 +88,7 @@ impl Kubernetes {
     #[must_use]
     pub fn new(options: KubernetesOptions) -> Self {
         let KubernetesOptions { endpoints, namespace, prefix, ttl, token_file } = options;
-        let state = State {
+        let state = LeasesState {
             session: None,
             observed: Observed::new(ttl),
             listed: None,
@@ -102,7 +104,7 @@ impl Kubernetes {
         }
     }
 
-    /// Less than a third of the time to live, whatever it takes.
+    /// Limits the work to less than a third of the time to live.
     async fn limited<T>(
         &self,
         work: impl Future<Output = Result<T, EngineError>>,
@@ -123,7 +125,7 @@ impl Kubernetes {
         self.state.lock().session.as_ref().map(|(session, _)| session.clone())
     }
 
-    /// The session, if its time has not run out by this daemon's own clock, whatever others have seen.
+    /// Returns the session, if its time has not run out by this daemon's own clock, whatever others have seen.
     fn sure_session(&self) -> Result<Session, EngineError> {
         let state = self.state.lock();
         let sure = state.session.as_ref().filter(|(_, renewed)| renewed.elapsed() < self.ttl);
@@ -145,19 +147,19 @@ impl Kubernetes {
                     return Ok(());
                 }
                 // Another version: an answer was lost, somebody has edited it, or it is another session's.
-                Err(Failure { status: Failure::CONFLICT, .. }) => {
+                Err(ApiFailure { status: ApiFailure::CONFLICT, .. }) => {
                     match self.api.get(&version.object).await {
                         Ok(found) => match member_of(&found)? {
                             found if found.session == *session => *version = found.version,
                             _ => return Err(self.end(own)),
                         },
-                        Err(Failure { status: Failure::NOT_FOUND, .. }) => {
+                        Err(ApiFailure { status: ApiFailure::NOT_FOUND, .. }) => {
                             return Err(self.end(own));
                         }
                         Err(failure) => return Err(failure.into()),
                     }
                 }
-                Err(Failure { status: Failure::NOT_FOUND, .. }) => return Err(self.end(own)),
+                Err(ApiFailure { status: ApiFailure::NOT_FOUND, .. }) => return Err(self.end(own)),
                 Err(failure) => return Err(failure.into()),
             }
         }
@@ -174,12 +176,12 @@ impl Kubernetes {
         self.names.member_lease(member, session, self.ttl.as_secs().max(1), &now(), over)
     }
 
-    /// The version that a new session of this member replaces, if there is one.
+    /// Returns the version that a new session of this member replaces, if there is one.
     async fn replaceable(&self, member: &Member) -> Result<Option<Version>, EngineError> {
         let sent = Instant::now();
         let found = match self.api.get(&self.names.member(&member.name)).await {
             Ok(found) => member_of(&found)?,
-            Err(Failure { status: Failure::NOT_FOUND, .. }) => return Ok(None),
+            Err(ApiFailure { status: ApiFailure::NOT_FOUND, .. }) => return Ok(None),
             Err(failure) => return Err(failure.into()),
         };
         let received = self.answered();
@@ -263,11 +265,11 @@ impl Kubernetes {
         for lease in overdue {
             let deleted = self.api.delete(&lease.version.object, &lease.version.deletion()).await;
             match deleted {
-                Err(Failure { status: Failure::CONFLICT, .. }) => {
+                Err(ApiFailure { status: ApiFailure::CONFLICT, .. }) => {
                     let now = self.answered();
                     self.state.lock().observed.spared(&lease, now);
                 }
-                Ok(()) | Err(Failure { status: Failure::NOT_FOUND, .. }) => {
+                Ok(()) | Err(ApiFailure { status: ApiFailure::NOT_FOUND, .. }) => {
                     if deleted.is_ok() {
                         warn!(
                             daemon = lease.name,
@@ -383,7 +385,7 @@ impl Engine for Kubernetes {
         // The keeper looks after the time to live at the latest, and begins another watch.
         let opened = self.api.watch(&position, self.ttl.as_secs().max(1) * 2).await;
         let mut changes = match opened {
-            Err(Failure { status: Failure::GONE, .. }) => {
+            Err(ApiFailure { status: ApiFailure::GONE, .. }) => {
                 self.state.lock().observed.position = None;
                 return Ok(());
             }
@@ -428,12 +430,12 @@ impl Engine for Kubernetes {
             self.end(&mut own);
             for _ in 0..ATTEMPTS {
                 match self.api.delete(&version.object, &version.deletion()).await {
-                    Ok(()) | Err(Failure { status: Failure::NOT_FOUND, .. }) => return Ok(()),
-                    Err(Failure { status: Failure::CONFLICT, .. }) => {}
+                    Ok(()) | Err(ApiFailure { status: ApiFailure::NOT_FOUND, .. }) => return Ok(()),
+                    Err(ApiFailure { status: ApiFailure::CONFLICT, .. }) => {}
                     Err(failure) => return Err(failure.into()),
                 }
                 match self.api.get(&version.object).await {
-                    Err(Failure { status: Failure::NOT_FOUND, .. }) => return Ok(()),
+                    Err(ApiFailure { status: ApiFailure::NOT_FOUND, .. }) => return Ok(()),
                     found => match member_of(&found?)? {
                         found if found.session == session => version = found.version,
                         _ => return Ok(()),
@@ -446,7 +448,7 @@ impl Engine for Kubernetes {
     }
 }
 
-/// A member's Lease from an answer.
+/// Returns a member's Lease from an answer.
 fn member_of(value: &Value) -> Result<MemberLease, EngineError> {
     match read(value) {
         Ok(Object::Member(lease)) => Ok(lease),
@@ -460,7 +462,7 @@ fn member_of(value: &Value) -> Result<MemberLease, EngineError> {
     }
 }
 
-/// The time of day, for people alone.
+/// Returns the time of day, for people alone.
 fn now() -> String {
     format!("{:.6}", Timestamp::now())
 }

@@ -1,7 +1,7 @@
 //! Members and claims as Lease objects (coordination.k8s.io/v1), and back. Pure.
 //!
-//! A member's Lease is the only one that is renewed; a claim's names the session that holds it, and is worth as
-//! much as that session's Lease.
+//! Only a member's Lease is renewed. A claim's Lease names the session that holds it, and is worth as much as
+//! that session's Lease.
 
 use std::collections::BTreeMap;
 
@@ -30,12 +30,13 @@ const READABLE: usize = 80;
 pub(super) struct Session(String);
 
 impl Session {
-    /// A new one of this member.
+    /// Returns a new one of this member.
     pub(super) fn new(member: &Member, random: &str) -> Self {
         Self(format!("{}/{}/{random}", member.name, member.id))
     }
 
-    /// Of the daemon. The part before the first slash: names have none.
+    /// Returns the daemon's name: the part before the first slash, because names have none. The
+    /// part before the first slash: names have none.
     pub(super) fn name(&self) -> &str {
         self.0.split('/').next().unwrap_or_default()
     }
@@ -59,7 +60,7 @@ pub(super) struct Version {
 }
 
 impl Version {
-    /// The body of a deletion of this version and no other.
+    /// Returns the body of a deletion of this version and no other.
     pub(super) fn deletion(&self) -> Value {
         json!({ "preconditions": { "uid": self.uid, "resourceVersion": self.number } })
     }
@@ -191,7 +192,7 @@ impl Names {
         lease
     }
 
-    /// A claim's Lease to be written.
+    /// Returns a claim's Lease to be written.
     pub(super) fn claim_lease(
         &self,
         channel: &str,

@@ -24,8 +24,8 @@ struct Sighting {
 
 /// A channel as it can be claimed.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Standing {
-    /// By a new object, or over this version.
+pub(super) enum ClaimStanding {
+    /// The claim is free: it is taken by a new object, or over this version.
     Free(Option<Version>),
     /// Another member has it.
     Taken,
@@ -34,12 +34,12 @@ pub(super) enum Standing {
 #[derive(Debug)]
 pub(super) struct Observed {
     ttl: Duration,
-    /// By object.
+    /// The members by object.
     members: BTreeMap<String, Sighting>,
-    /// By channel.
+    /// The claims by channel.
     claims: BTreeMap<String, ClaimLease>,
-    /// Earlier sessions of members that have begun a new one, and since when that is known: their claims last
-    /// for another time to live, so that a daemon that restarts finds its channels.
+    /// Earlier sessions of members that have begun a new one, and since when each is known. Their claims last
+    /// for another time to live, so that a restarted daemon finds its channels.
     earlier: BTreeMap<Session, Instant>,
     /// The last answer of the API server.
     answered: Option<Instant>,
@@ -69,7 +69,7 @@ impl Observed {
         }
     }
 
-    /// Everything that a list of the fleet's objects has shown.
+    /// Takes everything that a list of the fleet's objects has shown.
     pub(super) fn all(&mut self, objects: Vec<Object>, position: String, received: Instant) {
         self.claims.clear();
         let mut members = Vec::new();
@@ -121,7 +121,7 @@ impl Observed {
         }
     }
 
-    /// A claim that this daemon has written, or given up.
+    /// Takes a claim that this daemon has written, or given up.
     pub(super) fn claim(&mut self, channel: &str, lease: Option<ClaimLease>) {
         match lease {
             Some(lease) => self.claims.insert(channel.to_owned(), lease),
@@ -129,7 +129,8 @@ impl Observed {
         };
     }
 
-    /// A change that a watch has brought. Returns whether the fleet differs by more than a renewal.
+    /// Returns a change that a watch has brought. Returns whether the fleet differs by more than a
+    /// renewal.
     pub(super) fn change(&mut self, object: Object, is_deletion: bool, received: Instant) -> bool {
         match object {
             Object::Member(lease) => {
@@ -225,15 +226,15 @@ impl Observed {
     }
 
     /// How this session can claim the channel.
-    pub(super) fn standing(&self, channel: &str, own: &Session, now: Instant) -> Standing {
+    pub(super) fn standing(&self, channel: &str, own: &Session, now: Instant) -> ClaimStanding {
         match self.claims.get(channel) {
-            None => Standing::Free(None),
+            None => ClaimStanding::Free(None),
             Some(claim)
                 if claim.session.identity() == own.identity() || !self.holds(claim, now) =>
             {
-                Standing::Free(Some(claim.version.clone()))
+                ClaimStanding::Free(Some(claim.version.clone()))
             }
-            Some(_) => Standing::Taken,
+            Some(_) => ClaimStanding::Taken,
         }
     }
 
@@ -355,10 +356,10 @@ mod tests {
         let mut observed = pair(start);
         let much_later = start + TTL * 100;
         // Overdue is not ended: it may have renewed by now.
-        assert_eq!(observed.standing("x", &own, much_later), Standing::Taken);
-        assert_eq!(observed.standing("y", &own, start), Standing::Free(None));
+        assert_eq!(observed.standing("x", &own, much_later), ClaimStanding::Taken);
+        assert_eq!(observed.standing("y", &own, start), ClaimStanding::Free(None));
         observed.ended(&member("b", "r", 2));
-        let free = Standing::Free(Some(version("x", 3)));
+        let free = ClaimStanding::Free(Some(version("x", 3)));
         assert_eq!(observed.standing("x", &own, start), free);
         assert_eq!(observed.fleet(Some(&own), start).claims.len(), 0);
         assert_eq!(observed.orphans(start, 9), [claim("x", "b", "r", 3)]);
@@ -368,7 +369,7 @@ mod tests {
         assert_eq!(observed.orphans(start, 9), [], "somebody will take it over");
         knows = MemberLease { member: None, ..member("a", "r", 6) };
         observed.members(vec![knows], start);
-        assert_eq!(observed.orphans(start, 9), [], "nobody knows");
+        assert_eq!(observed.orphans(start, 9), [], "no one can know");
     }
 
     #[test]
@@ -379,13 +380,13 @@ mod tests {
         observed.members(restarted.to_vec(), start);
         let fleet = observed.fleet(Some(&session("b", "new")), start);
         assert!(fleet.claims["x"].holder == "b" && !fleet.claims["x"].is_current);
-        assert_eq!(observed.standing("x", &own, start), Standing::Taken);
-        let free = Standing::Free(Some(version("x", 3)));
+        assert_eq!(observed.standing("x", &own, start), ClaimStanding::Taken);
+        let free = ClaimStanding::Free(Some(version("x", 3)));
         assert_eq!(observed.standing("x", &session("b", "new"), start), free);
         // The wait is from the first look, not from the last one.
         observed.members(restarted.to_vec(), start + TTL / 2);
         assert_eq!(observed.standing("x", &own, start + TTL), free);
-        // Of another state directory: another daemon.
+        // Another state directory makes it another daemon.
         let mut other = member("b", "r", 5);
         other.session = Session::new(
             &Member { name: "b".to_owned(), id: "2".to_owned(), ..Member::default() },

@@ -9,9 +9,9 @@ use serde_json::Value;
 use tokio::time::{Instant, timeout};
 
 use super::super::engine::EngineError;
-use super::api::{Failure, Line};
+use super::api::{ApiFailure, Line};
 use super::object::{ClaimLease, Object, Session, Version, read};
-use super::observed::Standing;
+use super::observed::ClaimStanding;
 use super::{ATTEMPTS, Kubernetes, now};
 
 /// Channels that are left to do, and the outcome so far.
@@ -39,7 +39,7 @@ impl<T> Batch<T> {
         may.then(|| self.left.lock().pop_front()).flatten()
     }
 
-    fn failed(&self, failure: Failure) {
+    fn failed(&self, failure: ApiFailure) {
         self.failure.lock().get_or_insert(failure.into());
     }
 }
@@ -62,8 +62,8 @@ impl Kubernetes {
             let now = Instant::now();
             let free = channels.iter().filter_map(|channel| {
                 match state.observed.standing(channel, session, now) {
-                    Standing::Free(over) => Some((channel, over)),
-                    Standing::Taken => None,
+                    ClaimStanding::Free(over) => Some((channel, over)),
+                    ClaimStanding::Taken => None,
                 }
             });
             Batch::new(free, now + self.ttl / 5)
@@ -95,7 +95,7 @@ impl Kubernetes {
         channel: &str,
         session: &Session,
         over: Option<Version>,
-    ) -> Result<bool, Failure> {
+    ) -> Result<bool, ApiFailure> {
         let line = self.lined(line).await?;
         let lease = self.names.claim_lease(channel, session, &now(), over.as_ref());
         let object = self.names.claim(channel);
@@ -106,13 +106,13 @@ impl Kubernetes {
         let answer = match written {
             // Another one was faster, or the answer to an earlier attempt of this session was lost. It has been
             // deleted (404) after a release, or by whoever cleans up.
-            Err(Failure { status: Failure::CONFLICT, .. }) => {
+            Err(ApiFailure { status: ApiFailure::CONFLICT, .. }) => {
                 line.call(Method::GET, Some(&object), None).await
             }
             written => written,
         };
         let value = match answer {
-            Err(Failure { status: Failure::NOT_FOUND, .. }) => {
+            Err(ApiFailure { status: ApiFailure::NOT_FOUND, .. }) => {
                 self.note_claim(channel, None);
                 self.state.lock().has_more = true;
                 return Ok(false);
@@ -152,7 +152,7 @@ impl Kubernetes {
         line: &mut Option<Line<'a>>,
         channel: &str,
         session: &Session,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), ApiFailure> {
         let line = self.lined(line).await?;
         let object = self.names.claim(channel);
         let mut known = {
@@ -168,12 +168,15 @@ impl Kubernetes {
                         self.note_claim(channel, None);
                         return Ok(());
                     }
-                    Err(Failure { status: Failure::CONFLICT | Failure::NOT_FOUND, .. }) => {}
+                    Err(ApiFailure {
+                        status: ApiFailure::CONFLICT | ApiFailure::NOT_FOUND,
+                        ..
+                    }) => {}
                     Err(failure) => return Err(failure),
                 }
             }
             let found = match line.call(Method::GET, Some(&object), None).await {
-                Err(Failure { status: Failure::NOT_FOUND, .. }) => None,
+                Err(ApiFailure { status: ApiFailure::NOT_FOUND, .. }) => None,
                 found => claim_of(&found?, channel),
             };
             let own = found.as_ref().filter(|claim| claim.session.identity() == session.identity());
@@ -183,14 +186,14 @@ impl Kubernetes {
                 return Ok(());
             }
         }
-        Err(Failure::away(&format!("the Lease {object} changes all the time")))
+        Err(ApiFailure::away(&format!("the Lease {object} changes all the time")))
     }
 
-    /// The connection of one who works, opened with the first request.
+    /// Returns the connection of one who works, opened with the first request.
     async fn lined<'a, 'b>(
         &'a self,
         line: &'b mut Option<Line<'a>>,
-    ) -> Result<&'b mut Line<'a>, Failure> {
+    ) -> Result<&'b mut Line<'a>, ApiFailure> {
         match line {
             Some(line) => Ok(line),
             None => Ok(line.insert(self.api.line().await?)),

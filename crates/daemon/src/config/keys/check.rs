@@ -4,7 +4,7 @@ use serde_json::Value as Json;
 use toml::{Table, Value};
 
 use super::{SCHEMA, find, type_of, words};
-use crate::config::ConfigError;
+use crate::config::error::ConfigError;
 use crate::config::units::{Duration, Size};
 
 type Result = std::result::Result<(), ConfigError>;
@@ -100,7 +100,7 @@ fn in_range(number: i64, schema: &Json, path: &str) -> Result {
     }
 }
 
-/// A duration or a size.
+/// Returns a duration or a size.
 fn quantity(
     value: &Value,
     schema: &Json,
@@ -121,8 +121,22 @@ fn quantity(
     }
 }
 
+/// Keys of earlier versions: the end of the table's path, the name, and how to proceed. A file that has one is
+/// refused, as leaving out the key may change what its author relies on.
+const REMOVED: [(&str, &str, &str); 1] = [(
+    "applier.",
+    "commit_window",
+    "no longer exists; leave it out to commit in the order of the source, or set \
+     applier.preserve_commit_order = false to let commits pass each other",
+)];
+
 /// Refuses keys that do not exist.
 fn known(table: &Table, schema: &Json, path: &str) -> Result {
+    let removed =
+        REMOVED.iter().find(|(of, name, _)| path.ends_with(of) && table.contains_key(*name));
+    if let Some((_, name, why)) = removed {
+        return wrong(format!("{path}{name}: {why}"));
+    }
     let properties = schema["properties"].as_object();
     let known: Vec<&str> =
         properties.into_iter().flat_map(|keys| keys.keys()).map(String::as_str).collect();

@@ -6,8 +6,8 @@ use toml::Table;
 use super::SCHEMA;
 use crate::config::units::{Duration, Size};
 
-/// Keys of `[daemon]` in which `new` differs from `old`. Both are valid. A default that is written
-/// out is no difference, nor is another spelling of the same value.
+/// Returns the keys of `[daemon]` in which `new` differs from `old`. Both are valid. A default that
+/// is written out is no difference, nor is another spelling of the same value.
 pub(crate) fn daemon_changes(old: &Table, new: &Table) -> Vec<String> {
     let daemon = &SCHEMA["properties"]["daemon"];
     differing(daemon, "", &json(old), &json(new))
@@ -18,7 +18,7 @@ pub(crate) fn claims_changes(old: &Table, new: &Table) -> Vec<String> {
     differing(&SCHEMA["properties"]["claims"], "claims.", &json(old), &json(new))
 }
 
-/// The same of a channel, with sections.
+/// Returns the same of a channel, with sections.
 pub(crate) fn channel_changes(old: &Table, new: &Table) -> Vec<String> {
     let channel = &SCHEMA["properties"]["channel"]["items"];
     differing(channel, "", &json(old), &json(new))
@@ -43,7 +43,7 @@ fn differing(schema: &Value, path: &str, old: &Value, new: &Value) -> Vec<String
     differing
 }
 
-/// A value without its spelling; null where the key is not set and has no default.
+/// Returns a value without its spelling; null where the key is not set and has no default.
 fn meaning(schema: &Value, value: &Value) -> Value {
     let value = if value.is_null() { &schema["default"] } else { value };
     let measured = |measure: fn(&toml::Value) -> Option<u64>| {

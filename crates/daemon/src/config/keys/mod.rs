@@ -52,12 +52,12 @@ static SECTIONS: LazyLock<[Section; 8]> = LazyLock::new(|| {
     ]
 });
 
-/// The schema for editors.
+/// Returns the schema for editors.
 pub(crate) fn schema() -> String {
     format!("{:#}\n", *SCHEMA)
 }
 
-/// The schema of a channel.
+/// Returns the schema of a channel.
 pub(crate) fn channel_schema() -> Value {
     SCHEMA["properties"]["channel"]["items"].clone()
 }
@@ -65,22 +65,22 @@ pub(crate) fn channel_schema() -> Value {
 /// The moment when a change in the file takes effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Applies {
-    /// With `csa-daemon reload`.
+    /// It applies with `csa-daemon reload`.
     AtOnce,
     /// The same, unless `admin_listen` changes too: access is checked against the address.
     Access,
-    /// At the next start of the channel, or of the daemon.
+    /// It applies at the next start of the channel, or of the daemon.
     Channel,
     Daemon,
 }
 
-/// When a change of a key takes effect; `path` like `applier.worker_count`, or the name alone in
-/// `[daemon]`.
+/// Returns when a change of a key takes effect; `path` is like `applier.worker_count`, or the name
+/// alone in `[daemon]`.
 pub(crate) fn applies(path: &str) -> Applies {
     find(path).map_or(Applies::Daemon, |key| key.applies())
 }
 
-/// The paths of all keys that `reload` changes at once.
+/// Returns the paths of all keys that `reload` changes at once.
 #[cfg(test)]
 pub(crate) fn keys_at_once() -> Vec<String> {
     let named = |section: &Section, key: &Key| match section.path.strip_prefix("channel.") {
@@ -134,14 +134,14 @@ struct Key {
 }
 
 impl Key {
-    /// Its comment in `declared_keys.rs` and those of its words.
+    /// Returns its comment in `declared_keys.rs` and those of its words.
     fn text(&self) -> String {
         let own = description(self.schema).to_owned();
         let words = words(self.schema).map(|(word, said)| format!(" `{word}`: {said}"));
         std::iter::once(own).chain(words).collect()
     }
 
-    /// Its values, in words.
+    /// Returns its values, in words.
     fn takes(&self) -> String {
         let own = self.schema.get("x-takes").and_then(Value::as_str);
         let words: Vec<String> = words(self.schema).map(|(word, _)| format!("`{word}`")).collect();
@@ -197,7 +197,7 @@ fn section(path: &'static str, fields: &'static [&'static str]) -> Section {
     Section { path, text: description(table), keys: keys.filter(|key| !is_section(key)).collect() }
 }
 
-/// A value from the schema as written in the file.
+/// Returns a value from the schema as written in the file.
 fn toml(value: &Value) -> String {
     toml::Value::try_from(value).map_or_else(|_| value.to_string(), |value| value.to_string())
 }
@@ -210,7 +210,7 @@ fn description(schema: &Value) -> &str {
     schema["description"].as_str().unwrap_or_default()
 }
 
-/// The words of an enum and their comments.
+/// Returns the words of an enum and their comments.
 fn words(schema: &Value) -> impl Iterator<Item = (&str, &str)> {
     let words = schema["oneOf"].as_array().into_iter().flatten();
     words.filter_map(|word| Some((word["const"].as_str()?, description(word))))

@@ -64,7 +64,7 @@ fn defaults_are_what_a_file_without_the_key_comes_to() {
     assert!(checked > 30, "{checked}");
 }
 
-/// A value of the same type.
+/// Returns a value of the same type.
 fn other(value: &Value) -> Value {
     match value {
         Value::Boolean(value) => Value::Boolean(!value),
@@ -120,7 +120,7 @@ fn keys_are_the_fields_that_are_read() {
     }
 }
 
-/// The refusal of a whole file in which one key has `value`, next to valid others; `None`:
+/// Returns the refusal of a whole file in which one key has `value`, next to valid others; `None`:
 /// accepted.
 fn refusal(section: &Section, key: &str, value: Option<Value>) -> Option<String> {
     let least = "name='c'\nsource={host='h',user='u',password='p',server_id=1}\n\

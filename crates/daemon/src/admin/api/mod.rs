@@ -1,0 +1,153 @@
+//! The admin port: health, metrics, status, and control over HTTP. docs/openapi.json describes it.
+
+mod auth;
+mod control;
+mod error;
+mod fleet;
+mod host;
+mod peer;
+mod relay;
+mod reports;
+mod serve;
+mod slots;
+mod socket;
+mod stalls;
+#[cfg(test)]
+mod tests;
+mod trace;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::middleware::{Next, from_fn, from_fn_with_state};
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::{MethodRouter, get, post, put};
+use tokio::net::{TcpListener, UnixListener};
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use crate::admin::page;
+use crate::daemon::Daemon;
+use crate::host::Failure;
+use auth::{Needs, guard};
+use error::ApiError;
+use peer::Peer;
+
+type Shared = Arc<Daemon>;
+
+/// The API's description, as the port serves it.
+const OPENAPI: &str = include_str!("../../../../../docs/openapi.json");
+
+/// Listens on the port and the socket, and serves until stopped.
+///
+/// # Errors
+/// The address or the socket is wrong or taken, or `state_dir` can't be written.
+pub(crate) async fn start(daemon: Shared, stop: CancellationToken) -> Result<(), Failure> {
+    let address = daemon.admin_listen.clone();
+    let listener = TcpListener::bind(&address)
+        .await
+        .map_err(|error| Failure::Input(format!("daemon.admin_listen: {address}: {error}")))?;
+    let files = daemon.access().files.clone();
+    let unwritable = |error: std::io::Error| {
+        Failure::Input(format!("daemon.state_dir: {}: {error}", files.token.display()))
+    };
+    socket::create_folder(&files.token).map_err(unwritable)?;
+    // Before the token: the one there may be that of a daemon which has the socket.
+    let socket = open_socket(&daemon)?;
+    socket::write_token(&files.token, &daemon.own_token).map_err(unwritable)?;
+    let app = router(Arc::clone(&daemon));
+    if let Some(listener) = socket {
+        tokio::spawn(serve::local(listener, app.clone(), stop.clone()));
+    }
+    info!(%address, socket = %files.socket.display(), "admin port open");
+    tokio::spawn(serve::network(daemon, listener, app, stop));
+    Ok(())
+}
+
+/// `None` where the folder can't hold a socket: commands then need the port and a token.
+fn open_socket(daemon: &Daemon) -> Result<Option<UnixListener>, Failure> {
+    let path = daemon.access().files.socket.clone();
+    let group = daemon.admin_socket_group.as_deref();
+    match socket::open(&path, group) {
+        Ok(listener) => Ok(Some(listener)),
+        Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {
+            Err(Failure::Input(format!("daemon.state_dir: {}: {error}", path.display())))
+        }
+        Err(error) if group.is_some() => {
+            Err(Failure::Input(format!("daemon.admin_socket_group: {}: {error}", path.display())))
+        }
+        Err(error) => {
+            let path = path.display();
+            warn!(%path, %error, "no admin socket; the command line uses the port and its token");
+            Ok(None)
+        }
+    }
+}
+
+/// Every method and path, who may use it, and what answers.
+fn routes() -> Vec<(&'static str, String, Needs, MethodRouter<Shared>)> {
+    use Needs::{Control, Nothing, Read};
+    let fixed = [
+        // The page has no figures in it: it requests them like any other client.
+        ("get", "/", Nothing, get(async || page::page())),
+        ("get", "/history", Read, get(reports::history)),
+        ("get", "/healthz", Nothing, get(reports::healthy)),
+        ("get", "/readyz", Read, get(reports::ready)),
+        ("get", "/metrics", Read, get(reports::prometheus)),
+        ("get", "/status", Read, get(reports::status)),
+        ("get", "/peers", Read, get(reports::peers)),
+        ("get", "/openapi.json", Read, get(reports::openapi)),
+        ("get", "/channels/{name}/status", Read, get(reports::channel_status)),
+        ("get", "/channels/{name}/wait", Read, get(reports::wait)),
+        ("get", "/channels/{name}/trace", Read, get(trace::trace)),
+        ("get", "/channels/{name}/relay", Read, get(relay::segments)),
+        ("get", "/channels/{name}/relay/transactions", Read, get(relay::transactions)),
+        ("post", "/channels/{name}/pause", Control, post(control::pause)),
+        ("post", "/channels/{name}/resume", Control, post(control::resume)),
+        ("post", "/channels/{name}/stop", Control, post(control::stop)),
+        ("post", "/channels/{name}/restart", Control, post(control::restart)),
+        ("post", "/channels/{name}/skip", Control, post(control::skip)),
+        ("put", "/channels/{name}/until", Control, put(control::set_until)),
+        ("post", "/reload", Control, post(control::reload)),
+        ("get", "/fleet", Read, get(fleet::fleet)),
+        ("post", "/fleet/drain", Control, post(fleet::drain)),
+    ];
+    let fixed = fixed.map(|(method, path, needs, answer)| (method, path.to_owned(), needs, answer));
+    let settings = control::settings().into_iter();
+    let settings = settings.map(|(path, answer)| ("put", path, Control, answer));
+    fixed.into_iter().chain(settings).collect()
+}
+
+fn router(daemon: Shared) -> Router {
+    let mut router = Router::new();
+    for (_, path, needs, methods) in routes() {
+        let state = (Arc::clone(&daemon), needs);
+        router = router.route(&path, methods.route_layer(from_fn_with_state(state, guard)));
+    }
+    router
+        .fallback(async || {
+            let fix = "see /openapi.json for all paths";
+            ApiError::new(StatusCode::NOT_FOUND, "no such path", fix)
+        })
+        .method_not_allowed_fallback(async || {
+            let fix = "see /openapi.json for the methods of this path";
+            ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "method not allowed here", fix)
+        })
+        // The layer added last runs first: a request counts as sent even if its host is refused.
+        .layer(from_fn_with_state(Arc::clone(&daemon), named_host))
+        .layer(from_fn(serve::note))
+        .with_state(daemon)
+}
+
+/// Refuses requests for another host. The socket is exempt: no browser can reach it.
+async fn named_host(State(daemon): State<Shared>, request: Request, next: Next) -> Response {
+    let is_local = request.extensions().get::<Peer>().is_some_and(Peer::is_local);
+    if !is_local
+        && let Err(error) = host::check(&daemon.access().hosts, request.uri(), request.headers())
+    {
+        return error.into_response();
+    }
+    next.run(request).await
+}

@@ -1,0 +1,183 @@
+//! Status, history and waits: requests that only read.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::{Extension, Path, RawQuery, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use csa_provider::binlog::GtidSet;
+
+use super::auth::Permitted;
+use super::error::ApiError;
+use super::{OPENAPI, Shared};
+use crate::channel::Supervisor;
+use crate::daemon::Daemon;
+use crate::observe::history::HistoryView;
+use crate::observe::metrics;
+use crate::observe::view::{ChannelView, DaemonView, PeersView, StatusView, WaitView};
+
+type Answer<T> = Result<T, ApiError>;
+
+/// The longest wait of one request; clients repeat it.
+const WAIT_MAX: Duration = Duration::from_secs(3600);
+
+pub(super) async fn healthy() -> &'static str {
+    "ok\n"
+}
+
+pub(super) async fn ready(State(daemon): State<Shared>) -> Answer<&'static str> {
+    let not_ready: Vec<String> = daemon
+        .views()
+        .into_iter()
+        .filter(|view| !view.state.is_well())
+        .map(|view| {
+            let ChannelView { channel_name, state, state_detail, .. } = view;
+            format!("channel {channel_name} is {}: {state_detail}", state.name())
+        })
+        .collect();
+    if not_ready.is_empty() {
+        return Ok("ready\n");
+    }
+    let fix = "see /status";
+    Err(ApiError::new(StatusCode::SERVICE_UNAVAILABLE, not_ready.join("; "), fix))
+}
+
+pub(super) async fn prometheus(State(daemon): State<Shared>) -> Answer<Response> {
+    let text = metrics::render(&daemon.views(), daemon.last_reload(), &daemon.fleet_view());
+    let text = text.map_err(ApiError::internal)?;
+    Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response())
+}
+
+pub(super) async fn openapi() -> Response {
+    ([(header::CONTENT_TYPE, "application/json")], OPENAPI).into_response()
+}
+
+pub(super) async fn status(
+    State(daemon): State<Shared>,
+    Extension(permitted): Extension<Permitted>,
+) -> Json<StatusView> {
+    let mut channels = daemon.views();
+    if permitted == Permitted::All {
+        channels.iter_mut().for_each(ChannelView::reveal);
+    }
+    Json(StatusView {
+        daemon: DaemonView {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: std::process::id(),
+            uptime_seconds: daemon.started.elapsed().as_secs(),
+            log_filter: daemon.log.current(),
+            shows_values: permitted == Permitted::All,
+            id: daemon.id.clone(),
+            peers: daemon.access().peers.addresses.len(),
+        },
+        channels,
+    })
+}
+
+/// Returns the channels of other daemons; those that are away are named.
+pub(super) async fn peers(State(daemon): State<Shared>) -> Json<PeersView> {
+    Json(daemon.peers.view(&daemon.access().peers, &daemon.id).await)
+}
+
+/// Returns the channels over time, for the status page.
+pub(super) async fn history(
+    State(daemon): State<Shared>,
+    RawQuery(query): RawQuery,
+) -> Answer<Json<HistoryView>> {
+    let parameters = Parameters::read(query.as_deref(), &["seconds", "channel"])?;
+    let name = parameters.get("channel");
+    if let Some(name) = name {
+        channel(&daemon, name)?;
+    }
+    let history = daemon.history.answer(parameters.get("seconds"), name);
+    history.map(Json).map_err(|why| ApiError::bad(why, "omit it for the last hour"))
+}
+
+pub(super) async fn channel_status(
+    State(daemon): State<Shared>,
+    Path(name): Path<String>,
+    Extension(permitted): Extension<Permitted>,
+) -> Answer<Json<ChannelView>> {
+    let mut view = channel(&daemon, &name)?.view();
+    if permitted == Permitted::All {
+        view.reveal();
+    }
+    Ok(Json(view))
+}
+
+/// Answers once a GTID set is applied, or when time is up.
+pub(super) async fn wait(
+    State(daemon): State<Shared>,
+    Path(name): Path<String>,
+    RawQuery(query): RawQuery,
+) -> Answer<Json<WaitView>> {
+    let channel = channel(&daemon, &name)?;
+    let parameters = Parameters::read(query.as_deref(), &["gtid_set", "timeout_seconds"])?;
+    let set = parameters
+        .gtid_set()?
+        .ok_or_else(|| ApiError::bad("gtid_set is missing", "name the transactions to wait for"))?;
+    let timeout = match parameters.get("timeout_seconds") {
+        None => WAIT_MAX,
+        Some(text) => {
+            let seconds: Option<f64> = text.parse().ok().filter(|s: &f64| *s >= 0.0);
+            let timeout = seconds.and_then(|s| Duration::try_from_secs_f64(s).ok());
+            timeout.ok_or_else(|| {
+                ApiError::bad(format!("timeout_seconds: {text:?}"), "give a number of seconds")
+            })?
+        }
+    };
+    let missing = channel.wait_for(&set, timeout.min(WAIT_MAX)).await;
+    let view = channel.view();
+    Ok(Json(WaitView {
+        channel_name: name,
+        applied: missing.is_empty(),
+        missing: missing.to_string(),
+        state: view.state,
+        state_detail: view.state_detail,
+    }))
+}
+
+pub(super) fn channel(daemon: &Daemon, name: &str) -> Answer<Arc<Supervisor>> {
+    daemon.channel(name).ok_or_else(|| {
+        let channels = daemon.channels();
+        let known: Vec<&str> = channels.iter().map(|channel| channel.name()).collect();
+        ApiError::new(
+            StatusCode::NOT_FOUND,
+            format!("no channel {name:?}"),
+            format!("the channels are {}", known.join(", ")),
+        )
+    })
+}
+
+/// The query of a request, after the question mark.
+pub(super) struct Parameters(Vec<(String, String)>);
+
+impl Parameters {
+    /// Refuses unknown parameters.
+    pub(super) fn read(query: Option<&str>, known: &[&str]) -> Answer<Self> {
+        let pairs = form_urlencoded::parse(query.unwrap_or_default().as_bytes());
+        let pairs: Vec<(String, String)> = pairs.into_owned().collect();
+        match pairs.iter().find(|(name, _)| !known.contains(&name.as_str())) {
+            Some((name, _)) => Err(ApiError::bad(
+                format!("{name}: unknown parameter"),
+                format!("known parameters: {}", known.join(", ")),
+            )),
+            None => Ok(Self(pairs)),
+        }
+    }
+
+    pub(super) fn get(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+
+    pub(super) fn gtid_set(&self) -> Answer<Option<GtidSet>> {
+        let parse = |text: &str| {
+            text.parse().map_err(|error: csa_provider::binlog::ParseGtidError| {
+                ApiError::bad(error.to_string(), "write it the way gtid_executed shows it")
+            })
+        };
+        self.get("gtid_set").map(parse).transpose()
+    }
+}

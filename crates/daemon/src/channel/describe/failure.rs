@@ -1,0 +1,147 @@
+//! The error that stopped a channel, as an operator needs to see it.
+
+use csa_applier::{FailingColumn, FailingRow, PresentRow};
+use csa_provider::server::link::{About, Consequence, rule_of};
+
+use crate::channel::error::ChannelError;
+use crate::observe::advice::{Cause, advice};
+use crate::observe::view::{ErrorValues, ErrorView, FailingColumnView, FailingRowView};
+
+/// Errors that `exec_mode = "idempotent"` passes over: ER_KEY_NOT_FOUND and ER_DUP_ENTRY, the same
+/// as the server's `replica_exec_mode`.
+const IDEMPOTENT: [u16; 2] = [1032, 1062];
+
+/// The end of a text for readers who are not shown the values.
+const VALUES_ELSEWHERE: &str = " The row's values, and a statement that repairs it where there is one, \
+     are shown by csa-daemon status, and here with the token that permits everything.";
+
+/// Shows the failure in a form that is safe for the log and for those who have only the right to
+/// look. `timestamp`: when it happened; `is_retried`: the channel could not start, and the daemon
+/// tries again.
+pub(in crate::channel) fn shown(
+    channel: &str,
+    error: &ChannelError,
+    timestamp: String,
+    is_retried: bool,
+) -> ErrorView {
+    let (number, row) = match error {
+        ChannelError::Applier(error) => (error.code().unwrap_or(0), error.row()),
+        _ => (0, None),
+    };
+    let transaction = error.gtid();
+    let message = error.to_string();
+    let mut first = advice(cause(error)).to_owned();
+    if is_retried {
+        first.push_str(&format!(
+            " The daemon tries again within 5 minutes; to retry at once: \
+             csa-daemon restart --channel {channel}"
+        ));
+    }
+    let mut first_with_values = first.clone();
+    if let Some(repair) = row.and_then(|row| row.repair.as_ref()) {
+        first_with_values.push_str(&format!(
+            " Run there: {repair}; then: csa-daemon restart --channel {channel}"
+        ));
+    }
+    if row.is_some() {
+        first.push_str(VALUES_ELSEWHERE);
+    }
+    let mut ways_on = vec![first];
+    // What the whole server has is no reason to leave one transaction out.
+    let is_servers = rule_of(number)
+        .is_some_and(|rule| rule.about == About::Server && rule.consequence == Consequence::Slowly);
+    if let Some(gtid) = transaction.as_ref().filter(|_| !is_servers) {
+        ways_on.push(format!(
+            "leave the whole transaction out: csa-daemon skip {gtid} --channel {channel}; then see \
+             what differs: csa-daemon verify --channel {channel}"
+        ));
+        if IDEMPOTENT.contains(&number) {
+            ways_on.push(format!(
+                "pass over missing rows and overwrite those that are there, until it is set back: \
+                 exec_mode = \"idempotent\" in the channel's [applier], then: csa-daemon reload; \
+                 csa-daemon restart --channel {channel}; verify afterwards"
+            ));
+        }
+    }
+    let values = Box::new(ErrorValues {
+        message: match error {
+            ChannelError::Applier(error) => error.with_values(),
+            other => other.to_string(),
+        },
+        ways_on: [first_with_values].into_iter().chain(ways_on.iter().skip(1).cloned()).collect(),
+        columns: row.iter().flat_map(|row| &row.columns).map(column_view).collect(),
+    });
+    let row = row.map(row_view);
+    let transaction = transaction.map(|gtid| gtid.to_string());
+    ErrorView { number, message, timestamp, transaction, ways_on, row, values: Some(values) }
+}
+
+fn cause(error: &ChannelError) -> Cause {
+    match error {
+        ChannelError::Applier(error) => Cause::Target(error.code().unwrap_or(0)),
+        ChannelError::Reception(end) => Cause::Source(end.error.cause()),
+        ChannelError::Source(error) => Cause::Source(error.cause()),
+        ChannelError::Target(_)
+        | ChannelError::Relay(_)
+        | ChannelError::Refused(_)
+        | ChannelError::State(_) => Cause::Named,
+    }
+}
+
+fn row_view(row: &FailingRow) -> FailingRowView {
+    let (target_row, target_row_detail) = match &row.present {
+        PresentRow::Present => ("present", None),
+        PresentRow::Missing => ("missing", None),
+        PresentRow::Unknown(why) => ("unknown", Some(why.clone())),
+    };
+    FailingRowView {
+        table: row.table.clone(),
+        event_type: row.event_type.to_owned(),
+        event_number: row.event_number,
+        row_number: row.row_number,
+        end_log_pos: (row.end_log_pos > 0).then_some(row.end_log_pos),
+        key: row.key.clone(),
+        target_row: target_row.to_owned(),
+        target_row_detail,
+        columns: Vec::new(),
+    }
+}
+
+fn column_view(column: &FailingColumn) -> FailingColumnView {
+    FailingColumnView {
+        name: column.name.clone(),
+        source_before: column.before.clone(),
+        source_after: column.after.clone(),
+        target: column.target.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use csa_applier::ServerText;
+    use csa_provider::server::link::RULES;
+
+    use super::*;
+
+    #[test]
+    fn a_transaction_is_skipped_for_its_own_errors_only() {
+        for rule in RULES {
+            for (code, _) in rule.errors {
+                let error = ChannelError::Applier(csa_applier::Error::Transaction {
+                    gtid: "3e11fa47-71ca-11e1-9e33-c80aa9429562:5".to_owned(),
+                    of: "row changes of d.t".to_owned(),
+                    code: *code,
+                    message: ServerText::new(*code, "why"),
+                    row: None,
+                });
+                let shown = shown("c", &error, String::new(), error.may_pass());
+                let offers = shown.ways_on.iter().any(|way| way.contains("csa-daemon skip"));
+                let is_servers =
+                    rule.about == About::Server && rule.consequence == Consequence::Slowly;
+                assert_eq!(offers, !is_servers, "{code}");
+                let is_retried = shown.ways_on[0].contains("tries again");
+                assert_eq!(is_retried, rule.consequence == Consequence::Slowly, "{code}");
+            }
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! The state of a channel and its sentence. Pure.
+
+use crate::observe::progress::Tail;
+use csa_applier::ApplierView as Applied;
+use csa_provider::source::SourceView;
+
+use crate::channel::live_settings::Paused;
+use crate::host::rfc3339;
+use crate::observe::view::ChannelState;
+
+/// The progress of a channel's run, as the parts that run it report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(in crate::channel) enum Phase {
+    #[default]
+    Starting,
+    WaitingForSource,
+    WaitingForTarget,
+    Standby,
+    Running,
+    Stopped,
+    Failed,
+}
+
+/// Everything that a state depends on.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Circumstances<'a> {
+    pub(super) phase: Phase,
+    /// The reason for the phase.
+    pub(super) detail: &'a str,
+    /// Something is received into the relay store.
+    pub(super) receiving: bool,
+    pub(super) paused: bool,
+    pub(super) paused_by: Option<&'a Paused>,
+    pub(super) source: &'a SourceView,
+    pub(super) applied: &'a Applied,
+    /// The lock of others for which it waits.
+    pub(super) lock_wait: Option<&'a str>,
+    /// Why reception waits for room.
+    pub(super) no_room: Option<&'a str>,
+    /// Transactions received and not committed; unknown while the relay store is being searched.
+    pub(super) backlog: Option<u64>,
+    /// Seconds until the next transaction is due.
+    pub(super) due_in: Option<f64>,
+    pub(super) tail: Tail,
+}
+
+impl Circumstances<'_> {
+    pub(super) fn state(&self) -> (ChannelState, String) {
+        let detail = self.detail.to_owned();
+        match self.phase {
+            Phase::Starting => (ChannelState::Starting, "checking both servers".to_owned()),
+            Phase::WaitingForSource => (ChannelState::WaitingForSource, detail),
+            Phase::WaitingForTarget => (ChannelState::WaitingForTarget, detail),
+            Phase::Standby => (ChannelState::Standby, detail),
+            Phase::Stopped if self.receiving => {
+                (ChannelState::Stopped, format!("{detail}; still receiving"))
+            }
+            Phase::Stopped => (ChannelState::Stopped, detail),
+            Phase::Failed => (ChannelState::Failed, detail),
+            Phase::Running => self.running(),
+        }
+    }
+
+    /// The first that holds: a lost server before anything requested, and last the progress.
+    fn running(&self) -> (ChannelState, String) {
+        let (source, applied) = (self.source, self.applied);
+        if !applied.target_connected {
+            let why = applied.target_error.clone().unwrap_or_default();
+            return (ChannelState::WaitingForTarget, why);
+        }
+        if !source.connected {
+            let why = source.last_error.clone().unwrap_or_else(|| "connecting".to_owned());
+            return (ChannelState::WaitingForSource, why);
+        }
+        if let Some(wait) = self.lock_wait {
+            return (ChannelState::WaitingForLock, wait.to_owned());
+        }
+        if self.paused {
+            let pending = self.backlog.unwrap_or_default();
+            let by = self.paused_by.map_or_else(String::new, |Paused { by, since }| {
+                format!("; by {by} since {}", rfc3339(*since))
+            });
+            let text = match applied.sessions.len() {
+                0 => format!("paused, {pending} transactions to go{by}"),
+                groups => format!("pausing, {groups} groups are being finished{by}"),
+            };
+            return (ChannelState::Paused, text);
+        }
+        if let (Some(seconds), Some(pending)) = (self.due_in, self.backlog) {
+            let text = format!(
+                "waiting for delay; the next transaction is due in {seconds:.0} s, {pending} \
+                 transactions to go"
+            );
+            return (ChannelState::WaitingForDelay, text);
+        }
+        (ChannelState::Running, self.progress())
+    }
+
+    fn progress(&self) -> String {
+        match (self.no_room, self.backlog) {
+            (Some(why), _) => why.to_owned(),
+            (None, Some(0)) if self.tail.is_caught_up() => {
+                "has applied everything received, waiting for more".to_owned()
+            }
+            (None, Some(0)) if self.source.queueing.is_some() => format!(
+                "has applied all whole transactions received; of the next, {} bytes are here",
+                self.source.queueing_bytes
+            ),
+            (None, Some(0)) => {
+                "has applied everything received; the source may have sent more".to_owned()
+            }
+            (None, Some(pending)) => format!("applying, {pending} transactions to go"),
+            (None, None) => "reading the relay store".to_owned(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_names_the_first_reason() {
+        let source = SourceView { connected: true, ..SourceView::default() };
+        let lost = SourceView { last_error: Some("refused".to_owned()), ..SourceView::default() };
+        let by = Paused { by: "ann (10.0.0.7)".to_owned(), since: 1_772_388_000_000_000 };
+        let applied = Applied { target_connected: true, ..Applied::default() };
+        let away = Applied { target_error: Some("read-only".to_owned()), ..Applied::default() };
+        let running = Circumstances {
+            phase: Phase::Running,
+            detail: "from the checkpoint",
+            receiving: true,
+            paused: false,
+            paused_by: None,
+            source: &source,
+            applied: &applied,
+            lock_wait: None,
+            no_room: None,
+            backlog: Some(5),
+            due_in: None,
+            tail: Tail::Unknown,
+        };
+        let idle = Circumstances { backlog: Some(0), ..running };
+        let delayed = Circumstances { due_in: Some(7.2), ..running };
+        let stopped = Circumstances { phase: Phase::Stopped, detail: "on request", ..running };
+        for (standing, state, text) in [
+            (running, ChannelState::Running, "applying, 5 transactions to go"),
+            (
+                Circumstances { backlog: None, ..running },
+                ChannelState::Running,
+                "reading the relay store",
+            ),
+            (
+                idle,
+                ChannelState::Running,
+                "has applied everything received; the source may have sent more",
+            ),
+            (
+                Circumstances { tail: Tail::Idle, ..idle },
+                ChannelState::Running,
+                "has applied everything received, waiting for more",
+            ),
+            (Circumstances { no_room: Some("full"), ..idle }, ChannelState::Running, "full"),
+            (
+                delayed,
+                ChannelState::WaitingForDelay,
+                "waiting for delay; the next transaction is due in 7 s, 5 transactions to go",
+            ),
+            (
+                Circumstances { paused: true, ..delayed },
+                ChannelState::Paused,
+                "paused, 5 transactions to go",
+            ),
+            (
+                Circumstances { paused: true, paused_by: Some(&by), ..running },
+                ChannelState::Paused,
+                "paused, 5 transactions to go; by ann (10.0.0.7) since 2026-03-01T18:00:00.000000Z",
+            ),
+            (
+                Circumstances { paused: true, source: &lost, ..running },
+                ChannelState::WaitingForSource,
+                "refused",
+            ),
+            (
+                Circumstances { source: &lost, applied: &away, ..running },
+                ChannelState::WaitingForTarget,
+                "read-only",
+            ),
+            (
+                Circumstances { paused: true, lock_wait: Some("since then"), ..delayed },
+                ChannelState::WaitingForLock,
+                "since then",
+            ),
+            (stopped, ChannelState::Stopped, "on request; still receiving"),
+            (
+                Circumstances {
+                    phase: Phase::Standby,
+                    detail: "another daemon",
+                    source: &lost,
+                    ..running
+                },
+                ChannelState::Standby,
+                "another daemon",
+            ),
+            (Circumstances { receiving: false, ..stopped }, ChannelState::Stopped, "on request"),
+            (
+                Circumstances { phase: Phase::Failed, applied: &away, ..running },
+                ChannelState::Failed,
+                "from the checkpoint",
+            ),
+        ] {
+            assert_eq!(standing.state(), (state, text.to_owned()), "{standing:?}");
+        }
+    }
+}

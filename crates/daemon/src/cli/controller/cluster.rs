@@ -1,0 +1,138 @@
+//! Requests to the API server, as the service account of the pod.
+
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use ureq::http::Response;
+use ureq::{Agent, Body, RequestBuilder};
+
+use crate::config::{api_server_of_pod, tls_client};
+use crate::host::{Failure, tls_agent};
+
+/// Without a byte for this long the API server counts as away. A watch ends earlier, as it asks for.
+const SILENCE: Duration = Duration::from_secs(30);
+
+/// The API server, and the namespace of the pod.
+#[derive(Debug)]
+pub(super) struct Cluster {
+    agent: Agent,
+    base: String,
+    token: PathBuf,
+    namespace: String,
+}
+
+/// A request that was not answered as expected.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ClusterError {
+    #[error("{0}")]
+    Missing(String),
+    #[error("{0}")]
+    Other(String),
+}
+
+impl Cluster {
+    /// # Errors
+    /// There is no server, or the account's files can't be read.
+    pub(super) fn new(server: Option<&str>, account: &Path) -> Result<Self, Failure> {
+        let base = match server {
+            Some(server) => server.to_owned(),
+            None => api_server_of_pod().map_err(|missing| {
+                Failure::Input(format!(
+                    "the environment has no {missing}: run in a pod, or give --server"
+                ))
+            })?,
+        };
+        let path = account.join("namespace");
+        let namespace = std::fs::read_to_string(&path).map_err(|error| {
+            Failure::Input(format!(
+                "{}: {error}; is a service account's token mounted there?",
+                path.display()
+            ))
+        })?;
+        let tls = tls_client("--account", &account.join("ca.crt"))?.with_no_client_auth();
+        let agent = tls_agent("--server", &base, tls, Some(SILENCE))?;
+        let namespace = namespace.trim().to_owned();
+        Ok(Self { agent, base, token: account.join("token"), namespace })
+    }
+
+    /// Returns the path of an object of the pod's namespace.
+    pub(super) fn path(&self, group: &str, rest: &str) -> String {
+        format!("/{group}/namespaces/{}/{rest}", self.namespace)
+    }
+
+    pub(super) fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClusterError> {
+        let request = self.headers(self.agent.get(format!("{}{path}", self.base)))?;
+        self.parse(path, request.call())
+    }
+
+    /// Changes the fields that `body` names (RFC 7386).
+    pub(super) fn merge(&self, path: &str, body: &Value) -> Result<(), ClusterError> {
+        let request = self.headers(self.agent.patch(format!("{}{path}", self.base)))?;
+        let request = request.header("content-type", "application/merge-patch+json");
+        self.parse::<Value>(path, request.send(body.to_string())).map(drop)
+    }
+
+    /// Calls `is_enough` for each change as it comes, until it says so or the server ends the watch after `seconds`.
+    pub(super) fn watch(
+        &self,
+        path: &str,
+        seconds: u32,
+        mut is_enough: impl FnMut(&Value) -> bool,
+    ) -> Result<(), ClusterError> {
+        let uri = format!("{}{path}&watch=1&timeoutSeconds={seconds}", self.base);
+        let answer = self.headers(self.agent.get(uri))?.call();
+        let body = self.accepted(path, answer)?.into_body();
+        for line in BufReader::new(body.into_with_config().limit(u64::MAX).reader()).lines() {
+            let line = line.map_err(|error| ClusterError::Other(format!("{path}: {error}")))?;
+            let change = serde_json::from_str(&line)
+                .map_err(|error| ClusterError::Other(format!("{path}: {error}")))?;
+            if is_enough(&change) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// The token is read each time, because the kubelet renews it.
+    fn headers<B>(&self, request: RequestBuilder<B>) -> Result<RequestBuilder<B>, ClusterError> {
+        let token = std::fs::read_to_string(&self.token)
+            .map_err(|error| ClusterError::Other(format!("{}: {error}", self.token.display())))?;
+        Ok(request.header("authorization", format!("Bearer {}", token.trim())))
+    }
+
+    fn parse<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        answer: Result<Response<Body>, ureq::Error>,
+    ) -> Result<T, ClusterError> {
+        let mut answer = self.accepted(path, answer)?;
+        let wrong = |error: &dyn std::fmt::Display| ClusterError::Other(format!("{path}: {error}"));
+        let text = answer.body_mut().with_config().limit(u64::MAX).read_to_string();
+        serde_json::from_str(&text.map_err(|error| wrong(&error))?).map_err(|error| wrong(&error))
+    }
+
+    fn accepted(
+        &self,
+        path: &str,
+        answer: Result<Response<Body>, ureq::Error>,
+    ) -> Result<Response<Body>, ClusterError> {
+        let mut answer =
+            answer.map_err(|error| ClusterError::Other(format!("{}{path}: {error}", self.base)))?;
+        let status = answer.status();
+        if status.is_success() {
+            return Ok(answer);
+        }
+        let text = answer.body_mut().read_to_string().unwrap_or_default();
+        let said: Value = serde_json::from_str(&text).unwrap_or_default();
+        let why = said["message"].as_str().unwrap_or("no message");
+        let why = format!("{path}: HTTP {status}: {why}");
+        Err(if status.as_u16() == 404 {
+            ClusterError::Missing(why)
+        } else {
+            ClusterError::Other(why)
+        })
+    }
+}

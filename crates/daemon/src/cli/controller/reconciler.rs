@@ -1,0 +1,244 @@
+//! The loop: read the resources, write the files, reload, report, wait for a change.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tracing::{error, info, warn};
+
+use super::cluster::{Cluster, ClusterError};
+use super::folder::Folder;
+use super::resource::{GROUP, List, PLURAL, Reference, Resource, VERSION};
+use super::resource_status::Found;
+use crate::cli::arguments::{Admin, ControllerArguments};
+use crate::cli::client::Client;
+use crate::host::{Failure, now_micros, rfc3339};
+use crate::observe::view::{ReloadView, StatusView};
+
+/// The pause after a failure, before the next attempt.
+const PAUSE: Duration = Duration::from_secs(2);
+
+pub(super) struct Controller {
+    cluster: Cluster,
+    folder: Folder,
+    /// The main file as the operator wrote it.
+    main: PathBuf,
+    admin: Admin,
+    holder: String,
+    interval: u32,
+    /// The daemon has to read its files again.
+    is_stale: bool,
+    /// The last problem in the log, which is not repeated.
+    logged: String,
+}
+
+/// A secret of the namespace, as the API server gives it.
+#[derive(Debug, Deserialize)]
+struct Secret {
+    metadata: SecretMetadata,
+    #[serde(default)]
+    data: BTreeMap<String, String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct SecretMetadata {
+    resource_version: String,
+}
+
+/// The outcome of a look at all resources.
+struct SeenResources {
+    list: List,
+    /// The problems by the name of the resource.
+    problems: BTreeMap<String, String>,
+}
+
+impl Controller {
+    pub(super) fn new(
+        main: &Path,
+        admin: Admin,
+        arguments: ControllerArguments,
+    ) -> Result<Self, Failure> {
+        let ControllerArguments { output, once: _, interval, server, account, holder } = arguments;
+        let folder = Folder::new(&output)
+            .map_err(|error| Failure::Input(format!("--output {}: {error}", output.display())))?;
+        let cluster = Cluster::new(server.as_deref(), &account)?;
+        let (main, logged) = (main.to_owned(), String::new());
+        // The daemon may have read older files.
+        Ok(Self { cluster, folder, main, admin, holder, interval, is_stale: true, logged })
+    }
+
+    pub(super) fn write_files(&mut self) -> Result<(), Failure> {
+        let seen = self.adopt().map_err(Failure::Runtime)?;
+        info!(channels = seen.list.items.len() - seen.problems.len(), "files written");
+        Ok(())
+    }
+
+    /// Runs without end: a signal ends the process.
+    pub(super) fn run(&mut self) {
+        info!(interval = self.interval, "watching ReplicationChannels");
+        loop {
+            match self.step() {
+                Ok(()) => self.logged.clear(),
+                Err(why) => {
+                    if self.logged != why {
+                        error!("{why}; the channels keep running, trying again");
+                        self.logged = why;
+                    }
+                    std::thread::sleep(PAUSE);
+                }
+            }
+        }
+    }
+
+    fn step(&mut self) -> Result<(), String> {
+        let seen = self.adopt()?;
+        let client =
+            Client::new(&self.folder.main(), &self.admin).map_err(|error| error.to_string());
+        let view = client.and_then(|client| self.reload(&client));
+        for resource in &seen.list.items {
+            self.report(resource, &seen.problems, &view)?;
+        }
+        // Only now: a daemon that does not answer is reported as pending.
+        view?;
+        self.wait(&seen.list)
+    }
+
+    /// Leaves the daemon's files as the main file and the resources say.
+    fn adopt(&mut self) -> Result<SeenResources, String> {
+        let on_disk = |error: std::io::Error| format!("the daemon's files: {error}");
+        let main = std::fs::read_to_string(&self.main)
+            .map_err(|error| format!("{}: {error}", self.main.display()))?;
+        self.folder.accepts(&main, None)?;
+        let list: List =
+            self.cluster.get(&resources_in(&self.cluster)).map_err(|why| why.to_string())?;
+        let mut problems = BTreeMap::new();
+        let mut secrets = BTreeMap::new();
+        let mut used = BTreeSet::new();
+        let mut is_changed =
+            self.folder.put(&self.folder.main(), main.as_bytes()).map_err(on_disk)?;
+        for resource in &list.items {
+            let name = &resource.metadata.name;
+            let file = resource.file(|secret| self.secret(secret, &mut secrets, &mut used));
+            let accepted = file.and_then(|text| {
+                self.folder.accepts(&main, Some((name, &text)))?;
+                self.folder.put(&self.folder.channel(name), text.as_bytes()).map_err(on_disk)
+            });
+            match accepted {
+                Ok(changed) => is_changed |= changed,
+                Err(why) => drop(problems.insert(name.clone(), why)),
+            }
+        }
+        for name in self.folder.channels().map_err(on_disk)? {
+            if list.items.iter().all(|resource| resource.metadata.name != name) {
+                self.folder.remove_channel(&name).map_err(on_disk)?;
+                is_changed = true;
+            }
+        }
+        if problems.is_empty() {
+            // A file before a mistake may still use others.
+            self.folder.keep_secrets(&used).map_err(on_disk)?;
+        }
+        self.is_stale |= is_changed;
+        Ok(SeenResources { list, problems })
+    }
+
+    /// Returns the file with a secret, which has another name after each change: so a reload
+    /// notices it.
+    fn secret(
+        &self,
+        reference: &Reference,
+        known: &mut BTreeMap<String, Secret>,
+        used: &mut BTreeSet<String>,
+    ) -> Result<String, String> {
+        let Reference { name, key } = reference;
+        if !known.contains_key(name) {
+            let path = self.cluster.path("api/v1", &format!("secrets/{name}"));
+            let secret = self.cluster.get(&path).map_err(|why| match why {
+                ClusterError::Missing(_) => format!("there is no secret {name}"),
+                ClusterError::Other(why) => why,
+            })?;
+            known.insert(name.clone(), secret);
+        }
+        let secret = known.get(name).ok_or("unread")?;
+        let value =
+            secret.data.get(key).ok_or_else(|| format!("secret {name} has no key {key}"))?;
+        let value =
+            BASE64_STANDARD.decode(value).map_err(|error| format!("secret {name}: {error}"))?;
+        let file = format!("{name}.{key}.{}", secret.metadata.resource_version);
+        let path = self.folder.secrets().join(&file);
+        self.folder.put(&path, &value).map_err(|error| format!("{}: {error}", path.display()))?;
+        used.insert(file);
+        Ok(path.display().to_string())
+    }
+
+    /// The daemon's status, after it has read files that changed.
+    fn reload(&mut self, client: &Client) -> Result<StatusView, String> {
+        if self.is_stale {
+            let how = json!({ "restart": true });
+            let done: ReloadView =
+                client.post("/reload", &how).map_err(|error| error.to_string())?;
+            info!(added = ?done.added, removed = ?done.removed, "reloaded");
+            for pending in &done.pending {
+                warn!(?pending, "needs a restart of the daemon");
+            }
+            self.is_stale = false;
+        }
+        client.get("/status").map_err(|error| error.to_string())
+    }
+
+    fn report(
+        &self,
+        resource: &Resource,
+        problems: &BTreeMap<String, String>,
+        view: &Result<StatusView, String>,
+    ) -> Result<(), String> {
+        let name = &resource.metadata.name;
+        let channels = view.as_ref().map_or(&[][..], |view| &view.channels);
+        let found = Found {
+            holder: &self.holder,
+            generation: resource.metadata.generation,
+            problem: problems.get(name).map(String::as_str),
+            away: view.as_ref().err().map(String::as_str),
+            channel: channels.iter().find(|channel| channel.channel_name == *name),
+            now: &rfc3339(now_micros()),
+        };
+        let Some(status) = resource.status.next(&found) else { return Ok(()) };
+        if status == resource.status {
+            return Ok(());
+        }
+        let path = self.cluster.path(&group(), &format!("{PLURAL}/{name}/status"));
+        match self.cluster.merge(&path, &json!({ "status": status })) {
+            // Deleted meanwhile.
+            Ok(()) | Err(ClusterError::Missing(_)) => Ok(()),
+            Err(ClusterError::Other(why)) => Err(why),
+        }
+    }
+
+    /// Until a resource comes, goes or changes, or it is time for the next report.
+    fn wait(&self, list: &List) -> Result<(), String> {
+        let after = &list.metadata.resource_version;
+        let path = format!("{}?resourceVersion={after}", resources_in(&self.cluster));
+        let is_news = |change: &Value| {
+            let metadata = &change["object"]["metadata"];
+            let known = list.items.iter().find(|known| metadata["name"] == *known.metadata.name);
+            // Reports change the status, and no generation.
+            let same =
+                known.is_some_and(|known| metadata["generation"] == known.metadata.generation);
+            change["type"] != "MODIFIED" || !same
+        };
+        self.cluster.watch(&path, self.interval, is_news).map_err(|why| why.to_string())
+    }
+}
+
+fn group() -> String {
+    format!("apis/{GROUP}/{VERSION}")
+}
+
+fn resources_in(cluster: &Cluster) -> String {
+    cluster.path(&group(), PLURAL)
+}

@@ -1,0 +1,237 @@
+//! `verify`: compares the servers of the configured channels and prints what differs.
+
+mod files;
+mod screen;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::verify::{
+    Event, Outcome, Report, Scope, Standing, TableName, TableSelection, VerifyOptions,
+    source_servers,
+};
+use csa_provider::source::SourceOptions;
+use csa_scheduler::filter::{FilterRules, Filters};
+use serde::Serialize;
+
+use crate::cli::arguments::{Admin, VerifyArguments};
+use crate::cli::output::say;
+use crate::cli::standing::why_nothing_is_applied;
+use crate::config::{ChannelSettings, Config};
+use crate::host::Failure;
+use files::{Kept, RepairFile};
+use screen::Screen;
+
+/// A channel's `replicate_*`, for targets that compare names with case and for others.
+#[derive(Debug)]
+pub(crate) struct Replicated {
+    exact: Filters,
+    folding: Filters,
+}
+
+impl Replicated {
+    pub(crate) fn new(rules: &FilterRules) -> Self {
+        let filters = |folds_case| Filters::new(rules.clone(), folds_case);
+        Self { exact: filters(false), folding: filters(true) }
+    }
+}
+
+impl TableSelection for Replicated {
+    fn target_of(&self, source: &TableName, folds_case: bool) -> Option<TableName> {
+        let filters = if folds_case { &self.folding } else { &self.exact };
+        let schema = filters.table(&source.schema, &source.table)?.into_owned();
+        Some(TableName { schema, table: source.table.clone() })
+    }
+}
+
+/// One channel's result as JSON.
+#[derive(Debug, Serialize)]
+struct VerifyOutput {
+    outcome: Option<Outcome>,
+    #[serde(flatten)]
+    report: Report,
+    /// The reason why it was not finished.
+    error: Option<String>,
+}
+
+/// The daemon of this configuration, if it runs, knows why a channel applies nothing.
+#[derive(Debug)]
+struct AskedDaemon {
+    config: PathBuf,
+    admin: Admin,
+    channel: String,
+}
+
+impl Standing for AskedDaemon {
+    fn reason(&self) -> Option<String> {
+        why_nothing_is_applied(&self.config, &self.admin, &self.channel)
+    }
+}
+
+/// Compares one or all channels of the configuration.
+pub(crate) fn verify(
+    path: &Path,
+    admin: &Admin,
+    arguments: &VerifyArguments,
+) -> Result<(), Failure> {
+    let config = Config::load(path)?;
+    let channels = chosen(&config, admin.channel.as_deref())?;
+    let repairs = arguments.repair.as_deref().map(RepairFile::create).transpose()?;
+    let is_taken = arguments.json || repairs.as_ref().is_some_and(RepairFile::is_standard_output);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::NotCompared(format!("starting the runtime: {error}")))?;
+    let mut outputs = Vec::new();
+    for channel in channels {
+        let mut options = options(channel, arguments)?;
+        let (name, admin) = (channel.name.clone(), admin.clone());
+        options.standing =
+            Some(Arc::new(AskedDaemon { config: path.to_owned(), admin, channel: name.clone() }));
+        let kept = Kept::of(channel);
+        if arguments.from_start {
+            kept.remove();
+        }
+        options.resume = kept.read();
+        let selection = Replicated::new(&channel.filters);
+        let screen = Screen::new(is_taken);
+        let compared = runtime.block_on(crate::verify::verify(&options, &selection, &|event| {
+            match &event {
+                Event::Saved(saved) => kept.write(saved),
+                Event::Table(table) => {
+                    if let Some(repairs) = &repairs {
+                        repairs.write(&options, table);
+                    }
+                }
+                Event::Progress(_) | Event::Resumed(_) => {}
+            }
+            screen.show(&event);
+        }));
+        let finished = screen.finish(&channel.name);
+        if compared.is_ok() {
+            kept.remove();
+        }
+        outputs.push(match compared {
+            Ok(report) => VerifyOutput { outcome: Some(report.outcome()), report, error: None },
+            Err(error) => {
+                VerifyOutput { outcome: None, report: finished, error: Some(error.to_string()) }
+            }
+        });
+    }
+    // A daemon that does not answer must not hold up the end.
+    runtime.shutdown_background();
+    if arguments.json {
+        let text = serde_json::to_string_pretty(&outputs)
+            .map_err(|error| Failure::NotCompared(format!("writing JSON: {error}")))?;
+        say!("{text}");
+    }
+    outputs.iter().for_each(|output| summary(output, is_taken));
+    if let Some(repairs) = repairs {
+        repairs.finish()?;
+    }
+    verdict(&outputs)
+}
+
+/// Returns the named channel, or all.
+pub(crate) fn chosen<'a>(
+    config: &'a Config,
+    channel: Option<&str>,
+) -> Result<Vec<&'a ChannelSettings>, Failure> {
+    let Some(name) = channel else { return Ok(config.channels.iter().collect()) };
+    let found = config.channels.iter().find(|channel| channel.name == name);
+    let known: Vec<&str> = config.channels.iter().map(|channel| channel.name.as_str()).collect();
+    let unknown = || {
+        Failure::Input(format!(
+            "--channel {name}: no such channel in the configuration; it has {}",
+            known.join(", ")
+        ))
+    };
+    Ok(vec![found.ok_or_else(unknown)?])
+}
+
+fn options(
+    channel: &ChannelSettings,
+    arguments: &VerifyArguments,
+) -> Result<VerifyOptions, Failure> {
+    let reader = other_reader(
+        channel,
+        arguments.source_user.as_deref(),
+        arguments.source_password_file.as_deref(),
+    )?;
+    let source = reader.unwrap_or_else(|| channel.source.clone());
+    Ok(VerifyOptions {
+        scope: Scope { schemas: arguments.schema.clone(), tables: arguments.table.clone() },
+        chunk_rows: arguments.chunk_rows,
+        max_rate: arguments.max_rate,
+        max_lag: arguments.max_lag,
+        common_columns: arguments.common_columns,
+        max_differences: arguments.max_differences,
+        catch_up_timeout: arguments.catch_up_timeout,
+        repair: arguments.repair.is_some(),
+        ..VerifyOptions::new(&channel.name, source_servers(&source), (*channel.target).clone())
+    })
+}
+
+/// Returns the source with the command line's user, if it names one.
+pub(crate) fn other_reader(
+    channel: &ChannelSettings,
+    user: Option<&str>,
+    password_file: Option<&Path>,
+) -> Result<Option<SourceOptions>, Failure> {
+    let (Some(user), Some(file)) = (user, password_file) else { return Ok(None) };
+    let text = std::fs::read_to_string(file).map_err(|error| {
+        Failure::Input(format!("--source-password-file: {}: {error}", file.display()))
+    })?;
+    let password = text.strip_suffix('\n').unwrap_or(&text).into();
+    Ok(Some(SourceOptions { user: user.to_owned(), password, ..channel.source.clone() }))
+}
+
+/// Prints the last line for a channel.
+fn summary(output: &VerifyOutput, is_taken: bool) {
+    let tables = &output.report.tables;
+    let rows: u64 = tables.iter().map(|table| table.rows).sum();
+    let text = format!(
+        "channel {}: {} tables, {rows} rows compared: {}",
+        output.report.channel,
+        tables.len(),
+        match output.outcome {
+            Some(Outcome::Equal) => "equal",
+            Some(Outcome::Unstable) => "equal as far as it was compared",
+            Some(Outcome::Different) => "DIFFERENT",
+            None => "not finished",
+        }
+    );
+    if is_taken { eprintln!("{text}") } else { say!("{text}") }
+}
+
+fn verdict(outputs: &[VerifyOutput]) -> Result<(), Failure> {
+    let named = |outcome: Option<Outcome>| -> Vec<String> {
+        let found = outputs.iter().filter(|output| output.outcome == outcome);
+        found
+            .map(|VerifyOutput { report, error, .. }| match error {
+                Some(error) => format!("channel {:?}: {error}", report.channel),
+                None => format!("channel {:?}", report.channel),
+            })
+            .collect()
+    };
+    let failed = named(None);
+    let different = named(Some(Outcome::Different));
+    let unstable = named(Some(Outcome::Unstable));
+    if !failed.is_empty() {
+        return Err(Failure::NotCompared(failed.join("; ")));
+    }
+    if !different.is_empty() {
+        return Err(Failure::Different(format!(
+            "{}: target differs from source",
+            different.join(", ")
+        )));
+    }
+    if !unstable.is_empty() {
+        return Err(Failure::NotCompared(format!(
+            "{}: not everything could be compared, see above; rows that kept changing may be stable \
+             when there is less load",
+            unstable.join(", ")
+        )));
+    }
+    Ok(())
+}

@@ -1,0 +1,158 @@
+//! The progress of a comparison on a terminal, and its finished tables.
+
+use std::io::{IsTerminal as _, Write as _};
+use std::time::{Duration, Instant};
+
+use crate::verify::{Activity, Event, Progress, Report, TableReport};
+use parking_lot::Mutex;
+
+use crate::cli::output::say;
+
+/// Width of the bar, and of its line, in cells.
+const BAR: usize = 24;
+const WIDTH: usize = 79;
+/// Time between two updates of it.
+const REDRAW: Duration = Duration::from_millis(100);
+
+/// A bar on a terminal, else a line for each table. Finished tables are kept in case the run fails.
+pub(super) struct Screen {
+    /// Standard output is for something else.
+    is_taken: bool,
+    is_terminal: bool,
+    state: Mutex<ScreenState>,
+}
+
+#[derive(Default)]
+struct ScreenState {
+    finished: Vec<TableReport>,
+    drawn: Option<Instant>,
+    /// The table under comparison, and the time at which that began.
+    current: Option<(String, Instant)>,
+}
+
+impl Screen {
+    pub(super) fn new(is_taken: bool) -> Self {
+        Self { is_taken, is_terminal: std::io::stderr().is_terminal(), state: Mutex::default() }
+    }
+
+    pub(super) fn show(&self, event: &Event<'_>) {
+        let mut state = self.state.lock();
+        match event {
+            Event::Table(table) => {
+                self.clear(&mut state);
+                match (self.is_taken, self.is_terminal) {
+                    (false, _) => say!("{table}"),
+                    (true, false) => eprintln!("{table}"),
+                    (true, true) => {}
+                }
+                state.finished.push((*table).clone());
+            }
+            Event::Resumed(progress) => {
+                self.clear(&mut state);
+                eprintln!(
+                    "{}",
+                    csa_provider::server::visible::one_line(&format!(
+                        "{}: resuming after {} rows that were compared before the interruption",
+                        progress.table, progress.rows
+                    ))
+                );
+            }
+            Event::Saved(_) => {}
+            Event::Progress(progress) => {
+                let began = match state.current.take() {
+                    Some((table, began)) if table == progress.table => began,
+                    _ => Instant::now(),
+                };
+                let elapsed = began.elapsed();
+                state.current = Some((progress.table.clone(), began));
+                let is_due = state.drawn.is_none_or(|drawn| drawn.elapsed() >= REDRAW);
+                if self.is_terminal && is_due {
+                    eprint!(
+                        "\r{:<WIDTH$}",
+                        csa_provider::server::visible::one_line(&line(progress, elapsed))
+                    );
+                    let _ = std::io::stderr().flush();
+                    state.drawn = Some(Instant::now());
+                }
+            }
+        }
+    }
+
+    fn clear(&self, state: &mut ScreenState) {
+        if state.drawn.take().is_some() {
+            eprint!("\r{:<WIDTH$}\r", "");
+        }
+    }
+
+    /// Returns the finished tables.
+    pub(super) fn finish(self, channel: &str) -> Report {
+        let mut state = self.state.into_inner();
+        if state.drawn.take().is_some() {
+            eprint!("\r{:<WIDTH$}\r", "");
+        }
+        Report { channel: channel.to_owned(), tables: state.finished }
+    }
+}
+
+/// `[####----]  2/7 d.orders: 45000 of about 100000 rows, 9000/s, 6 s left`: rate and time are the
+/// table's.
+fn line(progress: &Progress, elapsed: Duration) -> String {
+    let share = progress.rows as f64 / progress.rows_estimated.max(progress.rows).max(1) as f64;
+    let done = (progress.tables_done as f64 + share) / progress.tables.max(1) as f64;
+    let full = ((done * BAR as f64) as usize).min(BAR);
+    let activity = match progress.activity {
+        Activity::Comparing => {
+            let rate = progress.rows as f64 / elapsed.as_secs_f64();
+            // Over less time, a rate would be noise.
+            let pace = if elapsed < Duration::from_secs(1) || progress.rows == 0 {
+                String::new()
+            } else {
+                let left = progress.rows_estimated.saturating_sub(progress.rows) as f64 / rate;
+                format!(", {rate:.0}/s, {left:.0} s left")
+            };
+            format!("{} of about {} rows{pace}", progress.rows, progress.rows_estimated)
+        }
+        Activity::Rechecking { rows } => format!("reading {rows} rows again"),
+        Activity::WaitingForLag => "waiting for the target to catch up".to_owned(),
+    };
+    let text = format!(
+        "[{}{}] {:>2}/{} {}: {activity}",
+        "#".repeat(full),
+        "-".repeat(BAR - full),
+        progress.tables_done,
+        progress.tables,
+        progress.table
+    );
+    text.chars().take(WIDTH).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bar_shows_tables_and_rows_and_fits_a_line() {
+        let mut progress = Progress {
+            tables: 4,
+            tables_done: 1,
+            table: "d.t".to_owned(),
+            rows: 50,
+            rows_estimated: 100,
+            activity: Activity::Comparing,
+        };
+        assert_eq!(
+            line(&progress, Duration::ZERO),
+            "[#########---------------]  1/4 d.t: 50 of about 100 rows"
+        );
+        let paced = line(&progress, Duration::from_secs(4));
+        assert!(paced.ends_with("50 of about 100 rows, 12/s, 4 s left"), "{paced}");
+        // Estimates may be wrong, and tables empty.
+        progress.rows = 1000;
+        assert!(line(&progress, Duration::ZERO).starts_with("[############------------]"));
+        (progress.rows, progress.rows_estimated) = (0, 0);
+        assert!(line(&progress, Duration::ZERO).starts_with("[######------"));
+        progress.table = "n".repeat(200);
+        progress.activity = Activity::Rechecking { rows: 3 };
+        assert_eq!(line(&progress, Duration::ZERO).chars().count(), WIDTH);
+    }
+}

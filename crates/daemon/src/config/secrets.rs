@@ -1,0 +1,49 @@
+//! Files with secrets: passwords and tokens.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use secrecy::{ExposeSecret as _, SecretString};
+
+use super::error::{ConfigError, Result};
+
+/// A shorter token could be guessed.
+const TOKEN_LEN_MIN: usize = 16;
+
+/// The contents of a file, without the newline at its end.
+pub(super) fn secret(key: &str, path: &Path) -> Result<SecretString> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| ConfigError(format!("{key}: {}: {error}", path.display())))?;
+    Ok(text.strip_suffix('\n').unwrap_or(&text).into())
+}
+
+/// Returns true if a file contains a password itself.
+pub(super) fn holds_password(text: &str) -> bool {
+    text.lines().any(|line| {
+        line.trim_start()
+            .strip_prefix("password")
+            .is_some_and(|rest| rest.trim_start().starts_with('='))
+    })
+}
+
+/// Reads a token from a file.
+pub(crate) fn token(key: &str, path: &Path, warnings: &mut Vec<String>) -> Result<SecretString> {
+    let token = secret(key, path)?;
+    let text = token.expose_secret().trim();
+    let usable = text.bytes().all(|byte| byte.is_ascii_graphic());
+    if text.len() < TOKEN_LEN_MIN || !usable {
+        return Err(ConfigError(format!(
+            "{key}: {}: a token is one line of at least {TOKEN_LEN_MIN} visible ASCII characters",
+            path.display()
+        )));
+    }
+    if is_world_readable(path) {
+        warnings.push(format!("{key}: everyone can read {}; chmod 600", path.display()));
+    }
+    Ok(text.into())
+}
+
+/// Returns true if everyone on this host can read a file.
+pub(super) fn is_world_readable(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|metadata| metadata.permissions().mode() & 0o004 != 0)
+}

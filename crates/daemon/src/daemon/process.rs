@@ -1,0 +1,173 @@
+//! The process: its channels, and the settings that can change while it runs.
+
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use crate::claims::keeper::Handle;
+use csa_provider::binlog::Uuid;
+use parking_lot::{Mutex, RwLock};
+use secrecy::SecretString;
+use tokio::sync::{Mutex as AsyncMutex, Semaphore};
+use tokio_util::sync::CancellationToken;
+
+use crate::channel::Supervisor;
+use crate::config::{Access, ChannelSettings, Claims, Config, Written};
+use crate::host::{logging::LogFilter, now_micros};
+use crate::observe::history::History;
+use crate::observe::peers::Peers;
+use crate::observe::view::{ChannelView, LastReload};
+
+/// Rows of csa.audit that may wait for a target; further commands are in the log only.
+const PENDING_MAX: usize = 256;
+
+/// The state that signals and the admin port act on.
+#[derive(Debug)]
+pub(crate) struct Daemon {
+    pub(crate) config_path: PathBuf,
+    /// The channels in the order of the configuration.
+    channels: RwLock<Vec<Arc<Supervisor>>>,
+    pub(crate) history: Arc<History>,
+    pub(crate) log: LogFilter,
+    pub(crate) started: Instant,
+    pub(crate) admin_listen: String,
+    pub(crate) admin_socket_group: Option<String>,
+    /// Made for this process, and no secret.
+    pub(crate) id: String,
+    pub(crate) peers: Peers,
+    /// Made for this process; whoever can read `state_dir` may use it.
+    pub(crate) own_token: SecretString,
+    pub(crate) state_dir: PathBuf,
+    /// `[daemon]` and `[claims]` at the start.
+    pub(crate) written: Written,
+    pub(crate) written_claims: Written,
+    /// Channels run only where they are claimed.
+    is_shared: bool,
+    /// The claims, kept until the fleet is entered, for those who enter it.
+    claims: Mutex<Option<Claims>>,
+    fleet: OnceLock<Handle>,
+    /// Limits rows of `csa.audit` that wait for their target.
+    pub(crate) audit_room: Arc<Semaphore>,
+    pub(crate) stop: CancellationToken,
+    kill: CancellationToken,
+    access: Mutex<Arc<Access>>,
+    stop_timeout: Mutex<Duration>,
+    last_reload: Mutex<LastReload>,
+    /// One reload at a time, and none during the stop.
+    pub(crate) reloading: AsyncMutex<()>,
+}
+
+impl Daemon {
+    pub(crate) fn new(
+        config: Config,
+        config_path: PathBuf,
+        log: LogFilter,
+        stop: &CancellationToken,
+        kill: &CancellationToken,
+    ) -> Self {
+        let daemon = Self {
+            config_path,
+            channels: RwLock::default(),
+            history: Arc::default(),
+            log,
+            started: Instant::now(),
+            admin_listen: config.daemon.admin_listen,
+            admin_socket_group: config.daemon.admin_socket_group,
+            id: Uuid::new_v4().to_string(),
+            peers: Peers::default(),
+            own_token: new_token(),
+            state_dir: config.daemon.state_dir,
+            written: config.written,
+            written_claims: config.written_claims,
+            is_shared: config.claims.is_some(),
+            claims: Mutex::new(config.claims),
+            fleet: OnceLock::new(),
+            audit_room: Arc::new(Semaphore::new(PENDING_MAX)),
+            stop: stop.clone(),
+            kill: kill.clone(),
+            access: Mutex::new(Arc::new(config.access)),
+            stop_timeout: Mutex::new(config.daemon.stop_timeout.0),
+            last_reload: Mutex::new(LastReload { ok: true, adopted: now_micros() }),
+            reloading: AsyncMutex::default(),
+        };
+        let channels = config.channels.into_iter().map(|settings| daemon.supervisor(settings));
+        *daemon.channels.write() = channels.collect();
+        daemon
+    }
+
+    /// Returns a channel that does not run yet.
+    pub(crate) fn supervisor(&self, settings: ChannelSettings) -> Arc<Supervisor> {
+        let channel = Supervisor::new(settings, self.stop.child_token(), self.kill.child_token());
+        Arc::new(if self.is_shared { channel.unclaimed() } else { channel })
+    }
+
+    /// Returns the settings of the fleet to join, once.
+    pub(crate) fn take_claims(&self) -> Option<Claims> {
+        self.claims.lock().take()
+    }
+
+    /// Sets the fleet of the configuration.
+    pub(crate) fn set_fleet(&self, fleet: Handle) {
+        // Joined once, at the start.
+        let _ = self.fleet.set(fleet);
+    }
+
+    pub(crate) fn fleet(&self) -> Option<&Handle> {
+        self.fleet.get()
+    }
+
+    /// The channels of the moment: a reload adds and removes some.
+    pub(crate) fn channels(&self) -> Vec<Arc<Supervisor>> {
+        self.channels.read().clone()
+    }
+
+    pub(crate) fn set_channels(&self, channels: Vec<Arc<Supervisor>>) {
+        *self.channels.write() = channels;
+    }
+
+    pub(crate) fn channel(&self, name: &str) -> Option<Arc<Supervisor>> {
+        self.channels.read().iter().find(|channel| channel.name() == name).cloned()
+    }
+
+    pub(crate) fn views(&self) -> Vec<ChannelView> {
+        self.channels().iter().map(|channel| channel.view()).collect()
+    }
+
+    pub(crate) fn last_reload(&self) -> LastReload {
+        *self.last_reload.lock()
+    }
+
+    /// Notes the outcome of a reload.
+    pub(crate) fn reloaded(&self, ok: bool) {
+        let mut last = self.last_reload.lock();
+        last.ok = ok;
+        if ok {
+            last.adopted = now_micros();
+        }
+    }
+
+    pub(crate) fn access(&self) -> Arc<Access> {
+        Arc::clone(&self.access.lock())
+    }
+
+    /// Keeps the paths of the start: `state_dir` does not change while the daemon runs.
+    pub(crate) fn set_access(&self, mut access: Access) {
+        let mut current = self.access.lock();
+        access.files.clone_from(&current.files);
+        *current = Arc::new(access);
+    }
+
+    /// Time that a stop allows for running groups to finish.
+    pub(crate) fn stop_timeout(&self) -> Duration {
+        *self.stop_timeout.lock()
+    }
+
+    pub(super) fn set_stop_timeout(&self, timeout: Duration) {
+        *self.stop_timeout.lock() = timeout;
+    }
+}
+
+/// Returns a token of 244 random bits.
+fn new_token() -> SecretString {
+    format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple()).into()
+}

@@ -1,0 +1,18 @@
+//! The process and its host: failures and exit codes, threads, log, clock, state directory, HTTP client. The ground
+//! floor of this crate: it knows nothing of channels.
+
+mod clock;
+mod failure;
+mod http_agent;
+mod http_transport;
+pub(crate) mod logging;
+mod runtime;
+mod sender;
+pub(crate) mod state_dir;
+
+pub(crate) use clock::{micros_of, now_micros, rfc3339};
+pub(crate) use failure::Failure;
+pub(crate) use http_agent::{agent, tls_agent};
+pub(crate) use http_transport::Route;
+pub(crate) use runtime::runtime;
+pub(crate) use sender::Sender;

@@ -1,0 +1,144 @@
+//! Next steps after an error, for the status page. Pure: chosen by the cause, which is known where the
+//! error arises, and never by what a message says.
+
+use csa_provider::source::SourceCause;
+
+/// The place where an error occurred.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum About {
+    /// The link to the source, which is retried.
+    Source,
+    /// The sessions on the target, which are opened again.
+    Target,
+    /// The channel has stopped.
+    Channel,
+}
+
+/// A cause, as precisely as its advice depends on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// The link to the source is down and being retried.
+    Link(SourceCause),
+    /// The target is away, or takes no writes for now.
+    TargetAway,
+    /// Reception ended for good, or the source is unsuitable.
+    Source(SourceCause),
+    /// A server's error number on the target; 0 for none.
+    Target(u16),
+    /// The message itself names what to do.
+    Named,
+}
+
+/// Next steps, in a sentence or two.
+pub(crate) fn advice(cause: Cause) -> &'static str {
+    match cause {
+        Cause::Link(cause) => of_source(cause, RETRIED),
+        Cause::TargetAway => {
+            "Check that the target runs, can be reached from here, takes logins of the channel's account, and is \
+             writable (not super_read_only). The channel resumes on its own; nothing is lost."
+        }
+        Cause::Source(cause) => of_source(cause, NAMED),
+        Cause::Target(number) => of_target(number),
+        Cause::Named => NAMED,
+    }
+}
+
+const PURGED: &str = "The source has purged binary logs that the target still needs. Provision the target \
+     again (clone or dump), or connect a source that still has them.";
+
+const ACCOUNT: &str =
+    "The source refuses the account. Check user and password; it needs REPLICATION SLAVE.";
+
+const PROTECTION: &str = "The two do not agree on how the link is protected. Check tls, tls_ca and the host \
+     name in [channel.source], and the source's certificate.";
+
+const OTHER_HISTORY: &str = "The source lacks transactions that were received from it: it was reset, restored, or \
+     is another server. Connect the right one, or provision the target again (clone or dump).";
+
+const NAMED: &str = "Everything before is committed and nothing after it. Change what the message names, \
+     then restart the channel.";
+
+/// The advice for a link that is retried.
+const RETRIED: &str = "Check that the source runs and can be reached from here. Reception resumes on its own where it \
+     stopped; what was received is applied meanwhile.";
+
+/// Advice about a source; `otherwise` if neither its account, its protection nor its history is the cause.
+fn of_source(cause: SourceCause, otherwise: &'static str) -> &'static str {
+    match cause {
+        SourceCause::Account => ACCOUNT,
+        SourceCause::Protection => PROTECTION,
+        SourceCause::Purged => PURGED,
+        SourceCause::OtherHistory => OTHER_HISTORY,
+        SourceCause::Unreachable
+        | SourceCause::Anonymous
+        | SourceCause::Stream
+        | SourceCause::Setting
+        | SourceCause::Spool => otherwise,
+    }
+}
+
+fn of_target(number: u16) -> &'static str {
+    match number {
+        1032 => {
+            "The row is not on the target as the source had it. Compare the row on both servers, \
+             bring the target's level with the one before this transaction, then restart the channel."
+        }
+        1062 => {
+            "The target already has a row with this key that the source did not have. Find out who \
+             wrote it, remove it from the target, then restart the channel."
+        }
+        1451 | 1452 => {
+            "A foreign key of the target is not met: a parent or child row differs from the source. \
+             Correct it on the target, then restart the channel."
+        }
+        1049 | 1146 => {
+            "The target lacks this database or table. Create it as the source has it, with its rows, \
+             then restart the channel."
+        }
+        1007 | 1050 | 1060 | 1061 => {
+            "The target already has what the statement creates. Compare the definition with the \
+             source's, remove the target's if it is of no use, then restart the channel."
+        }
+        1044 | 1045 | 1142 | 1143 | 1227 => {
+            "The account on the target may not do this. Grant what config/grants.sql lists."
+        }
+        1205 => {
+            "Another session on the target holds a lock. Find it in performance_schema.data_locks and \
+             performance_schema.metadata_locks, and wait for its end or end it; then restart the channel."
+        }
+        1213 => {
+            "Others on the target write the same rows. Find them in SHOW ENGINE INNODB STATUS, keep them off \
+             the target, or raise transaction_retries; then restart the channel."
+        }
+        1114 | 1021 | 1030 => "The target has no room left. Free some there.",
+        _ => NAMED,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn advice_fits_the_cause() {
+        for (cause, words) in [
+            (Cause::Target(1062), "already has a row"),
+            (Cause::Target(1032), "Compare the row"),
+            // A target's error numbers are not a source's, and error 0 has no advice of its own.
+            (Cause::Target(1236), "what the message names"),
+            (Cause::Target(0), "what the message names"),
+            (Cause::Source(SourceCause::Purged), "Provision the target"),
+            (Cause::Source(SourceCause::Stream), "what the message names"),
+            (Cause::Source(SourceCause::Account), "REPLICATION SLAVE"),
+            (Cause::Link(SourceCause::Unreachable), "source runs"),
+            (Cause::Link(SourceCause::Account), "REPLICATION SLAVE"),
+            (Cause::Link(SourceCause::Purged), "Provision the target"),
+            (Cause::TargetAway, "target runs"),
+            (Cause::Named, "what the message names"),
+        ] {
+            let advice = advice(cause);
+            assert!(advice.contains(words), "{cause:?}: {advice}");
+        }
+    }
+}

@@ -1,0 +1,162 @@
+use serde_json::{Value, json};
+
+use super::series::Columns;
+use super::track::Sample;
+use super::window::Window;
+use super::*;
+use crate::observe::view::{ChannelState, ErrorView, WorkerView};
+
+fn view(applied: u64) -> ChannelView {
+    let mut view = ChannelView { channel_name: "orders".to_owned(), ..ChannelView::default() };
+    view.state = ChannelState::Running;
+    view.lag_seconds = Some(0.0);
+    view.backlog_transactions = Some(0);
+    view.applied_transactions_total = applied;
+    view.connection.service_state = "ON".to_owned();
+    view
+}
+
+fn answer(history: &History, seconds: &str) -> Value {
+    serde_json::to_value(history.answer(Some(seconds), None).expect("answers")).expect("JSON")
+}
+
+/// Returns the last `n` values of a column of the only channel.
+fn tail(answer: &Value, column: &str, n: usize) -> Vec<Value> {
+    let values = answer["channels"][0][column].as_array().expect("a column");
+    values[values.len() - n..].to_vec()
+}
+
+#[test]
+fn buckets_show_the_worst_and_rates_of_the_whole() {
+    let sample = |second| Sample {
+        second,
+        state: ChannelState::Running,
+        lag_seconds: Some(0.0),
+        backlog_transactions: Some(0),
+        backlog_bytes: None,
+        received_transactions: second * 10,
+        received_bytes: 0,
+        applied_transactions: second * 7,
+    };
+    let mut samples: Vec<Sample> = (1000..1024).map(sample).collect();
+    samples[13].lag_seconds = Some(3.5);
+    samples[14].lag_seconds = None;
+    samples[14].state = ChannelState::WaitingForSource;
+    samples[4].state = ChannelState::Failed;
+    samples[6].state = ChannelState::WaitingForSource;
+    samples[8].state = ChannelState::WaitingForDelay;
+    samples[2].backlog_transactions = Some(9);
+    // The last bucket is incomplete, the first one empty.
+    let window = Window::ending(1023, 30, 10);
+    assert_eq!((window.first, window.count), (1000, 3));
+    let columns = Columns::new(window, samples.iter());
+    assert_eq!(columns.lag_seconds, [Some(0.0), Some(3.5), Some(0.0)]);
+    assert_eq!(columns.backlog_transactions, [Some(9), Some(0), Some(0)]);
+    assert_eq!(columns.backlog_bytes, [None; 3]);
+    assert_eq!(columns.state[0], Some(ChannelState::Failed));
+    assert_eq!(columns.state[1], Some(ChannelState::WaitingForSource));
+    assert_eq!(columns.state[2], Some(ChannelState::Running));
+    assert_eq!(columns.applied_transactions_per_second, [Some(7.0); 3]);
+    assert_eq!(columns.received_transactions_per_second, [Some(10.0); 3]);
+}
+
+#[test]
+fn what_was_slept_through_is_not_known() {
+    let history = History::default();
+    for second in (10_000..10_010).chain(10_100..10_105) {
+        history.take(second, &[view(second)]);
+        // The same second again changes nothing.
+        history.take(second, &[view(0)]);
+    }
+    let answer = answer(&history, "300");
+    assert_eq!((&answer["now"], &answer["step"]), (&json!(10_104), &json!(1)));
+    let lag = tail(&answer, "lag_seconds", 96);
+    assert_eq!(lag[0], 0.0);
+    assert!(lag[1..91].iter().all(Value::is_null), "{lag:?}");
+    let rates = tail(&answer, "applied_transactions_per_second", 5);
+    assert_eq!(rates, [json!(null), json!(1.0), json!(1.0), json!(1.0), json!(1.0)]);
+}
+
+#[test]
+fn an_hour_is_kept_and_no_more() {
+    let history = History::default();
+    for second in 20_000..30_000 {
+        history.take(second, &[view(second * 3)]);
+    }
+    let answer = answer(&history, "3600");
+    let rates = tail(&answer, "applied_transactions_per_second", 300);
+    assert!(rates.iter().all(|rate| *rate == 3.0), "{rates:?}");
+    assert_eq!(answer["first"], 30_000 - 3600);
+    assert!(history.tracks.lock()[0].samples().count() < 3700);
+}
+
+#[test]
+fn workers_are_rows_of_what_they_did() {
+    let history = History::default();
+    for (second, states) in [
+        (500, vec![(1, "applying")]),
+        (501, vec![(1, "waiting_for_turn"), (3, "preparing")]),
+        (503, vec![(3, "committing"), (900, "applying")]),
+    ] {
+        let mut view = view(0);
+        let worker = |(id, state): &(u16, &str)| WorkerView {
+            worker_id: *id,
+            state: (*state).to_owned(),
+            ..WorkerView::default()
+        };
+        view.applier.workers = states.iter().map(worker).collect();
+        history.take(second, &[view]);
+    }
+    let answer = answer(&history, "60");
+    let workers = answer["channels"][0]["workers"].as_array().expect("rows");
+    let ends: Vec<(u64, &str)> = workers
+        .iter()
+        .map(|row| {
+            let states = row["states"].as_str().expect("text");
+            assert_eq!(states.len(), 300);
+            (row["worker_id"].as_u64().expect("a number"), &states[295..])
+        })
+        .collect();
+    assert_eq!(ends, [(1, " 23 ."), (3, " .0 4")]);
+    assert_eq!(answer["worker_states"][2], "applying");
+}
+
+#[test]
+fn an_error_that_comes_back_is_one_entry_with_its_advice() {
+    let history = History::default();
+    let mut away = view(0);
+    away.state = ChannelState::WaitingForSource;
+    away.connection.service_state = "CONNECTING".to_owned();
+    away.connection.last_error_message = Some("connection refused".to_owned());
+    let mut failed = view(0);
+    failed.state = ChannelState::Failed;
+    failed.last_error = Some(ErrorView {
+        number: 1062,
+        message: "Duplicate entry".to_owned(),
+        transaction: Some("u:7".to_owned()),
+        ways_on: vec!["remove it".to_owned()],
+        ..ErrorView::default()
+    });
+    for (second, view) in [(1, &away), (2, &away), (3, &view(0)), (4, &away), (5, &failed)] {
+        history.take(second, std::slice::from_ref(view));
+    }
+    let answer = answer(&history, "60");
+    let errors = answer["channels"][0]["errors"].as_array().expect("errors");
+    assert_eq!(errors.len(), 2, "{errors:?}");
+    assert_eq!((&errors[0]["about"], &errors[0]["current"]), (&json!("source"), &json!(false)));
+    assert_eq!((&errors[0]["first"], &errors[0]["last"]), (&json!(1), &json!(4)));
+    assert_eq!((&errors[1]["number"], &errors[1]["current"]), (&json!(1062), &json!(true)));
+    assert_eq!(errors[1]["transaction"], "u:7");
+    assert_eq!(errors[1]["ways_on"], json!(["remove it"]));
+    assert!(errors[0]["ways_on"][0].as_str().is_some_and(|way| way.contains("source runs")));
+}
+
+#[test]
+fn a_wrong_number_is_refused() {
+    let history = History::default();
+    assert!(history.answer(None, None).is_ok());
+    for wrong in ["59", "3601", "", "-60", "an hour"] {
+        let why = history.answer(Some(wrong), None).expect_err("is refused");
+        assert!(why.contains(&format!("{wrong:?}")) && why.contains("60..3600"), "{why}");
+    }
+}

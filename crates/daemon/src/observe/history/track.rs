@@ -1,0 +1,120 @@
+//! One channel, second by second.
+
+use std::collections::VecDeque;
+
+use csa_applier::SessionState;
+
+use super::SECONDS_MAX;
+use super::errors::ErrorLog;
+use super::window::Window;
+use crate::observe::view::{ChannelState, ChannelView};
+
+/// An hour, and the sample from which its first rates are counted.
+const SAMPLES: usize = SECONDS_MAX as usize + 60;
+/// Workers' states are kept for a shorter time, and for a limited number of workers.
+pub(super) const WORKER_SECONDS: u64 = 300;
+const WORKERS: usize = 64;
+/// A worker without a group.
+const IDLE: u8 = b'.';
+
+/// A channel in one second.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Sample {
+    pub(super) second: u64,
+    pub(super) state: ChannelState,
+    pub(super) lag_seconds: Option<f64>,
+    pub(super) backlog_transactions: Option<u64>,
+    pub(super) backlog_bytes: Option<u64>,
+    pub(super) received_transactions: u64,
+    pub(super) received_bytes: u64,
+    pub(super) applied_transactions: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct Track {
+    channel_name: String,
+    samples: VecDeque<Sample>,
+    /// Workers' states as digits, by second.
+    workers: VecDeque<(u64, [u8; WORKERS])>,
+    pub(super) errors: ErrorLog,
+}
+
+impl Track {
+    pub(super) fn new(channel_name: &str) -> Self {
+        Self {
+            channel_name: channel_name.to_owned(),
+            samples: VecDeque::new(),
+            workers: VecDeque::new(),
+            errors: ErrorLog::default(),
+        }
+    }
+
+    pub(super) fn channel_name(&self) -> &str {
+        &self.channel_name
+    }
+
+    pub(super) fn newest(&self) -> Option<u64> {
+        self.samples.back().map(|sample| sample.second)
+    }
+
+    pub(super) fn samples(&self) -> impl Iterator<Item = &Sample> {
+        self.samples.iter()
+    }
+
+    /// Ignores a second that has a sample already.
+    pub(super) fn take(&mut self, second: u64, view: &ChannelView) {
+        if self.newest().is_some_and(|newest| newest >= second) {
+            return;
+        }
+        if self.samples.len() == SAMPLES {
+            self.samples.pop_front();
+        }
+        self.samples.push_back(Sample {
+            second,
+            state: view.state,
+            lag_seconds: view.lag_seconds,
+            backlog_transactions: view.backlog_transactions,
+            backlog_bytes: view.backlog_bytes,
+            received_transactions: view.connection.received_transactions_total,
+            received_bytes: view.connection.received_bytes_total,
+            applied_transactions: view.applied_transactions_total,
+        });
+        if self.workers.len() == WORKER_SECONDS as usize {
+            self.workers.pop_front();
+        }
+        self.workers.push_back((second, doing(view)));
+        self.errors.take(second, view);
+    }
+
+    /// A row for each worker that had a group: its number, and a character for each second of the
+    /// window. A digit is the index of its state in [`SessionState::ALL`], a dot stands for no
+    /// group, a blank for no sample.
+    pub(super) fn worker_rows(&self, window: Window) -> Vec<(u16, String)> {
+        let mut rows = Vec::new();
+        for worker in 0..WORKERS {
+            let mut row = vec![b' '; window.count];
+            for (second, doing) in &self.workers {
+                let slot = window.bucket(*second).and_then(|bucket| row.get_mut(bucket));
+                if let (Some(slot), Some(state)) = (slot, doing.get(worker)) {
+                    *slot = *state;
+                }
+            }
+            if row.iter().any(u8::is_ascii_digit) {
+                rows.push((worker as u16, row.into_iter().map(char::from).collect()));
+            }
+        }
+        rows
+    }
+}
+
+fn doing(view: &ChannelView) -> [u8; WORKERS] {
+    let mut doing = [IDLE; WORKERS];
+    for worker in &view.applier.workers {
+        let state = SessionState::ALL.iter().position(|state| state.name() == worker.state);
+        let slot = doing.get_mut(usize::from(worker.worker_id));
+        if let (Some(slot), Some(state)) = (slot, state) {
+            *slot = b'0' + state as u8;
+        }
+    }
+    doing
+}

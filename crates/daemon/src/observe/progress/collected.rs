@@ -1,0 +1,301 @@
+//! Collects a channel's progress from relay stores, pipelines and their intakes, as they come and go.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use csa_applier::{ApplierStatus, ApplierView as Applied, Commits, HeldUntil};
+use csa_provider::binlog::{CommitTimes, GtidSet};
+use csa_provider::source::SourceView;
+use csa_relaystore::opening::RelayStore;
+use csa_relaystore::read::RelayedTransaction;
+use csa_relaystore::state::RelayUsage;
+use tokio::time::Instant;
+use tracing::debug;
+
+use super::backlog::{Count, ReadUpTo, done};
+use super::view::ProgressView;
+
+/// The parts of a channel that progress is read from, and what remains of earlier ones.
+#[derive(Debug, Default)]
+pub struct Progress {
+    /// A source heard from within this time counts as present.
+    fresh_within: Duration,
+    /// The relay store while it is open.
+    store: Option<Arc<RelayStore>>,
+    pipeline: Option<Running>,
+    taken: bool,
+    /// Applied by earlier pipelines.
+    earlier: Applied,
+    /// Received by earlier relay stores, and the figures of the last one.
+    received: GtidSet,
+    closed: RelayUsage,
+    /// Everything up to there was committed when reading began, or when applying ended.
+    base: Option<Count>,
+    read_up_to: Option<ReadUpTo>,
+    /// The waiting transactions of the store while nothing is applied.
+    waiting: Waiting,
+    held_back: Option<HeldUntil>,
+    /// Relay ordinals of the transaction that the intake has in hand, and of the one before it that it read;
+    /// 0 for none.
+    reading: u64,
+    handed_over: u64,
+}
+
+/// The running pipeline.
+#[derive(Debug, Clone)]
+struct Running {
+    commits: Commits,
+    status: Arc<ApplierStatus>,
+}
+
+/// The first transaction in the relay store that is not applied, while nothing is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Waiting {
+    #[default]
+    Unknown,
+    /// Its commit times, and the moment at which it was found.
+    Since(CommitTimes, Instant),
+    /// Damaged; the next pipeline to read it reports that.
+    Unreadable,
+}
+
+/// A search for the first transaction in a relay store that is not applied.
+#[derive(Debug)]
+pub struct Search {
+    store: Arc<RelayStore>,
+    executed: GtidSet,
+}
+
+/// The result of a search.
+#[derive(Debug)]
+pub enum Found {
+    /// Its commit times, and everything before it.
+    First(CommitTimes, Count),
+    /// Everything is applied, up to here.
+    Nothing(Count),
+    Unreadable,
+}
+
+impl Search {
+    /// Reads the store; blocks.
+    #[must_use]
+    pub fn run(&self) -> Found {
+        let mut reader = self.store.reader(self.executed.clone());
+        // The header is enough.
+        reader.set_inline_limit(0);
+        match reader.next_now() {
+            Ok(Some(relayed)) => {
+                Found::First(relayed.header.commit_times(), Count::before(&relayed))
+            }
+            Ok(None) => {
+                let (transactions, bytes) = reader.read_so_far();
+                Found::Nothing(Count { transactions, bytes })
+            }
+            Err(error) => {
+                debug!(%error, "the first transaction that waits can't be read");
+                Found::Unreadable
+            }
+        }
+    }
+}
+
+impl Progress {
+    /// An idle source sends a heartbeat this often.
+    pub fn expect_heartbeats(&mut self, interval: Duration) {
+        self.fresh_within = interval * 2 + Duration::from_secs(1);
+    }
+
+    /// A relay store is open and being received into.
+    pub fn receiving(&mut self, store: &Arc<RelayStore>) {
+        self.store = Some(Arc::clone(store));
+        // Ordinals of another store mean nothing in this one.
+        self.base = None;
+        self.read_up_to = None;
+        self.waiting = Waiting::Unknown;
+    }
+
+    /// The store is closed; its figures stay.
+    pub fn store_closed(&mut self) {
+        if let Some(store) = self.store.take() {
+            self.received = store.received_so_far();
+            self.closed = RelayUsage { waiting: None, queued: None, ..store.usage() };
+        }
+    }
+
+    /// A pipeline begins.
+    pub fn attach(&mut self, commits: &Commits, status: &Arc<ApplierStatus>) {
+        // Set again by the intake's first reading: this pipeline may begin elsewhere.
+        self.base = None;
+        self.read_up_to = None;
+        (self.reading, self.handed_over) = (0, 0);
+        self.taken = true;
+        self.pipeline = Some(Running { commits: commits.clone(), status: Arc::clone(status) });
+    }
+
+    /// The pipeline has ended; its totals stay.
+    pub fn detach(&mut self) {
+        // In one step with the totals: a wait must never see less than was executed.
+        if let Some(running) = self.pipeline.take() {
+            let ended = running.status.view();
+            self.base = done(self.base, self.read_up_to.take(), &ended);
+            self.waiting = Waiting::Unknown;
+            let earlier = &mut self.earlier;
+            earlier.transactions_total += ended.transactions_total;
+            earlier.groups_total += ended.groups_total;
+            earlier.statements_total += ended.statements_total;
+            earlier.accounts_left_out_total += ended.accounts_left_out_total;
+            earlier.own_left_out_total += ended.own_left_out_total;
+            earlier.returned_left_out_total += ended.returned_left_out_total;
+            earlier.retries_total += ended.retries_total;
+            earlier.lock_inversions_total += ended.lock_inversions_total;
+            earlier.commit_inversions_total += ended.commit_inversions_total;
+            earlier.executed = ended.executed;
+            earlier.last_applied = ended.last_applied;
+        }
+    }
+
+    /// Another daemon has the channel: what this one received while it had it is no backlog of the other.
+    pub const fn given_up(&mut self) {
+        self.base = None;
+        self.read_up_to = None;
+        self.waiting = Waiting::Unknown;
+        self.held_back = None;
+    }
+
+    /// The intake has read a transaction: everything before the first of them is executed.
+    pub fn read(&mut self, relayed: &RelayedTransaction) {
+        self.base.get_or_insert(Count::before(relayed));
+        self.handed_over = std::mem::replace(&mut self.reading, relayed.ordinal);
+    }
+
+    /// The intake has read everything; those after the last that it was given were executed before.
+    pub fn read_to_end(&mut self, transactions: u64, bytes: u64) {
+        let end = Count { transactions, bytes };
+        self.base.get_or_insert(end);
+        self.read_up_to = Some(ReadUpTo { last: self.reading, end });
+    }
+
+    /// The intake holds a transaction back, or none any more.
+    pub const fn held_back(&mut self, held: Option<HeldUntil>) {
+        self.held_back = held;
+    }
+
+    #[must_use]
+    pub const fn store(&self) -> Option<&Arc<RelayStore>> {
+        self.store.as_ref()
+    }
+
+    /// The channel was taken at least once.
+    #[must_use]
+    pub const fn is_taken(&self) -> bool {
+        self.taken
+    }
+
+    /// Returns the status of the running pipeline.
+    #[must_use]
+    pub fn status(&self) -> Option<&Arc<ApplierStatus>> {
+        self.pipeline.as_ref().map(|running| &running.status)
+    }
+
+    /// Returns the transactions that earlier pipelines applied.
+    #[must_use]
+    pub const fn earlier_transactions(&self) -> u64 {
+        self.earlier.transactions_total
+    }
+
+    /// Everything committed on the target, as far as this process knows.
+    #[must_use]
+    pub fn executed(&self) -> GtidSet {
+        match &self.pipeline {
+            Some(running) => running.commits.executed(),
+            None => self.earlier.executed.clone(),
+        }
+    }
+
+    #[must_use]
+    pub fn has_executed(&self, set: &GtidSet) -> bool {
+        match &self.pipeline {
+            Some(running) => running.commits.has_executed(set),
+            None => set.is_subset_of(&self.earlier.executed),
+        }
+    }
+
+    /// No group and no statement is running.
+    #[must_use]
+    pub fn is_at_rest(&self) -> bool {
+        self.pipeline.as_ref().is_none_or(|running| running.commits.is_at_rest())
+    }
+
+    /// Returns the search that is due for the first transaction that is not applied. While a pipeline runs, the
+    /// applier knows it. Without a pipeline one search is enough: the first stays the first.
+    #[must_use]
+    pub fn search(&self) -> Option<Search> {
+        let store = self.store.as_ref()?;
+        let is_searched = self.waiting != Waiting::Unknown;
+        if self.pipeline.is_some() || !self.taken || is_searched {
+            return None;
+        }
+        let total = store.usage().transactions_total;
+        if self.base.is_some_and(|base| base.transactions >= total) {
+            return None;
+        }
+        Some(Search { store: Arc::clone(store), executed: self.earlier.executed.clone() })
+    }
+
+    /// Takes the result of a search. During the search a pipeline may have begun, or another store been
+    /// opened.
+    pub fn found(&mut self, search: &Search, found: Found) {
+        let is_same = self.store.as_ref().is_some_and(|now| Arc::ptr_eq(now, &search.store));
+        if self.pipeline.is_some() || !is_same {
+            return;
+        }
+        match found {
+            Found::First(committed, before) => {
+                self.waiting = Waiting::Since(committed, Instant::now());
+                self.base = Some(before);
+            }
+            Found::Nothing(all) => self.base = Some(all),
+            Found::Unreadable => self.waiting = Waiting::Unreadable,
+        }
+    }
+
+    /// Returns everything known at this moment. `source` was read before: what was applied is read before what
+    /// was received, so the backlog is never too small.
+    #[must_use]
+    pub fn view(&self, source: SourceView) -> ProgressView {
+        let applied = match &self.pipeline {
+            Some(running) => running.status.view(),
+            None => self.at_rest(),
+        };
+        let (usage, relayed) = match &self.store {
+            Some(store) => (store.usage(), store.received_so_far()),
+            None => (self.closed.clone(), self.received.clone()),
+        };
+        ProgressView {
+            source,
+            fresh_within: self.fresh_within,
+            usage,
+            relayed,
+            is_applying: self.pipeline.is_some() && self.store.is_some(),
+            applied,
+            earlier: self.earlier.clone(),
+            base: self.base,
+            read_up_to: self.read_up_to,
+            held_back: self.held_back,
+            handed_over: self.handed_over,
+        }
+    }
+
+    /// Returns the applier's part of the view while no pipeline runs.
+    fn at_rest(&self) -> Applied {
+        Applied {
+            executed: self.earlier.executed.clone(),
+            last_applied: self.earlier.last_applied.clone(),
+            oldest_pending: match self.waiting {
+                Waiting::Since(committed, since) => Some((committed, since)),
+                Waiting::Unknown | Waiting::Unreadable => None,
+            },
+            ..Applied::default()
+        }
+    }
+}

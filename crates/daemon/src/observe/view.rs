@@ -1,0 +1,558 @@
+//! The contents of `/status` for a channel, under the column names of the
+//! `performance_schema.replication_*` tables where they have one.
+
+mod health;
+mod locks;
+mod peers;
+mod steps;
+
+use csa_provider::source::SourceCause;
+use serde::{Deserialize, Serialize};
+
+pub(crate) use health::{LimitView, ThrottleByView};
+pub(crate) use locks::{LockHolderView, LockWaitView};
+pub(crate) use peers::{PeerChannelView, PeerView, PeersView};
+pub(crate) use steps::{DurationView, StartStepView, StepsView};
+
+/// `/status`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct StatusView {
+    pub(crate) daemon: DaemonView,
+    pub(crate) channels: Vec<ChannelView>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct DaemonView {
+    pub(crate) version: String,
+    pub(crate) pid: u32,
+    pub(crate) uptime_seconds: u64,
+    pub(crate) log_filter: String,
+    /// The sender is shown row values.
+    pub(crate) shows_values: bool,
+    /// Made at its start: two addresses may lead to one daemon.
+    #[serde(default)]
+    pub(crate) id: String,
+    /// Other daemons whose channels `/peers` has.
+    #[serde(default)]
+    pub(crate) peers: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum ChannelState {
+    #[default]
+    Starting,
+    WaitingForSource,
+    WaitingForTarget,
+    /// Another session on the target has a lock that the next transaction needs.
+    WaitingForLock,
+    /// The next transaction is not yet due.
+    WaitingForDelay,
+    /// Another daemon has the channel.
+    Standby,
+    Running,
+    Paused,
+    Stopped,
+    Failed,
+}
+
+impl ChannelState {
+    pub(crate) const ALL: [Self; 10] = [
+        Self::Starting,
+        Self::WaitingForSource,
+        Self::WaitingForTarget,
+        Self::WaitingForLock,
+        Self::WaitingForDelay,
+        Self::Standby,
+        Self::Running,
+        Self::Paused,
+        Self::Stopped,
+        Self::Failed,
+    ];
+
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Starting => "starting",
+            Self::WaitingForSource => "waiting_for_source",
+            Self::WaitingForTarget => "waiting_for_target",
+            Self::WaitingForLock => "waiting_for_lock",
+            Self::WaitingForDelay => "waiting_for_delay",
+            Self::Standby => "standby",
+            Self::Running => "running",
+            Self::Paused => "paused",
+            Self::Stopped => "stopped",
+            Self::Failed => "failed",
+        }
+    }
+
+    /// It does what it should.
+    pub(crate) const fn is_well(self) -> bool {
+        matches!(self, Self::Running | Self::WaitingForLock | Self::WaitingForDelay | Self::Standby)
+    }
+}
+
+/// One channel.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct ChannelView {
+    pub(crate) channel_name: String,
+    pub(crate) state: ChannelState,
+    /// The state in a sentence.
+    pub(crate) state_detail: String,
+    /// The time until the daemon tries again on its own; absent while it waits for no attempt.
+    #[serde(default)]
+    pub(crate) next_attempt_seconds: Option<f64>,
+    /// Times that the daemon tried again on its own after the channel had failed.
+    #[serde(default)]
+    pub(crate) attempts_after_failure_total: u64,
+    /// Now minus the source's commit time of the oldest transaction not committed on the target;
+    /// absent when nothing is pending and the source can't be reached.
+    pub(crate) lag_seconds: Option<f64>,
+    /// Received and not committed.
+    pub(crate) backlog_transactions: Option<u64>,
+    pub(crate) backlog_bytes: Option<u64>,
+    pub(crate) received_transaction_set: String,
+    pub(crate) applied_transaction_set: String,
+    pub(crate) applied_transactions_total: u64,
+    pub(crate) applied_groups_total: u64,
+    pub(crate) applied_statements_total: u64,
+    /// Average of the last seconds.
+    pub(crate) applied_transactions_per_second: Option<f64>,
+    pub(crate) received_transactions_per_second: Option<f64>,
+    /// The time to drain at these rates; absent while the backlog does not shrink.
+    pub(crate) seconds_to_drain: Option<f64>,
+    pub(crate) bottleneck: BottleneckView,
+    /// Steps of the last start that have ended.
+    #[serde(default)]
+    pub(crate) start: Vec<StartStepView>,
+    /// How long the steps took since the daemon started.
+    #[serde(default)]
+    pub(crate) durations: StepsView,
+    pub(crate) settings: SettingsView,
+    /// Absent without limits, and while nothing is applied.
+    #[serde(default)]
+    pub(crate) throttle_by: Option<ThrottleByView>,
+    pub(crate) connection: ConnectionView,
+    pub(crate) relay: RelayView,
+    pub(crate) applier: ApplierView,
+    pub(crate) event_memory: EventMemoryView,
+    pub(crate) last_error: Option<ErrorView>,
+}
+
+/// The part that limits the channel.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct BottleneckView {
+    pub(crate) cause: String,
+    pub(crate) detail: String,
+    /// Its share of the last seconds, 0 to 1.
+    pub(crate) share: f64,
+}
+
+/// Settings that can change while the channel runs, with their current values.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct SettingsView {
+    pub(crate) paused: bool,
+    /// The sender of the pause (the claimed name and the identity that the kernel reports), and its time.
+    #[serde(default)]
+    pub(crate) paused_by: Option<String>,
+    #[serde(default)]
+    pub(crate) paused_since: Option<String>,
+    pub(crate) worker_count: u16,
+    pub(crate) event_memory_limit: u64,
+    /// Transactions per second; 0 for no limit.
+    pub(crate) throttle: u32,
+    /// The end at which it stops automatically.
+    pub(crate) until: Option<String>,
+}
+
+/// Modelled on `replication_connection_status`.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct ConnectionView {
+    pub(crate) source: String,
+    pub(crate) source_uuid: Option<String>,
+    pub(crate) source_version: Option<String>,
+    pub(crate) service_state: String,
+    pub(crate) count_received_heartbeats: u64,
+    pub(crate) last_heartbeat_timestamp: Option<String>,
+    pub(crate) last_error_message: Option<String>,
+    /// Serves to choose advice; other programs have the message.
+    #[serde(skip)]
+    pub(crate) last_error_cause: Option<SourceCause>,
+    pub(crate) last_error_timestamp: Option<String>,
+    pub(crate) last_queued_transaction: Option<String>,
+    pub(crate) last_queued_transaction_original_commit_timestamp: Option<String>,
+    pub(crate) last_queued_transaction_immediate_commit_timestamp: Option<String>,
+    pub(crate) queueing_transaction: Option<String>,
+    /// Its bytes, and those received so far.
+    pub(crate) queueing_transaction_bytes: Option<u64>,
+    pub(crate) queueing_transaction_received_bytes: Option<u64>,
+    /// Time from the last transaction's commit on the source until it was received.
+    pub(crate) arrival_delay_seconds: Option<f64>,
+    pub(crate) received_events_total: u64,
+    pub(crate) received_bytes_total: u64,
+    pub(crate) received_transactions_total: u64,
+    pub(crate) connects_total: u64,
+    pub(crate) checksum_failures_total: u64,
+    /// Events passed over because they mean nothing to a replica.
+    #[serde(default)]
+    pub(crate) passed_over_events_total: u64,
+    /// The source takes acknowledgements; absent unless `semi_sync` is set and the source is connected.
+    #[serde(default)]
+    pub(crate) semi_sync: Option<bool>,
+    /// One can cover many transactions.
+    #[serde(default)]
+    pub(crate) acknowledgements_total: u64,
+}
+
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct RelayView {
+    pub(crate) segments: u64,
+    pub(crate) bytes: u64,
+    pub(crate) syncs_total: u64,
+    /// 0 for none.
+    pub(crate) space_limit_bytes: u64,
+    pub(crate) min_free_disk_bytes: u64,
+    pub(crate) free_disk_bytes: Option<u64>,
+    /// The reason why reception waits.
+    pub(crate) waiting: Option<String>,
+}
+
+/// Modelled on `replication_applier_status` and `replication_applier_status_by_worker`.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct ApplierView {
+    /// Address, as configured.
+    #[serde(default)]
+    pub(crate) target: String,
+    #[serde(default)]
+    pub(crate) target_version: Option<String>,
+    pub(crate) service_state: String,
+    /// How rows are written: `row-image` or `sql`.
+    pub(crate) executor: Option<String>,
+    /// `source_delay`, and the time for which the next transaction is still held back; seconds.
+    pub(crate) desired_delay: f64,
+    pub(crate) remaining_delay: Option<f64>,
+    /// Transactions whose account management was left out.
+    #[serde(default)]
+    pub(crate) accounts_left_out_total: u64,
+    /// Statements about schema csa that were not applied.
+    pub(crate) own_left_out_total: u64,
+    /// Transactions of the target's own server that came back and were not applied again.
+    #[serde(default)]
+    pub(crate) returned_left_out_total: u64,
+    /// Transactions that an operator skipped.
+    #[serde(default)]
+    pub(crate) skipped_total: u64,
+    pub(crate) count_transactions_retries: u64,
+    /// Groups that gave up their locks to an earlier one.
+    pub(crate) lock_inversions_total: u64,
+    /// Groups that were committed before an earlier one.
+    #[serde(default)]
+    pub(crate) commit_inversions_total: u64,
+    /// Transactions that were read and are in no group, and groups that wait for another's commit.
+    pub(crate) waiting_transactions: u64,
+    pub(crate) waiting_groups: u64,
+    /// Workers that have a group.
+    pub(crate) workers: Vec<WorkerView>,
+    /// Connections on the target that hold locks, or the GTID, for which the next group to commit waits.
+    pub(crate) lock_holders: Vec<u32>,
+    /// The lock of others for which the channel waits.
+    #[serde(default)]
+    pub(crate) lock_wait: Option<LockWaitView>,
+    /// Tables whose rows had to wait for other groups, most rows first.
+    pub(crate) dependencies: Vec<DependencyView>,
+    pub(crate) statement: Option<StatementView>,
+    pub(crate) applying_transaction: Option<String>,
+    pub(crate) applying_transaction_start_apply_timestamp: Option<String>,
+    pub(crate) last_applied_transaction: Option<String>,
+    pub(crate) last_applied_transaction_original_commit_timestamp: Option<String>,
+    pub(crate) last_applied_transaction_immediate_commit_timestamp: Option<String>,
+    pub(crate) last_applied_transaction_start_apply_timestamp: Option<String>,
+    pub(crate) last_applied_transaction_end_apply_timestamp: Option<String>,
+    pub(crate) target_error_message: Option<String>,
+    /// Sessions that the target refused with an error.
+    #[serde(default)]
+    pub(crate) refused_sessions_total: u64,
+    /// Sessions that the target permits beside the one that holds the channel; absent unless it has refused one more.
+    #[serde(default)]
+    pub(crate) session_limit: Option<u64>,
+    /// Times the target came back without transactions that were committed there, and those it
+    /// lacked the last time.
+    pub(crate) target_rewinds_total: u64,
+    pub(crate) last_target_rewind_timestamp: Option<String>,
+    pub(crate) last_target_rewind_transaction_set: Option<String>,
+}
+
+/// A worker, and its work on its group.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct WorkerView {
+    pub(crate) worker_id: u16,
+    /// The connection's number on the target.
+    pub(crate) thread_id: Option<u32>,
+    pub(crate) state: String,
+    pub(crate) seconds_in_state: f64,
+    /// The group's place in commit order.
+    pub(crate) sequence: u64,
+    pub(crate) transactions: u64,
+    /// The group's last transaction.
+    pub(crate) applying_transaction: Option<String>,
+    /// Bytes of its row images that are applied; 0 until they are known.
+    pub(crate) applied_bytes: u64,
+    pub(crate) applying_bytes: u64,
+}
+
+/// Groups and rows of a table that had to wait; `*` stands for groups that wait for everything
+/// before them.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct DependencyView {
+    pub(crate) table: String,
+    pub(crate) groups: u64,
+    pub(crate) rows: u64,
+}
+
+/// A statement that commits implicitly, while it runs.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct StatementView {
+    pub(crate) transaction: String,
+    /// Its first words.
+    pub(crate) statement: String,
+    pub(crate) seconds: f64,
+    /// As the target reports it, where it does.
+    pub(crate) work_completed: Option<u64>,
+    pub(crate) work_estimated: Option<u64>,
+}
+
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct EventMemoryView {
+    pub(crate) held_bytes: u64,
+    pub(crate) peak_bytes: u64,
+    pub(crate) limit_bytes: u64,
+}
+
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct ErrorView {
+    pub(crate) number: u16,
+    pub(crate) message: String,
+    pub(crate) timestamp: String,
+    pub(crate) transaction: Option<String>,
+    /// Possible next steps, each sufficient on its own.
+    pub(crate) ways_on: Vec<String>,
+    pub(crate) row: Option<FailingRowView>,
+    /// Never serialized; [`ChannelView::reveal`] moves it to the fields that are.
+    #[serde(skip)]
+    pub(crate) values: Option<Box<ErrorValues>>,
+}
+
+/// Replaces the same fields of an [`ErrorView`] for those who may see row values.
+#[derive(Clone, Default)]
+pub(crate) struct ErrorValues {
+    pub(crate) message: String,
+    pub(crate) ways_on: Vec<String>,
+    pub(crate) columns: Vec<FailingColumnView>,
+}
+
+impl std::fmt::Debug for ErrorValues {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ErrorValues")
+    }
+}
+
+impl ChannelView {
+    /// Shows the row values that its error concerns.
+    pub(crate) fn reveal(&mut self) {
+        let Some(error) = &mut self.last_error else { return };
+        let Some(values) = error.values.take() else { return };
+        let ErrorValues { message, ways_on, columns } = *values;
+        (error.message, error.ways_on) = (message, ways_on);
+        if let Some(row) = &mut error.row {
+            row.columns = columns;
+        }
+    }
+}
+
+impl PeerChannelView {
+    /// Returns the channel for the table of `status`. A state that this version does not know is
+    /// named in the detail.
+    pub(crate) fn shown(&self) -> ChannelView {
+        let known = ChannelState::ALL.into_iter().find(|state| state.name() == self.state);
+        let state_detail = match known {
+            Some(_) => self.state_detail.clone(),
+            None => format!("{}: {}", self.state, self.state_detail),
+        };
+        let mut view = ChannelView {
+            channel_name: self.channel_name.clone(),
+            state: known.unwrap_or_default(),
+            state_detail,
+            lag_seconds: self.lag_seconds,
+            backlog_transactions: self.backlog_transactions,
+            backlog_bytes: self.backlog_bytes,
+            applied_transactions_per_second: self.applied_transactions_per_second,
+            seconds_to_drain: self.seconds_to_drain,
+            ..ChannelView::default()
+        };
+        view.bottleneck.cause.clone_from(&self.bottleneck.cause);
+        view
+    }
+}
+
+/// The row at which a transaction failed.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct FailingRowView {
+    pub(crate) table: String,
+    pub(crate) event_type: String,
+    /// Numbers of the rows event in the transaction and of the row in the event, from 1.
+    pub(crate) event_number: u64,
+    pub(crate) row_number: Option<u64>,
+    /// End of the event in the source's binary log.
+    pub(crate) end_log_pos: Option<u32>,
+    /// Index and columns with which the row was looked up on the target.
+    pub(crate) key: Option<String>,
+    /// `present`, `missing` or `unknown`.
+    pub(crate) target_row: String,
+    /// The reason why it is unknown.
+    pub(crate) target_row_detail: Option<String>,
+    /// Empty for those who may only read.
+    pub(crate) columns: Vec<FailingColumnView>,
+}
+
+/// Values as text, long ones shortened; `None` where there is none.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct FailingColumnView {
+    pub(crate) name: String,
+    pub(crate) source_before: Option<String>,
+    pub(crate) source_after: Option<String>,
+    pub(crate) target: Option<String>,
+}
+
+/// A setting that was changed.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct ChangedView {
+    /// `None` for `[daemon]`.
+    pub(crate) channel_name: Option<String>,
+    pub(crate) setting: String,
+    pub(crate) from: String,
+    pub(crate) to: String,
+}
+
+/// A setting that differs in the file and needs a restart.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct PendingView {
+    pub(crate) channel_name: Option<String>,
+    pub(crate) setting: String,
+    pub(crate) needs: String,
+}
+
+/// A channel that restarted with new settings.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct RestartedView {
+    pub(crate) channel_name: String,
+    /// The settings that need it.
+    pub(crate) settings: Vec<String>,
+}
+
+/// The outcome of the last reload; the start counts as one.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LastReload {
+    pub(crate) ok: bool,
+    /// Microseconds since the epoch at which the configuration in use was read.
+    pub(crate) adopted: u64,
+}
+
+/// Result of a reload.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct ReloadView {
+    /// The rest is what a reload would do.
+    pub(crate) dry_run: bool,
+    /// Names of channels.
+    pub(crate) added: Vec<String>,
+    pub(crate) removed: Vec<String>,
+    pub(crate) restarted: Vec<RestartedView>,
+    pub(crate) changed: Vec<ChangedView>,
+    pub(crate) pending: Vec<PendingView>,
+}
+
+impl ReloadView {
+    pub(crate) fn is_empty(&self) -> bool {
+        let Self { dry_run: _, added, removed, restarted, changed, pending } = self;
+        added.is_empty()
+            && removed.is_empty()
+            && restarted.is_empty()
+            && changed.is_empty()
+            && pending.is_empty()
+    }
+
+    /// Returns the part that concerns a channel, on one line, for the audit.
+    pub(crate) fn of_channel(&self, name: &str) -> String {
+        let concerns = |of: &Option<String>| of.as_ref().is_none_or(|of| of == name);
+        let prefix = |of: &Option<String>| if of.is_some() { "" } else { "daemon." };
+        let mut parts = Vec::new();
+        if self.added.iter().any(|added| added == name) {
+            parts.push("added".to_owned());
+        }
+        if self.removed.iter().any(|removed| removed == name) {
+            parts.push("removed".to_owned());
+        }
+        for RestartedView { settings, .. } in
+            self.restarted.iter().filter(|r| r.channel_name == name)
+        {
+            parts.push(format!("restarted for {}", settings.join(", ")));
+        }
+        for ChangedView { channel_name, setting, from, to } in &self.changed {
+            if concerns(channel_name) {
+                parts.push(format!("{}{setting}: {from} -> {to}", prefix(channel_name)));
+            }
+        }
+        for PendingView { channel_name, setting, needs } in &self.pending {
+            // Keys of other sections have their name with them.
+            let prefix = |of: &Option<String>| if setting.contains('.') { "" } else { prefix(of) };
+            if concerns(channel_name) {
+                parts.push(format!("{}{setting} needs a {needs}", prefix(channel_name)));
+            }
+        }
+        parts.join("; ")
+    }
+}
+
+/// A channel's state after a command.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct CommandView {
+    pub(crate) channel_name: String,
+    pub(crate) state: ChannelState,
+    pub(crate) state_detail: String,
+    /// Running groups have finished; otherwise they were given up, or still run.
+    pub(crate) drained: bool,
+    pub(crate) applied_transaction_set: String,
+}
+
+/// Result of a wait for transactions.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct WaitView {
+    pub(crate) channel_name: String,
+    pub(crate) applied: bool,
+    /// The transactions that are not applied.
+    pub(crate) missing: String,
+    pub(crate) state: ChannelState,
+    pub(crate) state_detail: String,
+}
+
+/// A segment of a relay store.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct SegmentView {
+    pub(crate) segment: u64,
+    pub(crate) path: String,
+    pub(crate) bytes: u64,
+    pub(crate) transactions: u64,
+    pub(crate) event_bytes: u64,
+    pub(crate) gtid_set: String,
+}
+
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct SegmentsView {
+    pub(crate) channel_name: String,
+    pub(crate) segments: Vec<SegmentView>,
+}
+
+/// The reason of a refusal, and what to do.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct ErrorAnswer {
+    pub(crate) error: String,
+    pub(crate) fix: String,
+}

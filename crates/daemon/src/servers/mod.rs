@@ -1,0 +1,431 @@
+//! Checks of what a channel needs for its first start, on both servers and this host.
+//!
+//! Every check runs, whatever the others find, with a few queries whose cost grows with the number
+//! of tables and not of rows. Sessions only read.
+
+#![deny(clippy::unwrap_used, clippy::indexing_slicing)]
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::indexing_slicing))]
+
+mod account_limits;
+mod catalogue;
+mod host;
+mod limits;
+mod managed;
+mod position;
+mod privileges;
+mod report;
+mod server;
+mod session;
+mod source;
+mod tables;
+mod target;
+#[cfg(test)]
+mod test_util;
+mod version;
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use csa_applier::{StartFrom, TargetGtids, TargetOptions, executor_for, lock_name};
+use csa_provider::binlog::GtidSet;
+use csa_provider::sql_text::quote;
+
+use crate::verify::{Listed, Scope, Side, TableSelection, missing_select};
+
+use catalogue::Catalogue;
+pub(crate) use managed::Profiles;
+use position::Position;
+pub(crate) use report::{Finding, Level, Place, Report};
+use server::Server;
+use session::{CheckSession, QueryError, Unusable};
+use tables::Context;
+
+/// The channel that is to be started.
+#[derive(Debug, Clone)]
+pub(crate) struct CheckOptions {
+    pub(crate) channel: String,
+    /// The source and its alternatives; see [`crate::verify::source_servers`].
+    pub(crate) source: Vec<TargetOptions>,
+    /// Reads the source's definitions where the channel's account lacks the privilege.
+    pub(crate) source_reader: Option<Vec<TargetOptions>>,
+    /// The channel's own.
+    pub(crate) server_id: u32,
+    /// Transactions are acknowledged to the source.
+    pub(crate) semi_sync: bool,
+    pub(crate) target: TargetOptions,
+    pub(crate) start_from: StartFrom,
+    pub(crate) worker_count: u16,
+    /// Account management of the source is applied.
+    pub(crate) replicate_accounts: bool,
+    /// The services that run the servers, where the operator named them.
+    pub(crate) profiles: Profiles,
+    pub(crate) relay_directory: PathBuf,
+    /// Bytes.
+    pub(crate) relay_space_limit: u64,
+    /// Bytes.
+    pub(crate) relay_min_free_disk: u64,
+}
+
+/// A server that answered.
+struct Answering {
+    session: CheckSession,
+    server: Server,
+}
+
+impl Answering {
+    /// Logs in and asks; an error says why not.
+    async fn open(side: Side, options: &TargetOptions) -> Result<Self, Unusable> {
+        let mut session = CheckSession::connect(side, options).await?;
+        match Server::read(&mut session).await {
+            Ok(server) => Ok(Self { session, server }),
+            Err(refusal) => Err(Unusable::Login(format!("{side} {}", refusal.text))),
+        }
+    }
+
+    /// The first server that answers; an error says why the last one did not.
+    async fn first(side: Side, servers: &[TargetOptions]) -> Result<Self, String> {
+        let mut last = format!("no address of the {side} is known");
+        for options in servers {
+            match Self::open(side, options).await {
+                Ok(answering) => return Ok(answering),
+                Err(why) => last = why.text(),
+            }
+        }
+        Err(last)
+    }
+}
+
+/// The target's knowledge of the channel.
+#[derive(Debug, Default)]
+struct TargetKnowledge {
+    checkpoint: Option<GtidSet>,
+    /// The connection there that holds the channel's lock.
+    held_by: Option<String>,
+}
+
+/// Runs all checks; `selection` is the channel's `replicate_*`.
+pub(crate) async fn check(options: &CheckOptions, selection: &dyn TableSelection) -> Report {
+    let mut found = Vec::new();
+    let (mut source, mut target) = (
+        connect(Side::Source, &options.source, &mut found).await,
+        connect(Side::Target, std::slice::from_ref(&options.target), &mut found).await,
+    );
+    if let Some(source) = &mut source {
+        on_source(source, options, selection, &mut found).await;
+    }
+    if let Some(Answering { server, .. }) = &target {
+        on_target(server, source.as_ref().map(|source| &source.server), options, &mut found);
+    }
+    let mut state = TargetKnowledge::default();
+    if let Some(Answering { session, .. }) = &mut target {
+        match channel_state(session, &options.channel).await {
+            Ok(read) => {
+                found.push(taken(&read));
+                state = read;
+            }
+            Err(refusal) => found.push(Finding::error("target.channel", refusal.text)),
+        }
+    }
+    if let (Some(source), Some(target)) = (&mut source, &mut target) {
+        on_both(source, target, &state, options, selection, &mut found).await;
+    }
+    let version = |answering: &Option<Answering>| {
+        answering.as_ref().map(|answering| answering.server.version.clone())
+    };
+    let (of_source, of_target) = (version(&source), version(&target));
+    options.profiles.adapt(&mut found, of_source.as_ref(), of_target.as_ref());
+    for (place, answering) in [(Place::Source, source), (Place::Target, target)] {
+        let Some(Answering { session, server }) = answering else { continue };
+        if !server.version.has_set_persist() {
+            without_set_persist(place, &mut found);
+        }
+        session.close().await;
+    }
+    found.push(host::disk(options));
+    Report { channel: options.channel.clone(), findings: found }
+}
+
+/// Writes the fixes as servers before 8.0 and MariaDB know them.
+fn without_set_persist(place: Place, found: &mut [Finding]) {
+    let fixes = found.iter_mut().flat_map(|finding| &mut finding.fixes);
+    for fix in fixes.filter(|fix| fix.on == place && fix.run.contains("SET PERSIST ")) {
+        fix.run = fix.run.replace("SET PERSIST ", "SET GLOBAL ");
+        fix.run.push_str(" -- and in its option file");
+    }
+}
+
+/// Logs in to all of them, and keeps the first that answers.
+async fn connect(
+    side: Side,
+    servers: &[TargetOptions],
+    found: &mut Vec<Finding>,
+) -> Option<Answering> {
+    let (check, version) = match side {
+        Side::Source => ("source.login", "source.version"),
+        Side::Target => ("target.login", "target.version"),
+    };
+    let mut first = None;
+    let mut refused = Vec::new();
+    for options in servers {
+        match Answering::open(side, options).await {
+            Ok(answering) => {
+                let Server { address, grants, cipher, .. } = &answering.server;
+                let link = match cipher.as_str() {
+                    "" => "not encrypted".to_owned(),
+                    cipher => format!("encrypted by {cipher}"),
+                };
+                let text = format!("{address} takes {}, {link}", grants.account());
+                found.push(match options.tls.mode.verifies() || is_near(options) {
+                    true => Finding::ok(check, text),
+                    false => unverified(side, check, &text),
+                });
+                match first {
+                    None => first = Some(answering),
+                    Some(_) => answering.session.close().await,
+                }
+            }
+            Err(why) => refused.push(why),
+        }
+    }
+    // One that answers is enough; the others may be down.
+    let level = if first.is_some() { Level::Warning } else { Level::Error };
+    for why in refused {
+        found.push(match why {
+            Unusable::Product(why) => Finding::new(version, level, why).fix(
+                Place::Configuration,
+                format!("[channel.{side}] host and port of a server of MySQL 5.7 or newer"),
+            ),
+            Unusable::Login(why) => Finding::new(check, level, why).fix(
+                Place::Configuration,
+                format!("[channel.{side}] host, port, user, password and tls, if the server is up"),
+            ),
+        });
+    }
+    first
+}
+
+/// Nobody can sit between this host and itself.
+fn is_near(server: &TargetOptions) -> bool {
+    let is_loopback = server.host.parse::<IpAddr>().map(|address| address.is_loopback());
+    server.socket.is_some() || is_loopback.unwrap_or(server.host == "localhost")
+}
+
+fn unverified(side: Side, check: &'static str, text: &str) -> Finding {
+    let text = format!(
+        "{text}; the certificate is not verified, so whoever sits in between can get the password"
+    );
+    Finding::new(check, Level::Warning, text).fix(
+        Place::Configuration,
+        format!("[channel.{side}] tls = \"verify-ca\" and tls_ca, a copy of the server's ca.pem"),
+    )
+}
+
+async fn on_source(
+    source: &mut Answering,
+    options: &CheckOptions,
+    selection: &dyn TableSelection,
+    found: &mut Vec<Finding>,
+) {
+    let Answering { session, server } = source;
+    found.push(version::source(&server.version));
+    let service = options.profiles.source;
+    if let Some(service) = service {
+        found.push(managed::service("source.service", service, &server.grants, &server.version));
+        found.push(managed::own_tables(service, selection));
+    }
+    found.push(privileges::source(&server.grants));
+    let mut settings = source::settings(server, options.server_id);
+    found.extend(options.semi_sync.then(|| source::semi_sync(server)));
+    if let Some(service) = service
+        && let Some(kept) = managed::retention(service, session, server).await
+    {
+        settings.retain(|finding| finding.check != kept.check);
+        settings.push(kept);
+    }
+    found.extend(settings);
+    found.push(host::clock(Side::Source, server.clock));
+}
+
+fn on_target(
+    target: &Server,
+    source: Option<&Server>,
+    options: &CheckOptions,
+    found: &mut Vec<Finding>,
+) {
+    found.push(version::target(&target.version, source.map(|source| &source.version)));
+    // Another product names its privileges otherwise; the start checks them.
+    if !target.version.is_mariadb() {
+        let tagged =
+            |source: &Server| source.gtid_executed.intervals().any(|(_, tag, _)| !tag.is_empty());
+        let has_tags = source.is_some_and(tagged);
+        let service = options.profiles.target;
+        if let Some(service) = service {
+            found.push(managed::service(
+                "target.service",
+                service,
+                &target.grants,
+                &target.version,
+            ));
+        }
+        found.extend(privileges::target(
+            &target.grants,
+            &options.target,
+            &target.version,
+            has_tags,
+            options.replicate_accounts,
+            service.is_some(),
+        ));
+    }
+    found.extend(target::settings(target, source, &options.target, options.worker_count));
+    found.push(host::clock(Side::Target, target.clock));
+}
+
+async fn channel_state(
+    session: &mut CheckSession,
+    channel: &str,
+) -> Result<TargetKnowledge, QueryError> {
+    /// No such schema, no such table, or none that this account sees.
+    const NO_TABLE: [u16; 4] = [1049, 1146, 1044, 1142];
+    let held = format!("SELECT IS_USED_LOCK({})", quote(&lock_name(channel)));
+    let held_by = session.value(&held).await?;
+    let rows = format!("SELECT gtid_executed FROM csa.checkpoint WHERE channel={}", quote(channel));
+    let mut checkpoint = None;
+    match session.rows(&rows).await {
+        Ok(rows) => {
+            for text in rows.into_iter().flatten().flatten() {
+                let executed = server::parse(session, &text)?;
+                checkpoint.get_or_insert_with(GtidSet::new).union(&executed);
+            }
+        }
+        Err(refusal) if refusal.code.is_some_and(|code| NO_TABLE.contains(&code)) => {}
+        Err(refusal) => return Err(refusal),
+    }
+    Ok(TargetKnowledge { checkpoint, held_by })
+}
+
+fn taken(state: &TargetKnowledge) -> Finding {
+    const CHECK: &str = "target.channel";
+    match (&state.held_by, &state.checkpoint) {
+        (Some(connection), _) => Finding::warning(
+            CHECK,
+            format!(
+                "a daemon has the channel (connection {connection} there); another can't start"
+            ),
+        ),
+        (None, Some(_)) => Finding::ok(CHECK, "it has a checkpoint, and no daemon has it"),
+        (None, None) => Finding::ok(CHECK, "it has no checkpoint yet"),
+    }
+}
+
+/// Checks positions and tables.
+async fn on_both(
+    source: &mut Answering,
+    target: &mut Answering,
+    state: &TargetKnowledge,
+    options: &CheckOptions,
+    selection: &dyn TableSelection,
+    found: &mut Vec<Finding>,
+) {
+    let mut reader = None;
+    if let Some(servers) = &options.source_reader {
+        match Answering::first(Side::Source, servers).await {
+            Ok(answering) => reader = Some(answering),
+            Err(why) => found.push(
+                Finding::error("tables.reader", why)
+                    .fix(Place::Operator, "--source-user and --source-password-file"),
+            ),
+        }
+    }
+    let reading = reader.as_mut().unwrap_or(&mut *source);
+    let visible = visible(&reading.server);
+    let sees_source = visible.level == Level::Ok;
+    found.push(visible);
+    let catalogues = match tokio::join!(
+        Catalogue::read(&mut reading.session),
+        Catalogue::read(&mut target.session)
+    ) {
+        (Ok(of_source), Ok(of_target)) => Ok((of_source, of_target)),
+        (Err(refusal), _) | (_, Err(refusal)) => Err(refusal),
+    };
+    if let Some(reader) = reader {
+        reader.session.close().await;
+    }
+    let mut unread = None;
+    let (of_source, of_target) = catalogues.unwrap_or_else(|refusal| {
+        unread = Some(refusal.text);
+        Default::default()
+    });
+    // Read last, so that what the source has done meanwhile counts as pending, and not as missing
+    // on the target or lost by the source.
+    match server::gtids(&mut source.session, "gtid_executed").await {
+        Ok(executed) => source.server.gtid_executed = executed,
+        Err(refusal) => unread = Some(refusal.text),
+    }
+    let (source, target) = (&source.server, &target.server);
+    let listed = Listed {
+        source: &of_source.listed(),
+        target: &of_target.listed(),
+        source_folds_case: source.folds_case(),
+        target_folds_case: target.folds_case(),
+    };
+    // Without a scope, no name can be wrong.
+    let pairs = listed.pairs(&Scope::default(), selection).unwrap_or_default();
+    let position = Position {
+        source_uuid: source.text("server_uuid"),
+        target_uuid: target.text("server_uuid"),
+        executed: source.gtid_executed.clone(),
+        purged: source.gtid_purged.clone(),
+        target_executed: target.gtid_executed.clone(),
+        checkpoint: state.checkpoint.clone(),
+        target_has_tables: match of_source.tables.is_empty() {
+            // It is not known which of them are replicated.
+            true => !of_target.tables.is_empty(),
+            false => pairs.iter().any(|pair| of_target.tables.contains_key(&pair.target)),
+        },
+        target_is_mariadb: target.version.is_mariadb(),
+        as_source: options.target.gtids == TargetGtids::Source,
+    };
+    found.extend(position.findings(&options.start_from));
+    // Tables that were not read get no findings.
+    if let Some(why) = unread {
+        let text = format!("tables can't be compared: {why}");
+        found.push(Finding::warning("tables.definitions", text));
+        return;
+    }
+    if !sees_source && of_source.tables.is_empty() {
+        return;
+    }
+    let context = Context {
+        source: &of_source,
+        target: &of_target,
+        pairs: &pairs,
+        executor: executor_for(&options.target, target.version.vendor(), &target.grants),
+        is_behind: !position.pending(&options.start_from).is_empty(),
+        target_is_mariadb: target.version.is_mariadb(),
+        sees_target: privileges::sees_everything(&target.grants),
+        collation_map: &options.target.collation_map,
+    };
+    found.extend(context.findings());
+}
+
+/// Returns `information_schema` silently lacks tables on which the account has no privilege.
+fn visible(source: &Server) -> Finding {
+    const CHECK: &str = "tables.visible";
+    let grants = &source.grants;
+    match missing_select(grants, &Scope::default()) {
+        None => Finding::ok(CHECK, "the account sees every table of the source"),
+        Some(what) => Finding::warning(
+            CHECK,
+            format!(
+                "{} does not see every table of the source, so not all can be compared; replication \
+                 itself needs no more privileges",
+                grants.account()
+            ),
+        )
+        .fix(Place::Source, format!("GRANT SELECT ON {what} TO {};", grants.account()))
+        .fix(
+            Place::Operator,
+            "csa-daemon check --connect --source-user USER --source-password-file FILE",
+        ),
+    }
+}

@@ -1,0 +1,227 @@
+//! The channel's start position: whether the source still has it, and how much is pending.
+
+use csa_applier::StartFrom;
+use csa_provider::binlog::GtidSet;
+use csa_provider::source::{Foreign, Known};
+
+use super::report::{Finding, Place};
+
+/// Longer sets are shortened in a finding.
+const SHOWN: usize = 200;
+
+/// Both servers' GTID sets.
+#[derive(Debug, Default)]
+pub(super) struct Position<'a> {
+    pub(super) source_uuid: &'a str,
+    pub(super) target_uuid: &'a str,
+    pub(super) executed: GtidSet,
+    pub(super) purged: GtidSet,
+    pub(super) target_executed: GtidSet,
+    /// The union of the channel's rows in `csa.checkpoint`.
+    pub(super) checkpoint: Option<GtidSet>,
+    /// At least one replicated table exists on the target.
+    pub(super) target_has_tables: bool,
+    /// The target has no GTIDs of MySQL's kind.
+    pub(super) target_is_mariadb: bool,
+    /// The target's own `gtid_executed` is the checkpoint.
+    pub(super) as_source: bool,
+}
+
+impl Position<'_> {
+    /// Returns the set that counts as applied, and its origin.
+    fn start(&self, start_from: &StartFrom) -> (GtidSet, &'static str) {
+        match (&self.checkpoint, start_from) {
+            (Some(_), _) if self.as_source => {
+                (self.target_executed.clone(), "the target's gtid_executed")
+            }
+            (Some(checkpoint), _) => (checkpoint.clone(), "the checkpoint"),
+            (None, StartFrom::Target) => {
+                (self.target_executed.clone(), "the target's gtid_executed")
+            }
+            (None, StartFrom::Source) => (self.executed.clone(), "what the source has executed"),
+            (None, StartFrom::Executed(set)) => (set.clone(), "start_from"),
+        }
+    }
+
+    /// Returns the set that is still to be applied.
+    pub(super) fn pending(&self, start_from: &StartFrom) -> GtidSet {
+        self.executed.difference(&self.start(start_from).0)
+    }
+
+    pub(super) fn findings(&self, start_from: &StartFrom) -> Vec<Finding> {
+        let (start, by) = self.start(start_from);
+        vec![self.purged(&start), self.same_history(&start), self.begins(&start, by, start_from)]
+    }
+
+    fn purged(&self, start: &GtidSet) -> Finding {
+        const CHECK: &str = "position.purged";
+        let lacking = self.purged.difference(start);
+        if lacking.is_empty() {
+            return Finding::ok(CHECK, "the source has all that the target lacks");
+        }
+        Finding::error(
+            CHECK,
+            format!(
+                "the source has purged {} that the target lacks: {}",
+                transactions(lacking.count()),
+                shown(&lacking)
+            ),
+        )
+        .fix(Place::Operator, "copy the source to the target again (docs/provisioning.md)")
+    }
+
+    /// Returns a source that was reset or restored uses the same GTIDs a second time.
+    fn same_history(&self, start: &GtidSet) -> Finding {
+        const CHECK: &str = "position.history";
+        let foreign = Foreign { is_undecided: true, ..Foreign::default() };
+        let known = Known { received: start.clone(), foreign };
+        let lacking = known.lacking(&self.executed);
+        // No source has to have what the target committed itself.
+        let mut ahead = lacking.of_servers(|uuid| uuid.to_string() != self.target_uuid);
+        ahead.union(&start.of_server(self.source_uuid).difference(&self.executed));
+        if ahead.is_empty() {
+            return Finding::ok(
+                CHECK,
+                "the target has nothing of the source that the source lacks",
+            );
+        }
+        Finding::error(
+            CHECK,
+            format!(
+                "the target has {} of this source's history that the source lacks (was it reset \
+                 or restored from a backup, or is it another server or a replica that lags?): {}",
+                transactions(ahead.count()),
+                shown(&ahead)
+            ),
+        )
+        .fix(Place::Operator, "copy the source to the target again (docs/provisioning.md)")
+    }
+
+    fn begins(&self, start: &GtidSet, by: &str, start_from: &StartFrom) -> Finding {
+        const CHECK: &str = "position.start";
+        let pending = self.executed.difference(start);
+        let text = match pending.count() {
+            0 => format!("begins after {by}; nothing is pending"),
+            count => format!("begins after {by}; {} pending", transactions(count)),
+        };
+        let is_first = self.checkpoint.is_none() && *start_from == StartFrom::Target;
+        let from_nothing = !self.executed.is_empty() && !start.intersects(&self.executed);
+        if is_first && from_nothing && self.target_has_tables {
+            let found = Finding::warning(
+                CHECK,
+                format!(
+                    "{text}: the target has tables, and none of the source's GTIDs; if it is a \
+                     copy, everything would be applied a second time"
+                ),
+            )
+            .fix(
+                Place::Configuration,
+                "[channel.applier] start_from = \"…\" # the source's gtid_executed at the time of the copy",
+            );
+            return match self.target_is_mariadb {
+                true => found,
+                false => found.fix(Place::Target, "SET GLOBAL gtid_purged='+…'; -- the same"),
+            };
+        }
+        Finding::ok(CHECK, text)
+    }
+}
+
+fn transactions(count: u64) -> String {
+    match count {
+        1 => "1 transaction".to_owned(),
+        _ => format!("{count} transactions"),
+    }
+}
+
+fn shown(set: &GtidSet) -> String {
+    let text = set.to_string().replace('\n', "");
+    match text.char_indices().nth(SHOWN) {
+        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
+        None => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::servers::report::Level;
+
+    const A: &str = "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa";
+    const B: &str = "bbbbbbbb-bbbb-bbbb-bbbb-bbbbbbbbbbbb";
+
+    fn set(text: &str) -> GtidSet {
+        text.replace("A:", &format!("{A}:")).replace("B:", &format!("{B}:")).parse().expect("a set")
+    }
+
+    fn position(purged: &str, target: &str) -> Position<'static> {
+        Position {
+            source_uuid: A,
+            executed: set("A:1-100"),
+            purged: set(purged),
+            target_executed: set(target),
+            ..Position::default()
+        }
+    }
+
+    fn found(position: &Position<'_>, start_from: &StartFrom) -> Vec<(&'static str, Level)> {
+        let findings = position.findings(start_from).into_iter();
+        findings.filter(|f| f.level != Level::Ok).map(|f| (f.check, f.level)).collect()
+    }
+
+    #[test]
+    fn the_source_must_have_what_the_target_lacks() {
+        let from = StartFrom::Target;
+        assert_eq!(found(&position("A:1-50", "A:1-50,B:1-3"), &from), []);
+        let purged = position("A:1-50", "A:1-49");
+        assert_eq!(found(&purged, &from), [("position.purged", Level::Error)]);
+        let text = purged.purged(&set("A:1-49")).text;
+        assert!(text.contains(&format!("1 transaction that the target lacks: {A}:50")), "{text}");
+        assert_eq!(found(&purged, &StartFrom::Source), []);
+        assert_eq!(found(&purged, &StartFrom::Executed(set("A:1-60"))), []);
+        // The checkpoint is the truth.
+        let checkpoint = Some(set("A:1-80"));
+        let resumed = Position { checkpoint, ..position("A:1-50", "") };
+        assert_eq!(found(&resumed, &from), []);
+        assert_eq!(resumed.pending(&from).count(), 20);
+        let mirrored = Position { as_source: true, ..resumed };
+        assert_eq!(found(&mirrored, &from), [("position.purged", Level::Error)]);
+    }
+
+    #[test]
+    fn a_source_that_was_reset_is_another_one() {
+        let position = position("", "A:1-101,B:1-7");
+        assert_eq!(found(&position, &StartFrom::Target), [("position.history", Level::Error)]);
+    }
+
+    #[test]
+    fn a_source_must_have_all_of_its_history() {
+        let executed = set("A:1-100,B:1-5");
+        let source = |target| Position { executed: executed.clone(), ..position("", target) };
+        let from = StartFrom::Target;
+        assert_eq!(found(&source("A:1-100,B:1-6"), &from), [("position.history", Level::Error)]);
+        // The target's own, and those that came from elsewhere.
+        assert_eq!(found(&Position { target_uuid: B, ..source("A:1-100,B:1-6") }, &from), []);
+        let other = "cccccccc-cccc-cccc-cccc-cccccccccccc:1-3";
+        assert_eq!(found(&source(&format!("A:1-100,{other}")), &from), []);
+    }
+
+    #[test]
+    fn a_copy_without_gtids_would_be_applied_twice() {
+        let empty = position("", "B:1-3");
+        assert_eq!(found(&empty, &StartFrom::Target), []);
+        let copy = Position { target_has_tables: true, ..empty };
+        assert_eq!(found(&copy, &StartFrom::Target), [("position.start", Level::Warning)]);
+        assert_eq!(found(&copy, &StartFrom::Source), []);
+        let known = Position { target_has_tables: true, ..position("", "A:1-20") };
+        assert_eq!(found(&known, &StartFrom::Target), []);
+    }
+
+    #[test]
+    fn long_sets_are_cut_off() {
+        let many: Vec<String> = (0..100).map(|n| (n * 2 + 1).to_string()).collect();
+        let text = shown(&set(&format!("A:{}", many.join(":"))));
+        assert_eq!(text.chars().count(), SHOWN + 1);
+        assert!(text.ends_with('…'));
+    }
+}

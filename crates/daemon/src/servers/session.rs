@@ -1,0 +1,129 @@
+//! A session that only reads, and gives up on queries that take long.
+
+use std::time::Duration;
+
+use csa_applier::{Purpose, TargetOptions, Vendor, prelude};
+use csa_provider::server::link::{Limits, Link, Row, Value};
+use csa_provider::server::{unsupported_source, unsupported_target};
+
+use crate::verify::connect_error;
+
+use csa_provider::server::link::Side;
+
+/// Unknown before 8.0.30.
+const SHOW_HIDDEN_KEYS: &str = "SET SESSION show_gipk_in_create_table_and_information_schema=ON";
+/// A little more than the server's own limit.
+const PATIENCE: Duration = Duration::from_secs(40);
+
+/// A row as text; `None` for NULL.
+pub(super) type TextRow = Vec<Option<String>>;
+
+pub(super) struct CheckSession {
+    link: Link,
+    address: String,
+}
+
+/// The reason why a server can't be checked, on one line.
+#[derive(Debug)]
+pub(super) enum Unusable {
+    /// It does not answer, or refuses the login.
+    Login(String),
+    /// Its kind or version can be neither source nor target.
+    Product(String),
+}
+
+impl Unusable {
+    pub(super) fn text(self) -> String {
+        match self {
+            Self::Login(text) | Self::Product(text) => text,
+        }
+    }
+}
+
+/// A server's error on a query, on one line.
+#[derive(Debug)]
+pub(super) struct QueryError {
+    pub(super) code: Option<u16>,
+    pub(super) text: String,
+}
+
+impl CheckSession {
+    /// Logs in; an error says why not, on one line.
+    pub(super) async fn connect(side: Side, server: &TargetOptions) -> Result<Self, Unusable> {
+        let link = csa_applier::connect(server, side)
+            .await
+            .map_err(|error| connect_error(side, server, error).to_string().replace('\n', " "))
+            .map_err(Unusable::Login)?;
+        let mut session = Self { link, address: server.address() };
+        let vendor = session.check_product(side).await?;
+        let mut statements = prelude(vendor, Purpose::Inspect);
+        statements.push(SHOW_HIDDEN_KEYS.to_owned());
+        for statement in statements {
+            // Without a server's error number, the link itself has failed.
+            if let Err(QueryError { code: None, text }) = session.rows(&statement).await {
+                return Err(Unusable::Login(format!("{side} {text}")));
+            }
+        }
+        Ok(session)
+    }
+
+    /// Comes before all other queries, which another product may not understand.
+    async fn check_product(&mut self, side: Side) -> Result<Vendor, Unusable> {
+        let said = self.ask("SELECT @@version, @@version_comment LIMIT 1", Limits::SETTING).await;
+        let said = said.map_err(|refusal| Unusable::Login(format!("{side} {}", refusal.text)))?;
+        let mut said = said.into_iter().flatten().map(Option::unwrap_or_default);
+        let (version, comment) = (said.next().unwrap_or_default(), said.next().unwrap_or_default());
+        let why = match side {
+            Side::Source => unsupported_source(&version, &comment),
+            Side::Target => unsupported_target(&version, &comment),
+        };
+        match why {
+            Some(why) => Err(Unusable::Product(format!("{side} {} {why}", self.address))),
+            None => Ok(Vendor::of(&version)),
+        }
+    }
+
+    pub(super) fn address(&self) -> &str {
+        &self.address
+    }
+
+    pub(super) async fn rows(&mut self, query: &str) -> Result<Vec<TextRow>, QueryError> {
+        self.ask(query, Limits::LIST).await
+    }
+
+    async fn ask(&mut self, query: &str, limits: Limits) -> Result<Vec<TextRow>, QueryError> {
+        let asked = self.link.query(query, limits);
+        match tokio::time::timeout(PATIENCE, asked).await {
+            Ok(Ok(rows)) => Ok(rows.into_iter().map(texts).collect()),
+            Ok(Err(error)) => {
+                let text = format!("{}: {error}", self.address).replace('\n', " ");
+                Err(QueryError { code: error.code(), text })
+            }
+            // The rest of the answer makes the link unusable, so all later questions fail at once.
+            Err(_) => {
+                let seconds = PATIENCE.as_secs();
+                let text = format!("{}: no answer within {seconds} s", self.address);
+                Err(QueryError { code: None, text })
+            }
+        }
+    }
+
+    /// Returns the first column of the first row; `None` for NULL and no row.
+    pub(super) async fn value(&mut self, query: &str) -> Result<Option<String>, QueryError> {
+        let rows = self.rows(query).await?;
+        Ok(rows.into_iter().next().and_then(|row| row.into_iter().next()).flatten())
+    }
+
+    pub(super) async fn close(self) {
+        self.link.quit().await;
+    }
+}
+
+fn texts(row: Row) -> TextRow {
+    let text = |value: Option<Value>| match value? {
+        Value::NULL => None,
+        Value::Bytes(bytes) => Some(String::from_utf8_lossy(&bytes).into_owned()),
+        other => Some(other.as_sql(true)),
+    };
+    row.unwrap_raw().into_iter().map(text).collect()
+}

@@ -1,0 +1,48 @@
+//! The reasons why there is no result, or no complete one.
+
+use csa_provider::server::link::LinkError;
+
+use super::table_name::TableName;
+
+/// The reason why there is no result, or no complete one; one line that names what to do.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum VerifyError {
+    #[error("{0}")]
+    Refused(String),
+    #[error("{server}: {source}")]
+    Server {
+        server: String,
+        #[source]
+        source: LinkError,
+    },
+    #[error(
+        "target {target} has made no progress for {seconds} s; it lacks {lacking} \
+         transactions from {first} on: is channel {channel} running (csa-daemon status)?"
+    )]
+    Stalled { target: String, channel: String, seconds: u64, lacking: u64, first: String },
+    #[error("target {target} lacks {lacking} transactions from {first} on, and {why}")]
+    Standing { target: String, lacking: u64, first: String, why: String },
+    #[error("comparing {table}: {source}")]
+    Table {
+        table: TableName,
+        #[source]
+        source: Box<VerifyError>,
+    },
+}
+
+pub(super) type Result<T> = std::result::Result<T, VerifyError>;
+
+impl VerifyError {
+    pub(super) fn code(&self) -> Option<u16> {
+        match self {
+            Self::Server { source, .. } => source.code(),
+            _ => None,
+        }
+    }
+
+    /// Returns true if a schema, table, column or index is gone, or a definition changed.
+    pub(super) fn is_definition_change(&self) -> bool {
+        matches!(self.code(), Some(1049 | 1054 | 1146 | 1176 | 1412))
+    }
+}

@@ -1,0 +1,39 @@
+//! Messages from a run in progress.
+
+use super::report::TableReport;
+use super::resume::Saved;
+
+/// The current activity.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Activity {
+    #[default]
+    Comparing,
+    /// Rows that differed are being read again.
+    Rechecking { rows: u64 },
+    /// The target lags by more than `max_lag`.
+    WaitingForLag,
+}
+
+/// The progress of a run.
+#[derive(Debug, Clone, Default)]
+pub struct Progress {
+    pub tables: usize,
+    pub tables_done: usize,
+    /// The table being compared, as the source names it.
+    pub table: String,
+    pub rows: u64,
+    /// The source's estimate.
+    pub rows_estimated: u64,
+    pub activity: Activity,
+}
+
+/// A message from a run in progress.
+#[derive(Debug)]
+pub enum Event<'a> {
+    Progress(&'a Progress),
+    Table(&'a TableReport),
+    /// An earlier run has compared these rows of a table.
+    Resumed(&'a Progress),
+    /// A later run can resume here.
+    Saved(&'a Saved),
+}
