@@ -5,8 +5,6 @@
 mod accounts;
 #[path = "e2e/admin_port.rs"]
 mod admin_port;
-#[path = "e2e/alerts.rs"]
-mod alerts;
 #[path = "e2e/bad_input.rs"]
 mod bad_input;
 #[path = "e2e/cascades.rs"]
@@ -21,8 +19,6 @@ mod collations;
 mod conflicts;
 #[path = "e2e/connect.rs"]
 mod connect;
-#[path = "e2e/containers.rs"]
-mod containers;
 #[path = "e2e/control.rs"]
 mod control;
 #[path = "e2e/control_access.rs"]
@@ -33,7 +29,7 @@ mod coverage;
 mod crash;
 #[path = "e2e/delay_until.rs"]
 mod delay_until;
-#[path = "e2e/deployments.rs"]
+#[path = "e2e/deployments/mod.rs"]
 mod deployments;
 #[path = "e2e/distributed.rs"]
 mod distributed;
@@ -51,16 +47,16 @@ mod fleet;
 mod ghosts;
 #[path = "e2e/gtids.rs"]
 mod gtids;
-#[path = "e2e/guides.rs"]
-mod guides;
 #[path = "e2e/health.rs"]
 mod health;
+#[path = "e2e/holes.rs"]
+mod holes;
 #[path = "e2e/hostile.rs"]
 mod hostile;
-#[path = "e2e/kubernetes.rs"]
-mod kubernetes;
 #[path = "e2e/lag.rs"]
 mod lag;
+#[path = "e2e/lock_waits.rs"]
+mod lock_waits;
 #[path = "e2e/managed.rs"]
 mod managed;
 #[path = "e2e/mariadb.rs"]
@@ -81,14 +77,16 @@ mod pairs;
 mod parallel;
 #[path = "e2e/peers.rs"]
 mod peers;
-#[path = "e2e/provisioning.rs"]
-mod provisioning;
 #[path = "e2e/reception.rs"]
 mod reception;
 #[path = "e2e/refusals.rs"]
 mod refusals;
+#[path = "e2e/refused_sessions.rs"]
+mod refused_sessions;
 #[path = "e2e/relations.rs"]
 mod relations;
+#[path = "e2e/renamed.rs"]
+mod renamed;
 #[path = "e2e/replicate.rs"]
 mod replicate;
 #[path = "e2e/roundtrip/mod.rs"]
@@ -97,6 +95,8 @@ mod roundtrip;
 mod semi_sync;
 #[path = "e2e/series.rs"]
 mod series;
+#[path = "e2e/server_settings.rs"]
+mod server_settings;
 #[path = "e2e/several.rs"]
 mod several;
 #[path = "e2e/sql_executor.rs"]
@@ -115,6 +115,8 @@ mod systemd;
 mod target_login;
 #[path = "e2e/timeline.rs"]
 mod timeline;
+#[path = "e2e/undone.rs"]
+mod undone;
 #[path = "e2e/until_control.rs"]
 mod until_control;
 #[path = "e2e/values.rs"]
@@ -143,7 +145,7 @@ fn seed_number(text: &str) -> u64 {
     text.trim().parse().expect("a seed is a number")
 }
 
-/// The seeds that an environment variable names, as `200` (so many) or `100-300`.
+/// Returns the seeds that an environment variable names, as `200` (so many) or `100-300`.
 fn seeds_from(variable: &str, unset: RangeInclusive<u64>) -> RangeInclusive<u64> {
     match std::env::var(variable) {
         Ok(seeds) => match seeds.split_once('-') {

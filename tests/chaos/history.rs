@@ -3,7 +3,7 @@
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
 
-use csa_provider::{Gtid, GtidSet};
+use csa_provider::binlog::{Gtid, GtidSet};
 use csa_tests::Server;
 
 use crate::load::CLIENTS;

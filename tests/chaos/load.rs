@@ -189,7 +189,7 @@ impl Client {
     }
 }
 
-/// One transaction that changes every row of a table.
+/// Returns one transaction that changes every row of a table.
 fn large() -> String {
     "UPDATE chaos.bulk SET round=round+1".into()
 }

@@ -96,7 +96,7 @@ async fn whatever_fails_the_target_is_a_prefix_of_the_source_and_catches_up() {
     report.keep_logs(&world);
 }
 
-/// One to three faults that can happen at the same time.
+/// Returns one to three faults that can happen at the same time.
 fn take_step(queue: &mut Vec<Kind>, random: &mut StdRng) -> Vec<Kind> {
     let wanted = [1, 1, 2, 2, 3][random.random_range(0..5)];
     let mut step: Vec<Kind> = queue.pop().into_iter().collect();

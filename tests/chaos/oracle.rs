@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use csa_provider::GtidSet;
+use csa_provider::binlog::GtidSet;
 use csa_tests::{Server, eventually};
 use mysql_async::prelude::{FromRow, Queryable as _};
 use mysql_async::{Conn, Error};
@@ -54,7 +54,7 @@ impl Oracle {
         Self { seen, stop, task }
     }
 
-    /// The first thing that a look found wrong.
+    /// Returns the first thing that a look found wrong.
     pub(crate) fn violation(&self) -> Option<String> {
         self.seen.lock().violation.take()
     }

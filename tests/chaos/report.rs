@@ -47,7 +47,7 @@ impl Report {
         }
     }
 
-    /// False, and noted in the report, for a fault that this machine does not permit.
+    /// Returns false, and noted in the report, for a fault that this machine does not permit.
     pub(crate) fn permits(&mut self, kind: Kind, world: &World) -> bool {
         let permitted = kind != Kind::DiskFull || world.disk().is_small;
         if !permitted && !self.not_permitted.contains(&kind) {
@@ -162,7 +162,7 @@ fn line(text: &mut String, name: &str, recoveries: &[Recovery]) {
     );
 }
 
-/// Everything that clients wrote, and that was looked at.
+/// Returns everything that clients wrote, and that was looked at.
 pub(crate) fn counts(load: Written, samples: Taken) -> String {
     format!(
         "clients: {} transactions confirmed, {} definitions, {} large, {} errors\n\
@@ -179,14 +179,14 @@ pub(crate) fn counts(load: Written, samples: Taken) -> String {
     )
 }
 
-/// Seconds, the shortest first.
+/// Returns the seconds, the shortest first.
 pub(crate) fn sorted(times: impl Iterator<Item = Duration>) -> Vec<f64> {
     let mut times: Vec<f64> = times.map(|time| time.as_secs_f64()).collect();
     times.sort_by(f64::total_cmp);
     times
 }
 
-/// The time that this part of them does not exceed; 0 if there are none.
+/// Returns the time that this part of them does not exceed; 0 if there are none.
 pub(crate) fn at(sorted: &[f64], part: f64) -> f64 {
     let rank = (sorted.len() as f64 * part).ceil() as usize;
     sorted.get(rank.max(1) - 1).copied().unwrap_or_default()

@@ -26,9 +26,9 @@ const SLOW: Duration = Duration::from_secs(3);
 /// Times since the end of the faults.
 #[derive(Debug, Clone)]
 pub(crate) struct Recovery {
-    /// Until the target showed a transaction committed on the source since.
+    /// The time until the target showed a transaction committed on the source since.
     pub(crate) total: Duration,
-    /// Until the source had committed it, which is no work of the daemon.
+    /// The time until the source had committed it, which is no work of the daemon.
     pub(crate) source: Duration,
     /// The activity in a recovery that was not quick.
     pub(crate) slow: String,

@@ -19,12 +19,12 @@ fn grants() -> (String, Vec<String>) {
     (target.to_owned(), commented)
 }
 
-/// A daemon with exactly the accounts of the documentation.
+/// Returns a daemon with exactly the accounts of the documentation.
 fn documented(source: &Server, target: &Server) -> DaemonBuilder {
     Daemon::builder(source, target).set("target.password", "change me")
 }
 
-/// All tables that hold logins and privileges.
+/// Returns all tables that hold logins and privileges.
 async fn accounts_of(server: &Server) -> String {
     let mut conn = server.conn().await;
     let mut all = String::new();

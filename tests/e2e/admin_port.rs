@@ -12,7 +12,8 @@ use serde_json::Value;
 
 use crate::{DRAIN, wait_state};
 
-/// In the row that stops the channel: a secret, and a fake log line with terminal control characters.
+/// The value in the row that stops the channel: a secret, and a fake log line with terminal control
+/// characters.
 const SECRET: &str = "dup.secret@example.com";
 const FORGED: &str = "2026-01-01T00:00:00.000000Z ERROR forged";
 
@@ -23,7 +24,7 @@ fn connect(daemon: &Daemon) -> TcpStream {
     stream
 }
 
-/// The answer to these bytes, until the daemon closes.
+/// Returns the answer to these bytes, until the daemon closes.
 fn answer(daemon: &Daemon, request: &str) -> String {
     let mut stream = connect(daemon);
     stream.write_all(request.as_bytes()).expect("is sent");

@@ -6,6 +6,9 @@ use serde_json::Value;
 
 use crate::DRAIN;
 
+/// A row of the source's largest packet is longer as text; without this a finding says so.
+const LARGE_PACKET: &str = "--max-allowed-packet=1073741824";
+
 /// The findings of one run on its channel.
 struct Checked {
     code: Option<i32>,
@@ -77,7 +80,7 @@ impl Checked {
     }
 }
 
-/// The state that a run must not change: GTIDs, schemas, accounts and settings.
+/// Returns the state that a run must not change: GTIDs, schemas, accounts and settings.
 async fn state(server: &Server) -> Vec<String> {
     let variables = "SELECT JSON_OBJECTAGG(variable_name, variable_value) \
          FROM performance_schema.global_variables WHERE variable_name <> 'timestamp'";
@@ -87,7 +90,7 @@ async fn state(server: &Server) -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn settings_accounts_and_this_host() {
-    let (source, target) = Server::pair(&[], &[]);
+    let (source, target) = Server::pair(&[], &[LARGE_PACKET]);
     // The sandbox's account may change the target's accounts: a finding without this key.
     let accounts = "applier.replicate_accounts";
     let builder = || Daemon::builder(&source, &target).set(accounts, true);
@@ -136,7 +139,7 @@ async fn settings_accounts_and_this_host() {
             "max_allowed_packet=16777216",
             "target.max_allowed_packet",
             "warning",
-            "less than the source's",
+            "permits larger ones",
         ),
     ] {
         let server = if side == "source" { &source } else { &target };
@@ -185,7 +188,7 @@ async fn settings_accounts_and_this_host() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_login_and_privilege_in_one_run() {
-    let (source, target) = Server::pair(&[], &[]);
+    let (source, target) = Server::pair(&[], &[LARGE_PACKET]);
     let accounts = "applier.replicate_accounts";
     let builder = || Daemon::builder(&source, &target).set(accounts, true);
     // Neither server's errors hide the other's, nor those of this host.
@@ -247,7 +250,7 @@ async fn every_login_and_privilege_in_one_run() {
 /// A failover address that is down is no error while another answers.
 #[tokio::test(flavor = "multi_thread")]
 async fn positions_and_a_channel_that_is_taken() {
-    let (source, target) = Server::pair(&[], &[]);
+    let (source, target) = Server::pair(&[], &[LARGE_PACKET]);
     let builder = || Daemon::builder(&source, &target);
     source.exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY)").await;
     source.exec("INSERT INTO d.t VALUES (1)").await;
@@ -313,7 +316,7 @@ async fn positions_and_a_channel_that_is_taken() {
 /// Transactions that the source commits during the check count as still to come.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_channel_in_use_has_no_errors() {
-    let (source, target) = Server::pair(&[], &[]);
+    let (source, target) = Server::pair(&[], &[LARGE_PACKET]);
     source.exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY AUTO_INCREMENT)").await;
     let daemon = Daemon::builder(&source, &target).start();
     daemon.wait_drained(&source, &target, DRAIN).await;
@@ -350,7 +353,7 @@ async fn a_channel_in_use_has_no_errors() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tables_of_both_sides() {
-    let (source, target) = Server::pair(&[], &[]);
+    let (source, target) = Server::pair(&[], &[LARGE_PACKET]);
     let both = "CREATE DATABASE d; USE d; \
         CREATE TABLE same (id INT PRIMARY KEY, s VARCHAR(9), UNIQUE (s)); \
         CREATE TABLE keyless (a INT, UNIQUE (a)); \
@@ -449,9 +452,67 @@ async fn a_mariadb_target_is_looked_at_as_what_it_is() {
     // MariaDB's default is a quarter of MySQL's.
     assert_eq!(found.at("warning"), ["target.max_allowed_packet"], "{:#?}", found.findings);
     found.is_fine(&["target.version", "tables.columns", "tables.unique_keys", "channel.start"]);
-    let fix = found.says("target.max_allowed_packet", "warning", &["less than the source's"]);
+    let fix = found.says("target.max_allowed_packet", "warning", &["permits larger ones"]);
     target.exec(&fix).await;
     check(here()).is_fine(&["target.max_allowed_packet"]);
     let refused = check(here().set("applier.executor", "row-image"));
     refused.says("channel.start", "error", &["MariaDB", "\\\"auto\\\""]);
+}
+
+/// Limits that no session can lift for itself.
+#[tokio::test(flavor = "multi_thread")]
+async fn limits_of_the_account_and_of_packets_are_named() {
+    let (source, target) = Server::pair(&[], &[]);
+    source.exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, b LONGBLOB)").await;
+    let few = "SET sql_log_bin=0; CREATE USER few@'%' IDENTIFIED BY 'few_pw'; GRANT SELECT, INSERT, UPDATE, DELETE, \
+         CREATE, DROP, ALTER, INDEX, REPLICATION_APPLIER, SESSION_VARIABLES_ADMIN ON *.* TO few@'%'";
+    target.exec(few).await;
+    let builder = || {
+        Daemon::builder(&source, &target).set("target.user", "few").set("target.password", "few_pw")
+    };
+    let fixed = ["target.account_limits", "target.init_connect", "target.connection_memory_limit"];
+    let fine = check(builder());
+    fine.is_fine(&fixed);
+    fine.is_fine(&["source.account_limits", "source.init_connect"]);
+    // A row of the source's largest packet is longer as text.
+    let words = ["67108864", "rows of 49545216 bytes", "1153"];
+    let larger = fine.says("target.max_allowed_packet", "warning", &words);
+
+    target
+        .exec(
+            "SET sql_log_bin=0; ALTER USER few@'%' WITH MAX_QUERIES_PER_HOUR 100000 MAX_USER_CONNECTIONS 3; \
+             SET GLOBAL init_connect='SET NAMES latin1'; \
+             SET GLOBAL global_connection_memory_tracking=1, connection_memory_limit=8388608",
+        )
+        .await;
+    source.exec("SET sql_log_bin=0; ALTER USER repl@'%' WITH MAX_CONNECTIONS_PER_HOUR 1000").await;
+    let limited = check(builder());
+    let words = ["MAX_QUERIES_PER_HOUR 100000", "MAX_USER_CONNECTIONS 3 where 13", "1226"];
+    let lift = limited.says("target.account_limits", "warning", &words);
+    let words = ["1184", "GRANT CONNECTION_ADMIN ON *.* TO 'few'@'%'"];
+    let exempt = limited.says("target.init_connect", "warning", &words);
+    limited.says("target.connection_memory_limit", "warning", &["8388608", "4082"]);
+    let on_source =
+        limited.says("source.account_limits", "warning", &["MAX_CONNECTIONS_PER_HOUR 1000"]);
+
+    for fix in [larger, lift, exempt] {
+        target.exec(&format!("SET sql_log_bin=0; {fix}")).await;
+    }
+    source.exec(&format!("SET sql_log_bin=0; {on_source}")).await;
+    let fine = check(builder());
+    fine.is_fine(&fixed);
+    fine.is_fine(&["source.account_limits", "target.max_allowed_packet"]);
+    // With it the largest row of the source arrives.
+    let daemon = builder().start();
+    source.exec("INSERT INTO d.t VALUES (1, REPEAT('x', 67000000))").await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    csa_tests::compare(&source, &target).await;
+
+    // A statement of it that fails ends each session.
+    target
+        .exec(
+            "REVOKE CONNECTION_ADMIN ON *.* FROM few@'%'; SET GLOBAL init_connect='SELECT nothing'",
+        )
+        .await;
+    check(builder()).says("target.login", "error", &["init_connect"]);
 }

@@ -180,8 +180,8 @@ pub(crate) async fn prepare(source: &Server) {
     prepare_tables(source, &TABLES.each_ref()).await;
 }
 
-/// The tables whose keys MariaDB supports: no collation of Unicode 9.0, no generated or functional
-/// primary key, no negative zero.
+/// Returns the tables whose keys MariaDB supports: no collation of Unicode 9.0, no generated or
+/// functional primary key, no negative zero.
 fn shared_tables() -> Vec<&'static Table> {
     const OF_MYSQL: [&str; 5] = ["composite", "as_cs", "hungarian", "functional", "floats"];
     TABLES.iter().filter(|table| !OF_MYSQL.contains(&table.name)).collect()

@@ -80,7 +80,7 @@ async fn a_password_that_the_source_has_not_cached_without_tls() {
     write_rows(&source, "asked").await;
     replicates(&daemon, &source, &target, "TCP/IP").await;
 
-    // The same after a lost link.
+    // The daemon must do so after a lost link too.
     source.exec("FLUSH PRIVILEGES").await;
     let dump: u64 = source
         .value("SELECT id FROM information_schema.processlist WHERE command = 'Binlog Dump GTID'")
@@ -157,7 +157,7 @@ impl Authority {
         );
     }
 
-    /// A server's options for that certificate.
+    /// Returns a server's options for that certificate.
     pub(crate) fn server_options(&self) -> [String; 3] {
         [("ca", "ca.pem"), ("cert", "server.pem"), ("key", "server-key.pem")]
             .map(|(name, file)| format!("--ssl-{name}={}", self.text(file)))

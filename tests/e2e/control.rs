@@ -21,7 +21,7 @@ fn number(view: &Value, field: &str) -> f64 {
     view[field].as_f64().unwrap_or_else(|| panic!("{field} of {view:#}"))
 }
 
-/// The union of the checkpoint's rows.
+/// Returns the union of the checkpoint's rows.
 async fn checkpoint(target: &Server) -> String {
     let mut conn = target.conn().await;
     let rows: Vec<String> =
@@ -32,7 +32,7 @@ async fn checkpoint(target: &Server) -> String {
         .expect("one")
 }
 
-/// The GTIDs that the source has executed since `before`.
+/// Returns the GTIDs that the source has executed since `before`.
 async fn gtids_since(source: &Server, before: &str) -> String {
     source.value(&format!("SELECT GTID_SUBTRACT(@@GLOBAL.gtid_executed, '{before}')")).await
 }

@@ -11,7 +11,7 @@ use crate::{DRAIN, wait_state};
 const NEWEST_CHECKPOINT: &str = "SELECT MAX(gtid_executed) FROM csa.checkpoint WHERE sequence = \
                                  (SELECT MAX(sequence) FROM csa.checkpoint)";
 
-/// Seconds from an INSERT on the source until it shows on the target.
+/// Returns the seconds from an INSERT on the source until it shows on the target.
 async fn seconds_to_arrive(source: &Server, target: &Server, id: u32) -> f64 {
     source.exec(&format!("INSERT INTO d.t VALUES ({id})")).await;
     let started = Instant::now();

@@ -1,6 +1,8 @@
 //! Distributed transactions (XA): prepared in one session, ended in another, whatever dies in between.
 
-use csa_tests::{Daemon, Load, LoadOptions, Server, compare, prepare};
+use std::time::Duration;
+
+use csa_tests::{Daemon, Load, LoadOptions, Server, compare, eventually, prepare};
 use mysql_async::Conn;
 use mysql_async::prelude::Queryable as _;
 use rand::rngs::StdRng;
@@ -102,6 +104,64 @@ async fn branches_are_prepared_and_ended_whatever_dies() {
     assert_eq!(committed, 45 + 12);
 }
 
+/// One name for all branches, one after the other, with the daemon or the target killed at any moment of
+/// PREPARE and end.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_same_branch_comes_again_and_again() {
+    for (gtids, commit, executor) in [
+        ("own", "grouped", "row-image"),
+        ("source", "one-to-one", "row-image"),
+        ("source", "one-to-one", "sql"),
+        ("mirror", "grouped", "row-image"),
+    ] {
+        the_same_branch_again(gtids, commit, executor).await;
+    }
+}
+
+async fn the_same_branch_again(gtids: &str, commit: &str, executor: &str) {
+    let (source, target) = Server::pair(&[], &[]);
+    schema(&source).await;
+    let daemon = Daemon::builder(&source, &target)
+        .set("target.connect_retry", "100ms")
+        .set("applier.target_gtids", gtids)
+        .set("applier.commit", commit)
+        .set("applier.executor", executor)
+        .start();
+    let mut random = StdRng::seed_from_u64(3);
+    let mut conn = source.conn().await;
+    for number in 0..12_u32 {
+        let end = ["XA COMMIT 'again'", "XA ROLLBACK 'again'"][usize::from(number % 3 == 0)];
+        prepare_branch(&mut conn, "'again'", &change(&mut random, number)).await;
+        for statement in [end, "UPDATE x.counter SET n=n+1 WHERE id=6"] {
+            let wait = Duration::from_millis(random.random_range(0..40));
+            match random.random_range(0..10) {
+                0..4 => {
+                    tokio::time::sleep(wait).await;
+                    daemon.kill9();
+                    daemon.start_again();
+                    // The start is under way when the next statement comes.
+                    tokio::time::sleep(wait * 8).await;
+                }
+                4 if number % 4 == 1 => {
+                    tokio::time::sleep(wait).await;
+                    target.kill9();
+                    target.restart();
+                }
+                _ => {}
+            }
+            run(&mut conn, &[statement.to_owned()]).await;
+        }
+    }
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    compare(&source, &target).await;
+    assert!(prepared(&target).await.is_empty());
+    let all = source.gtid_executed().await;
+    eventually("the target has the source's GTIDs", DRAIN, async || {
+        gtids == "own" || target.gtid_executed().await == all
+    })
+    .await;
+}
+
 /// A prepared branch holds its locks on the target as on the source, and lets everything else pass.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_branch_stays_prepared_while_others_pass() {
@@ -161,6 +221,49 @@ async fn a_branch_that_the_target_does_not_know_stops_the_channel() {
     let gtid: String = source.value("SELECT @@gtid_executed").await;
     let last = gtid.rsplit(['-', ':']).next().expect("a number").to_owned();
     for part in [&last, "1397", "between its PREPARE and its end"] {
+        assert!(detail.contains(part), "{part} in {detail}");
+    }
+}
+
+/// Format IDs and names of branches. MySQL 9.7 loses some of them when it recovers.
+const LOST: [(u8, &str); 10] = [
+    (9, "zzz"),
+    (1, "a"),
+    (5, "mm"),
+    (3, "q"),
+    (7, "b"),
+    (2, "yy"),
+    (8, "c"),
+    (4, "x"),
+    (6, "dd"),
+    (10, "w"),
+];
+
+/// The server's own replica stops in the same way.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_branch_that_the_targets_recovery_loses_stops_the_channel() {
+    let (source, target) = Server::pair(&[], &[]);
+    schema(&source).await;
+    let daemon = Daemon::builder(&source, &target).set("target.connect_retry", "100ms").start();
+    let mut sessions = Vec::new();
+    for (format, name) in LOST {
+        let mut conn = source.conn().await;
+        let rows = vec![format!("INSERT INTO x.log (branch, v) VALUES ({format}, 1)")];
+        prepare_branch(&mut conn, &format!("'{name}','1',{format}"), &rows).await;
+        sessions.push(conn);
+    }
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    assert_eq!(prepared(&target).await.len(), LOST.len());
+    target.kill9();
+    target.restart();
+    let left = prepared(&target).await;
+    assert!(left.len() < LOST.len(), "a server that keeps them needs another test: {left:?}");
+    for ((format, name), conn) in LOST.iter().zip(&mut sessions) {
+        run(conn, &[format!("XA COMMIT '{name}','1',{format}")]).await;
+    }
+    wait_state(&daemon, 0, "failed").await;
+    let detail = daemon.status()["channels"][0]["state_detail"].to_string();
+    for part in ["1397", "the target has crashed meanwhile", "csa-daemon skip"] {
         assert!(detail.contains(part), "{part} in {detail}");
     }
 }

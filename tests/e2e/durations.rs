@@ -48,7 +48,7 @@ impl Scrape {
         self.value(&format!("csa_{step}_seconds_sum"))
     }
 
-    /// The buckets of a step in the order of their bounds.
+    /// Returns the buckets of a step in the order of their bounds.
     fn buckets(&self, step: &str) -> Vec<(f64, f64)> {
         let prefix = format!("csa_{step}_seconds_bucket{{channel=\"test\",le=\"");
         let of_step = self.0.iter().filter_map(|(name, value)| {
@@ -134,7 +134,8 @@ async fn lock(target: &Server, id: u32) -> Conn {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_step_counts_and_the_parts_are_less_than_the_whole() {
-    let (source, target) = Server::pair(&[], &[]);
+    let source = || Server::start("source", &[]);
+    let (source, target) = Server::both(source, || Server::start_on_disk("target", &[]));
     source.exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, v INT)").await;
     let daemon = Daemon::builder(&source, &target).set("relay.sync", "transaction").start();
     let mut conn = source.conn().await;
@@ -230,7 +231,7 @@ async fn a_wait_for_memory_is_a_wait_for_admission() {
     assert!(daemon.terminate().success());
 }
 
-/// The steps of the last start, in order.
+/// Returns the steps of the last start, in order.
 fn start(daemon: &Daemon) -> Vec<(String, f64)> {
     let view = &daemon.status()["channels"][0];
     let steps = view["start"].as_array().expect("steps").iter();

@@ -9,13 +9,13 @@ use csa_tests::{Daemon, DaemonBuilder, Proxy, Server, compare, eventually};
 use mysql_async::prelude::Queryable as _;
 use serde_json::Value;
 
-use crate::DRAIN;
 use crate::replicate::peak_rss_bytes;
+use crate::{DRAIN, wait_state};
 
 const MIB: u64 = 1 << 20;
 /// The limit of event memory, and an allowance for everything else in the process.
 const MEMORY: u64 = (64 + 64) * MIB;
-/// Of a row of the transaction.
+/// The size of a row of the transaction.
 const ROW_BYTES: u64 = 8_000;
 
 fn of_environment(name: &str, default: u64) -> u64 {
@@ -74,7 +74,7 @@ impl Pair {
         self.source.value(&text).await
     }
 
-    /// True if a session on the target has changed row 0 and not committed.
+    /// Returns true if a session on the target has changed row 0 and not committed.
     async fn is_locked(&self) -> bool {
         let mut conn = self.target.conn().await;
         let locked = "SELECT id FROM d.t WHERE id=0 FOR UPDATE NOWAIT";
@@ -185,6 +185,58 @@ async fn cut_off(gtids: &str, executor: &str) {
     println!("{gtids}, {executor}: peak RSS {} MiB", peak / MIB);
     assert!(peak <= MEMORY, "peak RSS {} MiB", peak / MIB);
     assert!(daemon.terminate().success());
+}
+
+/// The other daemon takes the channel while a part of the transaction is applied and the rest is still to
+/// come, to the one that dies, or hangs and comes back.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_standby_takes_over_in_the_middle_of_a_transaction() {
+    for (gtids, commit, executor) in [
+        ("own", "grouped", "row-image"),
+        ("source", "one-to-one", "row-image"),
+        ("mirror", "grouped", "sql"),
+    ] {
+        let pair = Pair::start().await;
+        let rate = pair.mib * MIB / 16;
+        let daemons = [pair.proxy.port, pair.source.port].map(|port| {
+            let builder = pair.builder().set("source.port", i64::from(port)).set("standby", true);
+            builder
+                .set("target.net_timeout", "2s")
+                .set("applier.target_gtids", gtids)
+                .set("applier.commit", commit)
+                .set("applier.executor", executor)
+                .set("applier.begin_early", "1MiB")
+                .build()
+        });
+        let [slow, other] = &daemons;
+        for hangs in [false, true] {
+            slow.start_again();
+            slow.wait_drained(&pair.source, &pair.target, DRAIN).await;
+            other.start_again();
+            wait_state(other, 0, "standby").await;
+            let before = pair.contents().await;
+            pair.proxy.set_rate(Some(rate));
+            let gtid = pair.commit().await;
+            pair.wait_until_begun(slow, &gtid).await;
+            match hangs {
+                true => slow.signal("STOP"),
+                false => slow.kill9(),
+            }
+            other.wait_drained(&pair.source, &pair.target, DRAIN).await;
+            assert_ne!(pair.contents().await, before);
+            pair.proxy.set_rate(None);
+            if hangs {
+                slow.signal("CONT");
+                wait_state(slow, 0, "standby").await;
+                // What it still receives of the transaction is nothing to it.
+                pair.source.exec("UPDATE d.t SET v='last' WHERE id=1").await;
+                other.wait_drained(&pair.source, &pair.target, DRAIN).await;
+                assert!(slow.terminate().success());
+            }
+            compare(&pair.source, &pair.target).await;
+            assert!(other.terminate().success());
+        }
+    }
 }
 
 /// The time from the last byte until the commit is visible is less

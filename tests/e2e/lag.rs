@@ -104,7 +104,7 @@ async fn on_a_slow_link(source: &Server, target: &Server, daemon: &Daemon, proxy
 }
 
 async fn by_other_clocks(source: &Server, target: &Server, daemon: &Daemon) {
-    // Made on a server whose clock is an hour ahead, which only that server knew.
+    // The transactions come from a server whose clock is an hour ahead; only that server knew them.
     let mut made_elsewhere = source.conn().await;
     let held = blocker(target, 301).await;
     let future = "SET SESSION original_commit_timestamp=(UNIX_TIMESTAMP()+3600)*1000000";

@@ -76,7 +76,7 @@ const AZURE: Service = Service {
 
 const SERVICES: [&Service; 4] = [&RDS, &AURORA, &CLOUD_SQL, &AZURE];
 
-/// Tables in schema `mysql` that the service changes and no administrator may write.
+/// Returns the tables in schema `mysql` that the service changes and no administrator may write.
 fn no_service_tables() -> toml::Value {
     let mut guide = Guide::section("managed.md", "The source");
     let block = guide.rest().into_iter().find(|block| block.info == "toml").expect("TOML");
@@ -100,7 +100,7 @@ fn check_as_written(daemon: &Daemon) {
 }
 
 impl Service {
-    /// The statements of docs/managed.md for this service and every other.
+    /// Returns the statements of docs/managed.md for this service and every other.
     fn statements(&self, side: &str) -> String {
         let mut guide = match side {
             "source" => Guide::section("managed.md", "The source"),
@@ -116,7 +116,7 @@ impl Service {
                         found += &block.text;
                     }
                 }
-                // Of the channel.
+                // The block shows keys of the channel.
                 ["toml"] => {}
                 _ => panic!("a block that nobody runs: {block:?}"),
             }

@@ -21,7 +21,7 @@ fn pair(source: &[&str]) -> (Server, Server) {
     Server::both(source, || Server::start_mariadb("target", &[]))
 }
 
-async fn equal(source: &Server, target: &Server) -> Compared {
+pub(crate) async fn equal(source: &Server, target: &Server) -> Compared {
     let compared = Compare::contents().run(source, target).await;
     compared.unwrap_or_else(|difference| panic!("{difference}"))
 }
@@ -181,7 +181,7 @@ async fn a_later_group_lets_an_earlier_one_pass_on_mariadb() {
     inversion.ends_equal().await;
 }
 
-/// The same as in docs/provisioning.md.
+/// The grants that docs/provisioning.md has.
 const GRANT: &str = "GRANT SELECT, INSERT, UPDATE, DELETE, CREATE, DROP, ALTER, INDEX, REFERENCES, \
     TRIGGER, PROCESS ON *.* TO 'small'@'%'";
 
@@ -384,7 +384,7 @@ async fn settings_that_mariadb_can_not_have_are_refused() {
     refused(builder(), &target, &["SET GLOBAL binlog_format=MIXED"]).await;
     target.exec("SET GLOBAL binlog_format=MIXED").await;
 
-    // Nobody knows which transactions of the source are in it.
+    // It is not known which transactions of the source are in it.
     target.exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY)").await;
     refused(builder(), &target, &["applier.start_from", "holds tables"]).await;
     source.exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY)").await;

@@ -133,8 +133,8 @@ async fn a_target_that_keeps_its_last_second_in_memory_is_killed_under_load() {
     }
 }
 
-/// A statement that changes nothing has its GTID in the binary log only, which a server that does not
-/// sync it loses in a crash of its host. The tables lose nothing.
+/// A statement that changes nothing has its GTID in the binary log only. A server that does not
+/// sync it loses the GTID in a crash of its host. The tables lose nothing.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_target_that_lost_its_binary_log_keeps_the_gtids_of_what_its_tables_have() {
     let (source, target) = Server::pair(&[], &[]);

@@ -99,7 +99,7 @@ async fn a_large_transaction_that_is_damaged_on_disk_is_fetched_again() {
     compare(&source, &target).await;
 }
 
-/// The files of the relay store, oldest first.
+/// Returns the files of the relay store, oldest first.
 fn segments(daemon: &Daemon) -> Vec<std::path::PathBuf> {
     let relay = daemon.state_dir().join("test/relay");
     let mut segments: Vec<_> = std::fs::read_dir(&relay)
@@ -233,7 +233,7 @@ async fn columns_that_did_not_change_are_not_sent_but_the_targets_own_log_has_th
     assert!(updates > 0, "{logged:?}");
 }
 
-/// Types and contents of the events in the server's binary log.
+/// Returns the types and contents of the events in the server's binary log.
 async fn binlog_events(server: &Server) -> Vec<(String, String)> {
     use mysql_async::prelude::Queryable as _;
     let mut conn = server.conn().await;

@@ -181,7 +181,7 @@ async fn many_channels_are_a_table_and_one_of_them_a_link_away() {
         .expect("removed");
     daemon.commanded(&["reload"]);
 
-    // Nobody knows what the source has while it is away: no figure says 0.
+    // It is not known what the source has while it is away: no figure says 0.
     site.source.kill9();
     wait_state(&daemon, 0, "waiting_for_source").await;
     let (document, console) = browse(&daemon.url("/#channel=test"), SHOWN);

@@ -7,7 +7,7 @@ use mysql_async::prelude::Queryable as _;
 
 use crate::DRAIN;
 
-/// A channel each way.
+/// Returns a channel each way.
 fn pair(a: &Server, b: &Server, set: impl Fn(DaemonBuilder) -> DaemonBuilder) -> Daemon {
     let there = set(Daemon::builder(a, b).set("name", "there"));
     set(there.channel("back", b, a)).start()
@@ -171,4 +171,97 @@ async fn a_transaction_that_comes_back_before_its_commit_is_waited_for() {
     drained(&daemon, &a, &b).await;
     equal(&a, &b).await;
     silent(&daemon, &a, &b).await;
+}
+
+/// Returns the settings of the two ways, each `target_gtids`.
+fn builder_of(a: &Server, b: &Server, there: &str, back: &str) -> DaemonBuilder {
+    let set = |builder: DaemonBuilder, gtids: &str| {
+        let commit = if gtids == "source" { "one-to-one" } else { "grouped" };
+        builder.set("applier.target_gtids", gtids).set("applier.commit", commit)
+    };
+    let builder = set(Daemon::builder(a, b).set("name", "there"), there);
+    set(builder.channel("back", b, a), back)
+}
+
+/// Statements, steps of distributed transactions and rows: all that B may have under A's GTIDs.
+async fn write_all_kinds(a: &Server, round: usize) {
+    a.exec(&format!(
+        "CREATE TABLE d.made{round} (id INT PRIMARY KEY); ALTER TABLE d.made{round} ADD v INT; \
+         CREATE TABLE d.copy{round} SELECT * FROM d.keyless"
+    ))
+    .await;
+    a.exec(&format!(
+        "XA START 'x{round}'; INSERT INTO d.keyless VALUES ({round}); XA END 'x{round}'; \
+         XA PREPARE 'x{round}'; XA COMMIT 'x{round}'"
+    ))
+    .await;
+    a.exec("INSERT INTO d.keyless VALUES (7); UPDATE d.t SET v=1; UPDATE d.t SET v=2").await;
+}
+
+/// B has statements and rows under A's own GTIDs, and the way back has not read them when the daemon ends.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pair_starts_again_whatever_of_its_own_is_on_the_way_back() {
+    for (there, back) in
+        [("own", "own"), ("source", "own"), ("own", "source"), ("source", "source")]
+    {
+        let (a, b) = Server::pair(&[], &[]);
+        let daemon = builder_of(&a, &b, there, back).start();
+        a.exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, v INT)").await;
+        a.exec("CREATE TABLE d.keyless (v INT); INSERT INTO d.t VALUES (1, 0), (2, 0)").await;
+        drained(&daemon, &a, &b).await;
+        for (round, is_killed) in [(0, true), (1, false)] {
+            // What one server made stays on the other while the way back is paused.
+            let (paused, free, from, to) =
+                if round == 0 { ("back", "there", &a, &b) } else { ("there", "back", &b, &a) };
+            daemon.commanded(&["--channel", paused, "pause"]);
+            write_all_kinds(from, round).await;
+            daemon.wait_channel_drained(free, from, to, DRAIN).await;
+            match is_killed {
+                true => daemon.kill9(),
+                false => assert!(daemon.terminate().success()),
+            }
+            daemon.start_again();
+            drained(&daemon, &a, &b).await;
+            drained(&daemon, &a, &b).await;
+            equal(&a, &b).await;
+        }
+        b.exec("INSERT INTO d.keyless VALUES (8); UPDATE d.t SET v=3 WHERE id=1").await;
+        drained(&daemon, &a, &b).await;
+        a.exec("UPDATE d.t SET v=4 WHERE id=1").await;
+        drained(&daemon, &a, &b).await;
+        equal(&a, &b).await;
+        silent(&daemon, &a, &b).await;
+    }
+}
+
+/// Transactions of A are still on their way back when a replica of it, with another `server_uuid`, takes over.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pair_starts_again_after_one_of_its_servers_was_replaced_by_a_replica() {
+    for there in ["own", "source"] {
+        let (a, b) = Server::pair(&[], &[]);
+        let replica = Server::start("replica", &[]);
+        replica.follow(&a).await;
+        let daemon = builder_of(&a, &b, there, "own").start();
+        a.exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, v INT)").await;
+        a.exec("CREATE TABLE d.keyless (v INT); INSERT INTO d.t VALUES (1, 0), (2, 0)").await;
+        drained(&daemon, &a, &b).await;
+        daemon.commanded(&["--channel", "back", "pause"]);
+        write_all_kinds(&a, 0).await;
+        daemon.wait_channel_drained("there", &a, &b, DRAIN).await;
+        daemon.kill9();
+        let level = a.gtid_executed().await;
+        eventually("it is level", DRAIN, async || replica.gtid_executed().await == level).await;
+        a.kill9();
+        replica.exec("STOP REPLICA; RESET REPLICA ALL").await;
+        let daemon = builder_of(&replica, &b, there, "own").start();
+        drained(&daemon, &replica, &b).await;
+        drained(&daemon, &replica, &b).await;
+        equal(&replica, &b).await;
+        write_all_kinds(&replica, 1).await;
+        drained(&daemon, &replica, &b).await;
+        b.exec("INSERT INTO d.keyless VALUES (8); UPDATE d.t SET v=3 WHERE id=1").await;
+        drained(&daemon, &replica, &b).await;
+        equal(&replica, &b).await;
+        silent(&daemon, &replica, &b).await;
+    }
 }

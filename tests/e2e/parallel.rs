@@ -1,5 +1,5 @@
-//! Groups that run in parallel: the states that readers of the target see meanwhile, and locks that an
-//! earlier group needs and a later one holds.
+//! Groups that run in parallel: the states that readers of the target see meanwhile, and locks between an
+//! earlier group and a later one.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use crate::crash::mid_drain;
 
 const CLIENTS: u32 = 8;
 const ACCOUNTS: u32 = 20;
-/// Of each client.
+/// The rows of each client.
 const WIDE_ROWS: u32 = 200;
 
 /// Changes a counter and rows of its own, sometimes shared money. Wide rows fill groups early, so a
@@ -71,7 +71,7 @@ async fn commits_of(source: &Server) -> Vec<usize> {
     clients
 }
 
-/// One snapshot of the target: the counters by client, and all the money.
+/// Returns one snapshot of the target: the counters by client, and all the money.
 async fn snapshot(conn: &mut Conn) -> (Vec<u64>, i64) {
     conn.query_drop("START TRANSACTION WITH CONSISTENT SNAPSHOT").await.expect("begins");
     let counters = conn.query("SELECT n FROM p.counter ORDER BY client").await.expect("counters");
@@ -80,7 +80,7 @@ async fn snapshot(conn: &mut Conn) -> (Vec<u64>, i64) {
     (counters, money.expect("a sum").expect("a row"))
 }
 
-/// True if the counters are those after a prefix of the commits.
+/// Returns true if the counters are those after a prefix of the commits.
 fn is_prefix(commits: &[usize], counters: &[u64]) -> bool {
     let len = counters.iter().sum::<u64>() as usize;
     let mut counted = vec![0; counters.len()];

@@ -15,7 +15,7 @@ use crate::{DRAIN, wait_state};
 const SHOWN: u32 = 6000;
 const TOKEN: &str = "a-token-of-some-length";
 
-/// A server that treats every connection alike.
+/// Returns a server that treats every connection alike.
 fn server(answer: impl Fn(&mut TcpStream) + Send + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("binds");
     let address = format!("http://{}", listener.local_addr().expect("an address"));

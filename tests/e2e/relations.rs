@@ -38,7 +38,7 @@ pub(crate) async fn prepare(source: &Server) {
     }
 }
 
-/// A child leaves its parent, which is then deleted, in row images that don't show which parent it was.
+/// A child leaves its parent, which is then deleted, in row images without the parent's key.
 pub(crate) async fn move_away(source: &Server, target: &Server, daemon: &Daemon) {
     for new in ["2", "NULL"] {
         source.exec("INSERT INTO f.simple VALUES (1,0),(2,0)").await;

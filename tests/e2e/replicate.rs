@@ -110,7 +110,7 @@ async fn streamed(executor: &str, rows: u64) {
     println!("{executor}: peak RSS {} MiB", peak >> 20);
 }
 
-/// `VmHWM` of a process.
+/// Returns `VmHWM` of a process.
 pub(crate) fn peak_rss_bytes(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("/proc");
     let line = status.lines().find(|line| line.starts_with("VmHWM:")).expect("VmHWM");

@@ -88,7 +88,7 @@ impl Clients {
         assert_eq!(self.confirmed(), before, "a commit was confirmed that no replica has");
     }
 
-    /// Everything that the source confirmed, once the clients have ended.
+    /// Returns everything that the source confirmed, once the clients have ended.
     async fn end(self) -> BTreeSet<u64> {
         self.stop.store(true, Ordering::Relaxed);
         self.tasks.join_all().await.into_iter().flatten().collect()

@@ -9,14 +9,15 @@ use crate::durations::Scrape;
 use crate::gtids::{logged_gtids, same_gtids};
 use crate::{DRAIN, wait_state};
 
-fn one_to_one(source: &Server, target: &Server) -> DaemonBuilder {
+pub(crate) fn one_to_one(source: &Server, target: &Server) -> DaemonBuilder {
     Daemon::builder(source, target)
         .set("applier.commit", "one-to-one")
         .set("applier.target_gtids", "source")
         .set("target.connect_retry", "100ms")
 }
 
-/// `w.t` on both, and on the source one transaction for each of these ids, which the daemon has not received.
+/// Returns `w.t` on both, and on the source one transaction for each of these ids, which the daemon has not
+/// received.
 async fn with_backlog(
     builder: DaemonBuilder,
     source: &Server,
@@ -34,7 +35,8 @@ async fn with_backlog(
     daemon
 }
 
-/// Waits until everything has come, in the source's order where that is kept, and in fewer groups than transactions.
+/// Waits until everything has arrived, in the source's order where that is kept, and in fewer groups than
+/// transactions.
 async fn wait_all(daemon: &Daemon, source: &Server, target: &Server, in_order: bool) {
     daemon.wait_drained(source, target, DRAIN).await;
     let scrape = Scrape::of(daemon);

@@ -273,7 +273,7 @@ async fn what_statements_would_not_do_as_the_source_did_stops_the_channel() {
         daemon.start_again();
         daemon.wait_drained(&source, &target, DRAIN).await;
     }
-    // The same without a restart, by a definition from the source.
+    // A definition from the source does so without a restart.
     source.exec(&insert()).await;
     daemon.wait_drained(&source, &target, DRAIN).await;
     source.exec("CREATE TRIGGER d.late BEFORE UPDATE ON d.t FOR EACH ROW SET NEW.b=NEW.b+1").await;

@@ -15,7 +15,7 @@ fn says(text: &str, words: &[&str]) {
     }
 }
 
-/// The findings of `check --connect` that are not ok, by name.
+/// Returns the findings of `check --connect` that are not ok, by name.
 fn check(daemon: &Daemon) -> Vec<(String, String)> {
     let said = daemon.command(&["check", "--connect", "--json"]);
     let json: Value = serde_json::from_str(&said.out).unwrap_or_else(|e| panic!("{e}: {said:?}"));
@@ -70,7 +70,7 @@ async fn a_channel_without_a_checkpoint_never_goes_back_in_time() {
     assert!(running.terminate().success());
     running.command(&["adopt", "--from", "test"]).refused(2, &["take it out"]);
     daemon.command(&["adopt", "--from", "nobody"]).refused(1, &["nobody", "nothing to adopt"]);
-    // As left by a version that did not record whose transactions a channel follows.
+    // A version that did not record whose transactions a channel follows left the target like this.
     target.exec("DROP TABLE csa.channel").await;
     says(&daemon.start_refused().await, &[adopt]);
     let said = daemon.commanded(&["adopt", "--from", "test"]);

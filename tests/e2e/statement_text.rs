@@ -1,6 +1,7 @@
 //! Statements as clients write them, and the sessions that write them.
 
-use csa_provider::{Dialect, Lexer, QueryCharset, SessionContext, Statement, Token, TokenKind};
+use csa_provider::binlog::{QueryCharset, SessionContext};
+use csa_provider::sql_text::{Dialect, Lexer, Statement, Token, TokenKind};
 use csa_tests::{Daemon, Server, compare};
 use mysql_async::Conn;
 use mysql_async::prelude::Queryable as _;
@@ -68,7 +69,7 @@ const ALIASES: [(&str, &str); 4] = [
     ("DATABASE", "SCHEMA"),
 ];
 
-/// The statement with comments of every kind between its tokens, some of them inside a version comment.
+/// Returns the statement with comments of every kind between its tokens, some of them inside a version comment.
 fn commented(statement: &str, random: &mut StdRng) -> String {
     let tokens: Vec<String> = statement.split(' ').map(|token| token.replace('~', " ")).collect();
     let opens = random.random_range(0..tokens.len());
@@ -227,8 +228,8 @@ async fn character_sets(server: &Server) {
     assert!(agreed > 10_000, "{agreed}");
 }
 
-/// `false` if the server refuses the statement. One that it executes has one column more than there
-/// are commas between its tokens.
+/// Returns `false` if the server refuses the statement. One that it executes has one column more
+/// than there are commas between its tokens.
 async fn agree(conn: &mut Conn, text: &[u8], dialect: Dialect, charset: &str) -> bool {
     let Ok(result) = conn.query_iter(text).await else { return false };
     let columns = result.columns_ref().len();

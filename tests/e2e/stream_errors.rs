@@ -78,7 +78,7 @@ async fn an_anonymous_transaction_stops() {
     servers.stopped_with(&daemon, &["anonymous", &uuid, "gtid_mode=ON"]).await;
 }
 
-/// The last binary log file that the source has closed.
+/// Returns the last binary log file that the source has closed.
 async fn closed_binary_log(server: &Server) -> PathBuf {
     let mut conn = server.conn().await;
     let files: Vec<mysql_async::Row> = conn.query("SHOW BINARY LOGS").await.expect("a list");
@@ -86,7 +86,7 @@ async fn closed_binary_log(server: &Server) -> PathBuf {
     server.data_directory.join(file)
 }
 
-/// Offset and length of the last event of a type in a binary log file.
+/// Returns the offset and length of the last event of a type in a binary log file.
 fn find_event(file: &[u8], event_type: u8) -> (usize, usize) {
     let mut found = None;
     let mut at = 4;

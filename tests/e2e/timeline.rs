@@ -25,7 +25,7 @@ struct Span {
     args: Value,
 }
 
-/// The spans of a timeline by the name of their line.
+/// Returns the spans of a timeline by the name of their line.
 fn lines_of(timeline: &Value) -> BTreeMap<String, Vec<Span>> {
     let events = timeline["traceEvents"].as_array().expect("events");
     let named = events.iter().filter(|event| event["name"] == "thread_name");

@@ -98,7 +98,7 @@ fn digits(random: &mut StdRng, count: usize) -> String {
     (0..count).map(|_| char::from(random.random_range(b'0'..=b'9'))).collect()
 }
 
-/// Any characters, more often those that need quoting.
+/// Returns any characters, more often those that need quoting.
 fn text(random: &mut StdRng, chars: usize) -> String {
     let mut text = String::new();
     for _ in 0..random.random_range(0..=chars) {
@@ -115,7 +115,7 @@ fn text(random: &mut StdRng, chars: usize) -> String {
     format!("_utf8mb4 x'{bytes}'")
 }
 
-/// A value of the column, from anywhere in its range; `None`: one of its edges.
+/// Returns a value of the column, from anywhere in its range; `None`: one of its edges.
 fn anything(column: &str, random: &mut StdRng) -> Option<String> {
     let sign = if random.random() { "-" } else { "" };
     Some(match column {
@@ -190,7 +190,7 @@ fn assignments(random: &mut StdRng) -> String {
     set
 }
 
-/// The types of a document's members, which texts don't show.
+/// Returns the types of a document's members, which texts don't show.
 async fn member_types(server: &Server) -> Vec<String> {
     let members: Vec<String> =
         (0..ELEMENTS).map(|at| format!("IFNULL(JSON_TYPE(j->'$[{at}]'),'-')")).collect();
@@ -403,8 +403,9 @@ async fn sets_of_64_members_vectors_and_rows_of_defaults() {
     assert_eq!(rows, 4);
 }
 
-/// Values that are computed and cut when stored: generated columns and functional indexes of a source
-/// that is not strict, enumerations without a member, character sets that make the target warn.
+/// Values that are computed and cut when stored: generated columns and functional indexes of a
+/// source without strict mode, enumerations without a member, character sets that make the target
+/// warn.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_only_a_lenient_source_stores() {
     let (source, images, statements, daemon) = three().await;

@@ -58,7 +58,7 @@ async fn a_watch_fits_the_terminal_and_commands_end_with_their_readers() {
     let daemon = site.with_files(&["shard_1", "shard_2"]).await;
     daemon.commanded(&["--channel", "shard_2", "pause"]);
 
-    // As with `| head`.
+    // The reader closes the pipe, like `| head`.
     let mut watch = command(&daemon, &["status", "--watch"]);
     let mut first = String::new();
     let mut out = BufReader::new(watch.stdout.take().expect("piped"));

@@ -31,7 +31,7 @@ fn number(variable: &str) -> Option<u64> {
     Some(text.trim().parse().unwrap_or_else(|_| panic!("{variable} is a number, not {text}")))
 }
 
-/// The kinds that `CSA_POWER_KINDS` names, otherwise all.
+/// Returns the kinds that `CSA_POWER_KINDS` names, otherwise all.
 fn kinds() -> Vec<&'static Kind> {
     let Ok(names) = std::env::var("CSA_POWER_KINDS") else { return Kind::ALL.iter().collect() };
     let named = |name: &str| {

@@ -18,7 +18,7 @@ struct Line {
 /// Sums of all rounds so far.
 pub(crate) struct Report {
     seed: u64,
-    /// For each kind and mode.
+    /// A line for each kind and mode.
     lines: Vec<(&'static Kind, [Line; MODES.len()])>,
 }
 

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use csa_provider::GtidSet;
+use csa_provider::binlog::GtidSet;
 use csa_tests::{Server, eventually};
 use mysql_async::prelude::Queryable as _;
 use rand::Rng as _;

@@ -5,8 +5,9 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use csa_provider::GtidSet;
-use csa_relaystore::{RealFs, RelayStoreOptions, SyncPolicy, survey};
+use csa_provider::binlog::GtidSet;
+use csa_relaystore::disk::{RealFs, RelayStoreOptions, SyncPolicy};
+use csa_relaystore::opening::survey;
 use csa_tests::{Daemon, Mount, Server, compare};
 use rand::Rng as _;
 use rand::rngs::StdRng;
@@ -204,8 +205,8 @@ fn signal(signal: &str, processes: &[u32]) {
     assert!(kill.status().expect("running kill").success(), "{kill:?}");
 }
 
-/// Options that decide what a power loss leaves of files that no program synced: nothing, a part, or
-/// the right size with other contents.
+/// Returns the options that decide what a power loss leaves of files that no program synced:
+/// nothing, a part, or the right size with other contents.
 fn mount_options(random: &mut StdRng) -> &'static str {
     ["commit=5", "commit=1", "commit=1,nodelalloc", "commit=1,nodelalloc,data=writeback"]
         [random.random_range(0..4)]

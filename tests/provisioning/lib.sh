@@ -148,7 +148,7 @@ localize() {
 #   sql on=ROLE             runs on this server; then=restart expects that the server ends
 #   toml file=NAME          is the whole file
 #   toml into=NAME          adds its keys to the sections of the file
-# A block of another kind stands for output, and tests/e2e/guides.rs has to name it.
+# A block of another kind stands for output, and tests/e2e/deployments/guides.rs has to name it.
 guide() {
     local document=docs/$1 section=$2 only=${3:-} number=0 count=0 block info text
     [[ -f $ROOT/$document ]] || document=$1

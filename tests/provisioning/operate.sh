@@ -33,7 +33,7 @@ guide README.md 'Replicating your own servers' 6
 GTID_SET=$(executed source)
 GTID=$(on source <<<'SELECT @@server_uuid'):${GTID_SET##*[:-]}
 export GTID GTID_SET
-guide README.md 'While it runs' 1
+guide operating.md 'Everyday commands' 1
 grep -q '"traceEvents"' "$WORK/shop.json" || die "no timeline: $(head -c 300 "$WORK/shop.json")"
 stop_load
 on target <<<'SET sql_log_bin = 0; INSERT INTO shop.digit VALUES (77)'
@@ -41,7 +41,7 @@ on source <<<'INSERT INTO shop.digit VALUES (77)'
 has_failed() { [[ $(csa-daemon status --json) == *'"state":"failed"'* ]]; }
 until_true 'the channel fails' has_failed
 GTID=$({ csa-daemon status --json || true; } | sed 's/.*"last_error":{[^{}]*"transaction":"\([^"]*\)".*/\1/')
-guide README.md 'While it runs' 2
+guide operating.md 'Everyday commands' 2
 until_true 'the channel runs again' csa-daemon status
 wait_level
 grep -q '^CHANNEL.*STATE' "$WORK/staying.2.log" || die "the watch shows nothing: $(<"$WORK/staying.2.log")"

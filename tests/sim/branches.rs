@@ -1,7 +1,7 @@
 //! Distributed transactions of a source's history: prepared under one GTID, committed or rolled back under
 //! another, with others in between. Until its end, a branch holds the rows and codes that it changes.
 
-use csa_provider::RawEvent;
+use csa_provider::binlog::RawEvent;
 use csa_provider::test_util::{query_event, xa_prepare_event};
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
@@ -53,12 +53,12 @@ impl Branches {
         (has_room && self.random.random_bool(self.rate)).then_some(Step::Prepare)
     }
 
-    /// True if a branch holds the row of `accounts`.
+    /// Returns true if a branch holds the row of `accounts`.
     pub(crate) fn has_row(&self, id: i64) -> bool {
         self.images().any(|row| row[0] == Value::from(id))
     }
 
-    /// True if a branch holds the code.
+    /// Returns true if a branch holds the code.
     pub(crate) fn has_code(&self, code: &Value) -> bool {
         self.images().any(|row| row[2] == *code)
     }
@@ -97,7 +97,7 @@ impl Branches {
     }
 }
 
-/// The row of a branch that is prepared.
+/// Returns the row of a branch that is prepared.
 pub(crate) fn row(xid: &str) -> Row {
     vec![Value::Text(xid.to_owned())]
 }

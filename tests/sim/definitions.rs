@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use csa_scheduler::{
-    ForeignKey, KeyClass, KeyPart, KeySource, KeySourceError, TableId, TableKeys, UniqueKey,
-};
+use csa_scheduler::key_source::{KeySource, KeySourceError};
+use csa_scheduler::keys::{ForeignKey, KeyClass, KeyPart, TableId, TableKeys, UniqueKey};
 
 use crate::history::History;
 use crate::oracle;
@@ -26,7 +25,7 @@ impl Definitions {
         Self { server: server.clone(), ids: BTreeMap::new(), reading: None }
     }
 
-    /// Checks that they are those as of the transaction that is being admitted, whose place is `reading`.
+    /// Checks that they are those at the transaction under admission, whose place is `reading`.
     pub(crate) fn checked(mut self, history: Arc<History>, reading: Arc<AtomicUsize>) -> Self {
         self.reading = Some((history, reading));
         self

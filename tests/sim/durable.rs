@@ -2,8 +2,9 @@
 
 use std::collections::VecDeque;
 
-use csa_provider::GtidSet;
-use csa_relaystore::{RelayStore, SyncPolicy};
+use csa_provider::binlog::GtidSet;
+use csa_relaystore::disk::SyncPolicy;
+use csa_relaystore::opening::RelayStore;
 use tokio::time::{Duration, Instant};
 
 #[derive(Debug)]
@@ -51,7 +52,7 @@ impl Durable {
         self.certain = GtidSet::new();
     }
 
-    /// The transactions that no power failure may take.
+    /// Returns the transactions that no power failure may take.
     pub(crate) const fn certain(&self) -> &GtidSet {
         &self.certain
     }

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use csa_provider::link::Network;
-use csa_provider::{Chance, Clock, Environment};
+use csa_provider::seams::{Chance, Clock};
+use csa_provider::server::Environment;
+use csa_provider::server::link::Network;
 use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
@@ -48,7 +49,7 @@ impl Chance for SeededChance {
     }
 }
 
-/// Everything from `seed`.
+/// Returns everything from `seed`.
 pub(crate) fn environment(
     clock: Arc<dyn Clock>,
     network: impl Network + 'static,

@@ -6,6 +6,7 @@ use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 use tokio::time::{Duration, sleep};
 
+use crate::refusals::Refusals;
 use crate::seeds::Case;
 use crate::target::{Crash, Faults, Run, Server, Transit};
 
@@ -20,6 +21,7 @@ pub(crate) struct Chaos {
     loses: usize,
     /// A gone client can be noticed only after a long time.
     lingers: bool,
+    refusals: Option<Refusals>,
 }
 
 impl Chaos {
@@ -31,16 +33,29 @@ impl Chaos {
         let (link, statement, crash) = (rate(), rate(), rate() / 4.0);
         let lingers = random.random_bool(0.5);
         let left = random.random_range(0..60).min(case.faults);
-        Self { random, left, link, statement, crash, loses, lingers }
+        let refusals = Refusals::of(case);
+        // The sessions of those who are gone would fill the room for hours, as each daemon opens one each second.
+        let lingers = lingers && !refusals.is_limited();
+        let refusals = Some(refusals);
+        Self { random, left, link, statement, crash, loses, lingers, refusals }
     }
 
-    /// Restarts, of which each loses up to `loses` commits, and statements that take long: so one daemon meets
-    /// another that is about to take the channel.
+    /// Restarts, of which each loses up to `loses` commits, and long statements: so one daemon meets another
+    /// that is about to take the channel.
     pub(crate) fn restarts(case: Case, loses: usize) -> Self {
         let mut random = StdRng::seed_from_u64(case.seed ^ 0x00c0_ffee);
         let crash = [0.005, 0.01, 0.02][random.random_range(0..3)];
         let left = random.random_range(10..80).min(case.faults);
-        Self { random, left, link: 0.0, statement: 0.05, crash, loses, lingers: false }
+        let (link, statement) = (0.0, 0.05);
+        Self { random, left, link, statement, crash, loses, lingers: false, refusals: None }
+    }
+
+    /// Returns a target that has too little room for sessions, and no other faults.
+    pub(crate) fn full(case: Case) -> Self {
+        let random = StdRng::seed_from_u64(case.seed ^ 0x00c0_ffee);
+        let refusals = Some(Refusals::full(case));
+        let (link, statement, crash) = (0.0, 0.0, 0.0);
+        Self { random, left: 0, link, statement, crash, loses: 0, lingers: false, refusals }
     }
 
     fn happens(&mut self, rate: f64) -> bool {
@@ -89,6 +104,10 @@ impl Faults for Chaos {
         self.transit(1.0)
     }
 
+    fn refuses(&mut self, sessions: usize) -> Option<u16> {
+        self.refusals.as_mut()?.session(sessions)
+    }
+
     fn request(&mut self, _: &str) -> Transit {
         self.transit(1.0)
     }
@@ -96,6 +115,9 @@ impl Faults for Chaos {
     fn statement(&mut self, statement: &str) -> Run {
         if self.happens(self.crash) {
             return Run::Crash(self.crashed());
+        }
+        if let Some(code) = self.refusals.as_mut().and_then(Refusals::statement) {
+            return Run::Fail(code);
         }
         if !self.happens(self.statement) {
             return Run::Normally;
@@ -131,7 +153,7 @@ pub(crate) async fn end_sessions(server: &Server, case: Case) -> Infallible {
     std::future::pending().await
 }
 
-/// A statement that may meet the locks of others.
+/// Returns a statement that may meet the locks of others.
 fn locks(statement: &str) -> bool {
     let verbs = ["INSERT", "UPDATE", "DELETE", "BINLOG", "CREATE TABLE", "ALTER", "DROP"];
     verbs.iter().any(|verb| statement.starts_with(verb)) || statement.ends_with("FOR UPDATE")

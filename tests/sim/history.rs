@@ -5,14 +5,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use csa_provider::binlog::{
+    EventType, FormatDescription, Gtid, GtidSet, RawEvent, Tag, TransactionHeader, Uuid,
+};
 use csa_provider::test_util::{
     event, format_description, gtid_event, gtid_event_of, int_image, int_table_map, query_event,
     rows_event,
 };
-use csa_provider::{
-    EventType, FormatDescription, Gtid, GtidSet, RawEvent, Tag, TransactionHeader, Uuid,
-};
-use csa_relaystore::{RelayPosition, RelayedTransaction, TransactionBody};
+use csa_relaystore::disk::RelayPosition;
+use csa_relaystore::read::{RelayedTransaction, TransactionBody};
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom as _;
 use rand::{Rng as _, SeedableRng as _};
@@ -56,6 +57,15 @@ pub(crate) struct Transaction {
     changes: Vec<RowChange>,
 }
 
+/// Kinds of transactions that only some histories have.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Kinds {
+    /// Distributed ones.
+    pub(crate) branches: bool,
+    /// Those that undo what they do.
+    pub(crate) undone: bool,
+}
+
 #[derive(Debug)]
 pub(crate) struct History {
     pub(crate) transactions: Vec<Transaction>,
@@ -68,9 +78,12 @@ pub(crate) fn gtid(number: usize) -> Gtid {
     Gtid { uuid: SOURCE, tag: Tag::untagged(), gno: number as u64 }
 }
 
+fn committed_at(number: usize) -> u64 {
+    1_700_000_000_000_000 + number as u64
+}
+
 impl History {
-    /// `has_branches`: some transactions are distributed.
-    pub(crate) fn of(case: Case, has_branches: bool) -> Self {
+    pub(crate) fn of(case: Case, kinds: Kinds) -> Self {
         let mut random = StdRng::seed_from_u64(case.seed);
         let names = ["log", "accounts", "parents", "children", PREPARED];
         let contents: Contents =
@@ -83,7 +96,9 @@ impl History {
         let definitions = if random.random_bool(0.5) { 0.1 } else { 0.0 };
         let length = random.random_range(10..80).min(case.transactions);
         let mut log_columns = 2;
-        let mut branches = Branches::of(case, has_branches);
+        let mut branches = Branches::of(case, kinds.branches);
+        let mut undoing = StdRng::seed_from_u64(case.seed ^ 0x0000_1790);
+        let undone = if kinds.undone { [0.0, 0.1, 0.4][undoing.random_range(0..3)] } else { 0.0 };
         for number in 1..=length {
             if let Some(step) = branches.step(length - number) {
                 history.distributed(number, step, &mut branches);
@@ -99,9 +114,10 @@ impl History {
             };
             // The log has a row by then, so every definition shows in the contents.
             let is_definition = number > 1 && writing.random.random_bool(definitions);
-            match is_definition {
-                true => writing.define(number, &mut log_columns),
-                false => writing.write(number, log_columns),
+            if is_definition {
+                writing.define(number, &mut log_columns);
+            } else if !(undoing.random_bool(undone) && writing.undo(&mut undoing)) {
+                writing.write(number, log_columns);
             }
             let Writing { contents, events, changes, .. } = writing;
             history.push(events, changes, contents, is_definition, is_definition);
@@ -119,7 +135,7 @@ impl History {
     ) {
         let number = self.states.len();
         let gtid = gtid(number);
-        events.insert(0, gtid_event(&gtid, 1_700_000_000_000_000 + number as u64));
+        events.insert(0, gtid_event(&gtid, committed_at(number)));
         self.transactions.push(Transaction { gtid, is_definition, is_alone, events, changes });
         self.states.push(contents);
     }
@@ -157,6 +173,7 @@ impl History {
         let later = self.transactions.iter_mut().skip(place);
         for (number, transaction) in (1..).zip(later) {
             transaction.gtid = Gtid { uuid: PEER, ..gtid(number) };
+            transaction.events[0] = gtid_event(&transaction.gtid, committed_at(place + number));
         }
         self
     }
@@ -180,13 +197,13 @@ impl History {
         (0..self.transactions.len()).map(of).max().unwrap_or_default()
     }
 
-    /// The number of transactions before the first that is not executed.
+    /// Returns the number of transactions before the first that is not executed.
     pub(crate) fn prefix(&self, executed: &GtidSet) -> usize {
         let missing = self.transactions.iter().position(|one| !executed.contains(&one.gtid));
         missing.unwrap_or(self.transactions.len())
     }
 
-    /// The contents once these are executed: the first `prefix`, and others in their order.
+    /// Returns the contents once these are executed: the first `prefix`, and others in their order.
     pub(crate) fn contents_after(&self, prefix: usize, executed: &GtidSet) -> Cow<'_, Contents> {
         let mut contents = Cow::Borrowed(&self.states[prefix]);
         if prefix as u64 == executed.count() {
@@ -301,6 +318,20 @@ impl Writing<'_> {
             }
         }
         self.events.push(event(EventType::XID, &[0; 8]));
+    }
+
+    /// Changes a row and changes it back; false if there is none.
+    fn undo(&mut self, random: &mut StdRng) -> bool {
+        let is_free = |row: &&Row| !self.branches.has_row(i64::from(number(&row[0])));
+        let rows: Vec<&Row> = self.contents["accounts"].values().filter(is_free).collect();
+        let Some(row) = rows.choose(random).map(|row| (*row).clone()) else { return false };
+        let mut other = row.clone();
+        other[1] = Value::from(i64::from(number(&row[1])) + 1);
+        self.events.push(query_event("", "BEGIN"));
+        self.change("accounts", Some(row.clone()), Some(other.clone()));
+        self.change("accounts", Some(other), Some(row));
+        self.events.push(event(EventType::XID, &[0; 8]));
+        true
     }
 
     fn change(&mut self, table: &str, before: Option<Vec<Value>>, after: Option<Vec<Value>>) {

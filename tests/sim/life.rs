@@ -9,8 +9,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use csa_applier::{Answer, Connector, Linked, Pending, TargetLink, TargetOptions};
-use csa_provider::link::{Limits, Row};
-use csa_relaystore::{FileSystem, MemoryFs, StoredFile};
+use csa_provider::server::link::{Limits, Row};
+use csa_relaystore::disk::{FileSystem, MemoryFs, StoredFile};
 use parking_lot::Mutex;
 use tokio::time::{Duration, Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -72,7 +72,7 @@ impl Life {
         self.shared.lock().digest.finish()
     }
 
-    /// False if the process no longer exists.
+    /// Returns false if the process no longer exists.
     fn effect(&self, what: &str, of: &[u8]) -> bool {
         if self.is_over() {
             return false;

@@ -14,6 +14,7 @@ mod operator;
 mod oracle;
 mod planted;
 mod receiving;
+mod refusals;
 mod seeds;
 mod source;
 mod target;

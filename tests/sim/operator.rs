@@ -1,6 +1,6 @@
 //! The operator of simulated daemons.
 
-use csa_applier::Error;
+use csa_applier::{Error, ErrorClass};
 use tokio::time::{Duration, sleep};
 
 use crate::history::History;
@@ -16,13 +16,19 @@ pub(crate) async fn repair(server: &Server, history: &History, error: &Error, ma
         // The daemon begins again at the checkpoint.
         Error::Older { .. } | Error::Fenced { .. } => {}
         // The server lost rows of ours in a crash. The daemon can't know that nothing else is missing, so it
-        // leaves that to an operator, who finds it so.
+        // leaves this to an operator, who finds it so.
         Error::Checkpoint { what, .. }
             if may_lose
                 && ["are gone", "disappeared", "lost transactions"]
                     .iter()
                     .any(|part| what.contains(part)) => {}
         Error::InDoubt { .. } => decide(server, history).await,
+        // The daemon tries again on its own. A session that was refused must end no run.
+        Error::Target { .. } | Error::Bookkeeping(_) | Error::Transaction { .. }
+            if error.class() == ErrorClass::Slow =>
+        {
+            sleep(Duration::from_secs(60)).await;
+        }
         error => panic!("stopped: {}", error.with_values()),
     }
 }

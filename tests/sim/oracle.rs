@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use csa_provider::GtidSet;
+use csa_provider::binlog::GtidSet;
 
 use crate::branches::{self, PREPARED};
 use crate::history::{Contents, History, is_of_source};
@@ -38,12 +38,12 @@ pub(crate) fn checkpoint(state: &State) -> Option<GtidSet> {
     Some(executed)
 }
 
-/// The number of transactions that the checkpoint names.
+/// Returns the number of transactions that the checkpoint names.
 pub(crate) fn applied(state: &State) -> Option<usize> {
     checkpoint(state).map(|executed| usize::try_from(executed.count()).expect("few"))
 }
 
-/// The sets of all rows together.
+/// Returns the sets of all rows together.
 fn union(rows: &Rows) -> GtidSet {
     let mut executed = GtidSet::new();
     for row in rows.values() {
@@ -53,7 +53,7 @@ fn union(rows: &Rows) -> GtidSet {
     executed
 }
 
-/// The epoch of the daemon that has the channel.
+/// Returns the epoch of the daemon that has the channel.
 pub(crate) fn epoch(state: &State) -> i64 {
     let rows = state.rows_of("csa");
     let epochs = rows.get("checkpoint").into_iter().flat_map(|rows| rows.values());
@@ -64,7 +64,7 @@ pub(crate) fn epoch(state: &State) -> i64 {
     epochs.max().unwrap_or_default()
 }
 
-/// The rows of the replicated tables.
+/// Returns the rows of the replicated tables.
 pub(crate) fn contents(state: &State) -> Contents {
     let tables = state.rows_of("app").into_iter();
     let tables = tables.map(|(name, rows)| (name.to_owned(), rows.clone()));

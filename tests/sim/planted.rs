@@ -3,10 +3,10 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use csa_provider::planted::{Bug, Plant};
+use csa_provider::seams::planted::{Bug, Plant};
 use parking_lot::Mutex;
 
-use crate::applying::Mood;
+use crate::applying::{Mood, renaming};
 use crate::seeds::{Case, fails};
 use crate::{applying, chain, receiving};
 
@@ -28,6 +28,10 @@ fn faults(case: Case) {
     applying::run(case, Mood::Faults);
 }
 
+fn full(case: Case) {
+    applying::run(case, Mood::Full);
+}
+
 fn restarts(case: Case) {
     applying::run(case, Mood::Restarts);
 }
@@ -44,6 +48,7 @@ const HUNTS: &[Hunt] = &[
     hunt(Bug::CheckpointAfterCommit, "applying, calm", calm, 10),
     hunt(Bug::CommitOutOfTurn, "applying, calm", calm, 10),
     hunt(Bug::CommitUnguarded, "applying", faults, 200),
+    hunt(Bug::GtidUseUnproven, "applying, calm", calm, 50),
     hunt(Bug::KeysIgnored, "applying, calm", calm, 10),
     hunt(Bug::OtherUniqueKeysIgnored, "applying, calm", calm, 10),
     hunt(Bug::ForeignKeysIgnored, "applying, calm", calm, 10),
@@ -53,6 +58,8 @@ const HUNTS: &[Hunt] = &[
     hunt(Bug::LostAnswerRepeatsStatement, "applying", faults, 2_000),
     hunt(Bug::FirstStandsForAll, "applying", faults, 1_000),
     hunt(Bug::LostAnswerEndsXa, "applying", faults, 500),
+    hunt(Bug::RefusedLoginIsFailure, "applying", faults, 200),
+    hunt(Bug::SessionsKept, "applying, full", full, 50),
     hunt(Bug::RolledBackNotRetried, "applying", faults, 50),
     hunt(Bug::OlderTargetAccepted, "applying", faults, 500),
     hunt(Bug::EarlierLifeAccepted, "applying, restarts", restarts, 2_000),
@@ -66,6 +73,7 @@ const HUNTS: &[Hunt] = &[
     hunt(Bug::DamageAccepted, "receiving", receiving::run, 50),
     hunt(Bug::UnknownEventLeftOut, "receiving", receiving::run, 50),
     hunt(Bug::OtherHistoryAccepted, "chain", whole, 200),
+    hunt(Bug::NoServersKnown, "renaming", renaming::run, 200),
     hunt(Bug::BarrierIgnored, "chain", whole, 50),
     hunt(Bug::MarkOverGap, "chain", whole, 200),
     hunt(Bug::MemoryKept, "chain", whole, 50),
@@ -77,7 +85,7 @@ const HUNTS: &[Hunt] = &[
     hunt(Bug::LagOfReadOnly, "chain", whole, 200),
 ];
 
-/// The number of seeds from `first` on until one finds the bug.
+/// Returns the number of seeds from `first` on until one finds the bug.
 fn seeds_until_found(hunt: &Hunt, first: u64, limit: u64) -> Option<u64> {
     let _planted = Plant::new(hunt.bug);
     (0..limit).find(|number| fails(Case::of(first + number), hunt.run)).map(|number| number + 1)

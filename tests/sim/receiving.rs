@@ -6,15 +6,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use csa_provider::link::TlsOptions;
+use csa_provider::binlog::{EventType, Gtid, GtidSet, RawEvent, Tag, Uuid};
+use csa_provider::server::link::TlsOptions;
+use csa_provider::server::{Environment, TlsMode};
+use csa_provider::source::{Provider, ReceptionEnd, SourceOptions, SourceStatus, StreamError};
 use csa_provider::test_util::{event, gtid_event, query_event};
-use csa_provider::{
-    Environment, EventType, Gtid, GtidSet, Provider, RawEvent, ReceptionEnd, SourceOptions,
-    SourceStatus, StreamError, Tag, TlsMode, Uuid,
-};
-use csa_relaystore::{
-    Error, MemoryFs, RelayStore, RelayStoreOptions, RelayedTransaction, SyncPolicy,
-};
+use csa_relaystore::disk::{Error, MemoryFs, RelayStoreOptions, SyncPolicy};
+use csa_relaystore::opening::RelayStore;
+use csa_relaystore::read::RelayedTransaction;
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 use tokio::task::JoinSet;
@@ -168,8 +167,10 @@ impl World {
     /// Reception ends at an event that is not known, and nowhere else.
     fn check_end(&self, end: &ReceptionEnd) {
         let expected = self.unknown.map(|place| &self.history[place].0);
-        let is_unknown =
-            matches!(&*end.error, csa_provider::Error::Stream(StreamError::UnknownEvent { .. }));
+        let is_unknown = matches!(
+            &*end.error,
+            csa_provider::source::Error::Stream(StreamError::UnknownEvent { .. })
+        );
         let is_end = is_unknown && end.gtid.as_ref() == expected;
         assert!(is_end || self.process.is_over(), "reception ended: {end}");
     }

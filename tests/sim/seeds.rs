@@ -40,7 +40,7 @@ thread_local! {
     static QUIET: Cell<bool> = const { Cell::new(false) };
 }
 
-/// True if the run panics, which is not printed.
+/// Returns true if the run panics, which is not printed.
 pub(crate) fn fails(case: Case, run: impl Fn(Case)) -> bool {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
@@ -57,7 +57,7 @@ pub(crate) fn fails(case: Case, run: impl Fn(Case)) -> bool {
     outcome.is_err()
 }
 
-/// The smallest run found that fails as well.
+/// Returns the smallest run found that fails as well.
 fn shrunk(mut case: Case, run: impl Fn(Case)) -> Case {
     while let Some(smaller) = case.smaller().find(|&smaller| fails(smaller, &run)) {
         case = smaller;

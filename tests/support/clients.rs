@@ -88,7 +88,7 @@ async fn run(
     committed
 }
 
-/// `false` when the server rolled it back.
+/// Returns `false` when the server rolled it back.
 async fn execute(conn: &mut Conn, statements: Vec<String>) -> bool {
     conn.query_drop("BEGIN").await.expect("begins");
     for statement in statements {

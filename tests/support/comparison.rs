@@ -176,7 +176,7 @@ impl Side {
     }
 }
 
-/// A name in backticks.
+/// Returns a name in backticks.
 fn quote(name: &str) -> String {
     format!("`{}`", name.replace('`', "``"))
 }

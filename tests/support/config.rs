@@ -15,12 +15,13 @@ pub struct DaemonBuilder {
     pub(crate) admin_port: u16,
     pub(crate) environment: Vec<(String, String)>,
     pub(crate) umask: Option<u32>,
+    pub(crate) is_on_disk: bool,
     appended: String,
     state_dir_is_set: bool,
 }
 
 impl DaemonBuilder {
-    /// One channel named `test` from `source` to `target`.
+    /// Returns one channel named `test` from `source` to `target`.
     #[must_use]
     pub fn new(source: &Server, target: &Server) -> Self {
         let admin_port = free_port();
@@ -34,6 +35,7 @@ impl DaemonBuilder {
             admin_port,
             environment: Vec::new(),
             umask: None,
+            is_on_disk: false,
             appended: String::new(),
             state_dir_is_set: false,
         };
@@ -113,6 +115,13 @@ impl DaemonBuilder {
         self
     }
 
+    /// Keeps configuration and state on a disk, for tests that need its free space to stay about the same.
+    #[must_use]
+    pub fn on_disk(mut self) -> Self {
+        self.is_on_disk = true;
+        self
+    }
+
     /// Appends text to the configuration file, after its channels.
     #[must_use]
     pub fn append(mut self, text: &str) -> Self {
@@ -120,7 +129,8 @@ impl DaemonBuilder {
         self
     }
 
-    /// The daemon with its configuration file, not started: for commands that need no running daemon.
+    /// Returns the daemon with its configuration file, not started: for commands that need no
+    /// running daemon.
     #[must_use]
     pub fn build(self) -> Daemon {
         let daemon = Daemon::new(self);
@@ -176,7 +186,7 @@ impl DaemonBuilder {
         Daemon::new(self).run_expect_exit(code)
     }
 
-    /// The table that holds the path's last part. Missing tables are made.
+    /// Returns the table that holds the path's last part. Missing tables are made.
     fn locate(&mut self, path: &str) -> (&mut Table, String) {
         let (mut table, path) = match path.split_once('.') {
             Some(("daemon", rest)) => (&mut self.daemon, rest),
@@ -199,7 +209,7 @@ impl DaemonBuilder {
         name.and_then(Value::as_str).unwrap_or_default().to_owned()
     }
 
-    /// The file's text.
+    /// Returns the file's text.
     pub(crate) fn render(&self, state_dir: &str) -> String {
         let mut daemon = self.daemon.clone();
         if !self.state_dir_is_set {
@@ -216,8 +226,13 @@ impl DaemonBuilder {
     }
 }
 
-/// A port on which nothing listens at this moment.
+/// Returns a port on which nothing listens at this moment.
+///
+/// It lies below the range from which the kernel assigns ports to clients, so no client takes it from a server that is
+/// down for a while. It also lies below those of the servers in the sandbox.
 pub(crate) fn free_port() -> u16 {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("binding a free port");
-    listener.local_addr().expect("the address bound").port()
+    const PORTS: std::ops::Range<u16> = 5_000..15_000;
+    let drawn = std::iter::repeat_with(|| rand::random_range(PORTS)).take(1_000);
+    let mut free = drawn.filter(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok());
+    free.next().expect("a free port")
 }

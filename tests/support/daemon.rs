@@ -12,7 +12,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use csa_provider::GtidSet;
+use csa_provider::binlog::GtidSet;
 use mysql_async::Conn;
 use mysql_async::prelude::Queryable;
 use serde_json::Value;
@@ -20,7 +20,7 @@ use tempfile::TempDir;
 
 pub use commands::Said;
 
-use crate::{DaemonBuilder, Server};
+use crate::{DaemonBuilder, Server, scratch};
 
 /// How long a start, a stop or an expected exit may take.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -72,22 +72,24 @@ impl Daemon {
         DaemonBuilder::new(source, target)
     }
 
-    /// A daemon that is not running yet.
+    /// Returns a daemon that is not running yet.
     pub(crate) fn new(builder: DaemonBuilder) -> Self {
         let config = ureq::Agent::config_builder()
             .timeout_global(Some(Duration::from_secs(5)))
             .http_status_as_error(false)
             .proxy(None)
             .build();
+        let folder = if builder.is_on_disk { std::env::temp_dir() } else { scratch::folder() };
+        let directory = TempDir::with_prefix_in("csa-daemon-", folder);
         Self {
             builder: Mutex::new(builder),
-            directory: TempDir::with_prefix("csa-daemon-").expect("a temporary directory"),
+            directory: directory.expect("a temporary directory"),
             child: Mutex::new(None),
             http: config.new_agent(),
         }
     }
 
-    /// `CSA_DAEMON_BIN`, otherwise `csa-daemon` in the target directory of this executable.
+    /// Returns `CSA_DAEMON_BIN`, otherwise `csa-daemon` in the target directory of this executable.
     ///
     /// # Panics
     /// If there is none.
@@ -122,13 +124,13 @@ impl Daemon {
         guard(&self.builder).take(path);
     }
 
-    /// The configuration file.
+    /// Returns the configuration file.
     #[must_use]
     pub fn config_path(&self) -> PathBuf {
         self.directory.path().join("csa-daemon.toml")
     }
 
-    /// The state directory, unless the test set another.
+    /// Returns the state directory, unless the test set another.
     #[must_use]
     pub fn state_dir(&self) -> PathBuf {
         self.directory.path().join("state")
@@ -265,7 +267,7 @@ impl Daemon {
         guard(&self.child).as_ref().map(|running| running.child.id())
     }
 
-    /// True if it was started and has ended without [`Daemon::wait_exit`].
+    /// Returns true if it was started and has ended without [`Daemon::wait_exit`].
     #[must_use]
     pub fn has_exited(&self) -> bool {
         self.pid().is_some() && self.exited().is_some()
@@ -279,19 +281,19 @@ impl Daemon {
         running.child.try_wait().expect("asking how csa-daemon is")
     }
 
-    /// A path on the admin port, for other programs.
+    /// Returns a path on the admin port, for other programs.
     #[must_use]
     pub fn url(&self, path: &str) -> String {
         format!("http://127.0.0.1:{}{path}", guard(&self.builder).admin_port)
     }
 
-    /// The file with the token that the daemon makes at its start.
+    /// Returns the file with the token that the daemon makes at its start.
     #[must_use]
     pub fn token_path(&self) -> PathBuf {
         self.state_dir().join(format!("admin-{}.token", guard(&self.builder).admin_port))
     }
 
-    /// The socket of its commands.
+    /// Returns the socket of its commands.
     #[must_use]
     pub fn socket_path(&self) -> PathBuf {
         self.token_path().with_extension("sock")
@@ -333,14 +335,14 @@ impl Daemon {
         fs::write(self.config_path(), text).expect("writing the configuration");
     }
 
-    /// `/status`; `None` when the admin port does not answer.
+    /// Returns `/status`; `None` when the admin port does not answer.
     #[must_use]
     pub fn try_status(&self) -> Option<Value> {
         let (code, body) = self.get("/status")?;
         if code == 200 { serde_json::from_str(&body).ok() } else { None }
     }
 
-    /// `/status`.
+    /// Returns `/status`.
     ///
     /// # Panics
     /// With the log when the admin port does not answer.
@@ -350,7 +352,7 @@ impl Daemon {
         self.try_status().unwrap_or_else(|| panic!("no /status\n{}", self.log_tail()))
     }
 
-    /// `/metrics`.
+    /// Returns `/metrics`.
     ///
     /// # Panics
     /// With the log when the admin port does not answer.
@@ -363,20 +365,20 @@ impl Daemon {
         }
     }
 
-    /// The file that receives stdout and stderr.
+    /// Returns the file that receives stdout and stderr.
     #[must_use]
     pub fn log_path(&self) -> PathBuf {
         self.directory.path().join("csa-daemon.log")
     }
 
-    /// All its output, over all its starts.
+    /// Returns all its output, over all its starts.
     #[must_use]
     pub fn log(&self) -> String {
         let bytes = fs::read(self.log_path()).unwrap_or_default();
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// The end of the log, with a heading.
+    /// Returns the end of the log, with a heading.
     #[must_use]
     pub fn log_tail(&self) -> String {
         let log = self.log();
@@ -443,7 +445,7 @@ impl Daemon {
     }
 }
 
-/// True if the channel's checkpoint rows together cover `wanted`; and the rows.
+/// Returns true if the channel's checkpoint rows together cover `wanted`; and the rows.
 async fn is_applied(
     conn: &mut Option<Conn>,
     target: &Server,

@@ -42,7 +42,7 @@ pub struct Etcd {
 }
 
 impl Etcd {
-    /// One server.
+    /// Returns one server.
     ///
     /// # Panics
     /// With its log if it does not come up.
@@ -54,7 +54,7 @@ impl Etcd {
         etcd
     }
 
-    /// One server that speaks TLS alone.
+    /// Returns one server that speaks TLS alone.
     ///
     /// # Panics
     /// With its log if it does not come up.
@@ -66,7 +66,7 @@ impl Etcd {
         etcd
     }
 
-    /// Servers that are one cluster.
+    /// Returns the servers that are one cluster.
     ///
     /// # Panics
     /// With the log of one that does not come up.
@@ -161,7 +161,7 @@ impl Etcd {
         drop(running.expect("etcd is not running"));
     }
 
-    /// The address for clients.
+    /// Returns the address for clients.
     #[must_use]
     pub fn endpoint(&self) -> String {
         let scheme = if self.tls.is_some() { "https" } else { "http" };
@@ -173,7 +173,7 @@ impl Etcd {
         self.http.get(url).call().ok()?.body_mut().read_to_string().ok()
     }
 
-    /// A request to its JSON gateway, without TLS.
+    /// Returns a request to its JSON gateway, without TLS.
     ///
     /// # Panics
     /// If it does not answer.

@@ -6,7 +6,7 @@ use std::net::{TcpListener, TcpStream};
 /// Listens until the test process ends.
 #[derive(Debug)]
 pub struct FakeServer {
-    /// On 127.0.0.1.
+    /// The port on 127.0.0.1.
     pub port: u16,
 }
 
@@ -72,6 +72,7 @@ impl Session {
             return self.error(1193, "Unknown system variable");
         };
         let mut values = Vec::new();
+        let names = names.strip_suffix(" LIMIT 1").unwrap_or(names);
         for name in names.split(',') {
             values.push(match name.trim().trim_start_matches("@@") {
                 "version" => version,

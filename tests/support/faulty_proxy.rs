@@ -43,7 +43,7 @@ pub struct Passed {
     pub connections: u64,
     /// Pieces from the client: each is a request, unless it is large.
     pub requests: u64,
-    /// In both directions.
+    /// The bytes in both directions.
     pub bytes: u64,
 }
 
@@ -57,7 +57,7 @@ impl Passed {
         }
     }
 
-    /// The part of it that has passed since.
+    /// Returns the part of it that has passed since.
     #[must_use]
     pub const fn since(self, before: Self) -> Self {
         Self {
@@ -103,7 +103,7 @@ impl FaultyProxy {
         Self { port, mode, counts, accept }
     }
 
-    /// Everything that has passed so far.
+    /// Returns everything that has passed so far.
     #[must_use]
     pub fn passed(&self) -> Passed {
         let value = |count: &AtomicU64| count.load(Ordering::Relaxed);

@@ -1,5 +1,5 @@
 //! Fenced blocks of the documents that operators follow, for tests that run them as they are written.
-//! `tests/provisioning/lib.sh` is the same for scripts; `tests/e2e/guides.rs` finds blocks that neither runs.
+//! `tests/provisioning/lib.sh` is the same for scripts; `tests/e2e/deployments/guides.rs` finds blocks that neither runs.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -17,13 +17,13 @@ pub struct Block {
     pub text: String,
 }
 
-/// The repository's folder.
+/// Returns the repository's folder.
 #[must_use]
 pub fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// The blocks of a document: `README.md`, or one of the folder `docs`.
+/// Returns the blocks of a document: `README.md`, or one of the folder `docs`.
 ///
 /// # Panics
 /// If it can't be read, or a block has no end.
@@ -38,7 +38,7 @@ pub fn blocks(document: &str) -> Vec<Block> {
     blocks
 }
 
-/// The blocks of a text, and whether the last one has no end.
+/// Returns the blocks of a text, and whether the last one has no end.
 fn parse(text: &str) -> (Vec<Block>, bool) {
     let (mut section, mut number) = (String::new(), 0);
     let mut blocks = Vec::new();
@@ -91,7 +91,7 @@ impl Guide {
         Self { place, blocks }
     }
 
-    /// The next block, which has to be of this kind.
+    /// Returns the next block, which has to be of this kind.
     ///
     /// # Panics
     /// If there is none, or it is of another kind.

@@ -35,7 +35,7 @@ pub enum Hostility {
     /// Accepts every login and answers as written, `|` between values, each SET with OK, and anything
     /// else with rows without end.
     EndlessRows(Vec<(&'static str, &'static str)>),
-    /// The same with one value without end.
+    /// A result with one value without end.
     EndlessValue(Vec<(&'static str, &'static str)>),
 }
 
@@ -49,7 +49,7 @@ pub struct HostileServer {
 #[derive(Debug)]
 struct Shared {
     hostility: Hostility,
-    /// For each connection: the bytes sent after its login packet.
+    /// The bytes that each connection sent after its login packet.
     received: Mutex<Vec<Vec<u8>>>,
     /// Connections that are over.
     ended: AtomicUsize,
@@ -94,13 +94,13 @@ impl HostileServer {
         Self { port, shared }
     }
 
-    /// Connections that have ended.
+    /// Returns the connections that have ended.
     #[must_use]
     pub fn ended(&self) -> usize {
         self.shared.ended.load(Ordering::Relaxed)
     }
 
-    /// The bytes that each client sent after its login packet.
+    /// Returns the bytes that each client sent after its login packet.
     #[must_use]
     pub fn received(&self) -> Vec<Vec<u8>> {
         self.shared.received().clone()

@@ -21,8 +21,8 @@ pub const ACCOUNT_TOKEN: &str = "token-of-the-service-account";
 const USERS: &str = "token-of-the-admin,admin,1,system:masters\n\
     token-of-the-service-account,system:serviceaccount:default:csa-daemon,2,\n";
 
-/// A program that `tests/sandbox/go-tool` has or builds. Without `CSA_KUBERNETES` it is taken from the cache
-/// or from this machine, otherwise stderr says that the test did not run.
+/// Returns a program that `tests/sandbox/go-tool` has or builds. Without `CSA_KUBERNETES` it is taken from the
+/// cache or from this machine, otherwise stderr says that the test did not run.
 #[must_use]
 pub fn kubernetes_tool(name: &str) -> Option<PathBuf> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("sandbox/go-tool");
@@ -40,7 +40,7 @@ pub fn kubernetes_tool(name: &str) -> Option<PathBuf> {
     // Not println: the output of a test that passes is not shown.
     let _ = writeln!(
         std::io::stderr(),
-        "\nNOT RUN: Kubernetes (tests/e2e/kubernetes.rs, claims in Leases): {why}\n"
+        "\nNOT RUN: Kubernetes (tests/e2e/deployments/kubernetes.rs, claims in Leases): {why}\n"
     );
     None
 }
@@ -58,7 +58,7 @@ pub struct ApiServer {
 }
 
 impl ApiServer {
-    /// `None` where there is none, of which stderr tells.
+    /// Returns `None` where there is none, of which stderr tells.
     ///
     /// # Panics
     /// With its log if it does not come up.
@@ -159,13 +159,13 @@ impl ApiServer {
         format!("https://127.0.0.1:{}", self.port)
     }
 
-    /// Certificates that vouch for it.
+    /// Returns the certificates that vouch for it.
     #[must_use]
     pub fn authority(&self) -> PathBuf {
         self.directory.path().join("apiserver.crt")
     }
 
-    /// The output of `kubectl` as an administrator.
+    /// Returns the output of `kubectl` as an administrator.
     ///
     /// # Errors
     /// Its messages, if it fails.

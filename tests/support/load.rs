@@ -34,7 +34,7 @@ pub struct Mix {
 /// Another rate for part of the time.
 #[derive(Debug, Clone, Copy)]
 pub struct Burst {
-    /// From the start of the load.
+    /// The time from the start of the load.
     pub after: Duration,
     pub length: Duration,
     /// Transactions per second; `None` is as fast as possible.
@@ -47,7 +47,7 @@ pub struct LoadOptions {
     pub schema: String,
     /// sbtest1 … sbtestN.
     pub tables: u32,
-    /// In each table.
+    /// The rows in each table.
     pub rows: u64,
     /// Concurrent sessions.
     pub clients: u32,
@@ -59,7 +59,7 @@ pub struct LoadOptions {
     pub burst: Option<Burst>,
     /// Accounts of the bank; their balances always add up to 1000 for each.
     pub accounts: u64,
-    /// Of 100 transactions, how many also transfer money.
+    /// The number of transactions out of 100 that also transfer money.
     pub transfers_percent: u32,
     /// Makes each transaction also increment its client's row of `counter`: the sum of `counter.n` is
     /// the number of committed transactions, and each client's form a chain.
@@ -208,7 +208,7 @@ impl Load {
         load.stop().await
     }
 
-    /// Transactions committed so far.
+    /// Returns the transactions committed so far.
     #[must_use]
     pub fn committed(&self) -> u64 {
         self.shared.committed.load(Ordering::Relaxed)

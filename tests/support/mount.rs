@@ -42,7 +42,7 @@ impl Mount {
         Ok(mount)
     }
 
-    /// The directory.
+    /// Returns the directory.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path

@@ -53,7 +53,7 @@ impl OpenApi {
         self.seen.insert((path.to_owned(), method.to_owned(), status.to_string()));
     }
 
-    /// Descriptions for which no answer was seen.
+    /// Returns the descriptions for which no answer was seen.
     ///
     /// # Panics
     /// If the document is malformed.
@@ -73,7 +73,7 @@ impl OpenApi {
         unseen
     }
 
-    /// The first part of a value that does not match its schema.
+    /// Returns the first part of a value that does not match its schema.
     fn mismatch(&self, schema: &Value, value: &Value, at: &str) -> Option<String> {
         if let Some(name) = schema["$ref"].as_str() {
             let pointer = name.trim_start_matches('#');

@@ -91,7 +91,7 @@ impl Prometheus {
         fs::read_to_string(self.directory.path().join("log")).unwrap_or_default()
     }
 
-    /// The data of an answer of its API.
+    /// Returns the data of an answer of its API.
     fn get(&self, path: &str) -> Option<Value> {
         let url = format!("http://127.0.0.1:{}{path}", self.port);
         let body = self.http.get(url).call().ok()?.body_mut().read_to_string().ok()?;
@@ -99,7 +99,7 @@ impl Prometheus {
         (answer["status"] == "success").then(|| answer["data"].clone())
     }
 
-    /// Values of a query that needs no escaping, with their labels.
+    /// Returns the values of a query that needs no escaping, with their labels.
     ///
     /// # Panics
     /// When it is not answered.
@@ -110,7 +110,7 @@ impl Prometheus {
         data["result"].as_array().cloned().unwrap_or_default()
     }
 
-    /// The alerts that fire now, not those pending.
+    /// Returns the alerts that fire now, not those pending.
     ///
     /// # Panics
     /// When it does not answer.

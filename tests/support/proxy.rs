@@ -14,7 +14,7 @@ const CHUNKS: usize = 256;
 /// Forwards connections to a server until it is dropped; both directions alike, except where noted.
 #[derive(Debug)]
 pub struct Proxy {
-    /// On 127.0.0.1.
+    /// The port on 127.0.0.1.
     pub port: u16,
     link: Arc<Link>,
 }

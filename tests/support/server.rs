@@ -8,6 +8,18 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use mysql_async::prelude::{FromValue, Queryable};
 use mysql_async::{Conn, Opts, OptsBuilder};
 
+use crate::scratch;
+
+/// Options of a test's server: smaller than by default is whatever its start writes or clears. The kernel's
+/// asynchronous I/O is off, because its requests are limited for the whole machine, and many servers reach the limit.
+const LEAN: [&str; 5] = [
+    "--innodb-use-native-aio=OFF",
+    "--innodb-log-buffer-size=16M",
+    "--loose-innodb-redo-log-capacity=64M",
+    "--loose-performance-schema-digests-size=200",
+    "--loose-performance-schema-events-statements-history-long-size=100",
+];
+
 static NUMBER: AtomicU32 = AtomicU32::new(0);
 
 /// A running (or stopped) server with its own data directory; deleted when dropped.
@@ -21,6 +33,8 @@ pub struct Server {
     pub data_directory: PathBuf,
     /// The error log of mysqld.
     pub log: PathBuf,
+    /// The script's folder, in which it and its data are.
+    folder: PathBuf,
 }
 
 impl Server {
@@ -32,6 +46,16 @@ impl Server {
     #[must_use]
     pub fn start(name: &str, options: &[&str]) -> Self {
         Self::start_kind(name, &[], options)
+    }
+
+    /// Starts a server whose data is on a disk, for tests in which a commit has to take its time.
+    ///
+    /// # Panics
+    /// As [`Server::start`].
+    #[track_caller]
+    #[must_use]
+    pub fn start_on_disk(name: &str, options: &[&str]) -> Self {
+        Self::start_in(&std::env::temp_dir(), name, &[], options)
     }
 
     /// Starts MariaDB, as this Debian release has it.
@@ -56,17 +80,28 @@ impl Server {
 
     #[track_caller]
     fn start_kind(name: &str, kind: &[&str], options: &[&str]) -> Self {
+        Self::start_in(&scratch::folder(), name, kind, options)
+    }
+
+    #[track_caller]
+    fn start_in(scratch: &Path, name: &str, kind: &[&str], options: &[&str]) -> Self {
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let name = format!("{name}-{}-{number}", std::process::id());
         let mut arguments = vec!["start", &name];
         arguments.extend(kind);
-        if !options.is_empty() {
-            arguments.push("--");
-            arguments.extend(options);
+        arguments.push("--");
+        if !scratch::is_measured() {
+            arguments.extend(LEAN);
+            if kind.iter().any(|word| word.contains("mariadb")) {
+                arguments.push("--innodb-log-file-size=64M");
+            }
         }
-        let output = run_script(&arguments).unwrap_or_else(|message| {
+        // The last of two that set the same counts.
+        arguments.extend(options);
+        let folder = folder(scratch);
+        let output = run_script(&folder, &arguments).unwrap_or_else(|message| {
             // Remove the remains; there may be none.
-            let _ = run_script(&["destroy", &name]);
+            let _ = run_script(&folder, &["destroy", &name]);
             panic!("{message}")
         });
         let field = |key: &str| {
@@ -81,6 +116,7 @@ impl Server {
             data_directory: field("DATADIR").into(),
             log: field("LOG").into(),
             name,
+            folder,
         }
     }
 
@@ -176,7 +212,7 @@ impl Server {
         self.data_directory.with_file_name("data.kept")
     }
 
-    /// `CSA_SANDBOX` if set, otherwise the script of this source tree.
+    /// Returns `CSA_SANDBOX` if set, otherwise the script of this source tree.
     #[must_use]
     pub fn script_path() -> PathBuf {
         std::env::var_os("CSA_SANDBOX").map_or_else(
@@ -187,12 +223,12 @@ impl Server {
 
     #[track_caller]
     fn script(&self, command: &str) {
-        if let Err(message) = run_script(&[command, &self.name]) {
+        if let Err(message) = run_script(&self.folder, &[command, &self.name]) {
             panic!("{message}");
         }
     }
 
-    /// The process id of mysqld.
+    /// Returns the process id of mysqld.
     ///
     /// # Panics
     /// If it does not run.
@@ -204,13 +240,13 @@ impl Server {
         text.trim().parse().expect("a process id")
     }
 
-    /// Connection options: TCP, user admin.
+    /// Returns the connection options: TCP, user admin.
     #[must_use]
     pub fn opts(&self) -> Opts {
         self.opts_as("admin", "admin_pw")
     }
 
-    /// Connection options: TCP, the user given.
+    /// Returns the connection options: TCP, the user given.
     #[must_use]
     pub fn opts_as(&self, user: &str, password: &str) -> Opts {
         OptsBuilder::default()
@@ -222,7 +258,7 @@ impl Server {
             .into()
     }
 
-    /// A new session as admin.
+    /// Returns a new session as admin.
     ///
     /// # Panics
     /// If the server refuses it.
@@ -250,7 +286,7 @@ impl Server {
         let _ = conn.disconnect().await;
     }
 
-    /// The first column of the first row.
+    /// Returns the first column of the first row.
     ///
     /// # Panics
     /// If the query fails or returns no row.
@@ -265,7 +301,7 @@ impl Server {
         value
     }
 
-    /// `@@gtid_executed`, without newlines.
+    /// Returns `@@gtid_executed`, without newlines.
     ///
     /// # Panics
     /// If the query fails.
@@ -281,7 +317,7 @@ impl Server {
         self.exec(&format!(
             "CHANGE REPLICATION SOURCE TO SOURCE_HOST='127.0.0.1', SOURCE_PORT={}, \
              SOURCE_USER='repl', SOURCE_PASSWORD='repl_pw', GET_SOURCE_PUBLIC_KEY=1, \
-             SOURCE_AUTO_POSITION=1; START REPLICA",
+             SOURCE_AUTO_POSITION=1, SOURCE_CONNECT_RETRY=1; START REPLICA",
             source.port
         ))
         .await;
@@ -290,7 +326,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        if let Err(message) = run_script(&["destroy", &self.name]) {
+        if let Err(message) = run_script(&self.folder, &["destroy", &self.name]) {
             eprintln!("{message}");
         }
     }
@@ -302,11 +338,20 @@ fn copy(from: &Path, to: &Path) {
     assert!(status.success(), "cp -a {} {}: {status}", from.display(), to.display());
 }
 
-/// Runs the script; the error holds its stderr.
-fn run_script(arguments: &[&str]) -> Result<String, String> {
+/// Returns the folder of servers that start now: the one in `CSA_SANDBOX_DIR`, or one with the script's name in `scratch`.
+fn folder(scratch: &Path) -> PathBuf {
+    std::env::var_os("CSA_SANDBOX_DIR").map_or_else(
+        || scratch.join(format!("csa-sandbox-{}", rustix::process::getuid().as_raw())),
+        PathBuf::from,
+    )
+}
+
+/// Runs the script for the servers in `folder`; the error holds its stderr.
+fn run_script(folder: &Path, arguments: &[&str]) -> Result<String, String> {
     let script = Server::script_path();
     let output = Command::new(&script)
         .args(arguments)
+        .env("CSA_SANDBOX_DIR", folder)
         .env("CSA_SANDBOX_OWNER", std::process::id().to_string())
         // Ctrl-C is for this process, which then destroys its servers in order.
         .process_group(0)

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-/// `prometheus`, `promtool` or `chromium`, ready for arguments.
+/// Returns `prometheus`, `promtool` or `chromium`, ready for arguments.
 ///
 /// # Panics
 /// With the script's message when it is not available: a test without it proves nothing.
@@ -48,7 +48,7 @@ pub fn browse(url: &str, milliseconds: u32) -> (String, String) {
     (document, console.collect::<Vec<_>>().join("\n"))
 }
 
-/// The offset and length of a part.
+/// Returns the offset and length of a part.
 fn part(document: &str, begin: &str, end: &str) -> Option<(usize, usize)> {
     let from = document.find(begin)?;
     Some((from, document[from..].find(end)? + end.len()))

@@ -1,4 +1,4 @@
-//! The channel's rows on the target, which show who has it and that transactions are applied.
+//! The channel's rows on the target, which show its daemon and whether transactions are applied.
 
 use std::time::{Duration, Instant};
 
@@ -28,7 +28,7 @@ impl<'a> Looks<'a> {
         Self { target, conn: None }
     }
 
-    /// `None` while the target does not answer.
+    /// Returns `None` while the target does not answer.
     pub(crate) async fn look(&mut self) -> Option<Mark> {
         let look = async {
             let mut conn = match self.conn.take() {

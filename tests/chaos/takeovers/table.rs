@@ -13,7 +13,7 @@ use crate::takeovers::hosts::{Hosts, Outcome};
 /// A takeover is over within this time of the fault, or of the target's answer after its restart: at the
 /// 99th percentile, of so many at least.
 const RULE: (Duration, usize) = (Duration::from_secs(10), 50);
-/// On any machine, however busy.
+/// The limit on any machine, however busy.
 const LIMIT: Duration = Duration::from_secs(25);
 
 pub(crate) struct Table {
@@ -84,7 +84,7 @@ impl Table {
         assert!(times.len() < count || p99 <= limit.as_secs_f64(), "p99 of takeovers: {p99:.1} s");
     }
 
-    /// Seconds of those in which the other daemon had to take the channel.
+    /// Returns the seconds of those in which the other daemon had to take the channel.
     fn takeovers(&self) -> Vec<f64> {
         let to_other = self.outcomes.iter().filter(|(fault, _)| fault.next() == Next::Other);
         sorted(to_other.flat_map(|(_, outcomes)| outcomes).map(|outcome| outcome.took))

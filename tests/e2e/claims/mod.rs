@@ -16,7 +16,8 @@ use crate::fleet::{Site, options};
 use service::{Leases, Service};
 
 const TTL: Duration = Duration::from_secs(6);
-/// For the idle limit of a hanging daemon's session on the target, a start, and a busy machine.
+/// The time for the idle limit of a hanging daemon's session on the target, a start, and a busy
+/// machine.
 const MORE: Duration = Duration::from_secs(25);
 const PATIENCE: Duration = Duration::from_secs(90);
 /// With `test`, each of three daemons of the names below has some of them. Not all are names that Kubernetes permits.
@@ -26,7 +27,7 @@ const HOSTS: [&str; 3] = ["db1", "db2", "db3"];
 struct Fleet<S> {
     site: Site,
     service: S,
-    /// Of the first daemon.
+    /// The clock of the first daemon.
     clock: Clock,
     daemons: Vec<Daemon>,
 }

@@ -21,7 +21,7 @@ pub(super) trait Service {
     const NAME: &'static str;
 
     fn engine(&self, ttl: Duration) -> Self::Engine;
-    /// A daemon whose `[claims]` lead here.
+    /// Returns a daemon whose `[claims]` lead here.
     fn configure(&self, daemon: DaemonBuilder) -> DaemonBuilder;
     /// Requests answered so far.
     fn requests(&self) -> u64;
@@ -62,11 +62,11 @@ pub(super) struct Leases {
 }
 
 impl Leases {
-    /// `None` where there is none, of which stderr tells.
+    /// Returns `None` where there is none, of which stderr tells.
     pub(super) fn start() -> Option<Self> {
         let helm = kubernetes_tool("helm")?;
         let server = ApiServer::start()?;
-        let rights = crate::kubernetes::rights(&helm, "claims");
+        let rights = crate::deployments::kubernetes::rights(&helm, "claims");
         server.kubectl(&["apply", "--filename=-"], &rights).expect("the chart's rights");
         let account = tempfile::tempdir().expect("a temporary directory");
         let leases = Self { server, account };

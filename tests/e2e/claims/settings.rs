@@ -120,7 +120,11 @@ async fn a_fleet_survives_the_loss_of_one_of_three_servers_of_etcd() {
             assert_eq!(daemons.iter().position(is_running), Some(place), "the channel moved");
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
-        assert!(!daemons.iter().any(session_is_lost), "two servers are enough");
+        // On a busy machine the election of a leader may take longer than a session is known to last.
+        eventually("two servers are enough", PATIENCE, async || {
+            !daemons.iter().any(session_is_lost)
+        })
+        .await;
         // Claims change hands without it.
         daemons[place].commanded(&["drain"]);
         let next = runs_on("the channel runs elsewhere").await;

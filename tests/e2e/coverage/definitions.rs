@@ -1,5 +1,5 @@
 //! Definitions that do more than hold rows, and statements whose meaning depends on the account or
-//! server that runs them.
+//! server.
 
 use std::time::Duration;
 

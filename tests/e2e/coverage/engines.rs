@@ -179,7 +179,7 @@ async fn tables_of_every_engine() {
     equal(&targets[1], names[1]).await;
 }
 
-/// True if row images wait for a table.
+/// Returns true if row images wait for a table.
 async fn waits(target: &Server) -> bool {
     let waiting = "SELECT COUNT(*) FROM information_schema.processlist \
         WHERE user='csa' AND state LIKE 'Waiting for table%'";

@@ -7,7 +7,7 @@ use super::Pair;
 use crate::EXECUTORS;
 use crate::conflicts::WORDS;
 
-/// Words as SQL, and other strings that a collation may call equal to one of them.
+/// Returns the words as SQL, and other strings that a collation may call equal to one of them.
 fn word(number: usize) -> String {
     let hex: String = WORDS[number % WORDS.len()].bytes().map(|b| format!("{b:02x}")).collect();
     if hex.is_empty() { "''".to_owned() } else { format!("_utf8mb4 0x{hex}") }

@@ -1,5 +1,6 @@
 //! The corners of what a MySQL source can write in row format, one by one.
 
+mod beside;
 mod bookkeeping;
 mod definitions;
 mod engines;

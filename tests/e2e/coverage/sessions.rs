@@ -131,7 +131,7 @@ async fn what_the_target_computes_from_rows_of_every_session() {
         // A column that only the target has.
         target.exec("ALTER TABLE c.more ADD COLUMN d DATETIME DEFAULT CURRENT_TIMESTAMP").await;
     }
-    // As a backlog, so that sessions share groups.
+    // The changes form a backlog, so that sessions share groups.
     daemon.kill9();
     run(
         &source,

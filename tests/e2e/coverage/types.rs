@@ -15,7 +15,7 @@ fn of(name: &str, key: Option<&'static str>, values: &[&str]) -> Type {
     Type { name: name.to_owned(), values, key }
 }
 
-/// A list of members, numbered.
+/// Returns a list of members, numbered.
 fn members(count: u32) -> String {
     let members: Vec<String> = (1..=count).map(|n| format!("'m{n}'")).collect();
     members.join(",")
@@ -205,7 +205,7 @@ fn as_values(types: &[Type]) -> Vec<String> {
     statements
 }
 
-/// The values as the rows' keys.
+/// Returns the values as the rows' keys.
 fn as_keys(types: &[Type]) -> Vec<String> {
     let mut statements = Vec::new();
     for (number, Type { name, values, key }) in types.iter().enumerate() {

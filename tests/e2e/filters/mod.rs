@@ -200,7 +200,7 @@ const HISTORY: &[(&str, &str)] = &[
     ("b", "DROP TABLE t2"),
 ];
 
-/// Statements that name schemas, at which a replica that renames them stops.
+/// Statements that name schemas stop a replica that renames them.
 const NAMING_SCHEMAS: [&str; 2] = ["on_t1", "GRANT SELECT ON t1"];
 
 async fn write_history(source: &Server, left_out: &[&str]) {

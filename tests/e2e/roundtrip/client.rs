@@ -11,7 +11,7 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom as _;
 use rand::{Rng as _, SeedableRng as _};
 
-use super::schema::Schema;
+use super::schema::{Schema, Style};
 use super::{ddl, dml};
 
 /// State shared by the clients of a seed.
@@ -28,6 +28,10 @@ pub(super) struct Shared {
     pub(super) refused: AtomicU64,
     /// Transactions ended, by commit or rollback.
     pub(super) ended: AtomicU64,
+    /// Branches that were prepared and left for others to end.
+    branches: Mutex<Vec<String>>,
+    /// A table that all seeds share.
+    common: Option<&'static str>,
 }
 
 impl Shared {
@@ -37,11 +41,27 @@ impl Shared {
             schema: Mutex::new(schema),
             data_directory: source.data_directory.clone(),
             target_log: target.log.clone(),
+            branches: Mutex::default(),
+            common: None,
             transcript: Mutex::default(),
             worked: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             ended: AtomicU64::new(0),
         }
+    }
+
+    /// Lets the clients use this table together with the schema's own.
+    pub(super) fn with_common(mut self, table: &'static str) -> Self {
+        self.common = Some(table);
+        self
+    }
+
+    fn leave_branch(&self, xid: String) {
+        self.branches.lock().unwrap_or_else(PoisonError::into_inner).push(xid);
+    }
+
+    fn branch_to_end(&self) -> Option<String> {
+        self.branches.lock().unwrap_or_else(PoisonError::into_inner).pop()
     }
 
     fn with_schema<T>(&self, look: impl FnOnce(&mut Schema) -> T) -> T {
@@ -63,10 +83,11 @@ impl Drop for Shared {
 }
 
 impl Shared {
-    fn keep(&self, directory: &Path) -> std::io::Result<()> {
+    /// Copies the statements run, the source's binary logs and the target's error log.
+    pub(super) fn keep(&self, directory: &Path) -> std::io::Result<()> {
         std::fs::create_dir_all(directory)?;
         let lines = self.transcript.lock().unwrap_or_else(PoisonError::into_inner);
-        std::fs::write(directory.join("statements.sql"), lines.join("\n"))?;
+        std::fs::write(directory.join(format!("statements-{}.sql", self.seed)), lines.join("\n"))?;
         std::fs::copy(&self.target_log, directory.join("target.log"))?;
         for file in std::fs::read_dir(&self.data_directory)? {
             let file = file?;
@@ -87,6 +108,8 @@ pub(super) struct Client {
     conn: Conn,
     /// Counts the transactions that this client numbers or names itself.
     own: u64,
+    /// The last statement was not refused.
+    worked: bool,
 }
 
 /// How often a session's settings change, and their new values.
@@ -144,7 +167,7 @@ impl Client {
     pub(super) async fn start(shared: Arc<Shared>, number: u32, source: &Server) -> Self {
         let random = StdRng::seed_from_u64(shared.seed << 8 | u64::from(number));
         let conn = source.conn().await;
-        let mut client = Self { shared, number, random, conn, own: 0 };
+        let mut client = Self { shared, number, random, conn, own: 0, worked: true };
         let schema = client.shared.with_schema(|schema| schema.name.clone());
         client.run(&format!("USE {schema}")).await;
         // The seed also decides the time.
@@ -171,22 +194,45 @@ impl Client {
             self.transaction().await;
             self.shared.ended.fetch_add(1, Ordering::Relaxed);
         }
+        while let Some(xid) = self.shared.branch_to_end() {
+            self.end_branch(&xid).await;
+        }
         let _ = self.conn.disconnect().await;
     }
 
     async fn transaction(&mut self) {
+        // They hold locks, so no branch waits for long.
+        if let Some(xid) = self.shared.branch_to_end() {
+            self.end_branch(&xid).await;
+        }
+        let Style { few, renamed, .. } = self.shared.with_schema(|schema| schema.style);
         match self.random.random_range(0..100) {
             0..22 => {
                 for statement in self.changes() {
                     self.run(&statement).await;
                 }
             }
-            22..78 => self.explicit().await,
-            78..86 => self.with_savepoints().await,
-            86..92 => self.define().await,
-            92..94 => self.nothing().await,
-            94..96 => self.load().await,
-            96 | 97 => self.distributed().await,
+            22..72 => self.explicit().await,
+            72..80 => self.with_savepoints().await,
+            // A channel reads the definitions again after each.
+            80..84 if few => self.explicit().await,
+            80..87 => self.define().await,
+            87 | 88 => self.nothing().await,
+            89 => self.load().await,
+            // MySQL's own replica refuses a branch of which it filters anything.
+            90..94 if renamed => self.explicit().await,
+            90..94 => self.distributed().await,
+            94 => {
+                for statement in dml::bulk(&mut self.random) {
+                    self.run(&statement).await;
+                }
+            }
+            95 | 96 => {
+                let random = &mut self.random;
+                for statement in self.shared.with_schema(|schema| dml::routines(schema, random)) {
+                    self.run(&statement).await;
+                }
+            }
             _ => {
                 let random = &mut self.random;
                 let statements = self.shared.with_schema(|schema| dml::temporary(schema, random));
@@ -199,6 +245,11 @@ impl Client {
 
     fn changes(&mut self) -> Vec<String> {
         let random = &mut self.random;
+        if let Some(common) = self.shared.common
+            && random.random_bool(0.06)
+        {
+            return self.shared.with_schema(|schema| dml::shared(schema, common, random));
+        }
         self.shared.with_schema(|schema| dml::any(schema, random))
     }
 
@@ -268,9 +319,8 @@ impl Client {
         };
         let mut worked = true;
         for statement in &definition.statements {
-            let before = self.shared.refused.load(Ordering::Relaxed);
             self.run(statement).await;
-            worked &= self.shared.refused.load(Ordering::Relaxed) == before;
+            worked &= self.worked;
         }
         if worked {
             self.shared.with_schema(|schema| definition.done(schema));
@@ -278,8 +328,16 @@ impl Client {
         self.run("COMMIT").await;
     }
 
-    /// A transaction under a GTID of our own that changes nothing.
+    /// A transaction that changes nothing in the end: its changes are undone, or it has none, under a GTID
+    /// of our own.
     async fn nothing(&mut self) {
+        if self.random.random_bool(0.6) {
+            let statements = dml::undone(&mut self.random);
+            for statement in statements {
+                self.run(&statement).await;
+            }
+            return;
+        }
         self.own += 1;
         let (seed, number, own) = (self.shared.seed, self.number, self.own);
         self.run(&format!("SET gtid_next='{seed:08x}-0000-4000-8000-{number:012x}:{own}'")).await;
@@ -301,10 +359,18 @@ impl Client {
             self.run(&format!("XA COMMIT {xid} ONE PHASE")).await;
         } else {
             self.run(&format!("XA PREPARE {xid}")).await;
+            if self.worked && self.random.random_bool(0.5) {
+                self.shared.leave_branch(xid);
+                return;
+            }
             for statement in self.changes() {
                 self.run(&statement).await;
             }
         }
+        self.end_branch(&xid).await;
+    }
+
+    async fn end_branch(&mut self, xid: &str) {
         let end = if self.random.random_bool(0.7) { "COMMIT" } else { "ROLLBACK" };
         self.run(&format!("XA {end} {xid}")).await;
         self.run(&format!("XA ROLLBACK {xid}")).await;
@@ -317,14 +383,15 @@ impl Client {
         };
         // The only folder that the source may read.
         let files = self.shared.data_directory.with_file_name("files");
-        let path = files.join(format!("load-{}.txt", self.number));
+        let path = files.join(format!("load-{}-{}.txt", self.shared.seed, self.number));
         std::fs::write(&path, load.content).expect("writes the file");
         self.run(&load.statement.replace(dml::FILE, &path.to_string_lossy())).await;
     }
 
-    /// `false` when the server rolled the transaction back.
+    /// Returns `false` when the server rolled the transaction back.
     async fn run(&mut self, statement: &str) -> bool {
         let outcome = self.conn.query_drop(statement).await;
+        self.worked = outcome.is_ok();
         let (what, continues) = match outcome {
             Ok(()) => {
                 self.shared.worked.fetch_add(1, Ordering::Relaxed);

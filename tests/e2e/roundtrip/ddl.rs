@@ -4,7 +4,7 @@ use rand::Rng as _;
 use rand::rngs::StdRng;
 use rand::seq::{IndexedMutRandom as _, IndexedRandom as _};
 
-use super::schema::{Column, Schema, Table};
+use super::schema::{Column, Schema, Style, Table};
 use super::values::{COLLATIONS, Kind};
 
 /// A statement and its effect once it has succeeded.
@@ -22,6 +22,7 @@ enum Effect {
     Become { table: String, column: String, kind: Kind },
     RenameColumn { table: String, from: String, to: String },
     Rename { from: String, to: String },
+    Swap { one: String, other: String },
     Gone { table: String },
 }
 
@@ -52,22 +53,35 @@ impl Definition {
                 columns.for_each(|column| column.name = to.clone());
             }),
             Effect::Rename { from, to } => with(&from, &mut |table| table.name = to.clone()),
+            Effect::Swap { one, other } => {
+                for table in &mut schema.tables {
+                    if table.name == one {
+                        table.name.clone_from(&other);
+                    } else if table.name == other {
+                        table.name.clone_from(&one);
+                    }
+                }
+            }
             Effect::Gone { table } => schema.tables.retain(|other| other.name != table),
         }
     }
 }
 
-/// A change of a definition.
+/// Returns a change of a definition.
 pub(super) fn any(schema: &mut Schema, random: &mut StdRng) -> Option<Definition> {
     if random.random_bool(0.1) {
         let statements = schema.add_table(random);
         return Some(Definition { statements, effect: Effect::None });
     }
-    let by_statements = schema.by_statements;
+    if random.random_bool(0.06) {
+        return swap(schema, random);
+    }
+    let style = schema.style;
+    let Style { by_statements, renamed, .. } = style;
     let table = schema.tables.choose_mut(random)?;
     let name = table.name.clone();
     let quiet = |statement| Some(Definition::new(statement, Effect::None));
-    match random.random_range(0..26) {
+    match random.random_range(0..36) {
         0..4 => add_column(table, random),
         4 | 5 => {
             let column = table.columns.choose(random)?.name.clone();
@@ -116,6 +130,7 @@ pub(super) fn any(schema: &mut Schema, random: &mut StdRng) -> Option<Definition
         }
         20 => quiet(format!("ALTER TABLE {name} PARTITION BY KEY () PARTITIONS 3")),
         21 => quiet(format!("ALTER TABLE {name} REMOVE PARTITIONING")),
+        22 if style.leaves_out(&name) => None,
         22 => {
             quiet(format!("CREATE OR REPLACE VIEW v_{name} AS SELECT 1 AS one, t.* FROM {name} t"))
         }
@@ -130,9 +145,102 @@ pub(super) fn any(schema: &mut Schema, random: &mut StdRng) -> Option<Definition
             ],
             effect: Effect::None,
         }),
-        24 => quiet(format!("DROP TABLE IF EXISTS made_{name}")),
+        24 => quiet(format!("DROP TABLE IF EXISTS made_{name}, made_none")),
+        25..28 => partitions(table, random),
+        28 => {
+            let column = table.any_generated(random)?;
+            let statement = format!("ALTER TABLE {name} ADD COLUMN {}", column.sql());
+            Some(Definition::new(statement, Effect::Add { table: name, column }))
+        }
+        29 if by_statements => quiet(format!("DROP VIEW IF EXISTS v_{name}")),
+        29 => Some(Definition {
+            statements: vec![format!("DROP TRIGGER IF EXISTS after_{name}"), table.trigger(random)],
+            effect: Effect::None,
+        }),
+        30 => {
+            let column = &table.columns.choose(random)?.name;
+            quiet(format!("CREATE INDEX also ON {name} ({column}) INVISIBLE"))
+        }
+        31 => quiet(format!("DROP INDEX also ON {name}")),
+        32 => {
+            let collation = COLLATIONS.choose(random)?;
+            let set = collation.split('_').next()?;
+            quiet(format!("ALTER TABLE {name} CONVERT TO CHARACTER SET {set} COLLATE {collation}"))
+        }
+        33 => quiet(format!("ALTER TABLE {name} DROP PRIMARY KEY, ADD PRIMARY KEY (id DESC)")),
+        34 if !renamed => account(&name, random),
         _ => quiet(format!("ALTER TABLE {name} AUTO_INCREMENT=100, STATS_PERSISTENT=1")),
     }
+}
+
+/// Two tables change their names in one statement.
+fn swap(schema: &Schema, random: &mut StdRng) -> Option<Definition> {
+    let mut names =
+        schema.tables.iter().map(|table| &table.name).filter(|name| name.starts_with('t'));
+    let (one, other) = (names.next()?.clone(), names.next_back()?.clone());
+    let between = random.random_range(1..9);
+    // Relatives keep their places.
+    if one == "tree" || other == "tree" {
+        return None;
+    }
+    let statement = format!(
+        "RENAME TABLE {one} TO between_{between}, {other} TO {one}, between_{between} TO {other}"
+    );
+    Some(Definition::new(statement, Effect::Swap { one, other }))
+}
+
+/// Changes the partitions of a table, or moves one out of it and back.
+fn partitions(table: &Table, random: &mut StdRng) -> Option<Definition> {
+    if !table.was_partitioned() {
+        return None;
+    }
+    let name = &table.name;
+    let part = *["p0", "p1", "a", "b"].choose(random)?;
+    let alter = |what: &str| vec![format!("ALTER TABLE {name} {what}")];
+    let statements = match random.random_range(0..8) {
+        0 => alter(&format!("TRUNCATE PARTITION {part}")),
+        1 => alter("COALESCE PARTITION 1"),
+        2 => alter("ADD PARTITION PARTITIONS 2"),
+        3 => alter(
+            "REORGANIZE PARTITION b INTO (PARTITION b VALUES LESS THAN (40), \
+             PARTITION c VALUES LESS THAN MAXVALUE)",
+        ),
+        4 => alter(&format!("DROP PARTITION {part}")),
+        5 => alter("REBUILD PARTITION ALL"),
+        _ => vec![
+            format!("CREATE TABLE moved LIKE {name}"),
+            "ALTER TABLE moved REMOVE PARTITIONING".to_owned(),
+            format!("ALTER TABLE {name} EXCHANGE PARTITION {part} WITH TABLE moved"),
+            format!("DELETE FROM {name} ORDER BY 1 LIMIT 3"),
+            format!("ALTER TABLE {name} EXCHANGE PARTITION {part} WITH TABLE moved"),
+            "DROP TABLE moved".to_owned(),
+        ],
+    };
+    Some(Definition { statements, effect: Effect::None })
+}
+
+/// Accounts and what they may do.
+fn account(table: &str, random: &mut StdRng) -> Option<Definition> {
+    let number = random.random_range(1..4);
+    let user = format!("rt_user_{number}@localhost");
+    let role = format!("rt_role_{number}");
+    // A password costs 5,000 rounds of SHA-256, here and on each target.
+    let known = "IDENTIFIED WITH caching_sha2_password AS ''";
+    let statement = match random.random_range(0..14) {
+        0..3 => format!("CREATE USER IF NOT EXISTS {user} {known}"),
+        3 => format!("CREATE ROLE IF NOT EXISTS {role}"),
+        4 => format!("GRANT SELECT, INSERT ON {table} TO {user}"),
+        5 => format!("GRANT {role} TO {user} WITH ADMIN OPTION"),
+        6 => format!("SET DEFAULT ROLE ALL TO {user}"),
+        7 => format!("ALTER USER {user} ACCOUNT LOCK PASSWORD EXPIRE NEVER COMMENT 'c {number}'"),
+        8 => format!("ALTER USER {user} REQUIRE SSL ATTRIBUTE '{{\"n\": {number}}}'"),
+        9 => format!("REVOKE ALL PRIVILEGES, GRANT OPTION FROM {user}"),
+        10 => format!("RENAME USER {user} TO rt_user_{}@localhost", number + 1),
+        11 => format!("DROP USER IF EXISTS {user}, rt_user_4@localhost"),
+        12 => format!("DROP ROLE IF EXISTS {role}"),
+        _ => format!("GRANT PROCESS, REPLICATION CLIENT, BACKUP_ADMIN ON *.* TO {user}"),
+    };
+    Some(Definition::new(statement, Effect::None))
 }
 
 fn add_column(table: &mut Table, random: &mut StdRng) -> Option<Definition> {
@@ -147,7 +255,7 @@ fn add_column(table: &mut Table, random: &mut StdRng) -> Option<Definition> {
     Some(Definition::new(statement, Effect::Add { table: table.name.clone(), column }))
 }
 
-/// Another type for a column.
+/// Returns another type for a column.
 fn modify(table: &Table, random: &mut StdRng) -> Option<Definition> {
     let column = table.columns.choose(random)?;
     if column.generated || ["id", "p", "k"].contains(&column.name.as_str()) {

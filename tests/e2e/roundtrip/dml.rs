@@ -17,7 +17,7 @@ pub(super) struct Load {
 /// Placeholder of the file's name in [`Load::statement`].
 pub(super) const FILE: &str = "{file}";
 
-/// Statements that change rows of one or two tables.
+/// Returns the statements that change rows of one or two tables.
 pub(super) fn any(schema: &Schema, random: &mut StdRng) -> Vec<String> {
     let (Some(table), Some(other)) = (schema.tables.choose(random), schema.tables.choose(random))
     else {
@@ -28,7 +28,7 @@ pub(super) fn any(schema: &Schema, random: &mut StdRng) -> Vec<String> {
     let one = |statement: String| vec![statement];
     match random.random_range(0..26) {
         0..7 => one(insert(&format!("INSERT {ignore}INTO"), table, random)),
-        7 if table.is_referenced() => Vec::new(),
+        7 | 8 if !table.is_replaceable() => Vec::new(),
         7 => one(insert("REPLACE INTO", table, random)),
         8 => one(format!(
             "{} ON DUPLICATE KEY UPDATE {}",
@@ -76,7 +76,82 @@ pub(super) fn any(schema: &Schema, random: &mut StdRng) -> Vec<String> {
     }
 }
 
-/// Rows from a file; `None` where the table has no column for one.
+/// Returns the statements that call the schema's routines.
+pub(super) fn routines(schema: &Schema, random: &mut StdRng) -> Vec<String> {
+    let n = random.random_range(1..30);
+    let with_table = schema.tables.choose(random).map(|table| {
+        let condition = condition(table, "", random);
+        format!("DELETE FROM {} WHERE {condition} AND noted({n}) > {}", table.name, n / 2)
+    });
+    match random.random_range(0..4) {
+        0 => vec![format!("DO noted({n})")],
+        1 => with_table.into_iter().collect(),
+        _ => vec!["CALL several()".to_owned()],
+    }
+}
+
+/// Returns a transaction that leaves the rows as they were.
+pub(super) fn undone(random: &mut StdRng) -> Vec<String> {
+    let condition = format!("a={}", random.random_range(0..50));
+    let changes = match random.random_range(0..3) {
+        0 => [
+            format!("UPDATE bulk SET b=CONCAT(b,'!') WHERE {condition}"),
+            format!("UPDATE bulk SET b=LEFT(b,LENGTH(b)-1) WHERE {condition}"),
+        ],
+        1 => ["UPDATE audit SET n=n+1".to_owned(), "UPDATE audit SET n=n-1".to_owned()],
+        _ => [
+            "INSERT INTO bulk (id, a) VALUES (2000000000, 1)".to_owned(),
+            "DELETE FROM bulk WHERE id=2000000000".to_owned(),
+        ],
+    };
+    let [change, back] = changes;
+    vec!["BEGIN".to_owned(), change, back, "COMMIT".to_owned()]
+}
+
+/// Returns a transaction of a thousand rows and more.
+pub(super) fn bulk(random: &mut StdRng) -> Vec<String> {
+    let (rows, repeated) = (random.random_range(200..1500), random.random_range(1..13));
+    let mut statements = vec![
+        "BEGIN".to_owned(),
+        format!(
+            "INSERT INTO bulk (a, b) WITH RECURSIVE n AS (SELECT 1 i UNION ALL SELECT i+1 FROM n \
+             WHERE i<{rows}) SELECT i % 50, REPEAT(SHA2(i,256),{repeated}) FROM n"
+        ),
+    ];
+    let modulus = random.random_range(2..9);
+    for _ in 0..random.random_range(0..3) {
+        statements.push(match random.random_range(0..4) {
+            0 => format!("UPDATE bulk SET a=a+1, b=REVERSE(b) WHERE id % {modulus}=0"),
+            1 => "UPDATE bulk SET id=-id ORDER BY id".to_owned(),
+            2 => format!("UPDATE bulk SET b=CONCAT(LEFT(b,20),a) WHERE a>{modulus}"),
+            _ => format!("DELETE FROM bulk WHERE a % {modulus}=1"),
+        });
+    }
+    statements.push("DELETE FROM bulk ORDER BY a, id LIMIT 700".to_owned());
+    statements.push((*["COMMIT", "COMMIT", "ROLLBACK"].choose(random).expect("ends")).to_owned());
+    statements
+}
+
+/// Returns the rows of a table that all seeds share, and of one of the schema, in one statement.
+pub(super) fn shared(schema: &Schema, common: &str, random: &mut StdRng) -> Vec<String> {
+    let (n, id) = (random.random_range(1..50), random.random_range(1..20));
+    let Some(table) = schema.tables.choose(random) else { return Vec::new() };
+    let condition = condition(table, "a.", random);
+    let name = &table.name;
+    vec![match random.random_range(0..5) {
+        0 => format!(
+            "INSERT INTO {common} (id, n) VALUES ({id},{n}) ON DUPLICATE KEY UPDATE n=n+{n}"
+        ),
+        1 => format!("DELETE a, b FROM {name} a JOIN {common} b WHERE {condition} AND b.id={id}"),
+        2 => format!("REPLACE INTO {common} (id, n) VALUES ({id},{n}),({n},{id})"),
+        _ => format!(
+            "UPDATE {name} a, {common} b SET {}, b.n=b.n+{n} WHERE {condition} AND b.id>{id}",
+            assignments(table, "a.", random)
+        ),
+    }]
+}
+
+/// Returns the rows from a file; `None` where the table has no column for one.
 pub(super) fn load(schema: &Schema, random: &mut StdRng) -> Option<Load> {
     let table = schema.tables.choose(random)?;
     let plain =
@@ -98,7 +173,7 @@ pub(super) fn load(schema: &Schema, random: &mut StdRng) -> Option<Load> {
     let content = (0..rows).map(|_| row()).collect();
     let names: Vec<&str> = columns.iter().map(|column| column.name.as_str()).collect();
     let mode = ["", "IGNORE", "REPLACE"].choose(random).expect("modes");
-    let mode = if table.is_referenced() { "IGNORE" } else { mode };
+    let mode = if table.is_replaceable() { mode } else { "IGNORE" };
     let statement = format!(
         "LOAD DATA INFILE '{FILE}' {mode} INTO TABLE {} CHARACTER SET utf8mb4 ({})",
         table.name,
@@ -111,7 +186,7 @@ pub(super) fn load(schema: &Schema, random: &mut StdRng) -> Option<Load> {
 pub(super) fn temporary(schema: &Schema, random: &mut StdRng) -> Vec<String> {
     let Some(table) = schema.tables.choose(random) else { return Vec::new() };
     let name = &table.name;
-    let replace = if table.is_referenced() { "INSERT IGNORE" } else { "REPLACE" };
+    let replace = if table.is_replaceable() { "REPLACE" } else { "INSERT IGNORE" };
     vec![
         format!("CREATE TEMPORARY TABLE IF NOT EXISTS temporary_{name} LIKE {name}"),
         format!("INSERT IGNORE INTO temporary_{name} SELECT * FROM {name} LIMIT 5"),

@@ -5,6 +5,7 @@ use rand::Rng as _;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom as _;
 
+use super::dml;
 use super::values::{COLLATIONS, Kind};
 
 #[derive(Debug, Clone)]
@@ -32,12 +33,31 @@ pub(super) struct Table {
     next: u32,
 }
 
-#[derive(Debug)]
+/// The limits of what is generated.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Style {
+    /// Rows are not applied as images, so nothing is generated that needs images.
+    pub(super) by_statements: bool,
+    /// Names of tables have capitals.
+    pub(super) capitals: bool,
+    /// A follower renames the schema and leaves tables out, so nothing names the schema or needs those.
+    pub(super) renamed: bool,
+    /// Few tables, for many seeds in a short time.
+    pub(super) few: bool,
+}
+
+impl Style {
+    /// A follower has no such table.
+    pub(super) fn leaves_out(self, table: &str) -> bool {
+        self.renamed && ["grandchild", "pair"].contains(&table)
+    }
+}
+
+#[derive(Debug, Clone)]
 pub(super) struct Schema {
     pub(super) name: String,
     pub(super) tables: Vec<Table>,
-    /// Rows are not applied as images, so nothing is generated that needs images.
-    pub(super) by_statements: bool,
+    pub(super) style: Style,
     next: u32,
 }
 
@@ -58,49 +78,83 @@ impl Column {
 }
 
 impl Schema {
-    /// Tables without relations, and a family with them.
-    pub(super) fn any(name: &str, by_statements: bool, random: &mut StdRng) -> Self {
-        let mut schema = Self { name: name.to_owned(), tables: Vec::new(), by_statements, next: 0 };
-        for _ in 0..random.random_range(4..8) {
+    /// Returns the tables without relations, and a family with them.
+    pub(super) fn any(name: &str, style: Style, random: &mut StdRng) -> Self {
+        let mut schema = Self { name: name.to_owned(), tables: Vec::new(), style, next: 0 };
+        for _ in 0..random.random_range(if style.few { 2..4 } else { 4..8 }) {
             schema.add_table(random);
         }
-        schema.tables.extend(family(random));
+        let relatives = family(random);
+        schema.tables.extend(relatives);
+        if style.few {
+            schema.leave_relatives(random);
+        }
         schema
+    }
+
+    /// Leaves some tables of the family, and none without those that it refers to.
+    fn leave_relatives(&mut self, random: &mut StdRng) {
+        let (child, others) = (random.random_bool(0.7), random.random_bool(0.5));
+        self.tables.retain(|table| match table.name.as_str() {
+            "child" => child,
+            "grandchild" => child && others,
+            "only_child" | "tree" => random.random_bool(0.4),
+            "pair" => others,
+            _ => true,
+        });
     }
 
     /// Adds a table; returns the statements that make it.
     pub(super) fn add_table(&mut self, random: &mut StdRng) -> Vec<String> {
         self.next += 1;
-        let table = Table::any(&format!("t{}", self.next), random);
+        let letter = if self.style.capitals { "tX" } else { "t" };
+        let table = Table::any(&format!("{letter}{}", self.next), random);
         let create = table.create();
         self.tables.push(table);
         create
     }
 
-    /// Objects outside the tables: a view, and triggers that write elsewhere. With the SQL executor
-    /// the triggers would fire on the target, so only the source gets them then.
+    /// Objects outside the tables: views, routines, and triggers that write elsewhere. With the SQL
+    /// executor the triggers would fire on the target, so only the source gets them then.
     pub(super) fn extras(&self, random: &mut StdRng) -> Vec<String> {
-        let mut statements =
-            vec!["CREATE TABLE audit (t VARCHAR(20), n INT, at TIMESTAMP(6) NULL)".to_owned()];
+        let mut statements = vec![
+            "CREATE TABLE audit (t VARCHAR(20), n INT, at TIMESTAMP(6) NULL)".to_owned(),
+            "CREATE TABLE bulk (id INT AUTO_INCREMENT PRIMARY KEY, a INT, b VARCHAR(999), KEY (a))"
+                .to_owned(),
+            "CREATE FUNCTION noted(n INT) RETURNS INT DETERMINISTIC MODIFIES SQL DATA \
+             BEGIN INSERT INTO audit VALUES ('noted', n, NOW(6)); RETURN n; END"
+                .to_owned(),
+            self.procedure(random),
+        ];
         for table in &self.tables {
             let name = &table.name;
             if random.random_bool(0.3) {
-                let verb = ["INSERT", "UPDATE", "DELETE"].choose(random).expect("verbs");
-                let logged = u8::from(!self.by_statements);
+                let logged = u8::from(!self.style.by_statements);
                 statements.extend([
                     format!("SET sql_log_bin={logged}"),
-                    format!(
-                        "CREATE TRIGGER after_{name} AFTER {verb} ON {name} FOR EACH ROW \
-                         INSERT INTO audit VALUES ('{name}', 1, NOW(6))"
-                    ),
+                    table.trigger(random),
                     "SET sql_log_bin=1".to_owned(),
                 ]);
             }
-            if random.random_bool(0.2) {
+            if random.random_bool(0.2) && !self.style.leaves_out(name) {
                 statements.push(format!("CREATE VIEW v_{name} AS SELECT COUNT(*) n FROM {name}"));
             }
         }
         statements
+    }
+
+    /// A procedure of several statements, which continues after an error; it may begin and end transactions.
+    fn procedure(&self, random: &mut StdRng) -> String {
+        let mut body: Vec<String> = (0..3).flat_map(|_| dml::any(self, random)).collect();
+        if random.random_bool(0.5) {
+            body.insert(0, "START TRANSACTION".to_owned());
+            body.insert(2, (*["COMMIT", "SAVEPOINT p"].choose(random).expect("ends")).to_owned());
+            body.push("COMMIT".to_owned());
+        }
+        format!(
+            "CREATE PROCEDURE several() BEGIN DECLARE CONTINUE HANDLER FOR SQLEXCEPTION BEGIN END; {}; END",
+            body.join("; ")
+        )
     }
 }
 
@@ -155,7 +209,7 @@ impl Table {
         table
     }
 
-    /// True if it can be partitioned by `id`.
+    /// Returns true if it can be partitioned by `id`.
     fn add_primary_key(&mut self, random: &mut StdRng) -> bool {
         const AUTOMATIC: &str = "NOT NULL AUTO_INCREMENT";
         let column = |name: &str, kind, options: &str| Column::new(name, kind, options);
@@ -222,14 +276,36 @@ impl Table {
         Column::new(&name, kind, options)
     }
 
+    /// Returns a trigger that writes to another table.
+    pub(super) fn trigger(&self, random: &mut StdRng) -> String {
+        let verb = ["INSERT", "UPDATE", "DELETE"].choose(random).expect("verbs");
+        let name = &self.name;
+        format!(
+            "CREATE TRIGGER after_{name} AFTER {verb} ON {name} FOR EACH ROW \
+             INSERT INTO audit VALUES ('{name}', 1, NOW(6))"
+        )
+    }
+
+    /// Returns true if it was made with partitions, which it may have lost since.
+    pub(super) fn was_partitioned(&self) -> bool {
+        !self.options.is_empty()
+    }
+
     fn add_generated(&mut self, random: &mut StdRng) {
+        if let Some(column) = self.any_generated(random) {
+            self.columns.push(column);
+        }
+    }
+
+    /// Returns a new column that is computed from another.
+    pub(super) fn any_generated(&mut self, random: &mut StdRng) -> Option<Column> {
         let name = self.next_name("g");
         let stored = random.random_bool(0.5);
         let base = self.columns.iter().find(|column| {
             !column.generated && (column.kind.is_integer() || column.kind.is_text())
         });
-        let Some(base) = base else { return };
-        let column = match base.kind {
+        let base = base?;
+        Some(match base.kind {
             Kind::Text { .. } => {
                 let expression = format!("LOWER(LEFT({},10))", base.name);
                 let kind = Kind::Text {
@@ -240,16 +316,15 @@ impl Table {
                 Column::generated(&name, kind, &expression, stored)
             }
             // An auto-increment column can't be referred to.
-            _ if base.name == "id" => return,
+            _ if base.name == "id" => return None,
             _ => {
                 let kind = Kind::Integer { name: "BIGINT", max: i64::MAX.into(), unsigned: false };
                 Column::generated(&name, kind, &format!("{} % 50", base.name), stored)
             }
-        };
-        self.columns.push(column);
+        })
     }
 
-    /// A key over any columns; `None` where the dice found none that fit.
+    /// Returns a key over any columns; `None` where the dice found none that fit.
     pub(super) fn any_key(&mut self, unique: bool, random: &mut StdRng) -> Option<String> {
         let name = self.next_name("k");
         let kind = if unique && self.row_key { "UNIQUE KEY" } else { "KEY" };
@@ -265,9 +340,9 @@ impl Table {
                 format!("({} % 100)", column.name)
             }
             1 if column.kind.is_text() => {
-                // Without a character set the collation is that of the connection, which is missing from
-                // the statement that the server logs for a table with a hidden key: replicas, MySQL's
-                // own included, then have another collation.
+                // Without a character set the collation is the connection's. The server leaves it out of the
+                // statement that it logs for a table with a hidden key, so replicas, MySQL's own included, have
+                // another collation.
                 format!("(CAST(LOWER(LEFT({},8)) AS CHAR(8) CHARACTER SET utf8mb4))", column.name)
             }
             2 | 3 => {
@@ -282,15 +357,17 @@ impl Table {
         Some(format!("{kind} {name} ({parts})"))
     }
 
-    /// Other tables refer to it. REPLACE is not used: MySQL 9.7 leaves the rows' children alone, logs a
-    /// delete and an insert, and every replica, MySQL's own included, cascades or refuses.
-    pub(super) fn is_referenced(&self) -> bool {
-        ["parent", "child", "tree"].contains(&self.name.as_str())
+    /// A statement may change a row by its keys more than once. Not where other tables refer to it: MySQL
+    /// 9.7 leaves the children of a replaced row alone, logs a delete and an insert, and every replica,
+    /// MySQL's own included, cascades or refuses. And not where rows are found by a hash of all columns: a
+    /// replica, MySQL's own included, finds the row of the second change of an event by its first image.
+    pub(super) fn is_replaceable(&self) -> bool {
+        self.row_key && !["parent", "child", "tree"].contains(&self.name.as_str())
     }
 
-    /// Columns that many rows may change at once. Where rows are found by a hash of all columns, a
-    /// replica changes those of an event in the table's order, so unique values that move from row to
-    /// row collide there, on MySQL's own replicas too.
+    /// Returns the columns that many rows may change at once. Where rows are found by a hash of all
+    /// columns, a replica changes those of an event in the table's order. So unique values that
+    /// move from row to row collide there, on MySQL's own replicas too.
     pub(super) fn updatable(&self) -> impl Iterator<Item = &Column> {
         let fixed = if self.row_key { "" } else { "k" };
         self.columns.iter().filter(move |column| !column.generated && column.name != fixed)
@@ -301,7 +378,7 @@ impl Table {
         format!("{letter}{}", self.next)
     }
 
-    /// The statements that make it.
+    /// Returns the statements that make it.
     pub(super) fn create(&self) -> Vec<String> {
         let columns = self.columns.iter().map(Column::sql);
         let parts: Vec<String> = columns.chain(self.clauses.iter().cloned()).collect();

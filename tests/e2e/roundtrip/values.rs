@@ -139,7 +139,7 @@ fn time(random: &mut StdRng) -> Kind {
 impl Kind {
     pub(super) const ID: Self = Self::Integer { name: "INT", max: 0x7fff_ffff, unsigned: false };
 
-    /// Any type.
+    /// Returns any type.
     pub(super) fn any(random: &mut StdRng) -> Self {
         match random.random_range(0..20) {
             0..5 => number(random),
@@ -155,7 +155,7 @@ impl Kind {
         }
     }
 
-    /// A type for keys.
+    /// Returns a type for keys.
     pub(super) fn key(random: &mut StdRng) -> Self {
         match random.random_range(0..16) {
             0..3 => number(random),
@@ -211,7 +211,7 @@ impl Kind {
         matches!(self, Self::Text { .. })
     }
 
-    /// True if the server can compare its values for equality.
+    /// Returns true if the server can compare its values for equality.
     pub(super) const fn is_comparable(&self) -> bool {
         !matches!(self, Self::Json | Self::Geometry | Self::Vector)
     }
@@ -231,7 +231,7 @@ impl Kind {
         }
     }
 
-    /// An expression for a value.
+    /// Returns an expression for a value.
     pub(super) fn value(&self, random: &mut StdRng) -> String {
         match self {
             Self::Integer { max, unsigned, .. } => any_integer(*max, *unsigned, random),
@@ -280,7 +280,7 @@ impl Kind {
         }
     }
 
-    /// An expression for another value of the column that has this name.
+    /// Returns an expression for another value of the column that has this name.
     pub(super) fn change(&self, name: &str, random: &mut StdRng) -> String {
         if random.random_bool(0.5) {
             return self.value(random);

@@ -19,6 +19,8 @@ use tokio::task::JoinSet;
 
 use crate::DRAIN;
 
+pub(crate) use repaired::repair;
+
 /// The output of a run.
 pub(crate) struct Verified {
     code: i32,
@@ -56,7 +58,7 @@ impl Verified {
         found.unwrap_or_else(|| panic!("no {name} in {:#}", self.json))
     }
 
-    /// `table key kind` of every row that differs.
+    /// Returns `table key kind` of every row that differs.
     pub(crate) fn differences(&self) -> BTreeSet<String> {
         let mut found = BTreeSet::new();
         for table in self.tables() {
@@ -186,7 +188,7 @@ const CHANGES: &[(&str, &str)] = &[
         "d.names name='b', part=2.50 missing_on_target",
     ),
     ("UPDATE names SET v = 2 WHERE name = 'o''x'", "d.names name='o\\'x', part=1.00 differs v"),
-    // The same key by the collation, but not by bytes.
+    // The keys are equal by the collation, but not by bytes.
     (
         "UPDATE names SET name = 'C' WHERE name = 'c'",
         "d.names name='c', part=1.00 missing_on_target",
@@ -252,4 +254,40 @@ async fn every_difference_is_found_and_named_by_key() {
     let left_out = few.table("d.t")["left_out"].as_str().expect("said");
     assert!(left_out.contains("--max-differences 3"), "{left_out}");
     assert_eq!(verify(&daemon, &["--table", "sbtest.account"]).assert_code(0).tables().len(), 1);
+}
+
+/// Servers cut some of these numbers where they are made a text.
+#[tokio::test(flavor = "multi_thread")]
+async fn numbers_are_compared_to_their_last_bit() {
+    let numbers: [f64; 8] = [
+        -1.234_567_890_123_456_8e-10,
+        -1.234_567_890_123_456_8e-300,
+        1.234_567_890_123_456_8e-300,
+        -0.000_123_456_789_012_345_67,
+        1.234_567_890_123_456_7,
+        -1.797_693_134_862_315_5e308,
+        5e-324,
+        0.0,
+    ];
+    let (source, target) = Server::pair(&[], &[]);
+    source
+        .exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, g DOUBLE, f FLOAT)")
+        .await;
+    let daemon = Daemon::builder(&source, &target).start();
+    for (id, number) in numbers.iter().enumerate() {
+        let narrow = if number.abs() < 1e30 { *number as f32 } else { -1.5e30 };
+        source
+            .exec(&format!("INSERT INTO d.t VALUES ({id}, {number:e}, {:e})", f64::from(narrow)))
+            .await;
+    }
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    verify(&daemon, &[]).assert_code(0);
+    let mut expected = BTreeSet::new();
+    for (id, number) in numbers.iter().enumerate() {
+        let next = f64::from_bits(number.to_bits() + 1);
+        target.exec(&format!("UPDATE d.t SET g={next:e} WHERE id={id}")).await;
+        expected.insert(format!("d.t id={id} differs g"));
+    }
+    let found = verify(&daemon, &[]);
+    assert_eq!(found.assert_code(1).differences(), expected);
 }

@@ -6,7 +6,7 @@ use super::*;
 
 const ROWS_OF_LARGE: u64 = 6_000;
 
-/// A small table, which comes first, and a large one.
+/// Returns a small table, which comes first, and a large one.
 async fn site() -> (Server, Server, Daemon) {
     let (source, target) = Server::pair(&[], &[]);
     source

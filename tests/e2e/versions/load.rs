@@ -121,7 +121,7 @@ pub(crate) const EVERY_KIND: [u32; KINDS as usize] = [0, 1, 2, 3, 4, 5, 6, 7];
 /// Definitions without a definer.
 pub(crate) const WITHOUT_VIEWS: [u32; KINDS as usize - 1] = [0, 1, 2, 3, 4, 5, 6];
 
-/// Definitions that a source may change while it is written.
+/// Returns the definitions that a source may change while it is written.
 fn definition(table: &str, number: u32) -> String {
     match number % KINDS {
         0 => format!("ALTER TABLE {table} ADD COLUMN extra_{number} VARCHAR(10) DEFAULT 'ä'"),
@@ -210,7 +210,7 @@ async fn client(opts: Opts, tables: Vec<Table>, seed: u64, kinds: &[u32]) -> u32
     committed
 }
 
-/// `false` when the server refuses it: out of range, a duplicate, a deadlock.
+/// Returns `false` when the server refuses it: out of range, a duplicate, a deadlock.
 async fn attempt(conn: &mut Conn, statement: &str) -> bool {
     match conn.query_drop(statement).await {
         Ok(()) => true,

@@ -60,7 +60,7 @@ impl Version {
         }
     }
 
-    fn is_mariadb(self) -> bool {
+    pub(crate) fn is_mariadb(self) -> bool {
         matches!(self, Self::MariaDb | Self::MariaDb114)
     }
 
@@ -74,7 +74,7 @@ impl Version {
         self.is_mariadb() || self == Self::V57
     }
 
-    /// `binlog_transaction_compression` came with 8.0.20.
+    /// Returns true from 8.0.20 on, which has `binlog_transaction_compression`.
     fn compresses(self) -> bool {
         matches!(self, Self::V8031 | Self::Newest)
     }

@@ -224,3 +224,41 @@ async fn a_statement_that_failed_on_the_source_stops_the_channel_where_its_effec
     daemon.wait_drained(&source, &target, DRAIN).await;
     equal(&source, &target, &[]).await;
 }
+
+/// Rows without a key that differ only in what plain comparison does not see: the sign of zero, and the type
+/// of a number in JSON.
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_that_compare_equal_are_told_apart_on_old_targets() {
+    for version in [Version::V57, Version::V8031, Version::Newest] {
+        let pair = Pair { source: Version::Newest, target: version };
+        let (source, target) = super::start(pair);
+        let daemon = super::daemon(pair, &source, &target);
+        daemon.set("applier.executor", "sql");
+        daemon.start_again();
+        run(
+            &source,
+            &[
+                "CREATE DATABASE d CHARACTER SET latin1",
+                "CREATE TABLE d.f (f DOUBLE, g FLOAT, KEY (f))",
+                "CREATE TABLE d.j (j JSON)",
+                "INSERT INTO d.f VALUES (0,0),(-0e0,0),(0,-0e0),(-0e0,-0e0)",
+                "INSERT INTO d.j VALUES ('1'),('1.0'),('[1]'),('[1.0]')",
+                "DELETE FROM d.f WHERE CONCAT(f)='-0' AND CONCAT(g)='0'",
+                "UPDATE d.f SET f=5 WHERE CONCAT(f)='0' AND CONCAT(g)='-0'",
+                "DELETE FROM d.j WHERE CAST(j AS CHAR)='1.0'",
+                "UPDATE d.j SET j='5' WHERE CAST(j AS CHAR)='[1.0]'",
+            ],
+        )
+        .await;
+        daemon.wait_drained(&source, &target, DRAIN).await;
+        for rows in [
+            "SELECT GROUP_CONCAT(CONCAT(f),'/',CONCAT(g) ORDER BY CONCAT(f), CONCAT(g)) FROM d.f",
+            "SELECT GROUP_CONCAT(CAST(j AS CHAR) ORDER BY CAST(j AS CHAR)) FROM d.j",
+        ] {
+            let (expected, found): (String, String) =
+                (source.value(rows).await, target.value(rows).await);
+            assert_eq!(found, expected, "{pair}");
+        }
+        daemon.kill9();
+    }
+}

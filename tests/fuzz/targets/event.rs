@@ -2,10 +2,9 @@
 #![no_main]
 
 use bytes::Bytes;
-use csa_provider::{
-    ChecksumAlgorithm, EventHeader, FormatDescription, Lexer, QueryEvent, RawEvent, RowsEvent, Statement,
-    TableMap, TransactionAssembler, TransactionHeader, TransactionPayload, XaPrepareEvent,
-};
+use csa_provider::binlog::{ChecksumAlgorithm, EventHeader, FormatDescription, QueryEvent, RawEvent, RowsEvent, TableMap, TransactionHeader, TransactionPayload, XaPrepareEvent};
+use csa_provider::source::TransactionAssembler;
+use csa_provider::sql_text::{Lexer, Statement};
 use libfuzzer_sys::fuzz_target;
 
 /// More than any of the recorded events; a payload may state as much and be refused.

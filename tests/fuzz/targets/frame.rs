@@ -6,11 +6,10 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use csa_provider::test_util::{event, format_description, gtid_event};
-use csa_provider::{
-    ChecksumAlgorithm, EventType, Gtid, GtidSet, Placement, RawEvent, Tag, TransactionHeader,
-    TransactionSink as _, Uuid,
-};
-use csa_relaystore::{RealFs, RelayStore, RelayStoreOptions, SyncPolicy};
+use csa_provider::binlog::{ChecksumAlgorithm, EventType, Gtid, GtidSet, RawEvent, Tag, TransactionHeader, Uuid};
+use csa_provider::source::{Placement, TransactionSink as _};
+use csa_relaystore::disk::{RealFs, RelayStoreOptions, SyncPolicy};
+use csa_relaystore::opening::RelayStore;
 use libfuzzer_sys::fuzz_target;
 
 const TRANSACTIONS: u64 = 6;
@@ -41,7 +40,7 @@ fn events(gno: u64) -> Vec<(RawEvent, Placement)> {
     ]
 }
 
-/// The one segment of a store with some transactions: its file name and bytes.
+/// Returns the one segment of a store with some transactions: its file name and bytes.
 fn segment() -> &'static (String, Vec<u8>) {
     static SEGMENT: OnceLock<(String, Vec<u8>)> = OnceLock::new();
     SEGMENT.get_or_init(|| {

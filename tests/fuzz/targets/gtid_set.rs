@@ -1,7 +1,7 @@
 //! GTID sets in both encodings: what is read is written and read again as itself.
 #![no_main]
 
-use csa_provider::GtidSet;
+use csa_provider::binlog::GtidSet;
 use libfuzzer_sys::fuzz_target;
 
 fn survives(set: &GtidSet) {

@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use csa_provider::test_util::{event, format_description, gtid_event, query_event};
-use csa_provider::{EventType, Gtid, RawEvent, Tag, TransactionHeader, Uuid};
-use csa_relaystore::{RelayPosition, RelayedTransaction, TransactionBody};
-use csa_scheduler::{
-    Admission, KeyClass, KeyPart, KeySource, KeySourceError, TableId, TableKeys, UniqueKey,
-};
+use csa_provider::binlog::{EventType, Gtid, RawEvent, Tag, TransactionHeader, Uuid};
+use csa_relaystore::disk::RelayPosition;
+use csa_relaystore::read::{RelayedTransaction, TransactionBody};
+use csa_scheduler::admission::Admission;
+use csa_scheduler::key_source::{KeySource, KeySourceError};
+use csa_scheduler::keys::{KeyClass, KeyPart, TableId, TableKeys, UniqueKey};
 use libfuzzer_sys::fuzz_target;
 
 /// Every table has these keys: each class meets each type of column.

@@ -1,7 +1,7 @@
 //! Any bytes as the value of any type of column: a value or an error.
 #![no_main]
 
-use csa_provider::{ColumnValue, JsonDiff, JsonValue, OldTemporal, ValueType};
+use csa_provider::binlog::{ColumnValue, JsonDiff, JsonValue, OldTemporal, ValueType};
 use libfuzzer_sys::fuzz_target;
 
 fn value_type(selector: u8, [a, b]: [u8; 2]) -> ValueType {
@@ -15,7 +15,7 @@ fn value_type(selector: u8, [a, b]: [u8; 2]) -> ValueType {
         2 => ValueType::Year,
         3 => ValueType::Float,
         4 => ValueType::Double,
-        // As in a damaged table map.
+        // A damaged table map may say so.
         5 => ValueType::Decimal { precision: a, scale: b },
         6 => ValueType::Date,
         7 => ValueType::Time { fraction: a },

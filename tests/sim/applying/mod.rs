@@ -3,10 +3,11 @@
 
 pub(crate) mod daemon;
 mod regressions;
+pub(crate) mod renaming;
 
 use std::sync::Arc;
 
-use csa_provider::Uuid;
+use csa_provider::binlog::Uuid;
 use daemon::Settings;
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
@@ -19,8 +20,6 @@ use crate::seeds::Case;
 use crate::target::{Conflicts, NoFaults, Server};
 use crate::{faults, operator, oracle, seeds};
 
-/// Longer than all faults of a run together: what takes longer is stuck.
-const PATIENCE: Duration = Duration::from_secs(7 * 24 * 3600);
 pub(crate) const TARGET: Uuid = Uuid::from_bytes([0x7a; 16]);
 
 /// The things that go wrong in a run.
@@ -32,6 +31,22 @@ pub(crate) enum Mood {
     /// Nothing but the server, which restarts again and again and loses its last commits, while two daemons
     /// take the channel in turn: each of its lives numbers the same connections alike.
     Restarts,
+    /// The target has room for fewer sessions than the daemon has workers, and ends some now and then.
+    Full,
+}
+
+impl Mood {
+    fn ends_sessions(self) -> bool {
+        matches!(self, Self::Faults | Self::Full)
+    }
+
+    /// Longer than all faults of a run together: what takes longer is stuck.
+    fn patience(self) -> Duration {
+        match self {
+            Self::Full => Duration::from_secs(6 * 3600),
+            Self::Calm | Self::Faults | Self::Restarts => Duration::from_secs(7 * 24 * 3600),
+        }
+    }
 }
 
 /// One run, in its own thread's time; returns the digest of all that happened.
@@ -48,12 +63,12 @@ pub(crate) fn run(case: Case, mood: Mood) -> u64 {
             tokio::select! {
                 biased;
                 () = server.broken() => panic!("a promise is broken"),
-                never = faults::end_sessions(&server, case), if mood == Mood::Faults => match never {},
+                never = faults::end_sessions(&server, case), if mood.ends_sessions() => match never {},
                 () = world.daemon(&server, "one", 0) => {}
                 () = world.daemon(&server, "two", 1), if world.daemons == 2 => {}
             }
         };
-        timeout(PATIENCE, Box::pin(done)).await.expect("stuck");
+        timeout(mood.patience(), Box::pin(done)).await.expect("stuck");
         let (applied, contents) =
             server.with_state(|state| (oracle::applied(state), oracle::contents(state)));
         assert_eq!(applied, Some(world.history.transactions.len()));
@@ -85,20 +100,20 @@ impl World {
         Self {
             case,
             mood,
-            history: Arc::new(History::of(case, settings.has_branches)),
+            history: Arc::new(History::of(case, settings.kinds())),
             may_lose: match mood {
-                Mood::Calm => 0,
+                Mood::Calm | Mood::Full => 0,
                 Mood::Faults if random.random_bool(0.7) => 0,
                 Mood::Faults | Mood::Restarts => 4,
             },
             daemons: match mood {
-                Mood::Calm => 1,
+                Mood::Calm | Mood::Full => 1,
                 Mood::Faults => random.random_range(1..3),
                 Mood::Restarts => 2,
             },
             kills: match mood {
                 Mood::Faults => random.random_range(0..5).min(case.kills),
-                Mood::Calm | Mood::Restarts => 0,
+                Mood::Calm | Mood::Restarts | Mood::Full => 0,
             },
             settings,
         }
@@ -112,6 +127,7 @@ impl World {
                 let chaos = Chaos::of(self.case, self.may_lose);
                 Server::new(TARGET, self.may_lose, chaos, oracle)
             }
+            Mood::Full => Server::new(TARGET, 0, Chaos::full(self.case), oracle),
             Mood::Restarts => {
                 let chaos = Chaos::restarts(self.case, self.may_lose);
                 Server::new(TARGET, self.may_lose, chaos, oracle)
@@ -167,6 +183,13 @@ fn a_calm_world_is_a_prefix_of_its_source_throughout() {
 fn a_world_of_faults_is_a_prefix_of_its_source_throughout() {
     seeds::each("world_of_faults", 0..500, |case| {
         run(case, Mood::Faults);
+    });
+}
+
+#[test]
+fn a_target_with_too_little_room_is_a_prefix_of_its_source_throughout() {
+    seeds::each("too_little_room", 0..200, |case| {
+        run(case, Mood::Full);
     });
 }
 

@@ -1,9 +1,9 @@
 //! Bugs that runs with faults have found, each as the shortest way to it.
 
 use csa_applier::{Claim, Connector as _, ControlSession, StartFrom, TargetGtids};
-use csa_provider::GtidSet;
-use csa_provider::link::Limits;
-use csa_scheduler::GroupLimits;
+use csa_provider::binlog::GtidSet;
+use csa_provider::server::link::Limits;
+use csa_scheduler::group::GroupLimits;
 
 use super::daemon::Settings;
 use super::*;
@@ -44,7 +44,6 @@ async fn a_statement_is_not_repeated_after_the_answer_to_its_last_commit_is_lost
         gtids: TargetGtids::Own,
         statement_gtids: false,
         in_order: true,
-        window: 1,
         ..world.settings.clone()
     };
     daemon::run(&server, &world.history, "one", &settings).await.expect("applied");
@@ -62,7 +61,7 @@ impl Observer for Nobody {
     fn committed(&mut self, _: &State) {}
 }
 
-/// A session of an earlier daemon, whose client is gone, owned a GTID for which the channel then waited: no
+/// A session of an earlier daemon, whose client is gone, owned a GTID for which the channel then waited. No
 /// worker of the present one had its number, and the target did not notice for hours.
 #[tokio::test(start_paused = true)]
 async fn a_gtid_that_a_session_left_behind_owns_is_freed() {
@@ -117,6 +116,7 @@ async fn an_epoch_that_a_crash_took_back_is_not_given_to_another_daemon() {
             identity,
             start: Some(&start),
             source_executed: None,
+            source_uuid: None,
             filters: "",
             standby: false,
         };

@@ -5,14 +5,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use csa_applier::{
-    Applier, ApplierStatus, CommitObserver, ControlSession, Error, ErrorClass, HeldUntil, Intake,
+    Applier, ApplierStatus, CommitObserver, ControlSession, Error, HeldUntil, Intake,
     IntakeObserver, Standby, Target, Tuning, on_own_thread,
 };
-use csa_daemon::progress::{Progress, ProgressView};
-use csa_provider::{GtidSet, SourceStatus};
-use csa_relaystore::{RelayPosition, RelayStore, RelayStoreOptions, RelayedTransaction};
+use csa_daemon::observe::progress::{Progress, ProgressView};
+use csa_provider::binlog::GtidSet;
+use csa_provider::source::SourceStatus;
+use csa_relaystore::disk::{RelayPosition, RelayStoreOptions};
+use csa_relaystore::opening::RelayStore;
+use csa_relaystore::read::RelayedTransaction;
+use csa_scheduler::admission::Admission;
 use csa_scheduler::intake::IntakeEnd;
-use csa_scheduler::{Admission, EventMemory, LowWaterMark, StreamEnd, Until, UntilGate};
+use csa_scheduler::low_water::LowWaterMark;
+use csa_scheduler::memory::EventMemory;
+use csa_scheduler::until::{StreamEnd, Until, UntilGate};
 use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
@@ -52,7 +58,7 @@ pub(super) struct Daemon<'a> {
 enum End {
     Stopped,
     UntilReached(Until),
-    Damaged(csa_relaystore::Error, RelayPosition),
+    Damaged(csa_relaystore::disk::Error, RelayPosition),
 }
 
 impl<'a> Daemon<'a> {
@@ -145,7 +151,7 @@ impl<'a> Daemon<'a> {
                 // Another one was faster.
                 Err(Error::Held { by_another: true, .. } | Error::Fenced { .. })
                     if self.world.settings.standby => {}
-                Err(error) if error.class() == ErrorClass::Stop => return Err(error),
+                Err(error) if error.class().is_failure() => return Err(error),
                 Err(_) if self.world.settings.standby => sleep(AGAIN).await,
                 Err(_) => {
                     if let Err(error) = reception.resume().await {
@@ -171,7 +177,7 @@ impl<'a> Daemon<'a> {
     }
 
     /// The store can't be opened, because the process is being killed.
-    async fn refused(&self, error: &csa_relaystore::Error) -> ! {
+    async fn refused(&self, error: &csa_relaystore::disk::Error) -> ! {
         assert!(self.life.is_over(), "the relay store: {error}");
         std::future::pending().await
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use csa_relaystore::RelayStoreOptions;
+use csa_relaystore::disk::RelayStoreOptions;
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 

@@ -1,7 +1,7 @@
 //! Judges lag: it is never lower than the truth, and absent where it can't be known.
 
-use csa_daemon::progress::{Moment, ProgressView};
-use csa_provider::GtidSet;
+use csa_daemon::observe::progress::{Moment, ProgressView};
+use csa_provider::binlog::GtidSet;
 use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
@@ -25,7 +25,7 @@ pub(super) struct CommitTimes(Mutex<Times>);
 #[derive(Debug, Default)]
 struct Times {
     first: Vec<u64>,
-    /// On the source and on its peer.
+    /// The commits on the source and on its peer.
     there: [Vec<u64>; 2],
 }
 
@@ -41,7 +41,7 @@ impl CommitTimes {
     }
 }
 
-/// Microseconds by which the sources' clock is ahead of the daemons'.
+/// Returns the microseconds by which the sources' clock is ahead of the daemons'.
 pub(super) fn clock_ahead(case: Case) -> i64 {
     let mut random = StdRng::seed_from_u64(case.seed ^ 0x000c_10c4);
     let hour = 3_600_000_000;
@@ -74,7 +74,7 @@ fn truth(world: &World, view: &ProgressView) -> Option<(Duration, Duration)> {
     Some((since(first), since(committed)))
 }
 
-/// The lag that the daemon shows.
+/// Returns the lag that the daemon shows.
 ///
 /// # Panics
 /// It is lower than the truth.

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use csa_provider::GtidSet;
-use csa_relaystore::{MemoryFs, RelayStore, SyncPolicy};
+use csa_provider::binlog::GtidSet;
+use csa_relaystore::disk::{MemoryFs, SyncPolicy};
+use csa_relaystore::opening::RelayStore;
 use parking_lot::Mutex;
 use tokio::time::{Duration, Instant};
 
@@ -74,7 +75,7 @@ impl Machine {
     /// A store that was opened has all that it must have.
     pub(super) fn opened(&self, world: &World, received: &GtidSet) {
         let lost = self.seen.lock().durable.certain().difference(received);
-        // Of a target that lost commits the store begins again where that has ended.
+        // If the target lost commits, the store begins again where the target has ended.
         assert!(lost.is_empty() || world.may_lose > 0, "a crash took {lost} from the disk");
     }
 
@@ -97,7 +98,7 @@ impl Machine {
         self.seen.lock().applying = None;
     }
 
-    /// The life that has applied with this epoch for some time.
+    /// Returns the life that has applied with this epoch for some time.
     pub(super) fn applying(&self, epoch: u64, time: Duration) -> Option<Life> {
         let seen = self.seen.lock();
         let (life, of, since) = seen.applying.as_ref()?;

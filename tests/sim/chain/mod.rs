@@ -12,11 +12,15 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use csa_applier::ApplierOptions;
-use csa_provider::link::{Connecting, Endpoint, Network};
-use csa_provider::{Clock, Environment, GtidSet, SourceOptions, Uuid};
-use csa_relaystore::{MemoryFs, RelayStoreOptions};
+use csa_provider::binlog::{GtidSet, Uuid};
+use csa_provider::seams::Clock;
+use csa_provider::server::Environment;
+use csa_provider::server::link::{Connecting, Endpoint, Network};
+use csa_provider::source::SourceOptions;
+use csa_relaystore::disk::{MemoryFs, RelayStoreOptions};
 use csa_scheduler::intake::inline_limit;
-use csa_scheduler::{Footprint, Until};
+use csa_scheduler::memory::Footprint;
+use csa_scheduler::until::Until;
 use daemon::Daemon;
 use early::Early;
 use lag::CommitTimes;
@@ -44,7 +48,7 @@ use crate::{faults, operator, receiving};
 const PATIENCE: Duration = Duration::from_secs(6 * 3600);
 /// Longer than it takes a daemon to release memory and disk once everything is applied.
 const TIDYING: Duration = Duration::from_secs(3600);
-/// Of a transaction whose rows are parsed, beyond a quarter of the limit.
+/// The bytes of a transaction whose rows are parsed, beyond a quarter of the limit.
 const PARSED: u64 = 32 << 10;
 
 /// The source, and a peer that may take over.
@@ -93,20 +97,20 @@ struct World {
     promotion: usize,
     kills: usize,
     clock: Arc<dyn Clock>,
-    /// Of the sources.
+    /// The clock of the sources.
     their_clock: Arc<dyn Clock>,
     committed: CommitTimes,
 }
 
 impl World {
-    /// `is_standby`: two daemons, of which one stands by.
+    /// Builds the world; with `is_standby` it has two daemons, of which one stands by.
     fn new(case: Case, is_standby: bool) -> Self {
         let mut random = StdRng::seed_from_u64(case.seed);
         let mut settings = Settings::of(case.seed, &mut random);
         let mut of_machines = StdRng::seed_from_u64(case.seed ^ 0xdae);
         let has_second = is_standby || of_machines.random_bool(0.3);
         settings.standby = is_standby || has_second && of_machines.random_bool(0.5);
-        let mut history = History::of(case, settings.has_branches);
+        let mut history = History::of(case, settings.kinds());
         let length = history.transactions.len();
         let has_peer = random.random_bool(0.5);
         let promotion = match has_peer && random.random_bool(0.5) {
@@ -238,7 +242,7 @@ impl World {
         }
     }
 
-    /// Daemons on one machine, one after the other.
+    /// Returns the daemons on one machine, one after the other.
     async fn daemons(&self, machine: &Machine) -> Infallible {
         let mut random = StdRng::seed_from_u64(self.case.seed ^ (machine.number + 1) << 32);
         let mut kills = self.kills;
@@ -278,7 +282,7 @@ impl World {
             sleep(pause(&mut random)).await;
         }
     }
-    /// The source purges what every machine has for certain, because nobody else has it then.
+    /// The source purges what every machine certainly has, because it has the only other copy.
     fn purge(&self, machines: &[Machine]) {
         if self.may_lose > 0 {
             return;
@@ -327,7 +331,7 @@ impl World {
         }
     }
 
-    /// `disturbances`: of the daemon that has the channel.
+    /// Runs the world with so many `disturbances` of the daemon that has the channel.
     async fn run(&self, disturbances: usize) -> u64 {
         let sync = self.relay.sync;
         let mut machines = vec![Machine::new(self.case, 0, "one", sync)];

@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
-use csa_daemon::progress::Progress;
-use csa_provider::{
-    Foreign, GtidSet, Provider, ReceptionEnd, SharedForeign, SourceStatus, no_foreign,
+use csa_daemon::observe::progress::Progress;
+use csa_provider::binlog::GtidSet;
+use csa_provider::source::{
+    Foreign, Provider, ReceptionEnd, SharedForeign, SourceStatus, no_foreign,
 };
-use csa_relaystore::{Error, RelayPosition, RelayStore, RelayStoreOptions};
+use csa_relaystore::disk::{Error, RelayPosition, RelayStoreOptions};
+use csa_relaystore::opening::RelayStore;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -58,7 +60,7 @@ impl<'a> Reception<'a> {
         }
     }
 
-    /// The progress that the daemon shows.
+    /// Returns the progress that the daemon shows.
     pub(super) fn seen_by(self, progress: Arc<Mutex<Progress>>) -> Self {
         Self { progress, ..self }
     }

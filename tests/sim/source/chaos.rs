@@ -6,6 +6,7 @@ use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 
 use super::{LinkFaults, Transit};
+use crate::refusals::Refusals;
 use crate::seeds::Case;
 
 #[derive(Debug)]
@@ -17,15 +18,17 @@ pub(crate) struct LinkChaos {
     has_damaged: bool,
     /// The share of packets that come late without any fault.
     pauses: f64,
+    refusals: Refusals,
 }
 
 impl LinkChaos {
-    /// `number`: of the source, in a run with several.
+    /// Chooses the trouble of the source with this `number`, in a run with several.
     pub(crate) fn of(case: Case, number: u64) -> Self {
         let mut random = StdRng::seed_from_u64(case.seed ^ 0x00c0_ffee ^ number << 32);
         let rate = [0.0, 0.002, 0.02][random.random_range(0..3)];
         let left = random.random_range(0..20).min(case.faults);
-        Self { random, left, rate, has_damaged: false, pauses: 0.0 }
+        let refusals = Refusals::of(Case { seed: case.seed ^ !number, ..case });
+        Self { random, left, rate, has_damaged: false, pauses: 0.0, refusals }
     }
 
     pub(crate) fn with_pauses(self, pauses: f64) -> Self {
@@ -50,6 +53,10 @@ impl LinkChaos {
 impl LinkFaults for LinkChaos {
     fn connect(&mut self) -> Transit {
         self.transit()
+    }
+
+    fn refuses(&mut self) -> Option<u16> {
+        self.refusals.session(0)
     }
 
     fn packet(&mut self) -> Transit {

@@ -2,8 +2,8 @@
 
 use std::io;
 
+use csa_provider::binlog::{ChecksumAlgorithm, EventType, GtidSet};
 use csa_provider::test_util::{event_bytes, format_description, packets};
-use csa_provider::{ChecksumAlgorithm, EventType, GtidSet};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 use tokio::time::{Duration, Instant, timeout};
 
@@ -87,6 +87,11 @@ impl Connection<'_> {
     }
 
     async fn log_in(&mut self) -> io::Result<()> {
+        let refusal = self.source.core.faults.lock().refuses();
+        if let Some(code) = refusal {
+            self.send(&packets::error(code, "refused")).await?;
+            return Err(io::ErrorKind::ConnectionAborted.into());
+        }
         let greeting = packets::greeting(VERSION, 1, &[7; 20], "caching_sha2_password", 0);
         self.send(&greeting).await?;
         self.receive().await?;
@@ -95,7 +100,7 @@ impl Connection<'_> {
     }
 
     async fn query(&mut self, text: &str) -> io::Result<()> {
-        match text {
+        match text.strip_suffix(" LIMIT 1").unwrap_or(text) {
             "SELECT @@server_uuid" => self.value(&self.source.core.uuid.to_string()).await,
             "SELECT @source_binlog_checksum" => self.value("CRC32").await,
             "SELECT @@GLOBAL.gtid_executed" => {

@@ -11,8 +11,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 pub(crate) use chaos::LinkChaos;
-use csa_provider::link::{Connecting, Endpoint, Network, Transport};
-use csa_provider::{Clock, Gtid, GtidSet, RawEvent, Uuid};
+use csa_provider::binlog::{Gtid, GtidSet, RawEvent, Uuid};
+use csa_provider::seams::Clock;
+use csa_provider::server::link::{Connecting, Endpoint, Network, Transport};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -41,7 +42,12 @@ pub(crate) trait LinkFaults: std::fmt::Debug + Send {
         Transit::Arrive
     }
 
-    /// A packet from the source on its way.
+    /// Returns the error with which the source refuses a login.
+    fn refuses(&mut self) -> Option<u16> {
+        None
+    }
+
+    /// Returns a packet from the source on its way.
     fn packet(&mut self) -> Transit {
         Transit::Arrive
     }
@@ -144,7 +150,8 @@ impl Source {
         self.core.log.lock().executed.clone()
     }
 
-    /// The first transaction from `place` on that is not in `known`, and the place after it.
+    /// Returns the first transaction from `place` on that is not in `known`, and the place after
+    /// it.
     fn next(&self, mut place: usize, known: &GtidSet) -> Option<(usize, Arc<[Bytes]>)> {
         let log = self.core.log.lock();
         loop {
@@ -157,7 +164,7 @@ impl Source {
     }
 }
 
-/// When the events that arrived had left the source.
+/// The times at which the events that arrived had left the source.
 #[derive(Debug, Clone)]
 pub(crate) struct Departed(Arc<Mutex<VecDeque<Passage>>>);
 
@@ -214,7 +221,7 @@ impl Network for Source {
 }
 
 impl Source {
-    /// A new connection, which notes when what arrives has left.
+    /// Returns a new connection, which notes when what arrives has left.
     pub(crate) fn link(&self, departed: Departed) -> Connecting<'_> {
         let transit = self.core.faults.lock().connect();
         let is_down = self.core.log.lock().down_until.is_some_and(|until| Instant::now() < until);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use csa_provider::{
+use csa_provider::binlog::{
     ChecksumAlgorithm, Column, ColumnValue, EventHeader, EventType, Field, RawEvent, RowsEvent,
     RowsKind, TableMap, ValueColumn,
 };

@@ -11,7 +11,7 @@ pub(super) fn types(table: &Table) -> Vec<Vec<String>> {
         let key = if table.primary.contains(&place) { "PRI" } else { "" };
         let flag = |is_set: bool| if is_set { "1" } else { "0" };
         let (nullable, default) = (flag(is_nullable), flag(has_default));
-        let row = ["int", "int", "", "0", "0", "10", "0", "0", "", nullable, default, key];
+        let row = ["int", "int", "", "0", "0", "10", "0", "0", "", nullable, default, "0", key];
         let name = [column.name.as_str()].into_iter();
         name.chain(row).map(str::to_owned).collect()
     };

@@ -5,8 +5,8 @@ use std::hash::Hasher as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use csa_provider::link::LinkError;
-use csa_provider::{Gtid, Tag, Uuid};
+use csa_provider::binlog::{Gtid, Tag, Uuid};
+use csa_provider::server::link::LinkError;
 use tokio::sync::futures::OwnedNotified;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
@@ -51,7 +51,7 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// The GTID of a transaction that is being committed.
+    /// Returns the GTID of a transaction that is being committed.
     pub(crate) fn take_gtid(&mut self) -> NextGtid {
         let next = self.next_gtid.clone();
         if let NextGtid::Assigned(_) = next {
@@ -173,7 +173,7 @@ impl Core {
         self.read_only_until = Some(Instant::now() + time);
     }
 
-    /// Microseconds since the server exists.
+    /// Returns the microseconds since the server exists.
     pub(crate) fn now(&self) -> i64 {
         i64::try_from(self.began.elapsed().as_micros()).expect("a short run")
     }
@@ -217,7 +217,7 @@ impl Core {
         (self.last_session, ended)
     }
 
-    /// A number that no session has.
+    /// Returns a number that no session has.
     pub(crate) const fn next_owner(&mut self) -> u32 {
         self.last_session += 1;
         self.last_session
@@ -228,7 +228,7 @@ impl Core {
         session - self.earlier_sessions
     }
 
-    /// The session of this life with that number.
+    /// Returns the session of this life with that number.
     pub(crate) fn session_of(&self, connection: u32) -> u32 {
         connection.saturating_add(self.earlier_sessions)
     }
@@ -243,7 +243,7 @@ impl Core {
         self.named_changed.notify_waiters();
     }
 
-    /// `None` once the session has ended.
+    /// Returns `None` once the session has ended.
     pub(crate) fn idle_limit(&self, id: u32) -> Option<Duration> {
         self.sessions.get(&id).map(|session| session.idle_limit)
     }
@@ -283,6 +283,20 @@ impl Core {
             self.publish(&next, logs, |state| transaction.commit(state));
         }
         self.locks.release_all(id);
+        Ok(())
+    }
+
+    /// Commits a statement that is a transaction of its own. Where it changed nothing, the server logs nothing, and
+    /// the session still owns its GTID.
+    pub(crate) fn commit_statement(&mut self, id: u32) -> Result<(), LinkError> {
+        let Some(session) = self.sessions.get_mut(&id) else { return Err(LinkError::Closed) };
+        if session.transaction.as_ref().is_some_and(Transaction::has_changes) {
+            return self.commit(id);
+        }
+        session.transaction = None;
+        for (lock, _) in self.locks.held_by(id) {
+            self.locks.release(id, &lock);
+        }
         Ok(())
     }
 

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use csa_provider::link::LinkError;
-use csa_provider::{Gtid, GtidSet};
+use csa_provider::binlog::{Gtid, GtidSet};
+use csa_provider::server::link::LinkError;
 use tokio::time::Duration;
 
 use super::binlog::{self, Events};
@@ -17,6 +17,8 @@ use super::transaction::Transaction;
 use super::xa::{IN_OTHER_STATE, ends_transaction};
 
 const NOT_DETERMINED: u16 = 1837;
+/// `ER_CANT_SET_GTID_NEXT_WHEN_OWNING_GTID`
+const OWNS_GTID: u16 = 1790;
 
 fn done() -> Step {
     Step::Done(Answered::default())
@@ -126,10 +128,19 @@ impl Core {
             "AUTOMATIC" => None,
             _ => Some(value.parse().expect("a GTID")),
         };
+        if self.owns_unused(id) {
+            // The statement fails, and with it the session gives the GTID up, unused.
+            self.roll_back(id);
+            return Some(Step::Failed(refused(OWNS_GTID, "a client that owns a GTID")));
+        }
         if let Some(gtid) = &gtid {
             let owned = LockName::Gtid(gtid.to_string());
             if !self.locks.take(id, &owned, Mode::Exclusive) {
                 return Some(self.block(id, owned, Mode::Exclusive));
+            }
+            // One that is executed is owned by nobody: what follows is passed over.
+            if self.state.executed.contains(gtid) {
+                self.locks.release(id, &owned);
             }
         } else if self.sessions.get(&id)?.transaction.is_none() {
             self.locks.release_all(id);
@@ -137,6 +148,13 @@ impl Core {
         let next = gtid.map_or(NextGtid::Automatic, NextGtid::Assigned);
         self.sessions.get_mut(&id)?.next_gtid = next;
         None
+    }
+
+    /// True between two transactions if the GTID of the last one was not used: it changed nothing.
+    fn owns_unused(&self, id: u32) -> bool {
+        let Some(session) = self.sessions.get(&id) else { return false };
+        let NextGtid::Assigned(gtid) = &session.next_gtid else { return false };
+        session.transaction.is_none() && self.locks.holds(id, &LockName::Gtid(gtid.to_string()))
     }
 
     fn kill(&mut self, connection: u32) -> Step {
@@ -179,7 +197,6 @@ impl Core {
     fn variable(&self, name: &str) -> String {
         match name {
             "version" => "9.7.4".to_owned(),
-            "version_comment" => "MySQL Community Server - GPL".to_owned(),
             "max_allowed_packet" => (64 << 20).to_string(),
             "server_uuid" => self.uuid.to_string(),
             "gtid_executed" => self.state.executed.to_string(),
@@ -198,7 +215,7 @@ impl Core {
         }
     }
 
-    /// Statements that neither change rows nor wait.
+    /// Returns the statements that neither change rows nor wait.
     fn look(&mut self, id: u32, statement: &Statement) -> Option<Step> {
         let texts = |texts: &[&str]| texts.iter().map(|&text| text.to_owned()).collect();
         Some(match statement {
@@ -271,8 +288,8 @@ impl Core {
         vec![row]
     }
 
-    /// Statements about rows. One that is blocked undoes what it has done, keeps its locks, and begins
-    /// again once it has the one that was in its way.
+    /// Returns the statements about rows. One that is blocked undoes what it has done, keeps its locks, and
+    /// begins again once it has the one that was in its way.
     fn change(&mut self, id: u32, statement: &Statement) -> Step {
         let now = self.now();
         let Some(session) = self.sessions.get_mut(&id) else {
@@ -326,7 +343,7 @@ impl Core {
         let is_explicit = writer.transaction.is_explicit;
         match outcome {
             Ok(answer) if is_explicit => Step::Done(answer),
-            Ok(answer) => match self.commit(id) {
+            Ok(answer) => match self.commit_statement(id) {
                 Ok(()) => Step::Done(answer),
                 Err(error) => Step::Failed(error),
             },
@@ -382,7 +399,7 @@ fn affected(rows: u64) -> Answered {
     Answered { rows, shown: Vec::new() }
 }
 
-/// The state after a definition.
+/// Returns the state after a definition.
 fn defined(state: &State, statement: &Statement) -> Result<State, LinkError> {
     let mut state = state.clone();
     match statement {
@@ -423,7 +440,12 @@ fn defined(state: &State, statement: &Statement) -> Result<State, LinkError> {
 }
 
 /// Variables of a session that mean nothing to integers and plain texts.
-const WITHOUT_EFFECT: [&str; 33] = [
+const WITHOUT_EFFECT: [&str; 38] = [
+    "rbr_exec_mode",
+    "sql_big_selects",
+    "max_error_count",
+    "range_optimizer_max_mem_size",
+    "max_execution_time",
     "sql_notes",
     "transaction_isolation",
     "autocommit",

@@ -48,17 +48,22 @@ pub(crate) trait Faults: Debug + Send {
         Transit::Arrive
     }
 
-    /// A packet of statements on its way to the server.
+    /// The error with which the server refuses one more session than it has.
+    fn refuses(&mut self, _sessions: usize) -> Option<u16> {
+        None
+    }
+
+    /// Returns a packet of statements on its way to the server.
     fn request(&mut self, _packet: &str) -> Transit {
         Transit::Arrive
     }
 
-    /// A statement in the server.
+    /// Returns a statement in the server.
     fn statement(&mut self, _statement: &str) -> Run {
         Run::Normally
     }
 
-    /// The answer to a packet on its way to the client.
+    /// Returns the answer to a packet on its way to the client.
     fn answer(&mut self, _packet: &str) -> Transit {
         Transit::Arrive
     }

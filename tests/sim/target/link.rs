@@ -1,7 +1,7 @@
 //! The client's side of a connection.
 
 use csa_applier::{Answer, Connector, Error, Linked, Pending, TargetLink, TargetOptions};
-use csa_provider::link::{Limits, LinkError, Row};
+use csa_provider::server::link::{Limits, LinkError, Row};
 use csa_provider::test_util::row;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep, sleep_until};
@@ -36,7 +36,7 @@ impl Connector for Server {
 }
 
 impl Server {
-    /// A new session.
+    /// Returns a new session.
     pub(super) async fn open(&self) -> Linked<Box<dyn TargetLink>> {
         let fate = self.core().faults.connect();
         match fate {
@@ -53,6 +53,10 @@ impl Server {
             let mut core = self.core();
             if core.is_down() {
                 return Err(std::io::Error::from(std::io::ErrorKind::ConnectionRefused).into());
+            }
+            let sessions = core.sessions.len();
+            if let Some(code) = core.faults.refuses(sessions) {
+                return Err(LinkError::Server { code, message: "refused".to_owned() });
             }
             let (id, ended) = core.open();
             (id, core.connection_of(id), ended)

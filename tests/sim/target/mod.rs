@@ -22,7 +22,7 @@ mod tests;
 use std::sync::Arc;
 
 use csa_applier::{Target, TargetGtids, TargetOptions, TlsOptions};
-use csa_provider::Uuid;
+use csa_provider::binlog::Uuid;
 use parking_lot::{Mutex, MutexGuard};
 use secrecy::SecretString;
 use tokio::time::Duration;
@@ -54,7 +54,7 @@ impl std::fmt::Debug for Server {
 }
 
 impl Server {
-    /// An empty server. A crash may lose as many of its last commits as `may_lose`.
+    /// Returns an empty server. A crash may lose as many of its last commits as `may_lose`.
     pub(crate) fn new(
         uuid: Uuid,
         may_lose: usize,
@@ -96,12 +96,12 @@ impl Server {
         look(&self.core().state)
     }
 
-    /// A number that two runs share only if the same happened at the same times.
+    /// Returns a number that two runs share only if the same happened at the same times.
     pub(crate) fn digest(&self) -> u64 {
         self.core().digest()
     }
 
-    /// Sessions that were in each other's way so far.
+    /// Returns the sessions that were in each other's way so far.
     pub(crate) fn conflicts(&self) -> Conflicts {
         self.core().conflicts
     }
@@ -130,7 +130,7 @@ impl Server {
         self.core().crash(crash);
     }
 
-    /// The server as a target of the applier.
+    /// Returns the server as a target of the applier.
     pub(crate) fn target(&self, gtids: TargetGtids) -> Target {
         Target::new(Self::options(gtids), self.clone())
     }

@@ -53,7 +53,8 @@ struct Lock {
 }
 
 impl Lock {
-    /// Sessions that keep `session` from having it, which stands at `place` of the queue.
+    /// Returns the sessions that keep `session` from having it, which stands at `place` of the
+    /// queue.
     fn blockers(&self, session: u32, mode: Mode, place: usize) -> BTreeSet<u32> {
         let holders = self.holders.iter().map(|(&holder, &held)| (holder, held));
         let before = self.queue.iter().take(place).map(|waiter| (waiter.session, waiter.mode));
@@ -92,7 +93,7 @@ impl RowLocks {
         true
     }
 
-    /// Everything that a session has locked, but for GTIDs.
+    /// Returns everything that a session has locked, but for GTIDs.
     pub(crate) fn held_by(&self, session: u32) -> Vec<(LockName, Mode)> {
         let held = self.held.get(&session).into_iter().flatten();
         let held = held.filter(|name| !matches!(name, LockName::Gtid(_)));
@@ -214,7 +215,7 @@ impl RowLocks {
             .collect()
     }
 
-    /// GTIDs that sessions are going to use, and the sessions.
+    /// Returns the GTIDs that sessions are going to use, and the sessions.
     pub(crate) fn gtids(&self) -> impl Iterator<Item = (&str, u32)> {
         self.locks.iter().filter_map(|(name, lock)| match name {
             LockName::Gtid(gtid) => Some((gtid.as_str(), *lock.holders.keys().next()?)),

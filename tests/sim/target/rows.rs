@@ -5,7 +5,7 @@ use super::row_locks::{LockName, Mode, RowLocks};
 use super::sql::{Condition, Conflict, Insert, Scalar, Select};
 use super::state::{Key, Row, State, Table, TableName, Value};
 use super::transaction::Transaction;
-use csa_provider::RowsKind;
+use csa_provider::binlog::RowsKind;
 
 /// The reason a statement can't be finished now.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ impl Writer<'_> {
         self.lock(LockName::Value(table.clone(), index, key), mode)
     }
 
-    /// A table that the transaction is going to use.
+    /// Returns a table that the transaction is going to use.
     fn table(&mut self, name: &TableName) -> Result<Table> {
         let Some(table) = self.state.tables.get(name) else {
             let code = if self.state.schemas.contains(&name.0) { 1146 } else { 1049 };
@@ -187,7 +187,7 @@ impl Writer<'_> {
         }
     }
 
-    /// The number of rows inserted or changed.
+    /// Returns the number of rows inserted or changed.
     pub(crate) fn insert(&mut self, insert: &Insert) -> Result<u64> {
         let Insert { table: name, columns, rows, conflict } = insert;
         let mut written = 0;
@@ -266,8 +266,8 @@ impl Writer<'_> {
         Ok(found.len() as u64)
     }
 
-    /// Rows that match, locked until the transaction ends. As under READ COMMITTED, others are locked
-    /// only while they are looked at.
+    /// Returns the rows that match, locked until the transaction ends. As under READ COMMITTED,
+    /// others are locked only while they are looked at.
     fn locked(
         &mut self,
         name: &TableName,
@@ -296,7 +296,7 @@ impl Writer<'_> {
         Ok(found)
     }
 
-    /// Rows as texts. Without FOR UPDATE nothing is locked.
+    /// Returns the rows as texts. Without FOR UPDATE nothing is locked.
     pub(crate) fn select(&mut self, select: &Select) -> Result<Vec<Vec<String>>> {
         let Select { table: name, columns, conditions, for_update } = select;
         let table = self.table(name)?;
@@ -313,7 +313,7 @@ impl Writer<'_> {
     }
 }
 
-/// A row with those columns of an image that the image has.
+/// Returns a row with those columns of an image that the image has.
 fn merged(mut row: Row, image: &Image) -> Row {
     for (place, value) in image.iter().enumerate() {
         if let Some(value) = value {

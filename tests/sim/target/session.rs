@@ -3,7 +3,7 @@
 
 use std::future::Future;
 
-use csa_provider::link::LinkError;
+use csa_provider::server::link::LinkError;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Duration, Instant, sleep, timeout, timeout_at};
 

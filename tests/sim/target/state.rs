@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use csa_provider::GtidSet;
+use csa_provider::binlog::GtidSet;
 
 use super::row_locks::{LockName, Mode};
 use super::transaction::Transaction;
@@ -76,7 +76,7 @@ impl Table {
         self.primary.iter().map(|&column| row[column].clone()).collect()
     }
 
-    /// The row's value of a unique secondary key; `None` if a part is NULL.
+    /// Returns the row's value of a unique secondary key; `None` if a part is NULL.
     pub(crate) fn unique_value(&self, index: usize, row: &Row) -> Option<Key> {
         let parts = self.unique[index].iter().map(|&column| row[column].clone());
         let parts: Key = parts.collect();
@@ -104,7 +104,7 @@ pub(crate) struct Branch {
 }
 
 impl State {
-    /// Tables that refer to `parent`, and the column.
+    /// Returns the tables that refer to `parent`, and the column.
     pub(crate) fn children_of(
         &self,
         parent: &TableName,
@@ -117,7 +117,7 @@ impl State {
             .map(|(name, reference)| (name, reference.column))
     }
 
-    /// The rows of every table of a schema.
+    /// Returns the rows of every table of a schema.
     pub(crate) fn rows_of(&self, schema: &str) -> BTreeMap<&str, &Rows> {
         let tables = self.tables.iter().filter(|((of, _), _)| of == schema);
         tables.map(|((_, name), table)| (name.as_str(), &*table.rows)).collect()

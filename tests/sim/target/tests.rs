@@ -3,9 +3,9 @@ use std::collections::VecDeque;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use csa_applier::{Linked, TargetLink};
-use csa_provider::link::{Limits, LinkError};
+use csa_provider::binlog::{EventType, RawEvent};
+use csa_provider::server::link::{Limits, LinkError};
 use csa_provider::test_util::{format_description, int_image, int_table_map, rows_event};
-use csa_provider::{EventType, RawEvent};
 use tokio::time::Instant;
 
 use super::*;
@@ -86,8 +86,9 @@ impl Client {
     }
 
     async fn ask(&mut self, query: &str) -> Vec<Vec<String>> {
-        let rows: Linked<Vec<csa_provider::link::Row>> = self.0.query(query, Limits::LIST).await;
-        let texts = |row: csa_provider::link::Row| {
+        let rows: Linked<Vec<csa_provider::server::link::Row>> =
+            self.0.query(query, Limits::LIST).await;
+        let texts = |row: csa_provider::server::link::Row| {
             let values = row.unwrap().into_iter();
             values.map(|value| value.as_sql(true).trim_matches('\'').to_owned()).collect()
         };
@@ -319,7 +320,7 @@ async fn a_gtid_is_used_once() {
     assert_eq!(one.run("SET SESSION gtid_next=_utf8mb4'AUTOMATIC';BEGIN").await, Ok(vec![0, 0]));
 }
 
-/// A BINLOG statement with these events.
+/// Returns a BINLOG statement with these events.
 fn binlog(events: &[RawEvent]) -> String {
     let mut bytes = Vec::new();
     events.iter().for_each(|event| event.write_without_checksum(&mut bytes));
@@ -346,6 +347,46 @@ async fn row_images_are_applied_by_primary_key() {
     assert_eq!(codes(&server), [11, 30].map(Value::Number));
     assert_eq!(one.run(&binlog(&[map(), delete])).await, Err(1032));
     assert_eq!(one.run(&binlog(&[map(), insert])).await, Err(1062));
+}
+
+/// MySQL 8.0.15, 8.0.31 and 9.7.4 do so.
+#[tokio::test(start_paused = true)]
+async fn rows_that_change_nothing_leave_the_gtid_unused_unless_a_commit_follows() {
+    let server = server(NoFaults);
+    let (mut one, mut two) = (Client::of(&server).await, Client::of(&server).await);
+    let format = STANDARD.encode(format_description().for_binlog_statement());
+    one.run(&format!("BINLOG '{format}'")).await.expect("a format");
+    let update = |code| {
+        let rows = [int_image(&[Some(1), Some(10)]), int_image(&[Some(1), Some(code)])].concat();
+        binlog(&[int_table_map(5, "app", "t", 2), rows_event(EventType::UPDATE_ROWS, 5, 2, &rows)])
+    };
+    let gtid = |number| format!("{}:{number}", Uuid::from_bytes([9; 16]));
+    let next = |number| format!("SET SESSION gtid_next=_utf8mb4'{}'", gtid(number));
+    let executed =
+        |number| format!("SELECT GTID_SUBSET('{}', @@GLOBAL.gtid_executed)", gtid(number));
+    const AUTOMATIC: &str = "SET SESSION gtid_next=_utf8mb4'AUTOMATIC'";
+    let owned = "SELECT @@GLOBAL.gtid_owned";
+    one.run(&format!("{};{}", next(1), update(10))).await.expect("nothing changed");
+    let id = one.0.id();
+    assert_eq!(two.ask(owned).await, [[format!("{}#{id}", gtid(1))]]);
+    // Its row is free.
+    assert_eq!(two.run("UPDATE app.t SET code=10 WHERE id=1").await, Ok(vec![1]));
+    one.run("ROLLBACK").await.expect("given up");
+    for set in [AUTOMATIC.to_owned(), next(2)] {
+        one.run(&format!("{};{}", next(1), update(10))).await.expect("nothing changed");
+        assert_eq!(one.run(&set).await, Err(1790));
+        assert_eq!(two.ask(owned).await, [[""]]);
+        assert_eq!(two.ask(&executed(1)).await, [["0"]]);
+    }
+    for packet in [next(1), format!("BEGIN;{}", update(10)), format!("COMMIT;{AUTOMATIC}")] {
+        one.run(&packet).await.expect("used");
+    }
+    assert_eq!(two.ask(&executed(1)).await, [["1"]]);
+    for (number, code) in [(1, 77), (2, 12)] {
+        one.run(&format!("{};{}", next(number), update(code))).await.expect("passed over, or used");
+        one.run(AUTOMATIC).await.expect("nothing is owned");
+    }
+    assert_eq!(codes(&server), [12, 20].map(Value::Number));
 }
 
 #[tokio::test(start_paused = true)]

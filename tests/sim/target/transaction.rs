@@ -69,7 +69,7 @@ impl Transaction {
         self.undo.push((table.clone(), key, before));
     }
 
-    /// The present place, for [`Self::undo_to`].
+    /// Returns the present place, for [`Self::undo_to`].
     pub(crate) fn place(&self) -> usize {
         self.undo.len()
     }
@@ -90,7 +90,7 @@ impl Transaction {
         self.savepoints.push((name.to_owned(), self.place()));
     }
 
-    /// False if there is no such savepoint.
+    /// Returns false if there is no such savepoint.
     pub(crate) fn roll_back_to(&mut self, name: &str) -> bool {
         let Some(at) = self.savepoints.iter().position(|(known, _)| known == name) else {
             return false;

@@ -13,7 +13,7 @@ const UNKNOWN: u16 = 1397;
 /// `XAER_DUPID`
 const EXISTS: u16 = 1440;
 
-/// Statements that would end the transaction before them.
+/// Returns the statements that would end the transaction before them.
 pub(super) fn ends_transaction(statement: &Statement) -> bool {
     let ends = matches!(statement, Statement::Begin | Statement::Commit | Statement::Rollback);
     ends || statement.is_definition()
@@ -24,7 +24,7 @@ fn done() -> Step {
 }
 
 impl Core {
-    /// True while the session's transaction is a distributed one that is not prepared.
+    /// Returns true while the session's transaction is a distributed one that is not prepared.
     pub(super) fn is_distributed(&self, id: u32) -> bool {
         self.own_xid(id).is_some()
     }

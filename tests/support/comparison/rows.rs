@@ -74,8 +74,8 @@ async fn hashes(side: &mut Side, table: &(String, String)) -> HashMap<String, u6
     side.rows::<(String, u64)>(&query).await.into_iter().collect()
 }
 
-/// The first rows with these digests, as text; in the order of the primary key if the server reads
-/// them in that order.
+/// Returns the first rows with these digests, as text; in the order of the primary key if the
+/// server reads them in that order.
 async fn show(side: &mut Side, table: &(String, String), wanted: &[&String]) -> Vec<String> {
     if wanted.is_empty() {
         return Vec::new();
@@ -96,7 +96,7 @@ async fn show(side: &mut Side, table: &(String, String), wanted: &[&String]) -> 
     side.rows(&query).await
 }
 
-/// A query for the digest `h` of every row, and more columns.
+/// Returns a query for the digest `h` of every row, and more columns.
 async fn hashed(side: &mut Side, (schema, table): &(String, String), extra: &str) -> String {
     let columns = columns(side, &(schema.clone(), table.clone())).await;
     let marked: Vec<String> = columns.iter().map(Column::marked).collect();
@@ -113,7 +113,7 @@ struct Column {
     data_type: String,
 }
 
-/// All columns in order, including generated and invisible ones.
+/// Returns all columns in order, including generated and invisible ones.
 async fn columns(side: &mut Side, (schema, table): &(String, String)) -> Vec<Column> {
     let query = format!(
         "SELECT column_name, CAST(data_type AS CHAR) FROM information_schema.columns \
@@ -126,7 +126,7 @@ async fn columns(side: &mut Side, (schema, table): &(String, String)) -> Vec<Col
 }
 
 impl Column {
-    /// An expression of ASCII text that differs whenever the value does: a mark for NULL, otherwise
+    /// Returns an expression of ASCII text that differs whenever the value does: a mark for NULL, otherwise
     /// length and content. Long values are digested, because their HEX may exceed `max_allowed_packet`.
     fn marked(&self) -> String {
         let name = quote(&self.name);
@@ -137,12 +137,13 @@ impl Column {
         )
     }
 
-    /// The value as a binary string, with every bit that matters.
+    /// Returns the value as a binary string, with every bit that matters.
     fn value(&self) -> String {
         let name = quote(&self.name);
         match self.data_type.as_str() {
-            // The text of a FLOAT has six digits; as a DOUBLE it has all.
-            "float" | "double" => format!("CAST({name}+0e0 AS BINARY)"),
+            // The bytes of a point: the text of a FLOAT has six digits, that of a DOUBLE is cut to 22
+            // characters.
+            "float" | "double" => format!("CAST(POINT({name}+0e0,0) AS BINARY)"),
             "bit" => format!("CAST({name}+0 AS BINARY)"),
             // The number distinguishes the empty string of an invalid value from a member ''.
             "enum" | "set" => {
@@ -162,7 +163,8 @@ impl Column {
             | "multilinestring" | "geomcollection" | "geometrycollection" => {
                 format!("CONCAT('0x',HEX(LEFT({},32)))", self.value())
             }
-            "bit" | "float" | "double" => format!("CAST({} AS CHAR)", self.value()),
+            "float" | "double" => format!("CAST({name}+0e0 AS CHAR)"),
+            "bit" => format!("CAST({} AS CHAR)", self.value()),
             _ => format!("CONVERT({name} USING utf8mb4)"),
         }
     }

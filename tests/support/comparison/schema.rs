@@ -44,7 +44,7 @@ pub(super) async fn tables(side: &mut Side, what: &Compare) -> Vec<(String, Stri
     tables
 }
 
-/// All objects that have a definition.
+/// Returns all objects that have a definition.
 pub(super) async fn definitions(side: &mut Side, what: &Compare) -> Definitions {
     let mut found = Definitions::new();
     let schemas: Vec<String> =
@@ -75,7 +75,7 @@ pub(super) async fn definitions(side: &mut Side, what: &Compare) -> Definitions 
     found
 }
 
-/// The columns of every table, in their order.
+/// Returns the columns of every table, in their order.
 pub(super) async fn names_of_columns(side: &mut Side, what: &Compare) -> Definitions {
     let mut found = Definitions::new();
     for (schema, table) in tables(side, what).await {
@@ -108,7 +108,7 @@ async fn accounts(side: &mut Side, found: &mut Definitions) {
     }
 }
 
-/// All columns of the one row except the time of creation, which is each server's own.
+/// Returns all columns of the one row except the time of creation, which is each server's own.
 async fn show(side: &mut Side, statement: &str) -> String {
     let rows: Vec<Row> = side.rows(statement).await;
     let Some(row) = rows.into_iter().next() else {

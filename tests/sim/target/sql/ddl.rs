@@ -70,7 +70,7 @@ fn places(table: &Table, parser: &mut Parser<'_>) -> Option<Vec<usize>> {
     Some(names.iter().map(|name| table.column(name)).collect())
 }
 
-/// A column, and whether it is the primary key.
+/// Returns a column, and whether it is the primary key.
 fn column(parser: &mut Parser<'_>) -> Option<(Column, bool)> {
     let name = parser.name()?;
     let kind = parser.word()?.to_ascii_uppercase();

@@ -131,7 +131,7 @@ pub(super) fn delete(parser: &mut Parser<'_>) -> Option<Statement> {
     Some(Statement::Delete { table, conditions: conditions(parser)? })
 }
 
-/// The part after SELECT, if it reads a table.
+/// Returns the part after SELECT, if it reads a table.
 pub(super) fn select(parser: &mut Parser<'_>) -> Option<Select> {
     parser.attempt(|parser| {
         let columns = match parser.has("COUNT") {

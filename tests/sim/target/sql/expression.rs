@@ -4,7 +4,7 @@ use super::parser::Parser;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Expression {
-    /// In lower case, without its scope.
+    /// A variable in lower case, without its scope.
     Variable(String),
     /// Takes a named lock within so many seconds.
     GetLock(String, u32),
@@ -52,7 +52,7 @@ fn expression(parser: &mut Parser<'_>) -> Option<Expression> {
     Some(found)
 }
 
-/// The part after the first `@` of a system variable.
+/// Returns the part after the first `@` of a system variable.
 fn variable(parser: &mut Parser<'_>) -> Option<String> {
     parser.symbol(b'@')?;
     let first = parser.name()?;

@@ -1,6 +1,5 @@
-//! The statements that the server understands: those that the applier sends, and the definitions that
-//! the simulated source logs. A statement that is not among them is a panic with its text, so that none
-//! is passed over.
+//! The statements that the server understands: all that the applier sends, and the definitions of the simulated
+//! source. A statement that is not among them is a panic with its text, so that none is passed over.
 
 mod ddl;
 mod dml;
@@ -85,7 +84,7 @@ pub(crate) enum Statement {
 }
 
 impl Statement {
-    /// Definitions, which commit implicitly.
+    /// Returns the definitions, which commit implicitly.
     pub(crate) fn is_definition(&self) -> bool {
         matches!(
             self,
@@ -111,7 +110,7 @@ impl Statement {
     }
 }
 
-/// The statements of a packet.
+/// Returns the statements of a packet.
 pub(crate) fn split(packet: &str) -> Vec<&str> {
     let bytes = packet.as_bytes();
     let (mut statements, mut start, mut at) = (Vec::new(), 0, 0);
@@ -151,7 +150,10 @@ pub(crate) fn parse(text: &str, database: &str) -> Statement {
 }
 
 /// Statements whose answer never changes, by their beginning.
-const FIXED: [(&str, Option<&[&str]>); 11] = [
+const FIXED: [(&str, Option<&[&str]>); 13] = [
+    ("SELECT @@version, @@version_comment ", Some(&["9.7.4", "MySQL Community Server - GPL"])),
+    // Who holds a row is only shown.
+    ("SELECT DISTINCT CONCAT(l.OBJECT_SCHEMA, ", None),
     ("SELECT @@SESSION.explicit_defaults_for_timestamp, ", Some(&["1", "0", "0", "255", "1", "1"])),
     ("SHOW SESSION VARIABLES WHERE Value='ON' AND Variable_name IN ", None),
     (
@@ -288,7 +290,7 @@ fn select(parser: &mut Parser<'_>) -> Option<Statement> {
     }
 }
 
-/// The table that a query of definitions names.
+/// Returns the table that a query of definitions names.
 fn named(query: &str) -> Option<TableName> {
     let (_, rest) = query.split_once("TABLE_SCHEMA='")?;
     let (schema, rest) = rest.split_once("' AND TABLE_NAME='")?;

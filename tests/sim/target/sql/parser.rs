@@ -1,6 +1,6 @@
 //! Tokens of one statement, with a place among them.
 
-use csa_provider::{Dialect, Lexer, TokenKind};
+use csa_provider::sql_text::{Dialect, Lexer, TokenKind};
 
 use super::super::state::TableName;
 
@@ -67,7 +67,7 @@ impl<'a> Parser<'a> {
         Some(found)
     }
 
-    /// Any word.
+    /// Returns any word.
     pub(super) fn word(&mut self) -> Option<String> {
         self.next(|token| match token {
             Token::Word(word) => Some(word.clone()),
@@ -113,7 +113,7 @@ impl<'a> Parser<'a> {
         })
     }
 
-    /// `schema.table`, or a table of the default database.
+    /// Returns `schema.table`, or a table of the default database.
     pub(super) fn table(&mut self) -> Option<TableName> {
         let first = self.name()?;
         match self.symbol(b'.') {

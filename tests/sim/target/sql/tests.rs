@@ -16,7 +16,7 @@ fn packets_are_split_outside_of_quotes() {
 #[test]
 fn values_come_out_as_they_went_in() {
     let text = "o'n\\e\0";
-    let quoted = csa_provider::quote(text);
+    let quoted = csa_provider::sql_text::quote(text);
     let Statement::Insert(insert) =
         read(&format!("INSERT INTO csa.audit (a, b) VALUES ({quoted}, -7)"))
     else {

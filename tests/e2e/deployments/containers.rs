@@ -12,7 +12,7 @@ fn repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)
 }
 
-/// The trimmed output of a command that succeeds.
+/// Returns the trimmed output of a command that succeeds.
 #[track_caller]
 fn said(command: &mut Command) -> String {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
@@ -46,7 +46,7 @@ fn is_root(part: &str) -> bool {
     is_root
 }
 
-/// The blob that a descriptor names, which has the size and the digest stated there.
+/// Returns the blob that a descriptor names, which has the size and the digest stated there.
 fn blob(layout: &Path, descriptor: &Value) -> PathBuf {
     let digest = descriptor["digest"].as_str().and_then(|text| text.strip_prefix("sha256:"));
     let digest = digest.unwrap_or_else(|| panic!("no digest: {descriptor}"));
@@ -100,7 +100,7 @@ fn the_image_is_the_same_each_time_and_its_program_starts() {
     let version = config["Labels"]["org.opencontainers.image.version"].as_str().expect("a version");
     assert!(set.contains(&format!("image: csa-daemon:{version}\n")), "{version}");
 
-    if is_root("the start of the image's program (tests/e2e/containers.rs)") {
+    if is_root("the start of the image's program (tests/e2e/deployments/containers.rs)") {
         let root = directory.path().join("root");
         unpack(&layer, &root);
         let inside = |arguments: &[&str]| {

@@ -19,7 +19,7 @@ fn config(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../config/kubernetes").join(path)
 }
 
-/// The chart's objects, as YAML.
+/// Returns the chart's objects, as YAML.
 #[track_caller]
 fn render(helm: &Path, arguments: &[&str]) -> String {
     let output = Command::new(helm)
@@ -150,12 +150,12 @@ fn the_chart_makes_the_manifests_and_the_api_server_accepts_them() {
     assert!(refused.is_err_and(|why| why.contains("unknown field")), "a mistake is noticed");
 }
 
-/// The resource of docs/operating.md.
+/// Returns the resource of docs/operating.md.
 fn example() -> String {
     Guide::section("operating.md", "Channels as Kubernetes resources").take("yaml")
 }
 
-/// The columns of `kubectl get` there.
+/// Returns the columns of `kubectl get` there.
 fn columns() -> Vec<String> {
     let blocks = blocks("operating.md").into_iter();
     let mut of_section = blocks.filter(|b| b.section == "Channels as Kubernetes resources");
@@ -193,7 +193,8 @@ fn resource(site: &Site, name: &str, applier: &Value) -> String {
     object.to_string()
 }
 
-/// The objects that let a part of the chart work: the definition of the resource, and its rights.
+/// Returns the objects that let a part of the chart work: the definition of the resource, and its
+/// rights.
 pub(crate) fn rights(helm: &Path, part: &str) -> String {
     let chart = render(helm, &["--set", &format!("{part}.enabled=true")]);
     let kinds = ["CustomResourceDefinition", "ServiceAccount", "Role", "RoleBinding"];
@@ -299,7 +300,7 @@ async fn resources_become_channels_and_show_their_status() {
     becomes("spare", "state", "running").await;
     let load = Load::start(&site.source, &options("shop"));
 
-    // A change that needs no restart, one that does, and a secret that changes.
+    // One change needs no restart, one does, and a secret changes.
     let changed = json!({ "worker_count": 3, "transaction_retries": 7 });
     done(apply(&resource(&site, "shop", &changed)));
     becomes("shop", "observedGeneration", "2").await;

@@ -43,7 +43,7 @@ fn shortened(rules: &str) -> String {
     shorter
 }
 
-/// The text without its numbers and their units of time.
+/// Returns the text without its numbers and their units of time.
 fn shape(text: &str) -> String {
     let mut shape = String::new();
     let mut letters = text.chars().peekable();
@@ -97,7 +97,7 @@ fn gap_tables() -> Vec<String> {
     (1..=6).map(|number| format!("{HELD}.u{number}")).collect()
 }
 
-/// Bytes left where the daemon keeps its state.
+/// Returns the bytes left where the daemon keeps its state.
 fn free_disk() -> i64 {
     let mut df = Command::new("df");
     df.args(["--output=avail", "--block-size=1"]).arg(std::env::temp_dir());
@@ -125,6 +125,7 @@ impl Site {
         define(&source).await;
         let free = free_disk();
         let daemon = Daemon::builder(&source, &target)
+            .on_disk()
             .set("name", HELD)
             .set("applier.replicate_wild_do_table", vec![format!("{HELD}.%")])
             .set("applier.start_from", start.clone())
@@ -208,7 +209,7 @@ impl Site {
         channels.iter().find(|view| view["channel_name"] == channel).expect("a channel").clone()
     }
 
-    /// A session on the target that holds rows 1 to 8 of the channel's table.
+    /// Returns a session on the target that holds rows 1 to 8 of the channel's table.
     async fn lock(&self, channel: &str) -> Conn {
         let mut holder = self.target.conn().await;
         holder.query_drop("BEGIN").await.expect("begins");

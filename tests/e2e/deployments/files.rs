@@ -25,7 +25,7 @@ fn yaml(path: &str) -> Value {
     serde_saphyr::from_str(&read(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// The text at a JSON pointer.
+/// Returns the text at a JSON pointer.
 fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
     value
         .pointer(pointer)
@@ -37,7 +37,7 @@ fn seconds(text: &str) -> u64 {
     text.strip_suffix('s').and_then(|number| number.parse().ok()).expect("seconds, such as 30s")
 }
 
-/// `daemon.stop_timeout` in seconds.
+/// Returns `daemon.stop_timeout` in seconds.
 fn stop_timeout(toml: &str) -> u64 {
     let table: toml::Table = toml.parse().expect("TOML");
     let daemon = table.get("daemon").and_then(|daemon| daemon.get("stop_timeout"));
@@ -173,7 +173,7 @@ fn the_targets_script_is_that_of_the_grants() {
     assert_eq!(statements(&read("compose/target.sql")), statements(target));
 }
 
-/// True if `kubectl apply -k` applies the file.
+/// Returns true if `kubectl apply -k` applies the file.
 fn listed(file: &str) -> bool {
     let kustomization = yaml("kubernetes/kustomization.yaml");
     kustomization["resources"].as_array().is_some_and(|list| list.contains(&file.into()))

@@ -17,7 +17,7 @@ type Place = (String, String, usize);
 /// The blocks that nothing runs: document, section, number, and the reason.
 const NOT_RUN: [(&str, &str, usize, &str); 9] = [
     ("README.md", "", 1, "a drawing"),
-    ("README.md", "Two commands", 2, "`make test` runs this test"),
+    ("README.md", "Try it", 2, "`make test` runs this test"),
     ("architecture.md", "", 1, "a drawing"),
     ("managed.md", "The source", 1, "a procedure that only the service has"),
     (
@@ -44,7 +44,7 @@ fn sources(folder: &Path, endings: &[&str], found: &mut Vec<String>) {
     }
 }
 
-/// Words of a line of a shell script, without the quotes.
+/// Returns the words of a line of a shell script, without the quotes.
 fn words(line: &str) -> Vec<String> {
     let output = Command::new("bash")
         .args(["-c", "eval \"set -- $1\"; printf '%s\\n' \"$@\"", "words", line])
@@ -57,7 +57,7 @@ fn words(line: &str) -> Vec<String> {
 fn run_by_scripts() -> BTreeSet<Place> {
     let folder = repository().join("tests");
     let mut texts = Vec::new();
-    let tests = fs::read_to_string(folder.join("e2e/provisioning.rs")).expect("text");
+    let tests = fs::read_to_string(folder.join("e2e/deployments/provisioning.rs")).expect("text");
     let scripts: Vec<&str> =
         tests.split("run(\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
     assert!(scripts.len() > 8, "{scripts:?}");
@@ -97,14 +97,14 @@ fn run_by_scripts() -> BTreeSet<Place> {
     places
 }
 
-/// The numbers of `for … in 1 2 3; do`.
+/// Returns the numbers of `for … in 1 2 3; do`.
 fn loop_over(line: &str) -> Vec<usize> {
     let list = line.split_once(" in ").and_then(|(_, rest)| rest.split_once(';'));
     let list = list.unwrap_or_else(|| panic!("not a number: {line}")).0;
     list.split_whitespace().map(|number| number.parse().expect("a number")).collect()
 }
 
-/// The calls `Guide::section("FILE", "SECTION")` of the tests.
+/// Returns the calls `Guide::section("FILE", "SECTION")` of the tests.
 fn run_by_tests() -> BTreeSet<Place> {
     let mut texts = Vec::new();
     sources(&repository().join("tests/e2e"), &[".rs"], &mut texts);

@@ -1,0 +1,9 @@
+//! Everything that is deployed as it is written: guides, packages, containers, manifests and alerts. `make
+//! test-deployments` runs these; `make test` leaves them out.
+
+mod alerts;
+mod containers;
+mod files;
+mod guides;
+pub(crate) mod kubernetes;
+mod provisioning;
