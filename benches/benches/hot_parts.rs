@@ -5,16 +5,21 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
+use csa_provider::binlog::{EventType, Gtid, GtidSet, Tag, TransactionHeader, Uuid};
 use csa_provider::test_util::{
     event, format_description, gtid_event, int_image, int_table_map, query_event, rows_event,
 };
-use csa_provider::{EventType, Gtid, GtidSet, Tag, TransactionHeader, Uuid};
-use csa_relaystore::{RelayPosition, RelayedTransaction, TransactionBody};
-use csa_scheduler::{
-    Admission, AdmittedTransaction, GroupLimits, KeyClass, KeyPart, KeyRole, KeySource,
-    KeySourceError, KeyUse, RowChange, RowChanges, Scheduler, Sequence, TableId, TableKeys,
-    TableUse, TransactionKind, UniqueKey,
+use csa_relaystore::disk::RelayPosition;
+use csa_relaystore::read::{RelayedTransaction, TransactionBody};
+use csa_scheduler::admission::{Admission, AdmittedTransaction, Verdict};
+use csa_scheduler::changes::{RowChange, RowChanges};
+use csa_scheduler::group::GroupLimits;
+use csa_scheduler::key_source::{KeySource, KeySourceError};
+use csa_scheduler::keys::{
+    KeyClass, KeyPart, KeyRole, KeyUse, TableId, TableKeys, TableUse, UniqueKey,
 };
+use csa_scheduler::scheduler::Scheduler;
+use csa_scheduler::sequence::Sequence;
 
 const TRANSACTIONS: u64 = 100_000;
 
@@ -70,7 +75,7 @@ fn relayed(gno: u64, updates: i32) -> RelayedTransaction {
     }
 }
 
-/// A transaction with a writeset of four keys among a million.
+/// Returns a transaction with a writeset of four keys among a million.
 fn admitted(template: &RelayedTransaction, gno: u64) -> AdmittedTransaction {
     let mut relayed = template.clone();
     relayed.header.gtid.gno = gno;
@@ -86,13 +91,10 @@ fn admitted(template: &RelayedTransaction, gno: u64) -> AdmittedTransaction {
     };
     AdmittedTransaction {
         relayed,
-        kind: TransactionKind::Rows,
+        verdict: Verdict::Rows,
         changes: Some(changes),
         session: None,
-        refusal: None,
-        leaves_out_own: false,
-        is_returned: false,
-        leaves_out_accounts: false,
+        without_accounts: false,
         filters: Arc::default(),
         permit: None,
         bytes: template.event_bytes,
@@ -131,8 +133,8 @@ fn scheduler(criterion: &mut Criterion) {
 
 fn drain(
     scheduler: &mut Scheduler,
-    running: &mut std::collections::VecDeque<csa_scheduler::Group>,
-    done: &mut Vec<csa_scheduler::Group>,
+    running: &mut std::collections::VecDeque<csa_scheduler::group::Group>,
+    done: &mut Vec<csa_scheduler::group::Group>,
 ) {
     loop {
         while let Some(group) = scheduler.next_group() {

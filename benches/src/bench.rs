@@ -41,7 +41,7 @@ use setup::Setup;
 use shape::Shape;
 use stage::Stage;
 
-/// Success when all tables were equal on all servers after every measurement.
+/// Returns success when all tables were equal on all servers after every measurement.
 pub(crate) async fn run(options: &Options) -> Result<ExitCode> {
     // Idle mode writes a row of its own and needs no load's tables.
     let loads = if options.mode == Mode::Idle { Vec::new() } else { options.loads() };

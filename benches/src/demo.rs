@@ -70,7 +70,7 @@ impl Options {
         }
     }
 
-    /// The time in which the daemon is down, from the start of the load.
+    /// Returns the time in which the daemon is down, from the start of the load.
     fn outage(&self) -> Range<Duration> {
         let start = Duration::from_secs(self.seconds.saturating_sub(self.burst_seconds) / 2);
         start..start + Duration::from_secs(self.outage_seconds)
@@ -81,7 +81,7 @@ impl Options {
     }
 }
 
-/// Success when both servers are equal in the end.
+/// Returns success when both servers are equal in the end.
 pub(crate) async fn run(options: &Options) -> Result<ExitCode> {
     println!("starting a source and a target");
     let (source, target) = servers().await?;

@@ -63,7 +63,7 @@ enum Mode {
     },
 }
 
-/// Success when no rule was broken.
+/// Returns success when no rule was broken.
 pub(crate) async fn run(options: &Options) -> Result<ExitCode> {
     let report = match options.mode {
         Mode::Leaks { minutes } => leaks::run(minutes).await?,

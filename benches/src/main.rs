@@ -34,6 +34,7 @@ enum Command {
 
 fn main() -> anyhow::Result<ExitCode> {
     let cli = Cli::parse();
+    csa_tests::measure();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         let mut interrupt = signal(SignalKind::interrupt())?;

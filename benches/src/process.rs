@@ -5,7 +5,7 @@ use anyhow::{Context, Result};
 /// `USER_HZ`, which Linux shows to programs as 100 whatever its own clock does.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// User and system time so far, of all threads.
+/// Returns the user and system time so far, of all threads.
 pub(crate) fn cpu_seconds(pid: u32) -> Result<f64> {
     let path = format!("/proc/{pid}/stat");
     let text = std::fs::read_to_string(&path).with_context(|| format!("reading {path}"))?;
@@ -18,7 +18,7 @@ pub(crate) fn cpu_seconds(pid: u32) -> Result<f64> {
     Ok(ticks.iter().sum::<f64>() / TICKS_PER_SECOND)
 }
 
-/// The most memory it ever held.
+/// Returns the most memory it ever held.
 pub(crate) fn peak_rss_bytes(pid: u32) -> Result<u64> {
     let path = format!("/proc/{pid}/status");
     let text = std::fs::read_to_string(&path).with_context(|| format!("reading {path}"))?;

@@ -22,12 +22,12 @@ pub(crate) struct Sample {
 }
 
 impl Sample {
-    /// `None` when the daemon does not answer.
+    /// Returns `None` when the daemon does not answer.
     pub(crate) fn take(daemon: &Daemon) -> Option<Self> {
         Self::of(&daemon.try_status()?)
     }
 
-    /// `None` when nothing is known of the channel yet.
+    /// Returns `None` when nothing is known of the channel yet.
     pub(crate) fn of(status: &Value) -> Option<Self> {
         let channel = &status["channels"][0];
         let number = |key: &str| channel[key].as_u64();

@@ -18,7 +18,7 @@ use super::table::Table;
 use super::tables;
 use crate::process::{cpu_seconds, peak_rss_bytes};
 
-/// Of every server: many share the machine.
+/// Options of every server, because many share the machine.
 const SERVER_OPTIONS: [&str; 2] =
     ["--innodb-buffer-pool-size=128M", "--innodb-redo-log-capacity=128M"];
 
@@ -53,7 +53,7 @@ struct Pair {
     producer: Producer,
 }
 
-/// The same number of transactions, over so many channels.
+/// A drain of the same number of transactions, over so many channels.
 #[derive(Debug, Clone, Copy)]
 struct Drained {
     tps: f64,
@@ -63,7 +63,7 @@ struct Drained {
     peak_rss_bytes: u64,
 }
 
-/// Success when source and target of every pair were equal after each drain.
+/// Returns success when source and target of every pair were equal after each drain.
 pub(crate) async fn run(options: &Options) -> Result<ExitCode> {
     let load = options.load;
     let most = options.channels.iter().max().copied().unwrap_or(1);

@@ -30,7 +30,7 @@ pub(super) struct DrainResult {
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Outcome {
-    /// By csa-daemon; its error.
+    /// The load was refused by csa-daemon with this error.
     Refused(String),
     Measured(Box<Measured>),
 }
@@ -225,7 +225,7 @@ impl Measured {
             .max_by(|left, right| left.1.total_cmp(&right.1))
             .unwrap_or_default();
         let of_best = || rounds.iter().filter(|round| round.turn.mta_workers == mta_best_workers);
-        // Of the same rounds for both, so that the ratio lies within its spread.
+        // Both medians are over the same rounds, so that the ratio lies within its spread.
         let over = |figure: fn(&Round) -> f64| median(of_best().map(figure));
         let csa_tps = over(|round| round.csa_tps);
         let groups: u64 = rounds.iter().map(|round| round.csa_groups).sum();
@@ -258,7 +258,7 @@ impl Measured {
     }
 }
 
-/// The median of each worker count.
+/// Returns the median of each worker count.
 fn tps_by_workers(rounds: &[Round]) -> BTreeMap<u32, f64> {
     let tps = |workers| {
         let same = rounds.iter().filter(|round| round.turn.mta_workers == workers);

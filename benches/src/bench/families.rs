@@ -48,7 +48,7 @@ impl Families {
         Self { session: u64::from(session), born: 0, living: Vec::new() }
     }
 
-    /// The next change; children often come in another transaction than their parent.
+    /// Returns the next change; children often come in another transaction than their parent.
     pub(super) fn next(&mut self, random: &mut StdRng) -> Transaction {
         if self.living.is_empty() {
             return self.begin(random);

@@ -11,7 +11,7 @@ use crate::process::cpu_seconds;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct MtaDrain {
     pub(super) seconds: f64,
-    /// Of the target's mysqld, reception into the relay log included.
+    /// CPU time of the target's mysqld, reception into the relay log included.
     pub(super) target_cpu_seconds: f64,
 }
 

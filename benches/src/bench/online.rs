@@ -20,7 +20,7 @@ use super::stage::{Applier, Stage};
 use super::statistics::Distribution;
 use crate::topology::Sample;
 
-/// Of heartbeats and of samples.
+/// The interval of heartbeats and of samples.
 const INTERVAL: Duration = Duration::from_millis(50);
 
 /// The result of a load with one applier.
@@ -36,7 +36,7 @@ pub(super) struct OnlineResult {
     pub(super) lag: Distribution,
     /// As csa-daemon reports it.
     pub(super) reported_lag: Option<Distribution>,
-    /// From the end of the load until nothing was left.
+    /// Seconds from the end of the load until nothing was left.
     pub(super) drained_after_seconds: f64,
 }
 

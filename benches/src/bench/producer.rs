@@ -127,7 +127,7 @@ struct Running {
 }
 
 impl Order {
-    /// True while one more transaction is wanted.
+    /// Returns true while one more transaction is wanted.
     fn take(&self) -> bool {
         let less = |left: u64| left.checked_sub(1);
         !self.ended.load(Ordering::Relaxed)

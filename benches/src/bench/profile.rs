@@ -9,7 +9,7 @@ use serde::Serialize;
 pub(super) enum Profile {
     /// Targets with binlog, sync_binlog=1, innodb_flush_log_at_trx_commit=1; commit order kept.
     Default,
-    /// As default, but targets with sync_binlog=1000, innodb_flush_log_at_trx_commit=2.
+    /// The default, but targets with sync_binlog=1000, innodb_flush_log_at_trx_commit=2.
     Relaxed,
     /// As default, but csa-daemon with applier.target_gtids="mirror".
     Mirror,
@@ -21,11 +21,9 @@ pub(super) enum Profile {
     OneToOne,
     /// As relaxed, but csa-daemon commits each transaction separately, under the source's GTID.
     OneToOneRelaxed,
-    /// As one-to-one, but csa-daemon waits only for the 64th COMMIT before (applier.commit_window), on 64 workers.
-    OneToOneWindow,
     /// As one-to-one, but both appliers commit without the source's order, and csa-daemon has 32 workers.
     OneToOneUnordered,
-    /// As one-to-one, but targets without binlog.
+    /// The profile one-to-one, but targets without binlog.
     OneToOneNobinlog,
     /// As nologs, so without commit order, but csa-daemon commits each transaction separately, under the source's GTID.
     OneToOneNologs,
@@ -41,7 +39,7 @@ pub(super) struct Durability {
 impl Durability {
     pub(super) const FULL: Self = Self { sync_binlog: 1, innodb_flush_log_at_trx_commit: 1 };
     pub(super) const RELAXED: Self = Self { sync_binlog: 1000, innodb_flush_log_at_trx_commit: 2 };
-    /// For filling tables and producing backlogs quickly.
+    /// No durability: fills tables and produces backlogs quickly.
     pub(super) const NONE: Self = Self { sync_binlog: 0, innodb_flush_log_at_trx_commit: 0 };
 
     pub(super) fn statement(self) -> String {
@@ -90,15 +88,12 @@ impl Profile {
         !matches!(self, Self::Nologs | Self::OneToOneUnordered | Self::OneToOneNologs)
     }
 
-    /// Keys of csa-daemon's channel that differ from their defaults.
+    /// Returns the keys of csa-daemon's channel that differ from their defaults.
     pub(super) fn daemon_keys(self) -> Vec<(&'static str, &'static str)> {
         let own: &[_] = match self {
             Self::Mirror => return vec![("applier.target_gtids", "mirror")],
             Self::Default | Self::Relaxed | Self::Nologs | Self::Compressed => return vec![],
             Self::OneToOne | Self::OneToOneRelaxed | Self::OneToOneNobinlog => &[],
-            Self::OneToOneWindow => {
-                &[("applier.commit_window", "64"), ("applier.worker_count", "64")]
-            }
             Self::OneToOneNologs => &[("applier.preserve_commit_order", "false")],
             Self::OneToOneUnordered => {
                 &[("applier.preserve_commit_order", "false"), ("applier.worker_count", "32")]

@@ -118,7 +118,7 @@ fn machine() -> Value {
     })
 }
 
-/// `bench`, next to the build profile's directory that holds this program.
+/// Returns `bench`, next to the build profile's directory that holds this program.
 fn directory() -> Result<PathBuf> {
     let own = std::env::current_exe()?;
     let target = own.parent().and_then(Path::parent).context("this program lies nowhere")?;

@@ -86,7 +86,7 @@ async fn servers(profile: Profile) -> Result<(Server, Server, Server)> {
     Ok((source.context(why)?, mta.context(why)?, csa.context(why)?))
 }
 
-/// `port`: the target's, if it is not its own.
+/// `port` is the target's, if it is not its own.
 fn start_daemon(
     source: &Server,
     target: &Server,

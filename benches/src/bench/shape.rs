@@ -30,10 +30,10 @@ pub(super) enum Shape {
     /// One insert in each transaction.
     #[serde(rename = "insert-only")]
     InsertOnly,
-    /// As updates-1, but on 16 rows.
+    /// The load updates-1, but on 16 rows.
     #[serde(rename = "hot-row")]
     HotRow,
-    /// As updates-1, but on rows of 4 KiB.
+    /// The load updates-1, but on rows of 4 KiB.
     #[serde(rename = "wide-row")]
     WideRow,
     /// One update of --bulk-rows rows in each transaction.
@@ -64,7 +64,7 @@ impl Shape {
         self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
     }
 
-    /// Schema whose tables it changes.
+    /// Returns the schema whose tables it changes.
     pub(super) fn schema(self) -> &'static str {
         match self {
             Self::WideRow => "wide",
@@ -118,7 +118,7 @@ fn updates(count: u64, sizes: &Sizes, random: &mut StdRng) -> Transaction {
     Transaction::of(&statements, count)
 }
 
-/// Neighbours in one table.
+/// Returns the neighbours in one table.
 fn bulk(sizes: &Sizes, random: &mut StdRng) -> Transaction {
     let table = random.random_range(1..=sizes.tables);
     let count = sizes.bulk_rows.min(sizes.rows);

@@ -66,7 +66,7 @@ impl Stage {
         }
     }
 
-    /// Rows of every table on the source.
+    /// Returns the rows of every table on the source.
     pub(super) async fn source_rows(&self) -> Result<BTreeMap<String, u64>> {
         let mut conn = self.source.conn().await;
         let names: Vec<String> = conn

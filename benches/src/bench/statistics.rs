@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-/// The middle value, the upper of two; zero without values.
+/// Returns the middle value, the upper of two; zero without values.
 pub(super) fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     percentile(&sorted(values), 50.0)
 }
@@ -15,7 +15,7 @@ pub(super) struct Spread {
 }
 
 impl Spread {
-    /// Zeros without values.
+    /// Returns zeros without values.
     pub(super) fn of(values: impl IntoIterator<Item = f64>) -> Self {
         let sorted = sorted(values);
         let at = |value: Option<&f64>| value.copied().unwrap_or_default();
@@ -29,7 +29,7 @@ fn sorted(values: impl IntoIterator<Item = f64>) -> Vec<f64> {
     values
 }
 
-/// The value that this percentage of values does not exceed.
+/// Returns the value that this percentage of values does not exceed.
 fn percentile(sorted: &[f64], percent: f64) -> f64 {
     let rank = (sorted.len() as f64 * percent / 100.0) as usize;
     sorted.get(rank.min(sorted.len().saturating_sub(1))).copied().unwrap_or_default()

@@ -51,7 +51,7 @@ impl Progress {
         self.peak_backlog_bytes
     }
 
-    /// Transactions per second in the best interval between two lines.
+    /// Returns the transactions per second in the best interval between two lines.
     pub(crate) fn peak_applied_rate(&self) -> f64 {
         self.peak_applied_rate
     }
@@ -106,7 +106,7 @@ impl Progress {
     }
 }
 
-/// A size in readable units.
+/// Returns a size in readable units.
 pub(crate) fn bytes(count: u64) -> String {
     let count = count as f64;
     if count < 1024.0 * 1024.0 {

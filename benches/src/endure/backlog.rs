@@ -12,7 +12,7 @@ use super::site;
 use crate::process::peak_rss_bytes;
 
 const LIMIT: u64 = 256 * MIB;
-/// Of a row's text.
+/// Bytes of a row's text.
 const ROW: u64 = 64 << 10;
 /// Rows of a transaction.
 const ROWS: u64 = 4;

@@ -10,7 +10,7 @@ use super::resources::Resources;
 use super::site;
 use crate::process::cpu_seconds;
 
-/// Of each channel, so that the sessions fit a server.
+/// Workers of each channel, few enough for the sessions that a server has.
 const WORKERS: u64 = 2;
 /// Time for which the idle process is watched.
 const IDLE: Duration = Duration::from_secs(20);

@@ -29,7 +29,7 @@ pub(super) async fn run(gaps: u64, transactions: u64) -> Result<Report> {
     Ok(report)
 }
 
-/// Seconds of CPU for one transaction, the next after the answer of the one before.
+/// Returns the seconds of CPU for one transaction, the next after the answer of the one before.
 async fn measure(report: &mut Report, mode: &str, gaps: u64, transactions: u64) -> Result<f64> {
     let (source, target) = site::servers(&["--max-allowed-packet=64M"]).await?;
     if gaps > 0 {

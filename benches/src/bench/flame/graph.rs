@@ -8,7 +8,7 @@ const HEIGHT: f64 = 16.0;
 const TOP: f64 = 30.0;
 /// Narrower boxes are left out.
 const NARROWEST: f64 = 0.4;
-/// Of a character of a name.
+/// The width of a character of a name.
 const CHARACTER: f64 = 6.6;
 
 pub(super) fn draw(title: &str, stacks: &Stacks) -> String {
@@ -65,7 +65,7 @@ impl Place {
     }
 }
 
-/// The same for every function of a name.
+/// Returns the same for every function of a name.
 fn colour(name: &str) -> String {
     let hash = name.bytes().fold(7_u32, |hash, byte| hash.wrapping_mul(31) ^ u32::from(byte));
     format!("hsl({}, 75%, {}%)", 10 + hash % 45, 62 + hash / 64 % 14)

@@ -47,7 +47,7 @@ impl Stacks {
         }
     }
 
-    /// Levels below this one.
+    /// Returns the levels below this one.
     pub(super) fn depth(&self) -> usize {
         self.calls.values().map(|call| call.depth() + 1).max().unwrap_or_default()
     }
