@@ -1,9 +1,10 @@
 # `make test` needs no MySQL on the machine: tests/sandbox/mysql-sandbox finds or downloads one.
 
 SANDBOX := tests/sandbox/mysql-sandbox
-# Each end-to-end test runs two servers and the daemon, and waits a part of its time: three keep two
-# cores busy.
-TEST_THREADS ?= 3
+# Each end-to-end test runs two servers and the daemon, and waits a part of its time: two a core, as far as there
+# are 2 GiB of memory for each.
+TEST_THREADS ?= $(shell awk -v most=$$((2 * $$(nproc))) '/^MemAvailable/ { n = int($$2 / 2097152) } \
+	END { print (n < 2 ? 2 : n > most ? most : n) }' /proc/meminfo)
 
 # A selection that takes some minutes on two cores; `csa-bench bench --help` has the rest.
 BENCH_DRAIN ?= --quick --rows 10000 --transactions 15000
@@ -19,7 +20,7 @@ CACHE := $(or $(CSA_SANDBOX_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/csa-da
 CARGO_DEB := $(CACHE)/tools/bin/cargo-deb
 CARGO_DENY := $(CACHE)/tools/bin/cargo-deny
 
-.PHONY: build test lint deny demo bench bench-full flames sandbox versions tools kubernetes deb image clean
+.PHONY: build test test-repeat test-deployments lint deny demo bench bench-full flames sandbox versions tools kubernetes deb image clean
 
 build:
 	cargo build --workspace
@@ -57,16 +58,37 @@ image:
 	config/container/build target/release/csa-daemon
 
 # Built with the tests in one go: alone, the programs have other features and all is compiled twice.
-test: sandbox versions tools
+# What runs the guides, the packages and the deployments as they are written is left to `test-deployments`.
+TEST_TIMES := target/test-times
+CARGO_TEST = CSA_TEST_TIMES=$(abspath $(TEST_TIMES)) cargo test \
+	--config 'target."cfg(all())".runner = "$(abspath tests/timed)"' --workspace --no-fail-fast
+
+test: sandbox versions
 	cargo build --workspace --bins --tests
-	cargo test --workspace -- --test-threads=$(TEST_THREADS)
+	@rm -f $(TEST_TIMES)
+	$(CARGO_TEST) --tests -- --test-threads=$(TEST_THREADS) --skip deployments::
+	@tests/timed --slowest 10 $(TEST_TIMES)
+
+# Repeats suites on a busy machine, to find tests that fail by chance. `SUITES` are options of `cargo test`:
+# `make test-repeat N=20 SUITES='--test e2e -- fencing'`.
+N ?= 50
+SUITES ?= --lib
+test-repeat: sandbox
+	cargo build --workspace --bins --tests
+	tests/repeat $(N) cargo test --workspace $(SUITES)
+
+test-deployments: sandbox versions tools
+	cargo build --workspace --bins --tests
+	@rm -f $(TEST_TIMES)
+	$(CARGO_TEST) --test e2e -- --test-threads=$(TEST_THREADS) deployments::
+	@tests/timed --slowest 10 $(TEST_TIMES)
 
 lint:
 	cargo fmt --all -- --check
 	cargo clippy --workspace --all-targets -- -D warnings
-	tests/lint/words
-	# No program that is released can have a planted bug (crates/provider/src/planted.rs).
-	! cargo tree --package csa-daemon --package csa-bench --edges features,no-dev | grep planted
+	tests/lint/prose
+	# No program that is released can have a planted bug (crates/provider/src/seams/planted.rs), or shorten its pauses.
+	! cargo tree --package csa-daemon --package csa-bench --edges features,no-dev | grep -E 'planted|test-util'
 
 # Licences, sources and known vulnerabilities of every dependency, by deny.toml. The list of
 # vulnerabilities is downloaded; where that fails, a message says that this one check did not run.
@@ -91,7 +113,7 @@ bench: sandbox
 # The published sizes: all loads, all profiles, 4, 16 and 64 workers. Hours on two cores.
 bench-full: sandbox
 	cargo build --release -p csa-daemon -p csa-bench
-	target/release/csa-bench bench --profile default,relaxed,mirror,nologs,compressed,one-to-one,one-to-one-relaxed,one-to-one-window,one-to-one-unordered,one-to-one-nobinlog,one-to-one-nologs
+	target/release/csa-bench bench --profile default,relaxed,mirror,nologs,compressed,one-to-one,one-to-one-relaxed,one-to-one-unordered,one-to-one-nobinlog,one-to-one-nologs
 	target/release/csa-bench bench --mode online --seconds 60
 	target/release/csa-bench bench --mode idle
 
