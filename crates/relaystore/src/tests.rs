@@ -322,6 +322,36 @@ async fn a_target_ahead_of_the_store_leaves_no_hole() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_the_target_has_of_its_own_is_no_hole_while_it_lacks_what_was_received() {
+    let directory = tempfile::tempdir().expect("temp dir");
+    filled(directory.path(), &[(1, vec![10]), (2, vec![10])]).await;
+    let own = "7a7a7a7a-7a7a-7a7a-7a7a-7a7a7a7a7a7a:1";
+    let mut executed: GtidSet = own.parse().expect("valid");
+    executed.add(&gtid(1));
+    for gno in [3, 4] {
+        let (store, recovery) =
+            RelayStore::open(options(directory.path()), &executed).expect("not locked");
+        assert_eq!(recovery, Recovery::default());
+        assert!(store.follows(&executed));
+        write(&mut store.inlet(), [(gno, vec![10])]).await;
+    }
+    let (store, recovery) =
+        RelayStore::open(options(directory.path()), &executed).expect("not locked");
+    assert_eq!(recovery, Recovery::default());
+    let mut reader = store.reader(executed);
+    for gno in 2..=4 {
+        assert_eq!(read(&mut reader, NOW).await, Some((gno, bytes_of(gno, &[10]))));
+    }
+    drop((reader, store));
+    // A target that has lost its own transaction lacks what came before 3.
+    let without_own: GtidSet = [gtid(1)].into_iter().collect();
+    let (store, recovery) =
+        RelayStore::open(options(directory.path()), &without_own).expect("not locked");
+    assert_eq!((recovery.emptied_for, recovery.dropped_segments > 0), (None, true));
+    assert_eq!(*store.received(), (1..=2).map(gtid).collect());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_event_larger_than_a_batch_passes() {
     let directory = tempfile::tempdir().expect("temp dir");
     let large = vec![3 << 20, 5, 2 << 20, 2 << 20];

@@ -102,16 +102,15 @@ impl RelayStore {
             giving_up: AtomicBool::new(false),
         });
         let mut received = recovered.received;
-        let ahead = !executed.is_subset_of(&received);
-        // The source is not asked for what only the target has: reception continues after both.
-        received.union(executed);
         let mut writer = Writer::open(
             Arc::clone(&shared),
             received.clone(),
+            executed.difference(&received),
             recovered.format,
             (recovered.transactions, recovered.event_bytes),
-            ahead,
         )?;
+        // The source is not asked for what only the target has: reception continues after both.
+        received.union(executed);
         // On a full disk the writer's first step tries it again.
         let _ = writer.prepare()?;
         shared.purge();

@@ -23,17 +23,19 @@ pub(crate) fn follows(segments: &BTreeMap<u64, Segment>, executed: &GtidSet) -> 
         && holes(segments, executed) == u64::MAX
 }
 
-/// Returns the number of the first segment with something missing before it. If the target was
-/// ahead of the store, a segment began after transactions that only the target had; a target
-/// restored to an earlier state needs them again. The header of such a segment shows it: its GTID
-/// set grew by more than the transactions received.
+/// Returns the number of the first segment with something missing before it, `u64::MAX` if there is none. If the
+/// target was ahead of the store, a segment began after transactions that only the target had; a target restored
+/// to an earlier state needs them again. The header of such a segment shows it: its GTID set grew by more than
+/// the transactions received.
 pub(crate) fn holes(segments: &BTreeMap<u64, Segment>, executed: &GtidSet) -> u64 {
     let pairs = segments.values().zip(segments.values().skip(1));
     for (before, after) in pairs {
         let (before, after) = (&before.header, &after.header);
         let received = after.transactions_before.saturating_sub(before.transactions_before);
         let grown = after.previous.count().saturating_sub(before.previous.count());
-        if grown != received && !after.previous.is_subset_of(executed) {
+        // What came between them is missing, or in `before`.
+        if grown != received && !after.previous.difference(&before.previous).is_subset_of(executed)
+        {
             return after.number;
         }
     }

@@ -66,6 +66,8 @@ pub(crate) struct Writer {
     /// The end of the last whole transaction, without a format description after it.
     transactions_end: u64,
     received: GtidSet,
+    /// What the target has and this store has never had, until a segment records it.
+    only_on_target: GtidSet,
     /// Whole transactions that are not yet visible to readers.
     fresh: Vec<Gtid>,
     /// The first of them, if readers could follow it.
@@ -102,14 +104,13 @@ struct Ended {
 }
 
 impl Writer {
-    /// `ahead`: the next transaction does not follow the last one here. The header of a new segment
-    /// records this, see [`holes`](crate::state::segments::holes).
+    /// The next transaction follows those of `received` and of `only_on_target`.
     pub(crate) fn open(
         shared: Arc<Shared>,
         received: GtidSet,
+        only_on_target: GtidSet,
         format: Option<FormatDescription>,
         totals: (u64, u64),
-        ahead: bool,
     ) -> Result<Self> {
         let end = shared.state.lock().end;
         let file = match end.segment {
@@ -130,7 +131,8 @@ impl Writer {
             file,
             shared,
             number: end.segment,
-            segment_due: end.segment == 0 || ahead,
+            segment_due: end.segment == 0 || !only_on_target.is_empty(),
+            only_on_target,
             header_len: 0,
             written: end.offset,
             durable: end.offset,
@@ -159,9 +161,22 @@ impl Writer {
         Ok(writer)
     }
 
-    /// Begins the segment that has to begin before anything is appended.
+    /// Begins the segments that have to begin before anything is appended. What only the target has is all that
+    /// comes between one without transactions and the next, so that
+    /// [`holes`](crate::state::segments::holes) knows it from the headers.
     pub(crate) fn prepare(&mut self) -> Result<Progress> {
-        if self.segment_due { self.begin_segment() } else { Ok(Progress::Done) }
+        if !self.segment_due {
+            return Ok(Progress::Done);
+        }
+        if !self.only_on_target.is_empty() {
+            let has_transactions = self.transactions_end > self.header_len;
+            if has_transactions && self.begin_segment()? == Progress::NoRoom {
+                return Ok(Progress::NoRoom);
+            }
+            self.segment_due = true;
+            self.received.union(&std::mem::take(&mut self.only_on_target));
+        }
+        self.begin_segment()
     }
 
     /// Takes the next event of the stream. All that needs room is done first: without room, the same
