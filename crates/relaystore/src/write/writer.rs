@@ -66,7 +66,7 @@ pub(crate) struct Writer {
     /// The end of the last whole transaction, without a format description after it.
     transactions_end: u64,
     received: GtidSet,
-    /// What the target has and this store has never had, until a segment records it.
+    /// The transactions that the target has and this store has never had, until a segment records them.
     only_on_target: GtidSet,
     /// Whole transactions that are not yet visible to readers.
     fresh: Vec<Gtid>,
