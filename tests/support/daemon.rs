@@ -309,9 +309,12 @@ impl Daemon {
     /// does not answer.
     #[must_use]
     pub fn get(&self, path: &str) -> Option<(u16, String)> {
-        let request = self.http.get(self.url(path));
-        let request = request.header("authorization", format!("Bearer {}", self.own_token()));
-        let mut response = request.call().ok()?;
+        let ask = || {
+            let request = self.http.get(self.url(path));
+            request.header("authorization", format!("Bearer {}", self.own_token())).call()
+        };
+        // A daemon that was halted closes connections that the client has kept.
+        let mut response = ask().or_else(|_| ask()).ok()?;
         let body = response.body_mut().read_to_string().ok()?;
         Some((response.status().as_u16(), body))
     }
