@@ -46,11 +46,9 @@ pub use ownership::known::known_of;
 pub use ownership::preflight::{
     PreflightError, TargetChannels, TargetFacts, preflight, target_channels,
 };
+pub use ownership::requirements::{OfSource, executor_for, requirements};
 pub use ownership::standby::Standby;
 pub use ownership::start_position::{Shared, StartPosition};
-pub use ownership::target_privileges::{
-    DDL_PRIVILEGES, executor_for, lacking_for_gtids, lacking_for_rows,
-};
 pub use reachability::Reachability;
 pub use server::answer::{Answer, Warning};
 pub use server::connect::connect;
@@ -60,6 +58,5 @@ pub use server::lock_names::lock_name;
 pub use server::port::{Connector, Linked, Pending, Target, TargetLink};
 pub use server::prelude::{Purpose, prelude};
 pub use server::room::Shortage;
-pub use server::vendor::Vendor;
 pub use status::{ApplierStatus, ApplierView, GroupView, HeldBack, StatementView};
 pub use threads::on_own_thread;

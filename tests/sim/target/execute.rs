@@ -194,6 +194,24 @@ impl Core {
         shown(vec![row])
     }
 
+    /// As SHOW writes it; `None` if the server has no such variable.
+    fn shown_variable(&self, name: &str) -> Option<String> {
+        let on = |is_on| if is_on { "ON" } else { "OFF" };
+        Some(match name {
+            "version"
+            | "max_allowed_packet"
+            | "server_uuid"
+            | "gtid_mode"
+            | "lower_case_table_names" => self.variable(name),
+            "log_bin" | "log_bin_trust_function_creators" | "enforce_gtid_consistency" => {
+                on(true).to_owned()
+            }
+            "read_only" => on(self.is_read_only()).to_owned(),
+            "super_read_only" => on(false).to_owned(),
+            _ => return None,
+        })
+    }
+
     fn variable(&self, name: &str) -> String {
         match name {
             "version" => "9.7.4".to_owned(),
@@ -201,16 +219,15 @@ impl Core {
             "server_uuid" => self.uuid.to_string(),
             "gtid_executed" => self.state.executed.to_string(),
             "gtid_mode" => "ON".to_owned(),
+            // The target's own binary logs are never purged.
+            "gtid_purged" => String::new(),
             // Nothing stands between two of them, as on a server.
             "gtid_owned" => {
                 let owned = self.locks.gtids();
                 owned.map(|(gtid, id)| format!("{gtid}#{}", self.connection_of(id))).collect()
             }
-            "log_bin" | "log_bin_trust_function_creators" | "xa_detach_on_prepare" => {
-                "1".to_owned()
-            }
-            "read_only" => u8::from(self.is_read_only()).to_string(),
-            "super_read_only" | "lower_case_table_names" => "0".to_owned(),
+            "xa_detach_on_prepare" => "1".to_owned(),
+            "lower_case_table_names" => "0".to_owned(),
             _ => panic!("the simulated target has no variable {name}"),
         }
     }
@@ -221,6 +238,10 @@ impl Core {
         Some(match statement {
             Statement::Nothing => done(),
             Statement::Fixed(row) => shown(row.iter().map(|row| texts(row)).collect()),
+            Statement::Variables(names) => {
+                let row = |name: &String| Some(vec![name.clone(), self.shown_variable(name)?]);
+                shown(names.iter().filter_map(row).collect())
+            }
             Statement::Use(database) => {
                 let is_there =
                     database == "information_schema" || self.state.schemas.contains(database);

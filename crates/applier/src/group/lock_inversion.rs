@@ -15,7 +15,7 @@ use super::gtid_owner::GtidWatch;
 use crate::activity::{Sessions, Stalled};
 use crate::error::{Error, Result};
 use crate::server::session::Session;
-use crate::server::vendor::Vendor;
+use csa_provider::server::Vendor;
 
 /// Time that the group whose turn it is may apply before its blockers are looked up. A statement of a
 /// large group takes longer than that; the lookup then finds nothing.

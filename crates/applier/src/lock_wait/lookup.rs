@@ -4,7 +4,7 @@ use super::{FoundLock, LockHolder};
 use crate::error::{Error, Result};
 use crate::ownership::locks;
 use crate::server::session::Session;
-use crate::server::vendor::Vendor;
+use csa_provider::server::Vendor;
 
 /// SELECT is denied on a table, or on a schema; a privilege is missing.
 const DENIED: [u16; 3] = [1142, 1044, 1227];

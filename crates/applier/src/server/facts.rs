@@ -4,7 +4,7 @@ use csa_provider::binlog::{GtidSet, Uuid};
 
 use super::session::Session;
 use crate::error::{Error, Result};
-use crate::server::vendor::Vendor;
+use csa_provider::server::Vendor;
 
 /// The server's `server_uuid`; MariaDB has none.
 pub(crate) async fn server_uuid(session: &mut Session) -> Result<Option<Uuid>> {

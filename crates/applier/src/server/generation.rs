@@ -15,8 +15,8 @@ use tokio::sync::{Notify, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use crate::error::{Error, Result};
 use crate::server::lock_names::lock_name;
 use crate::server::session::Session;
-use crate::server::vendor::Vendor;
 use csa_provider::seams::planted::{Bug, is_planted};
+use csa_provider::server::Vendor;
 use csa_provider::sql_text::quote;
 
 /// Shared by all sessions of a channel; cheap to clone.

@@ -17,4 +17,3 @@ pub(crate) mod row_session;
 #[cfg(test)]
 pub(crate) mod scripted;
 pub(crate) mod session;
-pub(crate) mod vendor;

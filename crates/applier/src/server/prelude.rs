@@ -7,7 +7,7 @@
 
 use std::fmt::Write as _;
 
-use super::vendor::Vendor;
+use csa_provider::server::Vendor;
 
 /// The purpose of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -69,21 +69,24 @@ impl Scripted {
     }
 
     pub(crate) fn target(&self) -> Target {
-        let second = std::time::Duration::from_secs(1);
-        let options = TargetOptions {
-            host: "scripted".to_owned(),
-            port: 3306,
-            socket: None,
-            user: "csa".to_owned(),
-            password: SecretString::from(String::new()),
-            tls: TlsOptions::default(),
-            connect_timeout: second,
-            net_timeout: second * 60,
-            gtids: TargetGtids::Own,
-            executor: None,
-            collation_map: Default::default(),
-        };
-        Target::new(options, self.clone())
+        Target::new(options(), self.clone())
+    }
+}
+
+/// Returns the options of a scripted target.
+pub(crate) fn options() -> TargetOptions {
+    TargetOptions {
+        host: "scripted".to_owned(),
+        port: 3306,
+        socket: None,
+        user: "csa".to_owned(),
+        password: SecretString::from(String::new()),
+        tls: TlsOptions::default(),
+        connect_timeout: std::time::Duration::from_secs(1),
+        net_timeout: std::time::Duration::from_secs(60),
+        gtids: TargetGtids::Own,
+        executor: None,
+        collation_map: Default::default(),
     }
 }
 

@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use csa_provider::binlog::{FormatDescription, SessionContext};
-use csa_provider::server::link::{FromRow, Limits, LinkError, rows_as};
+use csa_provider::binlog::{FormatDescription, ParseGtidError, SessionContext};
+use csa_provider::server::Vendor;
+use csa_provider::server::facts::{Ask, TextRow, texts};
+use csa_provider::server::link::{FromRow, Limits, LinkError, Row, rows_as};
 use tokio::time::Instant;
 
 use super::prelude::{LOCK_WAITS, Purpose, prelude};
@@ -18,7 +20,6 @@ use crate::server::as_source;
 use crate::server::liveness::Liveness;
 use crate::server::port::{HungUp, Target, TargetLink};
 use crate::server::room::Permit;
-use crate::server::vendor::Vendor;
 
 const ER_NET_PACKET_TOO_LARGE: u16 = 1153;
 
@@ -480,6 +481,19 @@ impl Session {
 /// Limits for the answers to so many bytes of statements: an OK to each, and warnings to some.
 fn answers_to(bytes: usize) -> Limits {
     Limits { bytes: (16 << 20) + bytes.saturating_mul(4), ..Limits::LIST }
+}
+
+impl Ask for Session {
+    type Error = Error;
+
+    async fn ask(&mut self, query: &str, limits: Limits) -> Result<Vec<TextRow>> {
+        let rows: Vec<Row> = self.rows_within(query, limits).await?;
+        Ok(rows.into_iter().map(texts).collect())
+    }
+
+    fn unreadable(&self, variable: &str, source: ParseGtidError) -> Error {
+        Error::GtidSet { place: format!("{variable} of target {}", self.address), source }
+    }
 }
 
 /// Appends a BINLOG statement for whole events without checksums.

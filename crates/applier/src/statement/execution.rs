@@ -17,7 +17,7 @@ use crate::rows::executor::RowExecutor;
 use crate::rows::steps::Steps;
 use crate::server::as_source;
 use crate::server::session::Session;
-use crate::server::vendor::Vendor;
+use csa_provider::server::Vendor;
 use csa_provider::sql_text::identifier;
 
 /// Unknown database: a default database that the statement does not need may be gone by now.

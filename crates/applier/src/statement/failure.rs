@@ -4,7 +4,7 @@ use super::next_steps::{MAP_IT, steps_by_hand};
 use super::source_statement::SourceStatement;
 use crate::error::Error;
 use crate::error::server_text::ServerText;
-use crate::server::vendor::Vendor;
+use csa_provider::server::Vendor;
 
 const DENIED_SCHEMA: u16 = 1044;
 const DENIED: u16 = 1045;

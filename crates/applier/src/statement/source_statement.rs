@@ -10,7 +10,7 @@ use super::next_steps::by_hand;
 use super::{context, text};
 use crate::collation_map::CollationMap;
 use crate::error::{Error, Invariant, Result};
-use crate::server::vendor::Vendor;
+use csa_provider::server::Vendor;
 
 /// A transaction's first statement with its session on the source.
 pub(super) struct SourceStatement {

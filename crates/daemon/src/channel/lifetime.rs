@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use csa_applier::{ExecMode, Executor, StartFrom, TargetFacts, TargetGtids, Vendor};
+use csa_applier::{ExecMode, Executor, StartFrom, TargetFacts, TargetGtids};
 use csa_provider::seams::SystemChance;
+use csa_provider::server::Vendor;
 use csa_scheduler::until::Until;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;

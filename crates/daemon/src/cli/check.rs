@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use crate::servers::{CheckOptions, Finding, Level, Place, Profiles, Report};
+use csa_provider::server::{Finding, Level, Place};
+
+use crate::servers::{CheckOptions, Profiles, Report};
 use crate::verify::source_servers;
 use csa_scheduler::filter::FilterRules;
 use serde::Serialize;

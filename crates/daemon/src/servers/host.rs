@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use super::CheckOptions;
-use super::report::{Finding, Place};
 use super::server::Clock;
 use crate::host::state_dir::{self, existing};
 use csa_provider::server::link::Side;
+use csa_provider::server::{Finding, Place};
 
 /// A larger difference between clocks is worth a warning.
 const SKEW_MAX: i64 = 2_000_000;
@@ -119,7 +119,7 @@ pub(super) fn clock(side: Side, clock: Clock) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::servers::report::Level;
+    use csa_provider::server::Level;
 
     #[test]
     fn room_is_what_is_free_and_what_is_the_relay_stores_already() {

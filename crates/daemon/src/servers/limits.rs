@@ -1,16 +1,8 @@
 //! Limits of a server or of the account that no session can set for itself. Pure.
 
-use csa_applier::{Executor, Vendor};
+use csa_provider::server::{Finding, Place, ServerFacts, Vendor};
 
-use super::report::{Finding, Place};
 use super::server::Server;
-
-/// The largest `max_allowed_packet`.
-const PACKET_MAX: u64 = 1 << 30;
-/// The least that is recommended.
-const PACKET_MIN: u64 = 64 << 20;
-/// Bytes around a row in its packet: the opening of a group, which states a GTID set.
-const FRAME: u64 = 1 << 20;
 
 /// Sessions of such an account are exempt from `init_connect` and from limits of memory.
 const EXEMPT: [&str; 3] = ["CONNECTION_ADMIN", "CONNECTION ADMIN", "SUPER"];
@@ -21,7 +13,7 @@ pub(super) fn account(place: Place, server: &Server, sessions: u64) -> Finding {
         Place::Source => "source.account_limits",
         _ => "target.account_limits",
     };
-    let account = server.grants.account();
+    let account = server.facts.grants.account();
     let limits = &server.limits;
     let mut found: Vec<String> = limits
         .hourly
@@ -44,7 +36,7 @@ pub(super) fn account(place: Place, server: &Server, sessions: u64) -> Finding {
 }
 
 /// Returns the statements that the server runs in each new session of ours.
-pub(super) fn init_connect(place: Place, server: &Server) -> Finding {
+pub(super) fn init_connect(place: Place, server: &ServerFacts) -> Finding {
     let check = match place {
         Place::Source => "source.init_connect",
         _ => "target.init_connect",
@@ -64,11 +56,12 @@ pub(super) fn init_connect(place: Place, server: &Server) -> Finding {
 }
 
 /// Returns a limit at which the server ends a session.
-pub(super) fn memory(server: &Server) -> Finding {
+pub(super) fn memory(server: &ServerFacts) -> Finding {
     const CHECK: &str = "target.connection_memory_limit";
+    const ENOUGH: u64 = 256 << 20;
     let limit = server.number("connection_memory_limit").unwrap_or(u64::MAX);
     let counts = server.is_on("global_connection_memory_tracking");
-    if limit >= PACKET_MIN * 4 || !counts || server.grants.has_any(&EXEMPT) {
+    if limit >= ENOUGH || !counts || server.grants.has_any(&EXEMPT) {
         return Finding::ok(CHECK, "it ends no session of the channel");
     }
     Finding::warning(
@@ -79,53 +72,21 @@ pub(super) fn memory(server: &Server) -> Finding {
     .fix(Place::Target, "SET PERSIST connection_memory_limit=18446744073709551615;")
 }
 
-fn exempt(server: &Server) -> String {
-    let privilege = match server.version.vendor() {
+fn exempt(server: &ServerFacts) -> String {
+    server.grant(&[match server.version.vendor() {
         Vendor::MySql => "CONNECTION_ADMIN",
         Vendor::MySql57 => "SUPER",
         Vendor::MariaDb => "CONNECTION ADMIN",
-    };
-    format!("GRANT {privilege} ON *.* TO {};", server.grants.account())
-}
-
-/// The source's largest row against the target's largest packet: row images go as BASE64, which takes 4/3 of
-/// their bytes, and values in statements as hexadecimal digits. A native replica has a limit of its own for
-/// it, `replica_max_allowed_packet`.
-pub(super) fn packet(target: &Server, source: Option<&Server>, executor: Executor) -> Finding {
-    const CHECK: &str = "target.max_allowed_packet";
-    let here = target.number("max_allowed_packet").unwrap_or(0);
-    let there = source.and_then(|source| source.number("max_allowed_packet")).unwrap_or(0);
-    let as_text = |bytes: u64| match executor {
-        Executor::RowImage => bytes.div_ceil(3) * 4,
-        Executor::Sql => bytes * 2,
-    };
-    let wanted = (as_text(there) + FRAME).min(PACKET_MAX);
-    let text = match (here < wanted && there > 0, here < PACKET_MIN) {
-        (true, _) => {
-            let room = here.saturating_sub(FRAME);
-            let row = match executor {
-                Executor::RowImage => room / 4 * 3,
-                Executor::Sql => room / 2,
-            };
-            format!(
-                "{here} takes rows of {row} bytes at most, as text; the source's {there} permits larger ones, \
-                 which stop the channel (1153)"
-            )
-        }
-        (false, true) => format!("{here}: large rows need more"),
-        (false, false) => return Finding::ok(CHECK, here.to_string()),
-    };
-    let lasting = if target.version.is_mariadb() { "GLOBAL" } else { "PERSIST" };
-    Finding::warning(CHECK, text)
-        .fix(Place::Target, format!("SET {lasting} max_allowed_packet={PACKET_MAX};"))
+    }])
 }
 
 #[cfg(test)]
 mod tests {
+    use csa_provider::server::Level;
+
     use super::*;
     use crate::servers::account_limits::AccountLimits;
-    use crate::servers::report::Level;
-    use crate::servers::test_util::server;
+    use crate::servers::test_util::{facts, server};
 
     #[test]
     fn limits_are_warnings_with_their_fix() {
@@ -139,7 +100,7 @@ mod tests {
         }
         limited.limits = AccountLimits { hourly: vec![("MAX_QUERIES_PER_HOUR", 0)], sessions: 4 };
         assert_eq!(account(Place::Source, &limited, 3).level, Level::Ok);
-        let hooked = server(&[("init_connect", "SET NAMES latin1")]);
+        let hooked = facts(&[("init_connect", "SET NAMES latin1")]);
         let text = init_connect(Place::Source, &hooked).to_string();
         assert!(text.contains("source: SET PERSIST init_connect=''"), "{text}");
         for (tracking, limit, level) in [
@@ -151,28 +112,7 @@ mod tests {
                 ("global_connection_memory_tracking", tracking),
                 ("connection_memory_limit", limit),
             ];
-            assert_eq!(memory(&server(&one)).level, level, "{one:?}");
+            assert_eq!(memory(&facts(&one)).level, level, "{one:?}");
         }
-    }
-
-    #[test]
-    fn a_packet_has_to_hold_the_sources_largest_row_as_text() {
-        let with = |bytes: u64| server(&[("max_allowed_packet", &bytes.to_string())]);
-        const MIB: u64 = 1 << 20;
-        for (here, there, executor, level) in [
-            (64, 64, Executor::RowImage, Level::Warning),
-            (87, 64, Executor::RowImage, Level::Ok),
-            (87, 64, Executor::Sql, Level::Warning),
-            (129, 64, Executor::Sql, Level::Ok),
-            (64, 16, Executor::RowImage, Level::Ok),
-            (32, 16, Executor::RowImage, Level::Warning),
-            // There is no larger packet.
-            (1024, 1024, Executor::RowImage, Level::Ok),
-        ] {
-            let found = packet(&with(here * MIB), Some(&with(there * MIB)), executor);
-            assert_eq!(found.level, level, "{here} {there} {executor:?}: {found}");
-        }
-        let text = packet(&with(64 * MIB), Some(&with(64 * MIB)), Executor::RowImage).to_string();
-        assert!(text.contains("rows of 49545216 bytes") && text.contains("=1073741824"), "{text}");
     }
 }

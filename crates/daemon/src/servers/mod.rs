@@ -16,18 +16,23 @@ mod privileges;
 mod report;
 mod server;
 mod session;
-mod source;
+mod source_settings;
 mod tables;
-mod target;
+mod target_settings;
 #[cfg(test)]
 mod test_util;
-mod version;
+mod versions;
 
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use csa_applier::{StartFrom, TargetGtids, TargetOptions, executor_for, lock_name};
+use csa_applier::{
+    OfSource, StartFrom, TargetGtids, TargetOptions, executor_for, lock_name, requirements,
+};
 use csa_provider::binlog::GtidSet;
+use csa_provider::server::facts::{self, Ask as _};
+use csa_provider::server::{Finding, Level, Place, ServerFacts};
+use csa_provider::source;
 use csa_provider::sql_text::quote;
 
 use crate::verify::{Listed, Scope, Side, TableSelection, missing_select};
@@ -35,7 +40,7 @@ use crate::verify::{Listed, Scope, Side, TableSelection, missing_select};
 use catalogue::Catalogue;
 pub(crate) use managed::Profiles;
 use position::Position;
-pub(crate) use report::{Finding, Level, Place, Report};
+pub(crate) use report::Report;
 use server::Server;
 use session::{CheckSession, QueryError, Unusable};
 use tables::Context;
@@ -130,28 +135,18 @@ pub(crate) async fn check(options: &CheckOptions, selection: &dyn TableSelection
         on_both(source, target, &state, options, selection, &mut found).await;
     }
     let version = |answering: &Option<Answering>| {
-        answering.as_ref().map(|answering| answering.server.version.clone())
+        answering.as_ref().map(|answering| answering.server.facts.version.clone())
     };
     let (of_source, of_target) = (version(&source), version(&target));
     options.profiles.adapt(&mut found, of_source.as_ref(), of_target.as_ref());
     for (place, answering) in [(Place::Source, source), (Place::Target, target)] {
         let Some(Answering { session, server }) = answering else { continue };
-        if !server.version.has_set_persist() {
-            without_set_persist(place, &mut found);
-        }
+        let vendor = server.facts.version.vendor();
+        found.iter_mut().for_each(|finding| finding.adapt(place, vendor));
         session.close().await;
     }
     found.push(host::disk(options));
     Report { channel: options.channel.clone(), findings: found }
-}
-
-/// Writes the fixes as servers before 8.0 and MariaDB know them.
-fn without_set_persist(place: Place, found: &mut [Finding]) {
-    let fixes = found.iter_mut().flat_map(|finding| &mut finding.fixes);
-    for fix in fixes.filter(|fix| fix.on == place && fix.run.contains("SET PERSIST ")) {
-        fix.run = fix.run.replace("SET PERSIST ", "SET GLOBAL ");
-        fix.run.push_str(" -- and in its option file");
-    }
 }
 
 /// Logs in to all of them, and keeps the first that answers.
@@ -169,12 +164,12 @@ async fn connect(
     for options in servers {
         match Answering::open(side, options).await {
             Ok(answering) => {
-                let Server { address, grants, cipher, .. } = &answering.server;
+                let Server { address, facts, cipher, .. } = &answering.server;
                 let link = match cipher.as_str() {
                     "" => "not encrypted".to_owned(),
                     cipher => format!("encrypted by {cipher}"),
                 };
-                let text = format!("{address} takes {}, {link}", grants.account());
+                let text = format!("{address} takes {}, {link}", facts.grants.account());
                 found.push(match options.tls.mode.verifies() || is_near(options) {
                     true => Finding::ok(check, text),
                     false => unverified(side, check, &text),
@@ -227,17 +222,18 @@ async fn on_source(
     found: &mut Vec<Finding>,
 ) {
     let Answering { session, server } = source;
-    found.push(version::source(&server.version));
+    let facts = &server.facts;
+    found.push(versions::source(&facts.version));
     let service = options.profiles.source;
     if let Some(service) = service {
-        found.push(managed::service("source.service", service, &server.grants, &server.version));
+        found.push(managed::service("source.service", service, facts));
         found.push(managed::own_tables(service, selection));
     }
-    found.push(privileges::source(&server.grants));
-    let mut settings = source::settings(server, options.server_id);
-    found.extend(options.semi_sync.then(|| source::semi_sync(server)));
+    found.extend(source::requirements(facts, options.server_id));
+    let mut settings = source_settings::settings(server);
+    found.extend(options.semi_sync.then(|| source_settings::semi_sync(facts)));
     if let Some(service) = service
-        && let Some(kept) = managed::retention(service, session, server).await
+        && let Some(kept) = managed::retention(service, session, facts).await
     {
         settings.retain(|finding| finding.check != kept.check);
         settings.push(kept);
@@ -252,31 +248,28 @@ fn on_target(
     options: &CheckOptions,
     found: &mut Vec<Finding>,
 ) {
-    found.push(version::target(&target.version, source.map(|source| &source.version)));
-    // Another product names its privileges otherwise; the start checks them.
-    if !target.version.is_mariadb() {
-        let tagged =
-            |source: &Server| source.gtid_executed.intervals().any(|(_, tag, _)| !tag.is_empty());
-        let has_tags = source.is_some_and(tagged);
-        let service = options.profiles.target;
-        if let Some(service) = service {
-            found.push(managed::service(
-                "target.service",
-                service,
-                &target.grants,
-                &target.version,
-            ));
+    let facts = &target.facts;
+    let of_source = source.map(|source| &source.facts);
+    let is_mariadb = facts.version.is_mariadb();
+    let tagged =
+        |source: &ServerFacts| source.gtid_executed.intervals().any(|(_, tag, _)| !tag.is_empty());
+    if !is_mariadb {
+        found.push(versions::target(&facts.version, of_source.map(|source| &source.version)));
+        if let Some(service) = options.profiles.target {
+            found.push(managed::service("target.service", service, facts));
         }
-        found.extend(privileges::target(
-            &target.grants,
-            &options.target,
-            &target.version,
-            has_tags,
-            options.replicate_accounts,
-            service.is_some(),
-        ));
     }
-    found.extend(target::settings(target, source, &options.target, options.worker_count));
+    let source_has = OfSource {
+        packet: of_source.and_then(|source| source.number("max_allowed_packet")),
+        has_tags: of_source.is_some_and(tagged),
+    };
+    found.extend(requirements(facts, &options.target, source_has));
+    // Another product names these privileges otherwise.
+    if !is_mariadb {
+        let is_managed = options.profiles.target.is_some();
+        found.push(privileges::target(facts, options.replicate_accounts, is_managed));
+    }
+    found.extend(target_settings::settings(target, source, &options.target, options.worker_count));
     found.push(host::clock(Side::Target, target.clock));
 }
 
@@ -293,7 +286,8 @@ async fn channel_state(
     match session.rows(&rows).await {
         Ok(rows) => {
             for text in rows.into_iter().flatten().flatten() {
-                let executed = server::parse(session, &text)?;
+                let executed =
+                    text.parse().map_err(|error| session.unreadable("csa.checkpoint", error))?;
                 checkpoint.get_or_insert_with(GtidSet::new).union(&executed);
             }
         }
@@ -337,7 +331,7 @@ async fn on_both(
         }
     }
     let reading = reader.as_mut().unwrap_or(&mut *source);
-    let visible = visible(&reading.server);
+    let visible = visible(&reading.server.facts);
     let sees_source = visible.level == Level::Ok;
     found.push(visible);
     let catalogues = match tokio::join!(
@@ -357,11 +351,11 @@ async fn on_both(
     });
     // Read last, so that what the source has done meanwhile counts as pending, and not as missing
     // on the target or lost by the source.
-    match server::gtids(&mut source.session, "gtid_executed").await {
-        Ok(executed) => source.server.gtid_executed = executed,
+    match facts::gtids(&mut source.session, "gtid_executed").await {
+        Ok(executed) => source.server.facts.gtid_executed = executed,
         Err(refusal) => unread = Some(refusal.text),
     }
-    let (source, target) = (&source.server, &target.server);
+    let (source, target) = (&source.server.facts, &target.server.facts);
     let listed = Listed {
         source: &of_source.listed(),
         target: &of_target.listed(),
@@ -408,8 +402,8 @@ async fn on_both(
     found.extend(context.findings());
 }
 
-/// Returns `information_schema` silently lacks tables on which the account has no privilege.
-fn visible(source: &Server) -> Finding {
+/// Judges what the account sees: `information_schema` silently lacks tables on which it has no privilege.
+fn visible(source: &ServerFacts) -> Finding {
     const CHECK: &str = "tables.visible";
     let grants = &source.grants;
     match missing_select(grants, &Scope::default()) {

@@ -4,7 +4,7 @@ use csa_applier::StartFrom;
 use csa_provider::binlog::GtidSet;
 use csa_provider::source::{Foreign, Known};
 
-use super::report::{Finding, Place};
+use csa_provider::server::{Finding, Place};
 
 /// Longer sets are shortened in a finding.
 const SHOWN: usize = 200;
@@ -145,7 +145,7 @@ fn shown(set: &GtidSet) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::servers::report::Level;
+    use csa_provider::server::Level;
 
     const A: &str = "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa";
     const B: &str = "bbbbbbbb-bbbb-bbbb-bbbb-bbbbbbbbbbbb";

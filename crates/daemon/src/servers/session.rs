@@ -2,21 +2,18 @@
 
 use std::time::Duration;
 
-use csa_applier::{Purpose, TargetOptions, Vendor, prelude};
-use csa_provider::server::link::{Limits, Link, Row, Value};
-use csa_provider::server::{unsupported_source, unsupported_target};
+use csa_applier::{Purpose, TargetOptions, prelude};
+use csa_provider::binlog::ParseGtidError;
+use csa_provider::server::facts::{Ask, TextRow, first, texts};
+use csa_provider::server::link::{Limits, Link, Side};
+use csa_provider::server::{Vendor, unsupported_source, unsupported_target};
 
 use crate::verify::connect_error;
-
-use csa_provider::server::link::Side;
 
 /// Unknown before 8.0.30.
 const SHOW_HIDDEN_KEYS: &str = "SET SESSION show_gipk_in_create_table_and_information_schema=ON";
 /// A little more than the server's own limit.
 const PATIENCE: Duration = Duration::from_secs(40);
-
-/// A row as text; `None` for NULL.
-pub(super) type TextRow = Vec<Option<String>>;
 
 pub(super) struct CheckSession {
     link: Link,
@@ -69,7 +66,8 @@ impl CheckSession {
 
     /// Comes before all other queries, which another product may not understand.
     async fn check_product(&mut self, side: Side) -> Result<Vendor, Unusable> {
-        let said = self.ask("SELECT @@version, @@version_comment LIMIT 1", Limits::SETTING).await;
+        let said =
+            self.ask_within("SELECT @@version, @@version_comment LIMIT 1", Limits::SETTING).await;
         let said = said.map_err(|refusal| Unusable::Login(format!("{side} {}", refusal.text)))?;
         let mut said = said.into_iter().flatten().map(Option::unwrap_or_default);
         let (version, comment) = (said.next().unwrap_or_default(), said.next().unwrap_or_default());
@@ -88,10 +86,14 @@ impl CheckSession {
     }
 
     pub(super) async fn rows(&mut self, query: &str) -> Result<Vec<TextRow>, QueryError> {
-        self.ask(query, Limits::LIST).await
+        self.ask_within(query, Limits::LIST).await
     }
 
-    async fn ask(&mut self, query: &str, limits: Limits) -> Result<Vec<TextRow>, QueryError> {
+    async fn ask_within(
+        &mut self,
+        query: &str,
+        limits: Limits,
+    ) -> Result<Vec<TextRow>, QueryError> {
         let asked = self.link.query(query, limits);
         match tokio::time::timeout(PATIENCE, asked).await {
             Ok(Ok(rows)) => Ok(rows.into_iter().map(texts).collect()),
@@ -110,8 +112,7 @@ impl CheckSession {
 
     /// Returns the first column of the first row; `None` for NULL and no row.
     pub(super) async fn value(&mut self, query: &str) -> Result<Option<String>, QueryError> {
-        let rows = self.rows(query).await?;
-        Ok(rows.into_iter().next().and_then(|row| row.into_iter().next()).flatten())
+        Ok(first(self.rows(query).await?))
     }
 
     pub(super) async fn close(self) {
@@ -119,11 +120,17 @@ impl CheckSession {
     }
 }
 
-fn texts(row: Row) -> TextRow {
-    let text = |value: Option<Value>| match value? {
-        Value::NULL => None,
-        Value::Bytes(bytes) => Some(String::from_utf8_lossy(&bytes).into_owned()),
-        other => Some(other.as_sql(true)),
-    };
-    row.unwrap_raw().into_iter().map(text).collect()
+impl Ask for CheckSession {
+    type Error = QueryError;
+
+    async fn ask(&mut self, query: &str, limits: Limits) -> Result<Vec<TextRow>, QueryError> {
+        self.ask_within(query, limits).await
+    }
+
+    fn unreadable(&self, variable: &str, why: ParseGtidError) -> QueryError {
+        QueryError {
+            code: None,
+            text: format!("{}: {variable} can't be read: {why}", self.address),
+        }
+    }
 }

@@ -9,7 +9,7 @@ use csa_scheduler::keys::foreign_key_ranks;
 use crate::verify::{Pair, TableName, common};
 
 use super::catalogue::{Catalogue, Table};
-use super::report::{Finding, Place};
+use csa_provider::server::{Finding, Place};
 
 /// The most differences named for a table.
 const PHRASES_MAX: usize = 3;

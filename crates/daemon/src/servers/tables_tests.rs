@@ -1,7 +1,7 @@
 use super::*;
 use crate::servers::catalogue::{IndexPart, meaning};
-use crate::servers::report::Level;
 use crate::verify::{Column, UniqueKey};
+use csa_provider::server::Level;
 
 fn name(text: &str) -> TableName {
     text.parse().expect("a table")

@@ -3,14 +3,20 @@
 use std::time::Duration;
 
 use csa_applier::{TargetGtids, TargetOptions, TlsOptions};
+use csa_provider::server::{ServerFacts, Version};
 
 use super::server::Server;
 
+/// Returns a server of the newest version with these variables, and nothing else.
+pub(super) fn facts(variables: &[(&str, &str)]) -> ServerFacts {
+    let own = |&(name, value): &(&str, &str)| (name.to_owned(), value.to_owned());
+    let variables = variables.iter().map(own).collect();
+    ServerFacts { version: Version::parse("9.7.4"), variables, ..ServerFacts::default() }
+}
+
 /// Returns a server with these variables, and nothing else.
 pub(super) fn server(variables: &[(&str, &str)]) -> Server {
-    let variables =
-        variables.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
-    Server { variables, ..Server::default() }
+    Server { facts: facts(variables), ..Server::default() }
 }
 
 pub(super) fn target_options() -> TargetOptions {

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use csa_applier::{CollationMap, Vendor};
+use csa_applier::CollationMap;
+use csa_provider::server::Vendor;
 use csa_provider::sql_text::quote;
 
 use super::error::Result;

@@ -1,7 +1,7 @@
 //! The GTID positions of both sides.
 
-use csa_applier::Vendor;
 use csa_provider::binlog::GtidSet;
+use csa_provider::server::Vendor;
 use csa_provider::server::link::NO_TABLE;
 use csa_provider::sql_text::quote;
 

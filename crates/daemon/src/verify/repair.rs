@@ -5,7 +5,7 @@
 //! changed meanwhile stays as it is, and applying the statements twice changes nothing more. All rows are
 //! deleted before any is inserted: rows may have exchanged the values of a unique key.
 
-use csa_applier::Vendor;
+use csa_provider::server::Vendor;
 use csa_provider::sql_text::{identifier, quote};
 
 use super::catalogue::Column;

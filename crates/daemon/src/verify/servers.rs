@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use csa_applier::Vendor;
 use csa_provider::binlog::GtidSet;
 use csa_provider::seams::Backoff;
+use csa_provider::server::Vendor;
 
 use super::catalogue::definition;
 use super::error::{Result, VerifyError};

@@ -1,11 +1,11 @@
 //! One session on either server: reads only, every statement a transaction of its own.
 
-use csa_applier::{Purpose, TargetOptions, Vendor, prelude};
-use csa_provider::server::link::{FromRow, Limits, Link, LinkError, Row, Value};
-use csa_provider::server::{Grants, account_name};
+use csa_applier::{Purpose, TargetOptions, prelude};
+use csa_provider::server::facts::{TextRow, texts};
+use csa_provider::server::link::{FromRow, Limits, Link, LinkError, Row, Side};
+use csa_provider::server::{Grants, Vendor, account_name};
 
 use super::error::{Result, VerifyError};
-use csa_provider::server::link::Side;
 
 /// Shows generated invisible primary keys; unknown before 8.0.30.
 const SHOW_HIDDEN_KEYS: &str = "SET SESSION show_gipk_in_create_table_and_information_schema=ON";
@@ -122,9 +122,9 @@ impl Session {
     }
 
     /// Returns the rows of any number of columns, as text.
-    pub(super) async fn texts(&mut self, query: &str) -> Result<Vec<Vec<Option<String>>>> {
+    pub(super) async fn texts(&mut self, query: &str) -> Result<Vec<TextRow>> {
         let rows: Vec<Row> = self.rows(query).await?;
-        Ok(rows.into_iter().map(|row| row.unwrap_raw().into_iter().map(text).collect()).collect())
+        Ok(rows.into_iter().map(texts).collect())
     }
 
     /// Returns the rows of any number of columns without NULL.
@@ -154,14 +154,6 @@ impl Session {
 
     pub(super) async fn close(self) {
         self.link.quit().await;
-    }
-}
-
-fn text(value: Option<Value>) -> Option<String> {
-    match value? {
-        Value::NULL => None,
-        Value::Bytes(bytes) => Some(String::from_utf8_lossy(&bytes).into_owned()),
-        other => Some(other.as_sql(true)),
     }
 }
 

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use csa_applier::{CollationMap, Vendor};
+use csa_applier::CollationMap;
+use csa_provider::server::Vendor;
 
 use super::catalogue::{self, Definition, Estimate};
 use super::definition::{Common, common};

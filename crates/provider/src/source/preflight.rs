@@ -1,13 +1,13 @@
 //! The requirements for a source, checked before anything is written.
 
 use crate::binlog::gtid::GtidSet;
-use crate::server::grants::Grants;
 use crate::server::link::{Limits, Side};
-use crate::server::product::unsupported_source;
+use crate::server::{Level, Place, ServerFacts, unsupported_source};
 use crate::source::cause::{AFRESH, SourceCause};
 use crate::source::connection::{ConnectionError, SourceConnection};
 use crate::source::history::{Known, lacks};
 use crate::source::options::SourceOptions;
+use crate::source::requirements::{PRIVILEGES, requirements};
 
 /// The facts found about a source.
 #[derive(Debug, Clone)]
@@ -55,6 +55,8 @@ type Result<T> = std::result::Result<T, PreflightError>;
 /// Parse error, unknown system variable, not supported: answers of other products, which may hide
 /// their name.
 const STRANGE_CODES: [u16; 3] = [1064, 1193, 1235];
+
+const UNLIMITED: &str = "SET SESSION sql_select_limit=18446744073709551615";
 
 /// Checks the source; reads only.
 ///
@@ -106,8 +108,7 @@ async fn inspect(
 ) -> Result<SourceFacts> {
     let unreachable =
         |error: ConnectionError| PreflightError::Unreachable(format!("source {address}: {error}"));
-    let refuse = |text: String| Err(PreflightError::Refused(text));
-    // Asked alone: another product may not know the variables below.
+    // Asked alone: another product may not know what is asked below.
     let said = connection
         .query("SELECT @@version, @@version_comment LIMIT 1", Limits::SETTING)
         .await
@@ -115,116 +116,64 @@ async fn inspect(
     let mut said = said.into_iter().flatten().map(Option::unwrap_or_default);
     let (version, comment) = (said.next().unwrap_or_default(), said.next().unwrap_or_default());
     if let Some(why) = unsupported_source(&version, &comment) {
-        return refuse(format!("source {address} {why}"));
+        return Err(PreflightError::Refused(format!("source {address} {why}")));
     }
-    let rows = connection
-        .query(
-            "SELECT @@version, @@server_uuid, @@server_id, @@log_bin, @@gtid_mode, \
-             @@binlog_format, @@binlog_row_image, @@GLOBAL.gtid_executed, @@GLOBAL.gtid_purged LIMIT 1",
-            Limits::GTIDS,
-        )
-        .await
-        .map_err(|error| match error.code() {
-            Some(code) if STRANGE_CODES.contains(&code) => PreflightError::Refused(format!(
-                "source {address} reports version {version:?} but lacks what every MySQL since 5.7 \
-                 has: {error}; a source must be MySQL 5.7 or newer"
-            )),
-            _ => unreachable(error),
-        })?;
-    let row: Vec<String> = rows
-        .into_iter()
-        .next()
-        .unwrap_or_default()
-        .into_iter()
-        .map(Option::unwrap_or_default)
-        .collect();
-    let [version, uuid, server_id, log_bin, gtid_mode, format, image, all, purged] = row.as_slice()
-    else {
-        return Err(PreflightError::Unreachable(format!("source {address}: no server variables")));
-    };
-    if log_bin != "1" {
-        return refuse(format!(
-            "source {address} writes no binary log; start it with --log-bin and a server_id"
-        ));
-    }
-    if gtid_mode != "ON" {
-        return refuse(format!(
-            "source {address} has gtid_mode={gtid_mode}; set enforce_gtid_consistency=ON and \
-             gtid_mode=ON there (online: OFF_PERMISSIVE, ON_PERMISSIVE, ON)"
-        ));
-    }
-    if format != "ROW" {
-        let lasting = if version.starts_with("5.") { "GLOBAL" } else { "PERSIST" };
-        return refuse(format!(
-            "source {address} has binlog_format={format}; run there: SET {lasting} binlog_format=ROW"
-        ));
-    }
-    if *server_id == options.server_id.to_string() {
-        return refuse(format!(
-            "server_id {server_id} is the source's own ({address}); give [channel.source] \
-             server_id another value"
-        ));
-    }
-    may_replicate(connection, address).await?;
-    let parse = |text: &str| {
-        text.parse::<GtidSet>().map_err(|error| {
-            PreflightError::Refused(format!("source {address}: GTID set can't be read: {error}"))
-        })
-    };
+    // A server's setting would cut the list of variables.
+    connection.query(UNLIMITED, Limits::SETTING).await.map_err(unreachable)?;
+    let server = ServerFacts::read(connection).await.map_err(|error| match error.code() {
+        Some(code) if STRANGE_CODES.contains(&code) => PreflightError::Refused(format!(
+            "source {address} reports version {version:?} but lacks what every MySQL since 5.7 \
+             has: {error}; a source must be MySQL 5.7 or newer"
+        )),
+        _ => unreachable(error),
+    })?;
     let facts = SourceFacts {
-        version: version.clone(),
-        server_uuid: uuid.clone(),
-        gtid_executed: parse(all)?,
-        gtid_purged: parse(purged)?,
-        warnings: warnings(address, image),
+        version,
+        server_uuid: server.text("server_uuid").to_owned(),
+        warnings: judged(&server, options, address)?,
+        gtid_executed: server.gtid_executed,
+        gtid_purged: server.gtid_purged,
     };
     if let Some(known) = known {
-        let missing = known.lacking(&facts.gtid_executed);
-        // If only its own are missing, it ends the dump for that itself, and counts commits that
-        // are under way.
-        // Not a refusal: a replica that is catching up will have them.
-        if missing.of_server(&facts.server_uuid) != missing {
-            return Err(PreflightError::Unreachable(format!(
-                "source {address} {}",
-                lacks(&missing)
-            )));
-        }
-        let missing = facts.gtid_purged.difference(&known.received);
-        if !missing.is_empty() {
-            return Err(PreflightError::Purged(format!(
-                "source {address} has purged transactions that the target lacks: {missing}{AFRESH}"
-            )));
-        }
+        has_the_rest(&facts, address, known)?;
     }
     Ok(facts)
 }
 
-fn warnings(address: &str, image: &str) -> Vec<String> {
+/// Returns the warnings about a source that meets the requirements.
+fn judged(server: &ServerFacts, options: &SourceOptions, address: &str) -> Result<Vec<String>> {
     let mut warnings = Vec::new();
-    if image != "FULL" {
-        warnings.push(format!(
-            "source {address} has binlog_row_image={image}: conflicts are found less exactly, so \
-             fewer changes run in parallel; FULL is faster"
-        ));
+    for mut finding in requirements(server, options.server_id) {
+        finding.adapt(Place::Source, server.version.vendor());
+        let line = format!("source {address}: {}", finding.line());
+        match finding.level {
+            Level::Ok => {}
+            Level::Warning => warnings.push(line),
+            Level::Error if finding.check == PRIVILEGES => {
+                return Err(PreflightError::Account(line));
+            }
+            Level::Error => return Err(PreflightError::Refused(line)),
+        }
     }
-    warnings
+    Ok(warnings)
 }
 
-async fn may_replicate(connection: &mut SourceConnection, address: &str) -> Result<()> {
-    let unreachable =
-        |error: ConnectionError| PreflightError::Unreachable(format!("source {address}: {error}"));
-    let account = connection.setting("SELECT CURRENT_USER()").await.map_err(unreachable)?;
-    let grants = connection.query("SHOW GRANTS", Limits::LIST).await.map_err(unreachable)?;
-    let lines: Vec<&str> = grants.iter().flatten().flatten().map(String::as_str).collect();
-    let grants = Grants::parse(&account, &lines);
-    if grants.has_any(&["REPLICATION SLAVE"]) {
-        return Ok(());
+/// Checks that the source has what the channel has, and everything after it.
+fn has_the_rest(facts: &SourceFacts, address: &str, known: &Known) -> Result<()> {
+    let missing = known.lacking(&facts.gtid_executed);
+    // If only its own are missing, it ends the dump for that itself, and counts commits that
+    // are under way.
+    // Not a refusal: a replica that is catching up will have them.
+    if missing.of_server(&facts.server_uuid) != missing {
+        return Err(PreflightError::Unreachable(format!("source {address} {}", lacks(&missing))));
     }
-    let account = grants.account();
-    Err(PreflightError::Account(format!(
-        "source {address}: {account} may not replicate; run there: \
-         GRANT REPLICATION SLAVE ON *.* TO {account}"
-    )))
+    let missing = facts.gtid_purged.difference(&known.received);
+    if !missing.is_empty() {
+        return Err(PreflightError::Purged(format!(
+            "source {address} has purged transactions that the target lacks: {missing}{AFRESH}"
+        )));
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -56,6 +56,8 @@ pub(crate) enum Statement {
     Show(Vec<Expression>),
     /// A row of texts, or none.
     Fixed(Option<Vec<&'static str>>),
+    /// Those of the named variables that the server has, as SHOW writes them.
+    Variables(Vec<String>),
     LockWaits,
     Process {
         session: u32,
@@ -137,6 +139,12 @@ pub(crate) fn parse(text: &str, database: &str) -> Statement {
     let fixed = FIXED.iter().find(|(beginning, _)| text.starts_with(beginning));
     if let Some((_, row)) = fixed {
         return Statement::Fixed(row.map(<[_]>::to_vec));
+    }
+    if let Some(names) = text.strip_prefix("SHOW GLOBAL VARIABLES WHERE Variable_name IN (") {
+        let names = names.trim_end_matches(')').split(',');
+        return Statement::Variables(
+            names.map(|name| name.trim_matches('\'').to_owned()).collect(),
+        );
     }
     if let Some(events) = text.strip_prefix("BINLOG '").and_then(|rest| rest.strip_suffix('\'')) {
         return Statement::Binlog(STANDARD.decode(events).expect("BASE64 in BINLOG"));

@@ -11,7 +11,7 @@ use super::plan::{PlannedColumn, PlannedKey};
 use super::statements::RowStatements;
 use super::{Refusal, codes, unreadable};
 use crate::server::definitions::table::{Generated, TargetType};
-use crate::server::vendor::Vendor;
+use csa_provider::server::Vendor;
 
 impl RowStatements<'_> {
     /// Appends the condition that finds the row: its key, or all columns of the image.

@@ -10,7 +10,7 @@ use super::warnings::Tolerated;
 use super::{Refusal, codes};
 use crate::rows::discarded;
 use crate::server::definitions::table::{Generated, TargetColumn, TargetTable, TargetType};
-use crate::server::vendor::Vendor;
+use csa_provider::server::Vendor;
 use csa_provider::sql_text::identifier;
 
 /// How rows of one layout become statements for one table.

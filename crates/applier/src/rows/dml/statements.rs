@@ -10,7 +10,7 @@ use super::plan::{PlannedColumn, PlannedKey, TablePlan};
 use super::warnings::Tolerated;
 use super::{Refusal, codes, unreadable};
 use crate::server::definitions::table::Generated;
-use crate::server::vendor::Vendor;
+use csa_provider::server::Vendor;
 use csa_provider::sql_text::identifier;
 
 /// Makes the statements of one rows event.

@@ -55,7 +55,7 @@ fn what_could_not_be_rolled_back_is_not_written() {
 #[test]
 fn rows_are_deleted_one_by_one_on_mariadb() {
     let mut keyed = table(&["a"], vec![index("PRIMARY", &[0])]);
-    keyed.vendor = crate::Vendor::MariaDb;
+    keyed.vendor = csa_provider::server::Vendor::MariaDb;
     let images = images(EventType::DELETE_ROWS, 1, &[&[Some(1)], &[Some(2)]]);
     let statements = sql(&images, keyed).expect("written");
     assert_eq!(statements, ["DELETE FROM `d`.`t` WHERE `a`=1", "DELETE FROM `d`.`t` WHERE `a`=2"]);

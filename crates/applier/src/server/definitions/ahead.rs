@@ -7,7 +7,7 @@ use csa_provider::sql_text::quote;
 use super::TableName;
 use crate::error::Result;
 use crate::server::session::Session;
-use crate::server::vendor::Vendor;
+use csa_provider::server::Vendor;
 
 /// Names of a schema that are kept at most.
 const MOST_NAMES: usize = 100_000;

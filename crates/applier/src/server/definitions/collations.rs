@@ -8,7 +8,7 @@ use csa_scheduler::keys::{Collation, Weights};
 
 use crate::error::Result;
 use crate::server::session::Session;
-use crate::server::vendor::Vendor;
+use csa_provider::server::Vendor;
 
 /// Collations without tailoring: outside contractions a string's weights are those of its
 /// characters, one after the other. Combining characters are left out, so canonical equivalents

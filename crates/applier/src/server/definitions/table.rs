@@ -1,6 +1,6 @@
 //! The target's definition of a table, as far as statements for its rows depend on it.
 
-use crate::server::vendor::Vendor;
+use csa_provider::server::Vendor;
 
 /// The engine of tables that keep no rows.
 pub(crate) const BLACKHOLE: &str = "BLACKHOLE";

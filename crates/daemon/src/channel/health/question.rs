@@ -4,8 +4,9 @@
 use std::time::Duration;
 
 use crate::observe::gtid_lag::GtidLag;
-use csa_applier::{Purpose, TargetOptions, Vendor, connect, prelude};
+use csa_applier::{Purpose, TargetOptions, connect, prelude};
 use csa_provider::binlog::GtidSet;
+use csa_provider::server::Vendor;
 use csa_provider::server::link::{FromRow, Limits, Link, LinkError, Row, Side, Value};
 use csa_provider::sql_text::quote;
 use tokio::time::Instant;

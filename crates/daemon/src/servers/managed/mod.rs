@@ -3,12 +3,9 @@
 
 mod service;
 
-use csa_provider::server::Grants;
+use csa_provider::server::{Finding, Fix, Level, Place, ServerFacts, Version};
 
-use super::report::{Finding, Fix, Level, Place};
-use super::server::Server;
 use super::session::CheckSession;
-use super::version::Version;
 use crate::verify::{TableName, TableSelection};
 pub(crate) use service::Service;
 use service::{Retention, Settings};
@@ -78,13 +75,9 @@ impl Profiles {
 }
 
 /// Returns the service itself, and the account if it can't be one of the service.
-pub(super) fn service(
-    check: &'static str,
-    service: &Service,
-    grants: &Grants,
-    version: &Version,
-) -> Finding {
+pub(super) fn service(check: &'static str, service: &Service, server: &ServerFacts) -> Finding {
     let Service { title, name, .. } = service;
+    let ServerFacts { grants, version, .. } = server;
     let foreign = |privilege: &&&str| {
         grants.has_any(&[**privilege]) && !service.can_grant(privilege, version.numbers())
     };
@@ -126,7 +119,7 @@ pub(super) fn own_tables(service: &Service, selection: &dyn TableSelection) -> F
 pub(super) async fn retention(
     service: &Service,
     session: &mut CheckSession,
-    server: &Server,
+    server: &ServerFacts,
 ) -> Option<Finding> {
     const CHECK: &str = "source.binlog_retention";
     match service.retention {

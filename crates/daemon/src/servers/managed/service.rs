@@ -1,7 +1,7 @@
 //! The managed services, a row for each: privileges that an account there can have, and how its
 //! settings are changed. From the services' documentation (docs/managed.md names the pages).
 
-use crate::servers::report::Place;
+use csa_provider::server::Place;
 
 /// A managed MySQL service.
 #[derive(Debug)]

@@ -1,3 +1,5 @@
+use csa_provider::server::Grants;
+
 use super::*;
 
 const ACCOUNT: &str = "ON *.* TO 'csa'@'%';";
@@ -117,10 +119,10 @@ fn some_fixes_are_the_services_own() {
 #[test]
 fn an_account_that_the_service_can_not_have_gives_the_server_away() {
     let rds = Service::named("rds-mysql").expect("known");
-    let version = Version::parse("8.0.42");
     let of = |line: &str| {
         let grants = Grants::parse("csa@%", &[line.to_owned()]);
-        service("target.service", rds, &grants, &version)
+        let version = Version::parse("8.0.42");
+        service("target.service", rds, &ServerFacts { version, grants, ..ServerFacts::default() })
     };
     assert_eq!(of("GRANT SELECT, SET_USER_ID ON *.* TO `csa`@`%`").level, Level::Ok);
     let strange = of("GRANT SYSTEM_VARIABLES_ADMIN ON *.* TO `csa`@`%`");

@@ -9,9 +9,11 @@ mod tests;
 use std::time::Duration;
 
 use crate::binlog::event::{ChecksumAlgorithm, EventError};
+use crate::binlog::gtid::ParseGtidError;
 use crate::seams::chance::Chance;
+use crate::server::facts::{Ask, TextRow, texts};
 use crate::server::link::server_errors::SOURCE_FATAL;
-use crate::server::link::{Limits, Link, LinkError, Row, Value};
+use crate::server::link::{Limits, Link, LinkError, Row};
 use crate::source::cause::SourceCause;
 use crate::source::options::SourceOptions;
 
@@ -60,9 +62,6 @@ impl ConnectionError {
         }
     }
 }
-
-/// A row of a text result; `None` for NULL.
-pub(crate) type TextRow = Vec<Option<String>>;
 
 /// One connection to the source.
 #[derive(Debug)]
@@ -127,7 +126,7 @@ impl SourceConnection {
         limits: Limits,
     ) -> Result<Vec<TextRow>, ConnectionError> {
         let rows: Vec<Row> = self.link.query(sql, limits).await?;
-        Ok(rows.into_iter().map(|row| row.unwrap_raw().into_iter().map(text).collect()).collect())
+        Ok(rows.into_iter().map(texts).collect())
     }
 
     /// Returns a short setting: first column of the first row.
@@ -153,9 +152,14 @@ impl SourceConnection {
     }
 }
 
-fn text(value: Option<Value>) -> Option<String> {
-    match value? {
-        Value::Bytes(bytes) => Some(String::from_utf8_lossy(&bytes).into_owned()),
-        _ => None,
+impl Ask for SourceConnection {
+    type Error = ConnectionError;
+
+    async fn ask(&mut self, query: &str, limits: Limits) -> Result<Vec<TextRow>, ConnectionError> {
+        self.query(query, limits).await
+    }
+
+    fn unreadable(&self, variable: &str, why: ParseGtidError) -> ConnectionError {
+        ConnectionError::Protocol(format!("{variable} can't be read: {why}"))
     }
 }

@@ -36,7 +36,7 @@ async fn run(
     loop {
         let mut rows = Vec::new();
         let next = link.next_result(&mut budget, |row: Row| {
-            let values = row.unwrap_raw().into_iter().map(text);
+            let values = texts(row).into_iter();
             rows.push(values.map(|value| value.unwrap_or("NULL".to_owned())).collect());
         });
         match next.await {

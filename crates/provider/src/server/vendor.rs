@@ -1,6 +1,6 @@
-//! The kind of the target server.
+//! The kind of a server.
 
-/// The vendor of the target server, and MySQL before 8.0, which lacks much of what later versions have.
+/// The vendor of a server, and MySQL before 8.0, which lacks much of what later versions have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Vendor {
     #[default]

@@ -1,9 +1,9 @@
-//! Settings of the target.
+//! Settings of the target, beside those that a start requires.
 
-use csa_applier::{Executor, TargetGtids, TargetOptions, Vendor, executor_for};
+use csa_applier::{TargetGtids, TargetOptions};
+use csa_provider::server::{Finding, Place, ServerFacts};
 
 use super::limits;
-use super::report::{Finding, Place};
 use super::server::Server;
 
 /// Sessions other than the workers': control, definitions, locks, and inspection.
@@ -16,100 +16,26 @@ pub(super) fn settings(
     options: &TargetOptions,
     worker_count: u16,
 ) -> Vec<Finding> {
-    let executor = executor_for(options, target.version.vendor(), &target.grants);
+    let facts = &target.facts;
     let mut found = vec![
-        limits::packet(target, source, executor),
         limits::account(Place::Target, target, u64::from(worker_count) + SESSIONS_BESIDES),
-        limits::init_connect(Place::Target, target),
-        limits::memory(target),
-        connections(target, worker_count),
-        durability(target, options.gtids),
+        limits::init_connect(Place::Target, facts),
+        limits::memory(facts),
+        connections(facts, worker_count),
+        durability(facts, options.gtids),
     ];
-    // MariaDB's counterparts are checked at the start.
-    if !target.version.is_mariadb() {
-        found.extend([
-            writable(target),
-            gtids(target, options),
-            function_creators(target),
-            primary_key(target, source),
-        ]);
+    if !facts.version.is_mariadb() {
+        found.push(primary_key(facts, source.map(|source| &source.facts)));
     }
     if let Some(source) = source {
-        found.push(case(target, source));
+        found.push(case(facts, &source.facts));
         found.push(time_zones(target, source));
     }
     found
 }
 
-fn writable(target: &Server) -> Finding {
-    const CHECK: &str = "target.read_only";
-    if target.is_on("super_read_only") {
-        return Finding::error(CHECK, "super_read_only=ON: nobody can write there")
-            .fix(Place::Target, "SET PERSIST super_read_only=OFF;");
-    }
-    match target.is_on("read_only") {
-        false => Finding::ok(CHECK, "OFF; ON would keep others from writing there"),
-        true if target.grants.has_any(&["CONNECTION_ADMIN", "SUPER"]) => {
-            Finding::ok(CHECK, "ON, but the account may write anyway")
-        }
-        true => Finding::error(CHECK, "ON: the account can't write there")
-            .fix(
-                Place::Target,
-                match target.version.vendor() {
-                    Vendor::MySql57 => grant(target, "SUPER"),
-                    Vendor::MySql | Vendor::MariaDb => grant(target, "CONNECTION_ADMIN"),
-                },
-            )
-            .fix(Place::Target, "SET PERSIST read_only=OFF;"),
-    }
-}
-
-/// MariaDB has no SET PERSIST: its setting lasts until a restart.
-fn lasting(target: &Server) -> &'static str {
-    if target.version.is_mariadb() { "GLOBAL" } else { "PERSIST" }
-}
-
-fn grant(server: &Server, privilege: &str) -> String {
-    format!("GRANT {privilege} ON *.* TO {};", server.grants.account())
-}
-
-fn gtids(target: &Server, options: &TargetOptions) -> Finding {
-    const CHECK: &str = "target.gtid_mode";
-    let mode = target.text("gtid_mode");
-    if matches!(mode, "ON" | "ON_PERMISSIVE") {
-        return Finding::ok(CHECK, mode);
-    }
-    let by_rows =
-        executor_for(options, target.version.vendor(), &target.grants) == Executor::RowImage;
-    let finding = if by_rows || options.gtids != TargetGtids::Own {
-        let why = "a replicated DDL could not be told from one that never ran";
-        Finding::error(CHECK, format!("{mode}: {why}"))
-    } else {
-        Finding::warning(
-            CHECK,
-            format!("{mode}: a crash in the middle of a replicated DDL stops the channel"),
-        )
-    };
-    finding.fix(
-        Place::Target,
-        "SET PERSIST enforce_gtid_consistency=ON; SET PERSIST gtid_mode=OFF_PERMISSIVE; \
-         SET PERSIST gtid_mode=ON_PERMISSIVE; SET PERSIST gtid_mode=ON;",
-    )
-}
-
-fn function_creators(target: &Server) -> Finding {
-    const CHECK: &str = "target.log_bin_trust_function_creators";
-    let trusts = target.is_on("log_bin_trust_function_creators");
-    if trusts || !target.is_on("log_bin") || target.grants.has_any(&["SUPER"]) {
-        return Finding::ok(CHECK, "functions and triggers can be created");
-    }
-    Finding::warning(CHECK, "OFF: CREATE FUNCTION and CREATE TRIGGER will fail (1419)")
-        .fix(Place::Target, "SET PERSIST log_bin_trust_function_creators=ON;")
-        .fix(Place::Target, grant(target, "SUPER"))
-}
-
 /// The session sets its own value to the source's, which needs a privilege.
-fn primary_key(target: &Server, source: Option<&Server>) -> Finding {
+fn primary_key(target: &ServerFacts, source: Option<&ServerFacts>) -> Finding {
     const CHECK: &str = "target.sql_require_primary_key";
     let may_set = ["SESSION_VARIABLES_ADMIN", "SYSTEM_VARIABLES_ADMIN", "SUPER"];
     let demanded = target.is_on("sql_require_primary_key");
@@ -118,11 +44,11 @@ fn primary_key(target: &Server, source: Option<&Server>) -> Finding {
         return Finding::ok(CHECK, "as on the source, for what is replicated");
     }
     Finding::warning(CHECK, "ON, but OFF on the source: a CREATE TABLE without a key will fail")
-        .fix(Place::Target, grant(target, "SESSION_VARIABLES_ADMIN"))
+        .fix(Place::Target, target.grant(&["SESSION_VARIABLES_ADMIN"]))
         .fix(Place::Target, "SET PERSIST sql_require_primary_key=OFF;")
 }
 
-fn connections(target: &Server, worker_count: u16) -> Finding {
+fn connections(target: &ServerFacts, worker_count: u16) -> Finding {
     const CHECK: &str = "target.max_connections";
     let wanted = u64::from(worker_count) + SESSIONS_BESIDES;
     for variable in ["max_connections", "max_user_connections"] {
@@ -133,7 +59,7 @@ fn connections(target: &Server, worker_count: u16) -> Finding {
                 CHECK,
                 format!("{variable}={limit}: {worker_count} workers want {wanted} sessions"),
             )
-            .fix(Place::Target, format!("SET {} {variable}={};", lasting(target), wanted * 2))
+            .fix(Place::Target, format!("SET PERSIST {variable}={};", wanted * 2))
             .fix(Place::Configuration, "[channel.applier] worker_count");
         }
     }
@@ -142,7 +68,7 @@ fn connections(target: &Server, worker_count: u16) -> Finding {
 }
 
 /// A note, not a warning: both are right, one is quicker.
-fn durability(target: &Server, gtids: TargetGtids) -> Finding {
+fn durability(target: &ServerFacts, gtids: TargetGtids) -> Finding {
     const CHECK: &str = "target.durability";
     let flush = target.text("innodb_flush_log_at_trx_commit");
     let sync = target.text("sync_binlog");
@@ -173,7 +99,7 @@ fn durability(target: &Server, gtids: TargetGtids) -> Finding {
     )
 }
 
-fn case(target: &Server, source: &Server) -> Finding {
+fn case(target: &ServerFacts, source: &ServerFacts) -> Finding {
     const CHECK: &str = "target.lower_case_table_names";
     let name = "lower_case_table_names";
     let (here, there) = (target.text(name), source.text(name));
@@ -215,19 +141,13 @@ fn time_zones(target: &Server, source: &Server) -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use csa_provider::server::Grants;
+    use csa_provider::server::Level;
 
     use super::*;
-    use crate::servers::report::Level;
     use crate::servers::test_util::{server, target_options};
 
-    const GOOD: [(&str, &str); 11] = [
-        ("read_only", "OFF"),
-        ("super_read_only", "OFF"),
-        ("gtid_mode", "ON"),
+    const GOOD: [(&str, &str); 6] = [
         ("log_bin", "ON"),
-        ("log_bin_trust_function_creators", "ON"),
-        ("max_allowed_packet", "1073741824"),
         ("max_connections", "151"),
         ("max_user_connections", "0"),
         ("innodb_flush_log_at_trx_commit", "1"),
@@ -236,8 +156,13 @@ mod tests {
     ];
 
     fn good() -> Server {
-        let grants = ["GRANT REPLICATION_APPLIER ON *.* TO `csa`@`%`".to_owned()];
-        Server { grants: Grants::parse("csa@%", &grants), ..server(&GOOD) }
+        server(&GOOD)
+    }
+
+    fn with(variable: &str, value: &str) -> Server {
+        let mut server = good();
+        server.facts.variables.insert(variable.to_owned(), value.to_owned());
+        server
     }
 
     fn found(target: &Server, source: &Server) -> Vec<Finding> {
@@ -248,66 +173,32 @@ mod tests {
     #[test]
     fn each_setting_has_its_finding_and_its_fix() {
         assert_eq!(found(&good(), &good()), []);
-        for (variable, value, check, level, fix) in [
-            ("read_only", "ON", "target.read_only", Level::Error, "GRANT CONNECTION_ADMIN"),
-            ("super_read_only", "ON", "target.read_only", Level::Error, "super_read_only=OFF"),
-            ("gtid_mode", "OFF", "target.gtid_mode", Level::Error, "gtid_mode=ON_PERMISSIVE"),
-            (
-                "log_bin_trust_function_creators",
-                "OFF",
-                "target.log_bin_trust_function_creators",
-                Level::Warning,
-                "log_bin_trust_function_creators=ON",
-            ),
+        for (variable, value, check, fix) in [
             (
                 "sql_require_primary_key",
                 "ON",
                 "target.sql_require_primary_key",
-                Level::Warning,
-                "GRANT SESSION_VARIABLES_ADMIN ON *.* TO 'csa'@'%';",
+                "GRANT SESSION_VARIABLES_ADMIN ON *.* TO",
             ),
-            (
-                "max_allowed_packet",
-                "67108864",
-                "target.max_allowed_packet",
-                Level::Warning,
-                "max_allowed_packet=1073741824",
-            ),
-            (
-                "max_connections",
-                "12",
-                "target.max_connections",
-                Level::Warning,
-                "SET PERSIST max_connections=26;",
-            ),
+            ("max_connections", "12", "target.max_connections", "SET PERSIST max_connections=26;"),
             (
                 "max_user_connections",
                 "12",
                 "target.max_connections",
-                Level::Warning,
                 "SET PERSIST max_user_connections=26;",
             ),
-            (
-                "lower_case_table_names",
-                "1",
-                "target.lower_case_table_names",
-                Level::Warning,
-                "become one",
-            ),
+            ("lower_case_table_names", "1", "target.lower_case_table_names", "become one"),
         ] {
-            let mut target = good();
-            target.variables.insert(variable.to_owned(), value.to_owned());
-            let found = found(&target, &good());
+            let found = found(&with(variable, value), &good());
             let [finding] = found.as_slice() else { panic!("{variable}: {found:?}") };
-            assert_eq!((finding.check, finding.level), (check, level));
+            assert_eq!((finding.check, finding.level), (check, Level::Warning));
             assert!(finding.to_string().contains(fix), "{finding}");
         }
     }
 
     #[test]
     fn durability_is_a_choice_unless_the_targets_gtids_are_the_checkpoint() {
-        let mut target = good();
-        target.variables.insert("innodb_flush_log_at_trx_commit".to_owned(), "2".to_owned());
+        let target = with("innodb_flush_log_at_trx_commit", "2");
         assert_eq!(found(&target, &good()), []);
         let options = TargetOptions { gtids: TargetGtids::Source, ..target_options() };
         let found = settings(&target, Some(&good()), &options, 8);
@@ -323,15 +214,7 @@ mod tests {
         source.has_time_zones = true;
         let missing = found(&good(), &source);
         assert_eq!(missing.first().map(|finding| finding.check), Some("target.time_zones"));
-        let mut target = good();
-        target.variables.insert("sql_require_primary_key".to_owned(), "ON".to_owned());
-        source.has_time_zones = false;
-        source.variables.insert("sql_require_primary_key".to_owned(), "ON".to_owned());
-        assert_eq!(found(&target, &source), []);
-        // Rows written as statements need no gtid_mode.
-        let mut target = good();
-        target.variables.insert("gtid_mode".to_owned(), "OFF".to_owned());
-        let options = TargetOptions { executor: Some(Executor::Sql), ..target_options() };
-        assert_eq!(gtids(&target, &options).level, Level::Warning);
+        let on = with("sql_require_primary_key", "ON");
+        assert_eq!(found(&on, &on), []);
     }
 }

@@ -1,0 +1,164 @@
+//! Facts about a server, by which all rules about sources and targets judge.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+
+use super::grants::Grants;
+use super::link::{Limits, Row, Value};
+use super::version::Version;
+use crate::binlog::gtid::{GtidSet, ParseGtidError};
+
+/// Booleans are ON or OFF; variables that a server does not have are absent.
+const VARIABLES: [&str; 31] = [
+    "binlog_expire_logs_auto_purge",
+    "binlog_expire_logs_seconds",
+    "binlog_format",
+    "binlog_row_image",
+    "binlog_transaction_compression",
+    "connection_memory_limit",
+    "enforce_gtid_consistency",
+    "global_connection_memory_tracking",
+    "gtid_mode",
+    "init_connect",
+    "innodb_flush_log_at_trx_commit",
+    "log_bin",
+    "log_bin_trust_function_creators",
+    "lower_case_table_names",
+    "max_allowed_packet",
+    "max_connections",
+    "max_user_connections",
+    "read_only",
+    "rpl_semi_sync_master_enabled",
+    "rpl_semi_sync_master_timeout",
+    "rpl_semi_sync_master_wait_point",
+    "rpl_semi_sync_source_enabled",
+    "rpl_semi_sync_source_timeout",
+    "rpl_semi_sync_source_wait_point",
+    "secure_timestamp",
+    "server_id",
+    "server_uuid",
+    "sql_require_primary_key",
+    "super_read_only",
+    "sync_binlog",
+    "version",
+];
+
+/// A row as text; `None` for NULL.
+pub type TextRow = Vec<Option<String>>;
+
+/// A session that answers queries.
+pub trait Ask {
+    type Error: Send;
+
+    /// Returns the rows of a query.
+    fn ask(
+        &mut self,
+        query: &str,
+        limits: Limits,
+    ) -> impl Future<Output = Result<Vec<TextRow>, Self::Error>> + Send;
+
+    /// Returns the error for a GTID set that can't be read.
+    fn unreadable(&self, variable: &str, why: ParseGtidError) -> Self::Error;
+}
+
+/// The global variables, privileges and GTIDs of a server.
+#[derive(Debug, Clone, Default)]
+pub struct ServerFacts {
+    pub version: Version,
+    pub variables: BTreeMap<String, String>,
+    pub grants: Grants,
+    /// Empty on MariaDB, as `gtid_purged`.
+    pub gtid_executed: GtidSet,
+    pub gtid_purged: GtidSet,
+}
+
+impl ServerFacts {
+    /// Asks for all of them; reads only. The session must not limit the rows of a query.
+    ///
+    /// # Errors
+    /// The session's.
+    pub async fn read<S: Ask + Send>(session: &mut S) -> Result<Self, S::Error> {
+        let list = VARIABLES.map(|name| format!("'{name}'")).join(",");
+        let query = format!("SHOW GLOBAL VARIABLES WHERE Variable_name IN ({list})");
+        let rows = session.ask(&query, Limits::LIST).await?;
+        let variables: BTreeMap<String, String> = rows
+            .into_iter()
+            .filter_map(|row| {
+                let mut values = row.into_iter().flatten();
+                Some((values.next()?, values.next()?))
+            })
+            .collect();
+        let account = first(session.ask("SELECT CURRENT_USER()", Limits::SETTING).await?);
+        let grants = session.ask("SHOW GRANTS", Limits::LIST).await?;
+        let grants: Vec<String> = grants.into_iter().flatten().flatten().collect();
+        let version = Version::parse(variables.get("version").map_or("", String::as_str));
+        let mut facts = Self {
+            grants: Grants::parse(&account.unwrap_or_default(), &grants),
+            version,
+            variables,
+            ..Self::default()
+        };
+        // SHOW VARIABLES shortens long values (manual, SHOW VARIABLES Statement).
+        if !facts.version.is_mariadb() {
+            facts.gtid_executed = gtids(session, "gtid_executed").await?;
+            facts.gtid_purged = gtids(session, "gtid_purged").await?;
+        }
+        Ok(facts)
+    }
+
+    /// Returns the value of a variable; empty where the server has no such variable.
+    #[must_use]
+    pub fn text(&self, variable: &str) -> &str {
+        self.variables.get(variable).map_or("", String::as_str)
+    }
+
+    /// Returns a number; `None` where the server has no such variable.
+    #[must_use]
+    pub fn number(&self, variable: &str) -> Option<u64> {
+        self.variables.get(variable)?.parse().ok()
+    }
+
+    #[must_use]
+    pub fn is_on(&self, variable: &str) -> bool {
+        self.text(variable) == "ON"
+    }
+
+    /// Returns true if names of schemas and tables are the same in any case.
+    #[must_use]
+    pub fn folds_case(&self) -> bool {
+        self.number("lower_case_table_names").is_some_and(|mode| mode != 0)
+    }
+
+    /// Returns the statement that grants the account what it lacks.
+    #[must_use]
+    pub fn grant(&self, privileges: &[&str]) -> String {
+        format!("GRANT {} ON *.* TO {};", privileges.join(", "), self.grants.account())
+    }
+}
+
+/// Returns a GTID set of the server, whatever its length.
+///
+/// # Errors
+/// The session's.
+pub async fn gtids<S: Ask + Send>(session: &mut S, variable: &str) -> Result<GtidSet, S::Error> {
+    let text = first(session.ask(&format!("SELECT @@GLOBAL.{variable}"), Limits::GTIDS).await?);
+    let set = text.unwrap_or_default().parse();
+    set.map_err(|error| session.unreadable(variable, error))
+}
+
+/// Returns the first column of the first row; `None` for NULL and no row.
+#[must_use]
+pub fn first(rows: Vec<TextRow>) -> Option<String> {
+    rows.into_iter().next().and_then(|row| row.into_iter().next()).flatten()
+}
+
+/// Returns the values of a row as text.
+#[must_use]
+pub fn texts(row: Row) -> TextRow {
+    let text = |value: Option<Value>| match value? {
+        Value::NULL => None,
+        Value::Bytes(bytes) => Some(String::from_utf8_lossy(&bytes).into_owned()),
+        other => Some(other.as_sql(true)),
+    };
+    row.unwrap_raw().into_iter().map(text).collect()
+}
