@@ -34,8 +34,12 @@ async fn wrong_settings_and_servers_are_refused() {
     refused(login("source"), &target, &["refused user 'repl'", "[channel.source]"]).await;
     refused(login("target"), &target, &["refused user 'csa'", "[channel.target]"]).await;
     let same_id = i64::from(source.value::<u32>("SELECT @@server_id").await);
-    refused(builder().set("source.server_id", same_id), &target, &["server_id", "another value"])
-        .await;
+    refused(
+        builder().set("source.server_id", same_id),
+        &target,
+        &["server_id", "also the channel's own", "unique in the topology"],
+    )
+    .await;
 
     source.exec("CREATE USER weak@'%' IDENTIFIED BY 'weak_pw'").await;
     let weak = |side: &str| {
@@ -55,12 +59,12 @@ async fn wrong_settings_and_servers_are_refused() {
     refused(idempotent.set("applier.executor", "sql"), &target, &why).await;
 
     source.exec("SET GLOBAL binlog_format=STATEMENT").await;
-    refused(builder(), &target, &["binlog_format=STATEMENT", "SET PERSIST binlog_format=ROW"])
+    refused(builder(), &target, &["binlog_format: STATEMENT", "SET PERSIST binlog_format=ROW"])
         .await;
     source.exec("SET GLOBAL binlog_format=ROW").await;
 
     target.exec("SET GLOBAL super_read_only=ON").await;
-    refused(builder(), &target, &["super_read_only", "SET GLOBAL super_read_only=OFF"]).await;
+    refused(builder(), &target, &["super_read_only", "SET PERSIST super_read_only=OFF"]).await;
     target.exec("SET GLOBAL read_only=OFF").await;
 
     source.exec("CREATE DATABASE gone").await;
@@ -79,5 +83,5 @@ async fn wrong_settings_and_servers_are_refused() {
     for mode in ["ON_PERMISSIVE", "OFF_PERMISSIVE", "OFF"] {
         source.exec(&format!("SET GLOBAL gtid_mode={mode}")).await;
     }
-    refused(builder(), &target, &["source", "gtid_mode=OFF", "enforce_gtid_consistency=ON"]).await;
+    refused(builder(), &target, &["source", "gtid_mode: OFF", "SET PERSIST gtid_mode=ON"]).await;
 }

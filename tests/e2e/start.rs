@@ -257,3 +257,20 @@ async fn what_only_claims_to_be_mysql_is_refused_by_name() {
         finds(&check(&daemon), &format!("{side}.version"), &[version, needed]);
     }
 }
+
+/// The daemon's own check of its channels is the first step of their start.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_asks_each_server_once() {
+    let (source, target) = Server::pair(&[], &[]);
+    for server in [&source, &target] {
+        server.exec("SET GLOBAL log_output='TABLE', general_log=ON").await;
+    }
+    let daemon = Daemon::builder(&source, &target).start();
+    source.exec("CREATE DATABASE d").await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    for server in [&source, &target] {
+        let asked = "SELECT COUNT(*) FROM mysql.general_log WHERE argument='SHOW GRANTS'";
+        assert_eq!(server.value::<u64>(asked).await, 1);
+    }
+    compare(&source, &target).await;
+}

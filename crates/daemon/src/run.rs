@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use crate::admin::api;
-use crate::channel::{Findings, Supervisor};
+use crate::channel::Supervisor;
 use crate::config::Config;
 use crate::daemon::{Daemon, ManagedChannel, Reload, fleet, systemd};
 use crate::host::{
@@ -102,12 +102,8 @@ async fn refuse_if_none_can_run(daemon: &Daemon) -> Result<(), Failure> {
     for (channel, look) in looks {
         let name = channel.name();
         match look.await.unwrap_or_else(|panic| Err(panic.to_string())) {
-            Ok(Findings { lines, unreachable }) => {
-                lines.iter().for_each(|line| warn!(channel = name, "{line}"));
-                if let Some(why) = unreachable {
-                    warn!(channel = name, "{why}; waiting for the server");
-                }
-            }
+            Ok(None) => {}
+            Ok(Some(why)) => warn!(channel = name, "{why}; waiting for the server"),
             Err(why) => refused.push(format!("channel {name:?}: {why}")),
         }
     }

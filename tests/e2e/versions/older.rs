@@ -184,7 +184,7 @@ async fn settings_that_5_7_can_not_have_are_refused() {
     for (builder, words) in [
         (
             with("applier.target_gtids", "mirror"),
-            &["applier.target_gtids: \"mirror\" needs MySQL 8.0", "set \"own\""][..],
+            &["applier.target_gtids: \"mirror\" needs MySQL 8.0", "target_gtids = \"own\""][..],
         ),
         (
             with("applier.executor", "row-image"),

@@ -84,6 +84,8 @@ pub(super) struct Taking {
     pub(super) start: StartFrom,
     /// A daemon had the channel while this run lasted, perhaps this one: it has a checkpoint, or something is wrong.
     pub(super) was_held: bool,
+    /// The servers' warnings have been logged.
+    pub(super) has_warned: bool,
 }
 
 #[cfg(test)]

@@ -3,21 +3,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use csa_applier::{ExecMode, Executor, StartFrom, TargetFacts, TargetGtids};
+use csa_applier::{StartFrom, TargetGtids};
 use csa_provider::seams::SystemChance;
-use csa_provider::server::Vendor;
 use csa_scheduler::until::Until;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use super::error::{Absent, ChannelError, OVERCOME, Pauses, failed};
-use super::holes;
 use super::identity::{Identity, Taking};
 use super::live_settings::Controls;
 use super::pipeline::{End, Pipeline};
+use super::prepare::{Kept, Prepared};
 use super::reception::Reception;
-use super::start::{self, StartKnowledge};
 use super::start_steps::StartStep;
 use super::watch::Watch;
 use crate::config::ChannelSettings;
@@ -31,103 +29,13 @@ pub(super) struct Channel {
     pub(super) controls: Controls,
     /// Outlives every pipeline.
     pub(super) reception: Arc<Reception>,
-}
-
-/// Findings of a preflight that refused neither server.
-#[derive(Debug, Default)]
-pub(crate) struct Findings {
-    pub(crate) lines: Vec<String>,
-    /// A server that did not answer; the rest could not be checked.
-    pub(crate) unreachable: Option<String>,
+    /// The looks of the daemon's own start, which its first start of the channel does not repeat.
+    pub(super) kept: Arc<Kept>,
 }
 
 impl Channel {
     pub(super) fn name(&self) -> &str {
         &self.settings.name
-    }
-
-    /// Checks everything that [`Self::open`] does, and takes nothing.
-    pub(super) async fn preflight(&self) -> Result<Findings, String> {
-        let mut findings = Findings::default();
-        let settings = &self.settings;
-        state_dir::check(&settings.relay.directory)?;
-        let target = match csa_applier::preflight(&settings.target, &settings.name).await {
-            Ok(facts) => Some(facts),
-            Err(csa_applier::PreflightError::Unreachable(why)) => {
-                findings.unreachable = Some(why.to_string());
-                None
-            }
-            Err(refused) => return Err(refused.to_string()),
-        };
-        if let Some(facts) = &target {
-            self.check_target(facts)?;
-        }
-        let standing = match &target {
-            Some(facts) => {
-                StartKnowledge::of(settings, &settings.start_from, facts, &self.reception).await
-            }
-            None => StartKnowledge::default(),
-        };
-        let source = match csa_provider::source::preflight(
-            &settings.source,
-            standing.known.as_ref(),
-        )
-        .await
-        {
-            Ok(facts) => Some(facts),
-            Err(csa_provider::source::PreflightError::Unreachable(why)) => {
-                findings.unreachable = Some(why);
-                None
-            }
-            Err(refused) => return Err(refused.to_string()),
-        };
-        if let Some(facts) = &target
-            // Without a checkpoint the position depends on the source, for which the start waits.
-            && (source.is_some() || facts.checkpoint.is_some())
-        {
-            findings.lines.extend(start::check(
-                settings,
-                &settings.start_from,
-                facts,
-                source.as_ref(),
-                &standing,
-            )?);
-            let from = &settings.start_from;
-            let filled = holes::check(settings, from, facts, source.as_ref(), &standing).await?;
-            // With a checkpoint, a channel that runs has such holes at any time if it commits out of order.
-            findings.lines.extend(filled.filter(|_| facts.checkpoint.is_none()));
-        }
-        findings.lines.extend(source.into_iter().flat_map(|facts| facts.warnings));
-        findings.lines.extend(target.into_iter().flat_map(|facts| facts.warnings));
-        Ok(findings)
-    }
-
-    /// Refuses settings that this target can't fulfil.
-    fn check_target(&self, facts: &TargetFacts) -> Result<(), String> {
-        let idempotent = self.settings.applier.exec_mode == ExecMode::Idempotent;
-        let address = self.settings.target.address();
-        let from_target = self.settings.start_from == StartFrom::Target;
-        if facts.start_is_unknown && facts.checkpoint.is_none() && from_target {
-            return Err(format!(
-                "applier.start_from: target {address} is MariaDB and holds tables, and can't tell which \
-                 of the source's transactions are in them; set start_from to the GTID set that was \
-                 copied (gtid_purged of a dump), or to \"source\""
-            ));
-        }
-        match facts.executor {
-            Executor::Sql if idempotent && facts.vendor != Vendor::MySql => Err(format!(
-                "applier.exec_mode: \"idempotent\" needs row images, and target {address} is {}; use \
-                 \"strict\"",
-                if facts.vendor == Vendor::MariaDb { "MariaDB" } else { "MySQL 5.7" }
-            )),
-            Executor::Sql if idempotent => Err(format!(
-                "applier.exec_mode: \"idempotent\" needs row images, and rows go to target {} \
-                 through executor \"sql\"; GRANT REPLICATION_APPLIER ON *.* there and set \
-                 executor = \"row-image\"",
-                address
-            )),
-            _ => Ok(()),
-        }
     }
 
     /// Replicates until `stop` (running groups finish) or `kill` (they are given up).
@@ -164,7 +72,7 @@ impl Channel {
         // run first.
         let Some(identity) = self.claimed(stop).await else { return Ok(ON_REQUEST.to_owned()) };
         let start = self.settings.start_from.clone();
-        let mut taking = Taking { identity, start, was_held: false };
+        let mut taking = Taking { identity, start, was_held: false, has_warned: false };
         let mut failures = failed();
         loop {
             let Some(pipeline) = self.opened(stop, &mut taking).await else {
@@ -337,54 +245,23 @@ impl Channel {
     }
 
     /// Checks both servers, and takes the channel.
-    async fn open(&self, taking: &Taking) -> Result<Pipeline<'_>, ChannelError> {
+    async fn open(&self, taking: &mut Taking) -> Result<Pipeline<'_>, ChannelError> {
         let settings = &self.settings;
         state_dir::check(&settings.relay.directory).map_err(ChannelError::State)?;
         self.watch.opening();
-        let target = csa_applier::preflight(&settings.target, &settings.name)
-            .await
-            .map_err(ChannelError::Target)?;
-        self.watch.target_version(target.version.to_string());
-        self.check_target(&target).map_err(ChannelError::Refused)?;
-        self.watch.done(StartStep::Target);
-        if taking.was_held
-            && target.checkpoint.is_none()
-            && settings.target.gtids != TargetGtids::Source
-        {
-            return Err(ChannelError::Refused(format!(
-                "csa.checkpoint on target {} has no rows of the channel, which a daemon had until \
-                 now; put the schema csa back as it was, or restart the channel to begin at \
-                 applier.start_from",
-                settings.target.address()
-            )));
-        }
-        // The target first: its checkpoint says what the source must still have.
-        let standing = StartKnowledge::of(settings, &taking.start, &target, &self.reception).await;
-        self.watch.done(StartStep::Position);
-        let source = match csa_provider::source::preflight(
-            &settings.source,
-            standing.known.as_ref(),
-        )
-        .await
-        {
-            Ok(facts) => Some(facts),
-            // With a checkpoint, the relay store can be applied while the source is away.
-            Err(csa_provider::source::PreflightError::Unreachable(_))
-                if target.checkpoint.is_some() =>
-            {
-                None
-            }
-            Err(error) => return Err(ChannelError::Source(error)),
+        let Prepared { target, source, warnings, position } = match self.looked_at(taking) {
+            Some(prepared) => prepared,
+            None => self.prepare(&taking.start, taking.was_held).await?,
         };
-        let warnings = start::check(settings, &taking.start, &target, source.as_ref(), &standing);
-        let filled = holes::check(settings, &taking.start, &target, source.as_ref(), &standing);
-        let filled = filled.await.map_err(ChannelError::Refused)?;
-        for warning in warnings.map_err(ChannelError::Refused)?.into_iter().chain(filled) {
+        self.watch.done(StartStep::Source);
+        // Not each time a server comes back.
+        let about_servers = if taking.has_warned { Vec::new() } else { warnings };
+        taking.has_warned = true;
+        for warning in position.into_iter().chain(about_servers) {
             warn!(channel = self.name(), "{warning}");
         }
-        self.watch.done(StartStep::Source);
         let (watch, controls, reception) = (&self.watch, &self.controls, &self.reception);
-        let source = source.as_ref();
+        let source = source.as_ref().ok();
         let pipeline =
             Pipeline::open(settings, watch, controls, reception, source, &target, taking).await?;
         info!(

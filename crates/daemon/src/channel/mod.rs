@@ -9,6 +9,7 @@ mod lifetime;
 mod live_settings;
 mod overlap;
 mod pipeline;
+mod prepare;
 mod reception;
 mod standby;
 mod start;
@@ -18,7 +19,6 @@ mod traced;
 mod watch;
 
 pub(crate) use identity::Identity;
-pub(crate) use lifetime::Findings;
 pub(crate) use live_settings::{
     CHANNEL_SETTINGS, Commanded, LiveSetting, Paused, SetCommand, Setting,
 };

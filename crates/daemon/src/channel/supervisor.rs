@@ -19,10 +19,11 @@ use tracing::{error, info};
 
 use super::error::ChannelError;
 use super::identity::Identity;
-use super::lifetime::{Channel, Findings};
+use super::lifetime::Channel;
 use super::live_settings::Controls;
 use super::live_settings::Paused;
 use super::overlap::written_rules;
+use super::prepare::Kept;
 use super::reception::Reception;
 use super::traced::Traced;
 use super::watch::Watch;
@@ -56,6 +57,7 @@ pub(crate) struct Supervisor {
     removed: CancellationToken,
     /// In a fleet: why the channel must not run here, in words; changed under `state`.
     elsewhere: Mutex<Option<String>>,
+    kept: Arc<Kept>,
 }
 
 #[derive(Debug)]
@@ -111,6 +113,7 @@ impl Supervisor {
             kill,
             removed: CancellationToken::new(),
             elsewhere: Mutex::default(),
+            kept: Arc::default(),
         }
     }
 
@@ -166,11 +169,11 @@ impl Supervisor {
         *self.settings.lock() = Arc::new(settings);
     }
 
-    /// Checks both servers; writes nothing.
+    /// Checks both servers; writes nothing. Returns the reason why a server does not answer.
     ///
     /// # Errors
     /// One line that names the necessary change.
-    pub(crate) async fn preflight(&self) -> Result<Findings, String> {
+    pub(crate) async fn preflight(&self) -> Result<Option<String>, String> {
         self.channel().preflight().await
     }
 
@@ -180,6 +183,7 @@ impl Supervisor {
             watch: self.watch.clone(),
             controls: self.controls.clone(),
             reception: Arc::clone(&self.reception),
+            kept: Arc::clone(&self.kept),
         }
     }
 

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::arguments::CheckArguments;
 use super::output::say;
 use super::verify::{Replicated, chosen, other_reader};
-use crate::channel::{Findings, Supervisor, overlap, read_rules};
+use crate::channel::{Supervisor, overlap, read_rules};
 use crate::config::{ChannelSettings, Config};
 use crate::host::{Failure, logging, runtime};
 
@@ -160,12 +160,8 @@ async fn refusal(settings: &ChannelSettings, report: &Report) -> Option<Finding>
     let token = CancellationToken::new;
     let channel = Supervisor::new(settings.clone(), token(), token());
     Some(match channel.preflight().await {
-        Ok(Findings { unreachable: None, .. }) => {
-            Finding::new(CHECK, Level::Ok, "the channel can start")
-        }
-        Ok(Findings { unreachable: Some(why), .. }) | Err(why) => {
-            Finding::new(CHECK, Level::Error, why)
-        }
+        Ok(None) => Finding::new(CHECK, Level::Ok, "the channel can start"),
+        Ok(Some(why)) | Err(why) => Finding::new(CHECK, Level::Error, why),
     })
 }
 

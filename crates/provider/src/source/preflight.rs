@@ -118,9 +118,12 @@ async fn inspect(
     if let Some(why) = unsupported_source(&version, &comment) {
         return Err(PreflightError::Refused(format!("source {address} {why}")));
     }
-    // A server's setting would cut the list of variables.
-    connection.query(UNLIMITED, Limits::SETTING).await.map_err(unreachable)?;
-    let server = ServerFacts::read(connection).await.map_err(|error| match error.code() {
+    let read = async {
+        // A server's setting would cut the list of variables.
+        connection.query(UNLIMITED, Limits::SETTING).await?;
+        ServerFacts::read(connection).await
+    };
+    let server = read.await.map_err(|error| match error.code() {
         Some(code) if STRANGE_CODES.contains(&code) => PreflightError::Refused(format!(
             "source {address} reports version {version:?} but lacks what every MySQL since 5.7 \
              has: {error}; a source must be MySQL 5.7 or newer"

@@ -47,12 +47,12 @@ fn fits(options: &TargetOptions) -> Finding {
             options.gtids.name()
         );
         return Finding::error(CHECK, text)
-            .fix(Place::Configuration, "applier.target_gtids = \"own\"");
+            .fix(Place::Configuration, "[channel.applier] target_gtids = \"own\"");
     }
     if options.executor == Some(Executor::RowImage) {
         let text = "applier.executor: \"row-image\" needs the BINLOG statement of MySQL, and it is MariaDB";
         return Finding::error(CHECK, text)
-            .fix(Place::Configuration, "applier.executor = \"sql\" or \"auto\"");
+            .fix(Place::Configuration, "[channel.applier] executor = \"sql\" or \"auto\"");
     }
     Finding::ok(CHECK, "it can fulfil them")
 }

@@ -77,12 +77,12 @@ fn options_of_57(options: &TargetOptions, vendor: Vendor) -> Finding {
             options.gtids.name()
         );
         return Finding::error(CHECK, text)
-            .fix(Place::Configuration, "applier.target_gtids = \"own\"");
+            .fix(Place::Configuration, "[channel.applier] target_gtids = \"own\"");
     }
     if vendor == Vendor::MySql57 && options.executor == Some(Executor::RowImage) {
         let text = "applier.executor: \"row-image\" needs MySQL 8.0 or newer, and it is MySQL 5.7";
         return Finding::error(CHECK, text)
-            .fix(Place::Configuration, "applier.executor = \"sql\" or \"auto\"");
+            .fix(Place::Configuration, "[channel.applier] executor = \"sql\" or \"auto\"");
     }
     Finding::ok(CHECK, "it can fulfil them")
 }

@@ -53,14 +53,10 @@ pub(super) fn writing(target: &ServerFacts, options: &TargetOptions) -> Finding 
     let finding = Finding::error(CHECK, format!("{} lacks {lacks}, for {what}", grants.account()))
         .fix(Place::Target, target.grant(&missing));
     match (missing.contains(&"REPLICATION_APPLIER"), for_gtids) {
-        (true, _) => finding.fix(
-            Place::Configuration,
-            "executor = \"sql\", where nobody can grant REPLICATION_APPLIER",
-        ),
-        (false, Some(privilege)) => finding.fix(
-            Place::Configuration,
-            format!("target_gtids = \"own\", where nobody can grant {privilege}"),
-        ),
+        (true, _) => finding.fix(Place::Configuration, "[channel.applier] executor = \"sql\""),
+        (false, Some(_)) => {
+            finding.fix(Place::Configuration, "[channel.applier] target_gtids = \"own\"")
+        }
         (false, None) => finding,
     }
 }

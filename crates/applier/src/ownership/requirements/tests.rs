@@ -111,7 +111,7 @@ fn privileges_follow_the_settings() {
         named(&some, &by_rows, "target.privileges").line(),
         "privileges: 'csa'@'%' lacks DELETE, CREATE, REPLICATION_APPLIER, for executor \"row-image\" and \
          target_gtids = \"own\"; on the target: GRANT DELETE, CREATE, REPLICATION_APPLIER ON *.* TO \
-         'csa'@'%', or in the configuration: executor = \"sql\", where nobody can grant REPLICATION_APPLIER"
+         'csa'@'%', or in the configuration: [channel.applier] executor = \"sql\""
     );
 }
 
