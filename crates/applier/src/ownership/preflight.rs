@@ -1,4 +1,4 @@
-//! What a start asks of a target before anything is written to it. `requirements` has the rules.
+//! The questions to a target before anything is written to it. `requirements` has the rules.
 
 mod collations;
 

@@ -1,4 +1,4 @@
-//! What the checks know of one server.
+//! One server as the checks see it.
 
 use csa_provider::seams::{Clock as _, SystemClock};
 use csa_provider::server::ServerFacts;

@@ -1,4 +1,4 @@
-//! Which versions were tested, and which replicate to which.
+//! The versions that were tested, and replication from newer to older ones.
 
 use csa_provider::server::{Finding, Version};
 
