@@ -18,7 +18,7 @@ use super::start_steps::StartStep;
 use crate::config::ChannelSettings;
 use crate::host::state_dir;
 
-/// What was found before longer ago than this is asked again.
+/// The age from which on findings are asked for again.
 const RECENT: Duration = Duration::from_secs(10);
 
 /// Both servers of a channel, neither of which refuses its start.
@@ -27,9 +27,9 @@ pub(super) struct Prepared {
     pub(super) target: TargetFacts,
     /// The source, or why it does not answer: with a checkpoint, the relay store can be applied meanwhile.
     pub(super) source: Result<SourceFacts, String>,
-    /// What the servers do less well than they could, one line each.
+    /// Settings of the servers that make replication slower or less precise, one line each.
     pub(super) warnings: Vec<String>,
-    /// What an operator should know about the place where the channel begins, one line each.
+    /// Warnings about the place where the channel begins, one line each.
     pub(super) position: Vec<String>,
 }
 
