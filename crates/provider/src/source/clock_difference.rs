@@ -122,6 +122,11 @@ impl SourceClock {
         Self { known, at: now, attempts: 0, next: now + FIRST_PAUSE, asking: None }
     }
 
+    /// Returns what is known now.
+    pub(crate) const fn known(&self) -> ClockDifference {
+        self.known
+    }
+
     /// Takes a later answer; returns what is known now.
     pub(crate) fn learn(&mut self, later: ClockDifference) -> ClockDifference {
         let now = Instant::now();

@@ -173,8 +173,14 @@ impl Packets {
                     }
                     self.sequence = sequence.wrapping_add(1);
                     self.incoming.advance(HEADER_BYTES);
+                    let last = len < PART_BYTES;
+                    if last && self.packet.is_empty() && len <= self.incoming.len() {
+                        // The packet shares what was read, and is not copied.
+                        self.packet = self.incoming.split_to(len);
+                        return Ok(true);
+                    }
                     self.packet.reserve(len);
-                    Part { missing: len, last: len < PART_BYTES }
+                    Part { missing: len, last }
                 }
             };
             let count = part.missing.min(self.incoming.len());
@@ -191,13 +197,18 @@ impl Packets {
         }
     }
 
-    /// `silence` limits the time without a single byte: a large
-    /// packet that arrives slowly is no silence.
-    async fn fill(&mut self, silence: Option<Duration>) -> Result<(), LinkError> {
+    /// Forgets a packet that was whole.
+    fn begin_packet(&mut self) {
         if self.whole {
             self.packet.clear();
             self.whole = false;
         }
+    }
+
+    /// `silence` limits the time without a single byte: a large
+    /// packet that arrives slowly is no silence.
+    async fn fill(&mut self, silence: Option<Duration>) -> Result<(), LinkError> {
+        self.begin_packet();
         while !self.assemble()? {
             self.incoming.reserve(self.read_ahead);
             let read = self.transport.read_buf(&mut self.incoming);
@@ -221,6 +232,20 @@ impl Packets {
         silence: Option<Duration>,
     ) -> Result<Bytes, LinkError> {
         self.fill(silence).await?;
+        self.keep()
+    }
+
+    /// Returns the next packet, to keep it, if all of it was read ahead; an ERR packet is an error.
+    pub(crate) fn arrived(&mut self) -> Result<Option<Bytes>, LinkError> {
+        self.begin_packet();
+        if !self.assemble()? {
+            return Ok(None);
+        }
+        self.whole = true;
+        self.keep().map(Some)
+    }
+
+    fn keep(&mut self) -> Result<Bytes, LinkError> {
         let packet = self.packet.split().freeze();
         checked(&packet)?;
         Ok(packet)

@@ -143,6 +143,19 @@ impl SourceConnection {
     /// A link that is silent, closed or in error; bytes that are not the event they claim to be.
     pub(crate) async fn next_event(&mut self) -> Result<(RawEvent, bool), ConnectionError> {
         let packet = self.link.packets().receive_ok(Some(self.dead_after)).await?;
+        self.event_of(&packet)
+    }
+
+    /// Returns as [`Self::next_event`] does, if all bytes of the event were read with those of an earlier one.
+    ///
+    /// # Errors
+    /// Those of [`Self::next_event`].
+    pub(crate) fn arrived_event(&mut self) -> Result<Option<(RawEvent, bool)>, ConnectionError> {
+        let packet = self.link.packets().arrived()?;
+        packet.map(|packet| self.event_of(&packet)).transpose()
+    }
+
+    fn event_of(&mut self, packet: &Bytes) -> Result<(RawEvent, bool), ConnectionError> {
         match packet.first() {
             Some(0x00) => {}
             // The source has no more events and was asked not to wait, or it is shutting down.

@@ -4,8 +4,13 @@ use parking_lot::Mutex;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use std::time::Duration;
 
 use super::*;
+use crate::source::assembler::Placement;
+use crate::source::sink::SinkError;
 use crate::binlog::event::{ChecksumAlgorithm, EventHeader, RawEvent};
 use crate::binlog::gtid::{Gtid, Tag, Uuid};
 use crate::source::connection::fake_source::{FakeSource, SERVER_UUID, options};

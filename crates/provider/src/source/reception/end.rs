@@ -1,0 +1,83 @@
+//! The ends of a link, and of reception.
+
+use std::sync::Arc;
+
+use crate::binlog::event::EventError;
+use crate::binlog::gtid::Gtid;
+use crate::source::assembler::StreamError;
+use crate::source::cause::{AFRESH, SourceCause};
+use crate::source::connection::ConnectionError;
+use crate::source::sink::SinkError;
+
+/// The reason reception ended for good.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The stream holds something that can't be replicated.
+    #[error(transparent)]
+    Stream(#[from] StreamError),
+    /// The same event arrived damaged twice: it is damaged on the source.
+    #[error("{at}: {source}; it arrived the same way twice, so the source's binary log is damaged")]
+    Damaged {
+        at: String,
+        #[source]
+        source: EventError,
+    },
+    /// The source ends the stream for good: purged transactions that are needed, an anonymous
+    /// transaction, an unreadable binary log.
+    #[error("source {address} can't continue after {at}: {message}{}", cause.repair())]
+    Refused { address: String, at: String, message: String, cause: SourceCause },
+    /// Only transactions not yet received were requested: the source's GTIDs have begun again.
+    #[error(
+        "source {address} sent transaction {gtid} again, which was received before: it has a \
+         different history now (RESET BINARY LOGS AND GTIDS?){AFRESH}"
+    )]
+    Repeated { address: String, gtid: Gtid },
+    #[error("relay store: {0}")]
+    Sink(#[from] SinkError),
+}
+
+impl Error {
+    /// Returns true for the contents of the transaction that was being received.
+    #[must_use]
+    pub const fn is_of_transaction(&self) -> bool {
+        matches!(self, Self::Stream(_) | Self::Damaged { .. })
+    }
+
+    #[must_use]
+    pub const fn cause(&self) -> SourceCause {
+        match self {
+            Self::Stream(_) | Self::Damaged { .. } => SourceCause::Stream,
+            Self::Refused { cause, .. } => *cause,
+            Self::Repeated { .. } => SourceCause::OtherHistory,
+            Self::Sink(_) => SourceCause::Spool,
+        }
+    }
+}
+
+/// Reception's end for good, and the transaction in which it ended.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("reception: {error}")]
+pub struct ReceptionEnd {
+    pub error: Arc<Error>,
+    pub gtid: Option<Gtid>,
+}
+
+/// The way in which one link ended.
+pub(super) enum LinkEnd {
+    Stopped,
+    Fault(ConnectionError),
+    Fatal(Error),
+}
+
+impl From<ConnectionError> for LinkEnd {
+    fn from(error: ConnectionError) -> Self {
+        Self::Fault(error)
+    }
+}
+
+impl From<Error> for LinkEnd {
+    fn from(error: Error) -> Self {
+        Self::Fatal(error)
+    }
+}

@@ -1,0 +1,250 @@
+//! One link, from its first event to its end: events go from the dump into the spool, block by block.
+
+use std::convert::Infallible;
+use std::future::{Future as _, poll_fn};
+use std::pin::pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::arrivals::Arrivals;
+use super::end::{Error, LinkEnd};
+use super::{Provider, executed};
+use crate::binlog::event::{EventType, RawEvent};
+use crate::binlog::gtid::GtidSet;
+use crate::source::assembler::Placement;
+use crate::source::clock_difference::{ClockDifference, SourceClock, ask};
+use crate::source::connection::{ConnectionError, SourceConnection};
+use crate::source::semi_sync::{Acknowledgements, Place};
+use crate::source::sink::TransactionSink;
+use crate::source::status::SourceStatus;
+
+/// The interval at which an idle source is checked for still having the history that was received.
+const HISTORY_CHECK: Duration = Duration::from_secs(10);
+
+/// A link on which the dump has begun.
+pub(super) struct LinkedSource<'a> {
+    pub(super) connection: SourceConnection,
+    pub(super) host: &'a str,
+    pub(super) port: u16,
+    /// The source's `server_uuid`.
+    pub(super) uuid: String,
+}
+
+/// The dump of one link, and the spool that takes it.
+pub(super) struct Following<'a, S> {
+    provider: &'a mut Provider,
+    sink: &'a mut S,
+    link: LinkedSource<'a>,
+    clock: SourceClock,
+    /// What the source had executed when the dump began, until all of it is received: before that, a
+    /// heartbeat does not mean that it is idle.
+    awaited: Option<GtidSet>,
+    history: History,
+    acknowledgements: Acknowledgements,
+    arrivals: Arrivals,
+    has_begun: bool,
+}
+
+impl<'a, S: TransactionSink> Following<'a, S> {
+    pub(super) fn new(
+        provider: &'a mut Provider,
+        sink: &'a mut S,
+        link: LinkedSource<'a>,
+        clock: ClockDifference,
+        awaited: Option<GtidSet>,
+    ) -> Self {
+        Self {
+            acknowledgements: Acknowledgements::new(provider.safe.clone()),
+            provider,
+            sink,
+            link,
+            clock: SourceClock::new(clock),
+            awaited,
+            history: History::default(),
+            arrivals: Arrivals::new(),
+            has_begun: false,
+        }
+    }
+
+    /// Follows the dump until the link ends.
+    pub(super) async fn follow(mut self) -> Result<Infallible, LinkEnd> {
+        loop {
+            let (event, requested) = self.next().await?;
+            let taken = self.take_block(event, requested).await;
+            // An error is reported after what came before it.
+            self.arrivals.show(&self.provider.status, self.clock.known());
+            taken?;
+        }
+    }
+
+    /// Waits for an event, and does what is due meanwhile.
+    async fn next(&mut self) -> Result<(RawEvent, bool), LinkEnd> {
+        let Self { provider, link, clock, acknowledgements, .. } = self;
+        loop {
+            tokio::select! {
+                biased;
+                // First, or a stream without pauses would hold it back.
+                place = acknowledgements.due() => {
+                    acknowledge(&mut link.connection, &place, &provider.status).await?;
+                }
+                known = clock.narrowed(&provider.options, link.host, link.port) => {
+                    provider.status.update(|view| view.clock = known);
+                }
+                next = link.connection.next_event() => {
+                    return next.map_err(|error| provider.link_error(error));
+                }
+            }
+        }
+    }
+
+    /// Takes an event and those that were read from the socket with it.
+    async fn take_block(&mut self, event: RawEvent, requested: bool) -> Result<(), LinkEnd> {
+        self.provider.has_delivered = true;
+        self.arrivals.begin_block(self.provider.now());
+        let mut next = Some((event, requested));
+        while let Some((event, requested)) = next {
+            self.take(event, requested).await?;
+            let arrived = self.link.connection.arrived_event();
+            next = arrived.map_err(|error| self.provider.link_error(error))?;
+        }
+        Ok(())
+    }
+
+    async fn take(&mut self, event: RawEvent, requested: bool) -> Result<(), LinkEnd> {
+        let is_semi_sync = self.link.connection.is_semi_sync();
+        let provider = &mut *self.provider;
+        if !std::mem::replace(&mut self.has_begun, true) && provider.safe.is_some() {
+            provider.begin_semi_sync(is_semi_sync);
+        }
+        let was_open = provider.assembler.in_transaction().is_some();
+        let placement = provider.assembler.place(&event).map_err(Error::from)?;
+        // Nobody would take the answers of others, which would then be kept for ever.
+        if is_semi_sync {
+            let is_open = was_open || provider.assembler.in_transaction().is_some();
+            let needed = provider.handed_over + u64::from(is_open);
+            self.acknowledgements.note(&event, requested, needed);
+        }
+        if let Placement::Begin(header) = &placement
+            && self.sink.has_received(&header.gtid)
+        {
+            let (address, gtid) = (provider.address.clone(), header.gtid.clone());
+            return Err(Error::Repeated { address, gtid }.into());
+        }
+        let event_type = event.event_type();
+        self.arrivals.note(&placement, event_type, event.len() as u64);
+        match placement {
+            Placement::PassedOver => {
+                provider.log_passed_over(event_type);
+                Ok(())
+            }
+            Placement::Outside if event_type != EventType::FORMAT_DESCRIPTION => {
+                self.pass_by(event_type).await
+            }
+            Placement::End => {
+                self.append(event, placement).await?;
+                // Only now, when the transaction is on its way into the spool, may others see it as received.
+                self.provider.handed_over += 1;
+                self.arrivals.ended(&self.provider.status, self.clock.known());
+                Ok(())
+            }
+            Placement::Begin(_) | Placement::Body | Placement::Outside => {
+                self.append(event, placement).await
+            }
+        }
+    }
+
+    /// Hands an event to the spool. What is safe is acknowledged also while the spool is full.
+    async fn append(&mut self, event: RawEvent, placement: Placement) -> Result<(), LinkEnd> {
+        let mut append = pin!(self.sink.append(event, placement));
+        // Mostly there is room.
+        if let Poll::Ready(appended) =
+            poll_fn(|context| Poll::Ready(append.as_mut().poll(context))).await
+        {
+            return Ok(appended.map_err(Error::from)?);
+        }
+        self.arrivals.show(&self.provider.status, self.clock.known());
+        loop {
+            tokio::select! {
+                biased;
+                appended = &mut append => return Ok(appended.map_err(Error::from)?),
+                place = self.acknowledgements.due() => {
+                    acknowledge(&mut self.link.connection, &place, &self.provider.status).await?;
+                }
+            }
+        }
+    }
+
+    /// An event that belongs to no transaction and is not wanted. A heartbeat says that the source is idle.
+    async fn pass_by(&mut self, event_type: EventType) -> Result<(), LinkEnd> {
+        if !matches!(event_type, EventType::HEARTBEAT | EventType::HEARTBEAT_V2) {
+            return Ok(());
+        }
+        self.awaited.take_if(|awaited| awaited.is_subset_of(&self.sink.received()));
+        self.arrivals.heard(self.awaited.is_none());
+        if self.history.checked.elapsed() >= HISTORY_CHECK {
+            self.arrivals.show(&self.provider.status, self.clock.known());
+            // Over a connection of its own: this one carries nothing but events until the dump ends.
+            let lacking = self.lacking().await;
+            self.history.note(lacking)?;
+        }
+        Ok(())
+    }
+
+    /// Returns the received transactions of this source that it no longer has.
+    async fn lacking(&mut self) -> Result<GtidSet, ConnectionError> {
+        let LinkedSource { host, port, uuid, .. } = &self.link;
+        let options = &self.provider.options;
+        let mut connection = SourceConnection::connect(options, host, *port).await?;
+        let executed = executed(&mut connection).await;
+        if let Ok(answer) = ask(&mut connection, &*options.environment.clock).await {
+            let known = self.clock.learn(answer);
+            self.provider.status.update(|view| view.clock = known);
+        }
+        connection.quit().await;
+        Ok(self.sink.received().of_server(uuid).difference(&executed?))
+    }
+}
+
+async fn acknowledge(
+    connection: &mut SourceConnection,
+    place: &Place,
+    status: &SourceStatus,
+) -> Result<(), ConnectionError> {
+    connection.acknowledge(place).await?;
+    status.update(|view| view.acknowledgements_total += 1);
+    Ok(())
+}
+
+/// Checks that the source still has what was received from it.
+///
+/// A source that is reset during a dump sends heartbeats and nothing else: its dump waits at the
+/// end of a file that no longer exists. It refuses a new dump, though, so the link is then closed
+/// to begin one.
+struct History {
+    checked: Instant,
+    lacking: GtidSet,
+}
+
+impl Default for History {
+    fn default() -> Self {
+        Self { checked: Instant::now(), lacking: GtidSet::new() }
+    }
+}
+
+impl History {
+    /// A failed check does not count: the link will show if the source is gone. The same
+    /// transactions must be missing twice, because once may be a commit under way.
+    fn note(&mut self, lacking: Result<GtidSet, ConnectionError>) -> Result<(), ConnectionError> {
+        self.checked = Instant::now();
+        let lacking = lacking.unwrap_or_default();
+        if !lacking.is_empty() && lacking == self.lacking {
+            return Err(ConnectionError::Protocol(format!(
+                "the source no longer has what it sent, {lacking}; asking again from there"
+            )));
+        }
+        self.lacking = lacking;
+        Ok(())
+    }
+}
