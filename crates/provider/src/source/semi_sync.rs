@@ -31,12 +31,12 @@ pub(crate) fn requested(head: &[u8]) -> Option<bool> {
 
 /// A place in the source's binary log.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct BinlogPlace {
     file: String,
     position: u64,
 }
 
-impl Place {
+impl BinlogPlace {
     /// Returns the packet that acknowledges everything up to here.
     pub(crate) fn packet(&self) -> Vec<u8> {
         let mut packet = Vec::with_capacity(1 + 8 + self.file.len());
@@ -50,17 +50,17 @@ impl Place {
 /// The requests of one link that were not yet answered.
 #[derive(Debug)]
 pub(crate) struct Requests {
-    at: Place,
+    at: BinlogPlace,
     /// The count of transactions that have to be safe, and the place to name then.
-    open: VecDeque<(u64, Place)>,
+    open: VecDeque<(u64, BinlogPlace)>,
     /// The last place for which an acknowledgement was or will be sent.
-    answered: Place,
+    answered: BinlogPlace,
     is_ahead: bool,
 }
 
 impl Requests {
     pub(crate) fn new() -> Self {
-        let at = Place { file: String::new(), position: 0 };
+        let at = BinlogPlace { file: String::new(), position: 0 };
         Self { answered: at.clone(), at, open: VecDeque::new(), is_ahead: false }
     }
 
@@ -70,7 +70,7 @@ impl Requests {
             let (position, name) =
                 event.body().split_at_checked(ROTATE_POSITION_BYTES).unwrap_or_default();
             let position = position.try_into().map(u64::from_le_bytes).unwrap_or_default();
-            self.at = Place { file: String::from_utf8_lossy(name).into_owned(), position };
+            self.at = BinlogPlace { file: String::from_utf8_lossy(name).into_owned(), position };
             return;
         }
         let low = u64::from(event.header().log_pos);
@@ -118,7 +118,7 @@ impl Requests {
     }
 
     /// Takes the requests that are answered when this many transactions are safe; returns the last.
-    pub(crate) fn safe(&mut self, transactions: u64) -> Option<Place> {
+    pub(crate) fn safe(&mut self, transactions: u64) -> Option<BinlogPlace> {
         let mut last = None;
         while self.open.front().is_some_and(|(needed, _)| *needed <= transactions) {
             last = self.open.pop_front().map(|(_, place)| place);
@@ -177,7 +177,7 @@ impl Acknowledgements {
 
     /// Returns the next place to acknowledge; pending while there is none. Nothing is lost when
     /// this future is dropped.
-    pub(crate) async fn due(&mut self) -> Place {
+    pub(crate) async fn due(&mut self) -> BinlogPlace {
         if let (Some(safe), Some(needed)) = (&mut self.safe, self.requests.next()) {
             safe.reaches(needed).await;
             if let Some(place) = self.requests.safe(safe.transactions()) {
@@ -244,7 +244,10 @@ mod tests {
         requests.follow(&beat("a.000001", 700));
         assert!(requests.is_unanswered());
         requests.add(0);
-        assert_eq!(requests.safe(0), Some(Place { file: "a.000001".to_owned(), position: 700 }));
+        assert_eq!(
+            requests.safe(0),
+            Some(BinlogPlace { file: "a.000001".to_owned(), position: 700 })
+        );
         requests.follow(&beat("a.000001", 700));
         assert!(!requests.is_unanswered());
         requests.follow(&beat("a.000001", 900));
@@ -253,7 +256,7 @@ mod tests {
 
     #[test]
     fn an_acknowledgement_is_mark_position_and_file() {
-        let place = Place { file: "b.000009".to_owned(), position: 0x0102 };
+        let place = BinlogPlace { file: "b.000009".to_owned(), position: 0x0102 };
         assert_eq!(place.packet(), [&[0xef, 2, 1, 0, 0, 0, 0, 0, 0][..], b"b.000009"].concat());
         assert_eq!(requested(&[0xef, 1, 9]), Some(true));
         assert_eq!(requested(&[0xef, 0, 9]), Some(false));

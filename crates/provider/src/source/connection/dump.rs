@@ -9,7 +9,7 @@ use crate::binlog::event::{
 use crate::binlog::gtid::GtidSet;
 use crate::server::link::{Limits, LinkError};
 use crate::source::options::SourceOptions;
-use crate::source::semi_sync::{self, Place};
+use crate::source::semi_sync::{self, BinlogPlace};
 
 const COM_REGISTER_REPLICA: u8 = 0x15;
 const COM_BINLOG_DUMP_GTID: u8 = 0x1e;
@@ -103,7 +103,7 @@ impl SourceConnection {
     }
 
     /// Tells the source that everything up to this place is safe.
-    pub(crate) async fn acknowledge(&mut self, place: &Place) -> Result<(), ConnectionError> {
+    pub(crate) async fn acknowledge(&mut self, place: &BinlogPlace) -> Result<(), ConnectionError> {
         // The source reads acknowledgements apart from the dump: each is number 0.
         Ok(self.link.packets().send_aside(&place.packet()).await?)
     }

@@ -16,7 +16,7 @@ use crate::binlog::gtid::GtidSet;
 use crate::source::assembler::Placement;
 use crate::source::clock_difference::{ClockDifference, SourceClock, ask};
 use crate::source::connection::{ConnectionError, SourceConnection};
-use crate::source::semi_sync::{Acknowledgements, Place};
+use crate::source::semi_sync::{Acknowledgements, BinlogPlace};
 use crate::source::sink::TransactionSink;
 use crate::source::status::SourceStatus;
 
@@ -209,7 +209,7 @@ impl<'a, S: TransactionSink> Following<'a, S> {
 
 async fn acknowledge(
     connection: &mut SourceConnection,
-    place: &Place,
+    place: &BinlogPlace,
     status: &SourceStatus,
 ) -> Result<(), ConnectionError> {
     connection.acknowledge(place).await?;

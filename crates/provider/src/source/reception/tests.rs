@@ -9,11 +9,11 @@ use tokio::time::Instant;
 use std::time::Duration;
 
 use super::*;
-use crate::source::assembler::Placement;
-use crate::source::sink::SinkError;
 use crate::binlog::event::{ChecksumAlgorithm, EventHeader, RawEvent};
 use crate::binlog::gtid::{Gtid, Tag, Uuid};
+use crate::source::assembler::Placement;
 use crate::source::connection::fake_source::{FakeSource, SERVER_UUID, options};
+use crate::source::sink::SinkError;
 use crate::source::status::SourceView;
 use crate::test_util::{event, event_bytes, format_description, gtid_event, query_event};
 
