@@ -18,7 +18,7 @@ use crate::read::inspect::RelayInspector;
 use crate::read::reader::RelayReader;
 use crate::read::recovery::{self, Recovered, Recovery};
 use crate::state::segments;
-use crate::state::shared::{RelayUsage, Shared, State};
+use crate::state::shared::{RelayUsage, Shared, StoreState};
 use crate::state::tail::Tail;
 use crate::write::driver::RelayWriter;
 use crate::write::inlet::RelayInlet;
@@ -84,7 +84,7 @@ impl RelayStore {
         let shared = Arc::new(Shared {
             options,
             directory,
-            state: Mutex::new(State {
+            state: Mutex::new(StoreState {
                 segments: recovered.segments,
                 end,
                 released: recovered.released,
@@ -176,7 +176,7 @@ impl RelayStore {
         if !state.follows(executed) {
             return false;
         }
-        let State { segments, end, received, .. } = &*state;
+        let StoreState { segments, end, received, .. } = &*state;
         // Not the higher of both: a target that came back older reads released transactions again.
         state.released = segments::released(segments, *end, received, executed);
         drop(state);

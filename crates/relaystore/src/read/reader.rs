@@ -17,7 +17,7 @@ use crate::disk::segment::{
 };
 use crate::read::transaction::{RelayRange, RelayedTransaction, TransactionBody};
 use crate::state::follow::{Followed, Outcome};
-use crate::state::shared::{Open, Shared, State};
+use crate::state::shared::{Open, Shared, StoreState};
 
 /// Bytes read ahead from a segment that is no longer in memory.
 const READ_AHEAD: usize = 1 << 20;
@@ -421,7 +421,7 @@ impl RelayReader {
 
     /// Bytes of the segment, but never beyond the visible end: those may still be abandoned and
     /// overwritten.
-    fn readable_len(&self, state: &State) -> u64 {
+    fn readable_len(&self, state: &StoreState) -> u64 {
         let number = self.position.segment;
         if number == state.end.segment {
             return state.end.offset;

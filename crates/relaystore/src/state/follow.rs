@@ -15,12 +15,12 @@ use tokio::time::Instant;
 /// A transaction under reception.
 #[derive(Debug)]
 pub struct Followed {
-    state: Mutex<State>,
+    state: Mutex<FollowState>,
     changed: Notify,
 }
 
 #[derive(Debug)]
-struct State {
+struct FollowState {
     seen: Seen,
     event_bytes: u64,
     /// The last moment at which it grew.
@@ -52,7 +52,7 @@ impl Followed {
     pub(crate) fn new(end: u64) -> Self {
         let seen = Seen { outcome: Outcome::Growing, end };
         let (grown, frame_limit) = (Instant::now(), u64::MAX);
-        let state = State { seen, event_bytes: 0, grown, frame_limit };
+        let state = FollowState { seen, event_bytes: 0, grown, frame_limit };
         Self { state: Mutex::new(state), changed: Notify::new() }
     }
 

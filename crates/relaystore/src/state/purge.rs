@@ -9,9 +9,9 @@ use tracing::{debug, warn};
 
 use crate::disk::segment::RelayPosition;
 use crate::state::segments::Segment;
-use crate::state::shared::{Shared, State};
+use crate::state::shared::{Shared, StoreState};
 
-impl State {
+impl StoreState {
     pub(crate) fn is_released(&self, number: u64, segment: &Segment) -> bool {
         if is_planted(Bug::NeverPurged) {
             return false;

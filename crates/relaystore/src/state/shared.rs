@@ -47,7 +47,7 @@ pub(crate) struct Shared {
     pub(crate) options: RelayStoreOptions,
     pub(crate) directory: Directory,
     // Never held during disk I/O: readers take it for every look.
-    pub(crate) state: Mutex<State>,
+    pub(crate) state: Mutex<StoreState>,
     /// Signals that the visible end moved.
     pub(crate) grown: Notify,
     /// Transactions that are synced, of all ever received; it stands still under a policy that shows
@@ -78,7 +78,7 @@ pub(crate) struct Open {
 }
 
 #[derive(Debug)]
-pub(crate) struct State {
+pub(crate) struct StoreState {
     pub(crate) segments: BTreeMap<u64, Segment>,
     /// End of the last whole transaction.
     pub(crate) end: RelayPosition,
@@ -94,7 +94,7 @@ pub(crate) struct State {
     pub(crate) usage: RelayUsage,
 }
 
-impl State {
+impl StoreState {
     /// The inlet takes a transaction's first event.
     pub(crate) fn begins(&mut self, header: &TransactionHeader) {
         let queued = Queued { committed: header.commit_times(), since: Instant::now() };
