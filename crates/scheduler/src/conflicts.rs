@@ -12,13 +12,13 @@ use crate::keys::{KeyMap, KeyRole, TableId, TableUse};
 /// Groups that share something: they don't wait for each other, but a group that needs it
 /// exclusively waits for all of them.
 #[derive(Debug, Clone, Copy, Default)]
-struct Shared {
+struct SharingGroups {
     last: u64,
     /// The one before the last, because the last may be the asking group itself.
     before: u64,
 }
 
-impl Shared {
+impl SharingGroups {
     fn add(&mut self, sequence: u64) {
         if self.last != sequence {
             self.before = self.last;
@@ -37,12 +37,12 @@ impl Shared {
 #[derive(Debug, Clone, Copy, Default)]
 struct Uses {
     write: u64,
-    read: Shared,
+    read: SharingGroups,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
 struct TableUses {
-    rows: Shared,
+    rows: SharingGroups,
     whole: u64,
 }
 

@@ -18,17 +18,17 @@ use tokio::sync::Notify;
 /// too large to pass. Large transactions are streamed, and ask for little.
 #[derive(Debug, Clone)]
 pub struct EventMemory {
-    shared: Arc<Shared>,
+    shared: Arc<SharedEventMemory>,
 }
 
 #[derive(Debug)]
-struct Shared {
-    state: Mutex<State>,
+struct SharedEventMemory {
+    state: Mutex<EventMemoryState>,
     released: Notify,
 }
 
 #[derive(Debug)]
-struct State {
+struct EventMemoryState {
     limit: u64,
     held: u64,
     peak: u64,
@@ -40,8 +40,13 @@ impl EventMemory {
     /// Returns `limit` in bytes.
     #[must_use]
     pub fn new(limit: u64) -> Self {
-        let state = State { limit, held: 0, peak: 0, next_ticket: 0, serving: 0 };
-        Self { shared: Arc::new(Shared { state: Mutex::new(state), released: Notify::new() }) }
+        let state = EventMemoryState { limit, held: 0, peak: 0, next_ticket: 0, serving: 0 };
+        Self {
+            shared: Arc::new(SharedEventMemory {
+                state: Mutex::new(state),
+                released: Notify::new(),
+            }),
+        }
     }
 
     /// Takes a place in the queue for `bytes`; the caller waits

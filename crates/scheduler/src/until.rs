@@ -74,11 +74,11 @@ pub enum StreamEnd {
 /// that change it.
 #[derive(Debug, Clone, Default)]
 pub struct UntilGate {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<UntilState>>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct UntilState {
     until: Option<Until>,
     /// Executed, or in a group.
     passed: GtidSet,
@@ -96,7 +96,7 @@ struct State {
 impl UntilGate {
     #[must_use]
     pub fn new(until: Option<Until>) -> Self {
-        let state = State { until, ..State::default() };
+        let state = UntilState { until, ..UntilState::default() };
         Self { state: Arc::new(Mutex::new(state)) }
     }
 
@@ -206,7 +206,7 @@ impl UntilGate {
     }
 }
 
-impl State {
+impl UntilState {
     /// Starts over from `executed`, with no transaction in a group.
     fn settle(&mut self, executed: &GtidSet) {
         // If a passed transaction was given up, `latest` may be its time.

@@ -189,13 +189,13 @@ pub(super) fn matches(pattern: &str, name: &str) -> bool {
     let mut retry = None;
     while n < name.len() || p < pattern.len() {
         let fits = match (pattern.get(p), name.get(n)) {
-            (Some(Part::Any), _) => {
+            (Some(PatternPart::Any), _) => {
                 retry = Some((p, n));
                 p += 1;
                 continue;
             }
-            (Some(Part::One), Some(_)) => true,
-            (Some(Part::Is(wanted)), Some(c)) => wanted == c,
+            (Some(PatternPart::One), Some(_)) => true,
+            (Some(PatternPart::Is(wanted)), Some(c)) => wanted == c,
             _ => false,
         };
         if fits {
@@ -214,21 +214,21 @@ pub(super) fn matches(pattern: &str, name: &str) -> bool {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Part {
+enum PatternPart {
     Is(char),
     One,
     Any,
 }
 
-fn parse(pattern: &str) -> Vec<Part> {
+fn parse(pattern: &str) -> Vec<PatternPart> {
     let mut parts = Vec::with_capacity(pattern.len());
     let mut chars = pattern.chars();
     while let Some(c) = chars.next() {
         parts.push(match c {
-            '%' => Part::Any,
-            '_' => Part::One,
-            '\\' => Part::Is(chars.next().unwrap_or('\\')),
-            other => Part::Is(other),
+            '%' => PatternPart::Any,
+            '_' => PatternPart::One,
+            '\\' => PatternPart::Is(chars.next().unwrap_or('\\')),
+            other => PatternPart::Is(other),
         });
     }
     parts
@@ -260,7 +260,7 @@ fn check_pattern(key: &'static str, pattern: &str) -> Result<(), InvalidRule> {
     if !pattern.contains('.') || pattern.starts_with('.') {
         return invalid(key, format!("{pattern:?} is not \"schema.table\" with % and _"));
     }
-    if parse(pattern).last() == Some(&Part::Is('\\')) && !pattern.ends_with("\\\\") {
+    if parse(pattern).last() == Some(&PatternPart::Is('\\')) && !pattern.ends_with("\\\\") {
         return invalid(key, format!("{pattern:?} ends with \\, which escapes nothing"));
     }
     Ok(())

@@ -35,14 +35,14 @@ pub struct TableLayout {
     whole: bool,
     /// Key columns to look for in images, in ascending order.
     wanted: Vec<usize>,
-    unique: Vec<Vec<Part>>,
+    unique: Vec<Vec<WantedKeyPart>>,
     foreign: Vec<Foreign>,
     /// Places in `wanted` of columns with changes that cascade.
     cascading: Vec<usize>,
 }
 
 #[derive(Debug)]
-struct Part {
+struct WantedKeyPart {
     /// Place in `wanted`.
     place: usize,
     prefix_len: usize,
@@ -53,7 +53,7 @@ struct Part {
 struct Foreign {
     parent: TableId,
     /// The parent's unique key and the parts in its order.
-    key: Option<(usize, Vec<Part>)>,
+    key: Option<(usize, Vec<WantedKeyPart>)>,
 }
 
 /// The places of the key columns in one row's images; kept between rows to save allocations.
@@ -153,13 +153,13 @@ impl TableLayout {
         }
     }
 
-    fn parts(&self, parts: &[KeyPart]) -> Option<Vec<Part>> {
+    fn parts(&self, parts: &[KeyPart]) -> Option<Vec<WantedKeyPart>> {
         parts.iter().map(|part| self.part(part)).collect()
     }
 
     /// `None` if the source's column differs in type or character set from the target's: equal
     /// values might then have different bytes.
-    fn part(&self, part: &KeyPart) -> Option<Part> {
+    fn part(&self, part: &KeyPart) -> Option<WantedKeyPart> {
         let column = self.columns.get(part.column)?;
         let same = match (&part.class, column.column_type) {
             (KeyClass::Integer, ColumnType::Integer(_))
@@ -176,7 +176,7 @@ impl TableLayout {
         };
         let place = self.wanted.binary_search(&part.column).ok()?;
         let prefix_len = column.column_type.prefix_len();
-        same.then(|| Part { place, prefix_len, class: part.class.clone() })
+        same.then(|| WantedKeyPart { place, prefix_len, class: part.class.clone() })
     }
 
     /// Finds the ends of the row at the start of `bytes`, and the keys and tables it touches.
@@ -325,7 +325,7 @@ struct Images<'a> {
 
 impl Images<'_> {
     /// Puts the bytes of a key that count in a comparison into `out`.
-    fn find(&self, image: &[Value], parts: &[Part], out: &mut Vec<u8>) -> Found {
+    fn find(&self, image: &[Value], parts: &[WantedKeyPart], out: &mut Vec<u8>) -> Found {
         out.clear();
         let (mut absent, mut present) = (false, false);
         for part in parts {
@@ -365,7 +365,7 @@ impl Images<'_> {
     /// Adds the parent's keys that the images refer to; `false` if they are unknown.
     fn read(
         &self,
-        parts: &[Part],
+        parts: &[WantedKeyPart],
         number: impl Fn(&[u8]) -> u64,
         value: &mut Vec<u8>,
         keys: &mut Vec<KeyUse>,
