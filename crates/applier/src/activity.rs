@@ -86,12 +86,12 @@ pub struct SessionView {
 
 /// A worker's progress in its group.
 #[derive(Debug, Default)]
-pub(crate) struct Progress {
+pub(crate) struct GroupProgress {
     done: AtomicU64,
     total: AtomicU64,
 }
 
-impl Progress {
+impl GroupProgress {
     /// Begins a new attempt at so many bytes.
     pub(crate) fn begin(&self, total: u64) {
         // Relaxed, because nothing but views reads them.
@@ -150,7 +150,7 @@ struct Running {
     /// The times in states before the present one.
     times: TimesInStates,
     yielding: Arc<Yield>,
-    progress: Arc<Progress>,
+    progress: Arc<GroupProgress>,
 }
 
 impl Running {
@@ -240,7 +240,7 @@ impl Sessions {
             done_bytes: 0,
             total_bytes: 0,
         };
-        let progress = Arc::new(Progress::default());
+        let progress = Arc::new(GroupProgress::default());
         let running = Running {
             group: Arc::clone(group),
             recorder: self.recorder.clone(),
@@ -323,7 +323,7 @@ pub(crate) struct Entered {
     sessions: Sessions,
     sequence: Sequence,
     pub(crate) yielding: Arc<Yield>,
-    pub(crate) progress: Arc<Progress>,
+    pub(crate) progress: Arc<GroupProgress>,
 }
 
 impl Entered {

@@ -21,8 +21,8 @@ use crate::error::{Error, ErrorClass, Invariant, Result};
 use crate::group::commit_turn::{CommitTurn, Sending};
 use crate::group::lock_inversion::{self, LockWatch};
 use crate::group::series;
-use crate::group::session::Shared;
 use crate::group::throttle::Throttle;
+use crate::group::worker_session::SharedWorkerState;
 use crate::group::workers::{Finished, Workers};
 use crate::lock_wait;
 use crate::options::{ApplierOptions, TargetGtids, Tuning};
@@ -120,7 +120,7 @@ impl<O: CommitObserver> Applier<O> {
         // wanted.
         let wanted = control.workers().max(1);
         let tables = Arc::new(TargetTables::default());
-        let shared = Shared {
+        let shared = SharedWorkerState {
             commits: control.commits(),
             target: control.reachability(),
             status: Arc::clone(&status),

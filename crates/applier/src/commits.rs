@@ -13,18 +13,18 @@ use tokio::sync::watch;
 /// The progress of a channel that is held, from its checkpoint on; cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Commits {
-    shared: Arc<Shared>,
+    shared: Arc<SharedCommits>,
 }
 
 #[derive(Debug)]
-struct Shared {
-    progress: Mutex<Progress>,
+struct SharedCommits {
+    progress: Mutex<CommitProgress>,
     /// Statements committed so far.
     statements: watch::Sender<u64>,
 }
 
 #[derive(Debug)]
-struct Progress {
+struct CommitProgress {
     /// The last committed group in commit order.
     sequence: Sequence,
     executed: GtidSet,
@@ -37,8 +37,9 @@ struct Progress {
 impl Commits {
     /// Starts from a checkpoint.
     pub(crate) fn new(sequence: Sequence, executed: GtidSet) -> Self {
-        let progress = Mutex::new(Progress { sequence, executed, in_flight: 0, may_begin: false });
-        Self { shared: Arc::new(Shared { progress, statements: watch::Sender::new(0) }) }
+        let progress =
+            Mutex::new(CommitProgress { sequence, executed, in_flight: 0, may_begin: false });
+        Self { shared: Arc::new(SharedCommits { progress, statements: watch::Sender::new(0) }) }
     }
 
     /// Returns everything known to be committed.

@@ -39,7 +39,7 @@ pub use options::{
 pub use ownership::adopt::adopt;
 pub use ownership::audit::{AuditEntry, record};
 pub use ownership::channel_record::{ChannelIdentity, ChannelRecord};
-pub use ownership::claim::Claim;
+pub use ownership::claim::ChannelClaim;
 pub use ownership::control::ControlSession;
 pub use ownership::holes::{HolesBelow, Received};
 pub use ownership::known::known_of;
@@ -48,7 +48,7 @@ pub use ownership::preflight::{
 };
 pub use ownership::requirements::{OfSource, executor_for, requirements};
 pub use ownership::standby::Standby;
-pub use ownership::start_position::{Shared, StartPosition};
+pub use ownership::start_position::{SharedTables, StartPosition};
 pub use reachability::Reachability;
 pub use server::answer::{Answer, Warning};
 pub use server::connect::connect;

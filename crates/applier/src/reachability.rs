@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use crate::error::{Error, Result};
 use crate::server::generation::Generation;
-use crate::server::room::{Claim, Room};
+use crate::server::room::{Room, SessionClaim};
 use crate::server::session::Session;
 
 /// Attempts at a session right after another one has ended, which the server may still count.
@@ -69,7 +69,7 @@ impl Reachability {
     /// Those of `open`. For want of room only if the channel has no other session there.
     pub(crate) async fn open<F>(
         &self,
-        entry: (Claim, Party),
+        entry: (SessionClaim, Party),
         generation: &Generation,
         chance: &dyn Chance,
         open: impl Fn() -> F,

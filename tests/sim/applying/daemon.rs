@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use csa_applier::{
-    Applier, ApplierOptions, ApplierStatus, Claim, CommitObserver, Commits, ControlSession,
+    Applier, ApplierOptions, ApplierStatus, ChannelClaim, CommitObserver, Commits, ControlSession,
     ExecMode, Executor, PreflightError, RowImageColumns, StartFrom, Target, TargetGtids, Tuning,
     preflight,
 };
@@ -201,7 +201,7 @@ pub(crate) async fn open(
         }
     };
     let start = StartFrom::Executed(GtidSet::new());
-    let claim = Claim {
+    let claim = ChannelClaim {
         standby: settings.standby,
         identity,
         start: found.checkpoint.is_none().then_some(&start),

@@ -1,6 +1,6 @@
 //! Bugs that runs with faults have found, each as the shortest way to it.
 
-use csa_applier::{Claim, Connector as _, ControlSession, StartFrom, TargetGtids};
+use csa_applier::{ChannelClaim, Connector as _, ControlSession, StartFrom, TargetGtids};
 use csa_provider::binlog::GtidSet;
 use csa_provider::server::link::Limits;
 use csa_scheduler::group::GroupLimits;
@@ -112,7 +112,7 @@ async fn an_epoch_that_a_crash_took_back_is_not_given_to_another_daemon() {
     let start = StartFrom::Executed(GtidSet::new());
     let target = server.target(TargetGtids::Own);
     let open = async |identity| {
-        let claim = Claim {
+        let claim = ChannelClaim {
             identity,
             start: Some(&start),
             source_executed: None,

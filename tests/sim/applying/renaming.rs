@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use csa_applier::{
-    AuditEntry, Claim, ControlSession, ErrorClass, Shared, StartFrom, StartPosition, Target,
-    TargetFacts, adopt, preflight,
+    AuditEntry, ChannelClaim, ControlSession, ErrorClass, SharedTables, StartFrom, StartPosition,
+    Target, TargetFacts, adopt, preflight,
 };
 use csa_provider::binlog::GtidSet;
 use rand::rngs::StdRng;
@@ -77,7 +77,7 @@ impl Channel {
             // Each name has a relay store of its own.
             relayed: &GtidSet::new(),
         };
-        position.check(|_| Shared::Table("app.log".to_owned())).map(drop)
+        position.check(|_| SharedTables::Table("app.log".to_owned())).map(drop)
     }
 
     /// Starts a channel as `crates/daemon` does. The operator adopts the earlier name's checkpoint where that is wanted.
@@ -93,7 +93,7 @@ impl Channel {
                 adopt(&self.target, from, &entry).await.expect("adopted");
                 continue;
             }
-            let claim = Claim {
+            let claim = ChannelClaim {
                 identity: "one",
                 start: found.checkpoint.is_none().then_some(&self.start),
                 source_executed: Some(&self.source()),

@@ -12,8 +12,8 @@ use csa_scheduler::sequence::Sequence;
 
 use super::gtid_use::Committed;
 use super::late_tables::{late_rows, whole_tables};
-use super::session::{Waits, WorkerSession};
 use super::unit::{Unit, UnitOpening};
+use super::worker_session::{Waits, WorkerSession};
 use crate::activity::{Entered, SessionState};
 use crate::error::{Error, Fence, Result};
 use crate::options::TargetGtids;

@@ -13,11 +13,11 @@ use tokio::sync::oneshot;
 /// The turn to commit, which passes from worker to worker: each is woken directly by the one before it.
 #[derive(Debug, Clone)]
 pub(crate) struct CommitTurn {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<TurnState>>,
 }
 
 #[derive(Debug)]
-struct State {
+struct TurnState {
     /// Everything up to this group is committed.
     low_water: u64,
     /// Committed groups above `low_water`.
@@ -28,7 +28,7 @@ struct State {
 impl CommitTurn {
     pub(crate) fn new(last: Sequence) -> Self {
         let state =
-            State { low_water: last.get(), ahead: BTreeSet::new(), waiters: BTreeMap::new() };
+            TurnState { low_water: last.get(), ahead: BTreeSet::new(), waiters: BTreeMap::new() };
         Self { state: Arc::new(Mutex::new(state)) }
     }
 

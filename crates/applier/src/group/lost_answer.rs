@@ -11,8 +11,8 @@
 use csa_provider::binlog::GtidSet;
 use csa_provider::seams::planted::{Bug, is_planted};
 
-use super::session::WorkerSession;
 use super::unit::Unit;
+use super::worker_session::WorkerSession;
 use crate::error::{Error, Fence, Invariant, Result};
 use crate::options::TargetGtids;
 use crate::ownership::checkpoint;

@@ -7,7 +7,7 @@ use csa_provider::seams::planted::{Bug, is_planted};
 use csa_scheduler::admission::{AdmittedTransaction, Verdict};
 use csa_scheduler::group::Group;
 
-use super::session::WorkerSession;
+use super::worker_session::WorkerSession;
 use crate::options::{Executor, TargetGtids};
 use crate::ownership::checkpoint;
 use crate::server::as_source;

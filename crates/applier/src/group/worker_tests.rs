@@ -12,7 +12,7 @@ use csa_scheduler::sequence::Sequence;
 use super::*;
 use crate::commits::Commits;
 use crate::group::commit_turn::{CommitTurn, Sending};
-use crate::group::session::Shared;
+use crate::group::worker_session::SharedWorkerState;
 use crate::options::ApplierOptions;
 use crate::options::{ExecMode, Executor, RowImageColumns};
 use crate::reachability::Reachability;
@@ -94,7 +94,7 @@ async fn apply_on(target: &Scripted) {
     let generation = Generation::default();
     generation.renew().await.begin(Scripted::place());
     let turn = CommitTurn::new(Sequence::default());
-    let shared = Shared {
+    let shared = SharedWorkerState {
         commits: commits.clone(),
         target: reachability.clone(),
         status: Arc::clone(&status),

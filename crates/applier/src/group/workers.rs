@@ -5,8 +5,8 @@ use std::sync::Arc;
 use csa_scheduler::group::Group;
 use tokio::task::JoinSet;
 
-use super::session::{Shared, WorkerSession};
 use super::worker::Worker;
+use super::worker_session::{SharedWorkerState, WorkerSession};
 use crate::error::Result;
 use crate::options::ApplierOptions;
 use crate::reachability::Party;
@@ -17,7 +17,7 @@ pub(crate) struct Workers {
     pub(crate) epoch: u64,
     pub(crate) target: Target,
     pub(crate) options: ApplierOptions,
-    pub(crate) shared: Shared,
+    pub(crate) shared: SharedWorkerState,
     pub(crate) wanted: u16,
     /// Workers below this number have their checkpoint rows.
     pub(crate) with_rows: u16,

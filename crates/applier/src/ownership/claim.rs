@@ -30,7 +30,7 @@ use crate::server::session::Session;
 
 /// The daemon's claim to a channel.
 #[derive(Debug, Clone, Copy)]
-pub struct Claim<'a> {
+pub struct ChannelClaim<'a> {
     /// The daemon keeps it over restarts and shares it with no other: by it, a session that the daemon
     /// left behind on the target is recognised.
     pub identity: &'a str,
@@ -58,10 +58,11 @@ impl ControlSession {
         target: &Target,
         channel: &str,
         workers: u16,
-        claim: &Claim<'_>,
+        claim: &ChannelClaim<'_>,
         statement_gtids: bool,
     ) -> Result<Self> {
-        let Claim { identity, start, source_executed, source_uuid, filters, standby } = *claim;
+        let ChannelClaim { identity, start, source_executed, source_uuid, filters, standby } =
+            *claim;
         let reachability = Reachability::default();
         let target = &target.in_room(reachability.room());
         let mut session = bookkeeping::connect(target).await?;

@@ -32,7 +32,7 @@ const NOT_OWNER: u16 = 1095;
 
 /// Another session that holds the channel's lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Holder {
+struct ChannelLockHolder {
     connection: u64,
     /// This daemon opened it, before its connection was lost or the process ended.
     is_ours: bool,
@@ -60,7 +60,7 @@ enum Deal {
     Wait,
 }
 
-impl Holder {
+impl ChannelLockHolder {
     fn deal(&self) -> Deal {
         let idle = self.process.as_ref().is_some_and(|process| process.command == "Sleep");
         match (self.is_ours, idle) {
@@ -128,7 +128,7 @@ async fn take_or_find(
     name: &str,
     own: &str,
     seconds: u32,
-) -> Result<Option<Holder>> {
+) -> Result<Option<ChannelLockHolder>> {
     let query = format!(
         "SELECT COALESCE(GET_LOCK({name}, {seconds}), 0), COALESCE(IS_USED_LOCK({name}), 0), \
          COALESCE(IS_USED_LOCK({own}), 0)"
@@ -141,7 +141,7 @@ async fn take_or_find(
     }
     let is_ours = connection != 0 && connection == of_ours;
     let process = process(session, connection).await?;
-    Ok(Some(Holder { connection, is_ours, process }))
+    Ok(Some(ChannelLockHolder { connection, is_ours, process }))
 }
 
 /// Releases the channel's lock.
@@ -310,7 +310,7 @@ mod tests {
             (false, Some(process("Query")), Deal::Wait, "from db1:4711"),
             (false, None, Deal::Wait, "another daemon holds it"),
         ] {
-            let holder = Holder { connection: 7, is_ours, process };
+            let holder = ChannelLockHolder { connection: 7, is_ours, process };
             assert_eq!(holder.deal(), deal, "{holder:?}");
             assert!(holder.describe().contains(said), "{}", holder.describe());
         }

@@ -12,7 +12,7 @@ use crate::error::{Error, Fence, Result};
 use crate::options::{TargetGtids, TargetOptions};
 use crate::ownership::bookkeeping;
 use crate::ownership::checkpoint;
-use crate::ownership::continuity::{Said, Verdict, judge};
+use crate::ownership::continuity::{Continuity, RecordedProgress, judge};
 use crate::ownership::control::{ControlSession, add_rows, level};
 use crate::ownership::locks;
 use crate::ownership::target_servers;
@@ -42,7 +42,7 @@ impl ControlSession {
         std::mem::replace(&mut self.session, session).close().await;
         // Checked before the lock: a daemon that took the channel over may hold it for long.
         let said = self.said(target.gtids).await?;
-        if let Verdict::TakenOver(epoch) = judge(self.checkpoint.epoch, &GtidSet::new(), &said) {
+        if let Continuity::TakenOver(epoch) = judge(self.checkpoint.epoch, &GtidSet::new(), &said) {
             return Err(self.taken_over(epoch));
         }
         locks::take(&mut self.session, &self.channel, &self.identity).await?;
@@ -58,16 +58,16 @@ impl ControlSession {
         let said = self.said(target.gtids).await?;
         let committed = self.commits.executed();
         match judge(self.checkpoint.epoch, &committed, &said) {
-            Verdict::Same => {}
-            Verdict::TakenOver(epoch) => return Err(self.taken_over(epoch)),
-            Verdict::Older(missing) => {
+            Continuity::Same => {}
+            Continuity::TakenOver(epoch) => return Err(self.taken_over(epoch)),
+            Continuity::Older(missing) => {
                 return Err(Error::Older {
                     channel: self.channel.clone(),
                     address: target.address(),
                     missing: missing.to_string(),
                 });
             }
-            Verdict::Gone => return Err(self.gone(target, &committed)),
+            Continuity::Gone => return Err(self.gone(target, &committed)),
         }
         // Elsewhere the row is missing or old: in this mode no binary log has our bookkeeping.
         if is_gtids_only && place.server == self.server {
@@ -88,7 +88,7 @@ impl ControlSession {
         Ok(())
     }
 
-    async fn said(&mut self, gtids: TargetGtids) -> Result<Said> {
+    async fn said(&mut self, gtids: TargetGtids) -> Result<RecordedProgress> {
         let session = &mut self.session;
         let found = match checkpoint::read(session, &self.channel, false).await {
             Err(error) if error.code().is_some_and(|code| NO_TABLE.contains(&code)) => None,
@@ -99,7 +99,7 @@ impl ControlSession {
             TargetGtids::Source => facts::executed(session).await?,
             _ => found.unwrap_or_default().executed,
         };
-        Ok(Said { epoch, executed })
+        Ok(RecordedProgress { epoch, executed })
     }
 
     /// Adds workers' rows that are missing. Rows in which no group was committed can be lost without any

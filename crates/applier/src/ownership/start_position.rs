@@ -18,7 +18,7 @@ const SHOWN: usize = 1000;
 
 /// The tables that two channels both write.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Shared {
+pub enum SharedTables {
     /// No table of the target is written by both.
     Nothing,
     /// This table, and perhaps others.
@@ -53,7 +53,10 @@ impl StartPosition<'_> {
     ///
     /// # Errors
     /// The reason why it may not, and how to proceed.
-    pub fn check(&self, shared: impl Fn(&ChannelRecord) -> Shared) -> Result<Vec<String>, String> {
+    pub fn check(
+        &self,
+        shared: impl Fn(&ChannelRecord) -> SharedTables,
+    ) -> Result<Vec<String>, String> {
         let own = self.channels.iter().find(|record| record.channel == self.channel);
         match own.and_then(|record| Some((record, record.checkpoint.as_ref()?))) {
             Some((record, checkpoint)) => {
@@ -148,7 +151,7 @@ impl StartPosition<'_> {
 
     fn check_first(
         &self,
-        shared: impl Fn(&ChannelRecord) -> Shared,
+        shared: impl Fn(&ChannelRecord) -> SharedTables,
     ) -> Result<Vec<String>, String> {
         let Some(source) = self.source else {
             return Err("the first start of a channel needs its source".to_owned());
@@ -167,7 +170,7 @@ impl StartPosition<'_> {
             }
             let both = shared(other);
             // Of several names that a channel has had, the last has applied most.
-            let rank = (both != Shared::Nothing, applied.count());
+            let rank = (both != SharedTables::Nothing, applied.count());
             followers.push((rank, other.channel.as_str()));
             let again = applied.difference(start);
             let passed_over = match self.start {
@@ -179,9 +182,9 @@ impl StartPosition<'_> {
             }
             let table = match (self.start, both) {
                 (StartFrom::Target, _) => None,
-                (_, Shared::Nothing) => continue,
-                (_, Shared::Table(table)) => Some(table),
-                (_, Shared::Unknown) => {
+                (_, SharedTables::Nothing) => continue,
+                (_, SharedTables::Table(table)) => Some(table),
+                (_, SharedTables::Unknown) => {
                     warnings.push(format!(
                         "channel {:?} has applied transactions of this source on target {} too; \
                          make sure that the two write different tables",

@@ -31,7 +31,7 @@ struct Case {
     target: &'static str,
     channels: Vec<ChannelRecord>,
     relayed: &'static str,
-    shared: Shared,
+    shared: SharedTables,
 }
 
 impl Default for Case {
@@ -44,7 +44,7 @@ impl Default for Case {
             target: "",
             channels: Vec::new(),
             relayed: "",
-            shared: Shared::Unknown,
+            shared: SharedTables::Unknown,
         }
     }
 }
@@ -136,13 +136,13 @@ fn a_renamed_channel_is_refused_and_told_how_to_adopt() {
     // Also where what an earlier name lacks is all there.
     let earlier = vec![record("before", "A:1-30"), record("old", "A:1-100")];
     let late = Case { start: StartFrom::Source, channels: earlier, ..renamed.clone() };
-    Case { shared: Shared::Table("d.t".to_owned()), ..late }.refused(&[
+    Case { shared: SharedTables::Table("d.t".to_owned()), ..late }.refused(&[
         "passed over",
         "A:31-100",
         "adopt --from old --channel new",
     ]);
     // A set or "source" left from its own first start is no better.
-    let same = Case { shared: Shared::Table("d.t".to_owned()), ..renamed.clone() };
+    let same = Case { shared: SharedTables::Table("d.t".to_owned()), ..renamed.clone() };
     Case { start: at("A:1-60"), ..same.clone() }.refused(&["both write d.t", "A:61-90", "adopt"]);
     let late = Case { start: StartFrom::Source, ..same.clone() };
     late.refused(&["passed over", "A:91-100", "adopt"]);
@@ -171,7 +171,7 @@ fn a_record_without_servers_leaves_out_no_channel() {
     let renamed = |executed, foreign| Case {
         target: "A:1-6:41",
         channels: vec![begun_on_nothing(executed, foreign)],
-        shared: Shared::Table("d.t".to_owned()),
+        shared: SharedTables::Table("d.t".to_owned()),
         ..Case::default()
     };
     let adopt = "csa-daemon adopt --from old --channel new";
@@ -197,14 +197,14 @@ fn channels_with_tables_of_their_own_start_where_they_are_told() {
     let beside = Case {
         target: "A:1-60",
         channels: vec![record("other", "A:1-90")],
-        shared: Shared::Nothing,
+        shared: SharedTables::Nothing,
         ..Case::default()
     };
     Case { start: at("A:1-70"), ..beside.clone() }.starts();
     Case { start: StartFrom::Source, ..beside.clone() }.starts();
     // The target's GTIDs are not those of this channel's tables.
     beside.refused(&["on tables of their own", "start_from"]);
-    let unknown = Case { start: at("A:1-70"), shared: Shared::Unknown, ..beside };
+    let unknown = Case { start: at("A:1-70"), shared: SharedTables::Unknown, ..beside };
     assert!(unknown.check().is_ok_and(|warnings| warnings[0].contains("\"other\"")));
 }
 

@@ -12,7 +12,7 @@ use csa_scheduler::sequence::Sequence;
 use tokio::sync::mpsc;
 
 use super::merge;
-use crate::activity::Progress;
+use crate::activity::GroupProgress;
 use crate::error::{Error, Result};
 use crate::options::RowImageColumns;
 use crate::rows::binlog_statements::{Framing, RowImageCutter, RowImages, Step};
@@ -29,7 +29,7 @@ pub(crate) struct Steps {
     /// Images that are sent once the groups up to this one are committed.
     late: std::vec::IntoIter<RowImages>,
     pub(crate) late_dependency: Option<Sequence>,
-    progress: Arc<Progress>,
+    progress: Arc<GroupProgress>,
 }
 
 #[derive(Debug)]
@@ -49,7 +49,7 @@ impl Steps {
         range: (usize, usize),
         (limit, columns): (usize, RowImageColumns),
         low_water: Sequence,
-        progress: &Arc<Progress>,
+        progress: &Arc<GroupProgress>,
     ) -> Result<Self> {
         let group = Arc::clone(group);
         if !group.is_keyed() {
@@ -110,7 +110,7 @@ impl Steps {
         range: (usize, usize),
         limit: usize,
         framing: Framing,
-        progress: &Arc<Progress>,
+        progress: &Arc<GroupProgress>,
     ) -> Self {
         let (sender, steps) = mpsc::channel(1);
         let read = Arc::clone(progress);

@@ -22,11 +22,11 @@ use csa_provider::sql_text::quote;
 /// Shared by all sessions of a channel; cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub struct Generation {
-    shared: Arc<Shared>,
+    shared: Arc<SharedGeneration>,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
+struct SharedGeneration {
     /// Read-locked from before a COMMIT is sent until its answer is recorded, so that every commit of
     /// earlier generations is known when a new one begins.
     life: RwLock<Life>,
@@ -73,7 +73,7 @@ impl Place {
 #[derive(Debug)]
 pub(crate) struct Renewal<'a> {
     life: RwLockWriteGuard<'a, Life>,
-    shared: &'a Shared,
+    shared: &'a SharedGeneration,
 }
 
 impl Renewal<'_> {

@@ -22,7 +22,7 @@ const AGAIN: Duration = Duration::from_secs(2);
 
 /// The state of a session as another connection sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Verdict {
+enum SessionLiveness {
     Executes,
     /// It has just answered.
     Answered,
@@ -68,12 +68,12 @@ impl Liveness {
             };
             _way = None;
             patience = match asked {
-                Ok(Ok(Verdict::Executes)) => limit,
-                Ok(Ok(Verdict::Answered)) => {
+                Ok(Ok(SessionLiveness::Executes)) => limit,
+                Ok(Ok(SessionLiveness::Answered)) => {
                     answered.get_or_insert_with(Instant::now);
                     AGAIN.min(limit / 2)
                 }
-                Ok(Ok(Verdict::Lost)) => {
+                Ok(Ok(SessionLiveness::Lost)) => {
                     return Err(self.silent("the server no longer executes anything for it"));
                 }
                 // What stands between says nothing about the server.
@@ -97,7 +97,7 @@ impl Liveness {
     }
 
     /// Asks the server about the session, which was first seen to have answered at `answered`.
-    async fn ask(&self, answered: Option<Instant>) -> Result<Verdict> {
+    async fn ask(&self, answered: Option<Instant>) -> Result<SessionLiveness> {
         let mut link = self.target.connect().await?;
         let query = format!(
             "SELECT COMMAND, CAST(TIME AS SIGNED) FROM information_schema.PROCESSLIST WHERE ID={}",
@@ -139,16 +139,16 @@ fn verdict(
     line: Option<(&str, i64)>,
     net_timeout: Duration,
     since_answer: Option<Duration>,
-) -> Verdict {
+) -> SessionLiveness {
     let under_way = UNDER_WAY.min(net_timeout);
     let is_due = since_answer.is_none_or(|since| since < under_way);
     match line {
         Some(("Sleep", seconds)) if seconds < under_way.as_secs() as i64 && is_due => {
-            Verdict::Answered
+            SessionLiveness::Answered
         }
-        None | Some(("Sleep" | "Killed", _)) => Verdict::Lost,
-        Some(_) if since_answer.is_some() => Verdict::Lost,
-        Some(_) => Verdict::Executes,
+        None | Some(("Sleep" | "Killed", _)) => SessionLiveness::Lost,
+        Some(_) if since_answer.is_some() => SessionLiveness::Lost,
+        Some(_) => SessionLiveness::Executes,
     }
 }
 
@@ -159,11 +159,11 @@ mod tests {
     #[test]
     fn only_a_session_that_executes_is_waited_for() {
         for (line, expected) in [
-            (Some(("Query", 7200)), Verdict::Executes),
-            (Some(("Sleep", 0)), Verdict::Answered),
-            (Some(("Sleep", 30)), Verdict::Lost),
-            (Some(("Killed", 1)), Verdict::Lost),
-            (None, Verdict::Lost),
+            (Some(("Query", 7200)), SessionLiveness::Executes),
+            (Some(("Sleep", 0)), SessionLiveness::Answered),
+            (Some(("Sleep", 30)), SessionLiveness::Lost),
+            (Some(("Killed", 1)), SessionLiveness::Lost),
+            (None, SessionLiveness::Lost),
         ] {
             assert_eq!(verdict(line, Duration::from_secs(30), None), expected, "{line:?}");
         }
@@ -173,10 +173,10 @@ mod tests {
     #[test]
     fn a_session_that_has_answered_does_nothing_more() {
         for (line, seconds, expected) in [
-            (("Sleep", 2), 2, Verdict::Answered),
-            (("Sleep", 0), 4, Verdict::Answered),
-            (("Sleep", 0), 6, Verdict::Lost),
-            (("Query", 0), 2, Verdict::Lost),
+            (("Sleep", 2), 2, SessionLiveness::Answered),
+            (("Sleep", 0), 4, SessionLiveness::Answered),
+            (("Sleep", 0), 6, SessionLiveness::Lost),
+            (("Query", 0), 2, SessionLiveness::Lost),
         ] {
             let since = Some(Duration::from_secs(seconds));
             assert_eq!(verdict(Some(line), Duration::from_secs(30), since), expected, "{line:?}");
@@ -186,12 +186,12 @@ mod tests {
     #[test]
     fn an_answer_is_awaited_no_longer_than_the_operator_bears_silence() {
         for (seconds, net_timeout, expected) in [
-            (4, 30, Verdict::Answered),
-            (5, 30, Verdict::Lost),
-            (1, 2, Verdict::Answered),
-            (2, 2, Verdict::Lost),
-            (0, 1, Verdict::Answered),
-            (1, 1, Verdict::Lost),
+            (4, 30, SessionLiveness::Answered),
+            (5, 30, SessionLiveness::Lost),
+            (1, 2, SessionLiveness::Answered),
+            (2, 2, SessionLiveness::Lost),
+            (0, 1, SessionLiveness::Answered),
+            (1, 1, SessionLiveness::Lost),
         ] {
             let judged = verdict(Some(("Sleep", seconds)), Duration::from_secs(net_timeout), None);
             assert_eq!(judged, expected, "idle for {seconds} s, net_timeout {net_timeout} s");

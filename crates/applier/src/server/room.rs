@@ -3,9 +3,9 @@
 //!
 //! Groups commit in order, so a group whose worker has no session may be the one that all others wait for, with
 //! open transactions, on all the sessions there are. Three rules keep the channel from standing still. Sessions
-//! are served in the order of [`Claim`]. A session that is not in use is closed for another that is wanted. Of
-//! the groups that wait for others, the last one rolls back and gives its session up. The group whose turn it
-//! is waits for no other, so once it has a session it commits.
+//! are served in the order of [`SessionClaim`]. A session that is not in use is closed for another that is
+//! wanted. Of the groups that wait for others, the last one rolls back and gives its session up. The group
+//! whose turn it is waits for no other, so once it has a session it commits.
 //!
 //! The control session is counted by nobody here: it comes before all others, and gets room by
 //! [`Room::make_way`].
@@ -36,7 +36,7 @@ pub(crate) const AFTER_MAKING_WAY: Duration = Duration::from_millis(100);
 
 /// The order in which sessions are given out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Claim {
+pub(crate) enum SessionClaim {
     Control,
     Catalogue,
     Group(Sequence),
@@ -45,26 +45,26 @@ pub(crate) enum Claim {
 /// Shared by all users of a channel's target; cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Room {
-    shared: Arc<Shared>,
+    shared: Arc<SharedRoom>,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
-    state: Mutex<State>,
+struct SharedRoom {
+    state: Mutex<RoomState>,
     /// Wakes in the order of waiting, so that a simulation repeats it.
     changed: Notify,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct RoomState {
     /// Sessions that are open or being opened.
     open: BTreeMap<u64, Party>,
     last_ticket: u64,
     /// Those of them that are not in use, with the generation to which each belongs.
     idle: BTreeMap<Party, (Session, u64)>,
-    wanting: BTreeSet<(Claim, Party)>,
+    wanting: BTreeSet<(SessionClaim, Party)>,
     /// Users that wait for a group before theirs, most of them with a session.
-    waiting: BTreeSet<(Claim, Party)>,
+    waiting: BTreeSet<(SessionClaim, Party)>,
     /// Some of them, which were asked to give their session up.
     giving: BTreeSet<Party>,
     limit: Option<Limit>,
@@ -94,7 +94,7 @@ pub struct Shortage {
 
 /// The room as a session refers to it: weak, because the room holds sessions.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct RoomOfSession(Weak<Shared>);
+pub(crate) struct RoomOfSession(Weak<SharedRoom>);
 
 impl RoomOfSession {
     pub(super) fn get(&self) -> Option<Room> {
@@ -127,15 +127,15 @@ impl Drop for Permit {
 #[derive(Debug)]
 pub(crate) struct Listed {
     room: Room,
-    set: fn(&mut State) -> &mut BTreeSet<(Claim, Party)>,
-    entry: (Claim, Party),
+    set: fn(&mut RoomState) -> &mut BTreeSet<(SessionClaim, Party)>,
+    entry: (SessionClaim, Party),
 }
 
 impl Listed {
     fn new(
         room: &Room,
-        set: fn(&mut State) -> &mut BTreeSet<(Claim, Party)>,
-        entry: (Claim, Party),
+        set: fn(&mut RoomState) -> &mut BTreeSet<(SessionClaim, Party)>,
+        entry: (SessionClaim, Party),
     ) -> Self {
         set(&mut room.shared.state.lock()).insert(entry);
         room.shared.changed.notify_waiters();
@@ -150,8 +150,8 @@ impl Drop for Listed {
     }
 }
 
-impl State {
-    fn may_enter(&self, entry: (Claim, Party), now: Instant) -> bool {
+impl RoomState {
+    fn may_enter(&self, entry: (SessionClaim, Party), now: Instant) -> bool {
         let Some(limit) = &self.limit else { return true };
         let is_first = self.wanting.first().is_none_or(|first| *first >= entry);
         is_first && (self.open.len() < limit.sessions || now >= limit.again)
@@ -178,7 +178,7 @@ impl State {
     }
 
     /// Returns true if the user is the one to give its session up.
-    fn is_asked(&self, entry: (Claim, Party)) -> bool {
+    fn is_asked(&self, entry: (SessionClaim, Party)) -> bool {
         let earlier = self.wanting.iter().filter(|(claim, _)| *claim < entry.0).count();
         // A group that failed may wait for its turn without a session: it has none to give.
         let may_give = |party: &Party| {
@@ -195,7 +195,7 @@ impl State {
 
 impl Room {
     /// Waits until a session may be opened.
-    pub(crate) async fn enter(&self, entry: (Claim, Party)) -> Permit {
+    pub(crate) async fn enter(&self, entry: (SessionClaim, Party)) -> Permit {
         let (_, party) = entry;
         let mut wanting = None;
         loop {
@@ -278,7 +278,7 @@ impl Room {
     }
 
     /// Ends when the user, who waits for a group before its own, is to give its session up.
-    pub(crate) async fn asked(&self, entry: (Claim, Party)) {
+    pub(crate) async fn asked(&self, entry: (SessionClaim, Party)) {
         let (_, party) = entry;
         let _waiting = Listed::new(self, |state| &mut state.waiting, entry);
         loop {
@@ -320,7 +320,7 @@ impl Room {
             }
             state.idle.pop_last()
         };
-        let first = (Claim::Control, Party::Control);
+        let first = (SessionClaim::Control, Party::Control);
         let wanting = Listed::new(self, |state| &mut state.wanting, first);
         if let Some((_, (session, _))) = idle {
             session.close().await;

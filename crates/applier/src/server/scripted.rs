@@ -26,11 +26,11 @@ pub(crate) enum Fate {
 /// The server; clones are the same one.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Scripted {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<ScriptedState>>,
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct State {
+pub(crate) struct ScriptedState {
     /// Connections opened so far.
     pub(crate) connections: u32,
     pub(crate) begun: u32,
@@ -44,7 +44,7 @@ pub(crate) struct State {
 #[derive(Debug)]
 struct Connection {
     id: u32,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<ScriptedState>>,
     sent: String,
     /// The GTID set that the open transaction wrote to the checkpoint row.
     written: Option<String>,
@@ -59,7 +59,7 @@ impl Scripted {
         scripted
     }
 
-    pub(crate) fn state(&self) -> parking_lot::MutexGuard<'_, State> {
+    pub(crate) fn state(&self) -> parking_lot::MutexGuard<'_, ScriptedState> {
         self.state.lock()
     }
 

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use csa_applier::{
-    AdmittedStream, Applier, ApplierOptions, ApplierStatus, Claim, CommitObserver, ControlSession,
-    ExecMode, Intake, TargetCatalogue, TargetFacts, on_own_thread,
+    AdmittedStream, Applier, ApplierOptions, ApplierStatus, ChannelClaim, CommitObserver,
+    ControlSession, ExecMode, Intake, TargetCatalogue, TargetFacts, on_own_thread,
 };
 use csa_provider::source::SourceFacts;
 use csa_relaystore::disk::RelayPosition;
@@ -81,7 +81,7 @@ impl<'a> Pipeline<'a> {
             &settings.target,
             &settings.name,
             workers,
-            &Claim {
+            &ChannelClaim {
                 identity: taking.identity.name(),
                 // Not where preflight saw a checkpoint: if its rows are gone by now, a start as if
                 // for the first time would repeat history.

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use csa_applier::{ChannelRecord, Shared, StartFrom, StartPosition, TargetFacts, TargetGtids};
+use csa_applier::{
+    ChannelRecord, SharedTables, StartFrom, StartPosition, TargetFacts, TargetGtids,
+};
 use csa_provider::binlog::GtidSet;
 use csa_provider::source::{Known, SourceFacts};
 use csa_relaystore::opening::{RelaySurvey, survey};
@@ -104,9 +106,9 @@ pub(super) fn check(
     position.check(|other| shared(settings, target, other))
 }
 
-fn shared(settings: &ChannelSettings, target: &TargetFacts, other: &ChannelRecord) -> Shared {
+fn shared(settings: &ChannelSettings, target: &TargetFacts, other: &ChannelRecord) -> SharedTables {
     let written = other.identity.as_ref().and_then(|identity| read_rules(&identity.filters));
-    let Some(written) = written else { return Shared::Unknown };
+    let Some(written) = written else { return SharedTables::Unknown };
     let both = overlap(&settings.filters, &written, target.folds_case, &target.tables);
-    both.map_or(Shared::Nothing, Shared::Table)
+    both.map_or(SharedTables::Nothing, SharedTables::Table)
 }

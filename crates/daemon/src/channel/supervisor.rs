@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use csa_applier::{AuditEntry, Claim, ControlSession};
+use csa_applier::{AuditEntry, ChannelClaim, ControlSession};
 use csa_provider::binlog::{Gtid, GtidSet};
 use csa_scheduler::until::Until;
 use parking_lot::Mutex;
@@ -441,7 +441,7 @@ impl Supervisor {
             &settings.target,
             &settings.name,
             workers,
-            &Claim {
+            &ChannelClaim {
                 identity: identity.name(),
                 start: None,
                 source_executed: None,

@@ -15,7 +15,7 @@ use crate::options::RowImageColumns;
 #[derive(Debug)]
 pub(super) struct Stage<'a> {
     entries: Vec<Entry<'a>>,
-    keys: KeyMap<Holder>,
+    keys: KeyMap<KeyRows>,
     columns: RowImageColumns,
 }
 
@@ -25,17 +25,17 @@ pub(super) struct ChangedRow<'a> {
     pub(super) changes: &'a RowChanges,
     pub(super) block: &'a RowsBlock,
     pub(super) row: usize,
-    pub(super) session: Session<'a>,
+    pub(super) session: RowSession<'a>,
 }
 
 /// The session that wrote a row, if what the target computes from the row depends on it.
-type Session<'a> = Option<&'a Arc<SessionContext>>;
+type RowSession<'a> = Option<&'a Arc<SessionContext>>;
 
 /// The net change of one row.
 #[derive(Debug, Clone, Copy)]
 struct Entry<'a> {
     block: &'a RowsBlock,
-    session: Session<'a>,
+    session: RowSession<'a>,
     net: Net,
     before: &'a [u8],
     after: &'a [u8],
@@ -57,7 +57,7 @@ enum Net {
 
 /// The rows that touch a key in the stage.
 #[derive(Debug, Clone, Copy, Default)]
-struct Holder {
+struct KeyRows {
     /// Its entry's number plus one.
     writer: u32,
     /// Kinds of the rows that refer to it.
@@ -70,16 +70,16 @@ const READ_BY_DELETE: u8 = 4;
 
 /// One row change as it stands in the stream.
 #[derive(Debug, Clone, Copy)]
-struct Row<'a> {
+struct StreamRow<'a> {
     block: &'a RowsBlock,
-    session: Session<'a>,
+    session: RowSession<'a>,
     before: &'a [u8],
     after: &'a [u8],
     keys: &'a [KeyUse],
     moved: bool,
 }
 
-impl<'a> Row<'a> {
+impl<'a> StreamRow<'a> {
     /// Returns `None` if the row does not lie in its event.
     fn of(changed: &ChangedRow<'a>) -> Option<Self> {
         let &ChangedRow { changes, block, row, session } = changed;
@@ -144,13 +144,13 @@ impl<'a> Stage<'a> {
     /// # Errors
     /// The row does not lie in its event, so it must not be left out.
     pub(super) fn take(&mut self, changed: &ChangedRow<'a>) -> Result<bool> {
-        let Some(row) = Row::of(changed) else {
+        let Some(row) = StreamRow::of(changed) else {
             return Err(Error::Broken(Invariant::RowLiesInItsEvent));
         };
         Ok(self.add(&row))
     }
 
-    fn add(&mut self, row: &Row<'a>) -> bool {
+    fn add(&mut self, row: &StreamRow<'a>) -> bool {
         let block = row.block;
         // The flags (foreign_key_checks, unique_checks) hold for a whole statement.
         if self.entries.first().is_some_and(|first| first.block.flags != block.flags) {
@@ -192,7 +192,7 @@ impl<'a> Stage<'a> {
         true
     }
 
-    fn fit(&self, row: &Row<'_>) -> Fit {
+    fn fit(&self, row: &StreamRow<'_>) -> Fit {
         let mut same = None;
         for key in row.keys {
             let Some(holder) = self.keys.get(&key.key()) else { continue };
@@ -218,7 +218,7 @@ impl<'a> Stage<'a> {
 
     /// True if a row may refer to a key that the entry touches in the order that the stage is written:
     /// deletes before updates before writes; children first among deletes, parents first among writes.
-    fn may_refer(&self, row: &Row<'_>, entry: usize) -> bool {
+    fn may_refer(&self, row: &StreamRow<'_>, entry: usize) -> bool {
         let Some(entry) = self.entries.get(entry) else { return false };
         match entry.net {
             Net::Update => !entry.moved,
@@ -284,7 +284,7 @@ fn write_entries<'a>(
 ) {
     let mut buckets: Vec<Bucket<'_>> = Vec::new();
     let mut known: HashMap<BucketKey<'_>, usize> = HashMap::new();
-    let mut sessions: Vec<Session<'_>> = vec![None];
+    let mut sessions: Vec<RowSession<'_>> = vec![None];
     for entry in entries {
         if entry.net == Net::Nothing {
             continue;
@@ -318,7 +318,7 @@ fn write_entries<'a>(
 }
 
 /// A session's number in the stage; 0 for none.
-fn place_of<'a>(session: Session<'a>, sessions: &mut Vec<Session<'a>>) -> usize {
+fn place_of<'a>(session: RowSession<'a>, sessions: &mut Vec<RowSession<'a>>) -> usize {
     if session.is_none() {
         return 0;
     }
@@ -330,7 +330,7 @@ fn place_of<'a>(session: Session<'a>, sessions: &mut Vec<Session<'a>>) -> usize 
 }
 
 /// Returns true if a row may touch its key in this way although others in the stage refer to it.
-fn may_touch(role: KeyRole, row: &Row<'_>, readers: u8) -> bool {
+fn may_touch(role: KeyRole, row: &StreamRow<'_>, readers: u8) -> bool {
     match role {
         _ if readers == 0 => true,
         KeyRole::Kept | KeyRole::Read => true,
@@ -343,7 +343,7 @@ fn may_touch(role: KeyRole, row: &Row<'_>, readers: u8) -> bool {
 ///
 /// The second must begin with the image that the first ended with, compared byte by byte: two keys may
 /// have the same hash.
-fn fold<'a>(entry: &Entry<'a>, row: &Row<'a>) -> Option<Entry<'a>> {
+fn fold<'a>(entry: &Entry<'a>, row: &StreamRow<'a>) -> Option<Entry<'a>> {
     let (first, second) = (entry.block, row.block);
     let alike = std::sync::Arc::ptr_eq(&first.layout, &second.layout)
         // A partial image lacks what the other one has.

@@ -23,7 +23,7 @@ use crate::reachability::{Party, Reachability};
 use crate::server::facts;
 use crate::server::generation::Generation;
 use crate::server::port::Target;
-use crate::server::room::Claim;
+use crate::server::room::SessionClaim;
 use crate::server::session::Session;
 
 /// Pauses between attempts, if no channel sets them.
@@ -198,7 +198,7 @@ impl TargetCatalogue {
     /// Returns a session where the channel is held, once there is room for it.
     async fn opened(&self) -> Result<Session> {
         let Some(channel) = &self.channel else { return Session::connect(&self.target).await };
-        let entry = (Claim::Catalogue, Party::Catalogue);
+        let entry = (SessionClaim::Catalogue, Party::Catalogue);
         let target = self.target.in_room(channel.reachability.room());
         let open = || admitted(&target, &channel.generation, &channel.name);
         let OfChannel { generation, reachability, chance, .. } = channel;

@@ -25,11 +25,11 @@ pub(super) struct Reference {
     cascades: bool,
 }
 
-type Row = (String, String, String, String, String, String, String, String, String);
+type ReferenceRow = (String, String, String, String, String, String, String, String, String);
 
 /// Reads all foreign keys.
 pub(super) async fn read(session: &mut Session, folds_case: bool) -> Result<References> {
-    let rows: Vec<Row> = session
+    let rows: Vec<ReferenceRow> = session
         .rows(
             "SELECT k.TABLE_SCHEMA, k.TABLE_NAME, k.CONSTRAINT_NAME, k.COLUMN_NAME, \
              k.REFERENCED_TABLE_SCHEMA, k.REFERENCED_TABLE_NAME, k.REFERENCED_COLUMN_NAME, \

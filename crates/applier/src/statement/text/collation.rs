@@ -99,13 +99,13 @@ pub(crate) fn implied_collation(text: &[u8], context: &SessionContext) -> Option
 
 /// Character set and collation clauses of one column or option list.
 #[derive(Debug, Default, Clone, Copy)]
-struct Said {
+struct CharsetClauses {
     /// The place of the name utf8mb4.
     utf8mb4: Option<usize>,
     collation: bool,
 }
 
-impl Said {
+impl CharsetClauses {
     fn open(self) -> Option<usize> {
         self.utf8mb4.filter(|_| !self.collation)
     }
@@ -114,24 +114,24 @@ impl Said {
 /// Each CHARACTER SET utf8mb4 without a COLLATE that belongs to it: the place of the name, and the depth
 /// of its list, 1 outside of parentheses.
 fn open_charsets(tokens: &[Token<'_>], creates: bool) -> Vec<(usize, usize)> {
-    let mut lists = vec![Said::default()];
+    let mut lists = vec![CharsetClauses::default()];
     let mut found = Vec::new();
     for (at, token) in tokens.iter().enumerate() {
         let depth = lists.len();
         let Some(said) = lists.last_mut() else { break };
         match token.kind {
-            TokenKind::Symbol(b'(') => lists.push(Said::default()),
+            TokenKind::Symbol(b'(') => lists.push(CharsetClauses::default()),
             TokenKind::Symbol(b')') => {
                 found.extend(said.open().map(|at| (at, depth)));
                 match depth {
-                    1 => *said = Said::default(),
+                    1 => *said = CharsetClauses::default(),
                     _ => drop(lists.pop()),
                 }
             }
             // Options of a new table may have commas between them.
             TokenKind::Symbol(b',') if depth > 1 || !creates => {
                 found.extend(said.open().map(|at| (at, depth)));
-                *said = Said::default();
+                *said = CharsetClauses::default();
             }
             _ if token.is("COLLATE") => said.collation = true,
             _ => {

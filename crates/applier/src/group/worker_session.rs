@@ -18,7 +18,7 @@ use crate::reachability::{Party, Reachability};
 use crate::server::definitions::tables::TargetTables;
 use crate::server::generation::Generation;
 use crate::server::port::Target;
-use crate::server::room::{Claim, Room};
+use crate::server::room::{Room, SessionClaim};
 use crate::server::session::Session;
 use crate::status::ApplierStatus;
 
@@ -29,7 +29,7 @@ pub(crate) struct WorkerSession {
     pub(super) epoch: u64,
     pub(super) target: Target,
     pub(super) options: ApplierOptions,
-    pub(super) shared: Shared,
+    pub(super) shared: SharedWorkerState,
     pub(super) session: Option<Session>,
     /// The generation that the session was last seen to belong to.
     pub(super) generation: u64,
@@ -41,7 +41,7 @@ pub(crate) struct WorkerSession {
 
 /// State that the workers of a channel share.
 #[derive(Debug, Clone)]
-pub(crate) struct Shared {
+pub(crate) struct SharedWorkerState {
     pub(crate) commits: Commits,
     pub(crate) target: Reachability,
     pub(crate) status: Arc<ApplierStatus>,
@@ -53,7 +53,7 @@ pub(crate) struct Shared {
     pub(crate) generation: Generation,
 }
 
-impl Shared {
+impl SharedWorkerState {
     /// A group is committed: later ones commit from here on, and rows that were late for it are sent. Returns
     /// false if an earlier group is not committed yet.
     pub(crate) fn committed(&self, sequence: Sequence) -> bool {
@@ -67,7 +67,7 @@ impl Shared {
 pub(super) struct Waits {
     room: Room,
     turn: CommitTurn,
-    entry: (Claim, Party),
+    entry: (SessionClaim, Party),
 }
 
 impl Waits {
@@ -103,7 +103,7 @@ impl WorkerSession {
         epoch: u64,
         target: Target,
         options: ApplierOptions,
-        shared: Shared,
+        shared: SharedWorkerState,
     ) -> Self {
         Self {
             index,
@@ -143,7 +143,7 @@ impl WorkerSession {
     /// Opens a session, once there is room for it on the target.
     async fn opened(&mut self) -> Result<Session> {
         let (generation, channel) = (&self.shared.generation, &self.options.channel);
-        let entry = (Claim::Group(self.sequence), self.party());
+        let entry = (SessionClaim::Group(self.sequence), self.party());
         let target = self.target.in_room(self.room());
         let open = || worker_session(&target, generation, channel, self.index);
         let opened = self.shared.target.open(entry, generation, &*self.options.chance, open);
@@ -176,7 +176,7 @@ impl WorkerSession {
         Waits {
             room: self.room().clone(),
             turn: self.shared.turn.clone(),
-            entry: (Claim::Group(self.sequence), self.party()),
+            entry: (SessionClaim::Group(self.sequence), self.party()),
         }
     }
 
