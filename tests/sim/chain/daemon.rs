@@ -8,7 +8,7 @@ use csa_applier::{
     Applier, ApplierStatus, CommitObserver, ControlSession, Error, HeldUntil, Intake,
     IntakeObserver, Standby, Target, Tuning, on_own_thread,
 };
-use csa_daemon::observe::progress::{Progress, ProgressView};
+use csa_daemon::observe::progress::{CollectedProgress, ProgressView};
 use csa_provider::binlog::GtidSet;
 use csa_provider::source::SourceStatus;
 use csa_relaystore::disk::{RelayPosition, RelayStoreOptions};
@@ -50,7 +50,7 @@ pub(super) struct Daemon<'a> {
     memory: EventMemory,
     until: UntilGate,
     status: Arc<SourceStatus>,
-    progress: Arc<Mutex<Progress>>,
+    progress: Arc<Mutex<CollectedProgress>>,
     tuning: watch::Sender<Tuning>,
 }
 
@@ -66,7 +66,7 @@ impl<'a> Daemon<'a> {
         let door = Door { life: life.clone(), server: world.server.clone() };
         let workers = world.settings.workers;
         let tuning = Tuning { worker_count: workers, paused: false, throttle: None };
-        let mut progress = Progress::default();
+        let mut progress = CollectedProgress::default();
         progress.expect_heartbeats(world.heartbeat_interval());
         Self {
             world,
@@ -343,7 +343,7 @@ struct Reading {
     place: Arc<AtomicUsize>,
     history: Arc<History>,
     status: Arc<SourceStatus>,
-    progress: Arc<Mutex<Progress>>,
+    progress: Arc<Mutex<CollectedProgress>>,
     begun: Arc<AtomicUsize>,
 }
 

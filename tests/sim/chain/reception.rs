@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use csa_daemon::observe::progress::Progress;
+use csa_daemon::observe::progress::CollectedProgress;
 use csa_provider::binlog::GtidSet;
 use csa_provider::source::{
     Foreign, Provider, ReceptionEnd, SharedForeign, SourceStatus, no_foreign,
@@ -25,7 +25,7 @@ pub(super) struct Reception<'a> {
     options: RelayStoreOptions,
     status: Arc<SourceStatus>,
     foreign: SharedForeign,
-    progress: Arc<Mutex<Progress>>,
+    progress: Arc<Mutex<CollectedProgress>>,
     current: Option<Receiving>,
 }
 
@@ -61,7 +61,7 @@ impl<'a> Reception<'a> {
     }
 
     /// Returns the progress that the daemon shows.
-    pub(super) fn seen_by(self, progress: Arc<Mutex<Progress>>) -> Self {
+    pub(super) fn seen_by(self, progress: Arc<Mutex<CollectedProgress>>) -> Self {
         Self { progress, ..self }
     }
 

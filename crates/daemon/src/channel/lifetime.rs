@@ -13,8 +13,8 @@ use tracing::{error, info, warn};
 use super::error::{Absent, ChannelError, OVERCOME, Pauses, failed};
 use super::identity::{Identity, Taking};
 use super::live_settings::Controls;
-use super::pipeline::{End, Pipeline};
-use super::prepare::{Kept, Prepared};
+use super::pipeline::{Pipeline, PipelineEnd};
+use super::prepare::{KeptPreflight, Prepared};
 use super::reception::Reception;
 use super::start_steps::StartStep;
 use super::watch::Watch;
@@ -30,7 +30,7 @@ pub(super) struct Channel {
     /// Outlives every pipeline.
     pub(super) reception: Arc<Reception>,
     /// The looks of the daemon's own start, which its first start of the channel does not repeat.
-    pub(super) kept: Arc<Kept>,
+    pub(super) kept: Arc<KeptPreflight>,
 }
 
 impl Channel {
@@ -104,14 +104,16 @@ impl Channel {
                 continue;
             }
             match ended? {
-                End::Stopped => return Ok(ON_REQUEST.to_owned()),
-                End::UntilMoved => info!(channel = self.name(), "until was moved; continuing"),
-                End::UntilReached { until, already } => {
+                PipelineEnd::Stopped => return Ok(ON_REQUEST.to_owned()),
+                PipelineEnd::UntilMoved => {
+                    info!(channel = self.name(), "until was moved; continuing")
+                }
+                PipelineEnd::UntilReached { until, already } => {
                     let why = until_reached(&until, already);
                     info!(channel = self.name(), "{why}");
                     return Ok(why);
                 }
-                End::TargetOlder(error) => {
+                PipelineEnd::TargetOlder(error) => {
                     error!(
                         channel = self.name(), %error,
                         "starting again from what the target has; the rest is applied once more"
@@ -124,10 +126,10 @@ impl Channel {
                         () = stop.cancelled() => {}
                     }
                 }
-                End::NotWhole(error) => {
+                PipelineEnd::NotWhole(error) => {
                     info!(channel = self.name(), %error, "beginning again after the checkpoint");
                 }
-                End::RelayDamaged { error, transaction } => {
+                PipelineEnd::RelayDamaged { error, transaction } => {
                     error!(
                         channel = self.name(), %error,
                         "cutting the relay store there and fetching the rest from the source again"

@@ -44,7 +44,7 @@ pub(super) struct Pipeline<'a> {
 }
 
 /// The end of a pipeline, unless by an error.
-pub(super) enum End {
+pub(super) enum PipelineEnd {
     Stopped,
     /// Everything up to `until` is applied; `already`: it was before the start.
     UntilReached {
@@ -127,7 +127,7 @@ impl<'a> Pipeline<'a> {
         self,
         stop: &CancellationToken,
         kill: &CancellationToken,
-    ) -> Result<End, ChannelError> {
+    ) -> Result<PipelineEnd, ChannelError> {
         let commits = self.control.commits();
         // Even if nothing is left to run: a wait learns from it what is executed.
         self.watch.attach(&commits, &self.status);
@@ -135,7 +135,7 @@ impl<'a> Pipeline<'a> {
         if let Some(until) = until.begin(&self.control.checkpoint().executed) {
             self.control.close().await;
             self.watch.detach();
-            return Ok(End::UntilReached { until, already: true });
+            return Ok(PipelineEnd::UntilReached { until, already: true });
         }
         let end = CancellationToken::new();
         // Dropping this future does not end a blocking thread; the guard does.
@@ -160,15 +160,19 @@ impl<'a> Pipeline<'a> {
                 Err(csa_applier::Error::NotWhole { .. } | csa_applier::Error::Stopping)
                     if is_stopped =>
                 {
-                    Ok(End::Stopped)
+                    Ok(PipelineEnd::Stopped)
                 }
-                Err(error @ csa_applier::Error::NotWhole { .. }) => Ok(End::NotWhole(error)),
-                Err(error @ csa_applier::Error::Older { .. }) => Ok(End::TargetOlder(error)),
+                Err(error @ csa_applier::Error::NotWhole { .. }) => {
+                    Ok(PipelineEnd::NotWhole(error))
+                }
+                Err(error @ csa_applier::Error::Older { .. }) => {
+                    Ok(PipelineEnd::TargetOlder(error))
+                }
                 // A streamed transaction is read again when it is applied.
                 Err(csa_applier::Error::Admission(error)) => {
                     end_of(StreamEnd::Elsewhere, error.into())
                 }
-                outcome => Ok(outcome.map(|()| End::Stopped)?),
+                outcome => Ok(outcome.map(|()| PipelineEnd::Stopped)?),
             };
         }
         let read_to = match &intake {
@@ -176,7 +180,7 @@ impl<'a> Pipeline<'a> {
             _ => None,
         };
         match (until.end(&executed, read_to), intake) {
-            (StreamEnd::Until(until), _) => Ok(End::UntilReached { until, already: false }),
+            (StreamEnd::Until(until), _) => Ok(PipelineEnd::UntilReached { until, already: false }),
             (stream, intake) => end_of(stream, intake?),
         }
     }
@@ -230,13 +234,15 @@ impl<'a> Pipeline<'a> {
 }
 
 /// The end of a pipeline whose stream ended on its own, and not at the channel's end.
-fn end_of(stream: StreamEnd, intake: IntakeEnd) -> Result<End, ChannelError> {
+fn end_of(stream: StreamEnd, intake: IntakeEnd) -> Result<PipelineEnd, ChannelError> {
     match intake {
         IntakeEnd::Stopped | IntakeEnd::Until(_) => match stream {
-            StreamEnd::Moved => Ok(End::UntilMoved),
-            StreamEnd::Until(_) | StreamEnd::Elsewhere => Ok(End::Stopped),
+            StreamEnd::Moved => Ok(PipelineEnd::UntilMoved),
+            StreamEnd::Until(_) | StreamEnd::Elsewhere => Ok(PipelineEnd::Stopped),
         },
-        IntakeEnd::Damaged { error, transaction } => Ok(End::RelayDamaged { error, transaction }),
+        IntakeEnd::Damaged { error, transaction } => {
+            Ok(PipelineEnd::RelayDamaged { error, transaction })
+        }
         IntakeEnd::Unreadable(error) => Err(error.into()),
         IntakeEnd::Reception(end) => Err(end.into()),
         IntakeEnd::Refused(error) => Err(csa_applier::Error::from(error).into()),

@@ -35,7 +35,7 @@ pub(super) struct Prepared {
 
 /// The last result of [`Channel::preflight`], for the start that follows it.
 #[derive(Debug, Default)]
-pub(super) struct Kept(Mutex<Option<(Instant, Arc<ChannelSettings>, Prepared)>>);
+pub(super) struct KeptPreflight(Mutex<Option<(Instant, Arc<ChannelSettings>, Prepared)>>);
 
 impl Channel {
     /// Checks everything that a start does. Returns the reason why a server does not answer, so that the rest

@@ -23,7 +23,7 @@ use super::lifetime::Channel;
 use super::live_settings::Controls;
 use super::live_settings::Paused;
 use super::overlap::written_rules;
-use super::prepare::Kept;
+use super::prepare::KeptPreflight;
 use super::reception::Reception;
 use super::traced::Traced;
 use super::watch::Watch;
@@ -57,7 +57,7 @@ pub(crate) struct Supervisor {
     removed: CancellationToken,
     /// In a fleet: why the channel must not run here, in words; changed under `state`.
     elsewhere: Mutex<Option<String>>,
-    kept: Arc<Kept>,
+    kept: Arc<KeptPreflight>,
 }
 
 #[derive(Debug)]

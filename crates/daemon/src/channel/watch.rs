@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::observe::progress::{Moment, Progress};
+use crate::observe::progress::{CollectedProgress, Moment};
 use csa_applier::{ApplierDurations, ApplierStatus, Commits, HeldUntil, IntakeObserver, Wait};
 use csa_provider::binlog::{Gtid, GtidSet};
 use csa_provider::recorder::{Details, Span, Track};
@@ -51,7 +51,7 @@ struct Inner {
     /// Its address, and its version once it is known.
     target: String,
     target_version: Option<String>,
-    progress: Progress,
+    progress: CollectedProgress,
     meter: Meter,
     phase: Phase,
     detail: String,

@@ -22,9 +22,9 @@ use tokio_util::task::AbortOnDropHandle;
 /// Bytes of an answer, or of a line of one, that no engine exceeds.
 const ANSWER_MAX: usize = 256 << 20;
 
-trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
 
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for T {}
 
 /// The way to a server in this process.
 #[cfg(test)]
@@ -116,7 +116,7 @@ impl Endpoint {
         Ok(Link { host, sender, connection })
     }
 
-    async fn connect(&self) -> io::Result<Box<dyn Stream>> {
+    async fn connect(&self) -> io::Result<Box<dyn ByteStream>> {
         #[cfg(test)]
         if let Some(dial) = &self.dial {
             return Ok(Box::new(dial()?));

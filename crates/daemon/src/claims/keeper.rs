@@ -21,8 +21,8 @@ use tracing::{info, warn};
 
 use super::desired::Shares;
 use super::engine::{Claim, Engine, EngineError, Fleet, Member};
+use super::fleet_view::{FleetView, MemberView};
 use super::plan::{Hold, Situation, Steps};
-use super::view::{FleetView, MemberView};
 
 /// After joining, time for the others of a fleet that starts to join too.
 const SETTLE: Duration = Duration::from_secs(2);

@@ -8,6 +8,7 @@
 mod desired;
 pub mod engine;
 pub mod etcd;
+pub mod fleet_view;
 pub mod http;
 pub mod keeper;
 #[cfg(test)]
@@ -18,4 +19,3 @@ mod memory;
 mod plan;
 #[cfg(any(test, feature = "test-util"))]
 pub mod promises;
-pub mod view;

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use csa_provider::server::{Finding, Level, Place};
 
-use crate::servers::{CheckOptions, Profiles, Report};
+use crate::servers::{CheckOptions, CheckReport, Profiles};
 use crate::verify::source_servers;
 use csa_scheduler::filter::FilterRules;
 use serde::Serialize;
@@ -23,7 +23,7 @@ struct CheckOutput {
     /// The warnings about the configuration file.
     warnings: Vec<String>,
     /// Empty unless servers were checked.
-    channels: Vec<Report>,
+    channels: Vec<CheckReport>,
 }
 
 /// Checks the file and, with `connect`, both servers of one or all channels.
@@ -70,7 +70,7 @@ async fn look(
     arguments: &CheckArguments,
     profiles: Profiles,
     all: &[ChannelSettings],
-) -> Result<Report, Failure> {
+) -> Result<CheckReport, Failure> {
     let reader = other_reader(
         settings,
         arguments.source_user.as_deref(),
@@ -151,7 +151,7 @@ async fn same_tables(settings: &ChannelSettings, all: &[ChannelSettings]) -> Vec
 
 /// The start's own refusal, unless a finding above implies it: the checks must not promise what the
 /// start refuses.
-async fn refusal(settings: &ChannelSettings, report: &Report) -> Option<Finding> {
+async fn refusal(settings: &ChannelSettings, report: &CheckReport) -> Option<Finding> {
     const CHECK: &str = "channel.start";
     let taken = |finding: &Finding| finding.check == "target.channel" && finding.level != Level::Ok;
     if report.count(Level::Error) > 0 || report.findings.iter().any(taken) {
@@ -165,7 +165,7 @@ async fn refusal(settings: &ChannelSettings, report: &Report) -> Option<Finding>
     })
 }
 
-fn verdict(reports: &[Report]) -> Result<(), Failure> {
+fn verdict(reports: &[CheckReport]) -> Result<(), Failure> {
     let failed: Vec<String> = reports
         .iter()
         .filter(|report| report.count(Level::Error) > 0)

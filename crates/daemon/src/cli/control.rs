@@ -3,10 +3,12 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::claims::view::FleetView;
+use crate::claims::fleet_view::FleetView;
 use serde_json::json;
 
-use super::arguments::{Admin, All, Control, End, Reload, Stop, Until, listed, set_commands};
+use super::arguments::{
+    Admin, All, Control, End, ReloadArguments, Stop, Until, listed, set_commands,
+};
 use super::client::{Chosen, Client};
 use super::output::{print, say};
 use super::{fleet, relay, several, status, trace};
@@ -195,7 +197,10 @@ fn wait(client: &Client, gtid_set: &str, timeout: Option<f64>) -> Result<(), Fai
     }
 }
 
-fn reload(client: &Client, Reload { dry_run, restart }: Reload) -> Result<(), Failure> {
+fn reload(
+    client: &Client,
+    ReloadArguments { dry_run, restart }: ReloadArguments,
+) -> Result<(), Failure> {
     let request = json!({ "dry_run": dry_run, "restart": restart });
     let outcome: ReloadView = client.post("/reload", &request)?;
     if outcome.is_empty() {

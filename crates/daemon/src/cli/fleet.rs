@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::claims::view::{FleetView, MemberView};
+use crate::claims::fleet_view::{FleetView, MemberView};
 use csa_provider::server::visible::one_line;
 use serde_json::json;
 

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::claims::view::FleetView;
+use crate::claims::fleet_view::FleetView;
 use parking_lot::Mutex;
 
 use super::table;
@@ -14,7 +14,7 @@ const AT_ONCE: usize = 8;
 
 /// The outcome for one channel, in words.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(super) enum ChannelOutcome {
     Done(String),
     Failed(String),
     /// Another member of the fleet has the channel: its name.
@@ -25,9 +25,9 @@ pub(super) enum Outcome {
 pub(super) fn for_each(
     names: &[String],
     command: impl Fn(&str) -> Result<String, Failure> + Sync,
-) -> Vec<Outcome> {
+) -> Vec<ChannelOutcome> {
     let next = AtomicUsize::new(0);
-    let outcomes = Mutex::new(vec![Outcome::Failed(String::new()); names.len()]);
+    let outcomes = Mutex::new(vec![ChannelOutcome::Failed(String::new()); names.len()]);
     std::thread::scope(|scope| {
         for _ in 0..AT_ONCE.min(names.len()) {
             scope.spawn(|| {
@@ -36,8 +36,8 @@ pub(super) fn for_each(
                     names.get(index).map(|name| (index, name))
                 } {
                     outcomes.lock()[index] = match command(name) {
-                        Ok(result) => Outcome::Done(result),
-                        Err(failure) => Outcome::Failed(failure.to_string()),
+                        Ok(result) => ChannelOutcome::Done(result),
+                        Err(failure) => ChannelOutcome::Failed(failure.to_string()),
                     };
                 }
             });
@@ -47,27 +47,27 @@ pub(super) fn for_each(
 }
 
 /// Tells failures from channels that other members of the fleet have: the daemon refuses commands for those.
-pub(super) fn set_apart(names: &[String], outcomes: &mut [Outcome], fleet: &FleetView) {
+pub(super) fn set_apart(names: &[String], outcomes: &mut [ChannelOutcome], fleet: &FleetView) {
     for (name, outcome) in names.iter().zip(outcomes) {
         let holder = fleet.claims.get(name).filter(|holder| **holder != fleet.name);
-        if let (Outcome::Failed(_), Some(holder)) = (&outcome, holder) {
-            *outcome = Outcome::Elsewhere(holder.clone());
+        if let (ChannelOutcome::Failed(_), Some(holder)) = (&outcome, holder) {
+            *outcome = ChannelOutcome::Elsewhere(holder.clone());
         }
     }
 }
 
 /// Returns the table, with a last line that counts.
-pub(super) fn report(names: &[String], outcomes: &[Outcome]) -> String {
+pub(super) fn report(names: &[String], outcomes: &[ChannelOutcome]) -> String {
     let mut rows = vec![["CHANNEL", "RESULT", "ERROR"].map(str::to_owned)];
     let (mut done, mut elsewhere) = (0, 0);
     for (name, outcome) in names.iter().zip(outcomes) {
         let (result, error) = match outcome {
-            Outcome::Done(result) => {
+            ChannelOutcome::Done(result) => {
                 done += 1;
                 (result.clone(), "-".to_owned())
             }
-            Outcome::Failed(error) => ("failed".to_owned(), error.clone()),
-            Outcome::Elsewhere(holder) => {
+            ChannelOutcome::Failed(error) => ("failed".to_owned(), error.clone()),
+            ChannelOutcome::Elsewhere(holder) => {
                 elsewhere += 1;
                 (format!("elsewhere: daemon {holder} has it"), "-".to_owned())
             }
@@ -91,7 +91,7 @@ pub(super) fn report(names: &[String], outcomes: &[Outcome]) -> String {
 ///
 /// # Errors
 /// Returns the channels that failed, without those of other members of a fleet.
-pub(super) fn verdict(names: &[String], outcomes: &[Outcome]) -> Result<(), Failure> {
+pub(super) fn verdict(names: &[String], outcomes: &[ChannelOutcome]) -> Result<(), Failure> {
     if failed(outcomes) == 0 {
         return Ok(());
     }
@@ -100,12 +100,12 @@ pub(super) fn verdict(names: &[String], outcomes: &[Outcome]) -> Result<(), Fail
     Err(Failure::Runtime(format!("failed for {}", failed.join(", "))))
 }
 
-pub(super) fn failed(outcomes: &[Outcome]) -> usize {
+pub(super) fn failed(outcomes: &[ChannelOutcome]) -> usize {
     outcomes.iter().filter(|outcome| is_failed(outcome)).count()
 }
 
-fn is_failed(outcome: &Outcome) -> bool {
-    matches!(outcome, Outcome::Failed(_))
+fn is_failed(outcome: &ChannelOutcome) -> bool {
+    matches!(outcome, ChannelOutcome::Failed(_))
 }
 
 #[cfg(test)]
@@ -121,8 +121,8 @@ mod tests {
         });
         for (name, outcome) in names.iter().zip(&outcomes) {
             match outcome {
-                Outcome::Done(result) => assert_eq!(result, &format!("{name} paused")),
-                other => assert_eq!(other, &Outcome::Failed(format!("{name} is stopped"))),
+                ChannelOutcome::Done(result) => assert_eq!(result, &format!("{name} paused")),
+                other => assert_eq!(other, &ChannelOutcome::Failed(format!("{name} is stopped"))),
             }
         }
         let report = report(&names, &outcomes);
@@ -149,7 +149,7 @@ mod tests {
         let fleet =
             FleetView { name: "a".to_owned(), claims: claims.into(), ..FleetView::default() };
         set_apart(&names, &mut outcomes, &fleet);
-        assert_eq!(outcomes[1], Outcome::Elsewhere("b".to_owned()));
+        assert_eq!(outcomes[1], ChannelOutcome::Elsewhere("b".to_owned()));
         let report = report(&names, &outcomes);
         assert!(report.contains("yours    elsewhere: daemon b has it  -\n"), "{report}");
         assert!(report.ends_with("4 channels: 1 done, 2 failed, 1 elsewhere\n"), "{report}");

@@ -42,7 +42,7 @@ impl TextPlace<'_> {
         let found = own.as_ref().is_some_and(|found| found.is_whole);
         if let (Some(_), false, Some(main)) = (self.channel, found, self.main) {
             let keys: Vec<&str> = std::iter::once("defaults").chain(keys).collect();
-            if let Some(Found { line, is_whole: true }) = line(&main.text, None, &keys) {
+            if let Some(KeyLine { line, is_whole: true }) = line(&main.text, None, &keys) {
                 return (main, Some(line));
             }
         }
@@ -62,13 +62,13 @@ fn path(error: &str) -> &str {
     rest.split(": ").next().unwrap_or_default()
 }
 
-struct Found {
+struct KeyLine {
     line: usize,
     /// Not only the table around it.
     is_whole: bool,
 }
 
-fn line(text: &str, channel: Option<usize>, keys: &[&str]) -> Option<Found> {
+fn line(text: &str, channel: Option<usize>, keys: &[&str]) -> Option<KeyLine> {
     let parsed = DeTable::parse(text).ok()?;
     let mut table = parsed.get_ref();
     let mut at = None;
@@ -94,5 +94,5 @@ fn line(text: &str, channel: Option<usize>, keys: &[&str]) -> Option<Found> {
         }
     }
     let before = text.get(..at?.start)?;
-    Some(Found { line: before.matches('\n').count() + 1, is_whole })
+    Some(KeyLine { line: before.matches('\n').count() + 1, is_whole })
 }

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use crate::claims::engine::Engine;
 use crate::claims::etcd::Etcd;
+use crate::claims::fleet_view::FleetView;
 use crate::claims::keeper::{Handle, Keeper, Options, Work};
 use crate::claims::kubernetes::Kubernetes;
-use crate::claims::view::FleetView;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 

@@ -11,11 +11,11 @@ use crate::host::logging;
 
 /// All of them, in the order of reports.
 pub(crate) static DAEMON_SETTINGS: [LiveSetting<Daemon, DaemonConfig>; 2] =
-    [LiveSetting::commanded::<LogFilter>(), LiveSetting::reloaded::<StopTimeout>()];
+    [LiveSetting::commanded::<LogFilterSetting>(), LiveSetting::reloaded::<StopTimeout>()];
 
-enum LogFilter {}
+enum LogFilterSetting {}
 
-impl Setting for LogFilter {
+impl Setting for LogFilterSetting {
     type Holder = Daemon;
     type Configured = DaemonConfig;
     type Value = String;
@@ -40,7 +40,7 @@ impl Setting for LogFilter {
     }
 }
 
-impl Commanded for LogFilter {
+impl Commanded for LogFilterSetting {
     const NAME: &'static str = "log_filter";
     const FORM: &'static str = "give a filter like info or csa_applier=debug,info";
 

@@ -17,7 +17,7 @@ pub(crate) enum About {
 
 /// A cause, as precisely as its advice depends on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Cause {
+pub(crate) enum ErrorCause {
     /// The link to the source is down and being retried.
     Link(SourceCause),
     /// The target is away, or takes no writes for now.
@@ -31,16 +31,16 @@ pub(crate) enum Cause {
 }
 
 /// Next steps, in a sentence or two.
-pub(crate) fn advice(cause: Cause) -> &'static str {
+pub(crate) fn advice(cause: ErrorCause) -> &'static str {
     match cause {
-        Cause::Link(cause) => of_source(cause, RETRIED),
-        Cause::TargetAway => {
+        ErrorCause::Link(cause) => of_source(cause, RETRIED),
+        ErrorCause::TargetAway => {
             "Check that the target runs, can be reached from here, takes logins of the channel's account, and is \
              writable (not super_read_only). The channel resumes on its own; nothing is lost."
         }
-        Cause::Source(cause) => of_source(cause, NAMED),
-        Cause::Target(number) => of_target(number),
-        Cause::Named => NAMED,
+        ErrorCause::Source(cause) => of_source(cause, NAMED),
+        ErrorCause::Target(number) => of_target(number),
+        ErrorCause::Named => NAMED,
     }
 }
 
@@ -123,19 +123,19 @@ mod tests {
     #[test]
     fn advice_fits_the_cause() {
         for (cause, words) in [
-            (Cause::Target(1062), "already has a row"),
-            (Cause::Target(1032), "Compare the row"),
+            (ErrorCause::Target(1062), "already has a row"),
+            (ErrorCause::Target(1032), "Compare the row"),
             // A target's error numbers are not a source's, and error 0 has no advice of its own.
-            (Cause::Target(1236), "what the message names"),
-            (Cause::Target(0), "what the message names"),
-            (Cause::Source(SourceCause::Purged), "Provision the target"),
-            (Cause::Source(SourceCause::Stream), "what the message names"),
-            (Cause::Source(SourceCause::Account), "REPLICATION SLAVE"),
-            (Cause::Link(SourceCause::Unreachable), "source runs"),
-            (Cause::Link(SourceCause::Account), "REPLICATION SLAVE"),
-            (Cause::Link(SourceCause::Purged), "Provision the target"),
-            (Cause::TargetAway, "target runs"),
-            (Cause::Named, "what the message names"),
+            (ErrorCause::Target(1236), "what the message names"),
+            (ErrorCause::Target(0), "what the message names"),
+            (ErrorCause::Source(SourceCause::Purged), "Provision the target"),
+            (ErrorCause::Source(SourceCause::Stream), "what the message names"),
+            (ErrorCause::Source(SourceCause::Account), "REPLICATION SLAVE"),
+            (ErrorCause::Link(SourceCause::Unreachable), "source runs"),
+            (ErrorCause::Link(SourceCause::Account), "REPLICATION SLAVE"),
+            (ErrorCause::Link(SourceCause::Purged), "Provision the target"),
+            (ErrorCause::TargetAway, "target runs"),
+            (ErrorCause::Named, "what the message names"),
         ] {
             let advice = advice(cause);
             assert!(advice.contains(words), "{cause:?}: {advice}");

@@ -8,7 +8,7 @@ mod throttle;
 use prometheus::core::{Collector, GenericCounterVec, GenericGaugeVec};
 use prometheus::{GaugeVec, IntCounterVec, IntGaugeVec, Opts, Registry, TextEncoder};
 
-use crate::claims::view::FleetView;
+use crate::claims::fleet_view::FleetView;
 use csa_applier::SessionState;
 
 use crate::observe::view::{ChannelState, ChannelView, LastReload};
@@ -169,8 +169,8 @@ impl Scrape {
     }
 
     fn gauges(&self, channels: &[ChannelView]) -> Result<()> {
-        type Read = fn(&ChannelView) -> Option<u64>;
-        let rows: [(&str, &str, Read); 18] = [
+        type ReadGauge = fn(&ChannelView) -> Option<u64>;
+        let rows: [(&str, &str, ReadGauge); 18] = [
             (
                 "csa_backlog_transactions",
                 "Transactions received and not committed on the target.",
@@ -261,8 +261,8 @@ impl Scrape {
     }
 
     fn counters(&self, channels: &[ChannelView]) -> Result<()> {
-        type Read = fn(&ChannelView) -> u64;
-        let rows: [(&str, &str, Read); 22] = [
+        type ReadCounter = fn(&ChannelView) -> u64;
+        let rows: [(&str, &str, ReadCounter); 22] = [
             ("csa_provider_transactions_total", "Transactions received completely.", |v| {
                 v.connection.received_transactions_total
             }),

@@ -53,12 +53,12 @@ pub(crate) struct Peers {
 type Asking = Arc<SyncMutex<BTreeSet<String>>>;
 
 /// A question that runs.
-struct Question {
+struct PeerQuestion {
     address: String,
     asking: Asking,
 }
 
-impl Question {
+impl PeerQuestion {
     fn begin(address: &str, asking: &Asking) -> Result<Self, String> {
         match asking.lock().insert(address.to_owned()) {
             true => Ok(Self { address: address.to_owned(), asking: Arc::clone(asking) }),
@@ -67,7 +67,7 @@ impl Question {
     }
 }
 
-impl Drop for Question {
+impl Drop for PeerQuestion {
     fn drop(&mut self) {
         self.asking.lock().remove(&self.address);
     }
@@ -94,7 +94,7 @@ async fn ask_all(peers: &AdminPeers, own: &str, asking: &Asking) -> PeersView {
     for (place, address) in peers.addresses.iter().enumerate() {
         let (address, token) = (address.clone(), peers.token.clone());
         let authorities = peers.authorities.clone();
-        let begun = Question::begin(&address, asking);
+        let begun = PeerQuestion::begin(&address, asking);
         questions.spawn(async move {
             let asked = async {
                 let begun = begun?;

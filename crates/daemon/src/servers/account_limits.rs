@@ -1,6 +1,6 @@
 //! The limits of an account, as its server shows them.
 
-use super::session::CheckSession;
+use super::check_session::CheckSession;
 
 /// The limits of an account, each 0 for none.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -2,13 +2,13 @@
 
 use csa_provider::server::{Finding, Place, ServerFacts, Vendor};
 
-use super::server::Server;
+use super::server::CheckedServer;
 
 /// Sessions of such an account are exempt from `init_connect` and from limits of memory.
 const EXEMPT: [&str; 3] = ["CONNECTION_ADMIN", "CONNECTION ADMIN", "SUPER"];
 
 /// The account's limits, on either side; `sessions`: as many as the channel opens there.
-pub(super) fn account(place: Place, server: &Server, sessions: u64) -> Finding {
+pub(super) fn account(place: Place, server: &CheckedServer, sessions: u64) -> Finding {
     let check = match place {
         Place::Source => "source.account_limits",
         _ => "target.account_limits",

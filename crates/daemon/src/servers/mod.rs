@@ -8,6 +8,7 @@
 
 mod account_limits;
 mod catalogue;
+mod check_session;
 mod host;
 mod limits;
 mod managed;
@@ -15,7 +16,6 @@ mod position;
 mod privileges;
 mod report;
 mod server;
-mod session;
 mod source_settings;
 mod tables;
 mod target_settings;
@@ -35,14 +35,14 @@ use csa_provider::server::{Finding, Level, Place, ServerFacts};
 use csa_provider::source;
 use csa_provider::sql_text::quote;
 
-use crate::verify::{Listed, Scope, Side, TableSelection, missing_select};
+use crate::verify::{ListedTables, Scope, Side, TableSelection, missing_select};
 
 use catalogue::Catalogue;
+use check_session::{CheckSession, QueryError, Unusable};
 pub(crate) use managed::Profiles;
 use position::Position;
-pub(crate) use report::Report;
-use server::Server;
-use session::{CheckSession, QueryError, Unusable};
+pub(crate) use report::CheckReport;
+use server::CheckedServer;
 use tables::Context;
 
 /// The channel that is to be started.
@@ -74,14 +74,14 @@ pub(crate) struct CheckOptions {
 /// A server that answered.
 struct Answering {
     session: CheckSession,
-    server: Server,
+    server: CheckedServer,
 }
 
 impl Answering {
     /// Logs in and asks; an error says why not.
     async fn open(side: Side, options: &TargetOptions) -> Result<Self, Unusable> {
         let mut session = CheckSession::connect(side, options).await?;
-        match Server::read(&mut session).await {
+        match CheckedServer::read(&mut session).await {
             Ok(server) => Ok(Self { session, server }),
             Err(refusal) => Err(Unusable::Login(format!("{side} {}", refusal.text))),
         }
@@ -109,7 +109,7 @@ struct TargetKnowledge {
 }
 
 /// Runs all checks; `selection` is the channel's `replicate_*`.
-pub(crate) async fn check(options: &CheckOptions, selection: &dyn TableSelection) -> Report {
+pub(crate) async fn check(options: &CheckOptions, selection: &dyn TableSelection) -> CheckReport {
     let mut found = Vec::new();
     let (mut source, mut target) = (
         connect(Side::Source, &options.source, &mut found).await,
@@ -146,7 +146,7 @@ pub(crate) async fn check(options: &CheckOptions, selection: &dyn TableSelection
         session.close().await;
     }
     found.push(host::disk(options));
-    Report { channel: options.channel.clone(), findings: found }
+    CheckReport { channel: options.channel.clone(), findings: found }
 }
 
 /// Logs in to all of them, and keeps the first that answers.
@@ -164,7 +164,7 @@ async fn connect(
     for options in servers {
         match Answering::open(side, options).await {
             Ok(answering) => {
-                let Server { address, facts, cipher, .. } = &answering.server;
+                let CheckedServer { address, facts, cipher, .. } = &answering.server;
                 let link = match cipher.as_str() {
                     "" => "not encrypted".to_owned(),
                     cipher => format!("encrypted by {cipher}"),
@@ -243,8 +243,8 @@ async fn on_source(
 }
 
 fn on_target(
-    target: &Server,
-    source: Option<&Server>,
+    target: &CheckedServer,
+    source: Option<&CheckedServer>,
     options: &CheckOptions,
     found: &mut Vec<Finding>,
 ) {
@@ -356,7 +356,7 @@ async fn on_both(
         Err(refusal) => unread = Some(refusal.text),
     }
     let (source, target) = (&source.server.facts, &target.server.facts);
-    let listed = Listed {
+    let listed = ListedTables {
         source: &of_source.listed(),
         target: &of_target.listed(),
         source_folds_case: source.folds_case(),

@@ -7,12 +7,12 @@ use serde::Serialize;
 
 /// One channel.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub(crate) struct Report {
+pub(crate) struct CheckReport {
     pub(crate) channel: String,
     pub(crate) findings: Vec<Finding>,
 }
 
-impl Report {
+impl CheckReport {
     #[must_use]
     pub(crate) fn count(&self, level: Level) -> usize {
         self.findings.iter().filter(|finding| finding.level == level).count()
@@ -34,7 +34,7 @@ impl Report {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for CheckReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "channel {}", self.channel)?;
         for finding in &self.findings {
@@ -50,9 +50,9 @@ mod tests {
 
     use super::*;
 
-    fn report() -> Report {
+    fn report() -> CheckReport {
         let tables: Vec<String> = (0..12).map(|n| format!("d.t{n}")).collect();
-        Report {
+        CheckReport {
             channel: "shop".to_owned(),
             findings: vec![
                 Finding::ok("source.version", "8.4.6"),
@@ -77,7 +77,7 @@ mod tests {
              \x20            or in the configuration: target.host\n\
              channel shop: 1 ok, 1 warning, 1 error"
         );
-        let empty = Report { channel: "e".to_owned(), findings: Vec::new() };
+        let empty = CheckReport { channel: "e".to_owned(), findings: Vec::new() };
         assert_eq!(empty.summary(), "0 ok, 0 warnings, 0 errors");
     }
 

@@ -4,11 +4,11 @@ use csa_provider::seams::{Clock as _, SystemClock};
 use csa_provider::server::ServerFacts;
 
 use super::account_limits::AccountLimits;
-use super::session::{CheckSession, QueryError};
+use super::check_session::{CheckSession, QueryError};
 
 /// The facts about one server, and about the way to it.
 #[derive(Debug, Default)]
-pub(super) struct Server {
+pub(super) struct CheckedServer {
     pub(super) address: String,
     pub(super) facts: ServerFacts,
     pub(super) limits: AccountLimits,
@@ -28,7 +28,7 @@ pub(super) struct Clock {
     pub(super) uncertain: i64,
 }
 
-impl Server {
+impl CheckedServer {
     pub(super) async fn read(session: &mut CheckSession) -> Result<Self, QueryError> {
         let clock = clock(session).await?;
         let facts = ServerFacts::read(session).await?;

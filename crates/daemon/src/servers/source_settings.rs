@@ -3,11 +3,11 @@
 use csa_provider::server::{Finding, Place, ServerFacts};
 
 use super::limits;
-use super::server::Server;
+use super::server::CheckedServer;
 
 const DAY: u64 = 86_400;
 
-pub(super) fn settings(server: &Server) -> Vec<Finding> {
+pub(super) fn settings(server: &CheckedServer) -> Vec<Finding> {
     vec![
         retention(&server.facts),
         // A dump, and a session that looks at the source.

@@ -37,7 +37,7 @@ pub(super) struct Context<'a> {
 }
 
 /// A table that exists on both sides.
-struct Both<'a> {
+struct PairedTable<'a> {
     pair: &'a Pair,
     source: &'a Table,
     target: &'a Table,
@@ -68,10 +68,10 @@ impl Context<'_> {
         self.pairs.iter().filter_map(|pair| Some((pair, tables.get(&pair.source)?)))
     }
 
-    fn both(&self) -> impl Iterator<Item = Both<'_>> {
+    fn both(&self) -> impl Iterator<Item = PairedTable<'_>> {
         self.sources().filter_map(|(pair, source)| {
             let target = self.target.tables.get(&pair.target)?;
-            Some(Both { pair, source, target })
+            Some(PairedTable { pair, source, target })
         })
     }
 
@@ -119,7 +119,7 @@ impl Context<'_> {
 
     fn engines(&self) -> Finding {
         const CHECK: &str = "tables.engines";
-        let other: Vec<Both<'_>> = self
+        let other: Vec<PairedTable<'_>> = self
             .both()
             .filter(|both| !matches!(both.target.engine.as_str(), "InnoDB" | BLACKHOLE))
             .collect();
@@ -131,8 +131,9 @@ impl Context<'_> {
             return Finding::ok(CHECK, "a ROLLBACK restores all on the target");
         }
         let count = counted(names.len(), "is not InnoDB", "are not InnoDB");
-        let alter =
-            |both: &Both<'_>| format!("ALTER TABLE {} ENGINE=InnoDB;", quoted(&both.pair.target));
+        let alter = |both: &PairedTable<'_>| {
+            format!("ALTER TABLE {} ENGINE=InnoDB;", quoted(&both.pair.target))
+        };
         let run: Vec<String> = other.iter().take(STATEMENTS_MAX).map(alter).collect();
         Finding::warning(
             CHECK,

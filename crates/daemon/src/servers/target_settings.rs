@@ -4,15 +4,15 @@ use csa_applier::{TargetGtids, TargetOptions};
 use csa_provider::server::{Finding, Place, ServerFacts};
 
 use super::limits;
-use super::server::Server;
+use super::server::CheckedServer;
 
 /// Sessions other than the workers': control, definitions, locks, and inspection.
 const SESSIONS_BESIDES: u64 = 5;
 
 /// Checks the target's settings, with those of the `source` if it answered.
 pub(super) fn settings(
-    target: &Server,
-    source: Option<&Server>,
+    target: &CheckedServer,
+    source: Option<&CheckedServer>,
     options: &TargetOptions,
     worker_count: u16,
 ) -> Vec<Finding> {
@@ -122,7 +122,7 @@ fn case(target: &ServerFacts, source: &ServerFacts) -> Finding {
     }
 }
 
-fn time_zones(target: &Server, source: &Server) -> Finding {
+fn time_zones(target: &CheckedServer, source: &CheckedServer) -> Finding {
     const CHECK: &str = "target.time_zones";
     match (target.has_time_zones, source.has_time_zones) {
         (true, _) => Finding::ok(CHECK, "named time zones are known"),
@@ -155,17 +155,17 @@ mod tests {
         ("lower_case_table_names", "0"),
     ];
 
-    fn good() -> Server {
+    fn good() -> CheckedServer {
         server(&GOOD)
     }
 
-    fn with(variable: &str, value: &str) -> Server {
+    fn with(variable: &str, value: &str) -> CheckedServer {
         let mut server = good();
         server.facts.variables.insert(variable.to_owned(), value.to_owned());
         server
     }
 
-    fn found(target: &Server, source: &Server) -> Vec<Finding> {
+    fn found(target: &CheckedServer, source: &CheckedServer) -> Vec<Finding> {
         let found = settings(target, Some(source), &target_options(), 8);
         found.into_iter().filter(|finding| finding.level != Level::Ok).collect()
     }

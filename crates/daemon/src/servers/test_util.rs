@@ -5,7 +5,7 @@ use std::time::Duration;
 use csa_applier::{TargetGtids, TargetOptions, TlsOptions};
 use csa_provider::server::{ServerFacts, Version};
 
-use super::server::Server;
+use super::server::CheckedServer;
 
 /// Returns a server of the newest version with these variables, and nothing else.
 pub(super) fn facts(variables: &[(&str, &str)]) -> ServerFacts {
@@ -15,8 +15,8 @@ pub(super) fn facts(variables: &[(&str, &str)]) -> ServerFacts {
 }
 
 /// Returns a server with these variables, and nothing else.
-pub(super) fn server(variables: &[(&str, &str)]) -> Server {
-    Server { facts: facts(variables), ..Server::default() }
+pub(super) fn server(variables: &[(&str, &str)]) -> CheckedServer {
+    CheckedServer { facts: facts(variables), ..CheckedServer::default() }
 }
 
 pub(super) fn target_options() -> TargetOptions {

@@ -7,7 +7,7 @@ use csa_provider::server::Vendor;
 use csa_provider::sql_text::quote;
 
 use super::error::Result;
-use super::session::Session;
+use super::session::VerifySession;
 use super::table_name::TableName;
 
 /// A column, as far as its values and their order depend on it.
@@ -112,7 +112,7 @@ fn without_width(column_type: &str, data_type: &str) -> String {
 }
 
 /// Returns the base tables that can be replicated.
-pub(super) async fn tables(session: &mut Session) -> Result<Tables> {
+pub(super) async fn tables(session: &mut VerifySession) -> Result<Tables> {
     let rows: Vec<(String, String, Option<u64>, Option<u64>)> = session
         .rows(&format!(
             "SELECT TABLE_SCHEMA, TABLE_NAME, TABLE_ROWS, AVG_ROW_LENGTH \
@@ -132,14 +132,14 @@ pub(super) async fn tables(session: &mut Session) -> Result<Tables> {
 
 /// Returns true where names of tables that differ only in case are the same table
 /// (`lower_case_table_names`).
-pub(super) async fn folds_case(session: &mut Session) -> Result<bool> {
+pub(super) async fn folds_case(session: &mut VerifySession) -> Result<bool> {
     let rows: Vec<u8> = session.rows("SELECT @@GLOBAL.lower_case_table_names").await?;
     Ok(rows.first().is_some_and(|&mode| mode != 0))
 }
 
 /// Returns a table's definition; `None` where the table does not exist.
 pub(super) async fn definition(
-    session: &mut Session,
+    session: &mut VerifySession,
     name: &TableName,
 ) -> Result<Option<Definition>> {
     let named =

@@ -16,7 +16,7 @@ pub enum Activity {
 
 /// The progress of a run.
 #[derive(Debug, Clone, Default)]
-pub struct Progress {
+pub struct VerifyProgress {
     pub tables: usize,
     pub tables_done: usize,
     /// The table being compared, as the source names it.
@@ -30,10 +30,10 @@ pub struct Progress {
 /// A message from a run in progress.
 #[derive(Debug)]
 pub enum Event<'a> {
-    Progress(&'a Progress),
+    Progress(&'a VerifyProgress),
     Table(&'a TableReport),
     /// An earlier run has compared these rows of a table.
-    Resumed(&'a Progress),
+    Resumed(&'a VerifyProgress),
     /// A later run can resume here.
     Saved(&'a Saved),
 }

@@ -6,17 +6,17 @@ use csa_provider::server::link::NO_TABLE;
 use csa_provider::sql_text::quote;
 
 use super::error::Result;
-use super::session::Session;
+use super::session::VerifySession;
 
 /// Returns the source's `gtid_executed`.
-pub(super) async fn source_executed(source: &mut Session) -> Result<GtidSet> {
+pub(super) async fn source_executed(source: &mut VerifySession) -> Result<GtidSet> {
     let texts: Vec<String> = source.rows("SELECT @@GLOBAL.gtid_executed").await?;
     set(source, &texts)
 }
 
 /// The target's part of it: the channel's checkpoint, and the target's own `gtid_executed`, which
 /// has what was there before the channel and what commits under the source's GTIDs.
-pub(super) async fn target_executed(target: &mut Session, channel: &str) -> Result<GtidSet> {
+pub(super) async fn target_executed(target: &mut VerifySession, channel: &str) -> Result<GtidSet> {
     // Neither states too much, so their union does not, although they are read one after the other.
     let mut texts: Vec<String> = match target.vendor() {
         Vendor::MySql | Vendor::MySql57 => target.rows("SELECT @@GLOBAL.gtid_executed").await?,
@@ -33,7 +33,7 @@ pub(super) async fn target_executed(target: &mut Session, channel: &str) -> Resu
     set(target, &texts)
 }
 
-fn set(session: &Session, texts: &[String]) -> Result<GtidSet> {
+fn set(session: &VerifySession, texts: &[String]) -> Result<GtidSet> {
     let mut all = GtidSet::new();
     for text in texts {
         let one: GtidSet =

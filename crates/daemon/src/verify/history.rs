@@ -9,7 +9,7 @@ use csa_provider::source::Known;
 use super::error::{Result, VerifyError};
 use super::executed::{first_interval, source_executed};
 use super::options::VerifyOptions;
-use super::session::{Session, connect_error};
+use super::session::{VerifySession, connect_error};
 use csa_provider::server::link::Side;
 
 /// A source shows a transaction in `gtid_executed` a moment after its replicas may have it.
@@ -20,14 +20,14 @@ const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
 ///
 /// # Errors
 /// One line with the reason for each address.
-pub(super) async fn source(options: &VerifyOptions) -> Result<Session> {
+pub(super) async fn source(options: &VerifyOptions) -> Result<VerifySession> {
     let target = csa_applier::Target::from(options.target.clone());
     let known = csa_applier::known_of(&target, &options.channel)
         .await
         .map_err(|error| connect_error(Side::Target, &options.target, error))?;
     let mut refused: Option<VerifyError> = None;
     for server in &options.source {
-        let checked = match Session::connect(Side::Source, server).await {
+        let checked = match VerifySession::connect(Side::Source, server).await {
             Ok(session) => check(session, &known).await,
             Err(error) => Err(error),
         };
@@ -48,7 +48,7 @@ fn after(before: Option<VerifyError>, error: VerifyError) -> VerifyError {
     }
 }
 
-async fn check(mut session: Session, known: &Known) -> Result<Session> {
+async fn check(mut session: VerifySession, known: &Known) -> Result<VerifySession> {
     let mut lacking = GtidSet::new();
     for look in 0..LOOKS {
         if look > 0 {

@@ -10,8 +10,8 @@ use super::ranges::{Key, KeyRange, RangeDigest, Ranges, Step};
 use super::recheck::Different;
 use super::report::{DifferenceKind, RowDifference, TableReport};
 use super::servers::Servers;
-use super::session::Session;
-use super::suspects::{Both, Lookup, settle, split};
+use super::session::VerifySession;
+use super::suspects::{Lookup, PairedSql, settle, split};
 use csa_provider::server::link::Side;
 
 /// Suspects are settled at this number, which bounds the memory they take.
@@ -20,7 +20,7 @@ const SUSPECTS: usize = 500;
 /// Compares all rows; differences go into the report.
 pub(super) async fn compare(
     servers: &mut Servers<'_>,
-    sql: &Both,
+    sql: &PairedSql,
     estimate: Estimate,
     report: &mut TableReport,
 ) -> Result<()> {
@@ -86,7 +86,7 @@ pub(super) async fn compare(
 /// Settles the suspects so far; `false` once the limit of reported rows is reached.
 async fn judge(
     servers: &mut Servers<'_>,
-    sql: &Both,
+    sql: &PairedSql,
     ranges: &mut Ranges,
     report: &mut TableReport,
 ) -> Result<bool> {
@@ -114,7 +114,7 @@ async fn judge(
 
 async fn difference(
     servers: &mut Servers<'_>,
-    sql: &Both,
+    sql: &PairedSql,
     different: Different,
 ) -> Result<RowDifference> {
     let key = readable(&mut servers.source, sql, &different.key).await?;
@@ -127,7 +127,7 @@ async fn difference(
 }
 
 /// Returns the columns that differ at this moment; none if the row no longer exists.
-async fn columns(servers: &mut Servers<'_>, sql: &Both, key: &Key) -> Result<Vec<String>> {
+async fn columns(servers: &mut Servers<'_>, sql: &PairedSql, key: &Key) -> Result<Vec<String>> {
     let (source, target) =
         servers.values(&sql.source.columns(key), &sql.target.columns(key)).await?;
     let (Some(source), Some(target)) = (source.first(), target.first()) else {
@@ -140,7 +140,7 @@ async fn columns(servers: &mut Servers<'_>, sql: &Both, key: &Key) -> Result<Vec
 
 async fn digests(
     servers: &mut Servers<'_>,
-    sql: &Both,
+    sql: &PairedSql,
     range: &KeyRange,
 ) -> Result<(RangeDigest, RangeDigest)> {
     let (source, target) =
@@ -148,7 +148,7 @@ async fn digests(
     Ok((digest(&servers.source, source)?, digest(&servers.target, target)?))
 }
 
-fn digest(session: &Session, rows: Vec<Vec<String>>) -> Result<RangeDigest> {
+fn digest(session: &VerifySession, rows: Vec<Vec<String>>) -> Result<RangeDigest> {
     let digest = rows.into_iter().next().and_then(|row| {
         let [rows, with_digest, digest] = <[String; 3]>::try_from(row).ok()?;
         // A row without a digest (see `no_digest`) does not change the sum of the others.
@@ -166,7 +166,7 @@ fn first(rows: Vec<Vec<String>>) -> Option<Key> {
 }
 
 /// Returns `a=1, b='x'`.
-async fn readable(session: &mut Session, sql: &Both, key: &Key) -> Result<String> {
+async fn readable(session: &mut VerifySession, sql: &PairedSql, key: &Key) -> Result<String> {
     let columns = sql.source.key().iter().zip(key);
     let values: Vec<String> =
         columns.clone().map(|(column, value)| column.kind.readable(value)).collect();
@@ -179,7 +179,7 @@ async fn readable(session: &mut Session, sql: &Both, key: &Key) -> Result<String
     Ok(parts.join(", "))
 }
 
-async fn described(servers: &mut Servers<'_>, sql: &Both, range: &KeyRange) -> Result<String> {
+async fn described(servers: &mut Servers<'_>, sql: &PairedSql, range: &KeyRange) -> Result<String> {
     let mut text = "rows".to_owned();
     for (word, key) in [(" after", &range.after), (" up to", &range.through)] {
         if let Some(key) = key {

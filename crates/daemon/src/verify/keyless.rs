@@ -9,7 +9,7 @@ use super::event::Activity;
 use super::ranges::Key;
 use super::report::{DifferenceKind, RowDifference, TableReport};
 use super::servers::Servers;
-use super::suspects::{Both, Lookup, settle};
+use super::suspects::{Lookup, PairedSql, settle};
 
 /// Rows in a bucket, approximately.
 const BUCKET_ROWS: u64 = 500;
@@ -25,7 +25,7 @@ const SHOWN: usize = 16;
 /// Compares all rows; differences go into the report.
 pub(super) async fn compare(
     servers: &mut Servers<'_>,
-    sql: &Both,
+    sql: &PairedSql,
     estimate: Estimate,
     report: &mut TableReport,
 ) -> Result<()> {
@@ -55,7 +55,7 @@ pub(super) async fn compare(
 /// Names the digests whose numbers differ; `false` once enough differ.
 async fn look_into(
     servers: &mut Servers<'_>,
-    sql: &Both,
+    sql: &PairedSql,
     buckets: &[String],
     report: &mut TableReport,
 ) -> Result<bool> {

@@ -41,14 +41,14 @@ pub(crate) use catalogue::{Column, Definition, Estimate, LEFT_OUT, Tables, Uniqu
 pub(crate) use definition::common;
 use error::Result;
 pub use error::VerifyError;
-pub use event::{Activity, Event, Progress};
+pub use event::{Activity, Event, VerifyProgress};
 pub(crate) use grants::missing as missing_select;
 pub use options::{Standing, VerifyOptions, source_servers};
 pub use repair::REPAIR_SESSION;
-pub use report::{DifferenceKind, Outcome, Repair, Report, RowDifference, TableReport};
+pub use report::{DifferenceKind, Outcome, Repair, RowDifference, TableReport, VerifyReport};
 pub use resume::Saved;
 pub use scope::{EveryTable, Scope, TableSelection};
-pub(crate) use scope::{Listed, Pair};
+pub(crate) use scope::{ListedTables, Pair};
 use servers::Servers;
 pub(crate) use session::connect_error;
 pub use table_name::TableName;
@@ -62,7 +62,7 @@ pub async fn verify(
     options: &VerifyOptions,
     selection: &dyn TableSelection,
     observe: &(dyn Fn(Event<'_>) + Sync),
-) -> std::result::Result<Report, VerifyError> {
+) -> std::result::Result<VerifyReport, VerifyError> {
     let mut servers = Servers::connect(options, observe).await?;
     let report = compare_tables(&mut servers, options, selection, observe).await;
     servers.close().await;
@@ -74,13 +74,13 @@ async fn compare_tables(
     options: &VerifyOptions,
     selection: &dyn TableSelection,
     observe: &(dyn Fn(Event<'_>) + Sync),
-) -> Result<Report> {
+) -> Result<VerifyReport> {
     for session in [&mut servers.source, &mut servers.target] {
         if let Some(what) = missing_select(&session.grants().await?, &options.scope) {
             return Err(session.may_not_read(&what));
         }
     }
-    let listed = Listed {
+    let listed = ListedTables {
         source: &catalogue::tables(&mut servers.source).await?,
         target: &catalogue::tables(&mut servers.target).await?,
         source_folds_case: catalogue::folds_case(&mut servers.source).await?,
@@ -88,10 +88,10 @@ async fn compare_tables(
     };
     let pairs = listed.pairs(&options.scope, selection).map_err(VerifyError::Refused)?;
     servers.resume().await?;
-    let mut report = Report { channel: options.channel.clone(), tables: Vec::new() };
+    let mut report = VerifyReport { channel: options.channel.clone(), tables: Vec::new() };
     for (done, pair) in pairs.iter().enumerate() {
         let estimate = listed.source.get(&pair.source).copied().unwrap_or_default();
-        servers.progress = Progress {
+        servers.progress = VerifyProgress {
             tables: pairs.len(),
             tables_done: done,
             table: pair.source.to_string(),

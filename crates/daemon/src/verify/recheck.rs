@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use super::ranges::Key;
 
 /// A side's value for a key; `None`: no row.
-pub(super) type Value = Option<String>;
+pub(super) type SideValue = Option<String>;
 
 /// Agreeing rounds that prove a difference while the source executes nothing: a commit is visible a
 /// moment before its GTID is in `gtid_executed`.
@@ -37,19 +37,19 @@ pub(super) enum Verdict {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Different {
     pub(super) key: Key,
-    pub(super) source: Value,
-    pub(super) target: Value,
+    pub(super) source: SideValue,
+    pub(super) target: SideValue,
 }
 
 /// The source's values of one row, in the order they were read in a round.
 #[derive(Debug, Clone, Default)]
 pub(super) struct SourceValues {
-    values: HashSet<Value>,
-    last: Value,
+    values: HashSet<SideValue>,
+    last: SideValue,
 }
 
 impl SourceValues {
-    pub(super) fn add(&mut self, value: Value) {
+    pub(super) fn add(&mut self, value: SideValue) {
         if self.values.len() < VALUES_MAX && !self.values.contains(&value) {
             self.values.insert(value.clone());
         }
@@ -65,7 +65,7 @@ pub(super) struct Suspect {
     agreeing: u32,
     /// The source's row changed in one of them.
     is_restless: bool,
-    before: Option<(Value, Value)>,
+    before: Option<(SideValue, SideValue)>,
 }
 
 impl Suspect {
@@ -74,7 +74,7 @@ impl Suspect {
     pub(super) fn round(
         &mut self,
         source: &SourceValues,
-        target: Value,
+        target: SideValue,
         is_quiet: bool,
     ) -> Verdict {
         self.rounds += 1;
@@ -126,7 +126,7 @@ mod tests {
     }
 
     /// "-" is a missing row.
-    fn value_of(text: &str) -> Value {
+    fn value_of(text: &str) -> SideValue {
         (text != "-").then(|| text.to_owned())
     }
 

@@ -15,7 +15,7 @@ use super::recheck::Different;
 use super::report::Repair;
 use super::scope::Pair;
 use super::servers::Servers;
-use super::suspects::Both;
+use super::suspects::PairedSql;
 
 /// Bytes of a row that a statement may hold; hexadecimal digits double them.
 const ROW_BYTES: u64 = 4 << 20;
@@ -33,7 +33,7 @@ pub const REPAIR_SESSION: [&str; 2] = [
 /// Reads the source's rows and writes the statements; `is_whole`: both sides have the same columns.
 pub(super) async fn repair(
     servers: &mut Servers<'_>,
-    sql: &Both,
+    sql: &PairedSql,
     pair: &Pair,
     is_whole: bool,
     wanted: &[Different],
@@ -92,7 +92,7 @@ struct Statements {
 }
 
 /// The columns whose values are inserted: the target computes the others.
-async fn stored(servers: &mut Servers<'_>, sql: &Both, pair: &Pair) -> Result<Vec<Column>> {
+async fn stored(servers: &mut Servers<'_>, sql: &PairedSql, pair: &Pair) -> Result<Vec<Column>> {
     let generated: Vec<String> = servers
         .target
         .rows(&format!(
@@ -109,7 +109,7 @@ async fn stored(servers: &mut Servers<'_>, sql: &Both, pair: &Pair) -> Result<Ve
 /// Returns a row with a key; `None` if the source's row is no longer the one that was compared.
 async fn keyed(
     servers: &mut Servers<'_>,
-    sql: &Both,
+    sql: &PairedSql,
     stored: &[Column],
     one: &Different,
     number: usize,
@@ -137,7 +137,7 @@ async fn keyed(
 /// Equal rows without a key, of which one side has more.
 async fn counted(
     servers: &mut Servers<'_>,
-    sql: &Both,
+    sql: &PairedSql,
     stored: &[Column],
     one: &Different,
 ) -> Result<Option<Statements>> {

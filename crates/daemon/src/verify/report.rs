@@ -12,7 +12,7 @@ use super::table_name::TableName;
 
 /// A whole run.
 #[derive(Debug, Clone, Default, Serialize)]
-pub struct Report {
+pub struct VerifyReport {
     pub channel: String,
     pub tables: Vec<TableReport>,
 }
@@ -89,7 +89,7 @@ pub enum DifferenceKind {
     },
 }
 
-impl Report {
+impl VerifyReport {
     /// Returns the worst result of all tables.
     #[must_use]
     pub fn outcome(&self) -> Outcome {

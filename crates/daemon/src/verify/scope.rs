@@ -66,14 +66,14 @@ pub(crate) struct Pair {
 }
 
 /// Both servers' tables, and whether each keeps names of tables in lower case.
-pub(crate) struct Listed<'a> {
+pub(crate) struct ListedTables<'a> {
     pub(crate) source: &'a Tables,
     pub(crate) target: &'a Tables,
     pub(crate) source_folds_case: bool,
     pub(crate) target_folds_case: bool,
 }
 
-impl Listed<'_> {
+impl ListedTables<'_> {
     /// Returns the pairs in scope: every replicated table of the source, and every table of the
     /// target that a table of the source would be replicated to.
     ///
@@ -166,7 +166,7 @@ mod tests {
         scope: &Scope,
         selection: &dyn TableSelection,
     ) -> Result<Vec<String>, String> {
-        let listed = Listed {
+        let listed = ListedTables {
             source: &tables(sides[0]),
             target: &tables(sides[1]),
             source_folds_case: folds[0],

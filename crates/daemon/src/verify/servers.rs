@@ -8,7 +8,7 @@ use csa_provider::server::Vendor;
 
 use super::catalogue::definition;
 use super::error::{Result, VerifyError};
-use super::event::{Activity, Event, Progress};
+use super::event::{Activity, Event, VerifyProgress};
 use super::executed::{first_interval, source_executed, target_executed};
 use super::history;
 use super::options::VerifyOptions;
@@ -17,7 +17,7 @@ use super::ranges::Key;
 use super::report::TableReport;
 use super::resume::{Resume, RunIdentity};
 use super::scope::Pair;
-use super::session::Session;
+use super::session::VerifySession;
 use super::table_name::TableName;
 use crate::observe::gtid_lag::GtidLag;
 use csa_provider::server::link::Side;
@@ -33,10 +33,10 @@ const SAVED: Duration = Duration::from_secs(1);
 const STANDING: Duration = Duration::from_secs(1);
 
 pub(super) struct Servers<'a> {
-    pub(super) source: Session,
-    pub(super) target: Session,
+    pub(super) source: VerifySession,
+    pub(super) target: VerifySession,
     pub(super) options: &'a VerifyOptions,
-    pub(super) progress: Progress,
+    pub(super) progress: VerifyProgress,
     observe: &'a (dyn Fn(Event<'_>) + Sync),
     pace: Pace,
     lag: GtidLag,
@@ -51,13 +51,13 @@ impl<'a> Servers<'a> {
         observe: &'a (dyn Fn(Event<'_>) + Sync),
     ) -> Result<Self> {
         // First: it decides which source will do.
-        let target = Session::connect(Side::Target, &options.target).await?;
+        let target = VerifySession::connect(Side::Target, &options.target).await?;
         let source = history::source(options).await?;
         Ok(Self {
             source,
             target,
             options,
-            progress: Progress::default(),
+            progress: VerifyProgress::default(),
             observe,
             pace: Pace::new(options.max_rate),
             lag: GtidLag::default(),
@@ -193,7 +193,7 @@ impl<'a> Servers<'a> {
 /// # Errors
 /// [`VerifyError::Stalled`] when it makes no progress for `catch_up_timeout`.
 pub(super) async fn pass(
-    target: &mut Session,
+    target: &mut VerifySession,
     options: &VerifyOptions,
     wanted: &GtidSet,
 ) -> Result<()> {

@@ -14,7 +14,7 @@ const SHOW_HIDDEN_KEYS: &str = "SET SESSION show_gipk_in_create_table_and_inform
 const PACKET_MIN: u64 = 1 << 20;
 
 #[derive(Debug)]
-pub(super) struct Session {
+pub(super) struct VerifySession {
     side: Side,
     vendor: Vendor,
     address: String,
@@ -23,7 +23,7 @@ pub(super) struct Session {
     link: Link,
 }
 
-impl Session {
+impl VerifySession {
     /// Connects to one server, and prepares the session.
     pub(super) async fn connect(side: Side, server: &TargetOptions) -> Result<Self> {
         match csa_applier::connect(server, side).await {

@@ -14,7 +14,7 @@ use super::expression::TableSql;
 use super::ranges::Key;
 use super::recheck::{Different, SourceValues, Suspect, Verdict};
 use super::servers::{Servers, pass};
-use super::session::Session;
+use super::session::VerifySession;
 
 /// Rows in one statement: as many as the optimizer still finds ranges for.
 const LOOKUP_ROWS: usize = 200;
@@ -30,7 +30,7 @@ const PAUSES: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_m
 
 /// The SQL of a table on both sides.
 #[derive(Debug)]
-pub(super) struct Both {
+pub(super) struct PairedSql {
     pub(super) source: TableSql,
     pub(super) target: TableSql,
 }
@@ -55,7 +55,12 @@ type Values = HashMap<Key, String>;
 
 impl Lookup {
     /// Reads the values; keys without one are missing.
-    async fn read(self, session: &mut Session, sql: &TableSql, keys: &[Key]) -> Result<Values> {
+    async fn read(
+        self,
+        session: &mut VerifySession,
+        sql: &TableSql,
+        keys: &[Key],
+    ) -> Result<Values> {
         let mut values = Values::new();
         for some in keys.chunks(LOOKUP_ROWS) {
             let query = match self {
@@ -86,7 +91,7 @@ pub(super) fn split(mut row: Vec<String>) -> Option<(Key, String)> {
 /// Reads the keys until all are settled.
 pub(super) async fn settle(
     servers: &mut Servers<'_>,
-    sql: &Both,
+    sql: &PairedSql,
     lookup: Lookup,
     keys: Vec<Key>,
 ) -> Result<Settled> {
@@ -141,7 +146,7 @@ struct Round {
 
 async fn read_round(
     servers: &mut Servers<'_>,
-    sql: &Both,
+    sql: &PairedSql,
     lookup: Lookup,
     keys: &[Key],
 ) -> Result<Round> {

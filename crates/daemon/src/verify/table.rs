@@ -14,7 +14,7 @@ use super::expression::{DigestSum, TableSql};
 use super::report::TableReport;
 use super::scope::Pair;
 use super::servers::Servers;
-use super::suspects::Both;
+use super::suspects::PairedSql;
 use super::{keyed, keyless, repair};
 
 /// Rounds that find the same differences in the definitions prove them, as for rows.
@@ -107,7 +107,7 @@ async fn attempt(
         _ => DigestSum::Integers,
     };
     let side = |name, index| TableSql::new(name, &common.columns, columns, index, sum);
-    let sql = Both {
+    let sql = PairedSql {
         source: side(&pair.source, key.map(|key| key.source_index.as_str())),
         target: side(&pair.target, key.map(|key| key.target_index.as_str())),
     };

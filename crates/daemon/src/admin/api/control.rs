@@ -24,7 +24,7 @@ use crate::daemon::{DAEMON_SETTINGS, Reload};
 use crate::host::{Sender, now_micros};
 use crate::observe::view::{ChangedView, CommandView, ReloadView};
 
-type Answer<T> = Result<Json<T>, ApiError>;
+type JsonAnswer<T> = Result<Json<T>, ApiError>;
 
 /// Options of a stop.
 #[derive(Debug, Default, Deserialize)]
@@ -48,7 +48,7 @@ pub(super) async fn pause(
     State(daemon): State<Shared>,
     Path(name): Path<String>,
     sender: Sender,
-) -> Answer<CommandView> {
+) -> JsonAnswer<CommandView> {
     let channel = channel(&daemon, &name)?;
     log_command(&channel, "pause", &sender);
     // No await lies between the change and the task that writes its audit row (`write_later`): a
@@ -64,7 +64,7 @@ pub(super) async fn resume(
     State(daemon): State<Shared>,
     Path(name): Path<String>,
     sender: Sender,
-) -> Answer<CommandView> {
+) -> JsonAnswer<CommandView> {
     let channel = channel(&daemon, &name)?;
     log_command(&channel, "resume", &sender);
     channel.set_paused(None).await?;
@@ -77,7 +77,7 @@ pub(super) async fn stop(
     Path(name): Path<String>,
     sender: Sender,
     body: Bytes,
-) -> Answer<CommandView> {
+) -> JsonAnswer<CommandView> {
     let channel = channel(&daemon, &name)?;
     let (patience, all) = patience(&daemon, &body)?;
     log_command(&channel, "stop", &sender);
@@ -94,7 +94,7 @@ pub(super) async fn restart(
     Path(name): Path<String>,
     sender: Sender,
     body: Bytes,
-) -> Answer<CommandView> {
+) -> JsonAnswer<CommandView> {
     let channel = channel(&daemon, &name)?;
     let (patience, all) = patience(&daemon, &body)?;
     log_command(&channel, "restart", &sender);
@@ -111,7 +111,7 @@ pub(super) async fn skip(
     Path(name): Path<String>,
     sender: Sender,
     body: Bytes,
-) -> Answer<CommandView> {
+) -> JsonAnswer<CommandView> {
     let channel = channel(&daemon, &name)?;
     let SkipRequest { gtid } = read(&body)?;
     let gtid: Gtid = gtid.parse().map_err(|error: csa_provider::binlog::ParseGtidError| {
@@ -164,7 +164,7 @@ pub(super) async fn set_until(
     Path(name): Path<String>,
     sender: Sender,
     body: Bytes,
-) -> Answer<ChangedView> {
+) -> JsonAnswer<ChangedView> {
     let channel = channel(&daemon, &name)?;
     let said: BTreeMap<String, String> = read(&body)?;
     let until = parse_until(&said).map_err(|error| {
@@ -184,7 +184,7 @@ pub(super) async fn reload(
     State(daemon): State<Shared>,
     sender: Sender,
     body: Bytes,
-) -> Answer<ReloadView> {
+) -> JsonAnswer<ReloadView> {
     let how = if body.is_empty() { Reload::default() } else { read(&body)? };
     to_its_end(async move {
         daemon.reload(how, &sender).await.map_err(|error| {
@@ -199,7 +199,7 @@ pub(super) async fn reload(
 /// remain half done.
 async fn to_its_end<T: Send + 'static>(
     command: impl Future<Output = Result<T, ApiError>> + Send + 'static,
-) -> Answer<T> {
+) -> JsonAnswer<T> {
     let done = tokio::spawn(command).await.map_err(ApiError::internal)?;
     Ok(Json(done?))
 }

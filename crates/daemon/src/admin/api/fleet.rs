@@ -1,6 +1,6 @@
 //! The fleet that this daemon belongs to.
 
-use crate::claims::view::FleetView;
+use crate::claims::fleet_view::FleetView;
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::State;

@@ -18,7 +18,7 @@ use crate::observe::history::HistoryView;
 use crate::observe::metrics;
 use crate::observe::view::{ChannelView, DaemonView, PeersView, StatusView, WaitView};
 
-type Answer<T> = Result<T, ApiError>;
+type ApiAnswer<T> = Result<T, ApiError>;
 
 /// The longest wait of one request; clients repeat it.
 const WAIT_MAX: Duration = Duration::from_secs(3600);
@@ -27,7 +27,7 @@ pub(super) async fn healthy() -> &'static str {
     "ok\n"
 }
 
-pub(super) async fn ready(State(daemon): State<Shared>) -> Answer<&'static str> {
+pub(super) async fn ready(State(daemon): State<Shared>) -> ApiAnswer<&'static str> {
     let not_ready: Vec<String> = daemon
         .views()
         .into_iter()
@@ -44,7 +44,7 @@ pub(super) async fn ready(State(daemon): State<Shared>) -> Answer<&'static str> 
     Err(ApiError::new(StatusCode::SERVICE_UNAVAILABLE, not_ready.join("; "), fix))
 }
 
-pub(super) async fn prometheus(State(daemon): State<Shared>) -> Answer<Response> {
+pub(super) async fn prometheus(State(daemon): State<Shared>) -> ApiAnswer<Response> {
     let text = metrics::render(&daemon.views(), daemon.last_reload(), &daemon.fleet_view());
     let text = text.map_err(ApiError::internal)?;
     Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response())
@@ -85,7 +85,7 @@ pub(super) async fn peers(State(daemon): State<Shared>) -> Json<PeersView> {
 pub(super) async fn history(
     State(daemon): State<Shared>,
     RawQuery(query): RawQuery,
-) -> Answer<Json<HistoryView>> {
+) -> ApiAnswer<Json<HistoryView>> {
     let parameters = Parameters::read(query.as_deref(), &["seconds", "channel"])?;
     let name = parameters.get("channel");
     if let Some(name) = name {
@@ -99,7 +99,7 @@ pub(super) async fn channel_status(
     State(daemon): State<Shared>,
     Path(name): Path<String>,
     Extension(permitted): Extension<Permitted>,
-) -> Answer<Json<ChannelView>> {
+) -> ApiAnswer<Json<ChannelView>> {
     let mut view = channel(&daemon, &name)?.view();
     if permitted == Permitted::All {
         view.reveal();
@@ -112,7 +112,7 @@ pub(super) async fn wait(
     State(daemon): State<Shared>,
     Path(name): Path<String>,
     RawQuery(query): RawQuery,
-) -> Answer<Json<WaitView>> {
+) -> ApiAnswer<Json<WaitView>> {
     let channel = channel(&daemon, &name)?;
     let parameters = Parameters::read(query.as_deref(), &["gtid_set", "timeout_seconds"])?;
     let set = parameters
@@ -139,7 +139,7 @@ pub(super) async fn wait(
     }))
 }
 
-pub(super) fn channel(daemon: &Daemon, name: &str) -> Answer<Arc<Supervisor>> {
+pub(super) fn channel(daemon: &Daemon, name: &str) -> ApiAnswer<Arc<Supervisor>> {
     daemon.channel(name).ok_or_else(|| {
         let channels = daemon.channels();
         let known: Vec<&str> = channels.iter().map(|channel| channel.name()).collect();
@@ -156,7 +156,7 @@ pub(super) struct Parameters(Vec<(String, String)>);
 
 impl Parameters {
     /// Refuses unknown parameters.
-    pub(super) fn read(query: Option<&str>, known: &[&str]) -> Answer<Self> {
+    pub(super) fn read(query: Option<&str>, known: &[&str]) -> ApiAnswer<Self> {
         let pairs = form_urlencoded::parse(query.unwrap_or_default().as_bytes());
         let pairs: Vec<(String, String)> = pairs.into_owned().collect();
         match pairs.iter().find(|(name, _)| !known.contains(&name.as_str())) {
@@ -172,7 +172,7 @@ impl Parameters {
         self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
-    pub(super) fn gtid_set(&self) -> Answer<Option<GtidSet>> {
+    pub(super) fn gtid_set(&self) -> ApiAnswer<Option<GtidSet>> {
         let parse = |text: &str| {
             text.parse().map_err(|error: csa_provider::binlog::ParseGtidError| {
                 ApiError::bad(error.to_string(), "write it the way gtid_executed shows it")

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 /// The part that limits a channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::channel) enum Cause {
+pub(in crate::channel) enum BottleneckCause {
     /// It does not run.
     None,
     Paused,
@@ -31,7 +31,7 @@ pub(in crate::channel) enum Cause {
     Target,
 }
 
-impl Cause {
+impl BottleneckCause {
     pub(in crate::channel) const fn name(self) -> &'static str {
         match self {
             Self::None => "none",
@@ -82,54 +82,58 @@ const LATE: Duration = Duration::from_secs(1);
 impl Snapshot {
     /// The first that holds: pause and a lost target before anything measured, and last what at
     /// least half of the busy workers wait for.
-    pub(in crate::channel) fn cause(&self) -> Cause {
+    pub(in crate::channel) fn cause(&self) -> BottleneckCause {
         if !self.running {
-            return Cause::None;
+            return BottleneckCause::None;
         }
         if self.paused {
-            return Cause::Paused;
+            return BottleneckCause::Paused;
         }
         if !self.target_connected {
-            return Cause::Target;
+            return BottleneckCause::Target;
         }
         if self.backlog == Some(0) {
             return self.cause_of_idleness();
         }
         if self.locked {
-            return Cause::Locks;
+            return BottleneckCause::Locks;
         }
         if self.statement {
-            return Cause::Target;
+            return BottleneckCause::Target;
         }
         if self.throttled && self.busy.len() < self.workers {
-            return Cause::Throttle;
+            return BottleneckCause::Throttle;
         }
         if self.busy.is_empty() {
-            return if self.memory_short { Cause::Memory } else { Cause::Relay };
+            return if self.memory_short {
+                BottleneckCause::Memory
+            } else {
+                BottleneckCause::Relay
+            };
         }
         let most = |states: &[SessionState]| {
             2 * self.busy.iter().filter(|state| states.contains(state)).count() >= self.busy.len()
         };
         if most(&[SessionState::WaitingForDependency]) {
-            Cause::Dependency
+            BottleneckCause::Dependency
         } else if most(&[SessionState::WaitingForTurn]) {
-            Cause::CommitTurn
+            BottleneckCause::CommitTurn
         } else if self.busy.len() < self.workers && self.waiting_transactions == 0 {
-            if self.memory_short { Cause::Memory } else { Cause::Target }
+            if self.memory_short { BottleneckCause::Memory } else { BottleneckCause::Target }
         } else if most(&[SessionState::Preparing]) {
-            Cause::Applier
+            BottleneckCause::Applier
         } else {
-            Cause::Target
+            BottleneckCause::Target
         }
     }
 
-    fn cause_of_idleness(&self) -> Cause {
+    fn cause_of_idleness(&self) -> BottleneckCause {
         if self.relay_full {
-            Cause::Relay
+            BottleneckCause::Relay
         } else if !self.source_connected || self.arrival_delay.is_some_and(|delay| delay > LATE) {
-            Cause::Network
+            BottleneckCause::Network
         } else {
-            Cause::Source
+            BottleneckCause::Source
         }
     }
 }
@@ -137,13 +141,13 @@ impl Snapshot {
 /// Causes and totals of the last seconds.
 #[derive(Debug, Default)]
 pub(in crate::channel) struct Meter {
-    samples: VecDeque<Sample>,
+    samples: VecDeque<BottleneckSample>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Sample {
+struct BottleneckSample {
     at: Instant,
-    cause: Cause,
+    cause: BottleneckCause,
     applied: u64,
     received: u64,
 }
@@ -156,19 +160,19 @@ impl Meter {
     pub(in crate::channel) fn take(
         &mut self,
         at: Instant,
-        cause: Cause,
+        cause: BottleneckCause,
         applied: u64,
         received: u64,
     ) {
-        let is_old = |sample: &Sample| at.saturating_duration_since(sample.at) > WINDOW;
+        let is_old = |sample: &BottleneckSample| at.saturating_duration_since(sample.at) > WINDOW;
         while self.samples.front().is_some_and(is_old) {
             self.samples.pop_front();
         }
-        self.samples.push_back(Sample { at, cause, applied, received });
+        self.samples.push_back(BottleneckSample { at, cause, applied, received });
     }
 
     /// The most frequent cause, and its share.
-    pub(in crate::channel) fn cause(&self) -> Option<(Cause, f64)> {
+    pub(in crate::channel) fn cause(&self) -> Option<(BottleneckCause, f64)> {
         let count = |cause| self.samples.iter().filter(|sample| sample.cause == cause).count();
         let (cause, count) = self
             .samples
@@ -214,22 +218,25 @@ mod tests {
         let idle = Snapshot { backlog: Some(0), busy: Vec::new(), ..busy.clone() };
         let late = Some(Duration::from_secs(3));
         for (snapshot, cause) in [
-            (Snapshot { running: false, ..busy.clone() }, Cause::None),
-            (Snapshot { paused: true, ..busy.clone() }, Cause::Paused),
-            (Snapshot { target_connected: false, ..busy.clone() }, Cause::Target),
-            (idle.clone(), Cause::Source),
-            (Snapshot { source_connected: false, ..idle.clone() }, Cause::Network),
-            (Snapshot { arrival_delay: late, ..idle.clone() }, Cause::Network),
-            (Snapshot { relay_full: true, ..idle }, Cause::Relay),
-            (Snapshot { locked: true, ..busy.clone() }, Cause::Locks),
-            (Snapshot { throttled: true, ..busy.clone() }, Cause::Target),
-            (Snapshot { throttled: true, ..working(&[]) }, Cause::Throttle),
-            (Snapshot { statement: true, ..working(&[]) }, Cause::Target),
-            (working(&[]), Cause::Relay),
-            (Snapshot { memory_short: true, ..working(&[]) }, Cause::Memory),
-            (working(&[Applying, WaitingForDependency, WaitingForDependency]), Cause::Dependency),
-            (working(&[Applying, WaitingForTurn, WaitingForTurn]), Cause::CommitTurn),
-            (busy, Cause::Target),
+            (Snapshot { running: false, ..busy.clone() }, BottleneckCause::None),
+            (Snapshot { paused: true, ..busy.clone() }, BottleneckCause::Paused),
+            (Snapshot { target_connected: false, ..busy.clone() }, BottleneckCause::Target),
+            (idle.clone(), BottleneckCause::Source),
+            (Snapshot { source_connected: false, ..idle.clone() }, BottleneckCause::Network),
+            (Snapshot { arrival_delay: late, ..idle.clone() }, BottleneckCause::Network),
+            (Snapshot { relay_full: true, ..idle }, BottleneckCause::Relay),
+            (Snapshot { locked: true, ..busy.clone() }, BottleneckCause::Locks),
+            (Snapshot { throttled: true, ..busy.clone() }, BottleneckCause::Target),
+            (Snapshot { throttled: true, ..working(&[]) }, BottleneckCause::Throttle),
+            (Snapshot { statement: true, ..working(&[]) }, BottleneckCause::Target),
+            (working(&[]), BottleneckCause::Relay),
+            (Snapshot { memory_short: true, ..working(&[]) }, BottleneckCause::Memory),
+            (
+                working(&[Applying, WaitingForDependency, WaitingForDependency]),
+                BottleneckCause::Dependency,
+            ),
+            (working(&[Applying, WaitingForTurn, WaitingForTurn]), BottleneckCause::CommitTurn),
+            (busy, BottleneckCause::Target),
         ] {
             assert_eq!(snapshot.cause(), cause, "{snapshot:?}");
         }
@@ -241,10 +248,10 @@ mod tests {
         let start = Instant::now();
         assert!(meter.rates().is_none() && meter.cause().is_none());
         for second in 0..20_u64 {
-            let cause = if second < 15 { Cause::Target } else { Cause::Locks };
+            let cause = if second < 15 { BottleneckCause::Target } else { BottleneckCause::Locks };
             meter.take(start + Duration::from_secs(second), cause, second * 100, second * 30);
         }
         assert_eq!(meter.rates(), Some((100.0, 30.0)));
-        assert_eq!(meter.cause(), Some((Cause::Locks, 5.0 / 6.0)));
+        assert_eq!(meter.cause(), Some((BottleneckCause::Locks, 5.0 / 6.0)));
     }
 }

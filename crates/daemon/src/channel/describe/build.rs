@@ -8,7 +8,7 @@ use crate::observe::progress::{Moment, ProgressView};
 use csa_applier::{ApplierDurationsView, Tuning};
 use csa_provider::seams::DurationsView;
 
-use super::bottleneck::{Cause, Snapshot};
+use super::bottleneck::{BottleneckCause, Snapshot};
 use super::parts;
 use super::state::{Circumstances, Phase};
 use crate::channel::live_settings::Paused;
@@ -51,7 +51,7 @@ pub(in crate::channel) struct Facts {
     /// Something is received into the relay store.
     pub(in crate::channel) receiving: bool,
     /// The most frequent cause of the last seconds, and its share.
-    pub(in crate::channel) cause: Option<(Cause, f64)>,
+    pub(in crate::channel) cause: Option<(BottleneckCause, f64)>,
     /// Transactions per second, applied and received.
     pub(in crate::channel) rates: Option<(f64, f64)>,
     pub(in crate::channel) rewinds: Rewinds,

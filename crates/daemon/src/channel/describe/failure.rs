@@ -4,7 +4,7 @@ use csa_applier::{FailingColumn, FailingRow, PresentRow};
 use csa_provider::server::link::{About, Consequence, rule_of};
 
 use crate::channel::error::ChannelError;
-use crate::observe::advice::{Cause, advice};
+use crate::observe::advice::{ErrorCause, advice};
 use crate::observe::view::{ErrorValues, ErrorView, FailingColumnView, FailingRowView};
 
 /// Errors that `exec_mode = "idempotent"` passes over: ER_KEY_NOT_FOUND and ER_DUP_ENTRY, the same
@@ -76,15 +76,15 @@ pub(in crate::channel) fn shown(
     ErrorView { number, message, timestamp, transaction, ways_on, row, values: Some(values) }
 }
 
-fn cause(error: &ChannelError) -> Cause {
+fn cause(error: &ChannelError) -> ErrorCause {
     match error {
-        ChannelError::Applier(error) => Cause::Target(error.code().unwrap_or(0)),
-        ChannelError::Reception(end) => Cause::Source(end.error.cause()),
-        ChannelError::Source(error) => Cause::Source(error.cause()),
+        ChannelError::Applier(error) => ErrorCause::Target(error.code().unwrap_or(0)),
+        ChannelError::Reception(end) => ErrorCause::Source(end.error.cause()),
+        ChannelError::Source(error) => ErrorCause::Source(error.cause()),
         ChannelError::Target(_)
         | ChannelError::Relay(_)
         | ChannelError::Refused(_)
-        | ChannelError::State(_) => Cause::Named,
+        | ChannelError::State(_) => ErrorCause::Named,
     }
 }
 

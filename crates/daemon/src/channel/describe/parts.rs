@@ -10,7 +10,7 @@ use csa_provider::binlog::TransactionHeader;
 use csa_provider::seams::DurationsView;
 use csa_provider::source::SourceView;
 
-use super::bottleneck::Cause;
+use super::bottleneck::BottleneckCause;
 use crate::host::rfc3339;
 use crate::observe::view::{
     ApplierView, BottleneckView, ConnectionView, DependencyView, DurationView, LockHolderView,
@@ -198,33 +198,37 @@ pub(super) fn durations(
 
 /// In words, with the figures known now; `health`: how the health of the target throttles the channel.
 pub(super) fn bottleneck(
-    cause: Option<(Cause, f64)>,
+    cause: Option<(BottleneckCause, f64)>,
     applied: &Applied,
     health: &str,
 ) -> BottleneckView {
-    let (cause, share) = cause.unwrap_or((Cause::None, 1.0));
+    let (cause, share) = cause.unwrap_or((BottleneckCause::None, 1.0));
     let tables = || {
         let names = applied.held_back.iter().take(3).map(|held| held.table.as_str());
         let names: Vec<&str> = names.collect();
         if names.is_empty() { "no table".to_owned() } else { names.join(", ") }
     };
     let detail = match cause {
-        Cause::None => "not running".to_owned(),
-        Cause::Paused => "paused on request".to_owned(),
-        Cause::Throttle if !health.is_empty() => health.to_owned(),
-        Cause::Throttle => "limited by the throttle".to_owned(),
-        Cause::Source => "nothing more has arrived from the source".to_owned(),
-        Cause::Network => "transactions arrive late, or the source can't be reached".to_owned(),
-        Cause::Relay => "reading the relay store, or waiting for room in it".to_owned(),
-        Cause::Dependency => format!("rows wait for earlier groups, most in {}", tables()),
-        Cause::CommitTurn => "groups wait for an earlier one to commit".to_owned(),
-        Cause::Locks => match &applied.lock_wait {
+        BottleneckCause::None => "not running".to_owned(),
+        BottleneckCause::Paused => "paused on request".to_owned(),
+        BottleneckCause::Throttle if !health.is_empty() => health.to_owned(),
+        BottleneckCause::Throttle => "limited by the throttle".to_owned(),
+        BottleneckCause::Source => "nothing more has arrived from the source".to_owned(),
+        BottleneckCause::Network => {
+            "transactions arrive late, or the source can't be reached".to_owned()
+        }
+        BottleneckCause::Relay => "reading the relay store, or waiting for room in it".to_owned(),
+        BottleneckCause::Dependency => {
+            format!("rows wait for earlier groups, most in {}", tables())
+        }
+        BottleneckCause::CommitTurn => "groups wait for an earlier one to commit".to_owned(),
+        BottleneckCause::Locks => match &applied.lock_wait {
             Some(wait) => wait.to_string(),
             None => format!("a lock on the target, held by connection {:?}", applied.lock_holders),
         },
-        Cause::Memory => "event_memory_limit is reached".to_owned(),
-        Cause::Applier => "row changes are being merged".to_owned(),
-        Cause::Target => "the target is executing".to_owned(),
+        BottleneckCause::Memory => "event_memory_limit is reached".to_owned(),
+        BottleneckCause::Applier => "row changes are being merged".to_owned(),
+        BottleneckCause::Target => "the target is executing".to_owned(),
     };
     BottleneckView { cause: cause.name().to_owned(), detail, share }
 }

@@ -22,7 +22,7 @@ use crate::host::rfc3339;
 use crate::observe::view::ThrottleByView;
 use governor::{Governor, Pressure};
 use measure::{Kind, Measure};
-use question::{Question, Server};
+use question::{AskedServer, HealthQuestion};
 
 /// Between two decisions, and between an answer and the next question.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -71,8 +71,10 @@ async fn hold(target: &TargetOptions, limits: &ThrottleBy, controls: &Controls, 
     let mut measures = Vec::new();
     for (kind, limit, question) in questions(target, limits) {
         let server = match &question {
-            Question::Lag { replica, .. } => replica.address(),
-            Question::Threads { target } | Question::Query { target, .. } => target.address(),
+            HealthQuestion::Lag { replica, .. } => replica.address(),
+            HealthQuestion::Threads { target } | HealthQuestion::Query { target, .. } => {
+                target.address()
+            }
         };
         let measure = Measure::new(kind, server, limit, Instant::now());
         let measure = Arc::new(Mutex::new(measure));
@@ -109,11 +111,11 @@ async fn hold(target: &TargetOptions, limits: &ThrottleBy, controls: &Controls, 
     }
 }
 
-fn questions(target: &TargetOptions, limits: &ThrottleBy) -> Vec<(Kind, f64, Question)> {
-    let server = || Server::new(target.clone());
+fn questions(target: &TargetOptions, limits: &ThrottleBy) -> Vec<(Kind, f64, HealthQuestion)> {
+    let server = || AskedServer::new(target.clone());
     let mut questions = Vec::new();
     if let Some(limit) = limits.threads_running {
-        let question = Question::Threads { target: server() };
+        let question = HealthQuestion::Threads { target: server() };
         questions.push((Kind::ThreadsRunning, f64::from(limit), question));
     }
     for (limit, (host, port)) in limits
@@ -123,19 +125,19 @@ fn questions(target: &TargetOptions, limits: &ThrottleBy) -> Vec<(Kind, f64, Que
     {
         let options =
             TargetOptions { host: host.clone(), port: *port, socket: None, ..target.clone() };
-        let (replica, lag) = (Box::new(Server::new(options)), GtidLag::default());
-        let question = Question::Lag { target: Box::new(server()), replica, lag };
+        let (replica, lag) = (Box::new(AskedServer::new(options)), GtidLag::default());
+        let question = HealthQuestion::Lag { target: Box::new(server()), replica, lag };
         questions.push((Kind::ReplicaLag, limit.as_secs_f64(), question));
     }
     if let Some((text, limit)) = &limits.query {
-        let question = Question::Query { target: server(), text: text.clone() };
+        let question = HealthQuestion::Query { target: server(), text: text.clone() };
         questions.push((Kind::Query, *limit, question));
     }
     questions
 }
 
 /// Asks until it is dropped.
-async fn ask(channel: String, measure: Arc<Mutex<Measure>>, mut question: Question) {
+async fn ask(channel: String, measure: Arc<Mutex<Measure>>, mut question: HealthQuestion) {
     loop {
         let answer = question.ask().await;
         let now = Instant::now();

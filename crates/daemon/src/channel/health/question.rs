@@ -19,16 +19,16 @@ type Asked<T> = Result<T, String>;
 
 /// A question that is asked again and again.
 #[derive(Debug)]
-pub(super) enum Question {
+pub(super) enum HealthQuestion {
     /// Sessions that execute something, without those of this account.
-    Threads { target: Server },
+    Threads { target: AskedServer },
     /// The operator's own.
-    Query { target: Server, text: String },
+    Query { target: AskedServer, text: String },
     /// Seconds by which a replica lags the target.
-    Lag { target: Box<Server>, replica: Box<Server>, lag: GtidLag },
+    Lag { target: Box<AskedServer>, replica: Box<AskedServer>, lag: GtidLag },
 }
 
-impl Question {
+impl HealthQuestion {
     pub(super) async fn ask(&mut self) -> Asked<f64> {
         match self {
             Self::Threads { target } => {
@@ -84,12 +84,12 @@ fn number(value: Value) -> Asked<f64> {
 
 /// A server that is asked, and the session once there is one.
 #[derive(Debug)]
-pub(super) struct Server {
+pub(super) struct AskedServer {
     options: TargetOptions,
     link: Option<(Link, Vendor)>,
 }
 
-impl Server {
+impl AskedServer {
     pub(super) fn new(options: TargetOptions) -> Self {
         let connect_timeout = options.connect_timeout.min(PATIENCE);
         Self { options: TargetOptions { connect_timeout, ..options }, link: None }

@@ -18,7 +18,7 @@ use super::object::{FLEET, KIND, MEMBER};
 const PAGE: &str = "500";
 
 /// The objects of a list, and where a watch for later changes begins.
-pub(super) type Listed = (Vec<Value>, String);
+pub(super) type ListedLeases = (Vec<Value>, String);
 
 #[derive(Debug)]
 pub(super) struct Api {
@@ -128,7 +128,7 @@ impl Api {
     }
 
     /// All objects of the fleet, or its members; the pages show one moment.
-    pub(super) async fn list(&self, members_only: bool) -> Result<Listed, ApiFailure> {
+    pub(super) async fn list(&self, members_only: bool) -> Result<ListedLeases, ApiFailure> {
         let selector = match members_only {
             true => format!("{},{KIND}={MEMBER}", self.selector),
             false => self.selector.clone(),
@@ -214,7 +214,7 @@ impl Api {
     }
 
     /// A connection for many requests, to the server that answered last.
-    pub(super) async fn line(&self) -> Result<Line<'_>, ApiFailure> {
+    pub(super) async fn line(&self) -> Result<ApiConnection<'_>, ApiFailure> {
         let token = self.token().await?;
         let endpoint = &self.endpoints[self.current.load(Ordering::Relaxed)];
         let link = match timeout(self.limit, endpoint.link()).await {
@@ -222,7 +222,7 @@ impl Api {
             Ok(Err(error)) => return Err(ApiFailure::away(&format!("{endpoint:?}: {error}"))),
             Err(_) => return Err(ApiFailure::away(&format!("{endpoint:?}: no answer"))),
         };
-        Ok(Line { api: self, token, link })
+        Ok(ApiConnection { api: self, token, link })
     }
 
     /// The token as its file has it at the moment.
@@ -239,13 +239,13 @@ impl Api {
 
 /// A connection for one request after another.
 #[derive(Debug)]
-pub(super) struct Line<'a> {
+pub(super) struct ApiConnection<'a> {
     api: &'a Api,
     token: Option<String>,
     link: Link,
 }
 
-impl Line<'_> {
+impl ApiConnection<'_> {
     /// One request; `object` is the last part of the path, if any.
     pub(super) async fn call(
         &mut self,

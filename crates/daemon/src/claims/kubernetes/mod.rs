@@ -26,7 +26,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{info, warn};
 
 use self::api::{Api, ApiFailure};
-use self::object::{MemberLease, Names, Object, Session, Version, read};
+use self::object::{LeaseSession, MemberLease, Names, Object, Version, read};
 use self::observed::Observed;
 use super::engine::{Engine, EngineError, Fleet, Member};
 use super::http::Endpoint;
@@ -67,7 +67,7 @@ pub struct Kubernetes {
 
 #[derive(Debug)]
 struct Own {
-    session: Session,
+    session: LeaseSession,
     member: Member,
     version: Version,
 }
@@ -75,7 +75,7 @@ struct Own {
 #[derive(Debug)]
 struct LeasesState {
     /// The session, and when the request was sent that renewed it last.
-    session: Option<(Session, Instant)>,
+    session: Option<(LeaseSession, Instant)>,
     observed: Observed,
     listed: Option<Instant>,
     /// A watch has told the changes of claims since the last look.
@@ -121,12 +121,12 @@ impl Kubernetes {
         now
     }
 
-    fn session(&self) -> Option<Session> {
+    fn session(&self) -> Option<LeaseSession> {
         self.state.lock().session.as_ref().map(|(session, _)| session.clone())
     }
 
     /// Returns the session, if its time has not run out by this daemon's own clock, whatever others have seen.
-    fn sure_session(&self) -> Result<Session, EngineError> {
+    fn sure_session(&self) -> Result<LeaseSession, EngineError> {
         let state = self.state.lock();
         let sure = state.session.as_ref().filter(|(_, renewed)| renewed.elapsed() < self.ttl);
         sure.map(|(session, _)| session.clone()).ok_or(EngineError::SessionEnded)
@@ -172,7 +172,12 @@ impl Kubernetes {
         EngineError::SessionEnded
     }
 
-    fn member_lease(&self, member: &Member, session: &Session, over: Option<&Version>) -> Value {
+    fn member_lease(
+        &self,
+        member: &Member,
+        session: &LeaseSession,
+        over: Option<&Version>,
+    ) -> Value {
         self.names.member_lease(member, session, self.ttl.as_secs().max(1), &now(), over)
     }
 
@@ -185,7 +190,7 @@ impl Kubernetes {
             Err(failure) => return Err(failure.into()),
         };
         let received = self.answered();
-        let identity = Session::new(member, "");
+        let identity = LeaseSession::new(member, "");
         if found.name != member.name {
             return Err(EngineError::Refused(format!(
                 "claims.name: the Lease {} belongs to {:?}; set another name",
@@ -213,7 +218,7 @@ impl Kubernetes {
 
     async fn begin(&self, own: &mut Option<Own>, member: &Member) -> Result<(), EngineError> {
         let over = self.replaceable(member).await?;
-        let session = Session::new(member, &Uuid::new_v4().simple().to_string());
+        let session = LeaseSession::new(member, &Uuid::new_v4().simple().to_string());
         let sent = Instant::now();
         let lease = self.member_lease(member, &session, over.as_ref());
         let written = match &over {
@@ -260,7 +265,7 @@ impl Kubernetes {
     }
 
     /// Ends the sessions of members that have not renewed them in time. What `sent` proves, see [`Observed`].
-    async fn fence(&self, own: &Session, sent: Instant) -> Result<(), EngineError> {
+    async fn fence(&self, own: &LeaseSession, sent: Instant) -> Result<(), EngineError> {
         let overdue = self.state.lock().observed.overdue(Some(own), sent);
         for lease in overdue {
             let deleted = self.api.delete(&lease.version.object, &lease.version.deletion()).await;

@@ -27,9 +27,9 @@ const READABLE: usize = 80;
 
 /// A session: `NAME/ID/RANDOM`, as it stands in `holderIdentity`. Never used again once it has ended.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Session(String);
+pub(super) struct LeaseSession(String);
 
-impl Session {
+impl LeaseSession {
     /// Returns a new one of this member.
     pub(super) fn new(member: &Member, random: &str) -> Self {
         Self(format!("{}/{}/{random}", member.name, member.id))
@@ -69,7 +69,7 @@ impl Version {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct MemberLease {
     pub(super) version: Version,
-    pub(super) session: Session,
+    pub(super) session: LeaseSession,
     /// Name of the daemon, as the annotation has it.
     pub(super) name: String,
     /// Seconds that the session lasts without a renewal.
@@ -81,7 +81,7 @@ pub(super) struct MemberLease {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ClaimLease {
     pub(super) version: Version,
-    pub(super) session: Session,
+    pub(super) session: LeaseSession,
     pub(super) channel: String,
 }
 
@@ -94,14 +94,14 @@ pub(super) enum Object {
 
 #[derive(Debug, Deserialize)]
 struct Lease {
-    metadata: Metadata,
+    metadata: LeaseMetadata,
     #[serde(default)]
     spec: Spec,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Metadata {
+struct LeaseMetadata {
     name: String,
     uid: String,
     resource_version: String,
@@ -126,10 +126,10 @@ struct Spec {
 /// It is no Lease of a fleet.
 pub(super) fn read(value: &Value) -> Result<Object, String> {
     let Lease { metadata, spec } = Lease::deserialize(value).map_err(|error| error.to_string())?;
-    let Metadata { name: object, uid, resource_version, labels, mut annotations } = metadata;
+    let LeaseMetadata { name: object, uid, resource_version, labels, mut annotations } = metadata;
     let missing = |what: &str| format!("Lease {object}: it has no {what}");
     let subject = annotations.remove(SUBJECT).ok_or_else(|| missing(SUBJECT))?;
-    let session = Session(spec.holder_identity.unwrap_or_default());
+    let session = LeaseSession(spec.holder_identity.unwrap_or_default());
     match labels.get(KIND).map(String::as_str) {
         Some(MEMBER) => {
             let description = annotations.get(DESCRIPTION);
@@ -179,7 +179,7 @@ impl Names {
     pub(super) fn member_lease(
         &self,
         member: &Member,
-        session: &Session,
+        session: &LeaseSession,
         seconds: u64,
         now: &str,
         over: Option<&Version>,
@@ -196,7 +196,7 @@ impl Names {
     pub(super) fn claim_lease(
         &self,
         channel: &str,
-        session: &Session,
+        session: &LeaseSession,
         now: &str,
         over: Option<&Version>,
     ) -> Value {
@@ -205,7 +205,13 @@ impl Names {
         lease
     }
 
-    fn lease(&self, kind: &str, subject: &str, session: &Session, over: Option<&Version>) -> Value {
+    fn lease(
+        &self,
+        kind: &str,
+        subject: &str,
+        session: &LeaseSession,
+        over: Option<&Version>,
+    ) -> Value {
         let mut lease = json!({
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",
@@ -262,7 +268,7 @@ mod tests {
             draining: true,
             channels: ["a\"b".to_owned(), "_".to_owned()].into(),
         };
-        let session = Session::new(&member, "r");
+        let session = LeaseSession::new(&member, "r");
         assert_eq!((session.name(), session.identity()), ("db_7", "db_7/uuid@host"));
         let version = Version {
             object: names().member("db_7"),

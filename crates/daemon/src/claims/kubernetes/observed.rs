@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::super::engine::{Claim, Fleet, Member};
-use super::object::{ClaimLease, MemberLease, Object, Session, Version};
+use super::object::{ClaimLease, LeaseSession, MemberLease, Object, Version};
 
 /// A member, and since when its Lease has been as it is.
 #[derive(Debug)]
@@ -40,7 +40,7 @@ pub(super) struct Observed {
     claims: BTreeMap<String, ClaimLease>,
     /// Earlier sessions of members that have begun a new one, and since when each is known. Their claims last
     /// for another time to live, so that a restarted daemon finds its channels.
-    earlier: BTreeMap<Session, Instant>,
+    earlier: BTreeMap<LeaseSession, Instant>,
     /// The last answer of the API server.
     answered: Option<Instant>,
     /// The beginning of the next watch; `None` if everything has to be listed.
@@ -165,7 +165,7 @@ impl Observed {
 
     /// Members other than `own` that an answer still showed unchanged after their time: the request for it was
     /// sent at this moment. Their Leases are to be deleted in just these versions.
-    pub(super) fn overdue(&self, own: Option<&Session>, sent: Instant) -> Vec<MemberLease> {
+    pub(super) fn overdue(&self, own: Option<&LeaseSession>, sent: Instant) -> Vec<MemberLease> {
         let is_overdue = |sighting: &&Sighting| {
             sent.checked_duration_since(sighting.since)
                 .is_some_and(|age| age >= self.patience(&sighting.lease))
@@ -174,12 +174,12 @@ impl Observed {
     }
 
     /// When the first member other than `own` becomes overdue, unless it is renewed.
-    pub(super) fn first_overdue(&self, own: Option<&Session>) -> Option<Instant> {
+    pub(super) fn first_overdue(&self, own: Option<&LeaseSession>) -> Option<Instant> {
         self.others(own).map(|sighting| sighting.since + self.patience(&sighting.lease)).min()
     }
 
-    fn others(&self, own: Option<&Session>) -> impl Iterator<Item = &Sighting> {
-        let identity = own.map(Session::identity);
+    fn others(&self, own: Option<&LeaseSession>) -> impl Iterator<Item = &Sighting> {
+        let identity = own.map(LeaseSession::identity);
         self.members
             .values()
             .filter(move |sighting| Some(sighting.lease.session.identity()) != identity)
@@ -197,7 +197,7 @@ impl Observed {
         }
     }
 
-    fn lasts(&self, session: &Session) -> bool {
+    fn lasts(&self, session: &LeaseSession) -> bool {
         self.members.values().any(|sighting| sighting.lease.session == *session)
     }
 
@@ -212,7 +212,7 @@ impl Observed {
     }
 
     /// The fleet, as far as it lasts.
-    pub(super) fn fleet(&self, own: Option<&Session>, now: Instant) -> Fleet {
+    pub(super) fn fleet(&self, own: Option<&LeaseSession>, now: Instant) -> Fleet {
         let mut members: Vec<Member> =
             self.members.values().filter_map(|sighting| sighting.lease.member.clone()).collect();
         members.sort_by(|one, other| one.name.cmp(&other.name));
@@ -226,7 +226,12 @@ impl Observed {
     }
 
     /// How this session can claim the channel.
-    pub(super) fn standing(&self, channel: &str, own: &Session, now: Instant) -> ClaimStanding {
+    pub(super) fn standing(
+        &self,
+        channel: &str,
+        own: &LeaseSession,
+        now: Instant,
+    ) -> ClaimStanding {
         match self.claims.get(channel) {
             None => ClaimStanding::Free(None),
             Some(claim)
@@ -239,7 +244,7 @@ impl Observed {
     }
 
     /// This member's claim to the channel, in whichever of its sessions; `None` also if it is not known.
-    pub(super) fn held(&self, channel: &str, own: &Session) -> Option<&ClaimLease> {
+    pub(super) fn held(&self, channel: &str, own: &LeaseSession) -> Option<&ClaimLease> {
         let claim = self.claims.get(channel);
         claim.filter(|claim| claim.session.identity() == own.identity())
     }
@@ -265,9 +270,9 @@ mod tests {
 
     const TTL: Duration = Duration::from_secs(10);
 
-    fn session(name: &str, random: &str) -> Session {
+    fn session(name: &str, random: &str) -> LeaseSession {
         let member = Member { name: name.to_owned(), id: "1".to_owned(), ..Member::default() };
-        Session::new(&member, random)
+        LeaseSession::new(&member, random)
     }
 
     fn version(object: &str, number: u64) -> Version {
@@ -388,7 +393,7 @@ mod tests {
         assert_eq!(observed.standing("x", &own, start + TTL), free);
         // Another state directory makes it another daemon.
         let mut other = member("b", "r", 5);
-        other.session = Session::new(
+        other.session = LeaseSession::new(
             &Member { name: "b".to_owned(), id: "2".to_owned(), ..Member::default() },
             "r",
         );

@@ -9,8 +9,8 @@ use serde_json::Value;
 use tokio::time::{Instant, timeout};
 
 use super::super::engine::EngineError;
-use super::api::{ApiFailure, Line};
-use super::object::{ClaimLease, Object, Session, Version, read};
+use super::api::{ApiConnection, ApiFailure};
+use super::object::{ClaimLease, LeaseSession, Object, Version, read};
 use super::observed::ClaimStanding;
 use super::{ATTEMPTS, Kubernetes, now};
 
@@ -55,7 +55,7 @@ impl Kubernetes {
     pub(super) async fn claim_each(
         &self,
         channels: &[String],
-        session: &Session,
+        session: &LeaseSession,
     ) -> Result<Vec<String>, EngineError> {
         let batch = {
             let state = self.state.lock();
@@ -91,9 +91,9 @@ impl Kubernetes {
 
     async fn claim_one<'a>(
         &'a self,
-        line: &mut Option<Line<'a>>,
+        line: &mut Option<ApiConnection<'a>>,
         channel: &str,
-        session: &Session,
+        session: &LeaseSession,
         over: Option<Version>,
     ) -> Result<bool, ApiFailure> {
         let line = self.lined(line).await?;
@@ -128,7 +128,7 @@ impl Kubernetes {
     pub(super) async fn release_each(
         &self,
         channels: &[String],
-        session: &Session,
+        session: &LeaseSession,
     ) -> Result<(), EngineError> {
         let batch = Batch::new(channels.iter(), Instant::now() + self.ttl / 5);
         let work = async || {
@@ -149,9 +149,9 @@ impl Kubernetes {
 
     async fn release_one<'a>(
         &'a self,
-        line: &mut Option<Line<'a>>,
+        line: &mut Option<ApiConnection<'a>>,
         channel: &str,
-        session: &Session,
+        session: &LeaseSession,
     ) -> Result<(), ApiFailure> {
         let line = self.lined(line).await?;
         let object = self.names.claim(channel);
@@ -192,8 +192,8 @@ impl Kubernetes {
     /// Returns the connection of one who works, opened with the first request.
     async fn lined<'a, 'b>(
         &'a self,
-        line: &'b mut Option<Line<'a>>,
-    ) -> Result<&'b mut Line<'a>, ApiFailure> {
+        line: &'b mut Option<ApiConnection<'a>>,
+    ) -> Result<&'b mut ApiConnection<'a>, ApiFailure> {
         match line {
             Some(line) => Ok(line),
             None => Ok(line.insert(self.api.line().await?)),

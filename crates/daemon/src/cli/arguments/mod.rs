@@ -163,7 +163,7 @@ pub(crate) enum Control {
     },
     /// Make the daemon read its configuration again: new channels start, removed ones stop, and
     /// changes that need a restart are named.
-    Reload(Reload),
+    Reload(ReloadArguments),
     /// Show the daemons of the fleet, their shares, and the daemon that has each channel.
     Fleet {
         /// Print the JSON of /fleet.
@@ -186,7 +186,7 @@ pub(crate) struct Drain {
 }
 
 #[derive(Debug, Clone, Copy, Args)]
-pub(crate) struct Reload {
+pub(crate) struct ReloadArguments {
     /// Show what would be done, and do nothing.
     #[arg(long)]
     pub(crate) dry_run: bool,

@@ -13,7 +13,7 @@ use tracing::{error, info, warn};
 use super::cluster::{Cluster, ClusterError};
 use super::folder::Folder;
 use super::resource::{GROUP, List, PLURAL, Reference, Resource, VERSION};
-use super::resource_status::Found;
+use super::resource_status::ObservedResource;
 use crate::cli::arguments::{Admin, ControllerArguments};
 use crate::cli::client::Client;
 use crate::host::{Failure, now_micros, rfc3339};
@@ -199,7 +199,7 @@ impl Controller {
     ) -> Result<(), String> {
         let name = &resource.metadata.name;
         let channels = view.as_ref().map_or(&[][..], |view| &view.channels);
-        let found = Found {
+        let found = ObservedResource {
             holder: &self.holder,
             generation: resource.metadata.generation,
             problem: problems.get(name).map(String::as_str),

@@ -42,7 +42,7 @@ pub(super) struct Condition {
 
 /// The resource as this pod finds it.
 #[derive(Debug)]
-pub(super) struct Found<'a> {
+pub(super) struct ObservedResource<'a> {
     /// The pod's name.
     pub(super) holder: &'a str,
     pub(super) generation: i64,
@@ -59,7 +59,7 @@ pub(super) struct Found<'a> {
 impl Status {
     /// Returns the status after `self`; `None` where another pod has to tell, because it runs the
     /// channel.
-    pub(super) fn next(&self, found: &Found<'_>) -> Option<Self> {
+    pub(super) fn next(&self, found: &ObservedResource<'_>) -> Option<Self> {
         let running = found.channel.filter(|channel| channel.state != ChannelState::Standby);
         let others = self.holder.as_deref().is_some_and(|holder| holder != found.holder);
         if running.is_none() && found.problem.is_none() && others {
@@ -129,8 +129,8 @@ mod tests {
         }
     }
 
-    fn found<'a>(channel: Option<&'a ChannelView>, now: &'a str) -> Found<'a> {
-        Found { holder: "pod-0", generation: 2, problem: None, away: None, channel, now }
+    fn found<'a>(channel: Option<&'a ChannelView>, now: &'a str) -> ObservedResource<'a> {
+        ObservedResource { holder: "pod-0", generation: 2, problem: None, away: None, channel, now }
     }
 
     #[test]
@@ -156,7 +156,8 @@ mod tests {
     fn a_mistake_keeps_the_generation_that_runs() {
         let running = view(ChannelState::Running);
         let before = Status::default().next(&found(Some(&running), "one")).expect("a status");
-        let wrong = Found { generation: 3, problem: Some("no"), ..found(Some(&running), "two") };
+        let wrong =
+            ObservedResource { generation: 3, problem: Some("no"), ..found(Some(&running), "two") };
         let wrong = before.next(&wrong).expect("a status");
         assert_eq!((wrong.state.as_str(), wrong.message.as_str()), ("invalid", "no"));
         assert_eq!(wrong.observed_generation, 2);
@@ -169,11 +170,14 @@ mod tests {
         let standby = view(ChannelState::Standby);
         let other = Status { holder: Some("pod-1".to_owned()), ..Status::default() };
         assert_eq!(other.next(&found(Some(&standby), "one")), None);
-        assert_eq!(other.next(&Found { away: Some("down"), ..found(None, "one") }), None);
+        assert_eq!(
+            other.next(&ObservedResource { away: Some("down"), ..found(None, "one") }),
+            None
+        );
         let mine = Status { holder: Some("pod-0".to_owned()), ..Status::default() };
         let mine = mine.next(&found(Some(&standby), "one")).expect("a status");
         assert_eq!((mine.state.as_str(), mine.holder.as_deref()), ("standby", None));
-        let away = Found { away: Some("down"), ..found(None, "one") };
+        let away = ObservedResource { away: Some("down"), ..found(None, "one") };
         let none = mine.next(&away).expect("a status");
         assert_eq!((none.state.as_str(), none.message.as_str()), ("pending", "down"));
         assert_eq!(none.conditions[0].status, "False");

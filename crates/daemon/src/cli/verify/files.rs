@@ -31,14 +31,14 @@ struct Content<S> {
 
 /// `verify.json` in the channel's part of the state directory.
 #[derive(Debug)]
-pub(super) struct Kept {
+pub(super) struct ResumeFile {
     channel: String,
     path: PathBuf,
     /// It was said that it can't be written.
     is_said: AtomicBool,
 }
 
-impl Kept {
+impl ResumeFile {
     pub(super) fn of(channel: &ChannelSettings) -> Self {
         Self {
             channel: channel.name.clone(),
@@ -218,7 +218,7 @@ mod tests {
     #[test]
     fn a_state_is_replaced_as_a_whole_and_one_that_is_cut_off_is_ignored() {
         let directory = tempfile::tempdir().expect("a folder");
-        let kept = Kept {
+        let kept = ResumeFile {
             channel: "shop".to_owned(),
             path: directory.path().join("verify.json"),
             is_said: AtomicBool::new(false),
@@ -233,7 +233,7 @@ mod tests {
         assert!(kept.read().is_none());
         kept.remove();
         assert_eq!(fs::read_dir(directory.path()).expect("readable").count(), 0);
-        let nowhere = Kept { path: directory.path().join("none/verify.json"), ..kept };
+        let nowhere = ResumeFile { path: directory.path().join("none/verify.json"), ..kept };
         nowhere.write(&Saved::default());
         assert!(nowhere.is_said.load(Ordering::Relaxed));
     }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::verify::{
-    Event, Outcome, Report, Scope, Standing, TableName, TableSelection, VerifyOptions,
+    Event, Outcome, Scope, Standing, TableName, TableSelection, VerifyOptions, VerifyReport,
     source_servers,
 };
 use csa_provider::source::SourceOptions;
@@ -19,7 +19,7 @@ use crate::cli::output::say;
 use crate::cli::standing::why_nothing_is_applied;
 use crate::config::{ChannelSettings, Config};
 use crate::host::Failure;
-use files::{Kept, RepairFile};
+use files::{RepairFile, ResumeFile};
 use screen::Screen;
 
 /// A channel's `replicate_*`, for targets that compare names with case and for others.
@@ -49,7 +49,7 @@ impl TableSelection for Replicated {
 struct VerifyOutput {
     outcome: Option<Outcome>,
     #[serde(flatten)]
-    report: Report,
+    report: VerifyReport,
     /// The reason why it was not finished.
     error: Option<String>,
 }
@@ -88,7 +88,7 @@ pub(crate) fn verify(
         let (name, admin) = (channel.name.clone(), admin.clone());
         options.standing =
             Some(Arc::new(AskedDaemon { config: path.to_owned(), admin, channel: name.clone() }));
-        let kept = Kept::of(channel);
+        let kept = ResumeFile::of(channel);
         if arguments.from_start {
             kept.remove();
         }

@@ -3,7 +3,7 @@
 use std::io::{IsTerminal as _, Write as _};
 use std::time::{Duration, Instant};
 
-use crate::verify::{Activity, Event, Progress, Report, TableReport};
+use crate::verify::{Activity, Event, TableReport, VerifyProgress, VerifyReport};
 use parking_lot::Mutex;
 
 use crate::cli::output::say;
@@ -85,18 +85,18 @@ impl Screen {
     }
 
     /// Returns the finished tables.
-    pub(super) fn finish(self, channel: &str) -> Report {
+    pub(super) fn finish(self, channel: &str) -> VerifyReport {
         let mut state = self.state.into_inner();
         if state.drawn.take().is_some() {
             eprint!("\r{:<WIDTH$}\r", "");
         }
-        Report { channel: channel.to_owned(), tables: state.finished }
+        VerifyReport { channel: channel.to_owned(), tables: state.finished }
     }
 }
 
 /// `[####----]  2/7 d.orders: 45000 of about 100000 rows, 9000/s, 6 s left`: rate and time are the
 /// table's.
-fn line(progress: &Progress, elapsed: Duration) -> String {
+fn line(progress: &VerifyProgress, elapsed: Duration) -> String {
     let share = progress.rows as f64 / progress.rows_estimated.max(progress.rows).max(1) as f64;
     let done = (progress.tables_done as f64 + share) / progress.tables.max(1) as f64;
     let full = ((done * BAR as f64) as usize).min(BAR);
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn the_bar_shows_tables_and_rows_and_fits_a_line() {
-        let mut progress = Progress {
+        let mut progress = VerifyProgress {
             tables: 4,
             tables_done: 1,
             table: "d.t".to_owned(),

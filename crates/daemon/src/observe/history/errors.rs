@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use csa_provider::source::SourceCause;
 use serde::Serialize;
 
-use crate::observe::advice::{About, Cause, advice};
+use crate::observe::advice::{About, ErrorCause, advice};
 use crate::observe::view::{ChannelState, ChannelView, ErrorView};
 
 const ENTRIES: usize = 10;
@@ -58,9 +58,10 @@ impl ErrorLog {
             .as_deref()
             .or_else(|| waits(ChannelState::WaitingForTarget));
         let link = view.connection.last_error_cause.unwrap_or(SourceCause::Unreachable);
-        for (about, cause, message) in
-            [(About::Source, Cause::Link(link), source), (About::Target, Cause::TargetAway, target)]
-        {
+        for (about, cause, message) in [
+            (About::Source, ErrorCause::Link(link), source),
+            (About::Target, ErrorCause::TargetAway, target),
+        ] {
             if let Some(message) = message {
                 let ways_on = vec![advice(cause).to_owned()];
                 let message = message.to_owned();

@@ -4,7 +4,7 @@ use csa_applier::SessionState;
 use serde::Serialize;
 
 use super::errors::ErrorEntry;
-use super::track::{Sample, Track, WORKER_SECONDS};
+use super::track::{HistorySample, Track, WORKER_SECONDS};
 use super::window::Window;
 use crate::observe::view::ChannelState;
 
@@ -80,8 +80,11 @@ impl HistoryView {
 }
 
 impl Columns {
-    pub(super) fn new<'a>(window: Window, samples: impl Iterator<Item = &'a Sample>) -> Self {
-        let mut buckets: Vec<Vec<&Sample>> = vec![Vec::new(); window.count];
+    pub(super) fn new<'a>(
+        window: Window,
+        samples: impl Iterator<Item = &'a HistorySample>,
+    ) -> Self {
+        let mut buckets: Vec<Vec<&HistorySample>> = vec![Vec::new(); window.count];
         let mut before = None;
         for sample in samples {
             match window.bucket(sample.second).and_then(|bucket| buckets.get_mut(bucket)) {
@@ -98,11 +101,12 @@ impl Columns {
     }
 
     /// Appends a bucket; `before` is the last sample before it.
-    fn push(&mut self, bucket: &[&Sample], before: Option<&Sample>, step: u64) {
+    fn push(&mut self, bucket: &[&HistorySample], before: Option<&HistorySample>, step: u64) {
         let lag = bucket.iter().filter_map(|sample| sample.lag_seconds).reduce(f64::max);
         self.lag_seconds.push(lag.map(rounded));
         self.state.push(bucket.iter().map(|sample| sample.state).max_by_key(attention));
-        let most = |read: fn(&Sample) -> Option<u64>| bucket.iter().filter_map(|s| read(s)).max();
+        let most =
+            |read: fn(&HistorySample) -> Option<u64>| bucket.iter().filter_map(|s| read(s)).max();
         self.backlog_transactions.push(most(|sample| sample.backlog_transactions));
         self.backlog_bytes.push(most(|sample| sample.backlog_bytes));
         // A gap (the host was suspended) has no rate.
@@ -110,7 +114,7 @@ impl Columns {
         let ends = from.zip(bucket.last().copied()).filter(|(from, to)| {
             to.second > from.second && to.second - from.second <= 2 * step.max(5)
         });
-        let rate = |read: fn(&Sample) -> u64| {
+        let rate = |read: fn(&HistorySample) -> u64| {
             let (from, to) = ends?;
             let change = read(to).saturating_sub(read(from)) as f64;
             Some(rounded(change / (to.second - from.second) as f64))

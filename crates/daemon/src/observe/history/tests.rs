@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
 use super::series::Columns;
-use super::track::Sample;
+use super::track::HistorySample;
 use super::window::Window;
 use super::*;
 use crate::observe::view::{ChannelState, ErrorView, WorkerView};
@@ -28,7 +28,7 @@ fn tail(answer: &Value, column: &str, n: usize) -> Vec<Value> {
 
 #[test]
 fn buckets_show_the_worst_and_rates_of_the_whole() {
-    let sample = |second| Sample {
+    let sample = |second| HistorySample {
         second,
         state: ChannelState::Running,
         lag_seconds: Some(0.0),
@@ -38,7 +38,7 @@ fn buckets_show_the_worst_and_rates_of_the_whole() {
         received_bytes: 0,
         applied_transactions: second * 7,
     };
-    let mut samples: Vec<Sample> = (1000..1024).map(sample).collect();
+    let mut samples: Vec<HistorySample> = (1000..1024).map(sample).collect();
     samples[13].lag_seconds = Some(3.5);
     samples[14].lag_seconds = None;
     samples[14].state = ChannelState::WaitingForSource;

@@ -19,7 +19,7 @@ const IDLE: u8 = b'.';
 
 /// A channel in one second.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Sample {
+pub(super) struct HistorySample {
     pub(super) second: u64,
     pub(super) state: ChannelState,
     pub(super) lag_seconds: Option<f64>,
@@ -33,7 +33,7 @@ pub(super) struct Sample {
 #[derive(Debug)]
 pub(super) struct Track {
     channel_name: String,
-    samples: VecDeque<Sample>,
+    samples: VecDeque<HistorySample>,
     /// Workers' states as digits, by second.
     workers: VecDeque<(u64, [u8; WORKERS])>,
     pub(super) errors: ErrorLog,
@@ -57,7 +57,7 @@ impl Track {
         self.samples.back().map(|sample| sample.second)
     }
 
-    pub(super) fn samples(&self) -> impl Iterator<Item = &Sample> {
+    pub(super) fn samples(&self) -> impl Iterator<Item = &HistorySample> {
         self.samples.iter()
     }
 
@@ -69,7 +69,7 @@ impl Track {
         if self.samples.len() == SAMPLES {
             self.samples.pop_front();
         }
-        self.samples.push_back(Sample {
+        self.samples.push_back(HistorySample {
             second,
             state: view.state,
             lag_seconds: view.lag_seconds,

@@ -8,7 +8,7 @@ use prometheus::proto::{Bucket, Histogram, LabelPair, Metric, MetricFamily, Metr
 use super::{Result, Scrape};
 use crate::observe::view::{ChannelView, DurationView, StepsView};
 
-type Read = fn(&StepsView) -> &DurationView;
+type ReadDuration = fn(&StepsView) -> &DurationView;
 
 /// One histogram of all channels.
 #[derive(Debug, Clone)]
@@ -28,7 +28,7 @@ impl Collector for Counted {
 }
 
 impl Counted {
-    fn new(name: &str, help: &str, read: Read, channels: &[ChannelView]) -> Result<Self> {
+    fn new(name: &str, help: &str, read: ReadDuration, channels: &[ChannelView]) -> Result<Self> {
         let labels = vec!["channel".to_owned()];
         let desc = Desc::new(name.to_owned(), help.to_owned(), labels, Default::default())?;
         let mut family = MetricFamily::default();
@@ -40,7 +40,7 @@ impl Counted {
     }
 }
 
-fn of(view: &ChannelView, read: Read) -> Metric {
+fn of(view: &ChannelView, read: ReadDuration) -> Metric {
     let duration = read(&view.durations);
     let mut cumulative = 0;
     let buckets = BOUNDS_MICROS.iter().zip(duration.buckets).map(|(&bound, count)| {
@@ -64,7 +64,7 @@ fn of(view: &ChannelView, read: Read) -> Metric {
 
 impl Scrape {
     pub(super) fn histograms(&self, channels: &[ChannelView]) -> Result<()> {
-        let rows: [(&str, &str, Read); 10] = [
+        let rows: [(&str, &str, ReadDuration); 10] = [
             (
                 "csa_provider_reception_seconds",
                 "Time from the commit of a transaction on the source until it was received as a whole.",

@@ -13,11 +13,11 @@ use tokio::time::Instant;
 use tracing::debug;
 
 use super::backlog::{Count, ReadUpTo, done};
-use super::view::ProgressView;
+use super::progress_view::ProgressView;
 
 /// The parts of a channel that progress is read from, and what remains of earlier ones.
 #[derive(Debug, Default)]
-pub struct Progress {
+pub struct CollectedProgress {
     /// A source heard from within this time counts as present.
     fresh_within: Duration,
     /// The relay store while it is open.
@@ -68,7 +68,7 @@ pub struct Search {
 
 /// The result of a search.
 #[derive(Debug)]
-pub enum Found {
+pub enum SearchResult {
     /// Its commit times, and everything before it.
     First(CommitTimes, Count),
     /// Everything is applied, up to here.
@@ -79,27 +79,27 @@ pub enum Found {
 impl Search {
     /// Reads the store; blocks.
     #[must_use]
-    pub fn run(&self) -> Found {
+    pub fn run(&self) -> SearchResult {
         let mut reader = self.store.reader(self.executed.clone());
         // The header is enough.
         reader.set_inline_limit(0);
         match reader.next_now() {
             Ok(Some(relayed)) => {
-                Found::First(relayed.header.commit_times(), Count::before(&relayed))
+                SearchResult::First(relayed.header.commit_times(), Count::before(&relayed))
             }
             Ok(None) => {
                 let (transactions, bytes) = reader.read_so_far();
-                Found::Nothing(Count { transactions, bytes })
+                SearchResult::Nothing(Count { transactions, bytes })
             }
             Err(error) => {
                 debug!(%error, "the first transaction that waits can't be read");
-                Found::Unreadable
+                SearchResult::Unreadable
             }
         }
     }
 }
 
-impl Progress {
+impl CollectedProgress {
     /// An idle source sends a heartbeat this often.
     pub fn expect_heartbeats(&mut self, interval: Duration) {
         self.fresh_within = interval * 2 + Duration::from_secs(1);
@@ -244,18 +244,18 @@ impl Progress {
 
     /// Takes the result of a search. During the search a pipeline may have begun, or another store been
     /// opened.
-    pub fn found(&mut self, search: &Search, found: Found) {
+    pub fn found(&mut self, search: &Search, found: SearchResult) {
         let is_same = self.store.as_ref().is_some_and(|now| Arc::ptr_eq(now, &search.store));
         if self.pipeline.is_some() || !is_same {
             return;
         }
         match found {
-            Found::First(committed, before) => {
+            SearchResult::First(committed, before) => {
                 self.waiting = Waiting::Since(committed, Instant::now());
                 self.base = Some(before);
             }
-            Found::Nothing(all) => self.base = Some(all),
-            Found::Unreadable => self.waiting = Waiting::Unreadable,
+            SearchResult::Nothing(all) => self.base = Some(all),
+            SearchResult::Unreadable => self.waiting = Waiting::Unreadable,
         }
     }
 

@@ -5,9 +5,9 @@
 mod backlog;
 mod collected;
 mod lag;
-mod view;
+mod progress_view;
 
 pub use backlog::{Count, ReadUpTo};
-pub use collected::{Found, Progress, Search};
+pub use collected::{CollectedProgress, Search, SearchResult};
 pub use lag::Tail;
-pub use view::{Moment, ProgressView};
+pub use progress_view::{Moment, ProgressView};

@@ -5,7 +5,7 @@ mod service;
 
 use csa_provider::server::{Finding, Fix, Level, Place, ServerFacts, Version};
 
-use super::session::CheckSession;
+use super::check_session::CheckSession;
 use crate::verify::{TableName, TableSelection};
 pub(crate) use service::Service;
 use service::{Retention, Settings};
