@@ -7,11 +7,12 @@ use crate::source::assembler::Placement;
 use crate::source::clock_difference::ClockDifference;
 use crate::source::status::SourceStatus;
 
-/// What the status does not show yet.
+/// The events that the status does not show yet.
 #[derive(Debug)]
 pub(super) struct Arrivals {
-    /// When the block arrived, and the microseconds since the epoch then.
+    /// The time at which the block arrived.
     at: Instant,
+    /// The same in microseconds since the epoch.
     now: u64,
     events: u64,
     bytes: u64,
@@ -80,7 +81,7 @@ impl Arrivals {
         self.idle = Some(is_idle);
     }
 
-    /// The transaction that was arriving is whole, and on its way into the spool.
+    /// Notes that the transaction that was arriving is whole, and on its way into the spool.
     pub(super) fn ended(&mut self, status: &SourceStatus, clock: ClockDifference) {
         let Some(Arriving { header, since, bytes, .. }) = self.open.take() else { return };
         if let Some(delay) = header.since_commit(self.now, clock.estimate()) {

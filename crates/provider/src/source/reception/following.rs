@@ -38,7 +38,7 @@ pub(super) struct Following<'a, S> {
     sink: &'a mut S,
     link: LinkedSource<'a>,
     clock: SourceClock,
-    /// What the source had executed when the dump began, until all of it is received: before that, a
+    /// The GTIDs that the source had executed when the dump began, until all are received. Before that, a
     /// heartbeat does not mean that it is idle.
     awaited: Option<GtidSet>,
     history: History,
@@ -176,7 +176,7 @@ impl<'a, S: TransactionSink> Following<'a, S> {
         }
     }
 
-    /// An event that belongs to no transaction and is not wanted. A heartbeat says that the source is idle.
+    /// Passes an event by that belongs to no transaction. A heartbeat says that the source is idle.
     async fn pass_by(&mut self, event_type: EventType) -> Result<(), LinkEnd> {
         if !matches!(event_type, EventType::HEARTBEAT | EventType::HEARTBEAT_V2) {
             return Ok(());
