@@ -10,9 +10,9 @@ use crate::source::status::SourceStatus;
 /// The events that the status does not show yet.
 #[derive(Debug)]
 pub(super) struct Arrivals {
-    /// The time at which the block arrived.
+    /// The time at which the block arrived, by the monotonic clock.
     at: Instant,
-    /// The same in microseconds since the epoch.
+    /// The time at which the block arrived, in microseconds since the epoch.
     now: u64,
     events: u64,
     bytes: u64,
