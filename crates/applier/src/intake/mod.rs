@@ -170,49 +170,14 @@ impl<K: KeySource, O: IntakeObserver> Intake<K, O> {
                     let ticket = self.memory.request(footprint.bytes());
                     Hand::Queued(relayed, room, ticket)
                 }
-                (Step::WaitForMemory, Hand::Queued(relayed, room, mut ticket)) => {
-                    // The clock is read only where there is something to wait for, here and below.
-                    if let Some(permit) = ticket.take() {
-                        Hand::Granted(relayed, room, permit)
-                    } else {
-                        let begun = Instant::now();
-                        let granted = tokio::time::timeout(TICK, ticket.granted()).await;
-                        waited += self.waited(Wait::Memory, begun);
-                        match granted {
-                            Ok(permit) => Hand::Granted(relayed, room, permit),
-                            Err(_) => Hand::Queued(relayed, room, ticket),
-                        }
-                    }
+                (Step::WaitForMemory, Hand::Queued(relayed, room, ticket)) => {
+                    self.wait_for_memory(relayed, room, ticket, &mut waited).await
                 }
                 (Step::Admit { whole }, Hand::Granted(relayed, _, permit)) => {
-                    let admitted = match relayed.followed() {
-                        None => Some(self.admission.admit(relayed, Some(permit), whole).await?),
-                        Some(_) => self.admission.admit_followed(relayed, permit).await?,
-                    };
-                    match admitted {
-                        Some(admitted) => Hand::Admitted(admitted),
-                        None => self.take_back(),
-                    }
-                }
-                (Step::HandOver, Hand::Admitted(admitted)) if admitted.relayed.is_cut_off() => {
-                    self.take_back()
+                    self.admit(relayed, permit, whole).await?
                 }
                 (Step::HandOver, Hand::Admitted(admitted)) => {
-                    // Read before it is sent: the applier may execute it at once.
-                    let barrier = Barrier::after(&admitted.verdict, *self.statements.borrow());
-                    if admitted.relayed.followed().is_some() {
-                        self.observer.read(&admitted.relayed);
-                    }
-                    let begun = (self.sender.capacity() == 0).then(Instant::now);
-                    // Not raced with `end`: an applier that ends drops the stream, which ends this.
-                    if self.sender.send(admitted).await.is_err() {
-                        return Err(IntakeEnd::Stopped);
-                    }
-                    if let Some(begun) = begun {
-                        waited += self.waited(Wait::Applier, begun);
-                    }
-                    self.observer.handed_over(std::mem::take(&mut waited));
-                    Hand::HandedOver(barrier)
+                    self.hand_over(admitted, &mut waited).await?
                 }
                 (Step::WaitForStatement, hand) => {
                     self.wait_for_statement().await;
@@ -230,6 +195,64 @@ impl<K: KeySource, O: IntakeObserver> Intake<K, O> {
                 (step, hand) => unreachable!("{step:?} at {:?}", hand.stage()),
             };
         }
+    }
+
+    async fn wait_for_memory(
+        &mut self,
+        relayed: RelayedTransaction,
+        room: Room,
+        mut ticket: Ticket,
+        waited: &mut Duration,
+    ) -> Hand {
+        // The clock is read only where there is something to wait for, here and below.
+        if let Some(permit) = ticket.take() {
+            return Hand::Granted(relayed, room, permit);
+        }
+        let begun = Instant::now();
+        let granted = tokio::time::timeout(TICK, ticket.granted()).await;
+        *waited += self.waited(Wait::Memory, begun);
+        match granted {
+            Ok(permit) => Hand::Granted(relayed, room, permit),
+            Err(_) => Hand::Queued(relayed, room, ticket),
+        }
+    }
+
+    async fn admit(
+        &mut self,
+        relayed: RelayedTransaction,
+        permit: EventPermit,
+        whole: bool,
+    ) -> Result<Hand, IntakeEnd> {
+        let admitted = match relayed.followed() {
+            None => Some(self.admission.admit(relayed, Some(permit), whole).await?),
+            Some(_) => self.admission.admit_followed(relayed, permit).await?,
+        };
+        Ok(admitted.map_or_else(|| self.take_back(), Hand::Admitted))
+    }
+
+    async fn hand_over(
+        &mut self,
+        admitted: AdmittedTransaction,
+        waited: &mut Duration,
+    ) -> Result<Hand, IntakeEnd> {
+        if admitted.relayed.is_cut_off() {
+            return Ok(self.take_back());
+        }
+        // Read before it is sent: the applier may execute it at once.
+        let barrier = Barrier::after(&admitted.verdict, *self.statements.borrow());
+        if admitted.relayed.followed().is_some() {
+            self.observer.read(&admitted.relayed);
+        }
+        let begun = (self.sender.capacity() == 0).then(Instant::now);
+        // Not raced with `end`: an applier that ends drops the stream, which ends this.
+        if self.sender.send(admitted).await.is_err() {
+            return Err(IntakeEnd::Stopped);
+        }
+        if let Some(begun) = begun {
+            *waited += self.waited(Wait::Applier, begun);
+        }
+        self.observer.handed_over(std::mem::take(waited));
+        Ok(Hand::HandedOver(barrier))
     }
 
     fn waited(&mut self, wait: Wait, begun: Instant) -> Duration {

@@ -11,10 +11,12 @@ use std::time::Duration;
 
 use csa_provider::binlog::{GtidSet, Uuid};
 use csa_provider::seams::planted::{Bug, is_planted};
+use csa_provider::source::Foreign;
 use csa_provider::sql_text::quote;
 use csa_scheduler::sequence::Sequence;
 use tracing::{info, warn};
 
+use super::channel_record::ChannelIdentity;
 use super::control::{ControlSession, add_rows, level};
 use super::{audit, bookkeeping, channel_record, checkpoint, intent, locks, target_servers};
 use crate::checkpoint::{Checkpoint, StartFrom};
@@ -61,70 +63,16 @@ impl ControlSession {
         claim: &ChannelClaim<'_>,
         statement_gtids: bool,
     ) -> Result<Self> {
-        let ChannelClaim { identity, start, source_executed, source_uuid, filters, standby } =
-            *claim;
+        let ChannelClaim { identity, standby, .. } = *claim;
         let reachability = Reachability::default();
         let target = &target.in_room(reachability.room());
         let mut session = bookkeeping::connect(target).await?;
         // The lock comes first: of two daemons that start at once, only one goes further.
         locks::take(&mut session, channel, identity).await?;
-        // Read before creating our own tables adds to it.
-        let provisioned = provisioned(&mut session, source_executed).await?;
-        checkpoint::create(&mut session).await?;
-        audit::create(&mut session, channel).await?;
-        if !statement_gtids {
-            intent::create_if_missing(&mut session).await?;
-        }
-        let known = checkpoint::read(&mut session, channel, false).await?;
-        let is_first = known.is_none();
-        let base = match known {
-            Some(found) => found,
-            None => first_checkpoint(channel, start, source_executed, provisioned)?,
-        };
-        let left = checkpoint::workers(&mut session, channel).await?.into_iter();
-        if target.gtids == TargetGtids::Source {
-            // Their groups hold no row that is waited for below. The daemon that opened these sessions
-            // opens no others: it has lost the lock.
-            locks::end_workers_now(&mut session, channel, left).await?;
-        } else if standby {
-            // Not after a lock wait timeout: whoever had the channel has lost it, so its groups are not
-            // worth waiting for.
-            locks::end_workers(&mut session, channel, left).await?;
-        }
-        let mut checkpoint =
-            take_rows(&mut session, target, channel, identity, workers, &base).await?;
-        match target.gtids {
-            TargetGtids::Source => {
-                // Only then: later a GTID that the target lacks is one that it has not executed.
-                if is_first {
-                    level(&mut session, &checkpoint.executed).await?;
-                }
-                checkpoint.executed = as_target(&mut session, channel, &checkpoint).await?;
-                checkpoint::keep_progress(&mut session, channel, &checkpoint).await?;
-            }
-            _ => {
-                // It last ran with "source": `gtid_executed` can be ahead of the row for readers.
-                if checkpoint::has_progress(&mut session, channel).await? {
-                    checkpoint.executed.union(&facts::executed(&mut session).await?);
-                    checkpoint::drop_progress(&mut session, channel, &checkpoint).await?;
-                }
-            }
-        }
-        let all = channel_record::read_all(&mut session).await?;
-        let own = all.iter().find(|record| record.channel == channel);
-        let known = own.and_then(|record| record.identity.as_ref());
-        let executed = &checkpoint.executed;
-        let source: Option<BTreeSet<_>> =
-            source_executed.map(|executed| executed.uuids().chain(source_uuid).collect());
-        let follows = channel_record::identity(known, executed, source.as_ref(), filters);
-        if let Some(follows) = follows.as_ref().filter(|follows| known != Some(follows)) {
-            channel_record::create(&mut session).await?;
-            channel_record::note(&mut session, channel, follows).await?;
-        }
-        let server_uuid = facts::server_uuid(&mut session).await?;
-        let foreign = channel_record::foreign(channel, follows.as_ref(), server_uuid, &all);
-        let mut own_servers = own.map(|record| record.target_uuids.clone()).unwrap_or_default();
-        target_servers::note(&mut session, channel, server_uuid, &mut own_servers).await?;
+        let steps = Taking { channel, workers, claim, statement_gtids };
+        let checkpoint = steps.checkpoint(&mut session, target).await?;
+        let Recorded { follows, foreign, own_servers } =
+            steps.record(&mut session, &checkpoint.executed).await?;
         info!(
             channel,
             epoch = checkpoint.epoch,
@@ -157,6 +105,93 @@ impl ControlSession {
             server,
             noted: GtidSet::new(),
         })
+    }
+}
+
+/// The steps by which a channel is taken once its lock is held.
+#[derive(Clone, Copy)]
+struct Taking<'a> {
+    channel: &'a str,
+    workers: u16,
+    claim: &'a ChannelClaim<'a>,
+    statement_gtids: bool,
+}
+
+/// The servers of a channel, as the target records them.
+struct Recorded {
+    follows: Option<ChannelIdentity>,
+    foreign: Foreign,
+    own_servers: BTreeSet<Uuid>,
+}
+
+impl Taking<'_> {
+    /// Takes the checkpoint over from the daemon that had the channel, or begins one.
+    async fn checkpoint(self, session: &mut Session, target: &Target) -> Result<Checkpoint> {
+        let Self { channel, workers, claim, statement_gtids } = self;
+        let ChannelClaim { identity, start, source_executed, standby, .. } = *claim;
+        // Read before creating our own tables adds to it.
+        let provisioned = provisioned(session, source_executed).await?;
+        checkpoint::create(session).await?;
+        audit::create(session, channel).await?;
+        if !statement_gtids {
+            intent::create_if_missing(session).await?;
+        }
+        let known = checkpoint::read(session, channel, false).await?;
+        let is_first = known.is_none();
+        let base = match known {
+            Some(found) => found,
+            None => first_checkpoint(channel, start, source_executed, provisioned)?,
+        };
+        let left = checkpoint::workers(session, channel).await?.into_iter();
+        if target.gtids == TargetGtids::Source {
+            // Their groups hold no row that is waited for below. The daemon that opened these sessions
+            // opens no others: it has lost the lock.
+            locks::end_workers_now(session, channel, left).await?;
+        } else if standby {
+            // Not after a lock wait timeout: whoever had the channel has lost it, so its groups are not
+            // worth waiting for.
+            locks::end_workers(session, channel, left).await?;
+        }
+        let mut checkpoint = take_rows(session, target, channel, identity, workers, &base).await?;
+        match target.gtids {
+            TargetGtids::Source => {
+                // Only then: later a GTID that the target lacks is one that it has not executed.
+                if is_first {
+                    level(session, &checkpoint.executed).await?;
+                }
+                checkpoint.executed = as_target(session, channel, &checkpoint).await?;
+                checkpoint::keep_progress(session, channel, &checkpoint).await?;
+            }
+            _ => {
+                // It last ran with "source": `gtid_executed` can be ahead of the row for readers.
+                if checkpoint::has_progress(session, channel).await? {
+                    checkpoint.executed.union(&facts::executed(session).await?);
+                    checkpoint::drop_progress(session, channel, &checkpoint).await?;
+                }
+            }
+        }
+        Ok(checkpoint)
+    }
+
+    /// Notes which servers the channel follows and writes to, where that has changed.
+    async fn record(self, session: &mut Session, executed: &GtidSet) -> Result<Recorded> {
+        let Self { channel, claim, .. } = self;
+        let ChannelClaim { source_executed, source_uuid, filters, .. } = *claim;
+        let all = channel_record::read_all(session).await?;
+        let own = all.iter().find(|record| record.channel == channel);
+        let known = own.and_then(|record| record.identity.as_ref());
+        let source: Option<BTreeSet<_>> =
+            source_executed.map(|executed| executed.uuids().chain(source_uuid).collect());
+        let follows = channel_record::identity(known, executed, source.as_ref(), filters);
+        if let Some(follows) = follows.as_ref().filter(|follows| known != Some(follows)) {
+            channel_record::create(session).await?;
+            channel_record::note(session, channel, follows).await?;
+        }
+        let server_uuid = facts::server_uuid(session).await?;
+        let foreign = channel_record::foreign(channel, follows.as_ref(), server_uuid, &all);
+        let mut own_servers = own.map(|record| record.target_uuids.clone()).unwrap_or_default();
+        target_servers::note(session, channel, server_uuid, &mut own_servers).await?;
+        Ok(Recorded { follows, foreign, own_servers })
     }
 }
 
