@@ -19,8 +19,9 @@ DEMO_OPTIONS ?=
 CACHE := $(or $(CSA_SANDBOX_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/csa-daemon)
 CARGO_DEB := $(CACHE)/tools/bin/cargo-deb
 CARGO_DENY := $(CACHE)/tools/bin/cargo-deny
+CARGO_LLVM_COV := $(CACHE)/tools/bin/cargo-llvm-cov
 
-.PHONY: build test test-repeat test-deployments lint deny demo bench bench-full flames sandbox versions tools kubernetes deb image clean
+.PHONY: build test test-repeat test-deployments coverage lint deny demo bench bench-full flames sandbox versions tools kubernetes deb image clean
 
 build:
 	cargo build --workspace
@@ -43,6 +44,9 @@ tools: $(CARGO_DEB)
 
 $(CARGO_DEB):
 	cargo install --locked --root $(CACHE)/tools cargo-deb@3.8.0
+
+$(CARGO_LLVM_COV):
+	cargo install --locked --root $(CACHE)/tools cargo-llvm-cov@0.6.21
 
 $(CARGO_DENY):
 	cargo install --locked --debug --root $(CACHE)/tools cargo-deny@0.20.2
@@ -76,6 +80,11 @@ SUITES ?= --lib
 test-repeat: sandbox
 	cargo build --workspace --bins --tests
 	tests/repeat $(N) cargo test --workspace $(SUITES)
+
+# Lines that the unit tests and the simulations run, file by file. It compiles everything once more, and needs
+# `rustup component add llvm-tools`.
+coverage: $(CARGO_LLVM_COV)
+	$(CARGO_LLVM_COV) --workspace --lib --test sim --ignore-filename-regex '/(tests|benches)/' --summary-only
 
 test-deployments: sandbox versions tools
 	cargo build --workspace --bins --tests

@@ -1,5 +1,5 @@
-//! One try to apply and commit a unit; `Worker::apply_unit` (worker.rs) repeats it after a deadlock, a lock
-//! wait timeout or a lost connection. Its transaction begins with the update of the channel's row in
+//! One try to apply and commit a unit. `Worker::apply_unit` (worker.rs) repeats it after a deadlock or a lock wait
+//! timeout, and after a lost connection if the unit was not committed (lost_answer.rs). Its transaction begins with the update of the channel's row in
 //! `csa.checkpoint`, which matches nothing if another daemon has taken the channel over; under the source's
 //! GTID that is the fence instead (unit.rs). It ends in one of the ways of commit.rs.
 

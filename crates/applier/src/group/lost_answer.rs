@@ -1,4 +1,4 @@
-//! Finds out whether a transaction was committed whose COMMIT got no answer. If it was, the unit is done;
+//! Finds out whether a transaction was committed whose connection was lost, perhaps after its COMMIT was sent. If it was, the unit is done;
 //! if not, the worker applies it again (`Worker::apply_unit`, worker.rs); if another daemon has taken the
 //! channel over, it stops.
 //!

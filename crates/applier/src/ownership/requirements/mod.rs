@@ -47,16 +47,24 @@ pub fn requirements(
 
 fn writable(target: &ServerFacts) -> Finding {
     const CHECK: &str = "target.read_only";
-    if target.is_on("super_read_only") {
-        return Finding::error(CHECK, "super_read_only=ON: nobody can write there")
-            .fix(Place::Target, "SET PERSIST super_read_only=OFF;");
-    }
     let vendor = target.version.vendor();
     let (exempt, privilege) = match vendor {
         Vendor::MySql => (&["CONNECTION_ADMIN", "SUPER"][..], "CONNECTION_ADMIN"),
         Vendor::MySql57 => (&["SUPER"][..], "SUPER"),
         Vendor::MariaDb => (&["READ_ONLY ADMIN"][..], "READ_ONLY ADMIN"),
     };
+    if target.is_on("super_read_only") {
+        let finding = Finding::error(CHECK, "super_read_only=ON: nobody can write there");
+        // `read_only` stays ON, which an account without the privilege would meet next; OFF clears both
+        // (https://dev.mysql.com/doc/refman/en/server-system-variables.html#sysvar_read_only).
+        return match target.grants.has_any(exempt) {
+            true => finding.fix(Place::Target, "SET PERSIST super_read_only=OFF;"),
+            false => finding.fix(Place::Target, "SET PERSIST read_only=OFF;").fix(
+                Place::Target,
+                format!("SET PERSIST super_read_only=OFF; {}", target.grant(&[privilege])),
+            ),
+        };
+    }
     match target.text("read_only") {
         "OFF" => Finding::ok(CHECK, "OFF; ON would keep others from writing there"),
         _ if target.grants.has_any(exempt) => {

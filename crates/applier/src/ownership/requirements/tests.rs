@@ -52,7 +52,6 @@ fn each_setting_has_its_finding_and_its_fix() {
     assert_eq!(found(&good(), &options()), []);
     for (variable, value, check, level, fix) in [
         ("read_only", "ON", "target.read_only", Level::Error, "GRANT CONNECTION_ADMIN"),
-        ("super_read_only", "ON", "target.read_only", Level::Error, "PERSIST super_read_only=OFF"),
         ("gtid_mode", "OFF", "target.gtid_mode", Level::Error, "gtid_mode=ON_PERMISSIVE"),
         (
             "log_bin_trust_function_creators",
@@ -76,6 +75,22 @@ fn each_setting_has_its_finding_and_its_fix() {
         assert_eq!((finding.check, finding.level), (check, level));
         assert!(finding.line().contains(fix), "{}", finding.line());
     }
+}
+
+#[test]
+fn the_fix_of_super_read_only_leaves_nothing_in_the_way() {
+    let mut target = good();
+    // The first forces the second.
+    for variable in ["super_read_only", "read_only"] {
+        target.variables.insert(variable.to_owned(), "ON".to_owned());
+    }
+    let run = |target: &ServerFacts| {
+        let finding = named(target, &options(), "target.read_only");
+        finding.fixes.first().expect("a fix").run.clone()
+    };
+    assert_eq!(run(&target), "SET PERSIST read_only=OFF;");
+    target.grants = Grants::parse("csa@%", &["GRANT CONNECTION_ADMIN ON *.* TO `csa`@`%`"]);
+    assert_eq!(run(&target), "SET PERSIST super_read_only=OFF;");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! A channel's settings that change while it runs: workers, throttles, delay, memory limit, end.
 //! Its start and stop are in supervisor.rs. [`CHANNEL_SETTINGS`] lists those that have a key; the reload, the admin
-//! port and the command line take them from there.
+//! port and the command line take them from there. The end (`until`) has a route of its own.
 
 mod setting;
 
@@ -161,8 +161,8 @@ impl Controls {
     }
 }
 
-/// All settings of a channel that change at once, in the order of reports. A key that is declared to apply at once
-/// (`x-applies`) needs an entry here and nothing else.
+/// All settings of a channel that change at once, in the order of reports: each key that is declared to apply at once
+/// (`x-applies`). Reload, the admin port and `set` follow from the entry; what else a key needs is in CONTRIBUTING.md.
 pub(crate) static CHANNEL_SETTINGS: [LiveSetting<Controls, ChannelSettings>; 10] = [
     LiveSetting::commanded::<WorkerCount>(),
     LiveSetting::commanded::<EventMemoryLimit>(),

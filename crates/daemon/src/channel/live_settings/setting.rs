@@ -1,5 +1,4 @@
-//! Settings that change while their holder runs: one declaration for the reload, the admin port, the command line and
-//! the views.
+//! Settings that change while their holder runs: one declaration for the reload, the admin port and the command line.
 
 /// A setting whose value in use a holder has: a channel's controls, or the daemon. A reload adopts it at once.
 pub(crate) trait Setting {

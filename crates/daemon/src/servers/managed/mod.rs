@@ -282,7 +282,7 @@ fn settings(run: &str) -> Vec<(&str, &str)> {
 }
 
 impl Settings {
-    /// Returns a variable that is set several times keeps its place with the last value.
+    /// Returns the settings as text. A variable that is set several times keeps its first place and its last value.
     fn text(&self, pairs: &[(&str, &str)]) -> String {
         let mut last: Vec<(&str, &str)> = Vec::new();
         for &(name, value) in pairs {
