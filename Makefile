@@ -84,7 +84,7 @@ test-repeat: sandbox
 # Lines that the unit tests and the simulations run, file by file. It compiles everything once more, and needs
 # `rustup component add llvm-tools`.
 coverage: $(CARGO_LLVM_COV)
-	$(CARGO_LLVM_COV) --workspace --lib --test sim --ignore-filename-regex '/(tests|benches)/' --summary-only
+	$(CARGO_LLVM_COV) llvm-cov --workspace --lib --test sim --ignore-filename-regex '/(tests|benches)/' --summary-only
 
 test-deployments: sandbox versions tools
 	cargo build --workspace --bins --tests
