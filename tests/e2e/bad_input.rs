@@ -64,7 +64,7 @@ async fn wrong_settings_and_servers_are_refused() {
     source.exec("SET GLOBAL binlog_format=ROW").await;
 
     target.exec("SET GLOBAL super_read_only=ON").await;
-    refused(builder(), &target, &["super_read_only", "SET PERSIST read_only=OFF"]).await;
+    refused(builder(), &target, &["super_read_only", "SET PERSIST super_read_only=OFF"]).await;
     target.exec("SET GLOBAL read_only=OFF").await;
 
     source.exec("CREATE DATABASE gone").await;

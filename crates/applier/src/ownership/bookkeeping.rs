@@ -5,9 +5,15 @@ use std::time::Duration;
 use tracing::info;
 
 use crate::error::{Error, Result};
-use crate::ownership::locks;
 use crate::server::port::Target;
 use crate::server::session::Session;
+
+/// The server ends an idle control session after this time, which frees the lock of a daemon whose host
+/// is gone; a living one pings far more often.
+pub(crate) const IDLE_LIMIT: Duration = Duration::from_secs(60);
+/// The idle limit where another daemon stands by: so late that daemon takes over from one that hangs or lost
+/// the target.
+pub(crate) const IDLE_LIMIT_WITH_STANDBY: Duration = Duration::from_secs(6);
 
 /// ER_LOCK_DEADLOCK.
 const DEADLOCK: u16 = 1213;
@@ -38,7 +44,7 @@ pub(crate) async fn connect(target: &Target) -> Result<Session> {
 }
 
 async fn prepare(session: &mut Session, target: &Target) -> Result<()> {
-    session.end_when_idle(locks::IDLE_LIMIT).await?;
+    session.end_when_idle(IDLE_LIMIT).await?;
     match target.gtids.hides_bookkeeping() {
         true => session.log(false).await,
         false => Ok(()),

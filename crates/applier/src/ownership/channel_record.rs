@@ -14,7 +14,7 @@ use csa_provider::source::Foreign;
 
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
-use crate::ownership::{bookkeeping, checkpoint, commit_order, target_servers};
+use crate::ownership::{bookkeeping, checkpoint, target_servers};
 use crate::server::session::Session;
 use csa_provider::sql_text::quote;
 
@@ -60,7 +60,7 @@ pub(crate) async fn read_all(session: &mut Session) -> Result<Vec<ChannelRecord>
         for (channel, worker, row) in checkpoint::read_rows(session).await? {
             let record = entry(&mut found, &channel);
             record.follows_target |= worker == checkpoint::PROGRESS;
-            record.out_of_order |= worker == commit_order::OUT_OF_ORDER;
+            record.out_of_order |= worker == checkpoint::OUT_OF_ORDER;
             record.checkpoint.get_or_insert_default().merge(&row);
         }
     }

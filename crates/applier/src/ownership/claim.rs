@@ -99,8 +99,8 @@ impl ControlSession {
             generation,
             is_held: true,
             idle_limit: match standby && !is_planted(Bug::SilentHolderKept) {
-                true => locks::IDLE_LIMIT_WITH_STANDBY,
-                false => locks::IDLE_LIMIT,
+                true => bookkeeping::IDLE_LIMIT_WITH_STANDBY,
+                false => bookkeeping::IDLE_LIMIT,
             },
             server,
             noted: GtidSet::new(),

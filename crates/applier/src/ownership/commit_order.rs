@@ -4,14 +4,11 @@
 
 use crate::checkpoint::Checkpoint;
 use crate::error::Result;
-use crate::ownership::checkpoint::PROGRESS;
+use crate::ownership::checkpoint::OUT_OF_ORDER;
 use crate::ownership::control::{ControlSession, add_rows};
 use csa_provider::binlog::GtidSet;
 use csa_provider::sql_text::quote;
 use csa_scheduler::sequence::Sequence;
-
-/// Number of that row; no worker has it.
-pub(crate) const OUT_OF_ORDER: u16 = PROGRESS - 2;
 
 impl ControlSession {
     /// Records the order in which the channel commits from now on. It must run before the first group begins

@@ -5,8 +5,6 @@
 //! The server releases it only after it has rolled back or committed the session's transaction. So the holder
 //! of a name is the session that it stands for, whatever became of its connection.
 
-use std::time::Duration;
-
 use tracing::{info, warn};
 
 use crate::error::{Error, Result};
@@ -19,12 +17,6 @@ use csa_provider::sql_text::quote;
 const PATIENCE: u32 = 2;
 /// Seconds that the target may take to end a session and to roll back its transaction.
 const END_PATIENCE: u32 = 10;
-/// The server ends an idle control session after this time, which frees the lock of a daemon whose host
-/// is gone; a living one pings far more often.
-pub(crate) const IDLE_LIMIT: Duration = Duration::from_secs(60);
-/// The idle limit where another daemon stands by: so late that daemon takes over from one that hangs or lost
-/// the target.
-pub(crate) const IDLE_LIMIT_WITH_STANDBY: Duration = Duration::from_secs(6);
 /// No such thread: the session has ended on its own.
 const NO_SUCH_THREAD: u16 = 1094;
 /// The session is of another account, as after a change of `target.user`.

@@ -4,7 +4,7 @@
 use csa_provider::sql_text::quote;
 
 use crate::error::Result;
-use crate::ownership::locks;
+use crate::ownership::{bookkeeping, locks};
 use crate::server::lock_names::{daemon_lock, lock_name};
 use crate::server::port::Target;
 use crate::server::session::Session;
@@ -23,7 +23,7 @@ impl Standby {
     /// The target can't be reached.
     pub async fn open(target: &Target, channel: &str, identity: &str) -> Result<Self> {
         let mut session = Session::connect(target).await?;
-        session.end_when_idle(locks::IDLE_LIMIT).await?;
+        session.end_when_idle(bookkeeping::IDLE_LIMIT).await?;
         let (name, own) = (quote(&lock_name(channel)), quote(&daemon_lock(identity)));
         let query =
             format!("SELECT COALESCE(IS_USED_LOCK({name}), 0), COALESCE(IS_USED_LOCK({own}), 0)");

@@ -5,31 +5,16 @@
 use std::collections::HashMap;
 
 use csa_provider::binlog::{EventType, RowsEvent, RowsKind, TableMap};
-use csa_provider::sql_text::identifier;
 use csa_scheduler::admission::AdmittedTransaction;
 use tracing::info;
 
 use crate::error::{Error, Result};
 use crate::options::{ApplierOptions, Executor};
-use crate::rows::dml::{Refusal, codes, name_of};
+use crate::rows::dml::{codes, keeps_no_rows, name_of};
 use crate::server::as_source;
 use crate::server::definitions::TableName;
 use crate::server::definitions::table::BLACKHOLE;
 use crate::server::session::Session;
-
-/// Says why rows of the table are neither changed nor deleted.
-pub(crate) fn refusal(schema: &str, table: &str) -> Refusal {
-    let quoted = format!("{}.{}", identifier(schema), identifier(table));
-    Refusal::new(
-        codes::NOT_BY_ENGINE,
-        format!(
-            "{schema}.{table} is {BLACKHOLE} on the target: an UPDATE or DELETE finds no row there, and would \
-             not reach the target's binary log. Leave the table out with all its changes and definitions: \
-             replicate_ignore_table = [\"{schema}.{table}\"] in [channel.applier]; or run there: ALTER \
-             TABLE {quoted} ENGINE=InnoDB, and copy its rows"
-        ),
-    )
-}
 
 /// Returns true if the error may come from such a table. Statements are refused before they are
 /// sent.
@@ -48,7 +33,7 @@ pub(crate) async fn explained(
     options: &ApplierOptions,
 ) -> Error {
     match find(transaction, session, options).await {
-        Ok(Some((schema, table))) => refusal(&schema, &table).into(),
+        Ok(Some((schema, table))) => keeps_no_rows(&schema, &table).into(),
         Ok(None) => error,
         Err(why) => {
             info!(%why, "could not look up the engines of the transaction's tables");

@@ -14,7 +14,7 @@ use super::error::{Absent, ChannelError, OVERCOME, Pauses, failed};
 use super::identity::{Identity, Taking};
 use super::live_settings::Controls;
 use super::pipeline::{Pipeline, PipelineEnd};
-use super::prepare::{KeptPreflight, Prepared};
+use super::prepare::{KeptPreflight, Looks, Prepared};
 use super::reception::Reception;
 use super::start_steps::StartStep;
 use super::watch::Watch;
@@ -36,6 +36,15 @@ pub(super) struct Channel {
 impl Channel {
     pub(super) fn name(&self) -> &str {
         &self.settings.name
+    }
+
+    /// Checks everything that a start does, and takes nothing; see [`Looks::preflight`].
+    pub(super) async fn preflight(&self) -> Result<Option<String>, String> {
+        self.looks().preflight(&self.kept).await
+    }
+
+    fn looks(&self) -> Looks<'_> {
+        Looks { settings: &self.settings, watch: &self.watch, reception: &self.reception }
     }
 
     /// Replicates until `stop` (running groups finish) or `kill` (they are given up).
@@ -251,9 +260,10 @@ impl Channel {
         let settings = &self.settings;
         state_dir::check(&settings.relay.directory).map_err(ChannelError::State)?;
         self.watch.opening();
-        let Prepared { target, source, warnings, position } = match self.looked_at(taking) {
+        let Prepared { target, source, warnings, position } = match self.kept.take(settings, taking)
+        {
             Some(prepared) => prepared,
-            None => self.prepare(&taking.start, taking.was_held).await?,
+            None => self.looks().prepare(&taking.start, taking.was_held).await?,
         };
         self.watch.done(StartStep::Source);
         // Not each time a server comes back.

@@ -12,9 +12,10 @@ use tokio::time::Instant;
 use super::error::{Absent, ChannelError};
 use super::holes;
 use super::identity::Taking;
-use super::lifetime::Channel;
+use super::reception::Reception;
 use super::start::{self, StartKnowledge};
 use super::start_steps::StartStep;
+use super::watch::Watch;
 use crate::config::ChannelSettings;
 use crate::host::state_dir;
 
@@ -33,24 +34,45 @@ pub(super) struct Prepared {
     pub(super) position: Vec<String>,
 }
 
-/// The last result of [`Channel::preflight`], for the start that follows it.
+/// The last result of [`Looks::preflight`], for the start that follows it.
 #[derive(Debug, Default)]
 pub(super) struct KeptPreflight(Mutex<Option<(Instant, Arc<ChannelSettings>, Prepared)>>);
 
-impl Channel {
+impl KeptPreflight {
+    /// Takes what the daemon's own start found, if that was just now and is for the same start.
+    pub(super) fn take(
+        &self,
+        settings: &Arc<ChannelSettings>,
+        taking: &Taking,
+    ) -> Option<Prepared> {
+        let (at, of, prepared) = self.0.lock().take()?;
+        let is_same =
+            Arc::ptr_eq(&of, settings) && taking.start == of.start_from && !taking.was_held;
+        (is_same && at.elapsed() < RECENT).then_some(prepared)
+    }
+}
+
+/// A channel, as far as the looks need it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Looks<'a> {
+    pub(super) settings: &'a Arc<ChannelSettings>,
+    pub(super) watch: &'a Watch,
+    pub(super) reception: &'a Reception,
+}
+
+impl Looks<'_> {
     /// Checks everything that a start does. Returns the reason why a server does not answer, so that the rest
     /// could not be checked.
     ///
     /// # Errors
     /// Returns the change that is needed, on one line.
-    pub(super) async fn preflight(&self) -> Result<Option<String>, String> {
-        let settings = &self.settings;
+    pub(super) async fn preflight(&self, kept: &KeptPreflight) -> Result<Option<String>, String> {
+        let settings = self.settings;
         state_dir::check(&settings.relay.directory)?;
         let error = match self.prepare(&settings.start_from, false).await {
             Ok(prepared) => {
                 let away = prepared.source.as_ref().err().cloned();
-                let kept = (Instant::now(), Arc::clone(settings), prepared);
-                *self.kept.0.lock() = Some(kept);
+                *kept.0.lock() = Some((Instant::now(), Arc::clone(settings), prepared));
                 return Ok(away);
             }
             Err(error) => error,
@@ -68,22 +90,13 @@ impl Channel {
         }
     }
 
-    /// Returns what the daemon's own start found, if that was just now and is for the same start.
-    pub(super) fn looked_at(&self, taking: &Taking) -> Option<Prepared> {
-        let (at, settings, prepared) = self.kept.0.lock().take()?;
-        let is_same = Arc::ptr_eq(&settings, &self.settings)
-            && taking.start == settings.start_from
-            && !taking.was_held;
-        (is_same && at.elapsed() < RECENT).then_some(prepared)
-    }
-
     /// Checks both servers for a start from `start`; `was_held`: the channel has run since the daemon began.
     pub(super) async fn prepare(
         &self,
         start: &StartFrom,
         was_held: bool,
     ) -> Result<Prepared, ChannelError> {
-        let settings = &self.settings;
+        let settings = self.settings;
         let target = csa_applier::preflight(&settings.target, &settings.name)
             .await
             .map_err(ChannelError::Target)?;
@@ -99,7 +112,7 @@ impl Channel {
             )));
         }
         // The target first: its checkpoint says what the source must still have.
-        let standing = StartKnowledge::of(settings, start, &target, &self.reception).await;
+        let standing = StartKnowledge::of(settings, start, &target, self.reception).await;
         self.watch.done(StartStep::Position);
         let known = standing.known.as_ref();
         let source = match csa_provider::source::preflight(&settings.source, known).await {

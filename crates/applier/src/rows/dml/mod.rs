@@ -24,10 +24,11 @@ use bytes::Bytes;
 use csa_provider::binlog::{
     ChecksumAlgorithm, EventHeader, EventType, RawEvent, RowsEvent, TableMap,
 };
+use csa_provider::sql_text::identifier;
 use csa_scheduler::filter::is_own;
 
 use crate::server::definitions::TableName;
-use crate::server::definitions::table::TargetTable;
+use crate::server::definitions::table::{BLACKHOLE, TargetTable};
 
 use packets::{PacketWriter, Settings};
 use plan::TablePlan;
@@ -69,6 +70,20 @@ impl Refusal {
     pub(crate) fn new(code: u16, message: impl Into<String>) -> Self {
         Self { code, message: message.into() }
     }
+}
+
+/// Says why rows of the table are neither changed nor deleted.
+pub(crate) fn keeps_no_rows(schema: &str, table: &str) -> Refusal {
+    let quoted = format!("{}.{}", identifier(schema), identifier(table));
+    Refusal::new(
+        codes::NOT_BY_ENGINE,
+        format!(
+            "{schema}.{table} is {BLACKHOLE} on the target: an UPDATE or DELETE finds no row there, and would \
+             not reach the target's binary log. Leave the table out with all its changes and definitions: \
+             replicate_ignore_table = [\"{schema}.{table}\"] in [channel.applier]; or run there: ALTER \
+             TABLE {quoted} ENGINE=InnoDB, and copy its rows"
+        ),
+    )
 }
 
 /// A session's settings before the next statements, as far as they are known.

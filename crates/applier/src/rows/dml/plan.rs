@@ -7,8 +7,7 @@ use csa_provider::binlog::{Column, Field, RowsKind, TableMap, ValueColumn, Value
 
 use super::conversion::{self, Strings};
 use super::warnings::Tolerated;
-use super::{Refusal, codes};
-use crate::rows::discarded;
+use super::{Refusal, codes, keeps_no_rows};
 use crate::server::definitions::table::{Generated, TargetColumn, TargetTable, TargetType};
 use csa_provider::server::Vendor;
 use csa_provider::sql_text::identifier;
@@ -153,7 +152,7 @@ impl<'t> TablePlan<'t> {
     /// The change needs a row, and the target's table keeps none.
     pub(super) fn check_rows_are_kept(&self, kind: RowsKind) -> Result<(), Refusal> {
         match self.table.discards_rows && kind != RowsKind::Write {
-            true => Err(discarded::refusal(&self.table.schema, &self.table.name)),
+            true => Err(keeps_no_rows(&self.table.schema, &self.table.name)),
             false => Ok(()),
         }
     }
