@@ -197,10 +197,11 @@ impl Packets {
         }
     }
 
-    /// Forgets a packet that was whole.
+    /// Forgets a packet that was whole, and its share of the bytes read ahead: their buffer is used again once
+    /// nothing shares it.
     fn begin_packet(&mut self) {
         if self.whole {
-            self.packet.clear();
+            self.packet = BytesMut::new();
             self.whole = false;
         }
     }
@@ -246,7 +247,7 @@ impl Packets {
     }
 
     fn keep(&mut self) -> Result<Bytes, LinkError> {
-        let packet = self.packet.split().freeze();
+        let packet = std::mem::take(&mut self.packet).freeze();
         checked(&packet)?;
         Ok(packet)
     }
