@@ -16,7 +16,6 @@ use super::live_settings::Controls;
 use super::pipeline::{Pipeline, PipelineEnd};
 use super::prepare::{KeptPreflight, Looks, Prepared};
 use super::reception::Reception;
-use super::start_steps::StartStep;
 use super::watch::Watch;
 use crate::config::ChannelSettings;
 use crate::host::state_dir;
@@ -259,13 +258,16 @@ impl Channel {
     async fn open(&self, taking: &mut Taking) -> Result<Pipeline<'_>, ChannelError> {
         let settings = &self.settings;
         state_dir::check(&settings.relay.directory).map_err(ChannelError::State)?;
-        self.watch.opening();
-        let Prepared { target, source, warnings, position } = match self.kept.take(settings, taking)
-        {
+        let kept = self.kept.take(settings, taking);
+        let prepared = match kept {
+            // Its steps were the first of this start.
             Some(prepared) => prepared,
-            None => self.looks().prepare(&taking.start, taking.was_held).await?,
+            None => {
+                self.watch.opening();
+                self.looks().prepare(&taking.start, taking.was_held).await?
+            }
         };
-        self.watch.done(StartStep::Source);
+        let Prepared { target, source, warnings, position } = prepared;
         // Not each time a server comes back.
         let about_servers = if taking.has_warned { Vec::new() } else { warnings };
         taking.has_warned = true;

@@ -69,6 +69,7 @@ impl Looks<'_> {
     pub(super) async fn preflight(&self, kept: &KeptPreflight) -> Result<Option<String>, String> {
         let settings = self.settings;
         state_dir::check(&settings.relay.directory)?;
+        self.watch.opening();
         let error = match self.prepare(&settings.start_from, false).await {
             Ok(prepared) => {
                 let away = prepared.source.as_ref().err().cloned();
@@ -125,6 +126,7 @@ impl Looks<'_> {
             .map_err(ChannelError::Refused)?;
         let filled = holes::check(settings, start, &target, of_source, &standing).await;
         position.extend(filled.map_err(ChannelError::Refused)?);
+        self.watch.done(StartStep::Source);
         let mut warnings = of_source.map(|facts| facts.warnings.clone()).unwrap_or_default();
         warnings.extend(target.warnings.iter().cloned());
         Ok(Prepared { target, source, warnings, position })
