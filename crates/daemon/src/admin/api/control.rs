@@ -78,15 +78,7 @@ pub(super) async fn stop(
     sender: Sender,
     body: Bytes,
 ) -> JsonAnswer<CommandView> {
-    let channel = channel(&daemon, &name)?;
-    let (patience, all) = patience(&daemon, &body)?;
-    log_command(&channel, "stop", &sender);
-    to_its_end(async move {
-        let drained = channel.stop(patience, all).await?;
-        daemon.record(&channel, &sender, "stop", words(drained, all)).await;
-        Ok(view(&channel, drained))
-    })
-    .await
+    end_run(daemon, &name, sender, &body, "stop").await
 }
 
 pub(super) async fn restart(
@@ -95,12 +87,28 @@ pub(super) async fn restart(
     sender: Sender,
     body: Bytes,
 ) -> JsonAnswer<CommandView> {
-    let channel = channel(&daemon, &name)?;
-    let (patience, all) = patience(&daemon, &body)?;
-    log_command(&channel, "restart", &sender);
+    end_run(daemon, &name, sender, &body, RESTART).await
+}
+
+const RESTART: &str = "restart";
+
+/// Ends a channel's run, and begins another for [`RESTART`].
+async fn end_run(
+    daemon: Shared,
+    name: &str,
+    sender: Sender,
+    body: &Bytes,
+    command: &'static str,
+) -> JsonAnswer<CommandView> {
+    let channel = channel(&daemon, name)?;
+    let (patience, all) = patience(&daemon, body)?;
+    log_command(&channel, command, &sender);
     to_its_end(async move {
-        let drained = channel.restart(patience, all).await?;
-        daemon.record(&channel, &sender, "restart", words(drained, all)).await;
+        let drained = match command {
+            RESTART => channel.restart(patience, all).await?,
+            _ => channel.stop(patience, all).await?,
+        };
+        daemon.record(&channel, &sender, command, words(drained, all)).await;
         Ok(view(&channel, drained))
     })
     .await
