@@ -11,7 +11,7 @@ use crate::server::port::Target;
 use crate::server::session::Session;
 use csa_provider::binlog::{GtidSet, Uuid};
 use csa_provider::server::link::Side;
-use csa_provider::server::{Level, Place, ServerFacts, Vendor};
+use csa_provider::server::{Place, ServerFacts, Vendor};
 use csa_provider::source::Foreign;
 
 /// Facts about a target that meets them.
@@ -96,7 +96,10 @@ async fn inspect(
     let executor = executor_for(target, vendor, &server.grants);
     let has_gtids = matches!(server.text("gtid_mode"), "ON" | "ON_PERMISSIVE");
     let statement_gtids = has_gtids && server.grants.has_any(&GTID_PRIVILEGES);
-    let mut warnings = judged(&server, target, address)?;
+    let found = requirements(&server, target, OfSource::default());
+    let mut warnings = server
+        .judged(Place::Target, &format!("target {address}"), found)
+        .map_err(|(_, why)| PreflightError::Refused(why))?;
     let (checkpoint, channels) = known_channels(session, channel).await?;
     let tables = tables_beside(session, checkpoint.is_none(), &channels).await?;
     warnings.extend(other_engines(session, address).await.map_err(PreflightError::Unreachable)?);
@@ -123,21 +126,6 @@ async fn inspect(
         gtid_executed: server.gtid_executed,
         warnings,
     })
-}
-
-/// Returns the warnings about a target that meets the requirements.
-fn judged(server: &ServerFacts, target: &TargetOptions, address: &str) -> Result<Vec<String>> {
-    let mut warnings = Vec::new();
-    for mut finding in requirements(server, target, OfSource::default()) {
-        finding.adapt(Place::Target, server.version.vendor());
-        let line = format!("target {address}: {}", finding.line());
-        match finding.level {
-            Level::Ok => {}
-            Level::Warning => warnings.push(line),
-            Level::Error => return Err(PreflightError::Refused(line)),
-        }
-    }
-    Ok(warnings)
 }
 
 /// Returns true if the target has user tables: a copy of the source may be in them.

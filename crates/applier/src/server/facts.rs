@@ -3,7 +3,7 @@
 use csa_provider::binlog::{GtidSet, Uuid};
 
 use super::session::Session;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use csa_provider::server::Vendor;
 
 /// The server's `server_uuid`; MariaDB has none.
@@ -20,9 +20,5 @@ pub(crate) async fn executed(session: &mut Session) -> Result<GtidSet> {
     if session.vendor() == Vendor::MariaDb {
         return Ok(GtidSet::default());
     }
-    let text: Option<String> = session.gtids("SELECT @@GLOBAL.gtid_executed").await?;
-    text.unwrap_or_default().parse().map_err(|source| Error::GtidSet {
-        place: format!("gtid_executed of target {}", session.address()),
-        source,
-    })
+    csa_provider::server::facts::gtids(session, "gtid_executed").await
 }

@@ -409,11 +409,6 @@ impl Session {
         Ok(self.rows_within(query, Limits::SETTING).await?.into_iter().next())
     }
 
-    /// Returns the first row of a query that returns one row with GTID sets.
-    pub(crate) async fn gtids<R: FromRow>(&mut self, query: &str) -> Result<Option<R>> {
-        Ok(self.rows_within(query, Limits::GTIDS).await?.into_iter().next())
-    }
-
     async fn rows_within<R: FromRow>(&mut self, query: &str, limits: Limits) -> Result<Vec<R>> {
         let address = self.address.clone();
         let liveness = self.liveness()?;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::future::Future;
 
+use super::finding::{Finding, Level, Place};
 use super::grants::Grants;
 use super::link::{Limits, Row, Value};
 use super::version::Version;
@@ -127,6 +128,29 @@ impl ServerFacts {
     #[must_use]
     pub fn folds_case(&self) -> bool {
         self.number("lower_case_table_names").is_some_and(|mode| mode != 0)
+    }
+
+    /// Returns the warnings among findings about this server, one line each, to follow `name`.
+    ///
+    /// # Errors
+    /// Returns the name and the line of the first that is a reason not to start.
+    pub fn judged(
+        &self,
+        place: Place,
+        name: &str,
+        found: Vec<Finding>,
+    ) -> Result<Vec<String>, (&'static str, String)> {
+        let mut warnings = Vec::new();
+        for mut finding in found {
+            finding.adapt(place, self.version.vendor());
+            let line = format!("{name}: {}", finding.line());
+            match finding.level {
+                Level::Ok => {}
+                Level::Warning => warnings.push(line),
+                Level::Error => return Err((finding.check, line)),
+            }
+        }
+        Ok(warnings)
     }
 
     /// Returns the statement that grants the account what it lacks.

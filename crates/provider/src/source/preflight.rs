@@ -2,7 +2,7 @@
 
 use crate::binlog::gtid::GtidSet;
 use crate::server::link::{Limits, Side};
-use crate::server::{Level, Place, ServerFacts, unsupported_source};
+use crate::server::{Place, ServerFacts, unsupported_source};
 use crate::source::cause::{AFRESH, SourceCause};
 use crate::source::connection::{ConnectionError, SourceConnection};
 use crate::source::history::{Known, lacks};
@@ -130,10 +130,17 @@ async fn inspect(
         )),
         _ => unreachable(error),
     })?;
+    let found = requirements(&server, options.server_id);
+    let warnings = server.judged(Place::Source, &format!("source {address}"), found).map_err(
+        |(check, why)| match check {
+            PRIVILEGES => PreflightError::Account(why),
+            _ => PreflightError::Refused(why),
+        },
+    )?;
     let facts = SourceFacts {
         version,
         server_uuid: server.text("server_uuid").to_owned(),
-        warnings: judged(&server, options, address)?,
+        warnings,
         gtid_executed: server.gtid_executed,
         gtid_purged: server.gtid_purged,
     };
@@ -141,24 +148,6 @@ async fn inspect(
         has_the_rest(&facts, address, known)?;
     }
     Ok(facts)
-}
-
-/// Returns the warnings about a source that meets the requirements.
-fn judged(server: &ServerFacts, options: &SourceOptions, address: &str) -> Result<Vec<String>> {
-    let mut warnings = Vec::new();
-    for mut finding in requirements(server, options.server_id) {
-        finding.adapt(Place::Source, server.version.vendor());
-        let line = format!("source {address}: {}", finding.line());
-        match finding.level {
-            Level::Ok => {}
-            Level::Warning => warnings.push(line),
-            Level::Error if finding.check == PRIVILEGES => {
-                return Err(PreflightError::Account(line));
-            }
-            Level::Error => return Err(PreflightError::Refused(line)),
-        }
-    }
-    Ok(warnings)
 }
 
 /// Checks that the source has what the channel has, and everything after it.

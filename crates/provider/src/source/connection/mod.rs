@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::binlog::event::{ChecksumAlgorithm, EventError};
 use crate::binlog::gtid::ParseGtidError;
 use crate::seams::chance::Chance;
-use crate::server::facts::{Ask, TextRow, texts};
+use crate::server::facts::{Ask, TextRow, first, texts};
 use crate::server::link::server_errors::SOURCE_FATAL;
 use crate::server::link::{Limits, Link, LinkError, Row};
 use crate::source::cause::SourceCause;
@@ -142,8 +142,7 @@ impl SourceConnection {
     /// `sql_select_limit` of the server counts only where a query has no limit of its own.
     async fn first(&mut self, sql: &str, limits: Limits) -> Result<String, ConnectionError> {
         let rows = self.query(&format!("{sql} LIMIT 1"), limits).await?;
-        let first = rows.into_iter().next().and_then(|row| row.into_iter().next());
-        Ok(first.flatten().unwrap_or_default())
+        Ok(first(rows).unwrap_or_default())
     }
 
     /// Sends a goodbye and closes the connection; errors are ignored.
