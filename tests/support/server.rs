@@ -51,7 +51,7 @@ impl Server {
     /// Starts a server whose data is on a disk, for tests in which a commit has to take its time.
     ///
     /// # Panics
-    /// As [`Server::start`].
+    /// Panics for the reasons of [`Server::start`].
     #[track_caller]
     #[must_use]
     pub fn start_on_disk(name: &str, options: &[&str]) -> Self {
@@ -61,7 +61,7 @@ impl Server {
     /// Starts MariaDB, as this Debian release has it.
     ///
     /// # Panics
-    /// As [`Server::start`].
+    /// Panics for the reasons of [`Server::start`].
     #[track_caller]
     #[must_use]
     pub fn start_mariadb(name: &str, options: &[&str]) -> Self {
@@ -71,7 +71,7 @@ impl Server {
     /// Starts a version that the sandbox pins, such as `8.0.31` or `mariadb-11.4`.
     ///
     /// # Panics
-    /// As [`Server::start`].
+    /// Panics for the reasons of [`Server::start`].
     #[track_caller]
     #[must_use]
     pub fn start_version(name: &str, version: &str, options: &[&str]) -> Self {
@@ -123,7 +123,7 @@ impl Server {
     /// Starts a source and a target at the same time.
     ///
     /// # Panics
-    /// As [`Server::start`].
+    /// Panics for the reasons of [`Server::start`].
     #[must_use]
     pub fn pair(source_options: &[&str], target_options: &[&str]) -> (Self, Self) {
         let source = || Self::start("source", source_options);

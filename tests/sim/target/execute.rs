@@ -194,7 +194,7 @@ impl Core {
         shown(vec![row])
     }
 
-    /// As SHOW writes it; `None` if the server has no such variable.
+    /// Returns a global variable as SHOW writes it; `None` if the server has no such variable.
     fn shown_variable(&self, name: &str) -> Option<String> {
         let on = |is_on| if is_on { "ON" } else { "OFF" };
         Some(match name {

@@ -257,7 +257,7 @@ impl<K: KeySource> Admission<K> {
     /// Does what [`Self::admit`] does, with a source that never waits.
     ///
     /// # Errors
-    /// As [`Self::admit`].
+    /// Returns those of [`Self::admit`].
     ///
     /// # Panics
     /// The source waits.
