@@ -105,7 +105,8 @@ impl Beside {
     }
 }
 
-/// The server sets such columns in every UPDATE or INSERT of a client that does not name them.
+/// The server sets such columns in every UPDATE or INSERT of a client that does not name them. The numbers of
+/// AUTO_INCREMENT follow the order of execution, which is not that of the commits.
 #[tokio::test(flavor = "multi_thread")]
 async fn columns_that_only_the_target_has_are_as_on_a_replica() {
     let beside = Beside::start(&[IMAGES, STATEMENTS]).await;
@@ -152,7 +153,7 @@ async fn columns_that_only_the_target_has_are_as_on_a_replica() {
             ])
             .await;
         for rows in [
-            "SELECT GROUP_CONCAT(CONCAT_WS(',',id,a,y,s,seen,at,twice,n,made,number) ORDER BY id) FROM c.t",
+            "SELECT GROUP_CONCAT(CONCAT_WS(',',id,a,y,s,seen,at,twice,n,made,number>0) ORDER BY id) FROM c.t",
             "SELECT GROUP_CONCAT(CONCAT_WS(',',a,b,seen,at,twice,n,made) ORDER BY a,b,n) FROM c.keyless",
         ] {
             let found = beside.same(rows, image).await;
