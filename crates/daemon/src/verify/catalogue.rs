@@ -13,9 +13,9 @@ use super::table_name::TableName;
 /// A column, as far as its values and their order depend on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Column {
-    pub(super) name: String,
+    pub(crate) name: String,
     /// The type's first word, in lower case.
-    pub(super) data_type: String,
+    pub(crate) data_type: String,
     pub(super) charset: Option<String>,
     /// The length limit of a string type, in bytes.
     pub(super) octets: Option<u64>,
@@ -44,8 +44,8 @@ pub(crate) type Tables = BTreeMap<TableName, Estimate>;
 
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Estimate {
-    pub(super) rows: u64,
-    pub(super) average_row: u64,
+    pub(crate) rows: u64,
+    pub(crate) average_row: u64,
 }
 
 /// MySQL's own schemas, and the one of the checkpoints.
@@ -93,7 +93,7 @@ impl Column {
         Some(Self { full_type, is_mapped: true, ..self.clone() })
     }
 
-    pub(super) fn is_named(&self, name: &str) -> bool {
+    pub(crate) fn is_named(&self, name: &str) -> bool {
         self.name.to_lowercase() == name.to_lowercase()
     }
 }
@@ -112,7 +112,7 @@ fn without_width(column_type: &str, data_type: &str) -> String {
 }
 
 /// Returns the base tables that can be replicated.
-pub(super) async fn tables(session: &mut VerifySession) -> Result<Tables> {
+pub(crate) async fn tables(session: &mut VerifySession) -> Result<Tables> {
     let rows: Vec<(String, String, Option<u64>, Option<u64>)> = session
         .rows(&format!(
             "SELECT TABLE_SCHEMA, TABLE_NAME, TABLE_ROWS, AVG_ROW_LENGTH \
@@ -132,13 +132,13 @@ pub(super) async fn tables(session: &mut VerifySession) -> Result<Tables> {
 
 /// Returns true where names of tables that differ only in case are the same table
 /// (`lower_case_table_names`).
-pub(super) async fn folds_case(session: &mut VerifySession) -> Result<bool> {
+pub(crate) async fn folds_case(session: &mut VerifySession) -> Result<bool> {
     let rows: Vec<u8> = session.rows("SELECT @@GLOBAL.lower_case_table_names").await?;
     Ok(rows.first().is_some_and(|&mode| mode != 0))
 }
 
 /// Returns a table's definition; `None` where the table does not exist.
-pub(super) async fn definition(
+pub(crate) async fn definition(
     session: &mut VerifySession,
     name: &TableName,
 ) -> Result<Option<Definition>> {

@@ -11,18 +11,18 @@ pub(crate) struct Common {
     /// Differences, one phrase each.
     pub(crate) differences: Vec<String>,
     /// Columns of the same name, type and collation, in the source's order.
-    pub(super) columns: Vec<Column>,
+    pub(crate) columns: Vec<Column>,
     /// JSON columns that the target keeps as text, in a form of its own.
     pub(super) json_as_text: Vec<String>,
     /// The best key that is unique and NOT NULL on both sides.
-    pub(super) key: Option<CommonKey>,
+    pub(crate) key: Option<CommonKey>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct CommonKey {
-    pub(super) columns: Vec<KeyColumn>,
+pub(crate) struct CommonKey {
+    pub(crate) columns: Vec<KeyColumn>,
     /// Each side's name for the index.
-    pub(super) source_index: String,
+    pub(crate) source_index: String,
     pub(super) target_index: String,
 }
 

@@ -13,13 +13,13 @@ const PLAIN_OCTETS: u64 = 1024;
 
 /// A key column, and how its values leave the server and return to it exactly.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct KeyColumn {
-    pub(super) name: String,
-    pub(super) kind: KeyKind,
+pub(crate) struct KeyColumn {
+    pub(crate) name: String,
+    pub(crate) kind: KeyKind,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum KeyKind {
+pub(crate) enum KeyKind {
     /// Integers, DECIMAL, YEAR: their text.
     Number,
     /// FLOAT as the DOUBLE it equals, by its bits.
@@ -118,7 +118,7 @@ fn shown(number: f64) -> String {
 
 /// The function that makes one digest of many, the same on both sides.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum DigestSum {
+pub(crate) enum DigestSum {
     /// MySQL 8.0 and later combine strings.
     Strings,
     /// Others combine 64 bits at a time.
@@ -144,7 +144,7 @@ impl DigestSum {
 
 /// Writes the queries.
 #[derive(Debug, Clone)]
-pub(super) struct TableSql {
+pub(crate) struct TableSql {
     table: String,
     index: String,
     key: Vec<KeyColumn>,
@@ -155,7 +155,7 @@ pub(super) struct TableSql {
 
 impl TableSql {
     /// Makes the expressions of a table; `index` is the name of the key's index on this side.
-    pub(super) fn new(
+    pub(crate) fn new(
         table: &TableName,
         columns: &[Column],
         key: &[KeyColumn],
@@ -283,8 +283,20 @@ impl TableSql {
         )
     }
 
+    /// Returns these values of the first rows of a range, each row's followed by its key.
+    pub(crate) fn values(&self, values: &str, range: &KeyRange, rows: u64) -> String {
+        format!(
+            "SELECT {values},{} FROM {}{}{} ORDER BY {} LIMIT {rows}",
+            self.key_values(),
+            self.table,
+            self.index,
+            self.condition(range),
+            self.key_names()
+        )
+    }
+
     /// The table's name, ready for a statement.
-    pub(super) fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         &self.table
     }
 

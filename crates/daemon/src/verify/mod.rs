@@ -19,6 +19,7 @@ mod grants;
 mod history;
 mod keyed;
 mod keyless;
+mod literal;
 mod options;
 mod pace;
 mod ranges;
@@ -37,20 +38,24 @@ mod table_name;
 
 pub(crate) use csa_provider::server::link::Side;
 
-pub(crate) use catalogue::{Column, Definition, Estimate, LEFT_OUT, Tables, UniqueKey};
+pub(crate) use catalogue::{Column, Definition, Estimate, LEFT_OUT, Tables, UniqueKey, definition};
+pub(crate) use catalogue::{folds_case, tables};
 pub(crate) use definition::common;
 use error::Result;
 pub use error::VerifyError;
 pub use event::{Activity, Event, VerifyProgress};
+pub(crate) use expression::{DigestSum, TableSql};
 pub(crate) use grants::missing as missing_select;
+pub(crate) use literal::{literal, selected};
 pub use options::{Standing, VerifyOptions, source_servers};
+pub(crate) use ranges::{Key, KeyRange};
 pub use repair::REPAIR_SESSION;
 pub use report::{DifferenceKind, Outcome, Repair, RowDifference, TableReport, VerifyReport};
 pub use resume::Saved;
 pub use scope::{EveryTable, Scope, TableSelection};
 pub(crate) use scope::{ListedTables, Pair};
 use servers::Servers;
-pub(crate) use session::connect_error;
+pub(crate) use session::{VerifySession, connect_error};
 pub use table_name::TableName;
 
 /// Compares all tables in scope that `selection` replicates; `observe` receives every finished

@@ -7,15 +7,15 @@ use std::collections::HashMap;
 use csa_provider::server::link::Side;
 
 /// A row's key, one text per column as the server gave it.
-pub(super) type Key = Vec<String>;
+pub(crate) type Key = Vec<String>;
 /// A row's digest.
 pub(super) type Digest = String;
 
 /// Keys after `after` up to and including `through`; `None` is the end of the table.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct KeyRange {
-    pub(super) after: Option<Key>,
-    pub(super) through: Option<Key>,
+pub(crate) struct KeyRange {
+    pub(crate) after: Option<Key>,
+    pub(crate) through: Option<Key>,
 }
 
 /// A server's digest of all rows in a range.

@@ -14,7 +14,7 @@ const SHOW_HIDDEN_KEYS: &str = "SET SESSION show_gipk_in_create_table_and_inform
 const PACKET_MIN: u64 = 1 << 20;
 
 #[derive(Debug)]
-pub(super) struct VerifySession {
+pub(crate) struct VerifySession {
     side: Side,
     vendor: Vendor,
     address: String,
@@ -25,7 +25,7 @@ pub(super) struct VerifySession {
 
 impl VerifySession {
     /// Connects to one server, and prepares the session.
-    pub(super) async fn connect(side: Side, server: &TargetOptions) -> Result<Self> {
+    pub(crate) async fn connect(side: Side, server: &TargetOptions) -> Result<Self> {
         match csa_applier::connect(server, side).await {
             Ok(link) => Self::new(side, server.address(), link).await,
             Err(error) => Err(connect_error(side, server, error)),
@@ -74,7 +74,7 @@ impl VerifySession {
         Ok(session)
     }
 
-    pub(super) fn vendor(&self) -> Vendor {
+    pub(crate) fn vendor(&self) -> Vendor {
         self.vendor
     }
 
@@ -84,18 +84,18 @@ impl VerifySession {
     }
 
     /// Returns the tables that the account may read.
-    pub(super) async fn grants(&mut self) -> Result<Grants> {
+    pub(crate) async fn grants(&mut self) -> Result<Grants> {
         let lines: Vec<String> = self.rows("SHOW GRANTS").await?;
         Ok(Grants::parse(&self.account, &lines))
     }
 
     /// Returns an error of one line about this server.
-    pub(super) fn refused(&self, why: &str) -> VerifyError {
+    pub(crate) fn refused(&self, why: &str) -> VerifyError {
         VerifyError::Refused(format!("{}: {why}", self.name()))
     }
 
     /// Returns an error that names the missing privilege.
-    pub(super) fn may_not_read(&self, what: &str) -> VerifyError {
+    pub(crate) fn may_not_read(&self, what: &str) -> VerifyError {
         let other = match self.side {
             Side::Source => ", or name another account: --source-user, --source-password-file",
             Side::Target => "",
@@ -107,12 +107,21 @@ impl VerifySession {
         ))
     }
 
-    async fn run(&mut self, statement: &str) -> Result<()> {
+    /// Returns an error that names a missing global privilege.
+    pub(crate) fn may_not(&self, privilege: &str, purpose: &str) -> VerifyError {
+        self.refused(&format!(
+            "{} needs {privilege} to {purpose}; run there: GRANT {privilege} ON *.* TO {}",
+            self.account, self.account
+        ))
+    }
+
+    /// Runs a statement that returns no rows.
+    pub(crate) async fn run(&mut self, statement: &str) -> Result<()> {
         self.rows_within::<Row>(statement, Limits::SETTING).await.map(drop)
     }
 
     /// Returns the rows of one query.
-    pub(super) async fn rows<R: FromRow>(&mut self, query: &str) -> Result<Vec<R>> {
+    pub(crate) async fn rows<R: FromRow>(&mut self, query: &str) -> Result<Vec<R>> {
         self.rows_within(query, Limits::LIST).await
     }
 
@@ -122,7 +131,7 @@ impl VerifySession {
     }
 
     /// Returns the rows of any number of columns, as text.
-    pub(super) async fn texts(&mut self, query: &str) -> Result<Vec<TextRow>> {
+    pub(crate) async fn texts(&mut self, query: &str) -> Result<Vec<TextRow>> {
         let rows: Vec<Row> = self.rows(query).await?;
         Ok(rows.into_iter().map(texts).collect())
     }
@@ -152,7 +161,7 @@ impl VerifySession {
         }
     }
 
-    pub(super) async fn close(self) {
+    pub(crate) async fn close(self) {
         self.link.quit().await;
     }
 }
