@@ -41,6 +41,7 @@ pub use ownership::audit::{AuditEntry, record};
 pub use ownership::channel_record::{ChannelIdentity, ChannelRecord};
 pub use ownership::claim::ChannelClaim;
 pub use ownership::control::ControlSession;
+pub use ownership::copying::{CopiedTable, CopyClaim};
 pub use ownership::holes::{HolesBelow, Received};
 pub use ownership::known::known_of;
 pub use ownership::preflight::{

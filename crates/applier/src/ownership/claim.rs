@@ -18,7 +18,9 @@ use tracing::{info, warn};
 
 use super::channel_record::ChannelIdentity;
 use super::control::{ControlSession, add_rows, level};
-use super::{audit, bookkeeping, channel_record, checkpoint, intent, locks, target_servers};
+use super::{
+    audit, bookkeeping, channel_record, checkpoint, copying, intent, locks, target_servers,
+};
 use crate::checkpoint::{Checkpoint, StartFrom};
 use crate::commits::Commits;
 use crate::error::{Error, ErrorClass, Result};
@@ -140,7 +142,10 @@ impl Taking<'_> {
         let is_first = known.is_none();
         let base = match known {
             Some(found) => found,
-            None => first_checkpoint(channel, start, source_executed, provisioned)?,
+            None => {
+                copying::check_finished(session, channel).await?;
+                first_checkpoint(channel, start, source_executed, provisioned)?
+            }
         };
         let left = checkpoint::workers(session, channel).await?.into_iter();
         if target.gtids == TargetGtids::Source {

@@ -9,6 +9,7 @@ pub(crate) mod claim;
 mod commit_order;
 mod continuity;
 pub(crate) mod control;
+pub(crate) mod copying;
 pub(crate) mod holes;
 pub(crate) mod intent;
 pub(crate) mod keeper;
