@@ -23,6 +23,8 @@ mod connect;
 mod control;
 #[path = "e2e/control_access.rs"]
 mod control_access;
+#[path = "e2e/copy.rs"]
+mod copy;
 #[path = "e2e/coverage/mod.rs"]
 mod coverage;
 #[path = "e2e/crash.rs"]

@@ -268,7 +268,7 @@ async fn positions_and_a_channel_that_is_taken() {
 
     // Tables without GTIDs mean a copy whose transactions would be applied again.
     target.exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY)").await;
-    check_tables(builder()).says("position.start", "warning", &["second time", "gtid_purged"]);
+    check_tables(builder()).says("position.start", "error", &["second time", "gtid_purged"]);
     let executed = source.gtid_executed().await;
     let told = check_tables(builder().set("applier.start_from", executed));
     told.is_fine(&["position.start", "tables.missing", "channel.start"]);

@@ -20,16 +20,15 @@ cat >"$WORK/bin/cargo" <<TEXT
 [ "\$*" = "install --locked --path crates/daemon" ] && grep -q '^name = "csa-daemon"' "\$4/Cargo.toml"
 TEXT
 chmod +x "$WORK/bin/cargo"
-IN=$ROOT guide README.md 'Replicating your own servers' 1
+guide README.md 'Replicating your own servers' 1
+IN=$ROOT guide README.md 'Replicating your own servers' 2
 { local_daemon; localize <"$CSA_DAEMON_CONFIG"; } | sed "s/= 3306/= $PORT_SOURCE/; s/= 3307/= $PORT_TARGET/" >"$WORK/edited"
 cp "$WORK/edited" "$CSA_DAEMON_CONFIG"
-guide README.md 'Replicating your own servers' 2
-guide README.md 'Replicating your own servers' 3
+for block in 3 4 5; do guide README.md 'Replicating your own servers' "$block"; done
 until_true 'the channel runs' csa-daemon status
-guide README.md 'Replicating your own servers' 4
-start_load
-guide README.md 'Replicating your own servers' 5
 guide README.md 'Replicating your own servers' 6
+start_load
+guide README.md 'Replicating your own servers' 7
 GTID_SET=$(executed source)
 GTID=$(on source <<<'SELECT @@server_uuid'):${GTID_SET##*[:-]}
 export GTID GTID_SET

@@ -7,6 +7,7 @@ mod channel;
 pub mod claims;
 pub mod cli;
 mod config;
+mod copy;
 mod daemon;
 mod host;
 pub mod observe;

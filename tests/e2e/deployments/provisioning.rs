@@ -21,6 +21,11 @@ fn run(script: &str) {
 }
 
 #[test]
+fn a_target_is_copied_while_the_source_is_written_to() {
+    run("provisioning/copy.sh");
+}
+
+#[test]
 fn a_target_is_cloned_while_the_source_is_written_to() {
     run("provisioning/clone.sh");
 }

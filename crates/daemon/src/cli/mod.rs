@@ -7,6 +7,7 @@ mod check;
 mod client;
 mod control;
 mod controller;
+mod copy;
 mod explanation;
 mod fleet;
 mod generate;
@@ -46,6 +47,9 @@ pub fn main() -> ExitCode {
         Command::Adopt { from } => adopt::adopt(&cli.config, cli.admin.channel.as_deref(), &from),
         Command::Controller(arguments) => controller::control(&cli.config, cli.admin, arguments),
         Command::Control(command) => control::execute(&cli.config, &cli.admin, command),
+        Command::Copy(arguments) => {
+            copy::copy(&cli.config, cli.admin.channel.as_deref(), &arguments)
+        }
         Command::Verify(arguments) => verify::verify(&cli.config, &cli.admin, &arguments),
         Command::Generate { directory } => generate::generate(&directory),
     };

@@ -2,6 +2,7 @@
 
 mod check;
 mod controller;
+mod copy;
 mod verify;
 
 use std::path::PathBuf;
@@ -12,6 +13,7 @@ use crate::channel::{CHANNEL_SETTINGS, LiveSetting};
 use crate::daemon::DAEMON_SETTINGS;
 pub(crate) use check::CheckArguments;
 pub(crate) use controller::ControllerArguments;
+pub(crate) use copy::CopyArguments;
 pub(crate) use verify::VerifyArguments;
 
 /// Returns the names of settings that `set` changes, and what their values mean.
@@ -85,6 +87,9 @@ pub(crate) enum Command {
     /// Check the configuration file, and on request both servers of one channel or of all: exit
     /// code 0 without errors, 2 with errors.
     Check(CheckArguments),
+    /// Make the empty target of a channel a copy of its source: definitions, rows, indexes, programs, and the
+    /// checkpoint from which the daemon follows the source. Nothing is locked there.
+    Copy(CopyArguments),
     /// Compare source and target of one channel or of all, while both are in use: exit code 0
     /// equal, 1 different, 2 not everything could be compared.
     Verify(VerifyArguments),

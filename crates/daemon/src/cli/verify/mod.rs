@@ -153,12 +153,11 @@ fn options(
     channel: &ChannelSettings,
     arguments: &VerifyArguments,
 ) -> Result<VerifyOptions, Failure> {
-    let reader = other_reader(
+    let source = reader(
         channel,
         arguments.source_user.as_deref(),
         arguments.source_password_file.as_deref(),
     )?;
-    let source = reader.unwrap_or_else(|| channel.source.clone());
     Ok(VerifyOptions {
         scope: Scope { schemas: arguments.schema.clone(), tables: arguments.table.clone() },
         chunk_rows: arguments.chunk_rows,
@@ -170,6 +169,16 @@ fn options(
         repair: arguments.repair.is_some(),
         ..VerifyOptions::new(&channel.name, source_servers(&source), (*channel.target).clone())
     })
+}
+
+/// Returns the source with the account that reads it.
+pub(crate) fn reader(
+    channel: &ChannelSettings,
+    user: Option<&str>,
+    password_file: Option<&Path>,
+) -> Result<SourceOptions, Failure> {
+    let other = other_reader(channel, user, password_file)?;
+    Ok(other.unwrap_or_else(|| channel.source.clone()))
 }
 
 /// Returns the source with the command line's user, if it names one.

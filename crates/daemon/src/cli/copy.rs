@@ -1,0 +1,144 @@
+//! `copy`: makes the empty target of a channel a copy of its source.
+
+use std::io::{IsTerminal as _, Write as _};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use csa_provider::server::visible::one_line;
+use parking_lot::Mutex;
+
+use super::output::say;
+use super::verify::{Replicated, chosen, reader};
+use crate::cli::arguments::CopyArguments;
+use crate::config::{ChannelSettings, Config};
+use crate::copy::{CopyOptions, CopyProgress, CopyStep, CopySummary};
+use crate::host::{Failure, runtime};
+use crate::verify::source_servers;
+
+/// Width of the bar, and of its line, in cells.
+const BAR: usize = 24;
+const WIDTH: usize = 79;
+/// Time between two lines where there is no terminal.
+const LINE: Duration = Duration::from_secs(10);
+
+/// Copies one channel, or all of the configuration one after the other.
+pub(crate) fn copy(
+    path: &Path,
+    channel: Option<&str>,
+    arguments: &CopyArguments,
+) -> Result<(), Failure> {
+    let config = Config::load(path)?;
+    let runtime = runtime()?;
+    for channel in chosen(&config, channel)? {
+        let options = options(channel, arguments)?;
+        let selection = Replicated::new(&channel.filters);
+        let screen = Screen { is_quiet: arguments.quiet, state: Mutex::default() };
+        let copied = runtime.block_on(crate::copy::copy(&options, &selection, &|progress| {
+            screen.show(progress);
+        }));
+        screen.clear();
+        let name = &channel.name;
+        let summary =
+            copied.map_err(|error| Failure::Runtime(format!("channel {name:?}: {error}")))?;
+        finished(channel, &summary);
+    }
+    Ok(())
+}
+
+fn options(channel: &ChannelSettings, arguments: &CopyArguments) -> Result<CopyOptions, Failure> {
+    let user = arguments.source_user.as_deref();
+    let source = reader(channel, user, arguments.source_password_file.as_deref())?;
+    Ok(CopyOptions {
+        channel: channel.name.clone(),
+        sources: source_servers(&source),
+        target: channel.target.clone(),
+        lanes: arguments.lanes,
+    })
+}
+
+fn finished(channel: &ChannelSettings, summary: &CopySummary) {
+    let CopySummary { tables, rows, bytes, elapsed, executed } = summary;
+    let seconds = elapsed.as_secs_f64().max(1e-3);
+    say!(
+        "channel {}: {tables} tables, {rows} rows copied in {seconds:.1} s ({:.0} rows/s, {:.1} MiB/s as SQL)",
+        channel.name,
+        *rows as f64 / seconds,
+        *bytes as f64 / seconds / f64::from(1 << 20)
+    );
+    say!("it holds the source's transactions {executed}");
+    say!(
+        "start the daemon to follow the source from there; csa-daemon verify --channel {} compares both",
+        channel.name
+    );
+}
+
+/// A bar on a terminal, else a line now and then.
+struct Screen {
+    is_quiet: bool,
+    state: Mutex<ScreenState>,
+}
+
+#[derive(Default)]
+struct ScreenState {
+    step: Option<CopyStep>,
+    shown: Option<Instant>,
+    is_drawn: bool,
+}
+
+impl Screen {
+    fn show(&self, progress: &CopyProgress) {
+        if self.is_quiet {
+            return;
+        }
+        let mut state = self.state.lock();
+        let text = line(progress);
+        if std::io::stderr().is_terminal() {
+            eprint!("\r{:<WIDTH$}", one_line(&text));
+            let _ = std::io::stderr().flush();
+            state.is_drawn = true;
+            return;
+        }
+        let is_new = state.step != Some(progress.step);
+        if is_new || state.shown.is_none_or(|shown| shown.elapsed() >= LINE) {
+            eprintln!("{}", one_line(&text));
+            state.step = Some(progress.step);
+            state.shown = Some(Instant::now());
+        }
+    }
+
+    fn clear(&self) {
+        if std::mem::take(&mut self.state.lock().is_drawn) {
+            eprint!("\r{:<WIDTH$}\r", "");
+        }
+    }
+}
+
+/// Returns a line like `[####----] 2/7 d.orders: 45000 of about 100000 rows, 9000/s, 6 s left`.
+fn line(progress: &CopyProgress) -> String {
+    let CopyProgress { step, tables, tables_done, table, rows, rows_estimated, elapsed, .. } =
+        progress;
+    match step {
+        CopyStep::Snapshot => {
+            return "waiting for a moment in which the source commits nothing".to_owned();
+        }
+        CopyStep::Tables => return format!("making {tables} tables"),
+        CopyStep::Programs => {
+            return "adding foreign keys, functions, views, triggers and events".to_owned();
+        }
+        CopyStep::Rows => {}
+    }
+    let share = *rows as f64 / (*rows_estimated).max(*rows).max(1) as f64;
+    let full = ((share * BAR as f64) as usize).min(BAR);
+    let seconds = elapsed.as_secs_f64();
+    let rate = *rows as f64 / seconds.max(1e-3);
+    let pace = if seconds < 1.0 || *rows == 0 {
+        String::new()
+    } else {
+        format!(", {rate:.0}/s, {:.0} s left", rows_estimated.saturating_sub(*rows) as f64 / rate)
+    };
+    format!(
+        "[{}{}] {tables_done}/{tables} {table}: {rows} of about {rows_estimated} rows{pace}",
+        "#".repeat(full),
+        "-".repeat(BAR - full)
+    )
+}

@@ -1,0 +1,330 @@
+//! Makes an empty target a copy of the source: definitions, rows, then indexes, foreign keys and programs. The copy
+//! ends with the channel's checkpoint, from which the channel follows the source.
+//!
+//! All rows are read in snapshots of one moment, whose GTID set is exact ([`snapshot`]). Nothing is locked
+//! on the source, and nothing is written there.
+
+#![deny(clippy::unwrap_used, clippy::indexing_slicing)]
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::indexing_slicing))]
+
+mod definitions;
+mod error;
+mod lanes;
+mod plan;
+mod rows;
+mod snapshot;
+mod writer;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use csa_applier::{CopyClaim, Target, TargetGtids, TargetOptions};
+use csa_provider::binlog::GtidSet;
+use csa_provider::server::link::Side;
+use csa_provider::sql_text::identifier;
+use parking_lot::Mutex;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use definitions::{Definitions, Program};
+use error::CopyError;
+use error::Result;
+use lanes::{CopiedTable, Lane, Work};
+use plan::{Plan, parts};
+use rows::TableRows;
+use writer::TargetWriter;
+
+use crate::verify::{TableName, TableSelection, VerifySession};
+
+/// Time between two reports of the progress.
+const REPORT: Duration = Duration::from_millis(250);
+/// Time between two signs of life to the target.
+const PING: Duration = Duration::from_secs(20);
+/// Definitions may change between two looks at them; then all begins again.
+const ATTEMPTS: u32 = 5;
+
+/// The servers of a copy.
+#[derive(Debug, Clone)]
+pub(crate) struct CopyOptions {
+    pub(crate) channel: String,
+    /// The source's servers; the first one that answers is copied.
+    pub(crate) sources: Vec<TargetOptions>,
+    pub(crate) target: Target,
+    /// Sessions on each side that copy rows.
+    pub(crate) lanes: usize,
+}
+
+/// The progress of a copy.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct CopyProgress {
+    pub(crate) step: CopyStep,
+    pub(crate) tables: usize,
+    pub(crate) tables_done: usize,
+    /// A table of which rows are copied.
+    pub(crate) table: String,
+    pub(crate) rows: u64,
+    /// The source's guess.
+    pub(crate) rows_estimated: u64,
+    /// Bytes of the statements that insert them.
+    pub(crate) bytes: u64,
+    pub(crate) elapsed: Duration,
+}
+
+/// The steps of a copy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CopyStep {
+    /// It waits for a moment in which the source commits nothing.
+    Snapshot,
+    /// It makes schemas and tables.
+    Tables,
+    /// It copies rows, and adds indexes to tables whose rows are there.
+    Rows,
+    /// It adds foreign keys, then functions, views, triggers and events.
+    Programs,
+}
+
+/// The result of a copy.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct CopySummary {
+    pub(crate) tables: usize,
+    pub(crate) rows: u64,
+    pub(crate) bytes: u64,
+    pub(crate) elapsed: Duration,
+    /// The source's transactions that are in it.
+    pub(crate) executed: GtidSet,
+}
+
+/// Copies all tables that `selection` replicates; `observe` receives the progress.
+///
+/// # Errors
+/// A server refuses or goes away. The next copy of the channel drops the tables that this one made.
+pub(crate) async fn copy(
+    options: &CopyOptions,
+    selection: &dyn TableSelection,
+    observe: &(dyn Fn(&CopyProgress) + Sync),
+) -> std::result::Result<CopySummary, CopyError> {
+    if options.target.gtids == TargetGtids::Source {
+        return Err(CopyError::Refused(format!(
+            "channel {}: a copy has GTIDs of the target's own, and target_gtids = \"source\" permits none; set \
+             \"mirror\", or copy with a dump or a clone (docs/provisioning.md)",
+            options.channel
+        )));
+    }
+    let begun = Instant::now();
+    let mut claim = CopyClaim::take(&options.target, &options.channel).await?;
+    let (server, mut watcher) = connect_source(options).await?;
+    let mut writer = TargetWriter::connect(&options.target).await?;
+    let again = drop_unfinished(&mut claim, &mut writer).await?;
+    let plan = plan::read(options, &mut watcher, selection).await?;
+    let report = Report { begun, plan: &plan, observe };
+    report.show(CopyStep::Snapshot, None);
+    let (mut sources, definitions, executed) =
+        begin(server, options.lanes, &plan, &mut watcher).await?;
+    report.show(CopyStep::Tables, None);
+    let names: Vec<_> =
+        plan.tables.keys().map(|name| (name.schema.clone(), name.table.clone())).collect();
+    claim.note(&names).await?;
+    for schema in &definitions.schemas {
+        writer.run(schema).await?;
+    }
+    for table in definitions.tables.values() {
+        writer.run(&table.statement()).await?;
+    }
+    let work = work(&plan, &definitions, &mut watcher, &mut sources, options.lanes).await?;
+    watcher.close().await;
+    let work = Arc::new(work);
+    copy_rows(options, &mut claim, sources, &work, &report).await?;
+    report.show(CopyStep::Programs, Some(&work));
+    let foreign_keys = definitions.tables.values().filter_map(|table| table.foreign_keys.as_ref());
+    for statement in foreign_keys {
+        writer.run(statement).await?;
+    }
+    make(&mut writer, &definitions.programs, again).await?;
+    writer.close().await;
+    claim.finish(&executed).await?;
+    Ok(CopySummary {
+        tables: plan.tables.len(),
+        rows: work.rows.load(Ordering::Relaxed),
+        bytes: work.bytes.load(Ordering::Relaxed),
+        elapsed: begun.elapsed(),
+        executed,
+    })
+}
+
+/// Connects to the first of the source's servers that answers.
+async fn connect_source(options: &CopyOptions) -> Result<(&TargetOptions, VerifySession)> {
+    let mut failed = None;
+    for server in &options.sources {
+        match VerifySession::connect(Side::Source, server).await {
+            Ok(session) => return Ok((server, session)),
+            Err(error) => failed = failed.or(Some(error)),
+        }
+    }
+    Err(failed.map_or_else(
+        || CopyError::Refused(format!("channel {}: it names no source", options.channel)),
+        CopyError::from,
+    ))
+}
+
+/// Drops what an earlier copy made and did not finish: its rows are of another moment.
+/// Returns true if there was something.
+async fn drop_unfinished(claim: &mut CopyClaim, writer: &mut TargetWriter) -> Result<bool> {
+    let unfinished = claim.unfinished().await?;
+    for (schema, table) in &unfinished {
+        let name = format!("{}.{}", identifier(schema), identifier(table));
+        writer.run(&format!("DROP TABLE IF EXISTS {name}")).await?;
+    }
+    if !unfinished.is_empty() {
+        claim.forget().await?;
+    }
+    Ok(!unfinished.is_empty())
+}
+
+/// Opens the snapshots. The definitions are those of that moment: they are the same before and after.
+async fn begin(
+    server: &TargetOptions,
+    lanes: usize,
+    plan: &Plan,
+    watcher: &mut VerifySession,
+) -> Result<(Vec<VerifySession>, Definitions, GtidSet)> {
+    let names: Vec<TableName> = plan.tables.keys().cloned().collect();
+    let mut sources = Vec::new();
+    for _ in 0..lanes.max(1) {
+        sources.push(VerifySession::connect(Side::Source, server).await?);
+    }
+    for _ in 0..ATTEMPTS {
+        let before = definitions::read(watcher, &plan.schemas, &names).await?;
+        let executed = snapshot::open(watcher, &mut sources).await?;
+        let after = definitions::read(watcher, &plan.schemas, &names).await?;
+        if before.is_same(&after) {
+            return Ok((sources, after, executed));
+        }
+        for source in &mut sources {
+            source.run("ROLLBACK").await?;
+        }
+    }
+    let why = "definitions change while the copy begins; try again when no DDL runs";
+    Err(CopyError::Refused(watcher.refused(why).to_string()))
+}
+
+/// Divides the tables into parts, the largest table first.
+async fn work(
+    plan: &Plan,
+    definitions: &Definitions,
+    watcher: &mut VerifySession,
+    sources: &mut [VerifySession],
+    lanes: usize,
+) -> Result<Work> {
+    let mut tables = Vec::new();
+    let mut all = Vec::new();
+    for (name, estimate) in plan.by_size() {
+        let rows = TableRows::of(watcher, name).await?;
+        let found = match sources.first_mut() {
+            Some(source) => parts(source, name, estimate, &rows, lanes).await?,
+            None => Vec::new(),
+        };
+        let definition = definitions.tables.get(name);
+        let place = tables.len();
+        tables.push(CopiedTable {
+            name: name.clone(),
+            estimate,
+            rows,
+            indexes: definition.map(|table| table.indexes.clone()).unwrap_or_default(),
+            parts_left: AtomicUsize::new(found.len()),
+            rows_copied: AtomicU64::new(0),
+        });
+        all.extend(found.into_iter().map(|part| (place, part)));
+    }
+    Ok(Work {
+        tables,
+        parts: Mutex::new(all.into()),
+        rows: AtomicU64::new(0),
+        bytes: AtomicU64::new(0),
+        tables_done: AtomicUsize::new(0),
+        current: AtomicUsize::new(0),
+    })
+}
+
+async fn copy_rows(
+    options: &CopyOptions,
+    claim: &mut CopyClaim,
+    sources: Vec<VerifySession>,
+    work: &Arc<Work>,
+    report: &Report<'_>,
+) -> Result<()> {
+    let mut lanes = JoinSet::new();
+    for source in sources {
+        let target = TargetWriter::connect(&options.target).await?;
+        lanes.spawn(Lane { source, target }.run(Arc::clone(work)));
+    }
+    let mut tick = tokio::time::interval(REPORT);
+    let mut pinged = Instant::now();
+    loop {
+        tokio::select! {
+            ended = lanes.join_next() => match ended {
+                None => return Ok(()),
+                Some(Ok(lane)) => {
+                    let Lane { source, target } = lane?;
+                    tokio::join!(source.close(), target.close());
+                }
+                Some(Err(panicked)) => std::panic::resume_unwind(panicked.into_panic()),
+            },
+            _ = tick.tick() => {
+                report.show(CopyStep::Rows, Some(work));
+                if pinged.elapsed() >= PING {
+                    pinged = Instant::now();
+                    claim.ping().await?;
+                }
+            }
+        }
+    }
+}
+
+/// Makes functions, views, triggers and events. One that needs another is tried again after it.
+async fn make(writer: &mut TargetWriter, programs: &[Program], again: bool) -> Result<()> {
+    let mut left: Vec<&Program> = programs.iter().collect();
+    while !left.is_empty() {
+        let mut failed = Vec::new();
+        let mut error = None;
+        for &program in &left {
+            match program.make(writer, again).await {
+                Ok(()) => {}
+                Err(why) => {
+                    failed.push(program);
+                    error.get_or_insert(why);
+                }
+            }
+        }
+        match error {
+            Some(error) if failed.len() == left.len() => return Err(error),
+            _ => left = failed,
+        }
+    }
+    Ok(())
+}
+
+/// Tells how far the copy is.
+struct Report<'a> {
+    begun: Instant,
+    plan: &'a Plan,
+    observe: &'a (dyn Fn(&CopyProgress) + Sync),
+}
+
+impl Report<'_> {
+    fn show(&self, step: CopyStep, work: Option<&Arc<Work>>) {
+        let current = work.and_then(|work| work.tables.get(work.current.load(Ordering::Relaxed)));
+        let count =
+            |of: fn(&Work) -> &AtomicU64| work.map_or(0, |work| of(work).load(Ordering::Relaxed));
+        (self.observe)(&CopyProgress {
+            step,
+            tables: self.plan.tables.len(),
+            tables_done: work.map_or(0, |work| work.tables_done.load(Ordering::Relaxed)),
+            table: current.map(|table| table.name.to_string()).unwrap_or_default(),
+            rows: count(|work| &work.rows),
+            rows_estimated: self.plan.rows(),
+            bytes: count(|work| &work.bytes),
+            elapsed: self.begun.elapsed(),
+        });
+    }
+}

@@ -1,0 +1,178 @@
+//! The tables of a copy, and their parts.
+
+use std::collections::BTreeMap;
+
+use csa_provider::server::Vendor;
+use csa_provider::server::link::Side;
+use csa_provider::sql_text::identifier;
+
+use super::CopyOptions;
+use super::error::{CopyError, Result};
+use super::rows::{Part, TableRows, ranges};
+use crate::verify::{
+    Estimate, LEFT_OUT, ListedTables, Scope, TableName, TableSelection, VerifySession, folds_case,
+    missing_select, tables,
+};
+
+/// Tables with more rows than this are divided.
+const PART_ROWS: u64 = 100_000;
+/// Names that an error shows.
+const SHOWN: usize = 5;
+
+/// The tables that are copied.
+#[derive(Debug, Default)]
+pub(super) struct Plan {
+    pub(super) tables: BTreeMap<TableName, Estimate>,
+    /// Their schemas, and replicated ones without a table.
+    pub(super) schemas: Vec<String>,
+}
+
+impl Plan {
+    /// Returns the tables, the largest first.
+    pub(super) fn by_size(&self) -> Vec<(&TableName, Estimate)> {
+        let mut tables: Vec<_> = self.tables.iter().map(|(name, size)| (name, *size)).collect();
+        tables.sort_by_key(|(_, size)| std::cmp::Reverse(size.rows * size.average_row.max(1)));
+        tables
+    }
+
+    /// Returns the source's guess at the rows of all.
+    pub(super) fn rows(&self) -> u64 {
+        self.tables.values().map(|table| table.rows).sum()
+    }
+}
+
+/// Reads the tables of both servers.
+///
+/// # Errors
+/// Some of them can't be copied, or are on the target already; an account may not see them.
+pub(super) async fn read(
+    options: &CopyOptions,
+    source: &mut VerifySession,
+    selection: &dyn TableSelection,
+) -> Result<Plan> {
+    if let Some(what) = missing_select(&source.grants().await?, &Scope::default()) {
+        return Err(source.may_not_read(&what).into());
+    }
+    let mut target = VerifySession::connect(Side::Target, &options.target).await?;
+    if target.vendor() == Vendor::MariaDb {
+        let why =
+            "it is MariaDB, whose definitions differ; copy with a dump (docs/provisioning.md)";
+        return Err(target.refused(why).into());
+    }
+    let (on_source, on_target) = (tables(source).await?, tables(&mut target).await?);
+    let listed = ListedTables {
+        source: &on_source,
+        target: &on_target,
+        source_folds_case: folds_case(source).await?,
+        target_folds_case: folds_case(&mut target).await?,
+    };
+    let pairs = listed.pairs(&Scope::default(), selection).map_err(CopyError::Refused)?;
+    let pairs: Vec<_> =
+        pairs.into_iter().filter(|pair| on_source.contains_key(&pair.source)).collect();
+    let there: Vec<_> = pairs.iter().filter(|pair| on_target.contains_key(&pair.target)).collect();
+    let there = shown(there.iter().map(|pair| &pair.target));
+    if !there.is_empty() {
+        return Err(target
+            .refused(&format!(
+                "it has {there} already, and a copy makes only tables that are missing; if they are a copy made \
+                 by other means, set [channel.applier] start_from to its GTID set; else leave them out \
+                 with replicate_ignore_table, or move them away"
+            ))
+            .into());
+    }
+    let renamed = shown(pairs.iter().filter(|p| p.source != p.target).map(|pair| &pair.source));
+    if !renamed.is_empty() {
+        return Err(target
+            .refused(&format!(
+                "replicate_rewrite_db gives {renamed} another name there, which a copy can't do yet; copy \
+                 with a dump (docs/provisioning.md)"
+            ))
+            .into());
+    }
+    target.close().await;
+    let tables: BTreeMap<TableName, Estimate> = pairs
+        .into_iter()
+        .filter_map(|pair| Some((pair.source.clone(), *on_source.get(&pair.source)?)))
+        .collect();
+    check_engines(source, &tables).await?;
+    let all: Vec<String> = source
+        .rows(&format!(
+            "SELECT SCHEMA_NAME FROM information_schema.SCHEMATA WHERE SCHEMA_NAME NOT IN ({LEFT_OUT}) ORDER BY 1"
+        ))
+        .await?;
+    let is_copied = |schema: &String| {
+        let any = TableName { schema: schema.clone(), table: String::new() };
+        let is_without_tables = !on_source.keys().any(|table| table.schema == *schema);
+        tables.keys().any(|table| table.schema == *schema)
+            || is_without_tables && selection.target_of(&any, listed.target_folds_case).is_some()
+    };
+    let schemas = all.into_iter().filter(is_copied).collect();
+    Ok(Plan { tables, schemas })
+}
+
+/// A snapshot holds the rows of InnoDB alone.
+async fn check_engines(
+    source: &mut VerifySession,
+    tables: &BTreeMap<TableName, Estimate>,
+) -> Result<()> {
+    let others: Vec<(String, String)> = source
+        .rows(&format!(
+            "SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES WHERE TABLE_TYPE='BASE TABLE' \
+             AND ENGINE<>'InnoDB' AND TABLE_SCHEMA NOT IN ({LEFT_OUT})"
+        ))
+        .await?;
+    let others: Vec<TableName> = others
+        .into_iter()
+        .map(|(schema, table)| TableName { schema, table })
+        .filter(|name| tables.contains_key(name))
+        .collect();
+    let names = shown(others.iter());
+    match names.is_empty() {
+        true => Ok(()),
+        false => Err(source
+            .refused(&format!(
+                "{names} are not InnoDB tables, and no snapshot holds their rows; run there: ALTER TABLE … \
+                 ENGINE=InnoDB, or leave them out with replicate_ignore_table"
+            ))
+            .into()),
+    }
+}
+
+fn shown<'a>(names: impl Iterator<Item = &'a TableName>) -> String {
+    let names: Vec<String> = names.map(TableName::to_string).collect();
+    match names.split_at_checked(SHOWN) {
+        Some((first, rest)) if !rest.is_empty() => {
+            format!("{} and {} other tables", first.join(", "), rest.len())
+        }
+        _ => names.join(", "),
+    }
+}
+
+/// Divides a table: a large one with a key of integers into ranges, without reading it.
+pub(super) async fn parts(
+    source: &mut VerifySession,
+    name: &TableName,
+    estimate: Estimate,
+    rows: &TableRows,
+    lanes: usize,
+) -> Result<Vec<Part>> {
+    let whole = vec![Part::default()];
+    let wanted = (estimate.rows / PART_ROWS).min(4 * lanes as u64);
+    let Some(column) = rows.integer.as_deref().filter(|_| wanted > 1 && lanes > 1) else {
+        return Ok(whole);
+    };
+    let column = identifier(column);
+    let query = format!(
+        "SELECT MIN({column}), MAX({column}) FROM {}.{}",
+        identifier(&name.schema),
+        identifier(&name.table)
+    );
+    source.run("SAVEPOINT csa").await?;
+    let ends = source.texts(&query).await?;
+    source.run("ROLLBACK TO SAVEPOINT csa").await?;
+    let ends = ends.into_iter().next().unwrap_or_default();
+    let number = |place: usize| ends.get(place)?.as_ref()?.parse::<i128>().ok();
+    let (Some(least), Some(most)) = (number(0), number(1)) else { return Ok(whole) };
+    let ranges = ranges(least, most, wanted as u32);
+    Ok(ranges.into_iter().map(|range| Part { range, rows: 0 }).collect())
+}

@@ -1,0 +1,180 @@
+//! The rows of one table: the queries that read them in chunks, and the statements that insert them.
+
+use csa_applier::CollationMap;
+use csa_provider::sql_text::{identifier, quote};
+
+use super::error::{CopyError, Result};
+use crate::verify::{
+    Column, DigestSum, Key, KeyRange, TableName, TableSql, VerifySession, common, definition,
+    literal, selected,
+};
+
+/// A statement that inserts rows grows up to this many bytes. Servers accept 4 MiB at least by default.
+const STATEMENT_BYTES: usize = 1 << 20;
+
+/// A row as the source gave it, one text for each value.
+pub(super) type Row = Vec<Option<String>>;
+
+/// How the rows of a table are read and written.
+#[derive(Debug)]
+pub(super) struct TableRows {
+    /// The columns whose values are copied: the target computes the others.
+    columns: Vec<Column>,
+    values: String,
+    insert: String,
+    sql: TableSql,
+    table: String,
+    has_key: bool,
+    /// The first column of the key, if it holds integers.
+    pub(super) integer: Option<String>,
+}
+
+/// How far a part of a table was read.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Part {
+    pub(super) range: KeyRange,
+    /// Rows read, by which a table without a key continues.
+    pub(super) rows: u64,
+}
+
+impl TableRows {
+    /// Reads the definition of a table of the source.
+    pub(super) async fn of(session: &mut VerifySession, table: &TableName) -> Result<Self> {
+        let Some(found) = definition(session, table).await? else {
+            let why = format!("{table} was dropped or renamed while the copy began; copy again");
+            return Err(CopyError::Refused(session.refused(&why).to_string()));
+        };
+        let generated: Vec<String> = session
+            .rows(&format!(
+                "SELECT COLUMN_NAME FROM information_schema.COLUMNS WHERE TABLE_SCHEMA={} AND TABLE_NAME={} \
+                 AND COALESCE(GENERATION_EXPRESSION,'')<>''",
+                quote(&table.schema),
+                quote(&table.table)
+            ))
+            .await?;
+        // A table has with itself in common all of its columns and its best key.
+        let common = common(&found, &found, &CollationMap::default());
+        let key = common.key.as_ref();
+        let key_columns = key.map_or(&[][..], |key| &key.columns);
+        let columns: Vec<Column> = common.columns.to_vec();
+        let sql = TableSql::new(
+            table,
+            &columns,
+            key_columns,
+            key.map(|key| key.source_index.as_str()),
+            DigestSum::Strings,
+        );
+        let integer = key_columns.first().map(|column| column.name.clone()).filter(|name| {
+            let column = columns.iter().find(|column| column.name == *name);
+            column.is_some_and(|column| column.data_type.ends_with("int"))
+        });
+        let stored: Vec<Column> = columns
+            .into_iter()
+            .filter(|column| !generated.iter().any(|name| column.is_named(name)))
+            .collect();
+        let list = |text: fn(&Column) -> String| {
+            stored.iter().map(text).collect::<Vec<String>>().join(",")
+        };
+        let names = list(|column| identifier(&column.name));
+        Ok(Self {
+            values: list(selected),
+            insert: format!("INSERT INTO {} ({names}) VALUES ", sql.name()),
+            table: sql.name().to_owned(),
+            columns: stored,
+            has_key: key.is_some(),
+            integer,
+            sql,
+        })
+    }
+
+    /// Returns the query for the next rows of a part.
+    pub(super) fn query(&self, part: &Part, rows: u64) -> String {
+        match self.has_key {
+            true => self.sql.values(&self.values, &part.range, rows),
+            // In one snapshot, a scan of the whole table has the same order each time.
+            false => format!(
+                "SELECT {} FROM {} USE INDEX () LIMIT {rows} OFFSET {}",
+                self.values, self.table, part.rows
+            ),
+        }
+    }
+
+    /// Moves a part past the rows that were read.
+    pub(super) fn advance(&self, part: &mut Part, rows: &[Row]) {
+        part.rows += rows.len() as u64;
+        if let Some(key) = rows.last().filter(|_| self.has_key).and_then(|row| self.key(row)) {
+            part.range.after = Some(key);
+        }
+    }
+
+    fn key(&self, row: &Row) -> Option<Key> {
+        row.get(self.columns.len()..)?.iter().cloned().collect()
+    }
+
+    /// Returns the statements that insert rows.
+    pub(super) fn inserts(&self, rows: &[Row]) -> Vec<String> {
+        let mut statements: Vec<String> = Vec::new();
+        for row in rows {
+            match statements.last_mut().filter(|text| text.len() < STATEMENT_BYTES) {
+                Some(text) => text.push(','),
+                None => statements.push(self.insert.clone()),
+            }
+            if let Some(text) = statements.last_mut() {
+                self.append(text, row);
+            }
+        }
+        statements
+    }
+
+    fn append(&self, text: &mut String, row: &Row) {
+        text.push('(');
+        for (place, (column, value)) in self.columns.iter().zip(row).enumerate() {
+            if place > 0 {
+                text.push(',');
+            }
+            text.push_str(&literal(column, value.as_deref()));
+        }
+        text.push(')');
+    }
+}
+
+/// Divides the integers from `least` to `most` into ranges of about the same width.
+pub(super) fn ranges(least: i128, most: i128, parts: u32) -> Vec<KeyRange> {
+    let bound = |part: u32| least + (most - least) * i128::from(part) / i128::from(parts.max(1));
+    let key = |part: u32| Some(vec![bound(part).to_string()]);
+    let end = parts.max(1);
+    (0..end)
+        .map(|part| KeyRange {
+            after: if part == 0 { None } else { key(part) },
+            through: if part + 1 == end { None } else { key(part + 1) },
+        })
+        .filter(|range| range.after != range.through || range.after.is_none())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_leave_no_key_out_and_hold_none_twice() {
+        for (least, most, parts) in [
+            (1, 1_000_000, 4),
+            (5, 5, 4),
+            (0, 2, 8),
+            (-7, 7, 3),
+            (i128::from(i64::MIN), i128::from(u64::MAX), 5),
+            (1, 10, 0),
+        ] {
+            let ranges = ranges(least, most, parts);
+            assert_eq!(ranges.first().and_then(|range| range.after.clone()), None);
+            assert_eq!(ranges.last().and_then(|range| range.through.clone()), None);
+            for pair in ranges.windows(2) {
+                assert_eq!(pair[0].through, pair[1].after, "{ranges:?}");
+            }
+            assert!(ranges.len() <= parts.max(1) as usize);
+        }
+        let bounds: Vec<KeyRange> = ranges(0, 100, 2);
+        assert_eq!(bounds[0].through, Some(vec!["50".to_owned()]));
+    }
+}

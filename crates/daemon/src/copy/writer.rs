@@ -1,0 +1,95 @@
+//! A session on the target that makes tables and inserts rows.
+
+use csa_applier::{Purpose, TargetGtids, TargetOptions, connect, prelude};
+use csa_provider::server::Vendor;
+use csa_provider::server::link::{Limits, Link, LinkError, Row, Side};
+
+use super::error::{CopyError, Result};
+use crate::verify::{REPAIR_SESSION, connect_error};
+
+/// Characters of a statement that an error shows.
+const SHOWN: usize = 120;
+const ADDS_KEYS: &str = "SELECT @@SESSION.sql_generate_invisible_primary_key";
+const UNKNOWN_VARIABLE: u16 = 1193;
+
+#[derive(Debug)]
+pub(super) struct TargetWriter {
+    link: Link,
+    address: String,
+    vendor: Vendor,
+}
+
+impl TargetWriter {
+    /// Connects, and sets up a session in which each value means what it does on the source.
+    pub(super) async fn connect(target: &TargetOptions) -> Result<Self> {
+        let link = connect(target, Side::Target).await;
+        let link = link.map_err(|error| connect_error(Side::Target, target, error))?;
+        let vendor = Vendor::of(link.server_version());
+        let mut writer = Self { link, address: target.address(), vendor };
+        for statement in prelude(vendor, Purpose::Apply) {
+            writer.run(&statement).await?;
+        }
+        for statement in REPAIR_SESSION {
+            writer.run(statement).await?;
+        }
+        if target.gtids == TargetGtids::Mirror {
+            writer.run("SET SESSION sql_log_bin=0").await?;
+        }
+        // Tables get the keys that they have on the source, and no others. Unknown before 8.0.30.
+        let adds_keys: std::result::Result<Vec<u8>, LinkError> =
+            writer.link.query(ADDS_KEYS, Limits::SETTING).await;
+        match adds_keys {
+            Ok(found) if found == [1] => {
+                writer.run("SET SESSION sql_generate_invisible_primary_key=OFF").await?;
+            }
+            Err(LinkError::Server { code: UNKNOWN_VARIABLE, .. }) | Ok(_) => {}
+            Err(source) => return Err(writer.error(ADDS_KEYS, source)),
+        }
+        Ok(writer)
+    }
+
+    pub(super) fn vendor(&self) -> Vendor {
+        self.vendor
+    }
+
+    /// Runs a statement.
+    ///
+    /// # Errors
+    /// It fails; the error shows its beginning.
+    pub(super) async fn run(&mut self, statement: &str) -> Result<()> {
+        self.ask(statement).await.map_err(|source| self.error(&shortened(statement), source))
+    }
+
+    /// Runs a statement, and returns the server's own error.
+    pub(super) async fn ask(&mut self, statement: &str) -> std::result::Result<(), LinkError> {
+        self.link.query::<Row>(statement, Limits::LIST).await.map(drop)
+    }
+
+    /// Inserts rows in one transaction.
+    ///
+    /// # Errors
+    /// See [`Self::run`]; `table` names the table there.
+    pub(super) async fn insert(&mut self, table: &str, statements: &[String]) -> Result<()> {
+        let begun = std::iter::once("BEGIN").chain(statements.iter().map(String::as_str));
+        for statement in begun.chain(["COMMIT"]) {
+            let written = self.ask(statement).await;
+            written.map_err(|source| self.error(&format!("rows of {table}"), source))?;
+        }
+        Ok(())
+    }
+
+    fn error(&self, what: &str, source: LinkError) -> CopyError {
+        CopyError::Written { address: self.address.clone(), what: what.to_owned(), source }
+    }
+
+    pub(super) async fn close(self) {
+        self.link.quit().await;
+    }
+}
+
+fn shortened(statement: &str) -> String {
+    match statement.char_indices().nth(SHOWN) {
+        Some((end, _)) => format!("{}…", statement.get(..end).unwrap_or_default()),
+        None => statement.to_owned(),
+    }
+}

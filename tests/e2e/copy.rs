@@ -1,0 +1,261 @@
+//! `csa-daemon copy`: an empty target becomes a copy, and then follows the source.
+
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use csa_tests::{Compare, Daemon, Load, LoadOptions, Server, compare, eventually, prepare};
+use mysql_async::prelude::Queryable as _;
+
+use crate::DRAIN;
+
+/// Returns the arguments of a copy that reads the source as its administrator.
+fn arguments(daemon: &Daemon) -> Vec<String> {
+    let password = daemon.config_path().with_file_name("source.pw");
+    std::fs::write(&password, "admin_pw\n").expect("writable");
+    let password = password.display().to_string();
+    ["copy", "--source-user", "admin", "--source-password-file", &password]
+        .map(str::to_owned)
+        .into()
+}
+
+fn copied(daemon: &Daemon) -> String {
+    let arguments = arguments(daemon);
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    tokio::task::block_in_place(|| daemon.commanded(&arguments))
+}
+
+/// Returns the error of a copy that is refused.
+fn refused(daemon: &Daemon) -> String {
+    let arguments = arguments(daemon);
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let said = tokio::task::block_in_place(|| daemon.command(&arguments));
+    assert_eq!(said.code, Some(1), "{said:?}");
+    said.error
+}
+
+fn busy() -> LoadOptions {
+    LoadOptions {
+        tables: 3,
+        rows: 30_000,
+        clients: 16,
+        transfers_percent: 50,
+        ..LoadOptions::default()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_made_while_clients_write_is_followed_without_a_difference() {
+    let (source, target) = Server::pair(&[], &[]);
+    prepare(&source, &busy()).await;
+    source.exec("ANALYZE TABLE sbtest.sbtest1, sbtest.sbtest2, sbtest.sbtest3").await;
+    let load = Load::start(&source, &busy());
+    let daemon = Daemon::builder(&source, &target).build();
+    let said = copied(&daemon);
+    assert!(
+        said.contains("tables, ") && said.contains("it holds the source's transactions"),
+        "{said}"
+    );
+    let before = load.committed();
+    daemon.start_again();
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let report = load.stop().await;
+    assert!(report.committed > before, "nothing was written after the copy");
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    compare(&source, &target).await;
+    // It is the channel's copy now.
+    daemon.terminate();
+    let error = refused(&daemon);
+    assert!(error.contains("the channel's copy already"), "{error}");
+}
+
+/// Statements that make one of everything.
+const EVERYTHING: &[&str] = &[
+    "CREATE DATABASE shop CHARACTER SET latin1",
+    "CREATE DATABASE `odd ``name`",
+    "CREATE DATABASE vacant",
+    "CREATE TABLE shop.customer (id BIGINT UNSIGNED NOT NULL AUTO_INCREMENT, email VARCHAR(80) \
+     CHARACTER SET utf8mb4 NOT NULL COMMENT 'with '' and ), KEY x', born DATE, PRIMARY KEY (id), \
+     UNIQUE KEY email (email), KEY born (born) COMMENT 'a (b', KEY expression ((UPPER(email)))) COMMENT='KEY `a` (`b`)'",
+    "CREATE TABLE shop.orders (`key` INT NOT NULL, line INT NOT NULL, customer BIGINT UNSIGNED, price DECIMAL(20,4), \
+     total DECIMAL(22,4) AS (price*1.19) STORED, computed INT AS (`key`+1), kind ENUM('a','b''c'), tags SET('x','y'), \
+     flags BIT(12), hidden INT INVISIBLE DEFAULT 7, at TIMESTAMP(6) NULL, t TIME(3), y YEAR, f FLOAT, d DOUBLE, \
+     j JSON, g JSON, b BLOB, v VARBINARY(9), PRIMARY KEY (`key`, line), KEY customer (customer), KEY kind (kind, price DESC), \
+     CONSTRAINT positive CHECK (price >= 0 OR (price IS NULL))) \
+     PARTITION BY HASH (`key`) PARTITIONS 3",
+    "CREATE TABLE shop.article (n INT AUTO_INCREMENT, body TEXT, title VARCHAR(50), KEY (n), \
+     FULLTEXT KEY body (body), FULLTEXT KEY title (title)) ROW_FORMAT=DYNAMIC",
+    "CREATE TABLE `odd ``name`.`t``b` (`c``d` VARCHAR(20) CHARACTER SET utf8mb4 COLLATE utf8mb4_0900_ai_ci PRIMARY KEY, x INT)",
+    "CREATE TABLE shop.keyless (a INT, b TEXT, p POINT SRID 4326)",
+    "SET sql_generate_invisible_primary_key=ON",
+    "CREATE TABLE shop.hidden_key (a INT)",
+    "SET sql_generate_invisible_primary_key=OFF",
+    "INSERT INTO shop.hidden_key VALUES (5),(6)",
+    "CREATE TABLE shop.void (a INT PRIMARY KEY)",
+    "CREATE TABLE shop.child (id INT PRIMARY KEY, parent INT, customer BIGINT UNSIGNED, \
+     FOREIGN KEY (parent) REFERENCES child (id), \
+     CONSTRAINT of_customer FOREIGN KEY (customer) REFERENCES customer (id) ON DELETE SET NULL ON UPDATE CASCADE)",
+    "INSERT INTO shop.customer (id, email, born) VALUES (18446744073709551610,'Zoë \\'x\\' \\\\ \\0\\n','0000-00-00'),(3,'b',NULL)",
+    "INSERT INTO shop.orders (`key`,line,customer,price,kind,tags,flags,hidden,at,t,y,f,d,j,g,b,v) VALUES \
+     (1,1,3,12.5,'b''c','x,y',b'101',1,'2001-02-03 04:05:06.789',-1.5,2000,0.1,-1e300,'{\"a\": [1, null, \"ü\"]}',NULL,x'00ff27',''),\
+     (1,2,NULL,NULL,NULL,'',NULL,2,NULL,'838:59:59',0,NULL,NULL,'null',NULL,'',x'27')",
+    "INSERT INTO shop.article (body,title) VALUES ('the quick brown fox','one'),('jumps','two')",
+    "INSERT INTO `odd ``name`.`t``b` VALUES ('a',1),('ß',2),('',3),('z ',4)",
+    "INSERT INTO shop.keyless VALUES (1,'same',ST_SRID(POINT(1,2),4326)),(1,'same',NULL),(NULL,NULL,NULL)",
+    "INSERT INTO shop.child VALUES (1,NULL,3),(2,1,NULL),(3,2,3)",
+    "CREATE FUNCTION shop.twice(n INT) RETURNS INT DETERMINISTIC RETURN 2*n",
+    "CREATE PROCEDURE shop.`do it`(OUT n INT) COMMENT 'it''s' BEGIN SELECT COUNT(*) INTO n FROM keyless; END",
+];
+
+/// Statements that depend on the others.
+const DEPENDING: &[&str] = &[
+    "CREATE VIEW shop.z_view AS SELECT `key`, line FROM shop.orders",
+    "CREATE VIEW shop.a_view AS SELECT z.`key`, shop.twice(z.line) AS n FROM shop.z_view z",
+    "CREATE TRIGGER shop.second BEFORE INSERT ON shop.void FOR EACH ROW SET NEW.a = NEW.a + 1",
+    "CREATE TRIGGER shop.first BEFORE INSERT ON shop.void FOR EACH ROW PRECEDES second SET NEW.a = NEW.a * 2",
+    "CREATE EVENT shop.tick ON SCHEDULE EVERY 1 HOUR DISABLE DO DELETE FROM shop.void",
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_definition_and_every_kind_of_value_arrives() {
+    let (source, target) = Server::pair(&[], &["--sql-generate-invisible-primary-key=ON"]);
+    let mut session = source.conn().await;
+    let all = ["SET sql_mode='ALLOW_INVALID_DATES'"].iter().chain(EVERYTHING).chain(DEPENDING);
+    for statement in all {
+        session.query_drop(*statement).await.unwrap_or_else(|error| panic!("{statement}: {error}"));
+    }
+    let daemon = Daemon::builder(&source, &target).build();
+    copied(&daemon);
+    compare(&source, &target).await;
+    daemon.start_again();
+    source
+        .exec(
+            "DELETE FROM shop.customer WHERE id=3; INSERT INTO shop.void VALUES (5); \
+             UPDATE shop.keyless SET b='other' WHERE a=1 LIMIT 1; INSERT INTO shop.article (body) VALUES ('new')",
+        )
+        .await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    compare(&source, &target).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_that_was_killed_is_made_again_and_not_taken_for_one() {
+    let (source, target) = Server::pair(&[], &[]);
+    prepare(&source, &busy()).await;
+    let load = Load::start(&source, &busy());
+    let daemon = Daemon::builder(&source, &target).build();
+    for milliseconds in [0, 100, 200] {
+        let begun: String = target.value("SELECT CAST(NOW(6) AS CHAR)").await;
+        let noted = format!("SELECT COUNT(*) FROM csa.copy WHERE begun_at > '{begun}'");
+        let mut copying = Command::new(Daemon::executable())
+            .arg("--config")
+            .arg(daemon.config_path())
+            .args(arguments(&daemon))
+            .args(["--lanes", "1"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("starts");
+        let mut conn = target.conn().await;
+        eventually("tables are being copied", DRAIN, async || {
+            conn.query_first(&noted).await.unwrap_or_default() > Some(0)
+        })
+        .await;
+        tokio::time::sleep(Duration::from_millis(milliseconds)).await;
+        copying.kill().expect("kills");
+        copying.wait().expect("ends");
+    }
+    let begun: u64 = target.value("SELECT COUNT(*) FROM csa.copy").await;
+    assert!(begun > 0, "no copy was interrupted");
+    // The target's rows are of several moments.
+    daemon.spawn();
+    eventually("the channel is refused", DRAIN, async || {
+        daemon.log().contains("run csa-daemon copy --channel test again")
+    })
+    .await;
+    daemon.kill9();
+    copied(&daemon);
+    daemon.start_again();
+    load.stop().await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    compare(&source, &target).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_can_not_be_copied_is_named_before_anything_is_made() {
+    let (source, target) = Server::pair(&[], &[]);
+    source
+        .exec(
+            "CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY); \
+             CREATE TABLE d.old (id INT PRIMARY KEY) ENGINE=MyISAM",
+        )
+        .await;
+    let daemon = Daemon::builder(&source, &target).build();
+    // The replicating account may read nothing.
+    let said = tokio::task::block_in_place(|| daemon.command(&["copy"]));
+    assert_eq!(said.code, Some(1), "{said:?}");
+    assert!(said.error.contains("GRANT SELECT ON *.* TO"), "{}", said.error);
+    let error = refused(&daemon);
+    assert!(error.contains("d.old") && error.contains("ENGINE=InnoDB"), "{error}");
+    source.exec("ALTER TABLE d.old ENGINE=InnoDB; SET GLOBAL binlog_order_commits=OFF").await;
+    let error = refused(&daemon);
+    assert!(error.contains("SET GLOBAL binlog_order_commits=ON"), "{error}");
+    source.exec("SET GLOBAL binlog_order_commits=ON").await;
+    target.exec("CREATE DATABASE d; CREATE TABLE d.t (id INT)").await;
+    let error = refused(&daemon);
+    assert!(error.contains("d.t") && error.contains("start_from"), "{error}");
+    let there: u64 =
+        target.value("SELECT COUNT(*) FROM information_schema.tables WHERE table_schema='d'").await;
+    assert_eq!(there, 1, "something was made");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn copies_go_between_versions() {
+    const STATEMENTS: [&str; 8] = [
+        "CREATE DATABASE d CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci",
+        "CREATE TABLE d.t (id INT AUTO_INCREMENT PRIMARY KEY, v VARCHAR(40), n DECIMAL(9,3), j JSON, \
+         g DECIMAL(9,3) AS (n+1) STORED, KEY v (v))",
+        "CREATE TABLE d.keyless (a INT, b BLOB)",
+        "CREATE TABLE d.quiet (id INT PRIMARY KEY)",
+        "INSERT INTO d.t (v,n,j) VALUES ('ä',1.5,'{\"a\":1}'),('b',NULL,NULL)",
+        "INSERT INTO d.keyless VALUES (1,'x'),(1,'x')",
+        "CREATE TRIGGER d.tr BEFORE UPDATE ON d.quiet FOR EACH ROW SET NEW.id = NEW.id + 1",
+        "CREATE PROCEDURE d.p() SELECT 1",
+    ];
+    for (from, to) in [("5.7", None), ("8.0.15", None), ("8.0.31", None), ("5.7", Some("5.7"))] {
+        let source = Server::start_version("source", from, &[]);
+        let target = match to {
+            Some(version) => Server::start_version("target", version, &[]),
+            None => Server::start("target", &[]),
+        };
+        for statement in STATEMENTS {
+            source.exec(statement).await;
+        }
+        // The library of 5.7 knows no TLS that is used today.
+        let mut daemon = Daemon::builder(&source, &target);
+        for side in ["source", "target"] {
+            daemon = daemon
+                .set(&format!("{side}.tls"), "disabled")
+                .set(&format!("{side}.get_public_key"), true);
+        }
+        let daemon = daemon.build();
+        copied(&daemon);
+        daemon.start_again();
+        source.exec("UPDATE d.t SET v='c' WHERE id=2; DELETE FROM d.keyless LIMIT 1").await;
+        daemon.wait_drained(&source, &target, DRAIN).await;
+        match to {
+            Some(_) => compare(&source, &target).await,
+            None => Compare::contents()
+                .run(&source, &target)
+                .await
+                .unwrap_or_else(|why| panic!("{why}")),
+        };
+        let programs: u64 = target
+            .value(
+                "SELECT (SELECT COUNT(*) FROM information_schema.routines WHERE routine_schema='d') + \
+                 (SELECT COUNT(*) FROM information_schema.triggers WHERE trigger_schema='d')",
+            )
+            .await;
+        assert_eq!(programs, 2, "{from}");
+    }
+}
