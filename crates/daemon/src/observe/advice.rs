@@ -85,20 +85,22 @@ fn of_target(number: u16) -> &'static str {
              bring the target's level with the one before this transaction, then restart the channel."
         }
         1062 => {
-            "The target already has a row with this key that the source did not have. Find out who \
-             wrote it, remove it from the target, then restart the channel."
+            "The target already has a row with this key that the source did not have. If the target is a copy \
+             that is newer than the channel's start, set start_from to the copy's GTID set. Else find out who wrote \
+             the row, remove it from the target, then restart the channel."
         }
         1451 | 1452 => {
             "A foreign key of the target is not met: a parent or child row differs from the source. \
              Correct it on the target, then restart the channel."
         }
         1049 | 1146 => {
-            "The target lacks this database or table. Create it as the source has it, with its rows, \
-             then restart the channel."
+            "The target lacks this database or table. If the target is not a copy of the source yet, make it one \
+             (csa-daemon copy). Else create the table as the source has it, with its rows, then restart the channel."
         }
         1007 | 1050 | 1060 | 1061 => {
-            "The target already has what the statement creates. Compare the definition with the \
-             source's, remove the target's if it is of no use, then restart the channel."
+            "The target already has what the statement creates. If the target is a copy that is newer than the \
+             channel's start, leave it as it is and set start_from to the copy's GTID set. Else compare the definition \
+             with the source's, make the target's way free, then restart the channel."
         }
         1044 | 1045 | 1142 | 1143 | 1227 => {
             "The account on the target may not do this. Grant what config/grants.sql lists."

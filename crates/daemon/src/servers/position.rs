@@ -107,11 +107,11 @@ impl Position<'_> {
         let is_first = self.checkpoint.is_none() && *start_from == StartFrom::Target;
         let from_nothing = !self.executed.is_empty() && !start.intersects(&self.executed);
         if is_first && from_nothing && self.target_has_tables {
-            let found = Finding::warning(
+            let found = Finding::error(
                 CHECK,
                 format!(
-                    "{text}: the target has tables, and none of the source's GTIDs; if it is a \
-                     copy, everything would be applied a second time"
+                    "{text}: the target has tables, and none of the source's GTIDs; if they are a \
+                     copy, everything would be applied a second time, and if not, they are in the way"
                 ),
             )
             .fix(
@@ -211,7 +211,7 @@ mod tests {
         let empty = position("", "B:1-3");
         assert_eq!(found(&empty, &StartFrom::Target), []);
         let copy = Position { target_has_tables: true, ..empty };
-        assert_eq!(found(&copy, &StartFrom::Target), [("position.start", Level::Warning)]);
+        assert_eq!(found(&copy, &StartFrom::Target), [("position.start", Level::Error)]);
         assert_eq!(found(&copy, &StartFrom::Source), []);
         let known = Position { target_has_tables: true, ..position("", "A:1-20") };
         assert_eq!(found(&known, &StartFrom::Target), []);

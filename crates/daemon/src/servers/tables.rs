@@ -111,10 +111,13 @@ impl Context<'_> {
                 Finding::error(CHECK, text)
             }
         };
-        found.names(&names).fix(Place::Operator, "copy what is missing (docs/provisioning.md)").fix(
-            Place::Configuration,
-            format!("[channel.applier] replicate_ignore_table = [\"{}\", …]", first.target),
-        )
+        found
+            .names(&names)
+            .fix(Place::Operator, "copy what is missing: csa-daemon copy, or docs/provisioning.md")
+            .fix(
+                Place::Configuration,
+                format!("[channel.applier] replicate_ignore_table = [\"{}\", …]", first.target),
+            )
     }
 
     fn engines(&self) -> Finding {
