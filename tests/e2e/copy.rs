@@ -6,7 +6,7 @@ use std::time::Duration;
 use csa_tests::{Compare, Daemon, Load, LoadOptions, Server, compare, eventually, prepare};
 use mysql_async::prelude::Queryable as _;
 
-use crate::DRAIN;
+use crate::{DRAIN, wait_state};
 
 /// Returns the arguments of a copy that reads the source as its administrator.
 fn arguments(daemon: &Daemon) -> Vec<String> {
@@ -207,6 +207,49 @@ async fn what_can_not_be_copied_is_named_before_anything_is_made() {
     let there: u64 =
         target.value("SELECT COUNT(*) FROM information_schema.tables WHERE table_schema='d'").await;
     assert_eq!(there, 1, "something was made");
+}
+
+/// Killed in the middle, the daemon begins the copy again, and follows the source once it is made.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_channel_begins_with_a_copy_by_itself() {
+    let (source, target) = Server::pair(&[], &[]);
+    prepare(&source, &busy()).await;
+    source.exec("CREATE DATABASE other; CREATE TABLE other.t (id INT PRIMARY KEY)").await;
+    // The target could not begin with the source's first transaction.
+    source.exec("FLUSH BINARY LOGS; PURGE BINARY LOGS BEFORE NOW()").await;
+    let load = Load::start(&source, &busy());
+    let daemon = Daemon::builder(&source, &target)
+        .set("source.user", "admin")
+        .set("source.password", "admin_pw")
+        .set("applier.start_from", "copy")
+        .set("applier.replicate_ignore_db", vec!["other"])
+        .build();
+    let said = tokio::task::block_in_place(|| daemon.command(&["check", "--connect"]));
+    assert!(said.out.contains("begins with a copy of the source"), "{said:?}");
+    assert_eq!(said.code, Some(0), "{said:?}");
+    daemon.spawn();
+    eventually("it copies", DRAIN, async || {
+        daemon.try_status().is_some_and(|status| {
+            let detail = status["channels"][0]["state_detail"].to_string();
+            detail.contains("copying the source") && detail.contains("rows")
+        })
+    })
+    .await;
+    daemon.kill9();
+    daemon.start_again();
+    wait_state(&daemon, 0, "running").await;
+    load.stop().await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    let compared = Compare::new().ignore_schema("other").run(&source, &target).await;
+    compared.unwrap_or_else(|difference| panic!("{difference}"));
+    let other: u64 = target
+        .value("SELECT COUNT(*) FROM information_schema.schemata WHERE schema_name='other'")
+        .await;
+    assert_eq!(other, 0);
+    // It has a checkpoint now.
+    daemon.kill9();
+    daemon.start_again();
+    wait_state(&daemon, 0, "running").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use super::error::{Absent, ChannelError, OVERCOME, Pauses, failed};
+use super::first_copy;
 use super::identity::{Identity, Taking};
 use super::live_settings::Controls;
 use super::pipeline::{Pipeline, PipelineEnd};
@@ -266,6 +267,14 @@ impl Channel {
                 self.watch.opening();
                 self.looks().prepare(&taking.start, taking.was_held).await?
             }
+        };
+        let is_new = prepared.target.checkpoint.is_none() && !taking.was_held;
+        let prepared = match settings.copies_first && is_new {
+            true => {
+                first_copy::make(settings, &self.watch).await?;
+                self.looks().prepare(&taking.start, true).await?
+            }
+            false => prepared,
         };
         let Prepared { target, source, warnings, position } = prepared;
         // Not each time a server comes back.

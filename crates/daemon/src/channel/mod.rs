@@ -2,6 +2,7 @@
 
 mod describe;
 mod error;
+mod first_copy;
 mod health;
 mod holes;
 mod identity;

@@ -23,6 +23,7 @@ use super::error::ChannelError;
 use super::live_settings::Controls;
 use super::start_steps::{StartStep, StartSteps};
 use crate::config::ChannelSettings;
+use crate::copy::CopyProgress;
 use crate::host::rfc3339;
 use crate::observe::view::{ChannelView, ErrorView};
 
@@ -196,6 +197,11 @@ impl Watch {
     /// The pipeline has ended; its totals stay.
     pub(super) fn detach(&self) {
         self.shared.inner.lock().progress.detach();
+    }
+
+    /// The source is being copied.
+    pub(super) fn copying(&self, progress: &CopyProgress) {
+        self.phase(Phase::Copying, &format!("copying the source: {progress}"));
     }
 
     pub(super) fn waiting_for_source(&self, why: &str) {

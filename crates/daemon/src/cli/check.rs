@@ -5,14 +5,14 @@ use std::path::Path;
 use csa_provider::server::{Finding, Level, Place};
 
 use crate::servers::{CheckOptions, CheckReport, Profiles};
-use crate::verify::source_servers;
+use crate::verify::{Replicated, source_servers};
 use csa_scheduler::filter::FilterRules;
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
 use super::arguments::CheckArguments;
 use super::output::say;
-use super::verify::{Replicated, chosen, other_reader};
+use super::verify::{chosen, other_reader};
 use crate::channel::{Supervisor, overlap, read_rules};
 use crate::config::{ChannelSettings, Config};
 use crate::host::{Failure, logging, runtime};
@@ -84,6 +84,7 @@ async fn look(
         semi_sync: settings.source.semi_sync,
         target: (*settings.target).clone(),
         start_from: settings.start_from.clone(),
+        copies_first: settings.copies_first,
         worker_count: settings.declared.worker_count,
         replicate_accounts: settings.filters.accounts,
         profiles,

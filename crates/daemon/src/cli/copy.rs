@@ -8,12 +8,12 @@ use csa_provider::server::visible::one_line;
 use parking_lot::Mutex;
 
 use super::output::say;
-use super::verify::{Replicated, chosen, reader};
+use super::verify::{chosen, reader};
 use crate::cli::arguments::CopyArguments;
 use crate::config::{ChannelSettings, Config};
 use crate::copy::{CopyOptions, CopyProgress, CopyStep, CopySummary};
 use crate::host::{Failure, runtime};
-use crate::verify::source_servers;
+use crate::verify::{Replicated, source_servers};
 
 /// Width of the bar, and of its line, in cells.
 const BAR: usize = 24;
@@ -113,32 +113,11 @@ impl Screen {
     }
 }
 
-/// Returns a line like `[####----] 2/7 d.orders: 45000 of about 100000 rows, 9000/s, 6 s left`.
+/// Returns a bar and the progress.
 fn line(progress: &CopyProgress) -> String {
-    let CopyProgress { step, tables, tables_done, table, rows, rows_estimated, elapsed, .. } =
-        progress;
-    match step {
-        CopyStep::Snapshot => {
-            return "waiting for a moment in which the source commits nothing".to_owned();
-        }
-        CopyStep::Tables => return format!("making {tables} tables"),
-        CopyStep::Programs => {
-            return "adding foreign keys, functions, views, triggers and events".to_owned();
-        }
-        CopyStep::Rows => {}
+    if progress.step != CopyStep::Rows {
+        return progress.to_string();
     }
-    let share = *rows as f64 / (*rows_estimated).max(*rows).max(1) as f64;
-    let full = ((share * BAR as f64) as usize).min(BAR);
-    let seconds = elapsed.as_secs_f64();
-    let rate = *rows as f64 / seconds.max(1e-3);
-    let pace = if seconds < 1.0 || *rows == 0 {
-        String::new()
-    } else {
-        format!(", {rate:.0}/s, {:.0} s left", rows_estimated.saturating_sub(*rows) as f64 / rate)
-    };
-    format!(
-        "[{}{}] {tables_done}/{tables} {table}: {rows} of about {rows_estimated} rows{pace}",
-        "#".repeat(full),
-        "-".repeat(BAR - full)
-    )
+    let full = ((progress.share() * BAR as f64) as usize).min(BAR);
+    format!("[{}{}] {progress}", "#".repeat(full), "-".repeat(BAR - full))
 }

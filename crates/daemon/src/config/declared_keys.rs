@@ -296,10 +296,10 @@ server!(TargetConfig, "target", {
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ApplierConfig {
-    /// Start of a channel that has no checkpoint: after the target's `gtid_executed`, at the next
-    /// transaction of the source, or after a GTID set.
+    /// Start of a channel that has no checkpoint: with a copy of the source, after the target's
+    /// `gtid_executed`, at the next transaction of the source, or after a GTID set.
     #[serde(default = "start_from")]
-    #[schemars(extend("x-takes" = "`target`, `source` or a GTID set"))]
+    #[schemars(extend("x-takes" = "`copy`, `target`, `source` or a GTID set"))]
     pub(super) start_from: String,
     /// Sessions on the target, and thus groups applied in parallel. With `commit = "one-to-one"` and without
     /// commit order 32 are faster.

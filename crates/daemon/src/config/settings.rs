@@ -44,6 +44,8 @@ pub(crate) struct ChannelSettings {
     pub(crate) begin_early: Option<u64>,
     pub(crate) throttle_by: Arc<ThrottleBy>,
     pub(crate) start_from: StartFrom,
+    /// A channel without a checkpoint begins with a copy of the source.
+    pub(crate) copies_first: bool,
     pub(crate) until: Option<Until>,
     pub(crate) filters: FilterRules,
     /// `[channel.applier]`, for the settings that change while the channel runs.
@@ -138,6 +140,7 @@ pub(super) fn resolve(
         begin_early: Some(channel.applier.begin_early.0).filter(|&bytes| bytes > 0),
         throttle_by: Arc::new(throttle_by::settings(channel.throttle_by)?),
         start_from: start_from(&channel.applier.start_from)?,
+        copies_first: channel.applier.start_from == COPY,
         until: channel.applier.until.as_ref().map(replication::until).transpose()?,
         filters,
         declared: channel.applier,
@@ -249,14 +252,18 @@ fn target_gtids(applier: &ApplierConfig) -> Result<TargetGtids> {
     }
 }
 
+/// The start of a channel that makes its own copy.
+const COPY: &str = "copy";
+
 /// Returns the start of a channel without a checkpoint.
 fn start_from(text: &str) -> Result<StartFrom> {
     match text {
         "target" => Ok(StartFrom::Target),
-        "source" => Ok(StartFrom::Source),
+        // The copy decides; until it is made nothing of the source is on the target.
+        "source" | COPY => Ok(StartFrom::Source),
         set => set.parse().map(StartFrom::Executed).map_err(|error| {
             ConfigError(format!(
-                "applier.start_from: \"target\", \"source\" or a GTID set: {error}"
+                "applier.start_from: \"copy\", \"target\", \"source\" or a GTID set: {error}"
             ))
         }),
     }

@@ -11,6 +11,7 @@ mod definitions;
 mod error;
 mod lanes;
 mod plan;
+mod progress;
 mod rows;
 mod snapshot;
 mod writer;
@@ -32,6 +33,7 @@ use error::CopyError;
 use error::Result;
 use lanes::{CopiedTable, Lane, Work};
 use plan::{Plan, parts};
+pub(crate) use progress::{CopyProgress, CopyStep};
 use rows::TableRows;
 use writer::TargetWriter;
 
@@ -55,33 +57,8 @@ pub(crate) struct CopyOptions {
     pub(crate) lanes: usize,
 }
 
-/// The progress of a copy.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct CopyProgress {
-    pub(crate) step: CopyStep,
-    pub(crate) tables: usize,
-    pub(crate) tables_done: usize,
-    /// A table of which rows are copied.
-    pub(crate) table: String,
-    pub(crate) rows: u64,
-    /// The source's guess.
-    pub(crate) rows_estimated: u64,
-    /// Bytes of the statements that insert them.
-    pub(crate) bytes: u64,
-    pub(crate) elapsed: Duration,
-}
-
-/// The steps of a copy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum CopyStep {
-    /// It waits for a moment in which the source commits nothing.
-    Snapshot,
-    /// It makes schemas and tables.
-    Tables,
-    /// It copies rows, and adds indexes to tables whose rows are there.
-    Rows,
-    /// It adds foreign keys, then functions, views, triggers and events.
-    Programs,
+impl CopyOptions {
+    pub(crate) const LANES: usize = 4;
 }
 
 /// The result of a copy.

@@ -59,6 +59,7 @@ pub(crate) struct CheckOptions {
     pub(crate) semi_sync: bool,
     pub(crate) target: TargetOptions,
     pub(crate) start_from: StartFrom,
+    pub(crate) copies_first: bool,
     pub(crate) worker_count: u16,
     /// Account management of the source is applied.
     pub(crate) replicate_accounts: bool,
@@ -377,9 +378,11 @@ async fn on_both(
             false => pairs.iter().any(|pair| of_target.tables.contains_key(&pair.target)),
         },
         target_is_mariadb: target.version.is_mariadb(),
+        copies_first: options.copies_first,
         as_source: options.target.gtids == TargetGtids::Source,
     };
     found.extend(position.findings(&options.start_from));
+    let begins_with_copy = options.copies_first && state.checkpoint.is_none();
     // Tables that were not read get no findings.
     if let Some(why) = unread {
         let text = format!("tables can't be compared: {why}");
@@ -394,7 +397,7 @@ async fn on_both(
         target: &of_target,
         pairs: &pairs,
         executor: executor_for(&options.target, target.version.vendor(), &target.grants),
-        is_behind: !position.pending(&options.start_from).is_empty(),
+        is_behind: !position.pending(&options.start_from).is_empty() || begins_with_copy,
         target_is_mariadb: target.version.is_mariadb(),
         sees_target: privileges::sees_everything(&target.grants),
         collation_map: &options.target.collation_map,

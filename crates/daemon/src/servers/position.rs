@@ -23,6 +23,8 @@ pub(super) struct Position<'a> {
     pub(super) target_has_tables: bool,
     /// The target has no GTIDs of MySQL's kind.
     pub(super) target_is_mariadb: bool,
+    /// A channel without a checkpoint begins with a copy.
+    pub(super) copies_first: bool,
     /// The target's own `gtid_executed` is the checkpoint.
     pub(super) as_source: bool,
 }
@@ -97,8 +99,21 @@ impl Position<'_> {
         .fix(Place::Operator, "copy the source to the target again (docs/provisioning.md)")
     }
 
+    fn begins_with_copy(&self) -> Finding {
+        const CHECK: &str = "position.start";
+        if self.target_has_tables {
+            let text = "begins with a copy of the source, which makes only tables that are missing; some are there";
+            let fix = "[channel.applier] start_from = \"…\" # the GTID set of the copy that the tables are";
+            return Finding::error(CHECK, text).fix(Place::Configuration, fix);
+        }
+        Finding::ok(CHECK, "begins with a copy of the source")
+    }
+
     fn begins(&self, start: &GtidSet, by: &str, start_from: &StartFrom) -> Finding {
         const CHECK: &str = "position.start";
+        if self.copies_first && self.checkpoint.is_none() {
+            return self.begins_with_copy();
+        }
         let pending = self.executed.difference(start);
         let text = match pending.count() {
             0 => format!("begins after {by}; nothing is pending"),

@@ -13,6 +13,8 @@ use crate::observe::view::ChannelState;
 pub(in crate::channel) enum Phase {
     #[default]
     Starting,
+    /// The source is copied first.
+    Copying,
     WaitingForSource,
     WaitingForTarget,
     Standby,
@@ -49,6 +51,7 @@ impl Circumstances<'_> {
         let detail = self.detail.to_owned();
         match self.phase {
             Phase::Starting => (ChannelState::Starting, "checking both servers".to_owned()),
+            Phase::Copying => (ChannelState::Starting, detail),
             Phase::WaitingForSource => (ChannelState::WaitingForSource, detail),
             Phase::WaitingForTarget => (ChannelState::WaitingForTarget, detail),
             Phase::Standby => (ChannelState::Standby, detail),

@@ -2,10 +2,12 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use crate::copy::CopyOptions;
+
 #[derive(Debug, Args)]
 pub(crate) struct CopyArguments {
     /// Sessions on each server that copy rows at the same time.
-    #[arg(long, value_name = "SESSIONS", default_value_t = 4,
+    #[arg(long, value_name = "SESSIONS", default_value_t = CopyOptions::LANES,
           value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=64))]
     pub(crate) lanes: usize,
     /// Read the source as another user than the replicating one; SELECT and REPLICATION CLIENT are

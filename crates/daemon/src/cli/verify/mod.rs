@@ -7,11 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::verify::{
-    Event, Outcome, Scope, Standing, TableName, TableSelection, VerifyOptions, VerifyReport,
-    source_servers,
+    Event, Outcome, Replicated, Scope, Standing, VerifyOptions, VerifyReport, source_servers,
 };
 use csa_provider::source::SourceOptions;
-use csa_scheduler::filter::{FilterRules, Filters};
 use serde::Serialize;
 
 use crate::cli::arguments::{Admin, VerifyArguments};
@@ -21,28 +19,6 @@ use crate::config::{ChannelSettings, Config};
 use crate::host::Failure;
 use files::{RepairFile, ResumeFile};
 use screen::Screen;
-
-/// A channel's `replicate_*`, for targets that compare names with case and for others.
-#[derive(Debug)]
-pub(crate) struct Replicated {
-    exact: Filters,
-    folding: Filters,
-}
-
-impl Replicated {
-    pub(crate) fn new(rules: &FilterRules) -> Self {
-        let filters = |folds_case| Filters::new(rules.clone(), folds_case);
-        Self { exact: filters(false), folding: filters(true) }
-    }
-}
-
-impl TableSelection for Replicated {
-    fn target_of(&self, source: &TableName, folds_case: bool) -> Option<TableName> {
-        let filters = if folds_case { &self.folding } else { &self.exact };
-        let schema = filters.table(&source.schema, &source.table)?.into_owned();
-        Some(TableName { schema, table: source.table.clone() })
-    }
-}
 
 /// One channel's result as JSON.
 #[derive(Debug, Serialize)]

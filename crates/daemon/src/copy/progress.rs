@@ -1,0 +1,71 @@
+//! The progress of a copy, and its sentence.
+
+use std::fmt;
+use std::time::Duration;
+
+/// The progress of a copy.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct CopyProgress {
+    pub(crate) step: CopyStep,
+    pub(crate) tables: usize,
+    pub(crate) tables_done: usize,
+    /// A table of which rows are copied.
+    pub(crate) table: String,
+    pub(crate) rows: u64,
+    /// The source's guess.
+    pub(crate) rows_estimated: u64,
+    /// Bytes of the statements that insert them.
+    pub(crate) bytes: u64,
+    pub(crate) elapsed: Duration,
+}
+
+/// The steps of a copy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CopyStep {
+    /// It waits for a moment in which the source commits nothing.
+    Snapshot,
+    /// It makes schemas and tables.
+    Tables,
+    /// It copies rows, and adds indexes to tables whose rows are there.
+    Rows,
+    /// It adds foreign keys, then functions, views, triggers and events.
+    Programs,
+}
+
+impl CopyProgress {
+    /// Returns the copied share of all rows, as far as they were counted; from 0 to 1.
+    pub(crate) fn share(&self) -> f64 {
+        self.rows as f64 / self.rows_estimated.max(self.rows).max(1) as f64
+    }
+}
+
+impl fmt::Display for CopyProgress {
+    /// Writes a line like `2/7 tables, d.orders: 45000 of about 100000 rows, 9000/s, 6 s left`.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { tables, tables_done, table, rows, rows_estimated, .. } = self;
+        match self.step {
+            CopyStep::Snapshot => {
+                return formatter
+                    .write_str("waiting for a moment in which the source commits nothing");
+            }
+            CopyStep::Tables => return write!(formatter, "making {tables} tables"),
+            CopyStep::Programs => {
+                return formatter
+                    .write_str("adding foreign keys, functions, views, triggers and events");
+            }
+            CopyStep::Rows => {}
+        }
+        write!(
+            formatter,
+            "{tables_done}/{tables} tables, {table}: {rows} of about {rows_estimated} rows"
+        )?;
+        let seconds = self.elapsed.as_secs_f64();
+        // Over less time, a rate would be noise.
+        if seconds < 1.0 || *rows == 0 {
+            return Ok(());
+        }
+        let rate = *rows as f64 / seconds;
+        let left = rows_estimated.saturating_sub(*rows) as f64 / rate;
+        write!(formatter, ", {rate:.0}/s, {left:.0} s left")
+    }
+}
