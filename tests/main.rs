@@ -23,7 +23,7 @@ mod connect;
 mod control;
 #[path = "e2e/control_access.rs"]
 mod control_access;
-#[path = "e2e/copy.rs"]
+#[path = "e2e/copy/mod.rs"]
 mod copy;
 #[path = "e2e/coverage/mod.rs"]
 mod coverage;

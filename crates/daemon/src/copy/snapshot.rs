@@ -17,7 +17,7 @@ use csa_provider::sql_text::quote;
 use tokio::time::Instant;
 
 use super::error::{CopyError, Result};
-use crate::verify::{VerifyError, VerifySession};
+use crate::verify::VerifySession;
 
 /// Looks for a moment without a commit.
 const ATTEMPTS: u32 = 2_000;
@@ -34,6 +34,8 @@ const BEGIN: u64 = 4;
 
 /// No such statement: the server is older than 8.2.
 const SYNTAX: u16 = 1064;
+/// The last event of the log is not whole yet.
+const HALF_WRITTEN: u16 = 1220;
 const DENIED: [u16; 2] = [1227, 1045];
 
 /// The end of the source's binary log, and what it has executed.
@@ -109,7 +111,7 @@ async fn ends_executed(
     known: &mut Known,
     end: &LogEnd,
 ) -> Result<bool> {
-    let logged = logged(watcher, known, end.position).await?;
+    let Some(logged) = logged(watcher, known, end.position).await? else { return Ok(false) };
     match logged.iter().max_by_key(|(position, _)| *position) {
         Some((position, _)) => {
             known.is_executed = logged.iter().all(|(_, gtid)| end.executed.contains(gtid));
@@ -160,15 +162,11 @@ fn watcher_says(watcher: &VerifySession, why: &str) -> String {
 
 async fn log_end(watcher: &mut VerifySession) -> Result<LogEnd> {
     let rows = match watcher.texts("SHOW BINARY LOG STATUS").await {
-        Err(VerifyError::Server { source, .. }) if source.code() == Some(SYNTAX) => {
-            watcher.texts("SHOW MASTER STATUS").await
-        }
+        Err(error) if error.code() == Some(SYNTAX) => watcher.texts("SHOW MASTER STATUS").await,
         other => other,
     };
-    let rows = rows.map_err(|error| match &error {
-        VerifyError::Server { source, .. }
-            if source.code().is_some_and(|c| DENIED.contains(&c)) =>
-        {
+    let rows = rows.map_err(|error| match error.code() {
+        Some(code) if DENIED.contains(&code) => {
             watcher.may_not("REPLICATION CLIENT", "see the end of its binary log")
         }
         _ => error,
@@ -187,29 +185,35 @@ async fn log_end(watcher: &mut VerifySession) -> Result<LogEnd> {
     Ok(LogEnd { file, position, executed })
 }
 
-/// Returns the transactions in the log from `known` up to a position, each with its place.
-async fn logged(watcher: &mut VerifySession, known: &Known, end: u64) -> Result<Vec<(u64, Gtid)>> {
+/// Returns the transactions in the log from `known` up to a position, each with its place; `None` where the log
+/// can't be read because it is just being written.
+async fn logged(
+    watcher: &mut VerifySession,
+    known: &Known,
+    end: u64,
+) -> Result<Option<Vec<(u64, Gtid)>>> {
     if known.position >= end {
-        return Ok(Vec::new());
+        return Ok(Some(Vec::new()));
     }
     let query = format!(
         "SHOW BINLOG EVENTS IN {} FROM {} LIMIT {EVENTS}",
         quote(&known.file),
         known.position
     );
-    let rows = watcher.texts(&query).await.map_err(|error| match &error {
-        VerifyError::Server { source, .. }
-            if source.code().is_some_and(|c| DENIED.contains(&c)) =>
-        {
-            watcher.may_not("REPLICATION SLAVE", "read its binary log")
+    let rows = match watcher.texts(&query).await {
+        Ok(rows) => rows,
+        Err(error) => {
+            return match error.code() {
+                Some(HALF_WRITTEN) => Ok(None),
+                Some(code) if DENIED.contains(&code) => {
+                    Err(watcher.may_not("REPLICATION SLAVE", "read its binary log").into())
+                }
+                _ => Err(error.into()),
+            };
         }
-        _ => error,
-    })?;
-    Ok(rows
-        .iter()
-        .filter_map(|row| transaction(row))
-        .filter(|(position, _)| *position < end)
-        .collect())
+    };
+    let transactions = rows.iter().filter_map(|row| transaction(row));
+    Ok(Some(transactions.filter(|(position, _)| *position < end).collect()))
 }
 
 /// Returns the place and the GTID of an event that begins a transaction: name of the log, position, type,

@@ -34,7 +34,8 @@ pub enum VerifyError {
 pub(super) type Result<T> = std::result::Result<T, VerifyError>;
 
 impl VerifyError {
-    pub(super) fn code(&self) -> Option<u16> {
+    /// Returns the server's error number, if a server refused a statement.
+    pub(crate) fn code(&self) -> Option<u16> {
         match self {
             Self::Server { source, .. } => source.code(),
             _ => None,

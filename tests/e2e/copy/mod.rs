@@ -1,5 +1,7 @@
 //! `csa-daemon copy`: an empty target becomes a copy, and then follows the source.
 
+mod server_facts;
+
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
