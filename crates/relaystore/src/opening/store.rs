@@ -21,6 +21,7 @@ use crate::state::segments;
 use crate::state::shared::{RelayUsage, Shared, StoreState};
 use crate::state::tail::Tail;
 use crate::write::driver::RelayWriter;
+use crate::write::history::History;
 use crate::write::inlet::RelayInlet;
 use crate::write::queue::Queue;
 use crate::write::writer::Writer;
@@ -102,13 +103,14 @@ impl RelayStore {
             giving_up: AtomicBool::new(false),
         });
         let mut received = recovered.received;
-        let mut writer = Writer::open(
-            Arc::clone(&shared),
-            received.clone(),
-            executed.difference(&received),
-            recovered.format,
-            (recovered.transactions, recovered.event_bytes),
-        )?;
+        let history = History {
+            received: received.clone(),
+            only_on_target: executed.difference(&received),
+            format: recovered.format,
+            transactions: recovered.transactions,
+            event_bytes: recovered.event_bytes,
+        };
+        let mut writer = Writer::open(Arc::clone(&shared), history)?;
         // The source is not asked for what only the target has: reception continues after both.
         received.union(executed);
         // On a full disk the writer's first step tries it again.

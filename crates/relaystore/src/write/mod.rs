@@ -2,8 +2,12 @@
 
 pub(crate) mod buffers;
 pub(crate) mod driver;
+mod frames;
+pub(crate) mod history;
 pub(crate) mod inlet;
 pub(crate) mod queue;
+mod segment_file;
+mod unpublished;
 pub(crate) mod writer;
 
 pub use driver::{NextStep, RelayWriter};

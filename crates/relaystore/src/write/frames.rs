@@ -1,0 +1,120 @@
+//! Frames on their way to the file: whole ones are collected in a batch, the last is unfinished.
+
+use bytes::Bytes;
+use csa_provider::binlog::TransactionHeader;
+
+use crate::disk::options::RelayStoreOptions;
+use crate::disk::segment::{
+    FRAME_HEADER_LEN, FrameKind, begin_frame, encode_metadata, finish_frame,
+};
+use crate::write::buffers::Buffers;
+
+/// Frames are written together up to this size.
+pub(super) const BATCH_BYTES: usize = RelayStoreOptions::WAKE_BYTES;
+
+#[derive(Debug)]
+pub(super) struct Frames {
+    /// Whole frames that are written next.
+    batch: Vec<u8>,
+    buffers: Buffers,
+    /// The unfinished frame.
+    frame: Vec<u8>,
+    metadata_len: usize,
+    /// The unfinished frame is the first of its transaction.
+    is_first: bool,
+    /// A frame of several events is not longer.
+    frame_bytes: usize,
+}
+
+impl Frames {
+    pub(super) fn new(options: &RelayStoreOptions) -> Self {
+        // A buffer is written once it holds a batch, so it grows by less than two frames beyond.
+        let (tail, frame_bytes) = (options.tail_bytes, options.frame_bytes);
+        Self {
+            batch: Vec::new(),
+            buffers: Buffers::new(tail / BATCH_BYTES + 1, BATCH_BYTES + 2 * frame_bytes),
+            frame: Vec::new(),
+            metadata_len: 0,
+            is_first: false,
+            frame_bytes,
+        }
+    }
+
+    /// Bytes of the batch.
+    pub(super) fn len(&self) -> usize {
+        self.batch.len()
+    }
+
+    /// Begins the first frame of a transaction.
+    pub(super) fn begin(&mut self, header: &TransactionHeader) {
+        self.frame.clear();
+        begin_frame(&mut self.frame);
+        self.metadata_len = encode_metadata(header, &mut self.frame);
+        self.is_first = true;
+    }
+
+    /// Continues a transaction in another frame once the current one is large.
+    pub(super) fn make_room(&mut self, event_len: usize) {
+        let fits = self.frame.len() + event_len <= self.frame_bytes;
+        // An event that does not fit into an empty frame gets a frame of its own size.
+        if fits || self.frame.len() == FRAME_HEADER_LEN {
+            return;
+        }
+        self.finish(false);
+        begin_frame(&mut self.frame);
+    }
+
+    /// Returns true if the event is written as a frame of its own, from where it is.
+    pub(super) fn is_apart(&self, event_len: usize) -> bool {
+        // `frame_bytes` is below BATCH_BYTES, so `make_room` has ended the frame, and
+        // nothing of this transaction is left in it that belongs before this event.
+        event_len > BATCH_BYTES && !self.is_first
+    }
+
+    /// Adds an event to the unfinished frame.
+    pub(super) fn add(&mut self, event: &[u8]) {
+        self.frame.extend_from_slice(event);
+    }
+
+    /// Ends the unfinished frame; it joins the batch.
+    pub(super) fn finish(&mut self, last: bool) {
+        let kind = FrameKind::Transaction { first: self.is_first, last };
+        finish_frame(&mut self.frame, 0, kind, self.metadata_len);
+        self.batch.extend_from_slice(&self.frame);
+        self.drop_unfinished();
+    }
+
+    pub(super) fn drop_unfinished(&mut self) {
+        self.frame.clear();
+        self.metadata_len = 0;
+        self.is_first = false;
+    }
+
+    /// Adds a frame that belongs to no transaction.
+    pub(super) fn add_format_description(&mut self, event: &[u8]) {
+        let start = begin_frame(&mut self.batch);
+        self.batch.extend_from_slice(event);
+        finish_frame(&mut self.batch, start, FrameKind::FormatDescription, 0);
+    }
+
+    /// Takes the last bytes out of the batch again.
+    pub(super) fn truncate(&mut self, len: usize) {
+        self.batch.truncate(len);
+    }
+
+    /// Takes the batch, to write it.
+    pub(super) fn take(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.batch)
+    }
+
+    /// Returns a batch that found no room.
+    pub(super) fn put_back(&mut self, batch: Vec<u8>) {
+        self.batch = batch;
+    }
+
+    /// Begins another batch, and returns the written one for the memory tail.
+    pub(super) fn share(&mut self, batch: Vec<u8>) -> Bytes {
+        self.batch = self.buffers.take();
+        self.buffers.share(batch)
+    }
+}
