@@ -60,7 +60,7 @@ const HUNTS: &[Hunt] = &[
     hunt(Bug::LostAnswerEndsXa, "applying", faults, 500),
     hunt(Bug::RefusedLoginIsFailure, "applying", faults, 200),
     hunt(Bug::SessionsKept, "applying, full", full, 50),
-    hunt(Bug::RolledBackNotRetried, "applying", faults, 50),
+    hunt(Bug::RolledBackNotRetried, "applying", faults, 200),
     hunt(Bug::OlderTargetAccepted, "applying", faults, 500),
     hunt(Bug::EarlierLifeAccepted, "applying, restarts", restarts, 2_000),
     hunt(Bug::SyncIgnored, "receiving", receiving::run, 50),

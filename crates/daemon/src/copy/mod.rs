@@ -102,19 +102,15 @@ pub(crate) async fn copy(
     let names: Vec<_> =
         plan.tables.keys().map(|name| (name.schema.clone(), name.table.clone())).collect();
     claim.note(&names).await?;
-    for schema in &definitions.schemas {
-        writer.run(schema).await?;
-    }
-    for table in definitions.tables.values() {
-        writer.run(&table.statement()).await?;
+    for statement in &definitions.before {
+        writer.run(statement).await?;
     }
     let work = work(&plan, &definitions, &mut watcher, &mut sources, options.lanes).await?;
     watcher.close().await;
     let work = Arc::new(work);
     copy_rows(options, &mut claim, sources, &work, &report).await?;
     report.show(CopyStep::Programs, Some(&work));
-    let foreign_keys = definitions.tables.values().filter_map(|table| table.foreign_keys.as_ref());
-    for statement in foreign_keys {
+    for (_, statement) in &definitions.foreign_keys {
         writer.run(statement).await?;
     }
     make(&mut writer, &definitions.programs, again).await?;
@@ -201,13 +197,13 @@ async fn work(
             Some(source) => parts(source, name, estimate, &rows, lanes).await?,
             None => Vec::new(),
         };
-        let definition = definitions.tables.get(name);
+        let indexes = definitions.indexes.iter().find(|(table, _)| table == name);
         let place = tables.len();
         tables.push(CopiedTable {
             name: name.clone(),
             estimate,
             rows,
-            indexes: definition.map(|table| table.indexes.clone()).unwrap_or_default(),
+            indexes: indexes.map(|(_, statements)| statements.clone()).unwrap_or_default(),
             parts_left: AtomicUsize::new(found.len()),
             rows_copied: AtomicU64::new(0),
         });
@@ -265,7 +261,7 @@ async fn make(writer: &mut TargetWriter, programs: &[Program], again: bool) -> R
         let mut failed = Vec::new();
         let mut error = None;
         for &program in &left {
-            match program.make(writer, again).await {
+            match writer.make(program, again).await {
                 Ok(()) => {}
                 Err(why) => {
                     failed.push(program);

@@ -2,14 +2,20 @@
 
 use csa_applier::{Purpose, TargetGtids, TargetOptions, connect, prelude};
 use csa_provider::server::Vendor;
-use csa_provider::server::link::{Limits, Link, LinkError, Row, Side};
+use csa_provider::server::link::{Budget, Limits, Link, LinkError, Row, Side};
 
+use super::definitions::Program;
 use super::error::{CopyError, Result};
 use crate::verify::{REPAIR_SESSION, connect_error};
 
 /// Characters of a statement that an error shows.
 const SHOWN: usize = 120;
-const ADDS_KEYS: &str = "SELECT @@SESSION.sql_generate_invisible_primary_key";
+/// Variables by which a target refuses or changes tables of the source. Each is unknown to some version.
+const ADDITIONAL_RULES: [&str; 3] = [
+    "sql_generate_invisible_primary_key",
+    "sql_require_primary_key",
+    "restrict_fk_on_non_standard_key",
+];
 const UNKNOWN_VARIABLE: u16 = 1193;
 
 #[derive(Debug)]
@@ -35,21 +41,20 @@ impl TargetWriter {
         if target.gtids == TargetGtids::Mirror {
             writer.run("SET SESSION sql_log_bin=0").await?;
         }
-        // Tables get the keys that they have on the source, and no others. Unknown before 8.0.30.
-        let adds_keys: std::result::Result<Vec<u8>, LinkError> =
-            writer.link.query(ADDS_KEYS, Limits::SETTING).await;
-        match adds_keys {
-            Ok(found) if found == [1] => {
-                writer.run("SET SESSION sql_generate_invisible_primary_key=OFF").await?;
+        // Tables get the keys that they have on the source, and no others.
+        for variable in ADDITIONAL_RULES {
+            let query = format!("SELECT @@SESSION.{variable}");
+            let asked: std::result::Result<Vec<u8>, LinkError> =
+                writer.link.query(&query, Limits::SETTING).await;
+            match asked {
+                Ok(found) if found == [1] => {
+                    writer.run(&format!("SET SESSION {variable}=OFF")).await?;
+                }
+                Err(LinkError::Server { code: UNKNOWN_VARIABLE, .. }) | Ok(_) => {}
+                Err(source) => return Err(writer.error(&query, source)),
             }
-            Err(LinkError::Server { code: UNKNOWN_VARIABLE, .. }) | Ok(_) => {}
-            Err(source) => return Err(writer.error(ADDS_KEYS, source)),
         }
         Ok(writer)
-    }
-
-    pub(super) fn vendor(&self) -> Vendor {
-        self.vendor
     }
 
     /// Runs a statement.
@@ -63,6 +68,35 @@ impl TargetWriter {
     /// Runs a statement, and returns the server's own error.
     pub(super) async fn ask(&mut self, statement: &str) -> std::result::Result<(), LinkError> {
         self.link.query::<Row>(statement, Limits::LIST).await.map(drop)
+    }
+
+    /// Makes a program; with `again` in place of one that an earlier copy made.
+    ///
+    /// # Errors
+    /// See [`Self::run`].
+    pub(super) async fn make(&mut self, program: &Program, again: bool) -> Result<()> {
+        if again {
+            self.run(&program.removal()).await?;
+        }
+        for statement in program.preparation(self.vendor == Vendor::MySql57) {
+            self.run(&statement).await?;
+        }
+        let made = self.send(&program.text).await;
+        for statement in program.restoration() {
+            self.run(&statement).await?;
+        }
+        for statement in REPAIR_SESSION {
+            self.run(statement).await?;
+        }
+        made.map_err(|source| self.error(&program.to_string(), source))
+    }
+
+    /// Runs a statement in whatever character set the session reads.
+    async fn send(&mut self, statement: &[u8]) -> std::result::Result<(), LinkError> {
+        self.link.begin(statement).await?;
+        let mut budget = Budget::new(Limits::SETTING, "a definition");
+        while self.link.next_result(&mut budget, drop).await?.is_some() {}
+        Ok(())
     }
 
     /// Inserts rows in one transaction.

@@ -40,7 +40,7 @@ impl Frames {
         }
     }
 
-    /// Bytes of the batch.
+    /// Returns the bytes of the batch.
     pub(super) fn len(&self) -> usize {
         self.batch.len()
     }

@@ -137,7 +137,7 @@ impl Writer {
         }
     }
 
-    /// The end of the file, once the batch is written.
+    /// Returns the end of the file, once the batch is written.
     fn end(&self) -> u64 {
         self.segment.written + self.frames.len() as u64
     }

@@ -1,71 +1,117 @@
-//! The definitions of everything that is copied, in the order in which a copy makes them.
+//! The definitions of a source, as the statements that create them on an empty target.
+//!
+//! A table is filled before it gets its secondary indexes, which is faster, and all tables are filled before
+//! any gets its foreign keys. Views, triggers and events come last: a trigger would fire for copied rows.
 
-mod create_table;
-mod programs;
+mod collation;
+mod elements;
+mod event;
+mod privileges;
+mod program;
+mod program_lists;
+mod table;
+mod view_order;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
 
+use collation::with_collations;
 use csa_provider::sql_text::identifier;
 
-pub(super) use create_table::TableDefinition;
-pub(super) use programs::Program;
+pub(super) use program::Program;
 
 use crate::verify::{TableName, VerifyError, VerifySession};
 
 type Result<T> = std::result::Result<T, VerifyError>;
 
-#[derive(Debug, Clone, Default)]
+/// Everything that has to be created, in the order of use.
+#[derive(Debug, Default)]
 pub(super) struct Definitions {
-    /// Statements that make the schemas.
-    pub(super) schemas: Vec<String>,
-    pub(super) tables: BTreeMap<TableName, TableDefinition>,
+    /// CREATE DATABASE and CREATE TABLE.
+    pub(super) before: Vec<String>,
+    /// Secondary indexes, of tables that have any. The statements of a table run one after another.
+    pub(super) indexes: Vec<(TableName, Vec<String>)>,
+    pub(super) foreign_keys: Vec<(TableName, String)>,
+    /// The order is one in which each is likely to succeed. One that fails is tried again after all others, until
+    /// a round creates none.
     pub(super) programs: Vec<Program>,
 }
 
 impl Definitions {
-    /// Returns true if both define the same; the next values of AUTO_INCREMENT may differ.
+    /// Returns true if both define the same. The next numbers of AUTO_INCREMENT may differ: they change while the
+    /// source is in use.
     pub(super) fn is_same(&self, other: &Self) -> bool {
-        let fixed = |tables: &BTreeMap<TableName, TableDefinition>| -> Vec<TableDefinition> {
-            let fixed = |table: &TableDefinition| TableDefinition {
-                auto_increment: String::new(),
-                ..table.clone()
-            };
-            tables.values().map(fixed).collect()
+        let unnumbered = |before: &[String]| -> Vec<String> {
+            before.iter().map(|text| table::unnumbered(text)).collect()
         };
-        self.schemas == other.schemas
+        self.indexes == other.indexes
+            && self.foreign_keys == other.foreign_keys
             && self.programs == other.programs
-            && self.tables.keys().eq(other.tables.keys())
-            && fixed(&self.tables) == fixed(&other.tables)
+            && unnumbered(&self.before) == unnumbered(&other.before)
     }
 }
 
-/// Reads the definitions of schemas, and of tables in them.
+/// Reads the definitions of schemas, of base tables in them, and of all programs in these schemas. A trigger is
+/// read if its table is one of the tables.
+///
+/// # Errors
+/// The account may not see all of them, a table is gone, or the server goes away.
 pub(super) async fn read(
     session: &mut VerifySession,
     schemas: &[String],
     tables: &[TableName],
 ) -> Result<Definitions> {
+    let schemas: BTreeSet<&str> = schemas.iter().map(String::as_str).collect();
+    let grants = session.grants().await?;
+    if let Some(missing) = privileges::missing(&grants, &schemas) {
+        return Err(session.refused(&missing));
+    }
+    let collations = default_collations(session).await?;
     let mut found = Definitions::default();
-    for schema in schemas {
-        let query = format!("SHOW CREATE DATABASE IF NOT EXISTS {}", identifier(schema));
-        let text = second(session.texts(&query).await?);
-        found.schemas.push(text.ok_or_else(|| unreadable(session, &identifier(schema)))?);
+    for schema in &schemas {
+        let what = format!("DATABASE IF NOT EXISTS {}", identifier(schema));
+        found.before.push(shown(session, &what, &collations).await?);
     }
-    for table in tables {
-        let name = format!("{}.{}", identifier(&table.schema), identifier(&table.table));
-        let text = second(session.texts(&format!("SHOW CREATE TABLE {name}")).await?);
-        let parsed = text.and_then(|text| TableDefinition::parse(table, &text));
-        let definition = parsed.ok_or_else(|| unreadable(session, &name))?;
-        found.tables.insert(table.clone(), definition);
+    for name in tables {
+        let what = format!("TABLE {}", table::qualified(name));
+        let text = shown(session, &what, &collations).await?;
+        let created = table::Statements::of(name, &text)
+            .map_err(|error| unreadable(session, &what, &error))?;
+        found.before.push(created.create);
+        if !created.indexes.is_empty() {
+            found.indexes.push((name.clone(), created.indexes));
+        }
+        if let Some(foreign_keys) = created.foreign_keys {
+            found.foreign_keys.push((name.clone(), foreign_keys));
+        }
     }
-    found.programs = programs::read(session, schemas, tables).await?;
+    found.programs = program_lists::read(session, &schemas, tables).await?;
     Ok(found)
 }
 
-fn second(rows: Vec<Vec<Option<String>>>) -> Option<String> {
-    rows.into_iter().next()?.into_iter().nth(1)?
+/// Returns the default collations of character sets.
+async fn default_collations(session: &mut VerifySession) -> Result<BTreeMap<String, String>> {
+    let rows: Vec<(String, String)> = session
+        .rows(
+            "SELECT CHARACTER_SET_NAME, DEFAULT_COLLATE_NAME FROM information_schema.CHARACTER_SETS",
+        )
+        .await?;
+    Ok(rows.into_iter().collect())
 }
 
-fn unreadable(session: &VerifySession, name: &str) -> VerifyError {
-    session.refused(&format!("the definition of {name} can't be read"))
+/// Returns the text from SHOW CREATE DATABASE or SHOW CREATE TABLE, with all collations.
+async fn shown(
+    session: &mut VerifySession,
+    what: &str,
+    collations: &BTreeMap<String, String>,
+) -> Result<String> {
+    let rows: Vec<(String, String)> = session.rows(&format!("SHOW CREATE {what}")).await?;
+    let Some((_, text)) = rows.first() else {
+        return Err(session.refused(&format!("SHOW CREATE {what} returns nothing")));
+    };
+    with_collations(text, collations).map_err(|error| unreadable(session, what, &error))
+}
+
+fn unreadable(session: &VerifySession, what: &str, why: &dyn Display) -> VerifyError {
+    session.refused(&format!("the answer to SHOW CREATE {what} can't be read: {why}"))
 }

@@ -1,0 +1,194 @@
+//! The statements that create one table: before, and after its rows. Pure.
+
+use csa_provider::sql_text::{Dialect, Lexer, identifier};
+
+use super::elements::{Element, Kind, Shown, Unreadable};
+use crate::verify::TableName;
+
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Statements {
+    /// The table with its primary and unique keys.
+    pub(super) create: String,
+    /// All other indexes.
+    pub(super) indexes: Vec<String>,
+    pub(super) foreign_keys: Option<String>,
+}
+
+impl Statements {
+    /// Returns the statements for a text from SHOW CREATE TABLE.
+    pub(super) fn of(name: &TableName, text: &str) -> Result<Self, Unreadable> {
+        let shown = Shown::parse(text)?;
+        let numbering = numbering_index(&shown.elements);
+        let (mut kept, mut plain, mut full_text, mut foreign_keys) =
+            (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        for (place, element) in shown.elements.iter().enumerate() {
+            match element.kind {
+                _ if numbering == Some(place) => kept.push(element.text),
+                Kind::Column | Kind::UniqueKey | Kind::Check => kept.push(element.text),
+                Kind::Index | Kind::SpatialIndex => plain.push(element.text.to_owned()),
+                Kind::FullTextIndex => full_text.push(element.text.to_owned()),
+                Kind::ForeignKey => foreign_keys.push(element.with_parent_in(&name.schema)),
+            }
+        }
+        let table = qualified(name);
+        let create = format!("CREATE TABLE {table} (\n  {}\n){}", kept.join(",\n  "), shown.tail);
+        // InnoDB adds one full-text index at a time (error 1795).
+        let indexes = add(&table, &plain)
+            .into_iter()
+            .chain(full_text.iter().filter_map(|index| add(&table, std::slice::from_ref(index))));
+        Ok(Self { create, indexes: indexes.collect(), foreign_keys: add(&table, &foreign_keys) })
+    }
+}
+
+/// Returns the name in a form that needs no current schema.
+pub(super) fn qualified(name: &TableName) -> String {
+    format!("{}.{}", identifier(&name.schema), identifier(&name.table))
+}
+
+/// Returns the statement without the table's next number.
+pub(super) fn unnumbered(create: &str) -> String {
+    let mut tokens =
+        Lexer::new(create.as_bytes(), Dialect::default()).map_while(Result::ok).peekable();
+    while let Some(token) = tokens.next() {
+        // Without the sign it is a column's.
+        if token.is("AUTO_INCREMENT")
+            && tokens.next_if(|sign| sign.is_symbol(b'=')).is_some()
+            && let Some(number) = tokens.next()
+        {
+            let (head, tail) = (create.get(..token.start), create.get(number.range().end..));
+            return format!("{}{}", head.unwrap_or_default().trim_end(), tail.unwrap_or_default());
+        }
+    }
+    create.to_owned()
+}
+
+fn add(table: &str, elements: &[String]) -> Option<String> {
+    let added = elements.iter().map(|element| format!("ADD {element}"));
+    let added = added.collect::<Vec<_>>().join(", ");
+    (!added.is_empty()).then(|| format!("ALTER TABLE {table} {added}"))
+}
+
+/// Returns the place of the index without which the server refuses the AUTO_INCREMENT column (error 1075), if
+/// neither the primary nor a unique key serves it. The column is the first of an index, but on engines such as
+/// MyISAM it may be any.
+fn numbering_index(elements: &[Element<'_>]) -> Option<usize> {
+    let column = elements.iter().find_map(Element::auto_increment)?;
+    let position = |element: &Element<'_>| {
+        element.key_columns().iter().position(|name| name.as_deref() == Some(&column))
+    };
+    let serving = |kind: Kind, is_first: bool| {
+        elements.iter().position(|element| match position(element) {
+            Some(at) => element.kind == kind && (at == 0 || !is_first),
+            None => false,
+        })
+    };
+    for is_first in [true, false] {
+        if serving(Kind::UniqueKey, is_first).is_some() {
+            return None;
+        }
+        if let Some(index) = serving(Kind::Index, is_first) {
+            return Some(index);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn statements(elements: &[&str], tail: &str) -> Statements {
+        let name = TableName { schema: "s".to_owned(), table: "t`x".to_owned() };
+        let text = format!("CREATE TABLE `t``x` (\n  {}\n){tail}", elements.join(",\n  "));
+        Statements::of(&name, &text).unwrap()
+    }
+
+    fn kept(elements: &[&str]) -> String {
+        statements(elements, "").create
+    }
+
+    const ID: &str = "`id` int NOT NULL AUTO_INCREMENT";
+
+    #[test]
+    fn indexes_and_foreign_keys_come_later() {
+        let tail =
+            " ENGINE=InnoDB AUTO_INCREMENT=5 COMMENT='),\\n KEY'\n/*!50100 PARTITION BY KEY (a) */";
+        let found = statements(
+            &[
+                "`a` int NOT NULL COMMENT '),\\n KEY `b` (`c`)'",
+                "`key` text",
+                "PRIMARY KEY (`a`)",
+                "UNIQUE KEY `u` (`a`,`key`(9))",
+                "KEY `i` (((`a` + 1))) COMMENT 'x, y'",
+                "SPATIAL KEY `s` (`p`)",
+                "FULLTEXT KEY `f` (`key`)",
+                "FULLTEXT KEY `g` (`key`) /*!50100 WITH PARSER `ngram` */ ",
+                "CONSTRAINT `k` FOREIGN KEY (`a`) REFERENCES `p` (`a`) ON DELETE CASCADE",
+                "CONSTRAINT `l` FOREIGN KEY (`a`) REFERENCES `o`.`p` (`a`)",
+                "CONSTRAINT `c` CHECK ((`a` > 0))",
+            ],
+            tail,
+        );
+        let create = "CREATE TABLE `s`.`t``x` (\n  `a` int NOT NULL COMMENT '),\\n KEY `b` (`c`)',\n  \
+                      `key` text,\n  PRIMARY KEY (`a`),\n  UNIQUE KEY `u` (`a`,`key`(9)),\n  \
+                      CONSTRAINT `c` CHECK ((`a` > 0))\n)";
+        assert_eq!(found.create, format!("{create}{tail}"));
+        assert_eq!(
+            found.indexes,
+            [
+                "ALTER TABLE `s`.`t``x` ADD KEY `i` (((`a` + 1))) COMMENT 'x, y', \
+                 ADD SPATIAL KEY `s` (`p`)",
+                "ALTER TABLE `s`.`t``x` ADD FULLTEXT KEY `f` (`key`)",
+                "ALTER TABLE `s`.`t``x` ADD FULLTEXT KEY `g` (`key`) /*!50100 WITH PARSER `ngram` */",
+            ]
+        );
+        assert_eq!(
+            found.foreign_keys.unwrap(),
+            "ALTER TABLE `s`.`t``x` ADD CONSTRAINT `k` FOREIGN KEY (`a`) REFERENCES `s`.`p` (`a`) \
+             ON DELETE CASCADE, ADD CONSTRAINT `l` FOREIGN KEY (`a`) REFERENCES `o`.`p` (`a`)"
+        );
+    }
+
+    #[test]
+    fn next_numbers_are_no_difference() {
+        let text = |number: &str| {
+            format!(
+                "CREATE TABLE `t` (`id` int AUTO_INCREMENT COMMENT 'AUTO_INCREMENT=3') ENGINE=InnoDB{number} \
+                 COMMENT='AUTO_INCREMENT=4'"
+            )
+        };
+        assert_eq!(unnumbered(&text(" AUTO_INCREMENT=17")), text(""));
+        assert_eq!(unnumbered(&text("")), text(""));
+    }
+
+    #[test]
+    fn a_table_without_them_needs_one_statement() {
+        let found = statements(&["`a` int", "PRIMARY KEY (`a`)"], " ENGINE=InnoDB");
+        assert_eq!((found.indexes, found.foreign_keys), (Vec::new(), None));
+    }
+
+    #[test]
+    fn the_index_that_numbers_rows_stays() {
+        let create =
+            kept(&[ID, "`b` int", "KEY `b` (`b`,`id`)", "KEY `i` (`id`,`b`)", "KEY `j` (`id`)"]);
+        assert!(create.contains("`b` int,\n  KEY `i` (`id`,`b`)\n)"), "{create}");
+    }
+
+    #[test]
+    fn a_primary_or_unique_key_can_number_rows() {
+        for unique in ["PRIMARY KEY (`id`)", "UNIQUE KEY `u` (`id`,`b`)"] {
+            let create = kept(&[ID, unique, "KEY `i` (`id`)"]);
+            assert!(!create.contains("KEY `i`"), "{create}");
+        }
+        let create = kept(&[ID, "PRIMARY KEY (`b`,`id`)", "KEY `i` (`id`)"]);
+        assert!(create.contains("KEY `i`"), "{create}");
+    }
+
+    #[test]
+    fn on_some_engines_the_column_may_be_any_of_an_index() {
+        let create = kept(&[ID, "PRIMARY KEY (`b`,`id`)", "KEY `i` (`c`,`id`)"]);
+        assert!(!create.contains("KEY `i`"), "{create}");
+        let create = kept(&[ID, "PRIMARY KEY (`b`)", "KEY `i` (`c`,`id`)"]);
+        assert!(create.contains("KEY `i`"), "{create}");
+    }
+}
