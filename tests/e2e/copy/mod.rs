@@ -230,13 +230,7 @@ async fn a_channel_begins_with_a_copy_by_itself() {
     assert!(said.out.contains("begins with a copy of the source"), "{said:?}");
     assert_eq!(said.code, Some(0), "{said:?}");
     daemon.spawn();
-    eventually("it copies", DRAIN, async || {
-        daemon.try_status().is_some_and(|status| {
-            let detail = status["channels"][0]["state_detail"].to_string();
-            detail.contains("copying the source") && detail.contains("rows")
-        })
-    })
-    .await;
+    copies_rows(&daemon).await;
     daemon.kill9();
     daemon.start_again();
     wait_state(&daemon, 0, "running").await;
@@ -252,6 +246,53 @@ async fn a_channel_begins_with_a_copy_by_itself() {
     daemon.kill9();
     daemon.start_again();
     wait_state(&daemon, 0, "running").await;
+}
+
+async fn copies_rows(daemon: &Daemon) {
+    eventually("it copies", DRAIN, async || {
+        daemon.try_status().is_some_and(|status| {
+            let detail = status["channels"][0]["state_detail"].to_string();
+            detail.contains("copying the source") && detail.contains("rows")
+        })
+    })
+    .await;
+}
+
+/// Servers that are killed, and definitions that change: the daemon makes the copy again, until it is whole.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_is_made_whatever_happens_meanwhile() {
+    let (source, target) = Server::pair(&[], &[]);
+    prepare(&source, &LoadOptions { rows: 80_000, ..busy() }).await;
+    let daemon = Daemon::builder(&source, &target)
+        .set("source.user", "admin")
+        .set("source.password", "admin_pw")
+        .set("source.connect_retry", "100ms")
+        .set("target.connect_retry", "100ms")
+        .set("applier.start_from", "copy")
+        .build();
+    daemon.spawn();
+    copies_rows(&daemon).await;
+    source.kill9();
+    source.restart();
+    copies_rows(&daemon).await;
+    target.kill9();
+    target.restart();
+    copies_rows(&daemon).await;
+    // DDL does not wait for the copy. A table that is not read yet can't be read any more, and one that was read gets
+    // the change from the stream.
+    let load = Load::start(&source, &busy());
+    for table in 1..=3 {
+        source
+            .exec(&format!("ALTER TABLE sbtest.sbtest{table} ADD COLUMN late INT DEFAULT 7"))
+            .await;
+    }
+    source
+        .exec("CREATE TABLE sbtest.late (id INT PRIMARY KEY); INSERT INTO sbtest.late VALUES (1)")
+        .await;
+    wait_state(&daemon, 0, "running").await;
+    load.stop().await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    compare(&source, &target).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,12 +1,14 @@
 //! The copy with which a channel without a checkpoint begins (`start_from = "copy"`).
 
+use csa_provider::server::link::{LinkError, Side};
+use csa_provider::source::PreflightError;
 use tracing::info;
 
 use super::error::ChannelError;
 use super::watch::Watch;
 use crate::config::ChannelSettings;
-use crate::copy::{CopyOptions, CopySummary, copy};
-use crate::verify::{Replicated, source_servers};
+use crate::copy::{CopyError, CopyOptions, CopySummary, copy};
+use crate::verify::{Replicated, VerifyError, source_servers};
 
 /// Makes the target a copy of the source, with the channel's first checkpoint. May be dropped anywhere: the next
 /// copy begins again.
@@ -19,8 +21,28 @@ pub(super) async fn make(settings: &ChannelSettings, watch: &Watch) -> Result<()
     };
     let selection = Replicated::new(&settings.filters);
     let copied = copy(&options, &selection, &|progress| watch.copying(progress)).await;
-    let CopySummary { tables, rows, elapsed, .. } =
-        copied.map_err(|error| ChannelError::Refused(error.to_string()))?;
+    let CopySummary { tables, rows, elapsed, .. } = copied.map_err(channel_error)?;
     info!(channel = settings.name, tables, rows, ?elapsed, "the target is a copy of the source");
     Ok(())
+}
+
+/// Tells a server that went away, or changed a table, from one that refuses: the channel tries the first again soon.
+fn channel_error(error: CopyError) -> ChannelError {
+    let is_answer = |source: &LinkError| matches!(source, LinkError::Server { .. });
+    match error {
+        CopyError::Claim(error) => ChannelError::Applier(error),
+        CopyError::Written { address, source, .. } if !is_answer(&source) => {
+            ChannelError::Applier(csa_applier::Error::Target { address, source })
+        }
+        CopyError::Asked(VerifyError::Server { server, source })
+            if !is_answer(&source) && server.starts_with(&Side::Source.to_string()) =>
+        {
+            ChannelError::Source(PreflightError::Unreachable(format!("{server}: {source}")))
+        }
+        // The next copy has the new definition.
+        CopyError::Asked(error) if error.is_definition_change() => {
+            ChannelError::Source(PreflightError::Unreachable(error.to_string()))
+        }
+        other => ChannelError::Refused(other.to_string()),
+    }
 }

@@ -29,7 +29,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use definitions::{Definitions, Program};
-use error::CopyError;
+pub(crate) use error::CopyError;
 use error::Result;
 use lanes::{CopiedTable, Lane, Work};
 use plan::{Plan, parts};

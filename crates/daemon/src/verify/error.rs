@@ -43,7 +43,7 @@ impl VerifyError {
     }
 
     /// Returns true if a schema, table, column or index is gone, or a definition changed.
-    pub(super) fn is_definition_change(&self) -> bool {
+    pub(crate) fn is_definition_change(&self) -> bool {
         matches!(self.code(), Some(1049 | 1054 | 1146 | 1176 | 1412))
     }
 }
