@@ -194,6 +194,7 @@ async fn what_can_not_be_copied_is_named_before_anything_is_made() {
         .await;
     let daemon = Daemon::builder(&source, &target).build();
     // The replicating account may read nothing.
+    let planned = [&arguments(&daemon)[..], &["--plan".to_owned()]].concat();
     let said = tokio::task::block_in_place(|| daemon.command(&["copy"]));
     assert_eq!(said.code, Some(1), "{said:?}");
     assert!(said.error.contains("GRANT SELECT ON *.* TO"), "{}", said.error);
@@ -203,6 +204,9 @@ async fn what_can_not_be_copied_is_named_before_anything_is_made() {
     let error = refused(&daemon);
     assert!(error.contains("SET GLOBAL binlog_order_commits=ON"), "{error}");
     source.exec("SET GLOBAL binlog_order_commits=ON").await;
+    let planned: Vec<&str> = planned.iter().map(String::as_str).collect();
+    let said = tokio::task::block_in_place(|| daemon.commanded(&planned));
+    assert!(said.contains("d.t: about") && said.contains("2 tables"), "{said}");
     target.exec("CREATE DATABASE d; CREATE TABLE d.t (id INT)").await;
     let error = refused(&daemon);
     assert!(error.contains("d.t") && error.contains("start_from"), "{error}");

@@ -11,7 +11,7 @@ use super::output::say;
 use super::verify::{chosen, reader};
 use crate::cli::arguments::CopyArguments;
 use crate::config::{ChannelSettings, Config};
-use crate::copy::{CopyOptions, CopyProgress, CopyStep, CopySummary};
+use crate::copy::{CopyOptions, CopyProgress, CopyStep, CopySummary, PlannedTable};
 use crate::host::{Failure, runtime};
 use crate::verify::{Replicated, source_servers};
 
@@ -32,15 +32,18 @@ pub(crate) fn copy(
     for channel in chosen(&config, channel)? {
         let options = options(channel, arguments)?;
         let selection = Replicated::new(&channel.filters);
+        let failed = |error| Failure::Runtime(format!("channel {:?}: {error}", channel.name));
+        if arguments.plan {
+            let planned = runtime.block_on(crate::copy::plan(&options, &selection));
+            show_plan(&channel.name, &planned.map_err(failed)?);
+            continue;
+        }
         let screen = Screen { is_quiet: arguments.quiet, state: Mutex::default() };
         let copied = runtime.block_on(crate::copy::copy(&options, &selection, &|progress| {
             screen.show(progress);
         }));
         screen.clear();
-        let name = &channel.name;
-        let summary =
-            copied.map_err(|error| Failure::Runtime(format!("channel {name:?}: {error}")))?;
-        finished(channel, &summary);
+        finished(channel, &copied.map_err(failed)?);
     }
     Ok(())
 }
@@ -54,6 +57,25 @@ fn options(channel: &ChannelSettings, arguments: &CopyArguments) -> Result<CopyO
         target: channel.target.clone(),
         lanes: arguments.lanes,
     })
+}
+
+fn show_plan(channel: &str, tables: &[PlannedTable]) {
+    for PlannedTable { name, rows, bytes, parts, has_key } in tables {
+        let how = match (has_key, parts) {
+            (false, _) => "without a key: read with growing offsets".to_owned(),
+            (true, 1) => "in one range".to_owned(),
+            (true, parts) => format!("in {parts} ranges side by side"),
+        };
+        let size = *bytes as f64 / f64::from(1 << 20);
+        say!("{name}: about {rows} rows, {size:.1} MiB, {how}");
+    }
+    let rows: u64 = tables.iter().map(|table| table.rows).sum();
+    let bytes: u64 = tables.iter().map(|table| table.bytes).sum();
+    say!(
+        "channel {channel}: {} tables, about {rows} rows, {:.1} MiB; nothing was copied",
+        tables.len(),
+        bytes as f64 / f64::from(1 << 20)
+    );
 }
 
 fn finished(channel: &ChannelSettings, summary: &CopySummary) {

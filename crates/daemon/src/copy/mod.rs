@@ -61,6 +61,18 @@ impl CopyOptions {
     pub(crate) const LANES: usize = 4;
 }
 
+/// A table that a copy would make.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct PlannedTable {
+    pub(crate) name: String,
+    /// The source's guesses.
+    pub(crate) rows: u64,
+    pub(crate) bytes: u64,
+    /// Ranges that are copied side by side.
+    pub(crate) parts: u64,
+    pub(crate) has_key: bool,
+}
+
 /// The result of a copy.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct CopySummary {
@@ -138,6 +150,35 @@ async fn connect_source(options: &CopyOptions) -> Result<(&TargetOptions, Verify
         || CopyError::Refused(format!("channel {}: it names no source", options.channel)),
         CopyError::from,
     ))
+}
+
+/// Returns the tables that a copy would make, the largest first; changes nothing.
+///
+/// # Errors
+/// See [`copy`].
+pub(crate) async fn plan(
+    options: &CopyOptions,
+    selection: &dyn TableSelection,
+) -> std::result::Result<Vec<PlannedTable>, CopyError> {
+    let (_, mut source) = connect_source(options).await?;
+    let plan = plan::read(options, &mut source, selection).await?;
+    let mut planned = Vec::new();
+    for (name, estimate) in plan.by_size() {
+        let rows = TableRows::of(&mut source, name).await?;
+        planned.push(PlannedTable {
+            name: name.to_string(),
+            rows: estimate.rows,
+            bytes: estimate.rows * estimate.average_row,
+            parts: if rows.integer.is_some() {
+                plan::parts_wanted(estimate, options.lanes)
+            } else {
+                1
+            },
+            has_key: rows.has_key,
+        });
+    }
+    source.close().await;
+    Ok(planned)
 }
 
 /// Drops what an earlier copy made and did not finish: its rows are of another moment.

@@ -148,6 +148,14 @@ fn shown<'a>(names: impl Iterator<Item = &'a TableName>) -> String {
     }
 }
 
+/// Returns the number of ranges into which a table with a key of integers is divided.
+pub(super) fn parts_wanted(estimate: Estimate, lanes: usize) -> u64 {
+    match lanes {
+        0 | 1 => 1,
+        lanes => (estimate.rows / PART_ROWS).clamp(1, 4 * lanes as u64),
+    }
+}
+
 /// Divides a table: a large one with a key of integers into ranges, without reading it.
 pub(super) async fn parts(
     source: &mut VerifySession,
@@ -157,8 +165,8 @@ pub(super) async fn parts(
     lanes: usize,
 ) -> Result<Vec<Part>> {
     let whole = vec![Part::default()];
-    let wanted = (estimate.rows / PART_ROWS).min(4 * lanes as u64);
-    let Some(column) = rows.integer.as_deref().filter(|_| wanted > 1 && lanes > 1) else {
+    let wanted = parts_wanted(estimate, lanes);
+    let Some(column) = rows.integer.as_deref().filter(|_| wanted > 1) else {
         return Ok(whole);
     };
     let column = identifier(column);

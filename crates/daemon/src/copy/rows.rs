@@ -24,7 +24,7 @@ pub(super) struct TableRows {
     insert: String,
     sql: TableSql,
     table: String,
-    has_key: bool,
+    pub(super) has_key: bool,
     /// The first column of the key, if it holds integers.
     pub(super) integer: Option<String>,
 }

@@ -17,6 +17,9 @@ pub(crate) struct CopyArguments {
     /// File with that user's password.
     #[arg(long, value_name = "FILE", requires = "source_user")]
     pub(crate) source_password_file: Option<PathBuf>,
+    /// Print the tables that would be copied, and copy nothing.
+    #[arg(long)]
+    pub(crate) plan: bool,
     /// Print nothing but the summary.
     #[arg(long)]
     pub(crate) quiet: bool,
