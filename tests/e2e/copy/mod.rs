@@ -256,7 +256,8 @@ async fn copies_rows(daemon: &Daemon) {
     eventually("it copies", DRAIN, async || {
         daemon.try_status().is_some_and(|status| {
             let detail = status["channels"][0]["state_detail"].to_string();
-            detail.contains("copying the source") && detail.contains("rows")
+            let copy = &status["channels"][0]["copy"];
+            detail.contains("copying the source") && copy["step"] == "rows"
         })
     })
     .await;

@@ -63,6 +63,7 @@ struct Inner {
     stopped_at: Option<Gtid>,
     rewinds: Rewinds,
     start: Option<StartSteps>,
+    copy: Option<CopyProgress>,
     /// Transactions recorded as executed on request.
     skipped: u64,
     /// The time of the next attempt, of a channel that waits for one.
@@ -201,7 +202,9 @@ impl Watch {
 
     /// The source is being copied.
     pub(super) fn copying(&self, progress: &CopyProgress) {
-        self.phase(Phase::Copying, &format!("copying the source: {progress}"));
+        let mut inner = self.shared.inner.lock();
+        inner.enter(Phase::Copying, &format!("copying the source: {progress}"));
+        inner.copy = Some(progress.clone());
     }
 
     pub(super) fn waiting_for_source(&self, why: &str) {
@@ -373,6 +376,7 @@ impl Watch {
             rates: inner.meter.rates(),
             rewinds: inner.rewinds.clone(),
             start: inner.start.iter().flat_map(StartSteps::named).collect(),
+            copy: inner.copy.clone().filter(|_| inner.phase == Phase::Copying),
             skipped: inner.skipped,
             next_attempt: inner.next_attempt,
             attempts: inner.attempts,

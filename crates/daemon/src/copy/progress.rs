@@ -32,6 +32,17 @@ pub(crate) enum CopyStep {
     Programs,
 }
 
+impl CopyStep {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Snapshot => "snapshot",
+            Self::Tables => "tables",
+            Self::Rows => "rows",
+            Self::Programs => "programs",
+        }
+    }
+}
+
 impl CopyProgress {
     /// Returns the copied share of all rows, as far as they were counted; from 0 to 1.
     pub(crate) fn share(&self) -> f64 {

@@ -83,6 +83,16 @@ impl Scrape {
             ),
             &["channel"],
         )?)?;
+        let copied = self.gauge(
+            "csa_copy_rows",
+            "Rows that the channel's first copy has copied; absent while none is made.",
+            &["channel"],
+        )?;
+        let estimated = self.gauge(
+            "csa_copy_estimated_rows",
+            "Rows that the first copy has to copy, as the source guesses; absent while none is made.",
+            &["channel"],
+        )?;
         let start: GaugeVec = self.register(GenericGaugeVec::new(
             Opts::new("csa_start_seconds", "Duration of a step of the channel's last start."),
             &["channel", "step"],
@@ -102,6 +112,10 @@ impl Scrape {
             }
             if let Some(seconds) = view.next_attempt_seconds {
                 next.with_label_values(&[channel]).set(seconds);
+            }
+            if let Some(copy) = &view.copy {
+                copied.with_label_values(&[channel]).set(copy.rows as i64);
+                estimated.with_label_values(&[channel]).set(copy.rows_estimated as i64);
             }
             for step in &view.start {
                 start.with_label_values(&[channel, &step.step]).set(step.seconds);

@@ -1,6 +1,7 @@
 //! The contents of `/status` for a channel, under the column names of the
 //! `performance_schema.replication_*` tables where they have one.
 
+mod copy;
 mod health;
 mod locks;
 mod peers;
@@ -9,6 +10,7 @@ mod steps;
 use csa_provider::source::SourceCause;
 use serde::{Deserialize, Serialize};
 
+pub(crate) use copy::CopyView;
 pub(crate) use health::{LimitView, ThrottleByView};
 pub(crate) use locks::{LockHolderView, LockWaitView};
 pub(crate) use peers::{PeerChannelView, PeerView, PeersView};
@@ -124,6 +126,9 @@ pub(crate) struct ChannelView {
     /// Steps of the last start that have ended.
     #[serde(default)]
     pub(crate) start: Vec<StartStepView>,
+    /// Absent unless the channel begins with a copy at the moment.
+    #[serde(default)]
+    pub(crate) copy: Option<CopyView>,
     /// How long the steps took since the daemon started.
     #[serde(default)]
     pub(crate) durations: StepsView,

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::copy::CopyProgress;
 use crate::observe::progress::{Moment, ProgressView};
 use csa_applier::{ApplierDurationsView, Tuning};
 use csa_provider::seams::DurationsView;
@@ -57,6 +58,8 @@ pub(in crate::channel) struct Facts {
     pub(in crate::channel) rewinds: Rewinds,
     /// Steps of the last start, and their times.
     pub(in crate::channel) start: Vec<(&'static str, Duration)>,
+    /// The copy that is being made.
+    pub(in crate::channel) copy: Option<CopyProgress>,
     /// Transactions that an operator skipped.
     pub(in crate::channel) skipped: u64,
     /// The time of the next attempt, of a channel that waits for one.
@@ -148,6 +151,7 @@ impl Facts {
             applied_transactions_per_second: self.rates.map(|rates| rates.0),
             received_transactions_per_second: self.rates.map(|rates| rates.1),
             start: parts::start(&self.start),
+            copy: self.copy.as_ref().map(parts::copy),
             durations: parts::durations(&self.reception, &usage.syncs, &self.durations),
             seconds_to_drain: parts::seconds_to_drain(backlog, self.rates),
             settings: self.settings,

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::copy::CopyProgress;
 use crate::observe::progress::{Count, Moment};
 use csa_applier::{
     ApplierDurationsView, ApplierView as Applied, HeldBack, LockWait, SessionView, Shortage,
@@ -13,8 +14,8 @@ use csa_provider::source::SourceView;
 use super::bottleneck::BottleneckCause;
 use crate::host::rfc3339;
 use crate::observe::view::{
-    ApplierView, BottleneckView, ConnectionView, DependencyView, DurationView, LockHolderView,
-    LockWaitView, StartStepView, StatementView, StepsView, WorkerView,
+    ApplierView, BottleneckView, ConnectionView, CopyView, DependencyView, DurationView,
+    LockHolderView, LockWaitView, StartStepView, StatementView, StepsView, WorkerView,
 };
 
 /// Tables named in a view.
@@ -161,6 +162,19 @@ fn statement(statement: &csa_applier::StatementView) -> StatementView {
         seconds: statement.since.elapsed().as_secs_f64(),
         work_completed: statement.work_completed,
         work_estimated: statement.work_estimated,
+    }
+}
+
+pub(super) fn copy(progress: &CopyProgress) -> CopyView {
+    CopyView {
+        step: progress.step.name().to_owned(),
+        tables: progress.tables as u64,
+        tables_done: progress.tables_done as u64,
+        table: progress.table.clone(),
+        rows: progress.rows,
+        rows_estimated: progress.rows_estimated,
+        bytes: progress.bytes,
+        seconds: progress.elapsed.as_secs_f64(),
     }
 }
 
