@@ -1,4 +1,4 @@
-//! `csa-bench demo`: steady load, a burst in the middle, drain, compare.
+//! `csa-bench demo`: a copy, steady load, a burst in the middle, drain, compare.
 
 mod progress;
 
@@ -86,14 +86,19 @@ pub(crate) async fn run(options: &Options) -> Result<ExitCode> {
     println!("starting a source and a target");
     let (source, target) = servers().await?;
     println!("source on port {}, target on port {}", source.port, target.port);
-    let builder =
-        Daemon::builder(&source, &target).set("applier.worker_count", i64::from(options.workers));
-    let daemon = tokio::task::spawn_blocking(move || builder.start())
-        .await
-        .context("starting the daemon")?;
     let load_options = options.load();
     println!("filling {} tables of {} rows", options.tables, options.rows);
     prepare(&source, &load_options).await;
+    let daemon = Daemon::builder(&source, &target)
+        .set("source.user", "admin")
+        .set("source.password", "admin_pw")
+        .set("applier.worker_count", i64::from(options.workers))
+        .build();
+    println!("$ csa-daemon copy");
+    let copied = tokio::task::block_in_place(|| daemon.commanded(&["copy"]));
+    print!("{copied}");
+    println!("$ csa-daemon run");
+    tokio::task::block_in_place(|| daemon.start_again());
     daemon.wait_drained(&source, &target, options.patience()).await;
 
     let mut progress = Progress::new();
