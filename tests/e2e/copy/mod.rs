@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use csa_tests::{Compare, Daemon, Load, LoadOptions, Server, compare, eventually, prepare};
+use mysql_async::Conn;
 use mysql_async::prelude::Queryable as _;
 
 use crate::{DRAIN, wait_state};
@@ -169,6 +170,9 @@ async fn a_copy_that_was_killed_is_made_again_and_not_taken_for_one() {
     }
     let begun: u64 = target.value("SELECT COUNT(*) FROM csa.copy").await;
     assert!(begun > 0, "no copy was interrupted");
+    let said = tokio::task::block_in_place(|| daemon.command(&["check", "--connect"]));
+    assert!(said.out.contains("was begun and not finished"), "{said:?}");
+    assert_eq!(said.code, Some(2), "{said:?}");
     // The target's rows are of several moments.
     daemon.spawn();
     eventually("the channel is refused", DRAIN, async || {
@@ -213,6 +217,19 @@ async fn what_can_not_be_copied_is_named_before_anything_is_made() {
     let there: u64 =
         target.value("SELECT COUNT(*) FROM information_schema.tables WHERE table_schema='d'").await;
     assert_eq!(there, 1, "something was made");
+    // A view of a table that is not replicated can't be made; the rows can.
+    target.exec("DROP TABLE d.t").await;
+    source.exec("CREATE TABLE d.secret (id INT PRIMARY KEY); INSERT INTO d.t VALUES (1)").await;
+    source.exec("CREATE VIEW d.v AS SELECT id FROM d.secret").await;
+    daemon.set("applier.replicate_ignore_table", vec!["d.secret"]);
+    daemon.write_config();
+    let planned: Vec<String> = arguments(&daemon);
+    let planned: Vec<&str> = planned.iter().map(String::as_str).collect();
+    let said = tokio::task::block_in_place(|| daemon.command(&planned));
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert!(said.error.contains("not copied: ") && said.error.contains("view d.v"), "{said:?}");
+    let rows: u64 = target.value("SELECT COUNT(*) FROM d.t").await;
+    assert_eq!(rows, 1);
 }
 
 /// Killed in the middle, the daemon begins the copy again, and follows the source once it is made.
@@ -275,7 +292,21 @@ async fn a_copy_is_made_whatever_happens_meanwhile() {
         .set("target.connect_retry", "100ms")
         .set("applier.start_from", "copy")
         .build();
+    // A table that is made just before the snapshots is made by no later transaction.
+    let opts = source.opts();
+    let maker = tokio::spawn(async move {
+        let mut conn = Conn::new(opts).await.expect("connects");
+        for number in 0..40 {
+            let table = format!("sbtest.made{number}");
+            conn.query_drop(format!("CREATE TABLE {table} (id INT PRIMARY KEY)"))
+                .await
+                .expect("makes");
+            conn.query_drop(format!("INSERT INTO {table} VALUES (1)")).await.expect("inserts");
+            tokio::time::sleep(Duration::from_millis(40)).await;
+        }
+    });
     daemon.spawn();
+    maker.await.expect("makes all");
     copies_rows(&daemon).await;
     source.kill9();
     source.restart();

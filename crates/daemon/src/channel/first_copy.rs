@@ -2,7 +2,7 @@
 
 use csa_provider::server::link::{LinkError, Side};
 use csa_provider::source::PreflightError;
-use tracing::info;
+use tracing::{info, warn};
 
 use super::error::ChannelError;
 use super::watch::Watch;
@@ -21,7 +21,10 @@ pub(super) async fn make(settings: &ChannelSettings, watch: &Watch) -> Result<()
     };
     let selection = Replicated::new(&settings.filters);
     let copied = copy(&options, &selection, &|progress| watch.copying(progress)).await;
-    let CopySummary { tables, rows, elapsed, .. } = copied.map_err(channel_error)?;
+    let CopySummary { tables, rows, elapsed, not_made, .. } = copied.map_err(channel_error)?;
+    for refused in not_made {
+        warn!(channel = settings.name, "not copied: {refused}");
+    }
     info!(channel = settings.name, tables, rows, ?elapsed, "the target is a copy of the source");
     Ok(())
 }
@@ -43,6 +46,7 @@ fn channel_error(error: CopyError) -> ChannelError {
         CopyError::Asked(error) if error.is_definition_change() => {
             ChannelError::Source(PreflightError::Unreachable(error.to_string()))
         }
+        CopyError::Changed(why) => ChannelError::Source(PreflightError::Unreachable(why)),
         other => ChannelError::Refused(other.to_string()),
     }
 }

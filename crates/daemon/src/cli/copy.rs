@@ -79,7 +79,10 @@ fn show_plan(channel: &str, tables: &[PlannedTable]) {
 }
 
 fn finished(channel: &ChannelSettings, summary: &CopySummary) {
-    let CopySummary { tables, rows, bytes, elapsed, executed } = summary;
+    let CopySummary { tables, rows, bytes, elapsed, executed, not_made } = summary;
+    for refused in not_made {
+        eprintln!("not copied: {}", one_line(refused));
+    }
     let seconds = elapsed.as_secs_f64().max(1e-3);
     say!(
         "channel {}: {tables} tables, {rows} rows copied in {seconds:.1} s ({:.0} rows/s, {:.1} MiB/s as SQL)",

@@ -2,7 +2,7 @@
 
 use csa_provider::server::link::LinkError;
 
-use crate::verify::VerifyError;
+use crate::verify::{TableName, VerifyError, VerifySession};
 
 /// One line that names the server or the table, and what to do.
 #[derive(Debug, thiserror::Error)]
@@ -14,6 +14,9 @@ pub(crate) enum CopyError {
     /// The source, or a question to the target.
     #[error(transparent)]
     Asked(#[from] VerifyError),
+    /// Something was defined, altered or dropped on the source meanwhile.
+    #[error("{0}")]
+    Changed(String),
     /// The channel's claim on the target.
     #[error(transparent)]
     Claim(#[from] csa_applier::Error),
@@ -28,3 +31,16 @@ pub(crate) enum CopyError {
 }
 
 pub(super) type Result<T> = std::result::Result<T, CopyError>;
+
+impl CopyError {
+    pub(super) fn changed(session: &VerifySession, table: &TableName) -> Self {
+        let why =
+            format!("{table} was altered, renamed or dropped while it was copied; copy again");
+        Self::Changed(session.refused(&why).to_string())
+    }
+
+    /// Returns true if the target refused a statement, as opposed to a link that was lost.
+    pub(super) fn is_answer(&self) -> bool {
+        matches!(self, Self::Written { source: LinkError::Server { .. }, .. })
+    }
+}

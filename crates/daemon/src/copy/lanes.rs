@@ -108,7 +108,7 @@ impl Lane {
             table.rows_copied.fetch_add(rows, Ordering::Relaxed);
             work.bytes.fetch_add(bytes, Ordering::Relaxed);
             if is_last {
-                return Ok(());
+                return table.rows.check_definition(source, &table.name).await;
             }
             chunk = next?;
         }

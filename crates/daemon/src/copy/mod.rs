@@ -16,6 +16,7 @@ mod rows;
 mod snapshot;
 mod writer;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -82,6 +83,8 @@ pub(crate) struct CopySummary {
     pub(crate) elapsed: Duration,
     /// The source's transactions that are in it.
     pub(crate) executed: GtidSet,
+    /// Programs that the target refuses, such as views of tables that are not replicated.
+    pub(crate) not_made: Vec<String>,
 }
 
 /// Copies all tables that `selection` replicates; `observe` receives the progress.
@@ -105,27 +108,29 @@ pub(crate) async fn copy(
     let (server, mut watcher) = connect_source(options).await?;
     let mut writer = TargetWriter::connect(&options.target).await?;
     let again = drop_unfinished(&mut claim, &mut writer).await?;
-    let plan = plan::read(options, &mut watcher, selection).await?;
-    let report = Report { begun, plan: &plan, observe };
-    report.show(CopyStep::Snapshot, None);
-    let (mut sources, definitions, executed) =
-        begin(server, options.lanes, &plan, &mut watcher).await?;
-    report.show(CopyStep::Tables, None);
+    let report = Report { begun, observe };
+    report.show(CopyStep::Snapshot, &Plan::default(), None);
+    let (mut sources, begun_copy) = begin(options, server, selection, &mut watcher).await?;
+    let Begun { plan, definitions, rows, executed } = begun_copy;
+    watcher.close().await;
+    report.show(CopyStep::Tables, &plan, None);
     let names: Vec<_> =
         plan.tables.keys().map(|name| (name.schema.clone(), name.table.clone())).collect();
     claim.note(&names).await?;
     for statement in &definitions.before {
         writer.run(statement).await?;
     }
-    let work = work(&plan, &definitions, &mut watcher, &mut sources, options.lanes).await?;
-    watcher.close().await;
+    let work = work(&plan, definitions.indexes, rows, &mut sources).await?;
     let work = Arc::new(work);
-    copy_rows(options, &mut claim, sources, &work, &report).await?;
-    report.show(CopyStep::Programs, Some(&work));
+    copy_rows(options, &mut claim, sources, &work, || {
+        report.show(CopyStep::Rows, &plan, Some(&work));
+    })
+    .await?;
+    report.show(CopyStep::Programs, &plan, Some(&work));
     for (_, statement) in &definitions.foreign_keys {
         writer.run(statement).await?;
     }
-    make(&mut writer, &definitions.programs, again).await?;
+    let not_made = make(&mut writer, &definitions.programs, again).await?;
     writer.close().await;
     claim.finish(&executed).await?;
     Ok(CopySummary {
@@ -134,6 +139,7 @@ pub(crate) async fn copy(
         bytes: work.bytes.load(Ordering::Relaxed),
         elapsed: begun.elapsed(),
         executed,
+        not_made,
     })
 }
 
@@ -195,56 +201,82 @@ async fn drop_unfinished(claim: &mut CopyClaim, writer: &mut TargetWriter) -> Re
     Ok(!unfinished.is_empty())
 }
 
-/// Opens the snapshots. The definitions are those of that moment: they are the same before and after.
+/// The contents of a copy, known once its snapshots are open.
+struct Begun {
+    plan: Plan,
+    definitions: Definitions,
+    rows: HashMap<TableName, TableRows>,
+    executed: GtidSet,
+}
+
+/// Opens the snapshots. Tables and definitions are those of that moment: they are the same before and after.
 async fn begin(
+    options: &CopyOptions,
     server: &TargetOptions,
-    lanes: usize,
-    plan: &Plan,
+    selection: &dyn TableSelection,
     watcher: &mut VerifySession,
-) -> Result<(Vec<VerifySession>, Definitions, GtidSet)> {
-    let names: Vec<TableName> = plan.tables.keys().cloned().collect();
+) -> Result<(Vec<VerifySession>, Begun)> {
     let mut sources = Vec::new();
-    for _ in 0..lanes.max(1) {
+    for _ in 0..options.lanes.max(1) {
         sources.push(VerifySession::connect(Side::Source, server).await?);
     }
     for _ in 0..ATTEMPTS {
-        let before = definitions::read(watcher, &plan.schemas, &names).await?;
-        let executed = snapshot::open(watcher, &mut sources).await?;
-        let after = definitions::read(watcher, &plan.schemas, &names).await?;
-        if before.is_same(&after) {
-            return Ok((sources, after, executed));
+        match attempt(options, selection, watcher, &mut sources).await {
+            Ok(Some(begun)) => return Ok((sources, begun)),
+            Ok(None) | Err(CopyError::Changed(_)) => {}
+            Err(CopyError::Asked(error)) if error.is_definition_change() => {}
+            Err(error) => return Err(error),
         }
         for source in &mut sources {
             source.run("ROLLBACK").await?;
         }
     }
     let why = "definitions change while the copy begins; try again when no DDL runs";
-    Err(CopyError::Refused(watcher.refused(why).to_string()))
+    Err(CopyError::Changed(watcher.refused(why).to_string()))
+}
+
+/// Returns `None` if something was defined meanwhile. A table that is made before the snapshot and not seen would
+/// be missing for ever: no change of the stream makes it.
+async fn attempt(
+    options: &CopyOptions,
+    selection: &dyn TableSelection,
+    watcher: &mut VerifySession,
+    sources: &mut [VerifySession],
+) -> Result<Option<Begun>> {
+    let plan = plan::read(options, watcher, selection).await?;
+    let names: Vec<TableName> = plan.tables.keys().cloned().collect();
+    let before = definitions::read(watcher, &plan.schemas, &names).await?;
+    let executed = snapshot::open(watcher, sources).await?;
+    let mut rows = HashMap::new();
+    for name in &names {
+        rows.insert(name.clone(), TableRows::of(watcher, name).await?);
+    }
+    let after = definitions::read(watcher, &plan.schemas, &names).await?;
+    let again = plan::read(options, watcher, selection).await?;
+    let is_same = before.is_same(&after) && plan.names_the_same(&again);
+    Ok(is_same.then_some(Begun { plan: again, definitions: after, rows, executed }))
 }
 
 /// Divides the tables into parts, the largest table first.
 async fn work(
     plan: &Plan,
-    definitions: &Definitions,
-    watcher: &mut VerifySession,
+    indexes: Vec<(TableName, Vec<String>)>,
+    mut rows: HashMap<TableName, TableRows>,
     sources: &mut [VerifySession],
-    lanes: usize,
 ) -> Result<Work> {
+    let lanes = sources.len();
+    let mut indexes: HashMap<TableName, Vec<String>> = indexes.into_iter().collect();
     let mut tables = Vec::new();
     let mut all = Vec::new();
     for (name, estimate) in plan.by_size() {
-        let rows = TableRows::of(watcher, name).await?;
-        let found = match sources.first_mut() {
-            Some(source) => parts(source, name, estimate, &rows, lanes).await?,
-            None => Vec::new(),
-        };
-        let indexes = definitions.indexes.iter().find(|(table, _)| table == name);
+        let Some((rows, source)) = rows.remove(name).zip(sources.first_mut()) else { continue };
+        let found = parts(source, name, estimate, &rows, lanes).await?;
         let place = tables.len();
         tables.push(CopiedTable {
             name: name.clone(),
             estimate,
             rows,
-            indexes: indexes.map(|(_, statements)| statements.clone()).unwrap_or_default(),
+            indexes: indexes.remove(name).unwrap_or_default(),
             parts_left: AtomicUsize::new(found.len()),
             rows_copied: AtomicU64::new(0),
         });
@@ -265,7 +297,7 @@ async fn copy_rows(
     claim: &mut CopyClaim,
     sources: Vec<VerifySession>,
     work: &Arc<Work>,
-    report: &Report<'_>,
+    report: impl Fn(),
 ) -> Result<()> {
     let mut lanes = JoinSet::new();
     for source in sources {
@@ -285,7 +317,7 @@ async fn copy_rows(
                 Some(Err(panicked)) => std::panic::resume_unwind(panicked.into_panic()),
             },
             _ = tick.tick() => {
-                report.show(CopyStep::Rows, Some(work));
+                report();
                 if pinged.elapsed() >= PING {
                     pinged = Instant::now();
                     claim.ping().await?;
@@ -295,48 +327,47 @@ async fn copy_rows(
     }
 }
 
-/// Makes functions, views, triggers and events. One that needs another is tried again after it.
-async fn make(writer: &mut TargetWriter, programs: &[Program], again: bool) -> Result<()> {
+/// Makes functions, views, triggers and events. One that needs another is tried again after it. Returns those that
+/// the target refuses, each with the reason; the applier needs none of them.
+async fn make(writer: &mut TargetWriter, programs: &[Program], again: bool) -> Result<Vec<String>> {
     let mut left: Vec<&Program> = programs.iter().collect();
-    while !left.is_empty() {
-        let mut failed = Vec::new();
-        let mut error = None;
+    loop {
+        let (mut failed, mut errors) = (Vec::new(), Vec::new());
         for &program in &left {
             match writer.make(program, again).await {
                 Ok(()) => {}
-                Err(why) => {
+                Err(error) if error.is_answer() => {
                     failed.push(program);
-                    error.get_or_insert(why);
+                    errors.push(error.to_string());
                 }
+                Err(error) => return Err(error),
             }
         }
-        match error {
-            Some(error) if failed.len() == left.len() => return Err(error),
-            _ => left = failed,
+        if failed.is_empty() || failed.len() == left.len() {
+            return Ok(errors);
         }
+        left = failed;
     }
-    Ok(())
 }
 
 /// Tells how far the copy is.
 struct Report<'a> {
     begun: Instant,
-    plan: &'a Plan,
     observe: &'a (dyn Fn(&CopyProgress) + Sync),
 }
 
 impl Report<'_> {
-    fn show(&self, step: CopyStep, work: Option<&Arc<Work>>) {
+    fn show(&self, step: CopyStep, plan: &Plan, work: Option<&Arc<Work>>) {
         let current = work.and_then(|work| work.tables.get(work.current.load(Ordering::Relaxed)));
         let count =
             |of: fn(&Work) -> &AtomicU64| work.map_or(0, |work| of(work).load(Ordering::Relaxed));
         (self.observe)(&CopyProgress {
             step,
-            tables: self.plan.tables.len(),
+            tables: plan.tables.len(),
             tables_done: work.map_or(0, |work| work.tables_done.load(Ordering::Relaxed)),
             table: current.map(|table| table.name.to_string()).unwrap_or_default(),
             rows: count(|work| &work.rows),
-            rows_estimated: self.plan.rows(),
+            rows_estimated: plan.rows(),
             bytes: count(|work| &work.bytes),
             elapsed: self.begun.elapsed(),
         });

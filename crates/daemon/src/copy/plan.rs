@@ -35,6 +35,11 @@ impl Plan {
         tables
     }
 
+    /// Returns true if both have the same schemas and tables.
+    pub(super) fn names_the_same(&self, other: &Self) -> bool {
+        self.schemas == other.schemas && self.tables.keys().eq(other.tables.keys())
+    }
+
     /// Returns the source's guess at the rows of all.
     pub(super) fn rows(&self) -> u64 {
         self.tables.values().map(|table| table.rows).sum()

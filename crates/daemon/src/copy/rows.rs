@@ -3,6 +3,7 @@
 use csa_applier::CollationMap;
 use csa_provider::sql_text::{identifier, quote};
 
+use super::definitions::unnumbered;
 use super::error::{CopyError, Result};
 use crate::verify::{
     Column, DigestSum, Key, KeyRange, TableName, TableSql, VerifySession, common, definition,
@@ -24,6 +25,8 @@ pub(super) struct TableRows {
     insert: String,
     sql: TableSql,
     table: String,
+    /// The text of SHOW CREATE TABLE, without the next number.
+    definition: String,
     pub(super) has_key: bool,
     /// The first column of the key, if it holds integers.
     pub(super) integer: Option<String>,
@@ -41,8 +44,7 @@ impl TableRows {
     /// Reads the definition of a table of the source.
     pub(super) async fn of(session: &mut VerifySession, table: &TableName) -> Result<Self> {
         let Some(found) = definition(session, table).await? else {
-            let why = format!("{table} was dropped or renamed while the copy began; copy again");
-            return Err(CopyError::Refused(session.refused(&why).to_string()));
+            return Err(CopyError::changed(session, table));
         };
         let generated: Vec<String> = session
             .rows(&format!(
@@ -79,12 +81,26 @@ impl TableRows {
         Ok(Self {
             values: list(selected),
             insert: format!("INSERT INTO {} ({names}) VALUES ", sql.name()),
+            definition: shown(session, sql.name()).await?,
             table: sql.name().to_owned(),
             columns: stored,
             has_key: key.is_some(),
             integer,
             sql,
         })
+    }
+
+    /// Checks that the table is still defined as it was when the copy began. A query of an old snapshot reads by
+    /// the present definition: after two columns have exchanged their names, values would be exchanged too.
+    pub(super) async fn check_definition(
+        &self,
+        session: &mut VerifySession,
+        table: &TableName,
+    ) -> Result<()> {
+        match shown(session, &self.table).await? == self.definition {
+            true => Ok(()),
+            false => Err(CopyError::changed(session, table)),
+        }
     }
 
     /// Returns the query for the next rows of a part.
@@ -136,6 +152,12 @@ impl TableRows {
         }
         text.push(')');
     }
+}
+
+async fn shown(session: &mut VerifySession, table: &str) -> Result<String> {
+    let rows = session.texts(&format!("SHOW CREATE TABLE {table}")).await?;
+    let text = rows.into_iter().next().and_then(|row| row.into_iter().nth(1)).flatten();
+    Ok(unnumbered(&text.unwrap_or_default()))
 }
 
 /// Divides the integers from `least` to `most` into ranges of about the same width.

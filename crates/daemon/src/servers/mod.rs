@@ -107,6 +107,8 @@ struct TargetKnowledge {
     checkpoint: Option<GtidSet>,
     /// The connection there that holds the channel's lock.
     held_by: Option<String>,
+    /// Tables of a copy that was begun and not finished.
+    copied_in_part: usize,
 }
 
 /// Runs all checks; `selection` is the channel's `replicate_*`.
@@ -126,7 +128,7 @@ pub(crate) async fn check(options: &CheckOptions, selection: &dyn TableSelection
     if let Some(Answering { session, .. }) = &mut target {
         match channel_state(session, &options.channel).await {
             Ok(read) => {
-                found.push(taken(&read));
+                found.push(taken(&read, options));
                 state = read;
             }
             Err(refusal) => found.push(Finding::error("target.channel", refusal.text)),
@@ -295,11 +297,25 @@ async fn channel_state(
         Err(refusal) if refusal.code.is_some_and(|code| NO_TABLE.contains(&code)) => {}
         Err(refusal) => return Err(refusal),
     }
-    Ok(TargetKnowledge { checkpoint, held_by })
+    let noted = format!("SELECT table_name FROM csa.copy WHERE channel={}", quote(channel));
+    let copied_in_part = match session.rows(&noted).await {
+        Ok(rows) => rows.len(),
+        Err(refusal) if refusal.code.is_some_and(|code| NO_TABLE.contains(&code)) => 0,
+        Err(refusal) => return Err(refusal),
+    };
+    Ok(TargetKnowledge { checkpoint, held_by, copied_in_part })
 }
 
-fn taken(state: &TargetKnowledge) -> Finding {
+fn taken(state: &TargetKnowledge, options: &CheckOptions) -> Finding {
     const CHECK: &str = "target.channel";
+    if state.checkpoint.is_none() && state.held_by.is_none() && state.copied_in_part > 0 {
+        let text = format!("a copy of {} tables was begun and not finished", state.copied_in_part);
+        if options.copies_first {
+            return Finding::warning(CHECK, format!("{text}; the next start makes it again"));
+        }
+        let copy = format!("csa-daemon copy --channel {}", options.channel);
+        return Finding::error(CHECK, text).fix(Place::Operator, copy);
+    }
     match (&state.held_by, &state.checkpoint) {
         (Some(connection), _) => Finding::warning(
             CHECK,
@@ -365,6 +381,13 @@ async fn on_both(
     };
     // Without a scope, no name can be wrong.
     let pairs = listed.pairs(&Scope::default(), selection).unwrap_or_default();
+    let has_tables = match of_source.tables.is_empty() {
+        // It is not known which of them are replicated.
+        true => !of_target.tables.is_empty(),
+        false => pairs.iter().any(|pair| of_target.tables.contains_key(&pair.target)),
+    };
+    // Tables of an unfinished copy are in nobody's way.
+    let is_copied_again = options.copies_first && state.copied_in_part > 0;
     let position = Position {
         source_uuid: source.text("server_uuid"),
         target_uuid: target.text("server_uuid"),
@@ -372,11 +395,7 @@ async fn on_both(
         purged: source.gtid_purged.clone(),
         target_executed: target.gtid_executed.clone(),
         checkpoint: state.checkpoint.clone(),
-        target_has_tables: match of_source.tables.is_empty() {
-            // It is not known which of them are replicated.
-            true => !of_target.tables.is_empty(),
-            false => pairs.iter().any(|pair| of_target.tables.contains_key(&pair.target)),
-        },
+        target_has_tables: has_tables && !is_copied_again,
         target_is_mariadb: target.version.is_mariadb(),
         copies_first: options.copies_first,
         as_source: options.target.gtids == TargetGtids::Source,

@@ -19,6 +19,7 @@ use collation::with_collations;
 use csa_provider::sql_text::identifier;
 
 pub(super) use program::Program;
+pub(super) use table::unnumbered;
 
 use crate::verify::{TableName, VerifyError, VerifySession};
 

@@ -46,7 +46,7 @@ pub(super) fn qualified(name: &TableName) -> String {
 }
 
 /// Returns the statement without the table's next number.
-pub(super) fn unnumbered(create: &str) -> String {
+pub(in crate::copy) fn unnumbered(create: &str) -> String {
     let mut tokens =
         Lexer::new(create.as_bytes(), Dialect::default()).map_while(Result::ok).peekable();
     while let Some(token) = tokens.next() {
