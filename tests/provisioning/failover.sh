@@ -41,6 +41,8 @@ on source <<<'CREATE VIEW shop.queue_depth AS SELECT COUNT(*) AS depth FROM shop
 start_load
 guide operating.md 'First start'
 guide operating.md 'Failover of the source'
+# The reload restarts the channel, and `status` fails until it runs.
+until_true 'the channel runs with a second source' csa-daemon status
 guide operating.md 'Throttling by the target'\''s health'
 # All three limits have an answer, and none is exceeded.
 three_answers() {
