@@ -41,7 +41,9 @@ pub use ownership::audit::{AuditEntry, record};
 pub use ownership::channel_record::{ChannelIdentity, ChannelRecord};
 pub use ownership::claim::ChannelClaim;
 pub use ownership::control::ControlSession;
-pub use ownership::copying::{CopiedTable, CopyClaim};
+pub use ownership::copying::{
+    Converging, CopiedTable, CopyClaim, CopyRange, CopyState, locked_range, moved_range,
+};
 pub use ownership::holes::{HolesBelow, Received};
 pub use ownership::known::known_of;
 pub use ownership::preflight::{
@@ -51,6 +53,7 @@ pub use ownership::requirements::{OfSource, executor_for, requirements};
 pub use ownership::standby::Standby;
 pub use ownership::start_position::{SharedTables, StartPosition};
 pub use reachability::Reachability;
+pub use rows::converging::ConvergingTables;
 pub use server::answer::{Answer, Warning};
 pub use server::connect::connect;
 pub use server::definitions::catalogue::TargetCatalogue;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::collation_map::CollationMap;
+use crate::rows::converging::ConvergingTables;
 use csa_provider::seams::{Backoff, Chance};
 use csa_provider::server::link::{Endpoint, LinkOptions, Purpose, Side, SystemNetwork};
 use secrecy::SecretString;
@@ -165,6 +166,9 @@ pub struct ApplierOptions {
     /// Groups commit in source order, so that each commit has everything before it; else as they finish.
     pub preserve_commit_order: bool,
     pub exec_mode: ExecMode,
+    /// Tables that a copy read while they were changed, until the end of the copy is applied. They need
+    /// [`ExecMode::Idempotent`] and row images.
+    pub converging: Option<Arc<ConvergingTables>>,
     /// Of row images; statements are made of all columns.
     pub row_image: RowImageColumns,
     /// Attempts at a group that met a deadlock or a lock wait timeout.

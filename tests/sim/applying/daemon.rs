@@ -166,6 +166,7 @@ pub(super) async fn apply(
 
 pub(crate) fn applier_options(settings: &Settings, environment: &Environment) -> ApplierOptions {
     ApplierOptions {
+        converging: None,
         row_image: RowImageColumns::Full,
         standby: settings.standby,
         channel: settings.channel.clone(),

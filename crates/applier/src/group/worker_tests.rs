@@ -73,6 +73,7 @@ async fn apply_on(target: &Scripted) {
     let millisecond = std::time::Duration::from_millis(1);
     let environment = Environment::default();
     let options = ApplierOptions {
+        converging: None,
         row_image: RowImageColumns::Full,
         standby: false,
         channel: "c".to_owned(),

@@ -1,5 +1,10 @@
-//! The claim of a copy: it holds the channel's lock while tables are copied, remembers which tables of the
-//! target it made, and ends with the channel's first checkpoint.
+//! The claim of a copy: it holds the channel's lock while tables are copied, remembers on the target how far they
+//! are, and ends with the channel's first checkpoint.
+//!
+//! `csa.copy` names the tables that the copy made, until it ends. For tables that are copied in chunks,
+//! `csa.copy_range` has a row for each range of a table; each chunk moves it in its own transaction.
+//! `csa.copy_state` has what the tables have in common: the transactions after which the copy began, and once all
+//! rows are there, those after which the channel has applied what changed meanwhile.
 
 use std::time::Duration;
 
@@ -31,12 +36,66 @@ const CREATE: &str = "CREATE TABLE IF NOT EXISTS csa.copy (\
     begun_at TIMESTAMP(6) NOT NULL, \
     PRIMARY KEY (channel, table_schema, table_name)) ENGINE=InnoDB";
 
+const CREATE_STATE: &str = "CREATE TABLE IF NOT EXISTS csa.copy_state (\
+    channel VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL PRIMARY KEY, \
+    source_uuid CHAR(36) CHARACTER SET ascii COLLATE ascii_bin NOT NULL, \
+    definitions BIGINT UNSIGNED NOT NULL, \
+    gtid_executed LONGTEXT CHARACTER SET ascii COLLATE ascii_bin NOT NULL, \
+    seen LONGTEXT CHARACTER SET ascii COLLATE ascii_bin NOT NULL, \
+    until_gtids LONGTEXT CHARACTER SET ascii COLLATE ascii_bin, \
+    later LONGTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL) ENGINE=InnoDB";
+
+const CREATE_RANGE: &str = "CREATE TABLE IF NOT EXISTS csa.copy_range (\
+    channel VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL, \
+    table_schema VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, \
+    table_name VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, \
+    number INT UNSIGNED NOT NULL, \
+    left_to_copy LONGTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin, \
+    rows_copied BIGINT UNSIGNED NOT NULL, \
+    epoch BIGINT UNSIGNED NOT NULL, \
+    PRIMARY KEY (channel, table_schema, table_name, number)) ENGINE=InnoDB";
+
 /// A channel that a copy holds.
 #[derive(Debug)]
 pub struct CopyClaim {
     session: Session,
     channel: String,
 }
+
+/// A copy that reads tables in chunks, as the target knows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CopyState {
+    /// The source's `server_uuid`.
+    pub source_uuid: String,
+    /// A digest of all definitions of the source, as they were at the begin.
+    pub definitions: u64,
+    /// The transactions that no chunk lacks.
+    pub executed: GtidSet,
+    /// Some of the transactions that chunks may show: a source that lost any of them in a crash is another one.
+    pub seen: GtidSet,
+}
+
+/// A range of a table's keys that is copied in chunks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CopyRange {
+    pub table: CopiedTable,
+    pub number: u32,
+    /// The part that is not copied yet, in the copy's own form; `None` if all is.
+    pub left: Option<String>,
+    pub rows: u64,
+}
+
+/// All rows of a copy are there; the channel applies what changed meanwhile, in the mode for tables that converge.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Converging {
+    pub tables: Vec<CopiedTable>,
+    /// Once these transactions are applied, the tables are what they are on the source.
+    pub until: GtidSet,
+    /// The statements to run then, in the copy's own form.
+    pub later: String,
+}
+
+const FIRST_EPOCH: u64 = 1;
 
 /// A schema and a table in it.
 pub type CopiedTable = (String, String);
@@ -47,9 +106,7 @@ impl CopyClaim {
     /// # Errors
     /// A daemon or another copy has the channel, or it has a checkpoint; nothing is changed then.
     pub async fn take(target: &Target, channel: &str) -> Result<Self> {
-        let mut session = bookkeeping::connect(target).await?;
-        session.end_when_idle(IDLE_LIMIT).await?;
-        locks::take(&mut session, channel, NOBODY).await?;
+        let mut session = hold(target, channel).await?;
         checkpoint::create(&mut session).await?;
         if let Some(found) = checkpoint::read(&mut session, channel, false).await? {
             return Err(Error::Checkpoint {
@@ -62,8 +119,18 @@ impl CopyClaim {
                 ),
             });
         }
-        bookkeeping::create(&mut session, CREATE).await?;
+        for statement in [CREATE, CREATE_STATE, CREATE_RANGE] {
+            bookkeeping::create(&mut session, statement).await?;
+        }
         Ok(Self { session, channel: channel.to_owned() })
+    }
+
+    /// Takes a channel whose tables have converged, to end its copy.
+    ///
+    /// # Errors
+    /// See [`Self::take`].
+    pub async fn take_converged(target: &Target, channel: &str) -> Result<Self> {
+        Ok(Self { session: hold(target, channel).await?, channel: channel.to_owned() })
     }
 
     /// Returns the tables that an earlier copy of the channel made, and did not finish.
@@ -90,13 +157,103 @@ impl CopyClaim {
         Ok(())
     }
 
-    /// Forgets the tables of an earlier copy, once they are dropped.
+    /// Forgets an earlier copy, once its tables are dropped.
     ///
     /// # Errors
     /// See [`Self::unfinished`].
     pub async fn forget(&mut self) -> Result<()> {
+        self.session.run("BEGIN").await?;
+        for table in ["copy", "copy_range", "copy_state"] {
+            self.delete(table).await?;
+        }
+        self.session.run("COMMIT").await.map(drop)
+    }
+
+    async fn delete(&mut self, table: &str) -> Result<()> {
         let channel = quote(&self.channel);
-        self.session.run(format!("DELETE FROM csa.copy WHERE channel={channel}")).await.map(drop)
+        self.session.run(format!("DELETE FROM csa.{table} WHERE channel={channel}")).await.map(drop)
+    }
+
+    /// Returns an earlier copy of which all tables are made, and those that are copied as a whole are filled.
+    ///
+    /// # Errors
+    /// See [`Self::unfinished`].
+    pub async fn state(&mut self) -> Result<Option<CopyState>> {
+        let query = format!(
+            "SELECT source_uuid, definitions, gtid_executed, seen FROM csa.copy_state WHERE channel={}",
+            quote(&self.channel)
+        );
+        let rows: Vec<(String, u64, String, String)> = self.session.rows(&query).await?;
+        let Some((source_uuid, definitions, executed, seen)) = rows.into_iter().next() else {
+            return Ok(None);
+        };
+        let (executed, seen) = (self.set(&executed)?, self.set(&seen)?);
+        Ok(Some(CopyState { source_uuid, definitions, executed, seen }))
+    }
+
+    fn set(&self, text: &str) -> Result<GtidSet> {
+        gtid_set(&self.channel, text)
+    }
+
+    /// Notes the state and the ranges, before the first chunk is read.
+    ///
+    /// # Errors
+    /// See [`Self::unfinished`].
+    pub async fn note_ranges(&mut self, state: &CopyState, ranges: &[CopyRange]) -> Result<()> {
+        let CopyState { source_uuid, definitions, executed, seen } = state;
+        let channel = quote(&self.channel);
+        self.session.run("BEGIN").await?;
+        for ranges in ranges.chunks(1000) {
+            let rows =
+                ranges.iter().map(|CopyRange { table: (schema, table), number, left, rows }| {
+                    let left = left.as_deref().map_or_else(|| "NULL".to_owned(), quote);
+                    let (schema, table) = (quote(schema), quote(table));
+                    format!("({channel},{schema},{table},{number},{left},{rows},{FIRST_EPOCH})")
+                });
+            let rows = rows.collect::<Vec<String>>().join(",");
+            self.session.run(format!("INSERT INTO csa.copy_range VALUES {rows}")).await?;
+        }
+        let state = format!(
+            "INSERT INTO csa.copy_state VALUES ({channel},{},{definitions},'{executed}','{seen}',NULL,'')",
+            quote(source_uuid)
+        );
+        self.session.run(state).await?;
+        self.session.run("COMMIT").await.map(drop)
+    }
+
+    /// Takes the ranges over from whoever had them, whose chunks are refused from now on. Returns the ranges, and
+    /// the epoch for [`moved_range`].
+    ///
+    /// # Errors
+    /// See [`Self::unfinished`].
+    pub async fn take_ranges(&mut self) -> Result<(Vec<CopyRange>, u64)> {
+        let channel = quote(&self.channel);
+        let taken = format!("UPDATE csa.copy_range SET epoch=epoch+1 WHERE channel={channel}");
+        self.session.run(taken).await?;
+        let query = format!(
+            "SELECT table_schema, table_name, number, left_to_copy, rows_copied, epoch FROM csa.copy_range \
+             WHERE channel={channel} ORDER BY 1, 2, 3"
+        );
+        let rows: Vec<(String, String, u32, Option<String>, u64, u64)> =
+            self.session.rows(&query).await?;
+        let epoch = rows.iter().map(|row| row.5).max().unwrap_or(FIRST_EPOCH);
+        let range = |(schema, table, number, left, rows, _)| CopyRange {
+            table: (schema, table),
+            number,
+            left,
+            rows,
+        };
+        Ok((rows.into_iter().map(range).collect(), epoch))
+    }
+
+    /// Notes what the source has executed after chunks were read.
+    ///
+    /// # Errors
+    /// See [`Self::unfinished`].
+    pub async fn saw(&mut self, seen: &GtidSet) -> Result<()> {
+        let channel = quote(&self.channel);
+        let update = format!("UPDATE csa.copy_state SET seen='{seen}' WHERE channel={channel}");
+        self.session.run(update).await.map(drop)
     }
 
     /// Keeps the session, and with it the lock.
@@ -112,21 +269,127 @@ impl CopyClaim {
     /// # Errors
     /// See [`Self::unfinished`]. Where the answer to COMMIT was lost, the next copy finds the checkpoint.
     pub async fn finish(mut self, executed: &GtidSet) -> Result<()> {
-        let Self { session, channel } = &mut self;
+        self.session.run("BEGIN").await?;
+        self.add_checkpoint(executed).await?;
+        for table in ["copy", "copy_range", "copy_state"] {
+            self.delete(table).await?;
+        }
+        self.session.run("COMMIT").await?;
+        info!(channel = self.channel, executed = %executed.brief(), "the copy is the channel's start");
+        self.session.close().await;
+        Ok(())
+    }
+
+    /// Lets the channel begin with what changed while chunks were read, up to `until`; `later` is for the end of
+    /// that.
+    ///
+    /// # Errors
+    /// See [`Self::finish`].
+    pub async fn converge(
+        mut self,
+        executed: &GtidSet,
+        until: &GtidSet,
+        later: &str,
+    ) -> Result<()> {
+        let channel = quote(&self.channel);
+        self.session.run("BEGIN").await?;
+        self.add_checkpoint(executed).await?;
+        self.delete("copy").await?;
+        let update = format!(
+            "UPDATE csa.copy_state SET until_gtids='{until}', later={} WHERE channel={channel}",
+            quote(later)
+        );
+        self.session.run(update).await?;
+        self.session.run("COMMIT").await?;
+        info!(
+            channel = self.channel, executed = %executed.brief(), until = %until.brief(),
+            "all rows are copied; what changed meanwhile is applied by the channel"
+        );
+        self.session.close().await;
+        Ok(())
+    }
+
+    /// Ends a copy whose tables have converged.
+    ///
+    /// # Errors
+    /// See [`Self::unfinished`].
+    pub async fn end(mut self) -> Result<()> {
+        self.forget().await?;
+        self.session.close().await;
+        Ok(())
+    }
+
+    async fn add_checkpoint(&mut self, executed: &GtidSet) -> Result<()> {
         let base = Checkpoint {
             sequence: Sequence::default(),
             executed: executed.clone(),
             epoch: checkpoint::next_epoch(0, NOBODY),
         };
-        session.run("BEGIN").await?;
-        add_rows(session, channel, 0..1, &base).await?;
-        let forgotten = format!("DELETE FROM csa.copy WHERE channel={}", quote(channel));
-        session.run(forgotten).await?;
-        session.run("COMMIT").await?;
-        info!(channel, executed = %executed.brief(), "the copy is the channel's start");
-        self.session.close().await;
-        Ok(())
+        add_rows(&mut self.session, &self.channel, 0..1, &base).await
     }
+}
+
+/// Takes the lock of a channel.
+async fn hold(target: &Target, channel: &str) -> Result<Session> {
+    let mut session = bookkeeping::connect(target).await?;
+    session.end_when_idle(IDLE_LIMIT).await?;
+    locks::take(&mut session, channel, NOBODY).await?;
+    Ok(session)
+}
+
+fn gtid_set(channel: &str, text: &str) -> Result<GtidSet> {
+    text.parse().map_err(|source| Error::GtidSet {
+        place: format!("copy of channel {channel}: a set in csa.copy_state"),
+        source,
+    })
+}
+
+/// Returns the query that locks a range before a chunk of it is written. It returns no row once another copy has
+/// the ranges, or the range is copied.
+#[must_use]
+pub fn locked_range(channel: &str, range: &CopyRange, epoch: u64) -> String {
+    format!("SELECT 1 FROM csa.copy_range WHERE {} FOR UPDATE", is_range(channel, range, epoch))
+}
+
+/// Returns the statement that moves a range past a chunk of so many rows, in the chunk's own transaction.
+#[must_use]
+pub fn moved_range(channel: &str, range: &CopyRange, rows: u64, epoch: u64) -> String {
+    let left = range.left.as_deref().map_or_else(|| "NULL".to_owned(), quote);
+    format!(
+        "UPDATE csa.copy_range SET left_to_copy={left}, rows_copied=rows_copied+{rows} WHERE {}",
+        is_range(channel, range, epoch)
+    )
+}
+
+fn is_range(channel: &str, range: &CopyRange, epoch: u64) -> String {
+    let CopyRange { table: (schema, table), number, .. } = range;
+    format!(
+        "channel={} AND table_schema={} AND table_name={} AND number={number} AND epoch={epoch} \
+         AND left_to_copy IS NOT NULL",
+        quote(channel),
+        quote(schema),
+        quote(table)
+    )
+}
+
+/// Returns what a channel has to apply before its copy is one; `None` if nothing is left.
+pub(crate) async fn converging(session: &mut Session, channel: &str) -> Result<Option<Converging>> {
+    if !has_table(session, "copy_state").await? {
+        return Ok(None);
+    }
+    let name = quote(channel);
+    let states: Vec<(String, String)> = session
+        .rows(&format!(
+            "SELECT until_gtids, later FROM csa.copy_state WHERE channel={name} AND until_gtids IS NOT NULL"
+        ))
+        .await?;
+    let Some((until, later)) = states.into_iter().next() else { return Ok(None) };
+    let tables = session
+        .rows(&format!(
+            "SELECT DISTINCT table_schema, table_name FROM csa.copy_range WHERE channel={name}"
+        ))
+        .await?;
+    Ok(Some(Converging { tables, until: gtid_set(channel, &until)?, later }))
 }
 
 /// Refuses the first start of a channel whose copy is not finished.

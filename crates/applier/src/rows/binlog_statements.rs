@@ -44,7 +44,7 @@ pub(crate) struct RowImages {
 }
 
 /// Offset of the two flag bytes in a rows event: after the header and a table id of six bytes.
-const ROWS_FLAGS: usize = EventHeader::LEN + 6;
+pub(crate) const ROWS_FLAGS: usize = EventHeader::LEN + 6;
 const STATEMENT_END: u8 = 1;
 
 /// Cuts the events of one or more transactions into steps.

@@ -9,6 +9,7 @@ use tokio::time::Instant;
 use crate::error::{Error, Result};
 use crate::options::{ApplierOptions, ExecMode, Executor, RowImageColumns};
 use crate::rows::binlog_statements::RowImages;
+use crate::rows::converging::ConvergingTables;
 use crate::rows::dml::{self, Packet, Refusal, SessionSettings};
 use crate::server::answer::Answer;
 use crate::server::as_source;
@@ -22,6 +23,7 @@ use crate::threads::computed;
 pub(crate) struct RowExecutor {
     executor: Executor,
     exec_mode: ExecMode,
+    converging: Option<Arc<ConvergingTables>>,
     row_image: RowImageColumns,
     statement_bytes: usize,
     /// Statements run under their source's GTID, so the session may still have one in `gtid_next`.
@@ -46,6 +48,7 @@ impl RowExecutor {
         Self {
             executor: options.executor,
             exec_mode: options.exec_mode,
+            converging: options.converging.clone(),
             row_image: options.row_image,
             statement_bytes: options.statement_bytes,
             gtids: options.statement_gtids,
@@ -110,6 +113,7 @@ impl RowExecutor {
             Executor::RowImage => {
                 // The BINLOG statement is the last: its OK lacks the more-results flag.
                 let mut packet = opening.unwrap_or_default();
+                let images = self.converging(images).await?;
                 packet.push_images(session, &images);
                 let matched = session.run(&packet.text).await?;
                 session.settled();
@@ -132,11 +136,26 @@ impl RowExecutor {
         images: RowImages,
         end: &str,
     ) -> Result<Option<Instant>> {
+        let images = self.converging(images).await?;
         packet.push_images(session, &images);
         packet.push(end, 1);
         let applied = session.run_counted(packet.statements, &packet.text).await?;
         session.settled();
         Ok(applied)
+    }
+
+    /// Changes images of tables that a copy read while they were changed.
+    async fn converging(&self, images: RowImages) -> Result<RowImages> {
+        let Some(tables) = self.converging.clone() else { return Ok(images) };
+        let RowImages { events, session, is_undone } = images;
+        let is_large = events.len() > BYTES_AT_ONCE;
+        let split = move || tables.split_updates(events);
+        let events = if is_large { computed(split).await } else { Ok(split()) };
+        let events = events.map_err(|source| Error::Task {
+            task: "splitting updates of copied tables",
+            source,
+        })??;
+        Ok(RowImages { events, session, is_undone })
     }
 
     async fn send_statements(

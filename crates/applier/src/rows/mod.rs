@@ -1,6 +1,7 @@
 //! Row changes: merged, cut into steps, and sent as row images or as SQL.
 
 pub(crate) mod binlog_statements;
+pub(crate) mod converging;
 pub(crate) mod discarded;
 pub(crate) mod dml;
 pub(crate) mod executor;

@@ -1,5 +1,7 @@
-//! The copy with which a channel without a checkpoint begins (`start_from = "copy"`).
+//! The copy with which a channel without a checkpoint begins (`start_from = "copy"`), and the end of one that was
+//! read in chunks.
 
+use csa_applier::Converging;
 use csa_provider::server::link::{LinkError, Side};
 use csa_provider::source::PreflightError;
 use tracing::{info, warn};
@@ -7,7 +9,7 @@ use tracing::{info, warn};
 use super::error::ChannelError;
 use super::watch::Watch;
 use crate::config::ChannelSettings;
-use crate::copy::{CopyError, CopyOptions, CopySummary, copy};
+use crate::copy::{self, CopyError, CopyOptions, CopyStep, CopySummary};
 use crate::verify::{Replicated, VerifyError, source_servers};
 
 /// Makes the target a copy of the source, with the channel's first checkpoint. May be dropped anywhere: the next
@@ -18,14 +20,28 @@ pub(super) async fn make(settings: &ChannelSettings, watch: &Watch) -> Result<()
         sources: source_servers(&settings.source),
         target: settings.target.clone(),
         lanes: CopyOptions::LANES,
+        snapshot_bytes: CopyOptions::SNAPSHOT_BYTES,
     };
     let selection = Replicated::new(&settings.filters);
-    let copied = copy(&options, &selection, &|progress| watch.copying(progress)).await;
+    let copied = copy::copy(&options, &selection, &|progress| watch.copying(progress)).await;
     let CopySummary { tables, rows, elapsed, not_made, .. } = copied.map_err(channel_error)?;
     for refused in not_made {
         warn!(channel = settings.name, "not copied: {refused}");
     }
-    info!(channel = settings.name, tables, rows, ?elapsed, "the target is a copy of the source");
+    info!(channel = settings.name, tables, rows, ?elapsed, "all rows are copied");
+    Ok(())
+}
+
+/// Adds what tables in chunks lack, once the channel has applied what changed while they were read.
+pub(super) async fn complete(
+    settings: &ChannelSettings,
+    watch: &Watch,
+    converging: &Converging,
+) -> Result<(), ChannelError> {
+    watch.copy_step(CopyStep::Keys);
+    let completed = copy::complete(&settings.target, &settings.name, converging).await;
+    completed.map_err(channel_error)?;
+    info!(channel = settings.name, "the target is a copy of the source");
     Ok(())
 }
 

@@ -122,6 +122,16 @@ impl Channel {
                     info!(channel = self.name(), "{why}");
                     return Ok(why);
                 }
+                PipelineEnd::Converged(converging) => {
+                    let completed =
+                        first_copy::complete(&self.settings, &self.watch, &converging).await;
+                    if let Err(error) = completed {
+                        let pause = failures.jittered(0.75..1.25, &SystemChance);
+                        if !self.waits_to_try_again(&error, pause, stop).await {
+                            return Ok(ON_REQUEST.to_owned());
+                        }
+                    }
+                }
                 PipelineEnd::TargetOlder(error) => {
                     error!(
                         channel = self.name(), %error,

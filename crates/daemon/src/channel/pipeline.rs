@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use csa_applier::{
     AdmittedStream, Applier, ApplierOptions, ApplierStatus, ChannelClaim, CommitObserver,
-    ControlSession, ExecMode, Intake, TargetCatalogue, TargetFacts, on_own_thread,
+    ControlSession, Converging, ConvergingTables, ExecMode, Intake, TargetCatalogue, TargetFacts,
+    on_own_thread,
 };
 use csa_provider::source::SourceFacts;
 use csa_relaystore::disk::RelayPosition;
@@ -14,10 +15,11 @@ use csa_scheduler::admission::{Admission, AdmittedTransaction};
 use csa_scheduler::filter::Filters;
 use csa_scheduler::intake::IntakeEnd;
 use csa_scheduler::low_water::LowWaterMark;
-use csa_scheduler::until::{StreamEnd, Until};
+use csa_scheduler::until::{StreamEnd, Until, UntilGate};
 use tokio::sync::mpsc;
 use tokio::task::JoinError;
 use tokio_util::sync::CancellationToken;
+use tracing::info;
 
 use super::error::ChannelError;
 use super::health::Health;
@@ -28,6 +30,7 @@ use super::reception::{Received, Reception};
 use super::start_steps::StartStep;
 use super::watch::Watch;
 use crate::config::ChannelSettings;
+use crate::copy::CopyStep;
 
 /// Transactions read ahead of the applier: a few groups, so that one is ready after each commit.
 const READ_AHEAD: usize = 1024;
@@ -41,6 +44,9 @@ pub(super) struct Pipeline<'a> {
     control: ControlSession,
     status: Arc<ApplierStatus>,
     received: Received,
+    /// The channel's, or that of a copy in chunks.
+    until: UntilGate,
+    converging: Option<Converging>,
 }
 
 /// The end of a pipeline, unless by an error.
@@ -51,6 +57,8 @@ pub(super) enum PipelineEnd {
         until: Until,
         already: bool,
     },
+    /// Everything that changed while tables were copied in chunks is applied.
+    Converged(Converging),
     /// It reached an end that was moved meanwhile: the stream continues.
     UntilMoved,
     /// Damage on disk, found while reading.
@@ -113,13 +121,35 @@ impl<'a> Pipeline<'a> {
         )
         .measuring(watch.durations(), watch.source())
         .into();
-        let options = ApplierOptions {
+        let mut options = ApplierOptions {
             executor: target.executor,
             statement_gtids: target.statement_gtids,
             ..settings.applier.clone()
         };
+        let converging = target.converging.clone();
+        // No end of the channel's own lies before: rows may be as they were later.
+        let until = match &converging {
+            Some(converging) => {
+                options.exec_mode = ExecMode::Idempotent;
+                let tables = ConvergingTables::from_iter(converging.tables.iter().cloned());
+                options.converging = Some(Arc::new(tables));
+                UntilGate::new(Some(Until::AfterGtids(converging.until.clone())))
+            }
+            None => controls.until().clone(),
+        };
         let filters = Filters::new(settings.filters.clone(), target.folds_case);
-        Ok(Self { settings, options, watch, controls, filters, control, status, received })
+        Ok(Self {
+            settings,
+            options,
+            watch,
+            controls,
+            filters,
+            control,
+            status,
+            received,
+            until,
+            converging,
+        })
     }
 
     /// Runs until stopped, damaged, or failed.
@@ -131,11 +161,18 @@ impl<'a> Pipeline<'a> {
         let commits = self.control.commits();
         // Even if nothing is left to run: a wait learns from it what is executed.
         self.watch.attach(&commits, &self.status);
-        let until = self.controls.until();
+        let (until, converging) = (self.until.clone(), self.converging.clone());
+        if let Some(converging) = &converging {
+            self.watch.copy_step(CopyStep::Changes);
+            info!(
+                channel = self.settings.name, until = %converging.until.brief(),
+                "applying what changed while rows were copied"
+            );
+        }
         if let Some(until) = until.begin(&self.control.checkpoint().executed) {
             self.control.close().await;
             self.watch.detach();
-            return Ok(PipelineEnd::UntilReached { until, already: true });
+            return Ok(reached(until, true, converging));
         }
         let end = CancellationToken::new();
         // Dropping this future does not end a blocking thread; the guard does.
@@ -180,7 +217,7 @@ impl<'a> Pipeline<'a> {
             _ => None,
         };
         match (until.end(&executed, read_to), intake) {
-            (StreamEnd::Until(until), _) => Ok(PipelineEnd::UntilReached { until, already: false }),
+            (StreamEnd::Until(until), _) => Ok(reached(until, false, converging)),
             (stream, intake) => end_of(stream, intake?),
         }
     }
@@ -207,7 +244,7 @@ impl<'a> Pipeline<'a> {
                 .with_filters(self.filters.clone()),
             begin_early: self.settings.begin_early,
             delay: self.controls.subscribe_delay(),
-            until: self.controls.until().clone(),
+            until: self.until.clone(),
             reception: self.received.end.clone(),
             statements: control.commits().statements(),
             sender,
@@ -224,12 +261,19 @@ impl<'a> Pipeline<'a> {
             self.settings.target.clone(),
             self.options,
             self.settings.limits,
-            self.controls.until().clone(),
+            self.until,
             self.controls.subscribe(),
             self.status,
             stream,
             Purge { store: self.received.store, watch: self.watch.clone() },
         )
+    }
+}
+
+fn reached(until: Until, already: bool, converging: Option<Converging>) -> PipelineEnd {
+    match converging {
+        Some(converging) => PipelineEnd::Converged(converging),
+        None => PipelineEnd::UntilReached { until, already },
     }
 }
 

@@ -23,7 +23,7 @@ use super::error::ChannelError;
 use super::live_settings::Controls;
 use super::start_steps::{StartStep, StartSteps};
 use crate::config::ChannelSettings;
-use crate::copy::CopyProgress;
+use crate::copy::{CopyProgress, CopyStep};
 use crate::host::rfc3339;
 use crate::observe::view::{ChannelView, ErrorView};
 
@@ -205,6 +205,12 @@ impl Watch {
         let mut inner = self.shared.inner.lock();
         inner.enter(Phase::Copying, &format!("copying the source: {progress}"));
         inner.copy = Some(progress.clone());
+    }
+
+    /// The channel does what follows the rows of a copy.
+    pub(super) fn copy_step(&self, step: CopyStep) {
+        let progress = self.shared.inner.lock().copy.clone().unwrap_or_default();
+        self.copying(&CopyProgress { step, ..progress });
     }
 
     pub(super) fn waiting_for_source(&self, why: &str) {

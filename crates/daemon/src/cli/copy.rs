@@ -11,7 +11,7 @@ use super::output::say;
 use super::verify::{chosen, reader};
 use crate::cli::arguments::CopyArguments;
 use crate::config::{ChannelSettings, Config};
-use crate::copy::{CopyOptions, CopyProgress, CopyStep, CopySummary, PlannedTable};
+use crate::copy::{CopyOptions, CopyProgress, CopyStep, CopySummary, PlannedCopy, PlannedTable};
 use crate::host::{Failure, runtime};
 use crate::verify::{Replicated, source_servers};
 
@@ -56,18 +56,27 @@ fn options(channel: &ChannelSettings, arguments: &CopyArguments) -> Result<CopyO
         sources: source_servers(&source),
         target: channel.target.clone(),
         lanes: arguments.lanes,
+        snapshot_bytes: arguments.snapshot_mib << 20,
     })
 }
 
-fn show_plan(channel: &str, tables: &[PlannedTable]) {
-    for PlannedTable { name, rows, bytes, parts, has_key } in tables {
-        let how = match (has_key, parts) {
+fn show_plan(channel: &str, planned: &PlannedCopy) {
+    let PlannedCopy { tables, why_in_one_snapshot } = planned;
+    for PlannedTable { name, rows, bytes, parts, has_key, in_chunks } in tables {
+        let ranges = match (has_key, parts) {
             (false, _) => "without a key: read with growing offsets".to_owned(),
             (true, 1) => "in one range".to_owned(),
             (true, parts) => format!("in {parts} ranges side by side"),
         };
+        let how = match in_chunks {
+            true => format!("in chunks, {ranges}"),
+            false => format!("in the snapshot, {ranges}"),
+        };
         let size = *bytes as f64 / f64::from(1 << 20);
         say!("{name}: about {rows} rows, {size:.1} MiB, {how}");
+    }
+    if let Some(why) = why_in_one_snapshot {
+        say!("all of them in one snapshot: {why}");
     }
     let rows: u64 = tables.iter().map(|table| table.rows).sum();
     let bytes: u64 = tables.iter().map(|table| table.bytes).sum();
@@ -79,7 +88,7 @@ fn show_plan(channel: &str, tables: &[PlannedTable]) {
 }
 
 fn finished(channel: &ChannelSettings, summary: &CopySummary) {
-    let CopySummary { tables, rows, bytes, elapsed, executed, not_made } = summary;
+    let CopySummary { tables, rows, bytes, elapsed, executed, until, not_made } = summary;
     for refused in not_made {
         eprintln!("not copied: {}", one_line(refused));
     }
@@ -90,11 +99,22 @@ fn finished(channel: &ChannelSettings, summary: &CopySummary) {
         *rows as f64 / seconds,
         *bytes as f64 / seconds / f64::from(1 << 20)
     );
-    say!("it holds the source's transactions {executed}");
-    say!(
-        "start the daemon to follow the source from there; csa-daemon verify --channel {} compares both",
-        channel.name
-    );
+    match until {
+        None => {
+            say!("it holds the source's transactions {executed}");
+            say!(
+                "start the daemon to follow the source from there; csa-daemon verify --channel {} compares both",
+                channel.name
+            );
+        }
+        Some(until) => {
+            say!("its rows were read in chunks, while the source went from {executed} to {until}");
+            say!(
+                "start the daemon: it applies what changed in between, adds unique keys and foreign keys, and \
+                 follows the source; the channel is \"running\" once the target is a copy"
+            );
+        }
+    }
 }
 
 /// A bar on a terminal, else a line now and then.

@@ -125,6 +125,7 @@ pub(super) fn resolve(
                 Mode::Strict => ExecMode::Strict,
                 Mode::Idempotent => ExecMode::Idempotent,
             },
+            converging: None,
             row_image: match channel.applier.row_image {
                 RowImage::Full => RowImageColumns::Full,
                 RowImage::Minimal => RowImageColumns::Minimal,

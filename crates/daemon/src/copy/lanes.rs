@@ -1,63 +1,47 @@
-//! Lanes: each reads chunks in its snapshot of the source, and writes them over its own session on the target. The
-//! next chunk is read while one is written.
+//! Lanes: each reads chunks over its own session on the source, and writes them over one on the target. The next
+//! chunk is read while one is written.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
-use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use super::error::Result;
-use super::rows::{Part, Row, TableRows};
+use super::ranges::Turn;
+use super::rows::{Part, Row};
+use super::work::{CopiedTable, Work};
 use super::writer::TargetWriter;
-use crate::verify::{Estimate, TableName, VerifySession};
+use crate::verify::VerifySession;
 
 /// The bytes of rows that are read at once, as texts.
 const CHUNK_BYTES: u64 = 4 << 20;
 const CHUNK_ROWS: u64 = 50_000;
+/// A chunk that the source reads for longer is followed by a smaller one.
+const CHUNK_TIME: Duration = Duration::from_millis(500);
 /// Rows of the first chunk of a table whose rows have an unknown size.
 const FIRST_ROWS: u64 = 200;
-
-/// A table that is copied.
-#[derive(Debug)]
-pub(super) struct CopiedTable {
-    pub(super) name: TableName,
-    pub(super) estimate: Estimate,
-    pub(super) rows: TableRows,
-    /// Statements that add its other indexes, once its rows are there.
-    pub(super) indexes: Vec<String>,
-    /// Parts that are not copied yet.
-    pub(super) parts_left: AtomicUsize,
-    pub(super) rows_copied: AtomicU64,
-}
-
-/// The work of all lanes.
-#[derive(Debug)]
-pub(super) struct Work {
-    pub(super) tables: Vec<CopiedTable>,
-    /// Parts of tables, by the table's place in the list.
-    pub(super) parts: Mutex<VecDeque<(usize, Part)>>,
-    pub(super) rows: AtomicU64,
-    /// Bytes of statements that were sent.
-    pub(super) bytes: AtomicU64,
-    pub(super) tables_done: AtomicUsize,
-    /// The table of which a lane read a chunk last.
-    pub(super) current: AtomicUsize,
-}
 
 /// A session on each side.
 #[derive(Debug)]
 pub(super) struct Lane {
     pub(super) source: VerifySession,
     pub(super) target: TargetWriter,
+    /// `None` in the snapshot of the copy's begin. Else each chunk is read on its own, and noted on the target.
+    pub(super) turn: Option<Turn>,
 }
 
 impl Lane {
     /// Copies parts until none is left.
     pub(super) async fn run(mut self, work: Arc<Work>) -> Result<Self> {
-        // What a chunk's query holds of a table is released with the savepoint, so that the source's DDL need not
-        // wait for the end of the copy.
-        self.source.run("SAVEPOINT csa").await?;
+        match self.turn {
+            // What a chunk's query holds of a table is released with the savepoint, so that the source's DDL need
+            // not wait for the end of the snapshot.
+            None => self.source.run("SAVEPOINT csa").await?,
+            Some(_) => {
+                self.source.run("SET SESSION transaction_isolation='REPEATABLE-READ'").await?;
+            }
+        }
         loop {
             let next = work.parts.lock().pop_front();
             let Some((place, part)) = next else { return Ok(self) };
@@ -66,7 +50,7 @@ impl Lane {
             self.copy(table, part, &work).await?;
             if table.parts_left.fetch_sub(1, Ordering::AcqRel) == 1 {
                 for statement in &table.indexes {
-                    self.target.run(statement).await?;
+                    self.target.add(statement).await?;
                 }
                 work.tables_done.fetch_add(1, Ordering::Relaxed);
             }
@@ -74,12 +58,13 @@ impl Lane {
     }
 
     async fn copy(&mut self, table: &CopiedTable, mut part: Part, work: &Work) -> Result<()> {
-        let Self { source, target } = self;
+        let Self { source, target, turn } = self;
+        let has_snapshot = turn.is_none();
         let mut asked = match table.estimate.average_row {
             0 => FIRST_ROWS,
             bytes => (CHUNK_BYTES / (2 * bytes)).clamp(1, FIRST_ROWS),
         };
-        let mut chunk = read(source, table, &part, asked).await?;
+        let (mut chunk, mut took) = read(source, table, &part, asked, has_snapshot).await?;
         loop {
             table.rows.advance(&mut part, &chunk);
             let statements = table.rows.inserts(&chunk);
@@ -89,17 +74,22 @@ impl Lane {
             // Grows step by step: rows of one table may differ much in size.
             let fitting = CHUNK_BYTES * rows.max(1) / bytes.max(1);
             asked = fitting.clamp(1, asked.saturating_mul(8).min(CHUNK_ROWS));
+            if took > CHUNK_TIME {
+                let shorter = rows as f64 * CHUNK_TIME.div_duration_f64(took);
+                asked = asked.min(shorter as u64).max(1);
+            }
             let name = table.name.to_string();
+            let note = turn.as_ref().map(|turn| turn.note(&table.name, &part, rows, is_last));
             let write = async {
-                match statements.is_empty() {
+                match statements.is_empty() && note.is_none() {
                     true => Ok(()),
-                    false => target.insert(&name, &statements).await,
+                    false => target.insert(&name, &statements, note.as_ref()).await,
                 }
             };
             let read = async {
                 match is_last {
-                    true => Ok(Vec::new()),
-                    false => read(source, table, &part, asked).await,
+                    true => Ok((Vec::new(), Duration::ZERO)),
+                    false => read(source, table, &part, asked, has_snapshot).await,
                 }
             };
             let (written, next) = tokio::join!(write, read);
@@ -110,18 +100,24 @@ impl Lane {
             if is_last {
                 return table.rows.check_definition(source, &table.name).await;
             }
-            chunk = next?;
+            (chunk, took) = next?;
         }
     }
 }
 
+/// Returns the rows, and how long the source took.
 async fn read(
     source: &mut VerifySession,
     table: &CopiedTable,
     part: &Part,
     rows: u64,
-) -> Result<Vec<Row>> {
+    has_snapshot: bool,
+) -> Result<(Vec<Row>, Duration)> {
+    let begun = Instant::now();
     let chunk = source.texts(&table.rows.query(part, rows)).await;
-    source.run("ROLLBACK TO SAVEPOINT csa").await?;
-    Ok(chunk?)
+    let took = begun.elapsed();
+    if has_snapshot {
+        source.run("ROLLBACK TO SAVEPOINT csa").await?;
+    }
+    Ok((chunk?, took))
 }

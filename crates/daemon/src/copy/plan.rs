@@ -1,6 +1,6 @@
 //! The tables of a copy, and their parts.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use csa_provider::server::Vendor;
 use csa_provider::server::link::Side;
@@ -10,8 +10,8 @@ use super::CopyOptions;
 use super::error::{CopyError, Result};
 use super::rows::{Part, TableRows, ranges};
 use crate::verify::{
-    Estimate, LEFT_OUT, ListedTables, Scope, TableName, TableSelection, VerifySession, folds_case,
-    missing_select, tables,
+    Estimate, LEFT_OUT, ListedTables, Pair, Scope, TableName, TableSelection, VerifySession,
+    folds_case, missing_select, tables,
 };
 
 /// Tables with more rows than this are divided.
@@ -40,13 +40,18 @@ impl Plan {
         self.schemas == other.schemas && self.tables.keys().eq(other.tables.keys())
     }
 
+    /// Returns the source's guess at the bytes of all rows.
+    pub(super) fn bytes(&self) -> u64 {
+        self.tables.values().map(|table| table.rows.saturating_mul(table.average_row)).sum()
+    }
+
     /// Returns the source's guess at the rows of all.
     pub(super) fn rows(&self) -> u64 {
         self.tables.values().map(|table| table.rows).sum()
     }
 }
 
-/// Reads the tables of both servers.
+/// Reads the tables of both servers. `made`: tables that this copy has made on the target.
 ///
 /// # Errors
 /// Some of them can't be copied, or are on the target already; an account may not see them.
@@ -54,6 +59,7 @@ pub(super) async fn read(
     options: &CopyOptions,
     source: &mut VerifySession,
     selection: &dyn TableSelection,
+    made: &BTreeSet<TableName>,
 ) -> Result<Plan> {
     if let Some(what) = missing_select(&source.grants().await?, &Scope::default()) {
         return Err(source.may_not_read(&what).into());
@@ -74,7 +80,9 @@ pub(super) async fn read(
     let pairs = listed.pairs(&Scope::default(), selection).map_err(CopyError::Refused)?;
     let pairs: Vec<_> =
         pairs.into_iter().filter(|pair| on_source.contains_key(&pair.source)).collect();
-    let there: Vec<_> = pairs.iter().filter(|pair| on_target.contains_key(&pair.target)).collect();
+    let is_in_the_way =
+        |pair: &&Pair| on_target.contains_key(&pair.target) && !made.contains(&pair.target);
+    let there: Vec<_> = pairs.iter().filter(is_in_the_way).collect();
     let there = shown(there.iter().map(|pair| &pair.target));
     if !there.is_empty() {
         return Err(target
@@ -187,5 +195,5 @@ pub(super) async fn parts(
     let number = |place: usize| ends.get(place)?.as_ref()?.parse::<i128>().ok();
     let (Some(least), Some(most)) = (number(0), number(1)) else { return Ok(whole) };
     let ranges = ranges(least, most, wanted as u32);
-    Ok(ranges.into_iter().map(|range| Part { range, rows: 0 }).collect())
+    Ok((0..).zip(ranges).map(|(number, range)| Part { number, range, rows: 0 }).collect())
 }

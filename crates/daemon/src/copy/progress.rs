@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 /// The progress of a copy.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct CopyProgress {
     pub(crate) step: CopyStep,
     pub(crate) tables: usize,
@@ -12,6 +12,8 @@ pub(crate) struct CopyProgress {
     /// A table of which rows are copied.
     pub(crate) table: String,
     pub(crate) rows: u64,
+    /// Those of them that an interrupted copy had copied before.
+    pub(crate) rows_before: u64,
     /// The source's guess.
     pub(crate) rows_estimated: u64,
     /// Bytes of the statements that insert them.
@@ -20,9 +22,10 @@ pub(crate) struct CopyProgress {
 }
 
 /// The steps of a copy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum CopyStep {
     /// It waits for a moment in which the source commits nothing.
+    #[default]
     Snapshot,
     /// It makes schemas and tables.
     Tables,
@@ -30,6 +33,10 @@ pub(crate) enum CopyStep {
     Rows,
     /// It adds foreign keys, then functions, views, triggers and events.
     Programs,
+    /// The channel applies what changed while rows were copied in chunks.
+    Changes,
+    /// Unique keys and foreign keys are added to tables that were copied in chunks.
+    Keys,
 }
 
 impl CopyStep {
@@ -39,6 +46,8 @@ impl CopyStep {
             Self::Tables => "tables",
             Self::Rows => "rows",
             Self::Programs => "programs",
+            Self::Changes => "changes",
+            Self::Keys => "keys",
         }
     }
 }
@@ -53,13 +62,17 @@ impl CopyProgress {
 impl fmt::Display for CopyProgress {
     /// Writes a line like `2/7 tables, d.orders: 45000 of about 100000 rows, 9000/s, 6 s left`.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { tables, tables_done, table, rows, rows_estimated, .. } = self;
+        let Self { tables, tables_done, table, rows, rows_before, rows_estimated, .. } = self;
         match self.step {
             CopyStep::Snapshot => {
                 return formatter
                     .write_str("waiting for a moment in which the source commits nothing");
             }
             CopyStep::Tables => return write!(formatter, "making {tables} tables"),
+            CopyStep::Changes => {
+                return formatter.write_str("applying what changed while rows were copied");
+            }
+            CopyStep::Keys => return formatter.write_str("adding unique keys and foreign keys"),
             CopyStep::Programs => {
                 return formatter
                     .write_str("adding foreign keys, functions, views, triggers and events");
@@ -72,10 +85,11 @@ impl fmt::Display for CopyProgress {
         )?;
         let seconds = self.elapsed.as_secs_f64();
         // Over less time, a rate would be noise.
-        if seconds < 1.0 || *rows == 0 {
+        let copied = rows.saturating_sub(*rows_before);
+        if seconds < 1.0 || copied == 0 {
             return Ok(());
         }
-        let rate = *rows as f64 / seconds;
+        let rate = copied as f64 / seconds;
         let left = rows_estimated.saturating_sub(*rows) as f64 / rate;
         write!(formatter, ", {rate:.0}/s, {left:.0} s left")
     }

@@ -28,6 +28,8 @@ pub(super) struct TableRows {
     /// The text of SHOW CREATE TABLE, without the next number.
     definition: String,
     pub(super) has_key: bool,
+    /// The key by which rows are read is the primary one.
+    pub(super) has_primary_key: bool,
     /// The first column of the key, if it holds integers.
     pub(super) integer: Option<String>,
 }
@@ -35,6 +37,8 @@ pub(super) struct TableRows {
 /// How far a part of a table was read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Part {
+    /// Its place among the parts of its table.
+    pub(super) number: u32,
     pub(super) range: KeyRange,
     /// Rows read, by which a table without a key continues.
     pub(super) rows: u64,
@@ -85,6 +89,7 @@ impl TableRows {
             table: sql.name().to_owned(),
             columns: stored,
             has_key: key.is_some(),
+            has_primary_key: key.is_some_and(|key| key.source_index == "PRIMARY"),
             integer,
             sql,
         })

@@ -6,6 +6,7 @@ use csa_provider::server::link::{Budget, Limits, Link, LinkError, Row, Side};
 
 use super::definitions::Program;
 use super::error::{CopyError, Result};
+use super::ranges::ChunkNote;
 use crate::verify::{REPAIR_SESSION, connect_error};
 
 /// Characters of a statement that an error shows.
@@ -17,6 +18,8 @@ const ADDITIONAL_RULES: [&str; 3] = [
     "restrict_fk_on_non_standard_key",
 ];
 const UNKNOWN_VARIABLE: u16 = 1193;
+/// An index or a foreign key of this name is there: ER_DUP_KEYNAME, ER_FK_DUP_NAME.
+const IS_THERE: [u16; 2] = [1061, 1826];
 
 #[derive(Debug)]
 pub(super) struct TargetWriter {
@@ -99,15 +102,42 @@ impl TargetWriter {
         Ok(())
     }
 
-    /// Inserts rows in one transaction.
+    /// Adds an index or foreign keys, unless an earlier attempt did.
     ///
     /// # Errors
-    /// See [`Self::run`]; `table` names the table there.
-    pub(super) async fn insert(&mut self, table: &str, statements: &[String]) -> Result<()> {
-        let begun = std::iter::once("BEGIN").chain(statements.iter().map(String::as_str));
-        for statement in begun.chain(["COMMIT"]) {
-            let written = self.ask(statement).await;
-            written.map_err(|source| self.error(&format!("rows of {table}"), source))?;
+    /// See [`Self::run`].
+    pub(super) async fn add(&mut self, statement: &str) -> Result<()> {
+        match self.ask(statement).await {
+            Err(LinkError::Server { code, .. }) if IS_THERE.contains(&code) => Ok(()),
+            other => other.map_err(|source| self.error(&shortened(statement), source)),
+        }
+    }
+
+    /// Inserts rows in one transaction, with the note of a chunk.
+    ///
+    /// # Errors
+    /// See [`Self::run`]; `table` names the table there. [`CopyError::Refused`] if another copy has the range by now.
+    pub(super) async fn insert(
+        &mut self,
+        table: &str,
+        statements: &[String],
+        note: Option<&ChunkNote>,
+    ) -> Result<()> {
+        let failed = |writer: &Self, source| writer.error(&format!("rows of {table}"), source);
+        self.ask("BEGIN").await.map_err(|source| failed(self, source))?;
+        if let Some(note) = note {
+            let locked: std::result::Result<Vec<u8>, LinkError> =
+                self.link.query(&note.lock, Limits::SETTING).await;
+            if locked.map_err(|source| failed(self, source))?.is_empty() {
+                return Err(CopyError::Refused(format!(
+                    "target {}: another copy of the channel goes on with {table}; this one ends",
+                    self.address
+                )));
+            }
+        }
+        let update = note.map(|note| note.update.as_str());
+        for statement in statements.iter().map(String::as_str).chain(update).chain(["COMMIT"]) {
+            self.ask(statement).await.map_err(|source| failed(self, source))?;
         }
         Ok(())
     }

@@ -221,7 +221,7 @@ pub(crate) fn events(images: &Bytes) -> impl Iterator<Item = Result<RawEvent, Re
     })
 }
 
-fn rows_of(event: &RawEvent) -> Result<RowsEvent<'_>, Refusal> {
+pub(crate) fn rows_of(event: &RawEvent) -> Result<RowsEvent<'_>, Refusal> {
     let rows = RowsEvent::parse_any(event.event_type(), event.body()).map_err(unreadable)?;
     rows.ok_or_else(|| {
         let name = event.event_type().name();

@@ -14,6 +14,7 @@ mod view_order;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use collation::with_collations;
 use csa_provider::sql_text::identifier;
@@ -32,6 +33,8 @@ pub(super) struct Definitions {
     pub(super) before: Vec<String>,
     /// Secondary indexes, of tables that have any. The statements of a table run one after another.
     pub(super) indexes: Vec<(TableName, Vec<String>)>,
+    /// Unique keys of tables that are copied in chunks: chunks of several moments may hold one value twice.
+    pub(super) unique: Vec<(TableName, String)>,
     pub(super) foreign_keys: Vec<(TableName, String)>,
     /// The order is one in which each is likely to succeed. One that fails is tried again after all others, until
     /// a round creates none.
@@ -42,18 +45,35 @@ impl Definitions {
     /// Returns true if both define the same. The next numbers of AUTO_INCREMENT may differ: they change while the
     /// source is in use.
     pub(super) fn is_same(&self, other: &Self) -> bool {
-        let unnumbered = |before: &[String]| -> Vec<String> {
-            before.iter().map(|text| table::unnumbered(text)).collect()
-        };
+        self.programs == other.programs && self.has_same_tables(other)
+    }
+
+    /// Returns true if both define the same schemas and tables.
+    pub(super) fn has_same_tables(&self, other: &Self) -> bool {
         self.indexes == other.indexes
+            && self.unique == other.unique
             && self.foreign_keys == other.foreign_keys
-            && self.programs == other.programs
-            && unnumbered(&self.before) == unnumbered(&other.before)
+            && self.unnumbered() == other.unnumbered()
+    }
+
+    fn unnumbered(&self) -> Vec<String> {
+        self.before.iter().map(|text| table::unnumbered(text)).collect()
+    }
+
+    /// Returns a number that another release of this program may not return for the same definitions.
+    pub(super) fn digest(&self) -> u64 {
+        let Self { before: _, indexes, unique, foreign_keys, programs } = self;
+        let mut hasher = DefaultHasher::new();
+        (self.unnumbered(), indexes, unique, foreign_keys).hash(&mut hasher);
+        for program in programs {
+            (program.to_string(), &program.text).hash(&mut hasher);
+        }
+        hasher.finish()
     }
 }
 
 /// Reads the definitions of schemas, of base tables in them, and of all programs in these schemas. A trigger is
-/// read if its table is one of the tables.
+/// read if its table is one of the tables. `chunked`: tables that are copied in chunks.
 ///
 /// # Errors
 /// The account may not see all of them, a table is gone, or the server goes away.
@@ -61,6 +81,7 @@ pub(super) async fn read(
     session: &mut VerifySession,
     schemas: &[String],
     tables: &[TableName],
+    chunked: &BTreeSet<TableName>,
 ) -> Result<Definitions> {
     let schemas: BTreeSet<&str> = schemas.iter().map(String::as_str).collect();
     let grants = session.grants().await?;
@@ -76,11 +97,14 @@ pub(super) async fn read(
     for name in tables {
         let what = format!("TABLE {}", table::qualified(name));
         let text = shown(session, &what, &collations).await?;
-        let created = table::Statements::of(name, &text)
+        let created = table::Statements::of(name, &text, chunked.contains(name))
             .map_err(|error| unreadable(session, &what, &error))?;
         found.before.push(created.create);
         if !created.indexes.is_empty() {
             found.indexes.push((name.clone(), created.indexes));
+        }
+        if let Some(unique) = created.unique {
+            found.unique.push((name.clone(), unique));
         }
         if let Some(foreign_keys) = created.foreign_keys {
             found.foreign_keys.push((name.clone(), foreign_keys));

@@ -7,23 +7,29 @@ use crate::verify::TableName;
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Statements {
-    /// The table with its primary and unique keys.
+    /// The table with its primary key, and its unique ones unless they are left for later.
     pub(super) create: String,
     /// All other indexes.
     pub(super) indexes: Vec<String>,
+    /// Unique keys that are left for later.
+    pub(super) unique: Option<String>,
     pub(super) foreign_keys: Option<String>,
 }
 
 impl Statements {
-    /// Returns the statements for a text from SHOW CREATE TABLE.
-    pub(super) fn of(name: &TableName, text: &str) -> Result<Self, Unreadable> {
+    /// Returns the statements for a text from SHOW CREATE TABLE; with `unique_later` unique keys but the primary
+    /// one are added after the rows.
+    pub(super) fn of(name: &TableName, text: &str, unique_later: bool) -> Result<Self, Unreadable> {
         let shown = Shown::parse(text)?;
         let numbering = numbering_index(&shown.elements);
-        let (mut kept, mut plain, mut full_text, mut foreign_keys) =
-            (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let (mut kept, mut plain, mut full_text, mut unique, mut foreign_keys) =
+            (Vec::new(), Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for (place, element) in shown.elements.iter().enumerate() {
             match element.kind {
                 _ if numbering == Some(place) => kept.push(element.text),
+                Kind::UniqueKey if unique_later && !element.text.starts_with("PRIMARY KEY") => {
+                    unique.push(element.text.to_owned());
+                }
                 Kind::Column | Kind::UniqueKey | Kind::Check => kept.push(element.text),
                 Kind::Index | Kind::SpatialIndex => plain.push(element.text.to_owned()),
                 Kind::FullTextIndex => full_text.push(element.text.to_owned()),
@@ -36,7 +42,12 @@ impl Statements {
         let indexes = add(&table, &plain)
             .into_iter()
             .chain(full_text.iter().filter_map(|index| add(&table, std::slice::from_ref(index))));
-        Ok(Self { create, indexes: indexes.collect(), foreign_keys: add(&table, &foreign_keys) })
+        Ok(Self {
+            create,
+            indexes: indexes.collect(),
+            unique: add(&table, &unique),
+            foreign_keys: add(&table, &foreign_keys),
+        })
     }
 }
 
@@ -100,7 +111,19 @@ mod tests {
     fn statements(elements: &[&str], tail: &str) -> Statements {
         let name = TableName { schema: "s".to_owned(), table: "t`x".to_owned() };
         let text = format!("CREATE TABLE `t``x` (\n  {}\n){tail}", elements.join(",\n  "));
-        Statements::of(&name, &text).unwrap()
+        Statements::of(&name, &text, false).unwrap()
+    }
+
+    #[test]
+    fn unique_keys_can_be_left_for_later() {
+        let name = TableName { schema: "s".to_owned(), table: "t".to_owned() };
+        let text = "CREATE TABLE `t` (\n  `id` int NOT NULL,\n  PRIMARY KEY (`id`),\n  UNIQUE KEY `u` (`id`)\n)";
+        let found = Statements::of(&name, text, true).unwrap();
+        assert_eq!(
+            found.create,
+            "CREATE TABLE `s`.`t` (\n  `id` int NOT NULL,\n  PRIMARY KEY (`id`)\n)"
+        );
+        assert_eq!(found.unique.unwrap(), "ALTER TABLE `s`.`t` ADD UNIQUE KEY `u` (`id`)");
     }
 
     fn kept(elements: &[&str]) -> String {

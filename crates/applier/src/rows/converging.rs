@@ -1,0 +1,263 @@
+//! Changes of tables whose rows a copy read while they were changed. Pure.
+//!
+//! A copy reads such a table in chunks, one after the other, so each row is as it was at some moment between the
+//! copy's begin and its end. All changes from the begin to the end are applied then, each as a delete of the row
+//! before and a write of the row after, in the session mode IDEMPOTENT: a missing row is passed over, an existing
+//! one replaced. So the last change of a row decides, and a row without a change is as it was read. At the end
+//! the table is what it was on the source, provided that images have all columns and no unique key but the
+//! primary one is there.
+
+use std::collections::{HashMap, HashSet};
+
+use bytes::Bytes;
+use csa_provider::binlog::{
+    EventHeader, EventType, RawEvent, RowsEvent, RowsKind, TableMap, is_full_image, scan_image,
+};
+
+use crate::error::{Error, Invariant, Result};
+use crate::rows::binlog_statements::{ROWS_FLAGS, clear_statement_end};
+use crate::rows::dml;
+
+/// Tables by schema and name.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ConvergingTables(HashSet<(String, String)>);
+
+impl FromIterator<(String, String)> for ConvergingTables {
+    fn from_iter<T: IntoIterator<Item = (String, String)>>(tables: T) -> Self {
+        Self(tables.into_iter().collect())
+    }
+}
+
+/// A row's images in an update.
+type UpdatedRow<'a> = (&'a [u8], &'a [u8]);
+
+impl ConvergingTables {
+    /// Makes each update of these tables a delete and a write. `images`: whole events without checksums.
+    ///
+    /// # Errors
+    /// An image lacks columns, or events are malformed.
+    pub(crate) fn split_updates(&self, images: Vec<u8>) -> Result<Vec<u8>> {
+        let images = Bytes::from(images);
+        let mut maps: HashMap<u64, RawEvent> = HashMap::new();
+        let mut split = Vec::with_capacity(images.len() + images.len() / 8);
+        for event in dml::events(&images) {
+            let event = event?;
+            if event.event_type() == EventType::TABLE_MAP {
+                let map = TableMap::parse(event.body()).map_err(Error::UnreadableRows)?;
+                if self.0.contains(&dml::name_of(&map)) {
+                    maps.insert(map.table_id, event.clone());
+                } else {
+                    maps.remove(&map.table_id);
+                }
+                event.write_without_checksum(&mut split);
+                continue;
+            }
+            let rows = dml::rows_of(&event)?;
+            let Some(map) = maps.get(&rows.table_id) else {
+                event.write_without_checksum(&mut split);
+                continue;
+            };
+            let map = TableMap::parse(map.body()).map_err(Error::UnreadableRows)?;
+            check_columns(&map, &event, &rows)?;
+            match rows.kind {
+                RowsKind::Update => write_update(&map, &event, &rows, &mut split)?,
+                RowsKind::Write | RowsKind::Delete => event.write_without_checksum(&mut split),
+            }
+        }
+        Ok(split)
+    }
+}
+
+/// Refuses images from which the row can't be made as a whole.
+fn check_columns(map: &TableMap<'_>, event: &RawEvent, rows: &RowsEvent<'_>) -> Result<()> {
+    let has_all = |bitmap: &[u8]| is_full_image(bitmap, rows.width);
+    let is_whole = event.event_type() != EventType::PARTIAL_UPDATE_ROWS
+        && (rows.kind == RowsKind::Write || has_all(rows.before))
+        && (rows.kind == RowsKind::Delete || has_all(rows.after));
+    if is_whole {
+        return Ok(());
+    }
+    let (schema, table) = dml::name_of(map);
+    Err(Error::Rows {
+        code: dml::codes::CONVERSION,
+        message: format!(
+            "{schema}.{table} was changed with incomplete row images while it was copied, and a copy in chunks \
+             needs all columns: on the source, let each session have binlog_row_image=FULL and \
+             binlog_row_value_options='', and copy again"
+        ),
+    })
+}
+
+/// Writes a delete of all rows before, and a write of all rows after. Where a row is changed twice, each change
+/// is written before the next.
+fn write_update(
+    map: &TableMap<'_>,
+    event: &RawEvent,
+    rows: &RowsEvent<'_>,
+    out: &mut Vec<u8>,
+) -> Result<()> {
+    let updated = updated_rows(map, rows)?;
+    let written: HashSet<&[u8]> = updated.iter().map(|(_, after)| *after).collect();
+    let is_changed_twice =
+        updated.iter().any(|(before, after)| before != after && written.contains(before));
+    let at_once = if is_changed_twice { 1 } else { updated.len().max(1) };
+    let ends_statement = rows.flags & RowsEvent::STATEMENT_END != 0;
+    let mut last = out.len();
+    for some in updated.chunks(at_once) {
+        for kind in [RowsKind::Delete, RowsKind::Write] {
+            last = out.len();
+            write_rows(event, rows, kind, some, out);
+            clear_statement_end(out, last);
+        }
+    }
+    if ends_statement && let Some(flags) = out.get_mut(last + ROWS_FLAGS) {
+        *flags |= RowsEvent::STATEMENT_END as u8;
+    }
+    Ok(())
+}
+
+fn updated_rows<'a>(map: &TableMap<'_>, rows: &RowsEvent<'a>) -> Result<Vec<UpdatedRow<'a>>> {
+    let columns = map.columns().map_err(Error::UnreadableRows)?;
+    let mut rest = rows.images;
+    let mut image = |bitmap| -> Result<&'a [u8]> {
+        let length = scan_image(&columns, bitmap, rest, &[], |_, _| {});
+        let length = length.map_err(Error::UnreadableRows)?;
+        let image = rest.split_at_checked(length);
+        let (image, remaining) = image.ok_or(Error::Broken(Invariant::RowLiesInItsEvent))?;
+        rest = remaining;
+        Ok(image)
+    };
+    let mut found = Vec::new();
+    let mut length = 0;
+    while length < rows.images.len() {
+        let row = (image(rows.before)?, image(rows.after)?);
+        length += row.0.len() + row.1.len();
+        found.push(row);
+    }
+    Ok(found)
+}
+
+/// Writes an event of this kind with the rows' images before, or those after.
+fn write_rows(
+    event: &RawEvent,
+    rows: &RowsEvent<'_>,
+    kind: RowsKind,
+    updated: &[UpdatedRow<'_>],
+    out: &mut Vec<u8>,
+) {
+    /// No extra data, a length that counts itself: what an update has there may be about two partitions.
+    const NO_EXTRA_DATA: [u8; 2] = 2_u16.to_le_bytes();
+    let (event_type, bitmap) = match kind {
+        RowsKind::Delete => (EventType::DELETE_ROWS, rows.before),
+        RowsKind::Write | RowsKind::Update => (EventType::WRITE_ROWS, rows.after),
+    };
+    let source = event.body();
+    let mut body = Vec::with_capacity(source.len());
+    body.extend_from_slice(source.get(..TableMap::ID_LEN + 2).unwrap_or_default());
+    body.extend_from_slice(&NO_EXTRA_DATA);
+    let width_ends = rows.images_at - 2 * bitmap.len();
+    body.extend_from_slice(source.get(rows.columns_at..width_ends).unwrap_or_default());
+    body.extend_from_slice(bitmap);
+    for (before, after) in updated {
+        body.extend_from_slice(if kind == RowsKind::Delete { before } else { after });
+    }
+    let start = out.len();
+    event.with_body(&body).write_without_checksum(out);
+    if let Some(at) = out.get_mut(start + EventHeader::EVENT_TYPE_OFFSET) {
+        *at = event_type.0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use csa_provider::test_util::{int_image, int_table_map, rows_event};
+
+    use super::*;
+    use crate::rows::binlog_statements::set_statement_end;
+
+    const TABLE_ID: u64 = 7;
+    const COPIED: &str = "t";
+
+    fn image(values: [i32; 2]) -> Vec<u8> {
+        int_image(&values.map(Some))
+    }
+
+    /// A statement with one rows event, as it is sent.
+    fn statement(table: &str, event_type: EventType, rows: &[[i32; 2]]) -> Vec<u8> {
+        let images = rows.iter().flat_map(|row| image(*row)).collect::<Vec<u8>>();
+        let mut all = Vec::new();
+        int_table_map(TABLE_ID, "d", table, 2).write_without_checksum(&mut all);
+        let start = all.len();
+        rows_event(event_type, TABLE_ID, 2, &images).write_without_checksum(&mut all);
+        set_statement_end(&mut all, start);
+        all
+    }
+
+    fn split(images: Vec<u8>) -> Result<Vec<u8>> {
+        let tables = ConvergingTables::from_iter([("d".to_owned(), COPIED.to_owned())]);
+        tables.split_updates(images)
+    }
+
+    /// The changes as a server makes them in the session mode IDEMPOTENT: kinds and rows, in order.
+    fn changes(images: Vec<u8>) -> Vec<(EventType, bool, Vec<u8>)> {
+        let events = dml::events(&Bytes::from(images)).map(|event| event.unwrap());
+        events
+            .filter(|event| event.event_type() != EventType::TABLE_MAP)
+            .map(|event| {
+                let rows = dml::rows_of(&event).unwrap();
+                let is_end = rows.flags & RowsEvent::STATEMENT_END != 0;
+                (event.event_type(), is_end, rows.images.to_vec())
+            })
+            .collect()
+    }
+
+    #[test]
+    fn an_update_becomes_a_delete_and_a_write() {
+        let rows = [[1, 10], [1, 11], [2, 20], [3, 20]];
+        let split = split(statement(COPIED, EventType::UPDATE_ROWS, &rows)).unwrap();
+        let both = |a, b| [image(a), image(b)].concat();
+        assert_eq!(
+            changes(split),
+            [
+                (EventType::DELETE_ROWS, false, both([1, 10], [2, 20])),
+                (EventType::WRITE_ROWS, true, both([1, 11], [3, 20])),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_row_that_is_changed_twice_keeps_its_order() {
+        let rows = [[1, 10], [2, 10], [2, 10], [3, 10]];
+        let split = split(statement(COPIED, EventType::UPDATE_ROWS, &rows)).unwrap();
+        assert_eq!(
+            changes(split),
+            [
+                (EventType::DELETE_ROWS, false, image([1, 10])),
+                (EventType::WRITE_ROWS, false, image([2, 10])),
+                (EventType::DELETE_ROWS, false, image([2, 10])),
+                (EventType::WRITE_ROWS, true, image([3, 10])),
+            ]
+        );
+    }
+
+    #[test]
+    fn other_changes_and_other_tables_stay_as_they_are() {
+        for (table, event_type) in [
+            (COPIED, EventType::WRITE_ROWS),
+            (COPIED, EventType::DELETE_ROWS),
+            ("other", EventType::UPDATE_ROWS),
+        ] {
+            let images = statement(table, event_type, &[[1, 10], [1, 11]]);
+            assert_eq!(split(images.clone()).unwrap(), images, "{table} {event_type:?}");
+        }
+    }
+
+    #[test]
+    fn incomplete_images_are_refused() {
+        let mut images = statement(COPIED, EventType::UPDATE_ROWS, &[[1, 10], [1, 11]]);
+        let bitmap = images.len() - image([1, 10]).len() * 2 - 1;
+        images[bitmap] = 0b01;
+        let error = split(images).unwrap_err().to_string();
+        assert!(error.contains("d.t") && error.contains("binlog_row_image=FULL"), "{error}");
+    }
+}

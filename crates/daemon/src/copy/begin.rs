@@ -1,0 +1,164 @@
+//! The begin of a copy: which tables, how each is read, and from which moment; or how far an earlier one came.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use csa_applier::{CopyClaim, CopyRange, CopyState};
+use csa_provider::binlog::GtidSet;
+use csa_provider::server::link::Side;
+use tracing::info;
+
+use super::chunked::{self, Chunked};
+use super::definitions::{self, Definitions};
+use super::error::{CopyError, Result};
+use super::plan::{self, Plan};
+use super::rows::TableRows;
+use super::{CopyOptions, snapshot};
+use crate::verify::{TableName, TableSelection, VerifySession};
+
+/// Definitions may change between two looks at them; then all begins again.
+const ATTEMPTS: u32 = 5;
+
+/// The contents of a copy.
+pub(super) struct Begun {
+    pub(super) plan: Plan,
+    pub(super) chunked: Chunked,
+    pub(super) definitions: Definitions,
+    pub(super) rows: BTreeMap<TableName, TableRows>,
+    /// The transactions that no row lacks.
+    pub(super) executed: GtidSet,
+}
+
+/// Opens a snapshot in each of `sources`. Tables and definitions are those of that moment: they are the same before
+/// and after.
+pub(super) async fn begin(
+    options: &CopyOptions,
+    selection: &dyn TableSelection,
+    watcher: &mut VerifySession,
+    sources: &mut [VerifySession],
+) -> Result<Begun> {
+    for _ in 0..ATTEMPTS {
+        match attempt(options, selection, watcher, sources).await {
+            Ok(Some(begun)) => return Ok(begun),
+            Ok(None) | Err(CopyError::Changed(_)) => {}
+            Err(CopyError::Asked(error)) if error.is_definition_change() => {}
+            Err(error) => return Err(error),
+        }
+        for source in &mut *sources {
+            source.run("ROLLBACK").await?;
+        }
+    }
+    let why = "definitions change while the copy begins; try again when no DDL runs";
+    Err(CopyError::Changed(watcher.refused(why).to_string()))
+}
+
+/// Returns `None` if something was defined meanwhile. A table that is made before the snapshot and not seen would
+/// be missing for ever: no change of the stream makes it.
+async fn attempt(
+    options: &CopyOptions,
+    selection: &dyn TableSelection,
+    watcher: &mut VerifySession,
+    sources: &mut [VerifySession],
+) -> Result<Option<Begun>> {
+    let plan = plan::read(options, watcher, selection, &BTreeSet::new()).await?;
+    let names: Vec<TableName> = plan.tables.keys().cloned().collect();
+    let rows = all_rows(watcher, &names).await?;
+    let chunked = choose(options, watcher, &plan, &rows).await?;
+    let before = definitions::read(watcher, &plan.schemas, &names, &chunked.tables).await?;
+    let executed = snapshot::open(watcher, sources).await?;
+    let after = definitions::read(watcher, &plan.schemas, &names, &chunked.tables).await?;
+    let again = plan::read(options, watcher, selection, &BTreeSet::new()).await?;
+    let is_same = before.is_same(&after) && plan.names_the_same(&again);
+    Ok(is_same.then_some(Begun { plan: again, chunked, definitions: after, rows, executed }))
+}
+
+async fn all_rows(
+    source: &mut VerifySession,
+    names: &[TableName],
+) -> Result<BTreeMap<TableName, TableRows>> {
+    let mut rows = BTreeMap::new();
+    for name in names {
+        rows.insert(name.clone(), TableRows::of(source, name).await?);
+    }
+    Ok(rows)
+}
+
+/// See [`chunked::choose`].
+pub(super) async fn choose(
+    options: &CopyOptions,
+    source: &mut VerifySession,
+    plan: &Plan,
+    rows: &BTreeMap<TableName, TableRows>,
+) -> Result<Chunked> {
+    let mut target = VerifySession::connect(Side::Target, &options.target).await?;
+    let chunked = chunked::choose(options, source, &mut target, plan, rows).await;
+    target.close().await;
+    chunked
+}
+
+/// A copy that was interrupted among its chunks.
+pub(super) struct Interrupted {
+    pub(super) begun: Begun,
+    pub(super) ranges: Vec<CopyRange>,
+    pub(super) epoch: u64,
+}
+
+/// Finds an interrupted copy that can go on: the source is the same one, it has all that chunks may show, its log
+/// begins early enough, and nothing was defined meanwhile.
+pub(super) async fn interrupted(
+    options: &CopyOptions,
+    selection: &dyn TableSelection,
+    claim: &mut CopyClaim,
+    source: &mut VerifySession,
+) -> Result<Option<Interrupted>> {
+    let Some(state) = claim.state().await? else { return Ok(None) };
+    let channel = &options.channel;
+    let begins_again =
+        |why: &str| info!(channel, "the interrupted copy can't go on, and begins again: {why}");
+    if let Some(why) = is_another(source, &state).await? {
+        begins_again(why);
+        return Ok(None);
+    }
+    let (ranges, epoch) = claim.take_ranges().await?;
+    let name = |(schema, table): (String, String)| TableName { schema, table };
+    let made: BTreeSet<TableName> = claim.unfinished().await?.into_iter().map(name).collect();
+    let mut plan = plan::read(options, source, selection, &made).await?;
+    // What was made on the source meanwhile comes with the stream.
+    plan.tables.retain(|name, _| made.contains(name));
+    let names: Vec<TableName> = plan.tables.keys().cloned().collect();
+    let tables = ranges.iter().map(|range| name(range.table.clone())).collect();
+    let definitions = definitions::read(source, &plan.schemas, &names, &tables).await;
+    let definitions = match definitions {
+        Err(error) if !error.is_definition_change() => return Err(error.into()),
+        other => other.ok().filter(|found| found.digest() == state.definitions),
+    };
+    let Some(definitions) = definitions.filter(|_| names.len() == made.len()) else {
+        begins_again("definitions on the source have changed");
+        return Ok(None);
+    };
+    let rows = all_rows(source, &names).await?;
+    let chunked = Chunked { tables, ..choose(options, source, &plan, &rows).await? };
+    let begun = Begun { plan, chunked, definitions, rows, executed: state.executed };
+    Ok(Some(Interrupted { begun, ranges, epoch }))
+}
+
+/// Returns the reason why chunks of this source do not fit to those of the interrupted copy.
+async fn is_another(source: &mut VerifySession, state: &CopyState) -> Result<Option<&'static str>> {
+    let server: Vec<(String, String, String)> = source
+        .rows("SELECT @@GLOBAL.server_uuid, @@GLOBAL.gtid_executed, @@GLOBAL.gtid_purged")
+        .await?;
+    let Some((uuid, executed, purged)) = server.into_iter().next() else {
+        return Ok(Some("the source says nothing about itself"));
+    };
+    let set = |text: &str| text.replace('\n', "").parse::<GtidSet>().ok();
+    let (Some(executed), Some(purged)) = (set(&executed), set(&purged)) else {
+        return Ok(Some("the source's GTID sets can't be read"));
+    };
+    Ok(match uuid == state.source_uuid {
+        false => Some("the source is another server"),
+        true if !state.seen.is_subset_of(&executed) => Some("the source has lost transactions"),
+        true if !purged.is_subset_of(&state.executed) => {
+            Some("the source has purged logs that follow its begin")
+        }
+        true => None,
+    })
+}

@@ -1,0 +1,176 @@
+//! The tables of a copy and their parts, which all lanes share.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use csa_applier::CopyRange;
+use parking_lot::Mutex;
+
+use super::begin::Begun;
+use super::error::{CopyError, Result};
+use super::plan::parts;
+use super::ranges::left;
+use super::rows::{Part, TableRows};
+use crate::verify::{Estimate, TableName, VerifySession};
+
+/// A part, with its table's place in the list.
+pub(super) type PlacedPart = (usize, Part);
+
+/// A table that is copied.
+#[derive(Debug)]
+pub(super) struct CopiedTable {
+    pub(super) name: TableName,
+    pub(super) estimate: Estimate,
+    pub(super) rows: TableRows,
+    /// Statements that add its other indexes, once its rows are there.
+    pub(super) indexes: Vec<String>,
+    /// Parts that are not copied yet.
+    pub(super) parts_left: AtomicUsize,
+    pub(super) rows_copied: AtomicU64,
+}
+
+impl CopiedTable {
+    /// Returns true if no part is left to copy.
+    fn is_filled(&self) -> bool {
+        self.parts_left.load(Ordering::Acquire) == 0
+    }
+}
+
+/// The work of all lanes.
+#[derive(Debug)]
+pub(super) struct Work {
+    pub(super) tables: Vec<CopiedTable>,
+    pub(super) parts: Mutex<VecDeque<PlacedPart>>,
+    /// Parts that are copied in chunks, later.
+    chunks: Mutex<Vec<PlacedPart>>,
+    pub(super) rows: AtomicU64,
+    /// Rows that an earlier copy had copied.
+    pub(super) rows_before: u64,
+    /// Bytes of statements that were sent.
+    pub(super) bytes: AtomicU64,
+    pub(super) tables_done: AtomicUsize,
+    /// The table of which a lane read a chunk last.
+    pub(super) current: AtomicUsize,
+}
+
+impl Work {
+    fn new(tables: Vec<CopiedTable>, parts: Vec<PlacedPart>, chunks: Vec<PlacedPart>) -> Self {
+        Self {
+            tables,
+            parts: Mutex::new(parts.into()),
+            chunks: Mutex::new(chunks),
+            rows: AtomicU64::new(0),
+            rows_before: 0,
+            bytes: AtomicU64::new(0),
+            tables_done: AtomicUsize::new(0),
+            current: AtomicUsize::new(0),
+        }
+    }
+
+    /// Takes the parts that are copied in chunks.
+    pub(super) fn take_chunks(&self) -> Vec<PlacedPart> {
+        std::mem::take(&mut *self.chunks.lock())
+    }
+
+    pub(super) fn add(&self, parts: Vec<PlacedPart>) {
+        self.parts.lock().extend(parts);
+    }
+
+    /// Returns the name of the table at a place.
+    pub(super) fn name(&self, place: usize) -> Option<&TableName> {
+        self.tables.get(place).map(|table| &table.name)
+    }
+
+    /// Returns the statements that add indexes to tables of which nothing is left to copy.
+    pub(super) fn indexes_of_filled_tables(&self) -> impl Iterator<Item = &String> {
+        self.tables.iter().filter(|table| table.is_filled()).flat_map(|table| &table.indexes)
+    }
+}
+
+/// Divides all tables into parts, the largest table first.
+pub(super) async fn whole(begun: &mut Begun, sources: &mut [VerifySession]) -> Result<Arc<Work>> {
+    let lanes = sources.len();
+    let (mut tables, mut at_once, mut chunks) = (Vec::new(), Vec::new(), Vec::new());
+    let mut copied = CopiedTables::of(begun);
+    for (name, estimate) in begun.plan.by_size() {
+        let Some((rows, source)) = copied.rows.remove(name).zip(sources.first_mut()) else {
+            continue;
+        };
+        let found = parts(source, name, estimate, &rows, lanes).await?;
+        let place = tables.len();
+        tables.push(copied.table(name, estimate, rows, found.len()));
+        let of_table = found.into_iter().map(|part| (place, part));
+        match begun.chunked.tables.contains(name) {
+            true => chunks.extend(of_table),
+            false => at_once.extend(of_table),
+        }
+    }
+    Ok(Arc::new(Work::new(tables, at_once, chunks)))
+}
+
+/// Returns the work that an interrupted copy has left.
+///
+/// # Errors
+/// A range on the target can't be read.
+pub(super) fn remaining(begun: &mut Begun, ranges: &[CopyRange]) -> Result<Arc<Work>> {
+    let mut of_tables: BTreeMap<TableName, Vec<Part>> = BTreeMap::new();
+    for range in ranges {
+        let (schema, table) = range.table.clone();
+        let parts = of_tables.entry(TableName { schema, table }).or_default();
+        let part = left(range).map_err(|error| {
+            CopyError::Refused(format!("left_to_copy in csa.copy_range can't be read: {error}"))
+        })?;
+        parts.extend(part);
+    }
+    let (mut tables, mut all) = (Vec::new(), Vec::new());
+    let mut copied = CopiedTables::of(begun);
+    for (name, estimate) in begun.plan.by_size() {
+        let Some((parts, rows)) = of_tables.remove(name).zip(copied.rows.remove(name)) else {
+            continue;
+        };
+        let place = tables.len();
+        tables.push(copied.table(name, estimate, rows, parts.len()));
+        all.extend(parts.into_iter().map(|part| (place, part)));
+    }
+    let rows_before = ranges.iter().map(|range| range.rows).sum();
+    let unfilled = tables.iter().filter(|table| !table.is_filled()).count();
+    Ok(Arc::new(Work {
+        rows: AtomicU64::new(rows_before),
+        rows_before,
+        tables_done: AtomicUsize::new(begun.plan.tables.len().saturating_sub(unfilled)),
+        ..Work::new(tables, all, Vec::new())
+    }))
+}
+
+/// What a copy knows of its tables, before they are divided.
+struct CopiedTables {
+    rows: BTreeMap<TableName, TableRows>,
+    indexes: BTreeMap<TableName, Vec<String>>,
+}
+
+impl CopiedTables {
+    fn of(begun: &mut Begun) -> Self {
+        Self {
+            rows: std::mem::take(&mut begun.rows),
+            indexes: begun.definitions.indexes.iter().cloned().collect(),
+        }
+    }
+
+    fn table(
+        &mut self,
+        name: &TableName,
+        estimate: Estimate,
+        rows: TableRows,
+        parts: usize,
+    ) -> CopiedTable {
+        CopiedTable {
+            name: name.clone(),
+            estimate,
+            rows,
+            indexes: self.indexes.remove(name).unwrap_or_default(),
+            parts_left: AtomicUsize::new(parts),
+            rows_copied: AtomicU64::new(0),
+        }
+    }
+}
