@@ -184,9 +184,7 @@ async fn rows_that_change_while_chunks_are_read_end_as_on_the_source() {
     // Nothing changes any more once the copy has ended: what is wrong then stays so.
     let changes = restless.stop().await;
     clients.stop().await;
-    let during: u64 = source
-        .value(&format!("SELECT @@GLOBAL.gtid_executed <> '{executed}'"))
-        .await;
+    let during: u64 = source.value(&format!("SELECT @@GLOBAL.gtid_executed <> '{executed}'")).await;
     assert!(during == 1 && changes > 100, "{changes} changes");
     daemon.start_again();
     wait_state(&daemon, 0, "running").await;
@@ -232,8 +230,9 @@ async fn an_interrupted_copy_goes_on_where_it_was() {
     let mut copying = copying;
     eventually("the copy ends", DRAIN, async || copying.try_wait().expect("a child").is_some())
         .await;
-    let after_crash: u64 =
-        target.value("SELECT CAST(COALESCE(SUM(rows_copied), 0) AS UNSIGNED) FROM csa.copy_range").await;
+    let after_crash: u64 = target
+        .value("SELECT CAST(COALESCE(SUM(rows_copied), 0) AS UNSIGNED) FROM csa.copy_range")
+        .await;
     if !copying.wait().expect("a child").success() {
         assert!(after_crash >= copied, "{after_crash} rows after {copied}: chunks are lost");
         ends_well(start_copying(&daemon, &[]), &daemon).await;

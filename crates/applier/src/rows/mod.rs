@@ -10,4 +10,6 @@ mod merge;
 pub(crate) mod steps;
 
 #[cfg(test)]
+mod converging_model_tests;
+#[cfg(test)]
 mod recorded_stream_tests;

@@ -1,20 +1,32 @@
 //! The copy with which a channel without a checkpoint begins (`start_from = "copy"`), and the end of one that was
 //! read in chunks.
 
+use std::convert::Infallible;
+use std::sync::Arc;
+
 use csa_applier::Converging;
+use csa_provider::binlog::GtidSet;
 use csa_provider::server::link::{LinkError, Side};
 use csa_provider::source::PreflightError;
+use tokio::sync::watch;
 use tracing::{info, warn};
 
 use super::error::ChannelError;
+use super::reception::Reception;
 use super::watch::Watch;
 use crate::config::ChannelSettings;
-use crate::copy::{self, CopyError, CopyOptions, CopyStep, CopySummary};
+use crate::copy::{
+    self, CopyError, CopyObserver, CopyOptions, CopyProgress, CopyStep, CopySummary,
+};
 use crate::verify::{Replicated, VerifyError, source_servers};
 
-/// Makes the target a copy of the source, with the channel's first checkpoint. May be dropped anywhere: the next
-/// copy begins again.
-pub(super) async fn make(settings: &ChannelSettings, watch: &Watch) -> Result<(), ChannelError> {
+/// Makes the target a copy of the source, with the channel's first checkpoint, and receives meanwhile what follows
+/// it: the source may purge that. May be dropped anywhere: the next copy goes on, or begins again.
+pub(super) async fn make(
+    settings: &Arc<ChannelSettings>,
+    watch: &Watch,
+    reception: &Reception,
+) -> Result<(), ChannelError> {
     let options = CopyOptions {
         channel: settings.name.clone(),
         sources: source_servers(&settings.source),
@@ -23,13 +35,49 @@ pub(super) async fn make(settings: &ChannelSettings, watch: &Watch) -> Result<()
         snapshot_bytes: CopyOptions::SNAPSHOT_BYTES,
     };
     let selection = Replicated::new(&settings.filters);
-    let copied = copy::copy(&options, &selection, &|progress| watch.copying(progress)).await;
+    let (begin, begun) = watch::channel(None);
+    let observer = Observer { watch, begin };
+    let copied = tokio::select! {
+        copied = copy::copy(&options, &selection, &observer) => copied,
+        never = receive(settings, reception, begun) => match never {},
+    };
     let CopySummary { tables, rows, elapsed, not_made, .. } = copied.map_err(channel_error)?;
     for refused in not_made {
         warn!(channel = settings.name, "not copied: {refused}");
     }
     info!(channel = settings.name, tables, rows, ?elapsed, "all rows are copied");
     Ok(())
+}
+
+/// Shows a copy, and tells where it begins.
+struct Observer<'a> {
+    watch: &'a Watch,
+    begin: watch::Sender<Option<GtidSet>>,
+}
+
+impl CopyObserver for Observer<'_> {
+    fn progress(&self, progress: &CopyProgress) {
+        self.watch.copying(progress);
+    }
+
+    fn begins_after(&self, executed: &GtidSet) {
+        self.begin.send_replace(Some(executed.clone()));
+    }
+}
+
+/// Receives what follows the copy's begin, once it is known.
+async fn receive(
+    settings: &Arc<ChannelSettings>,
+    reception: &Reception,
+    mut begun: watch::Receiver<Option<GtidSet>>,
+) -> Infallible {
+    while begun.changed().await.is_ok() {
+        let executed = begun.borrow_and_update().clone().unwrap_or_default();
+        if let Err(error) = reception.attach(settings, &executed).await {
+            warn!(channel = settings.name, %error, "nothing is received while the source is copied");
+        }
+    }
+    std::future::pending().await
 }
 
 /// Adds what tables in chunks lack, once the channel has applied what changed while they were read.

@@ -281,7 +281,7 @@ impl Channel {
         let is_new = prepared.target.checkpoint.is_none() && !taking.was_held;
         let prepared = match settings.copies_first && is_new {
             true => {
-                first_copy::make(settings, &self.watch).await?;
+                first_copy::make(settings, &self.watch, &self.reception).await?;
                 self.looks().prepare(&taking.start, true).await?
             }
             false => prepared,

@@ -4,6 +4,7 @@ use std::io::{IsTerminal as _, Write as _};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use csa_provider::binlog::GtidSet;
 use csa_provider::server::visible::one_line;
 use parking_lot::Mutex;
 
@@ -11,7 +12,9 @@ use super::output::say;
 use super::verify::{chosen, reader};
 use crate::cli::arguments::CopyArguments;
 use crate::config::{ChannelSettings, Config};
-use crate::copy::{CopyOptions, CopyProgress, CopyStep, CopySummary, PlannedCopy, PlannedTable};
+use crate::copy::{
+    CopyObserver, CopyOptions, CopyProgress, CopyStep, CopySummary, PlannedCopy, PlannedTable,
+};
 use crate::host::{Failure, runtime};
 use crate::verify::{Replicated, source_servers};
 
@@ -39,9 +42,7 @@ pub(crate) fn copy(
             continue;
         }
         let screen = Screen { is_quiet: arguments.quiet, state: Mutex::default() };
-        let copied = runtime.block_on(crate::copy::copy(&options, &selection, &|progress| {
-            screen.show(progress);
-        }));
+        let copied = runtime.block_on(crate::copy::copy(&options, &selection, &screen));
         screen.clear();
         finished(channel, &copied.map_err(failed)?);
     }
@@ -130,8 +131,8 @@ struct ScreenState {
     is_drawn: bool,
 }
 
-impl Screen {
-    fn show(&self, progress: &CopyProgress) {
+impl CopyObserver for Screen {
+    fn progress(&self, progress: &CopyProgress) {
         if self.is_quiet {
             return;
         }
@@ -151,6 +152,11 @@ impl Screen {
         }
     }
 
+    /// The daemon receives what follows, once it runs.
+    fn begins_after(&self, _executed: &GtidSet) {}
+}
+
+impl Screen {
     fn clear(&self) {
         if std::mem::take(&mut self.state.lock().is_drawn) {
             eprint!("\r{:<WIDTH$}\r", "");

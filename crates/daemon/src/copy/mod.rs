@@ -109,7 +109,16 @@ pub(crate) struct CopySummary {
     pub(crate) not_made: Vec<String>,
 }
 
-/// Copies all tables that `selection` replicates; `observe` receives the progress.
+/// Follows a copy.
+pub(crate) trait CopyObserver: Sync {
+    /// The copy has come so far.
+    fn progress(&self, progress: &CopyProgress);
+
+    /// All that follows these transactions on the source will be needed.
+    fn begins_after(&self, executed: &GtidSet);
+}
+
+/// Copies all tables that `selection` replicates; `observer` receives the progress.
 ///
 /// # Errors
 /// A server refuses or goes away. The next copy of the channel goes on with the chunks, or drops the tables that this
@@ -117,7 +126,7 @@ pub(crate) struct CopySummary {
 pub(crate) async fn copy(
     options: &CopyOptions,
     selection: &dyn TableSelection,
-    observe: &(dyn Fn(&CopyProgress) + Sync),
+    observer: &dyn CopyObserver,
 ) -> std::result::Result<CopySummary, CopyError> {
     if options.target.gtids == TargetGtids::Source {
         return Err(CopyError::Refused(format!(
@@ -130,7 +139,7 @@ pub(crate) async fn copy(
     let claim = CopyClaim::take(&options.target, &options.channel).await?;
     let (server, watcher) = connect_source(options).await?;
     let writer = TargetWriter::connect(&options.target).await?;
-    let report = Report { begun, observe };
+    let report = Report { begun, observer };
     report.show(CopyStep::Snapshot, &Plan::default(), None);
     let mut copying = Copying { options, server, claim, watcher, writer, report };
     let interrupted =
@@ -170,6 +179,7 @@ impl Copying<'_> {
             sources.push(VerifySession::connect(Side::Source, server).await?);
         }
         let mut begun = begin::begin(options, selection, watcher, &mut sources).await?;
+        report.observer.begins_after(&begun.executed);
         report.show(CopyStep::Tables, &begun.plan, None);
         let names: Vec<_> = begun
             .plan
@@ -216,6 +226,7 @@ impl Copying<'_> {
     /// Copies what is left of an interrupted copy.
     async fn remaining(&mut self, interrupted: Interrupted) -> Result<CopiedRows> {
         let Interrupted { mut begun, ranges, epoch } = interrupted;
+        self.report.observer.begins_after(&begun.executed);
         let work = work::remaining(&mut begun, &ranges)?;
         // Whose last chunk was the last thing that happened.
         for statement in work.indexes_of_filled_tables() {
@@ -484,13 +495,13 @@ async fn make(writer: &mut TargetWriter, programs: &[Program], again: bool) -> R
 /// Tells how far the copy is.
 struct Report<'a> {
     begun: Instant,
-    observe: &'a (dyn Fn(&CopyProgress) + Sync),
+    observer: &'a dyn CopyObserver,
 }
 
 impl Report<'_> {
     fn show(&self, step: CopyStep, plan: &Plan, work: Option<&Arc<Work>>) {
         let current = work.and_then(|work| work.tables.get(work.current.load(Ordering::Relaxed)));
-        (self.observe)(&CopyProgress {
+        self.observer.progress(&CopyProgress {
             step,
             tables: plan.tables.len(),
             tables_done: work.map_or(0, |work| work.tables_done.load(Ordering::Relaxed)),

@@ -1,0 +1,404 @@
+//! A model of a copy in chunks: a source that changes its rows at any moment, lanes that read ranges of keys chunk by
+//! chunk and lose their unwritten ones, and a target that then applies what changed. Whatever the order, the target
+//! ends as the source was, and applies everything after that strictly. With any one of the faults, it does not.
+
+use std::collections::{BTreeMap, HashMap};
+
+use bytes::Bytes;
+use csa_provider::binlog::{EventType, Field, RowsEvent, RowsKind, TableMap};
+use csa_provider::test_util::{int_image, int_table_map, rows_event};
+
+use super::converging::ConvergingTables;
+use crate::rows::dml;
+
+const TABLE_ID: u64 = 9;
+const KEYS: i32 = 60;
+const RUNS: u64 = 10_000;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fault {
+    None,
+    /// Updates are applied as they were logged.
+    UpdatesStay,
+    /// Changes are applied from the last chunk on.
+    BeginsLate,
+    /// The end of the changes is asked for before the last chunk is read.
+    EndsEarly,
+    /// A row that comes and goes is no change.
+    NetChanges,
+    /// A chunk that was read and not written counts as copied.
+    ChunkForgotten,
+    /// A chunk is written, and its place noted in another transaction.
+    ChunkWrittenTwice,
+    /// The unique key is there from the begin.
+    UniqueKeyStays,
+}
+
+const FAULTS: [Fault; 7] = [
+    Fault::UpdatesStay,
+    Fault::BeginsLate,
+    Fault::EndsEarly,
+    Fault::NetChanges,
+    Fault::ChunkForgotten,
+    Fault::ChunkWrittenTwice,
+    Fault::UniqueKeyStays,
+];
+
+/// A row by its key: a value with a unique key, and another one.
+type Row = (i32, i32);
+type Table = BTreeMap<i32, Row>;
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: i32) -> i32 {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        ((self.0 >> 33) % limit as u64) as i32
+    }
+}
+
+fn image(key: i32, (unique, value): Row) -> Vec<u8> {
+    int_image(&[Some(key), Some(unique), Some(value)])
+}
+
+/// A source with its binary log: the rows events of each transaction.
+#[derive(Default)]
+struct Source {
+    table: Table,
+    log: Vec<Vec<Vec<u8>>>,
+}
+
+impl Source {
+    fn free_unique(&self, random: &mut Random) -> i32 {
+        let mut unique = random.below(KEYS * 2);
+        while self.table.values().any(|row| row.0 == unique) {
+            unique += 1;
+        }
+        unique
+    }
+
+    fn commit(&mut self, random: &mut Random) {
+        let mut events = Vec::new();
+        for _ in 0..=random.below(3) {
+            self.change(random, &mut events);
+        }
+        if !events.is_empty() {
+            self.log.push(events);
+        }
+    }
+
+    fn change(&mut self, random: &mut Random, events: &mut Vec<Vec<u8>>) {
+        let key = random.below(KEYS);
+        let found = self.table.get(&key).copied();
+        match (random.below(7), found) {
+            (0 | 1, None) => {
+                let row = (self.free_unique(random), random.below(100));
+                self.write(events, EventType::WRITE_ROWS, image(key, row));
+                self.table.insert(key, row);
+            }
+            (0, Some(row)) => {
+                self.write(events, EventType::DELETE_ROWS, image(key, row));
+                self.table.remove(&key);
+            }
+            (1 | 2, Some(row)) => {
+                let next = (row.0, random.below(100));
+                self.write(
+                    events,
+                    EventType::UPDATE_ROWS,
+                    [image(key, row), image(key, next)].concat(),
+                );
+                self.table.insert(key, next);
+            }
+            // The key moves.
+            (3, Some(row)) => {
+                let to = random.below(KEYS);
+                if !self.table.contains_key(&to) {
+                    self.write(
+                        events,
+                        EventType::UPDATE_ROWS,
+                        [image(key, row), image(to, row)].concat(),
+                    );
+                    self.table.remove(&key);
+                    self.table.insert(to, row);
+                }
+            }
+            // All keys of a range move by one, in one statement.
+            (4, _) => {
+                let moved: Vec<(i32, Row)> =
+                    self.table.range(key..).take(4).map(|(key, row)| (*key, *row)).collect();
+                let free =
+                    moved.last().is_some_and(|(last, _)| !self.table.contains_key(&(last + 1)));
+                if free {
+                    let mut images = Vec::new();
+                    for &(key, row) in moved.iter().rev() {
+                        // One that follows closely has moved before.
+                        images.extend([image(key, row), image(key + 1, row)].concat());
+                        self.table.remove(&key);
+                        self.table.insert(key + 1, row);
+                    }
+                    self.write(events, EventType::UPDATE_ROWS, images);
+                }
+            }
+            // Two rows exchange their unique values, over a third one.
+            (5, Some(row)) => {
+                let other = self.table.range(key + 1..).next().map(|(key, row)| (*key, *row));
+                let Some((other_key, other)) = other else { return };
+                let between = (self.free_unique(random), row.1);
+                let steps = [
+                    (key, row, between),
+                    (other_key, other, (row.0, other.1)),
+                    (key, between, (other.0, row.1)),
+                ];
+                for (key, before, after) in steps {
+                    self.write(
+                        events,
+                        EventType::UPDATE_ROWS,
+                        [image(key, before), image(key, after)].concat(),
+                    );
+                    self.table.insert(key, after);
+                }
+            }
+            // A row comes and goes.
+            (6, None) => {
+                let row = (self.free_unique(random), random.below(100));
+                self.write(events, EventType::WRITE_ROWS, image(key, row));
+                self.write(events, EventType::DELETE_ROWS, image(key, row));
+            }
+            // It goes and comes again.
+            (6, Some(row)) => {
+                self.write(events, EventType::DELETE_ROWS, image(key, row));
+                let next = (self.free_unique(random), random.below(100));
+                self.write(events, EventType::WRITE_ROWS, image(key, next));
+                self.table.insert(key, next);
+            }
+            _ => {}
+        }
+    }
+
+    fn write(&self, events: &mut Vec<Vec<u8>>, event_type: EventType, images: Vec<u8>) {
+        let mut bytes = Vec::new();
+        int_table_map(TABLE_ID, "d", "t", 3).write_without_checksum(&mut bytes);
+        rows_event(event_type, TABLE_ID, 3, &images).write_without_checksum(&mut bytes);
+        events.push(bytes);
+    }
+}
+
+/// A target. Strictly, a row that is missing or there already is an error.
+#[derive(Default)]
+struct Target {
+    table: Table,
+    has_unique: bool,
+}
+
+impl Target {
+    /// Applies events as a server does, in the session modes STRICT or IDEMPOTENT.
+    fn apply(&mut self, events: Vec<u8>, strictly: bool) -> Result<(), String> {
+        let events: Vec<_> =
+            dml::events(&Bytes::from(events)).map(|event| event.unwrap()).collect();
+        let map = TableMap::parse(events[0].body()).unwrap();
+        let columns = map.columns().unwrap();
+        for event in events.iter().filter(|event| event.event_type().is_rows()) {
+            let rows = RowsEvent::parse(event.event_type(), event.body()).unwrap().unwrap();
+            let (mut before, mut after, mut rest) = (Vec::new(), Vec::new(), rows.images);
+            while !rest.is_empty() {
+                let length = rows.read_row(&columns, rest, &mut before, &mut after).unwrap();
+                rest = &rest[length..];
+                self.apply_row(rows.kind, &before, &after, strictly)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn apply_row(
+        &mut self,
+        kind: RowsKind,
+        before: &[Field<'_>],
+        after: &[Field<'_>],
+        strictly: bool,
+    ) -> Result<(), String> {
+        if kind != RowsKind::Write {
+            let (key, _) = row_of(before);
+            if !self.table.contains_key(&key) {
+                return if strictly { Err(format!("{key} is missing")) } else { Ok(()) };
+            }
+            if kind == RowsKind::Delete || row_of(after).0 != key {
+                self.table.remove(&key);
+            }
+        }
+        if kind != RowsKind::Delete {
+            let (key, row) = row_of(after);
+            let is_update = kind == RowsKind::Update && row_of(before).0 == key;
+            self.put(key, row, strictly && !is_update)?;
+        }
+        Ok(())
+    }
+
+    fn put(&mut self, key: i32, row: Row, strictly: bool) -> Result<(), String> {
+        if strictly && self.table.contains_key(&key) {
+            return Err(format!("{key} is there"));
+        }
+        if self.has_unique {
+            let same = self.table.iter().find(|(other, there)| **other != key && there.0 == row.0);
+            if let Some((&other, _)) = same {
+                if strictly {
+                    return Err(format!("{} is there, in {other}", row.0));
+                }
+                self.table.remove(&other);
+            }
+        }
+        self.table.insert(key, row);
+        Ok(())
+    }
+}
+
+fn row_of(fields: &[Field<'_>]) -> (i32, Row) {
+    let number = |field: &Field<'_>| match field {
+        Field::Bytes(bytes) => i32::from_le_bytes((*bytes).try_into().unwrap()),
+        other => panic!("{other:?}"),
+    };
+    (number(&fields[0]), (number(&fields[1]), number(&fields[2])))
+}
+
+/// A range of keys: how far it is noted as copied, and what was read and not written.
+struct Lane {
+    next: i32,
+    end: i32,
+    read: Option<(i32, Vec<(i32, Row)>)>,
+}
+
+impl Lane {
+    fn read(&mut self, source: &Source, rows: usize) {
+        let found: Vec<(i32, Row)> = source
+            .table
+            .range(self.next..self.end)
+            .take(rows)
+            .map(|(key, row)| (*key, *row))
+            .collect();
+        let next = match found.last() {
+            Some((last, _)) if found.len() == rows => last + 1,
+            _ => self.end,
+        };
+        self.read = Some((next, found));
+    }
+}
+
+/// Returns why the copy is wrong.
+fn run(seed: u64, fault: Fault) -> Result<(), String> {
+    let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) + 1);
+    let mut source = Source::default();
+    for _ in 0..40 {
+        source.commit(&mut random);
+    }
+    let mut target = Target { has_unique: fault == Fault::UniqueKeyStays, ..Target::default() };
+    let begin = source.log.len();
+    let mut last_read = begin;
+    let middle = random.below(KEYS);
+    let mut lanes =
+        [(-1, middle), (middle, KEYS * 2)].map(|(next, end)| Lane { next, end, read: None });
+    while lanes.iter().any(|lane| lane.next < lane.end) {
+        for _ in 0..random.below(3) {
+            source.commit(&mut random);
+        }
+        let lane = &mut lanes[random.below(2) as usize];
+        if lane.next >= lane.end {
+            continue;
+        }
+        match lane.read.take() {
+            None => {
+                lane.read(&source, 1 + random.below(12) as usize);
+                last_read = source.log.len();
+            }
+            // The copy is interrupted before the chunk is committed.
+            Some((next, rows)) if random.below(4) == 0 => match fault {
+                Fault::ChunkForgotten => lane.next = next,
+                Fault::ChunkWrittenTwice => target.insert(rows)?,
+                _ => {}
+            },
+            Some((next, rows)) => {
+                target.insert(rows)?;
+                lane.next = next;
+            }
+        }
+    }
+    let begin = if fault == Fault::BeginsLate { last_read } else { begin };
+    let end = match fault {
+        Fault::EndsEarly => last_read.saturating_sub(2).max(begin),
+        _ => source.log.len(),
+    };
+    let tables = ConvergingTables::from_iter([("d".to_owned(), "t".to_owned())]);
+    let mut changes: Vec<Vec<u8>> = source.log[begin..end].concat();
+    if fault == Fault::NetChanges {
+        changes = net_changes(changes);
+    }
+    for events in changes {
+        let events = match fault {
+            Fault::UpdatesStay => events,
+            _ => tables.split_updates(events).map_err(|error| error.to_string())?,
+        };
+        target.apply(events, false)?;
+    }
+    target.has_unique = true;
+    let mut seen = HashMap::new();
+    for (key, (unique, _)) in &target.table {
+        if let Some(other) = seen.insert(unique, key) {
+            return Err(format!("{key} and {other} have {unique} both"));
+        }
+    }
+    for _ in 0..10 {
+        source.commit(&mut random);
+    }
+    for events in source.log[end..].iter().flatten() {
+        target.apply(events.clone(), true)?;
+    }
+    match target.table == source.table {
+        true => Ok(()),
+        false => Err(format!("{:?} is not {:?}", target.table, source.table)),
+    }
+}
+
+impl Target {
+    /// Writes a chunk.
+    fn insert(&mut self, rows: Vec<(i32, Row)>) -> Result<(), String> {
+        rows.into_iter().try_for_each(|(key, row)| self.put(key, row, true))
+    }
+}
+
+/// Returns events of single rows that come and go without those of both.
+fn net_changes(log: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
+    let kind = |events: &Vec<u8>| {
+        let last = dml::events(&Bytes::from(events.clone())).last();
+        last.unwrap().unwrap().event_type()
+    };
+    let length = image(0, (0, 0)).len();
+    let row = |events: &Vec<u8>| events[events.len() - length..].to_vec();
+    let mut kept: Vec<Vec<u8>> = Vec::new();
+    for events in log {
+        let came = kept
+            .iter()
+            .rposition(|earlier| row(earlier) == row(&events))
+            .filter(|&place| kind(&kept[place]) == EventType::WRITE_ROWS);
+        match came.filter(|_| kind(&events) == EventType::DELETE_ROWS) {
+            Some(place) => drop(kept.remove(place)),
+            None => kept.push(events),
+        }
+    }
+    kept
+}
+
+#[test]
+fn whatever_changes_while_chunks_are_read_the_target_ends_as_the_source() {
+    for seed in 0..RUNS {
+        run(seed, Fault::None).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+    }
+}
+
+#[test]
+fn each_fault_of_a_copy_in_chunks_is_found() {
+    for fault in FAULTS {
+        let found = (0..RUNS).find(|&seed| run(seed, fault).is_err());
+        assert!(found.is_some(), "{fault:?} goes unnoticed");
+        let seeds = (0..200).filter(|&seed| run(seed, fault).is_err()).count();
+        println!("{fault:?}: {seeds} of 200 runs");
+    }
+}
