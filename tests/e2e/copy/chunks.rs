@@ -149,7 +149,6 @@ fn start_copying(daemon: &Daemon, more: &[&str]) -> Child {
         .arg("--config")
         .arg(daemon.config_path())
         .args(arguments(daemon))
-        .args(["--snapshot-mib", "0"])
         .args(more)
         .stdin(Stdio::null())
         .stdout(log.try_clone().expect("a file"))
@@ -176,7 +175,7 @@ async fn rows_that_change_while_chunks_are_read_end_as_on_the_source() {
     prepare(&source, &load).await;
     let clients = Load::start(&source, &load);
     let restless = Restless::start(&source, 6).await;
-    let daemon = Daemon::builder(&source, &target).build();
+    let daemon = Daemon::builder(&source, &target).set("copy.snapshot_limit", "0MiB").build();
     let executed: String = source.value("SELECT @@GLOBAL.gtid_executed").await;
     ends_well(start_copying(&daemon, &["--lanes", "2"]), &daemon).await;
     let said = copy_log(&daemon);
@@ -205,7 +204,7 @@ async fn an_interrupted_copy_goes_on_where_it_was() {
     prepare(&source, &load).await;
     let clients = Load::start(&source, &load);
     let restless = Restless::start(&source, 3).await;
-    let daemon = Daemon::builder(&source, &target).build();
+    let daemon = Daemon::builder(&source, &target).set("copy.snapshot_limit", "0MiB").build();
     let mut copied = 0;
     for _ in 0..4 {
         let mut copying = start_copying(&daemon, &["--lanes", "2"]);

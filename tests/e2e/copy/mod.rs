@@ -281,9 +281,18 @@ async fn copies_rows(daemon: &Daemon) {
     .await;
 }
 
-/// Servers that are killed, and definitions that change: the daemon makes the copy again, until it is whole.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_copy_is_made_whatever_happens_meanwhile() {
+    made_whatever_happens("32MiB").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_in_chunks_is_made_whatever_happens_meanwhile() {
+    made_whatever_happens("0MiB").await;
+}
+
+/// Servers that are killed, and definitions that change: the daemon makes the copy again, until it is whole.
+async fn made_whatever_happens(snapshot_limit: &str) {
     let (source, target) = Server::pair(&[], &[]);
     prepare(&source, &LoadOptions { rows: 80_000, ..busy() }).await;
     let daemon = Daemon::builder(&source, &target)
@@ -292,6 +301,7 @@ async fn a_copy_is_made_whatever_happens_meanwhile() {
         .set("source.connect_retry", "100ms")
         .set("target.connect_retry", "100ms")
         .set("applier.start_from", "copy")
+        .set("copy.snapshot_limit", snapshot_limit)
         .build();
     // A table that is made just before the snapshots is made by no later transaction.
     let opts = source.opts();

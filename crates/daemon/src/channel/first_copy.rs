@@ -31,8 +31,8 @@ pub(super) async fn make(
         channel: settings.name.clone(),
         sources: source_servers(&settings.source),
         target: settings.target.clone(),
-        lanes: CopyOptions::LANES,
-        snapshot_bytes: CopyOptions::SNAPSHOT_BYTES,
+        lanes: settings.copy.lanes as usize,
+        snapshot_bytes: settings.copy.snapshot_limit.0,
     };
     let selection = Replicated::new(&settings.filters);
     let (begin, begun) = watch::channel(None);
@@ -110,7 +110,9 @@ fn channel_error(error: CopyError) -> ChannelError {
         CopyError::Asked(error) if error.is_definition_change() => {
             ChannelError::Source(PreflightError::Unreachable(error.to_string()))
         }
-        CopyError::Changed(why) => ChannelError::Source(PreflightError::Unreachable(why)),
+        CopyError::Changed(why) | CopyError::Prepared(why) => {
+            ChannelError::Source(PreflightError::Unreachable(why))
+        }
         other => ChannelError::Refused(other.to_string()),
     }
 }

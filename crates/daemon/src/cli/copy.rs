@@ -56,8 +56,8 @@ fn options(channel: &ChannelSettings, arguments: &CopyArguments) -> Result<CopyO
         channel: channel.name.clone(),
         sources: source_servers(&source),
         target: channel.target.clone(),
-        lanes: arguments.lanes,
-        snapshot_bytes: arguments.snapshot_mib << 20,
+        lanes: arguments.lanes.unwrap_or(channel.copy.lanes as usize),
+        snapshot_bytes: channel.copy.snapshot_limit.0,
     })
 }
 

@@ -135,6 +135,9 @@ pub(super) struct ChannelConfig {
     /// Execution on the target.
     #[serde(default)]
     pub(super) applier: ApplierConfig,
+    /// The copy of the source that `start_from = "copy"` and `csa-daemon copy` make.
+    #[serde(default)]
+    pub(super) copy: CopyConfig,
     /// Limits on the target's load and on the lag of its replicas. Above them the channel applies fewer
     /// transactions per second, down to `at_least`; docs/operating.md describes how.
     #[serde(default)]
@@ -403,6 +406,19 @@ pub(crate) struct ApplierConfig {
     pub(super) replicate_accounts: bool,
 }
 
+#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct CopyConfig {
+    /// Sessions on each server that copy rows at the same time.
+    #[serde(default = "number::<u32, 4>")]
+    #[schemars(range(min = 1, max = 64))]
+    pub(crate) lanes: u32,
+    /// Size of all tables together up to which rows are read in one snapshot of the source. Larger ones are read in
+    /// chunks, so that no snapshot is open for long, and an interrupted copy goes on.
+    #[serde(default = "mebibytes::<32>")]
+    pub(crate) snapshot_limit: Size,
+}
+
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ThrottleByConfig {
@@ -549,7 +565,7 @@ macro_rules! without_keys {
     };
 }
 
-without_keys!(DaemonConfig ClaimsConfig RelayConfig ApplierConfig ThrottleByConfig);
+without_keys!(DaemonConfig ClaimsConfig RelayConfig ApplierConfig CopyConfig ThrottleByConfig);
 
 /// The keys of a channel but for its name; none of them must be set.
 fn defaults(generator: &mut SchemaGenerator) -> Schema {

@@ -17,8 +17,8 @@ use csa_scheduler::until::Until;
 use secrecy::SecretString;
 
 use super::declared_keys::{
-    ApplierConfig, ChannelConfig, Commit, DaemonConfig, Gtids, Mode, RelayConfig, RowImage, Rows,
-    SourceConfig, TargetConfig, Tls,
+    ApplierConfig, ChannelConfig, Commit, CopyConfig, DaemonConfig, Gtids, Mode, RelayConfig,
+    RowImage, Rows, SourceConfig, TargetConfig, Tls,
 };
 use super::error::ConfigError;
 use super::replication;
@@ -28,6 +28,7 @@ use super::units::{Duration as DurationValue, Size};
 
 /// `max_allowed_packet` of a default server: a smaller event memory could not hold one packet.
 const EVENT_MEMORY_MIN: u64 = 64 << 20;
+const MAX_LANES: u32 = 64;
 /// Length limit of a channel name, which is a directory, a lock and a key.
 const NAME_LEN_MAX: usize = 64;
 
@@ -46,6 +47,7 @@ pub(crate) struct ChannelSettings {
     pub(crate) start_from: StartFrom,
     /// A channel without a checkpoint begins with a copy of the source.
     pub(crate) copies_first: bool,
+    pub(crate) copy: CopyConfig,
     pub(crate) until: Option<Until>,
     pub(crate) filters: FilterRules,
     /// `[channel.applier]`, for the settings that change while the channel runs.
@@ -142,12 +144,20 @@ pub(super) fn resolve(
         throttle_by: Arc::new(throttle_by::settings(channel.throttle_by)?),
         start_from: start_from(&channel.applier.start_from)?,
         copies_first: channel.applier.start_from == COPY,
+        copy: copy(channel.copy)?,
         until: channel.applier.until.as_ref().map(replication::until).transpose()?,
         filters,
         declared: channel.applier,
         written,
         name,
     })
+}
+
+fn copy(config: CopyConfig) -> Result<CopyConfig> {
+    match config.lanes {
+        1..=MAX_LANES => Ok(config),
+        lanes => wrong(format!("copy.lanes: {lanes} is not from 1 to {MAX_LANES}")),
+    }
 }
 
 /// Returns the bytes, and a warning where they differ from those requested.

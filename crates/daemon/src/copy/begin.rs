@@ -1,6 +1,7 @@
 //! The begin of a copy: which tables, how each is read, and from which moment; or how far an earlier one came.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use csa_applier::{CopyClaim, CopyRange, CopyState};
 use csa_provider::binlog::GtidSet;
@@ -17,6 +18,10 @@ use crate::verify::{TableName, TableSelection, VerifySession};
 
 /// Definitions may change between two looks at them; then all begins again.
 const ATTEMPTS: u32 = 5;
+/// Time between two looks at prepared transactions.
+const PREPARED: Duration = Duration::from_secs(1);
+/// ER_XAER_RMERR: the account lacks XA_RECOVER_ADMIN.
+const DENIED_XA: u16 = 1401;
 
 /// The contents of a copy.
 pub(super) struct Begun {
@@ -36,10 +41,13 @@ pub(super) async fn begin(
     watcher: &mut VerifySession,
     sources: &mut [VerifySession],
 ) -> Result<Begun> {
-    for _ in 0..ATTEMPTS {
+    for attempts in (0..ATTEMPTS).rev() {
+        let is_last = attempts == 0;
         match attempt(options, selection, watcher, sources).await {
             Ok(Some(begun)) => return Ok(begun),
             Ok(None) | Err(CopyError::Changed(_)) => {}
+            // It may end soon.
+            Err(CopyError::Prepared(_)) if !is_last => tokio::time::sleep(PREPARED).await,
             Err(CopyError::Asked(error)) if error.is_definition_change() => {}
             Err(error) => return Err(error),
         }
@@ -64,11 +72,31 @@ async fn attempt(
     let rows = all_rows(watcher, &names).await?;
     let chunked = choose(options, watcher, &plan, &rows).await?;
     let before = definitions::read(watcher, &plan.schemas, &names, &chunked.tables).await?;
+    check_prepared(watcher).await?;
     let executed = snapshot::open(watcher, sources).await?;
+    check_prepared(watcher).await?;
     let after = definitions::read(watcher, &plan.schemas, &names, &chunked.tables).await?;
     let again = plan::read(options, watcher, selection, &BTreeSet::new()).await?;
     let is_same = before.is_same(&after) && plan.names_the_same(&again);
     Ok(is_same.then_some(Begun { plan: again, chunked, definitions: after, rows, executed }))
+}
+
+/// Refuses a source with prepared transactions: a snapshot does not show them, and their commits come without their
+/// rows. An account that may not see them copies nevertheless; such a commit stops the channel later (1397).
+async fn check_prepared(source: &mut VerifySession) -> Result<()> {
+    let prepared = match source.texts("XA RECOVER").await {
+        Err(error) if error.code() == Some(DENIED_XA) => return Ok(()),
+        other => other?,
+    };
+    if prepared.is_empty() {
+        return Ok(());
+    }
+    let why = format!(
+        "{} XA transactions are prepared there (XA RECOVER), whose rows a copy would lack; commit them or roll \
+         them back, and copy again",
+        prepared.len()
+    );
+    Err(CopyError::Prepared(source.refused(&why).to_string()))
 }
 
 async fn all_rows(

@@ -6,7 +6,6 @@ use crate::verify::{TableName, VerifyError, VerifySession};
 
 /// One line that names the server or the table, and what to do.
 #[derive(Debug, thiserror::Error)]
-
 pub(crate) enum CopyError {
     /// Nothing was copied.
     #[error("{0}")]
@@ -17,6 +16,9 @@ pub(crate) enum CopyError {
     /// Something was defined, altered or dropped on the source meanwhile.
     #[error("{0}")]
     Changed(String),
+    /// Transactions are prepared on the source.
+    #[error("{0}")]
+    Prepared(String),
     /// The channel's claim on the target.
     #[error(transparent)]
     Claim(#[from] csa_applier::Error),

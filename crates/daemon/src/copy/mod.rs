@@ -66,12 +66,6 @@ pub(crate) struct CopyOptions {
     pub(crate) snapshot_bytes: u64,
 }
 
-impl CopyOptions {
-    pub(crate) const LANES: usize = 4;
-    /// A snapshot of so many bytes is open for about two seconds.
-    pub(crate) const SNAPSHOT_BYTES: u64 = 32 << 20;
-}
-
 /// A table that a copy would make.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PlannedTable {

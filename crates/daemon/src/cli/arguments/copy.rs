@@ -2,18 +2,12 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::copy::CopyOptions;
-
 #[derive(Debug, Args)]
 pub(crate) struct CopyArguments {
-    /// Sessions on each server that copy rows at the same time.
-    #[arg(long, value_name = "SESSIONS", default_value_t = CopyOptions::LANES,
+    /// Sessions on each server that copy rows at the same time, instead of `copy.lanes`.
+    #[arg(long, value_name = "SESSIONS",
           value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=64))]
-    pub(crate) lanes: usize,
-    /// Read all rows in one snapshot of the source if its tables are no larger than this together. Larger ones
-    /// are read in chunks, so that no snapshot is open for long.
-    #[arg(long, value_name = "MIB", default_value_t = CopyOptions::SNAPSHOT_BYTES >> 20)]
-    pub(crate) snapshot_mib: u64,
+    pub(crate) lanes: Option<usize>,
     /// Read the source as another user than the replicating one; SELECT and REPLICATION CLIENT are
     /// needed in addition to REPLICATION SLAVE, for programs also SHOW_ROUTINE, SHOW VIEW, TRIGGER and EVENT.
     #[arg(long, value_name = "USER", requires = "source_password_file")]
