@@ -131,11 +131,15 @@ impl Restless {
 
 async fn restless_pair() -> (Server, Server) {
     let (source, target) = Server::pair(&[], &[]);
+    make_restless(&source).await;
+    (source, target)
+}
+
+async fn make_restless(source: &Server) {
     let mut session = source.conn().await;
     for statement in RESTLESS {
         session.query_drop(*statement).await.unwrap_or_else(|error| panic!("{statement}: {error}"));
     }
-    (source, target)
 }
 
 /// Starts a copy that reads in chunks over one session, so that it lasts.
@@ -243,4 +247,25 @@ async fn an_interrupted_copy_goes_on_where_it_was() {
     wait_state(&daemon, 0, "running").await;
     daemon.wait_drained(&source, &target, DRAIN).await;
     compare(&source, &target).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn chunks_of_an_older_source_end_as_it_does() {
+    let source = Server::start_version("source", "8.0.15", &[]);
+    let target = Server::start("target", &[]);
+    make_restless(&source).await;
+    let restless = Restless::start(&source, 4).await;
+    let daemon = Daemon::builder(&source, &target)
+        .set("source.tls", "disabled")
+        .set("source.get_public_key", true)
+        .set("copy.snapshot_limit", "0MiB")
+        .build();
+    ends_well(start_copying(&daemon, &["--lanes", "1"]), &daemon).await;
+    assert!(copy_log(&daemon).contains("in chunks"), "{}", copy_log(&daemon));
+    daemon.start_again();
+    restless.stop().await;
+    wait_state(&daemon, 0, "running").await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    let compared = csa_tests::Compare::contents().run(&source, &target).await;
+    compared.unwrap_or_else(|difference| panic!("{difference}"));
 }
