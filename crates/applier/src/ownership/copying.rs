@@ -403,7 +403,7 @@ pub(crate) async fn check_finished(session: &mut Session, channel: &str) -> Resu
         channel: channel.to_owned(),
         what: format!(
             "there is none, and a copy of {} tables ({schema}.{table} first) was begun and not finished; run \
-             csa-daemon copy --channel {channel} again, which drops them; if they are another copy by now: DELETE \
+             csa-daemon copy --channel {channel} again, which continues with them or drops them; if they are another copy by now: DELETE \
              FROM csa.copy WHERE channel={} there, and set applier.start_from to that copy's GTID set",
             tables.len(),
             quote(channel)

@@ -31,7 +31,7 @@ pub struct TargetFacts {
     pub server_uuid: Option<Uuid>,
     /// The channel's checkpoint, if it has one.
     pub checkpoint: Option<Checkpoint>,
-    /// What the channel has to apply before the copy that it began with is one.
+    /// Changes that the channel has to apply before the copy that it began with is whole.
     pub converging: Option<Converging>,
     /// Every channel that the target records.
     pub channels: Vec<ChannelRecord>,

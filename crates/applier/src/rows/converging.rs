@@ -1,11 +1,11 @@
 //! Changes of tables whose rows a copy read while they were changed. Pure.
 //!
 //! A copy reads such a table in chunks, one after the other, so each row is as it was at some moment between the
-//! copy's begin and its end. All changes from the begin to the end are applied then, each as a delete of the row
-//! before and a write of the row after, in the session mode IDEMPOTENT: a missing row is passed over, an existing
-//! one replaced. So the last change of a row decides, and a row without a change is as it was read. At the end
-//! the table is what it was on the source, provided that images have all columns and no unique key but the
-//! primary one is there.
+//! copy's begin and its end. All changes from the begin to the end are applied then. Each update is a delete of the
+//! row before and a write of the row after, in the session mode IDEMPOTENT: a missing row is passed over, an
+//! existing one replaced. So the last change of a row decides, and a row without a change is as it was read. At the
+//! end the table is what it was on the source. Images must have all columns, and the table no unique key but the
+//! primary one.
 
 use std::collections::{HashMap, HashSet};
 
@@ -81,9 +81,8 @@ fn check_columns(map: &TableMap<'_>, event: &RawEvent, rows: &RowsEvent<'_>) -> 
     Err(Error::Rows {
         code: dml::codes::CONVERSION,
         message: format!(
-            "{schema}.{table} was changed with incomplete row images while it was copied, and a copy in chunks \
-             needs all columns: on the source, let each session have binlog_row_image=FULL and \
-             binlog_row_value_options='', and copy again"
+            "{schema}.{table} was changed with incomplete row images while it was copied in chunks; let each \
+             session on the source have binlog_row_image=FULL and binlog_row_value_options='', and copy again"
         ),
     })
 }

@@ -1,5 +1,5 @@
-//! A model of a copy in chunks: a source that changes its rows at any moment, lanes that read ranges of keys chunk by
-//! chunk and lose their unwritten ones, and a target that then applies what changed. Whatever the order, the target
+//! A model of a copy in chunks. A source changes its rows at any moment. Lanes read ranges of keys chunk by chunk, and
+//! lose chunks before they are written. A target then applies the changes of that time. Whatever the order, the target
 //! ends as the source was, and applies everything after that strictly. With any one of the faults, it does not.
 
 use std::collections::{BTreeMap, HashMap};

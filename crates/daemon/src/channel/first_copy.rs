@@ -21,7 +21,7 @@ use crate::copy::{
 use crate::verify::{Replicated, VerifyError, source_servers};
 
 /// Makes the target a copy of the source, with the channel's first checkpoint, and receives meanwhile what follows
-/// it: the source may purge that. May be dropped anywhere: the next copy goes on, or begins again.
+/// it: the source may purge that. May be dropped anywhere: the next copy continues, or begins again.
 pub(super) async fn make(
     settings: &Arc<ChannelSettings>,
     watch: &Watch,

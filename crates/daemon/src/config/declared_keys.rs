@@ -414,7 +414,7 @@ pub(crate) struct CopyConfig {
     #[schemars(range(min = 1, max = 64))]
     pub(crate) lanes: u32,
     /// Size of all tables together up to which rows are read in one snapshot of the source. Larger ones are read in
-    /// chunks, so that no snapshot is open for long, and an interrupted copy goes on.
+    /// chunks, so that no snapshot is open for long, and an interrupted copy continues.
     #[serde(default = "mebibytes::<32>")]
     pub(crate) snapshot_limit: Size,
 }

@@ -130,7 +130,7 @@ pub(super) struct Interrupted {
     pub(super) epoch: u64,
 }
 
-/// Finds an interrupted copy that can go on: the source is the same one, it has all that chunks may show, its log
+/// Finds an interrupted copy that can continue: the source is the same one, it has all that chunks may show, its log
 /// begins early enough, and nothing was defined meanwhile.
 pub(super) async fn interrupted(
     options: &CopyOptions,
@@ -141,7 +141,7 @@ pub(super) async fn interrupted(
     let Some(state) = claim.state().await? else { return Ok(None) };
     let channel = &options.channel;
     let begins_again =
-        |why: &str| info!(channel, "the interrupted copy can't go on, and begins again: {why}");
+        |why: &str| info!(channel, "the interrupted copy can't continue, and begins again: {why}");
     if let Some(why) = is_another(source, &state).await? {
         begins_again(why);
         return Ok(None);

@@ -1,5 +1,5 @@
-//! The choice between the two ways of reading a table: as a whole, in the snapshot with which the copy begins; or
-//! in chunks, one after the other, each with a short query of its own.
+//! The choice between the two ways of reading a table: in the snapshot with which the copy begins, or in chunks
+//! after it, each with a short query of its own.
 //!
 //! Tables in chunks keep no snapshot open on the source for longer than one query, and a copy that was interrupted
 //! continues. What changes meanwhile is applied afterwards in a way that needs much of a table and of both

@@ -105,17 +105,17 @@ pub(crate) struct CopySummary {
 
 /// Follows a copy.
 pub(crate) trait CopyObserver: Sync {
-    /// The copy has come so far.
+    /// Shows how far the copy is.
     fn progress(&self, progress: &CopyProgress);
 
-    /// All that follows these transactions on the source will be needed.
+    /// Tells after which transactions the channel will follow the source.
     fn begins_after(&self, executed: &GtidSet);
 }
 
 /// Copies all tables that `selection` replicates; `observer` receives the progress.
 ///
 /// # Errors
-/// A server refuses or goes away. The next copy of the channel goes on with the chunks, or drops the tables that this
+/// A server refuses or goes away. The next copy of the channel continues with the chunks, or drops the tables that this
 /// one made.
 pub(crate) async fn copy(
     options: &CopyOptions,

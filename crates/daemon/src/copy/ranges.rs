@@ -1,4 +1,4 @@
-//! What the target knows of a copy in chunks, so that one that was interrupted continues.
+//! The notes of a copy in chunks on the target, by which an interrupted one continues.
 
 use serde::{Deserialize, Serialize};
 

@@ -143,7 +143,7 @@ pub(super) fn remaining(begun: &mut Begun, ranges: &[CopyRange]) -> Result<Arc<W
     }))
 }
 
-/// What a copy knows of its tables, before they are divided.
+/// The tables of a copy, before they are divided.
 struct CopiedTables {
     rows: BTreeMap<TableName, TableRows>,
     indexes: BTreeMap<TableName, Vec<String>>,

@@ -130,7 +130,7 @@ impl TargetWriter {
                 self.link.query(&note.lock, Limits::SETTING).await;
             if locked.map_err(|source| failed(self, source))?.is_empty() {
                 return Err(CopyError::Refused(format!(
-                    "target {}: another copy of the channel goes on with {table}; this one ends",
+                    "target {}: another copy of the channel continues with {table}; this one ends",
                     self.address
                 )));
             }
