@@ -13,6 +13,7 @@ use super::definitions::{self, Definitions};
 use super::error::{CopyError, Result};
 use super::plan::{self, Plan};
 use super::rows::TableRows;
+use super::snapshot::LastLook;
 use super::{CopyOptions, snapshot};
 use crate::verify::{TableName, TableSelection, VerifySession};
 
@@ -40,10 +41,11 @@ pub(super) async fn begin(
     selection: &dyn TableSelection,
     watcher: &mut VerifySession,
     sources: &mut [VerifySession],
+    last: &mut LastLook,
 ) -> Result<Begun> {
     for attempts in (0..ATTEMPTS).rev() {
         let is_last = attempts == 0;
-        match attempt(options, selection, watcher, sources).await {
+        match attempt(options, selection, watcher, sources, last).await {
             Ok(Some(begun)) => return Ok(begun),
             Ok(None) | Err(CopyError::Changed(_)) => {}
             // It may end soon.
@@ -66,6 +68,7 @@ async fn attempt(
     selection: &dyn TableSelection,
     watcher: &mut VerifySession,
     sources: &mut [VerifySession],
+    last: &mut LastLook,
 ) -> Result<Option<Begun>> {
     let plan = plan::read(options, watcher, selection, &BTreeSet::new()).await?;
     let names: Vec<TableName> = plan.tables.keys().cloned().collect();
@@ -73,7 +76,7 @@ async fn attempt(
     let chunked = choose(options, watcher, &plan, &rows).await?;
     let before = definitions::read(watcher, &plan.schemas, &names, &chunked.tables).await?;
     check_prepared(watcher).await?;
-    let executed = snapshot::open(watcher, sources).await?;
+    let executed = snapshot::open(watcher, sources, last).await?;
     check_prepared(watcher).await?;
     let after = definitions::read(watcher, &plan.schemas, &names, &chunked.tables).await?;
     let again = plan::read(options, watcher, selection, &BTreeSet::new()).await?;

@@ -43,6 +43,7 @@ use plan::Plan;
 pub(crate) use progress::{CopyProgress, CopyStep};
 use ranges::{Turn, noted};
 use rows::TableRows;
+use snapshot::LastLook;
 use work::Work;
 use writer::TargetWriter;
 
@@ -135,7 +136,8 @@ pub(crate) async fn copy(
     let writer = TargetWriter::connect(&options.target).await?;
     let report = Report { begun, observer };
     report.show(CopyStep::Snapshot, &Plan::default(), None);
-    let mut copying = Copying { options, server, claim, watcher, writer, report };
+    let last_look = LastLook::default();
+    let mut copying = Copying { options, server, claim, watcher, last_look, writer, report };
     let interrupted =
         begin::interrupted(options, selection, &mut copying.claim, &mut copying.watcher).await?;
     let (rows, again) = match interrupted {
@@ -154,6 +156,7 @@ struct Copying<'a> {
     server: &'a TargetOptions,
     claim: CopyClaim,
     watcher: VerifySession,
+    last_look: LastLook,
     writer: TargetWriter,
     report: Report<'a>,
 }
@@ -167,12 +170,12 @@ struct CopiedRows {
 impl Copying<'_> {
     /// Makes all tables, and copies those that are read in the snapshot; then all others in chunks.
     async fn snapshot(&mut self, selection: &dyn TableSelection) -> Result<CopiedRows> {
-        let Self { options, server, claim, watcher, writer, report } = self;
+        let Self { options, server, claim, watcher, last_look, writer, report } = self;
         let mut sources = Vec::new();
         for _ in 0..options.lanes.max(1) {
             sources.push(VerifySession::connect(Side::Source, server).await?);
         }
-        let mut begun = begin::begin(options, selection, watcher, &mut sources).await?;
+        let mut begun = begin::begin(options, selection, watcher, &mut sources, last_look).await?;
         report.observer.begins_after(&begun.executed);
         report.show(CopyStep::Tables, &begun.plan, None);
         let names: Vec<_> = begun
@@ -300,7 +303,7 @@ impl Copying<'_> {
         let not_made = make(&mut self.writer, &definitions.programs, again).await?;
         let until = match is_whole {
             true => None,
-            false => Some(changes_end(&begun, &mut self.watcher).await?),
+            false => Some(changes_end(&begun, &mut self.watcher, &mut self.last_look).await?),
         };
         self.watcher.close().await;
         self.writer.close().await;
@@ -349,10 +352,14 @@ async fn close(lanes: Vec<Lane>) {
 }
 
 /// Returns a set of transactions that has all that any chunk shows. Definitions are still those of the begin.
-async fn changes_end(begun: &Begun, watcher: &mut VerifySession) -> Result<GtidSet> {
+async fn changes_end(
+    begun: &Begun,
+    watcher: &mut VerifySession,
+    last: &mut LastLook,
+) -> Result<GtidSet> {
     let names: Vec<TableName> = begun.plan.tables.keys().cloned().collect();
     check_definitions(begun, &names, watcher).await?;
-    let until = snapshot::open(watcher, &mut []).await?;
+    let until = snapshot::open(watcher, &mut [], last).await?;
     check_definitions(begun, &names, watcher).await?;
     Ok(until)
 }

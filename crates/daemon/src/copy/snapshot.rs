@@ -29,6 +29,8 @@ const QUIET: Duration = Duration::from_secs(2);
 const QUIET_POLL: Duration = Duration::from_millis(100);
 /// Events of the log that are looked at for the last transaction.
 const EVENTS: u64 = 20_000;
+/// So many bytes of the log are looked through quickly.
+const NEAR: u64 = 1 << 20;
 /// The first position in a file.
 const BEGIN: u64 = 4;
 
@@ -56,6 +58,11 @@ struct Known {
     since: Instant,
 }
 
+/// The last place in the log up to which everything is executed, if one is known. A source that is idle since then
+/// need not be waited for.
+#[derive(Debug, Default)]
+pub(super) struct LastLook(Option<Known>);
+
 /// Opens a snapshot in each of the sessions. Returns the GTIDs of all transactions that they show.
 ///
 /// # Errors
@@ -63,13 +70,18 @@ struct Known {
 pub(super) async fn open(
     watcher: &mut VerifySession,
     sessions: &mut [VerifySession],
+    last: &mut LastLook,
 ) -> Result<GtidSet> {
     check_order(watcher).await?;
     for session in &mut *sessions {
         session.run("SET SESSION transaction_isolation='REPEATABLE-READ'").await?;
     }
     let first = log_end(watcher).await?;
-    let mut known = Known::from(first.file, first.position);
+    let is_near = |known: &Known| {
+        known.file == first.file && first.position.saturating_sub(known.position) < NEAR
+    };
+    let last_known = last.0.take().filter(is_near);
+    let mut known = last_known.unwrap_or_else(|| Known::from(first.file, first.position));
     for attempt in 0..ATTEMPTS {
         let before = log_end(watcher).await?;
         let opened: Vec<_> = sessions
@@ -84,6 +96,7 @@ pub(super) async fn open(
                 known = Known::from(before.file.clone(), BEGIN);
             }
             if ends_executed(watcher, &mut known, &before).await? {
+                last.0 = Some(known);
                 return Ok(before.executed);
             }
         }
