@@ -125,6 +125,17 @@ pub enum ExecMode {
     Idempotent,
 }
 
+impl ExecMode {
+    /// Returns the statement that sets it for the row images of a session.
+    pub(crate) fn set(self) -> String {
+        let mode = match self {
+            Self::Strict => "STRICT",
+            Self::Idempotent => "IDEMPOTENT",
+        };
+        format!("SET SESSION rbr_exec_mode='{mode}'")
+    }
+}
+
 /// The columns of row images sent to the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RowImageColumns {
@@ -167,7 +178,7 @@ pub struct ApplierOptions {
     pub preserve_commit_order: bool,
     pub exec_mode: ExecMode,
     /// Tables that a copy read while they were changed, until the end of the copy is applied. They need
-    /// [`ExecMode::Idempotent`] and row images.
+    /// row images, applied as they were logged.
     pub converging: Option<Arc<ConvergingTables>>,
     /// Of row images; statements are made of all columns.
     pub row_image: RowImageColumns,

@@ -15,7 +15,7 @@ use csa_provider::binlog::{
 };
 
 use crate::error::{Error, Invariant, Result};
-use crate::rows::binlog_statements::{ROWS_FLAGS, clear_statement_end};
+use crate::rows::binlog_statements::{ROWS_FLAGS, clear_statement_end, set_statement_end};
 use crate::rows::dml;
 
 /// Tables by schema and name.
@@ -31,40 +31,108 @@ impl FromIterator<(String, String)> for ConvergingTables {
 /// A row's images in an update.
 type UpdatedRow<'a> = (&'a [u8], &'a [u8]);
 
+/// Row images for one BINLOG statement.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Segment {
+    /// They are of tables that converge, and need the session mode IDEMPOTENT; all others need STRICT.
+    pub(crate) is_converging: bool,
+    pub(crate) events: Vec<u8>,
+}
+
+/// Cuts events where those of converging tables begin and end.
+#[derive(Debug, Default)]
+struct Segments {
+    done: Vec<Segment>,
+    /// A source statement has begun, and not ended.
+    is_open: bool,
+    /// Table maps of the last source statement.
+    maps: Vec<u8>,
+    /// Those of them that no rows have followed yet: maps alone are no statement.
+    new_maps: Vec<u8>,
+    current: Segment,
+    /// Start of the last rows event in the current segment.
+    last_rows: Option<usize>,
+}
+
+impl Segments {
+    fn map(&mut self, event: &RawEvent) {
+        if !self.is_open {
+            self.maps.clear();
+            self.is_open = true;
+        }
+        event.write_without_checksum(&mut self.maps);
+        event.write_without_checksum(&mut self.new_maps);
+    }
+
+    /// Returns the events that the rows of this event follow.
+    fn rows(&mut self, rows: &RowsEvent<'_>, is_converging: bool) -> &mut Vec<u8> {
+        self.is_open = rows.flags & RowsEvent::STATEMENT_END == 0;
+        if self.last_rows.is_some() && self.current.is_converging != is_converging {
+            self.end();
+        }
+        match self.last_rows {
+            Some(_) => self.current.events.append(&mut self.new_maps),
+            None => self.current = Segment { is_converging, events: self.maps.clone() },
+        }
+        self.new_maps.clear();
+        self.last_rows = Some(self.current.events.len());
+        &mut self.current.events
+    }
+
+    /// Notes that the last rows event begins here: the rows of one event may become several.
+    fn last_begins(&mut self, at: usize) {
+        self.last_rows = Some(at);
+    }
+
+    fn end(&mut self) {
+        if let Some(rows) = self.last_rows.take() {
+            set_statement_end(&mut self.current.events, rows);
+            self.done.push(std::mem::take(&mut self.current));
+        }
+    }
+}
+
 impl ConvergingTables {
     /// Makes each update of these tables a delete and a write. `images`: whole events without checksums.
     ///
     /// # Errors
     /// An image lacks columns, or events are malformed.
-    pub(crate) fn split_updates(&self, images: Vec<u8>) -> Result<Vec<u8>> {
+    pub(crate) fn split(&self, images: Vec<u8>) -> Result<Vec<Segment>> {
         let images = Bytes::from(images);
-        let mut maps: HashMap<u64, RawEvent> = HashMap::new();
-        let mut split = Vec::with_capacity(images.len() + images.len() / 8);
+        let mut maps: HashMap<u64, (bool, RawEvent)> = HashMap::new();
+        let mut segments = Segments::default();
         for event in dml::events(&images) {
             let event = event?;
             if event.event_type() == EventType::TABLE_MAP {
                 let map = TableMap::parse(event.body()).map_err(Error::UnreadableRows)?;
-                if self.0.contains(&dml::name_of(&map)) {
-                    maps.insert(map.table_id, event.clone());
-                } else {
-                    maps.remove(&map.table_id);
-                }
-                event.write_without_checksum(&mut split);
+                let is_converging = self.0.contains(&dml::name_of(&map));
+                maps.insert(map.table_id, (is_converging, event.clone()));
+                segments.map(&event);
                 continue;
             }
             let rows = dml::rows_of(&event)?;
-            let Some(map) = maps.get(&rows.table_id) else {
-                event.write_without_checksum(&mut split);
-                continue;
+            let Some((is_converging, map)) = maps.get(&rows.table_id) else {
+                // The server would pass over the rows.
+                return Err(Error::Broken(Invariant::RowLiesInItsEvent));
             };
+            if !is_converging {
+                event.write_without_checksum(segments.rows(&rows, false));
+                continue;
+            }
             let map = TableMap::parse(map.body()).map_err(Error::UnreadableRows)?;
             check_columns(&map, &event, &rows)?;
             match rows.kind {
-                RowsKind::Update => write_update(&map, &event, &rows, &mut split)?,
-                RowsKind::Write | RowsKind::Delete => event.write_without_checksum(&mut split),
+                RowsKind::Update => {
+                    let last = write_update(&map, &event, &rows, segments.rows(&rows, true))?;
+                    segments.last_begins(last);
+                }
+                RowsKind::Write | RowsKind::Delete => {
+                    event.write_without_checksum(segments.rows(&rows, true));
+                }
             }
         }
-        Ok(split)
+        segments.end();
+        Ok(segments.done)
     }
 }
 
@@ -88,13 +156,13 @@ fn check_columns(map: &TableMap<'_>, event: &RawEvent, rows: &RowsEvent<'_>) -> 
 }
 
 /// Writes a delete of all rows before, and a write of all rows after. Where a row is changed twice, each change
-/// is written before the next.
+/// is written before the next. Returns the place of the last event.
 fn write_update(
     map: &TableMap<'_>,
     event: &RawEvent,
     rows: &RowsEvent<'_>,
     out: &mut Vec<u8>,
-) -> Result<()> {
+) -> Result<usize> {
     let updated = updated_rows(map, rows)?;
     let written: HashSet<&[u8]> = updated.iter().map(|(_, after)| *after).collect();
     let is_changed_twice =
@@ -112,7 +180,7 @@ fn write_update(
     if ends_statement && let Some(flags) = out.get_mut(last + ROWS_FLAGS) {
         *flags |= RowsEvent::STATEMENT_END as u8;
     }
-    Ok(())
+    Ok(last)
 }
 
 fn updated_rows<'a>(map: &TableMap<'_>, rows: &RowsEvent<'a>) -> Result<Vec<UpdatedRow<'a>>> {
@@ -172,7 +240,6 @@ mod tests {
     use csa_provider::test_util::{int_image, int_table_map, rows_event};
 
     use super::*;
-    use crate::rows::binlog_statements::set_statement_end;
 
     const TABLE_ID: u64 = 7;
     const COPIED: &str = "t";
@@ -192,9 +259,13 @@ mod tests {
         all
     }
 
-    fn split(images: Vec<u8>) -> Result<Vec<u8>> {
+    fn segments(images: Vec<u8>) -> Result<Vec<Segment>> {
         let tables = ConvergingTables::from_iter([("d".to_owned(), COPIED.to_owned())]);
-        tables.split_updates(images)
+        tables.split(images)
+    }
+
+    fn split(images: Vec<u8>) -> Result<Vec<u8>> {
+        Ok(segments(images)?.into_iter().flat_map(|segment| segment.events).collect())
     }
 
     /// The changes as a server makes them in the session mode IDEMPOTENT: kinds and rows, in order.
@@ -249,6 +320,59 @@ mod tests {
             let images = statement(table, event_type, &[[1, 10], [1, 11]]);
             assert_eq!(split(images.clone()).unwrap(), images, "{table} {event_type:?}");
         }
+    }
+
+    /// A change of two tables at once, and another statement after it.
+    #[test]
+    fn rows_of_other_tables_stay_strict() {
+        let rows = |table_id, event_type, is_end| {
+            let mut bytes = Vec::new();
+            rows_event(event_type, table_id, 2, &image([1, 2])).write_without_checksum(&mut bytes);
+            if is_end {
+                set_statement_end(&mut bytes, 0);
+            }
+            bytes
+        };
+        let map = |table_id, table| {
+            let mut bytes = Vec::new();
+            int_table_map(table_id, "d", table, 2).write_without_checksum(&mut bytes);
+            bytes
+        };
+        let both = [map(1, "other"), map(2, COPIED)].concat();
+        let (write, delete) = (EventType::WRITE_ROWS, EventType::DELETE_ROWS);
+        let found = segments(
+            [
+                both.clone(),
+                rows(1, write, false),
+                rows(2, write, false),
+                rows(1, delete, true),
+                map(1, "other"),
+                rows(1, write, true),
+                map(2, COPIED),
+                rows(2, delete, true),
+                both.clone(),
+                rows(1, write, false),
+                rows(2, write, true),
+            ]
+            .concat(),
+        )
+        .unwrap();
+        let segment =
+            |is_converging, events: &[Vec<u8>]| Segment { is_converging, events: events.concat() };
+        assert_eq!(
+            found,
+            [
+                segment(false, &[both.clone(), rows(1, write, true)]),
+                segment(true, &[both.clone(), rows(2, write, true)]),
+                segment(
+                    false,
+                    &[both.clone(), rows(1, delete, true), map(1, "other"), rows(1, write, true)]
+                ),
+                segment(true, &[map(2, COPIED), rows(2, delete, true)]),
+                segment(false, &[both.clone(), rows(1, write, true)]),
+                segment(true, &[both, rows(2, write, true)]),
+            ]
+        );
     }
 
     #[test]

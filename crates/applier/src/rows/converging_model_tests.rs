@@ -9,9 +9,12 @@ use csa_provider::binlog::{EventType, Field, RowsEvent, RowsKind, TableMap};
 use csa_provider::test_util::{int_image, int_table_map, rows_event};
 
 use super::converging::ConvergingTables;
+use crate::rows::binlog_statements::set_statement_end;
 use crate::rows::dml;
 
 const TABLE_ID: u64 = 9;
+/// A table that is not copied in chunks; statements change it together with the other one.
+const STRICT_ID: u64 = 8;
 const KEYS: i32 = 60;
 const RUNS: u64 = 10_000;
 
@@ -66,6 +69,8 @@ fn image(key: i32, (unique, value): Row) -> Vec<u8> {
 #[derive(Default)]
 struct Source {
     table: Table,
+    /// Rows of the strict table.
+    strict: i32,
     log: Vec<Vec<Vec<u8>>>,
 }
 
@@ -176,33 +181,67 @@ impl Source {
         }
     }
 
-    fn write(&self, events: &mut Vec<Vec<u8>>, event_type: EventType, images: Vec<u8>) {
+    /// Logs a statement, which may add a row to the strict table, too.
+    fn write(&mut self, events: &mut Vec<Vec<u8>>, event_type: EventType, images: Vec<u8>) {
         let mut bytes = Vec::new();
+        int_table_map(STRICT_ID, "d", "strict", 1).write_without_checksum(&mut bytes);
         int_table_map(TABLE_ID, "d", "t", 3).write_without_checksum(&mut bytes);
+        if self.log.len() % 3 > 0 {
+            self.strict += 1;
+            let image = int_image(&[Some(self.strict)]);
+            rows_event(EventType::WRITE_ROWS, STRICT_ID, 1, &image)
+                .write_without_checksum(&mut bytes);
+        }
+        let last = bytes.len();
         rows_event(event_type, TABLE_ID, 3, &images).write_without_checksum(&mut bytes);
+        set_statement_end(&mut bytes, last);
         events.push(bytes);
     }
+}
+
+/// Session modes of a target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    Strict,
+    /// For tables that converge.
+    Idempotent,
+    /// Of a fault.
+    IdempotentForAll,
 }
 
 /// A target. Strictly, a row that is missing or there already is an error.
 #[derive(Default)]
 struct Target {
     table: Table,
+    strict: i32,
     has_unique: bool,
 }
 
 impl Target {
     /// Applies events as a server does, in the session modes STRICT or IDEMPOTENT.
-    fn apply(&mut self, events: Vec<u8>, strictly: bool) -> Result<(), String> {
+    fn apply(&mut self, events: Vec<u8>, mode: Mode) -> Result<(), String> {
+        let strictly = mode == Mode::Strict;
         let events: Vec<_> =
             dml::events(&Bytes::from(events)).map(|event| event.unwrap()).collect();
-        let map = TableMap::parse(events[0].body()).unwrap();
-        let columns = map.columns().unwrap();
-        for event in events.iter().filter(|event| event.event_type().is_rows()) {
+        let mut maps = HashMap::new();
+        for event in &events {
+            if event.event_type() == EventType::TABLE_MAP {
+                let map = TableMap::parse(event.body()).unwrap();
+                maps.insert(map.table_id, map.columns().unwrap());
+                continue;
+            }
             let rows = RowsEvent::parse(event.event_type(), event.body()).unwrap().unwrap();
+            // Rows of a table without a map are passed over, as by a server.
+            let Some(columns) = maps.get(&rows.table_id) else { continue };
+            if rows.table_id == STRICT_ID {
+                assert!(mode != Mode::Idempotent, "a row of another table is not strict");
+                self.strict += 1;
+                assert_eq!(rows.images, int_image(&[Some(self.strict)]));
+                continue;
+            }
             let (mut before, mut after, mut rest) = (Vec::new(), Vec::new(), rows.images);
             while !rest.is_empty() {
-                let length = rows.read_row(&columns, rest, &mut before, &mut after).unwrap();
+                let length = rows.read_row(columns, rest, &mut before, &mut after).unwrap();
                 rest = &rest[length..];
                 self.apply_row(rows.kind, &before, &after, strictly)?;
             }
@@ -290,8 +329,8 @@ fn run(seed: u64, fault: Fault) -> Result<(), String> {
     for _ in 0..40 {
         source.commit(&mut random);
     }
-    let mut target = Target { has_unique: fault == Fault::UniqueKeyStays, ..Target::default() };
     let begin = source.log.len();
+    let mut target = Target { has_unique: fault == Fault::UniqueKeyStays, ..Target::default() };
     let mut last_read = begin;
     let middle = random.below(KEYS);
     let mut lanes =
@@ -326,17 +365,21 @@ fn run(seed: u64, fault: Fault) -> Result<(), String> {
         Fault::EndsEarly => last_read.saturating_sub(2).max(begin),
         _ => source.log.len(),
     };
+    target.strict = strict_rows(&source.log[..begin]);
     let tables = ConvergingTables::from_iter([("d".to_owned(), "t".to_owned())]);
     let mut changes: Vec<Vec<u8>> = source.log[begin..end].concat();
     if fault == Fault::NetChanges {
         changes = net_changes(changes);
     }
     for events in changes {
-        let events = match fault {
-            Fault::UpdatesStay => events,
-            _ => tables.split_updates(events).map_err(|error| error.to_string())?,
-        };
-        target.apply(events, false)?;
+        if fault == Fault::UpdatesStay {
+            target.apply(events, Mode::IdempotentForAll)?;
+            continue;
+        }
+        for segment in tables.split(events).map_err(|error| error.to_string())? {
+            let mode = if segment.is_converging { Mode::Idempotent } else { Mode::Strict };
+            target.apply(segment.events, mode)?;
+        }
     }
     target.has_unique = true;
     let mut seen = HashMap::new();
@@ -349,12 +392,22 @@ fn run(seed: u64, fault: Fault) -> Result<(), String> {
         source.commit(&mut random);
     }
     for events in source.log[end..].iter().flatten() {
-        target.apply(events.clone(), true)?;
+        target.apply(events.clone(), Mode::Strict)?;
     }
-    match target.table == source.table {
+    match (&target.table, target.strict) == (&source.table, source.strict) {
         true => Ok(()),
         false => Err(format!("{:?} is not {:?}", target.table, source.table)),
     }
+}
+
+/// Returns the number of rows that transactions add to the strict table.
+fn strict_rows(log: &[Vec<Vec<u8>>]) -> i32 {
+    log.iter().flatten().filter(|events| adds_strict_row(events)).count() as i32
+}
+
+fn adds_strict_row(events: &[u8]) -> bool {
+    let events = dml::events(&Bytes::from(events.to_vec())).map(|event| event.unwrap());
+    events.filter(|event| event.event_type().is_rows()).count() > 1
 }
 
 impl Target {
@@ -377,7 +430,8 @@ fn net_changes(log: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
         let came = kept
             .iter()
             .rposition(|earlier| row(earlier) == row(&events))
-            .filter(|&place| kind(&kept[place]) == EventType::WRITE_ROWS);
+            .filter(|&place| kind(&kept[place]) == EventType::WRITE_ROWS)
+            .filter(|&place| !adds_strict_row(&kept[place]) && !adds_strict_row(&events));
         match came.filter(|_| kind(&events) == EventType::DELETE_ROWS) {
             Some(place) => drop(kept.remove(place)),
             None => kept.push(events),

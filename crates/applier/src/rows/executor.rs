@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use crate::error::{Error, Result};
 use crate::options::{ApplierOptions, ExecMode, Executor, RowImageColumns};
 use crate::rows::binlog_statements::RowImages;
-use crate::rows::converging::ConvergingTables;
+use crate::rows::converging::{ConvergingTables, Segment};
 use crate::rows::dml::{self, Packet, Refusal, SessionSettings};
 use crate::server::answer::Answer;
 use crate::server::as_source;
@@ -111,13 +111,14 @@ impl RowExecutor {
     ) -> Result<Vec<u64>> {
         match self.executor {
             Executor::RowImage => {
+                let opening = opening.unwrap_or_default();
+                let (mut packet, images, opened) =
+                    self.send_all_but_last(session, opening, images).await?;
                 // The BINLOG statement is the last: its OK lacks the more-results flag.
-                let mut packet = opening.unwrap_or_default();
-                let images = self.converging(images).await?;
                 packet.push_images(session, &images);
                 let matched = session.run(&packet.text).await?;
                 session.settled();
-                Ok(matched)
+                Ok(opened.unwrap_or(matched))
             }
             Executor::Sql => {
                 let RowImages { events, session: written_in, .. } = images;
@@ -132,11 +133,11 @@ impl RowExecutor {
     pub(crate) async fn send_and_end(
         &mut self,
         session: &mut Session,
-        mut packet: Opening,
+        opening: Opening,
         images: RowImages,
         end: &str,
     ) -> Result<Option<Instant>> {
-        let images = self.converging(images).await?;
+        let (mut packet, images, _) = self.send_all_but_last(session, opening, images).await?;
         packet.push_images(session, &images);
         packet.push(end, 1);
         let applied = session.run_counted(packet.statements, &packet.text).await?;
@@ -144,18 +145,42 @@ impl RowExecutor {
         Ok(applied)
     }
 
-    /// Changes images of tables that a copy read while they were changed.
-    async fn converging(&self, images: RowImages) -> Result<RowImages> {
-        let Some(tables) = self.converging.clone() else { return Ok(images) };
-        let RowImages { events, session, is_undone } = images;
+    /// Divides row images where they need another session mode, and sends all parts but the last. Returns the packet
+    /// that the last one belongs in, and what the opening's statements matched if they are sent.
+    async fn send_all_but_last(
+        &self,
+        session: &mut Session,
+        mut packet: Opening,
+        images: RowImages,
+    ) -> Result<(Opening, RowImages, Option<Vec<u64>>)> {
+        let Some(tables) = self.converging.clone() else { return Ok((packet, images, None)) };
+        let RowImages { events, session: written_in, is_undone } = images;
         let is_large = events.len() > BYTES_AT_ONCE;
-        let split = move || tables.split_updates(events);
-        let events = if is_large { computed(split).await } else { Ok(split()) };
-        let events = events.map_err(|source| Error::Task {
-            task: "splitting updates of copied tables",
-            source,
-        })??;
-        Ok(RowImages { events, session, is_undone })
+        let split = move || tables.split(events);
+        let segments = if is_large { computed(split).await } else { Ok(split()) };
+        let mut segments = segments
+            .map_err(|source| Error::Task { task: "dividing rows of copied tables", source })??;
+        let images = |segment: Segment| RowImages {
+            events: segment.events,
+            session: written_in.clone(),
+            is_undone,
+        };
+        let last = segments.pop().unwrap_or_default();
+        let mut opened = None;
+        for segment in segments {
+            packet.push(&self.mode_for(&segment).set(), 1);
+            packet.push_images(session, &images(segment));
+            let matched = session.run(&packet.text).await?;
+            session.settled();
+            opened.get_or_insert(matched);
+            packet = Opening::default();
+        }
+        packet.push(&self.mode_for(&last).set(), 1);
+        Ok((packet, images(last), opened))
+    }
+
+    fn mode_for(&self, segment: &Segment) -> ExecMode {
+        if segment.is_converging { ExecMode::Idempotent } else { self.exec_mode }
     }
 
     async fn send_statements(

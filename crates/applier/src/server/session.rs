@@ -447,11 +447,7 @@ impl Session {
         self.default_collation =
             collation.first().and_then(|(_, name)| row_session::default_collation(name));
         // Both: `init_connect` can set it.
-        let mode = match mode {
-            ExecMode::Strict => "STRICT",
-            ExecMode::Idempotent => "IDEMPOTENT",
-        };
-        self.run(format!("SET SESSION rbr_exec_mode='{mode}'")).await?;
+        self.run(mode.set()).await?;
         self.format = Some(Arc::clone(format));
         Ok(())
     }

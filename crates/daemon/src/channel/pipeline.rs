@@ -130,7 +130,6 @@ impl<'a> Pipeline<'a> {
         // No end of the channel's own lies before: rows may be as they were later.
         let until = match &converging {
             Some(converging) => {
-                options.exec_mode = ExecMode::Idempotent;
                 let tables = ConvergingTables::from_iter(converging.tables.iter().cloned());
                 options.converging = Some(Arc::new(tables));
                 UntilGate::new(Some(Until::AfterGtids(converging.until.clone())))
@@ -236,11 +235,13 @@ impl<'a> Pipeline<'a> {
             control.reachability(),
             control.own_servers(),
         );
+        let is_as_logged =
+            self.options.exec_mode == ExecMode::Idempotent || self.converging.is_some();
         Intake {
             reader: self.received.store.reader(control.checkpoint().executed.clone()),
             memory: self.controls.memory().clone(),
             admission: Admission::new(catalogue)
-                .as_logged(self.options.exec_mode == ExecMode::Idempotent)
+                .as_logged(is_as_logged)
                 .with_filters(self.filters.clone()),
             begin_early: self.settings.begin_early,
             delay: self.controls.subscribe_delay(),
