@@ -73,13 +73,13 @@ const CHANGES: &[&str] = &[
 ];
 
 /// Clients that change the restless tables until they are stopped.
-struct Restless {
+pub(super) struct Restless {
     stop: Arc<AtomicBool>,
     clients: Vec<JoinHandle<u64>>,
 }
 
 impl Restless {
-    async fn start(source: &Server, clients: u64) -> Self {
+    pub(super) async fn start(source: &Server, clients: u64) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let start = |seed: u64| {
             let (opts, stop) = (source.opts(), Arc::clone(&stop));
@@ -119,7 +119,7 @@ impl Restless {
     }
 
     /// Returns the number of changes.
-    async fn stop(self) -> u64 {
+    pub(super) async fn stop(self) -> u64 {
         self.stop.store(true, Ordering::Relaxed);
         let mut done = 0;
         for client in self.clients {
@@ -129,7 +129,7 @@ impl Restless {
     }
 }
 
-async fn restless_pair() -> (Server, Server) {
+pub(super) async fn restless_pair() -> (Server, Server) {
     let (source, target) = Server::pair(&[], &[]);
     make_restless(&source).await;
     (source, target)

@@ -1,5 +1,6 @@
 //! `csa-daemon copy`: an empty target becomes a copy, and then follows the source.
 
+mod again;
 mod chunks;
 mod server_facts;
 

@@ -73,6 +73,8 @@ pub struct CopyState {
     pub executed: GtidSet,
     /// Some of the transactions that chunks may show: a source that lost any of them in a crash is another one.
     pub seen: GtidSet,
+    /// What to do once the tables have converged, in the copy's own form.
+    pub later: String,
 }
 
 /// A range of a table's keys that is copied in chunks.
@@ -89,8 +91,9 @@ pub struct CopyRange {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Converging {
     pub tables: Vec<CopiedTable>,
-    /// Once these transactions are applied, the tables are what they are on the source.
-    pub until: GtidSet,
+    /// Once these transactions are applied, the tables are what they are on the source; `None` while rows are
+    /// missing.
+    pub until: Option<GtidSet>,
     /// The statements to run then, in the copy's own form.
     pub later: String,
 }
@@ -123,6 +126,31 @@ impl CopyClaim {
             bookkeeping::create(&mut session, statement).await?;
         }
         Ok(Self { session, channel: channel.to_owned() })
+    }
+
+    /// Takes a channel that has a checkpoint and does not run, to copy tables of it again. Returns what it has
+    /// applied.
+    ///
+    /// # Errors
+    /// A daemon or another copy has the channel, or it has no checkpoint.
+    pub async fn take_stopped(target: &Target, channel: &str) -> Result<(Self, GtidSet)> {
+        let mut session = hold(target, channel).await?;
+        let found = match has_table(&mut session, "checkpoint").await? {
+            true => checkpoint::read(&mut session, channel, true).await?,
+            false => None,
+        };
+        let Some(found) = found else {
+            return Err(Error::Checkpoint {
+                channel: channel.to_owned(),
+                what:
+                    "there is none, so nothing is copied yet; run csa-daemon copy without --table"
+                        .to_owned(),
+            });
+        };
+        for statement in [CREATE, CREATE_STATE, CREATE_RANGE] {
+            bookkeeping::create(&mut session, statement).await?;
+        }
+        Ok((Self { session, channel: channel.to_owned() }, found.executed))
     }
 
     /// Takes a channel whose tables have converged, to end its copy.
@@ -180,15 +208,16 @@ impl CopyClaim {
     /// See [`Self::unfinished`].
     pub async fn state(&mut self) -> Result<Option<CopyState>> {
         let query = format!(
-            "SELECT source_uuid, definitions, gtid_executed, seen FROM csa.copy_state WHERE channel={}",
+            "SELECT source_uuid, definitions, gtid_executed, seen, later FROM csa.copy_state WHERE channel={}",
             quote(&self.channel)
         );
-        let rows: Vec<(String, u64, String, String)> = self.session.rows(&query).await?;
-        let Some((source_uuid, definitions, executed, seen)) = rows.into_iter().next() else {
+        let rows: Vec<(String, u64, String, String, String)> = self.session.rows(&query).await?;
+        let Some((source_uuid, definitions, executed, seen, later)) = rows.into_iter().next()
+        else {
             return Ok(None);
         };
         let (executed, seen) = (self.set(&executed)?, self.set(&seen)?);
-        Ok(Some(CopyState { source_uuid, definitions, executed, seen }))
+        Ok(Some(CopyState { source_uuid, definitions, executed, seen, later }))
     }
 
     fn set(&self, text: &str) -> Result<GtidSet> {
@@ -200,7 +229,7 @@ impl CopyClaim {
     /// # Errors
     /// See [`Self::unfinished`].
     pub async fn note_ranges(&mut self, state: &CopyState, ranges: &[CopyRange]) -> Result<()> {
-        let CopyState { source_uuid, definitions, executed, seen } = state;
+        let CopyState { source_uuid, definitions, executed, seen, later } = state;
         let channel = quote(&self.channel);
         self.session.run("BEGIN").await?;
         for ranges in ranges.chunks(1000) {
@@ -214,8 +243,9 @@ impl CopyClaim {
             self.session.run(format!("INSERT INTO csa.copy_range VALUES {rows}")).await?;
         }
         let state = format!(
-            "INSERT INTO csa.copy_state VALUES ({channel},{},{definitions},'{executed}','{seen}',NULL,'')",
-            quote(source_uuid)
+            "INSERT INTO csa.copy_state VALUES ({channel},{},{definitions},'{executed}','{seen}',NULL,{})",
+            quote(source_uuid),
+            quote(later)
         );
         self.session.run(state).await?;
         self.session.run("COMMIT").await.map(drop)
@@ -280,33 +310,44 @@ impl CopyClaim {
         Ok(())
     }
 
-    /// Lets the channel begin with what changed while chunks were read, up to `until`; `later` is for the end of
-    /// that.
+    /// Lets the channel begin with what changed while chunks were read, up to `until`.
     ///
     /// # Errors
     /// See [`Self::finish`].
-    pub async fn converge(
-        mut self,
-        executed: &GtidSet,
-        until: &GtidSet,
-        later: &str,
-    ) -> Result<()> {
-        let channel = quote(&self.channel);
+    pub async fn converge(mut self, executed: &GtidSet, until: &GtidSet) -> Result<()> {
         self.session.run("BEGIN").await?;
         self.add_checkpoint(executed).await?;
         self.delete("copy").await?;
-        let update = format!(
-            "UPDATE csa.copy_state SET until_gtids='{until}', later={} WHERE channel={channel}",
-            quote(later)
-        );
-        self.session.run(update).await?;
+        self.converge_until(until).await?;
         self.session.run("COMMIT").await?;
         info!(
             channel = self.channel, executed = %executed.brief(), until = %until.brief(),
-            "all rows are copied; what changed meanwhile is applied by the channel"
+            "all rows are copied; the channel applies what changed meanwhile"
         );
         self.session.close().await;
         Ok(())
+    }
+
+    /// Lets a channel with a checkpoint apply what changed while chunks were read, up to `until`.
+    ///
+    /// # Errors
+    /// See [`Self::unfinished`].
+    pub async fn converge_again(mut self, until: &GtidSet) -> Result<()> {
+        self.converge_until(until).await?;
+        self.session.close().await;
+        Ok(())
+    }
+
+    async fn converge_until(&mut self, until: &GtidSet) -> Result<()> {
+        let channel = quote(&self.channel);
+        let update =
+            format!("UPDATE csa.copy_state SET until_gtids='{until}' WHERE channel={channel}");
+        self.session.run(update).await.map(drop)
+    }
+
+    /// Gives the channel back; its tables are not whole yet.
+    pub async fn give_back(self) {
+        self.session.close().await;
     }
 
     /// Ends a copy whose tables have converged.
@@ -378,10 +419,8 @@ pub(crate) async fn converging(session: &mut Session, channel: &str) -> Result<O
         return Ok(None);
     }
     let name = quote(channel);
-    let states: Vec<(String, String)> = session
-        .rows(&format!(
-            "SELECT until_gtids, later FROM csa.copy_state WHERE channel={name} AND until_gtids IS NOT NULL"
-        ))
+    let states: Vec<(Option<String>, String)> = session
+        .rows(&format!("SELECT until_gtids, later FROM csa.copy_state WHERE channel={name}"))
         .await?;
     let Some((until, later)) = states.into_iter().next() else { return Ok(None) };
     let tables = session
@@ -389,7 +428,8 @@ pub(crate) async fn converging(session: &mut Session, channel: &str) -> Result<O
             "SELECT DISTINCT table_schema, table_name FROM csa.copy_range WHERE channel={name}"
         ))
         .await?;
-    Ok(Some(Converging { tables, until: gtid_set(channel, &until)?, later }))
+    let until = until.map(|until| gtid_set(channel, &until)).transpose()?;
+    Ok(Some(Converging { tables, until, later }))
 }
 
 /// Refuses the first start of a channel whose copy is not finished.

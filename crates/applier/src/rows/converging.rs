@@ -20,12 +20,28 @@ use crate::rows::dml;
 
 /// Tables by schema and name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ConvergingTables(HashSet<(String, String)>);
+pub struct ConvergingTables {
+    converging: HashSet<(String, String)>,
+    /// Tables whose foreign keys are not checked: rows that they refer to may not be there yet.
+    related: HashSet<(String, String)>,
+}
 
-impl FromIterator<(String, String)> for ConvergingTables {
-    fn from_iter<T: IntoIterator<Item = (String, String)>>(tables: T) -> Self {
-        Self(tables.into_iter().collect())
+impl ConvergingTables {
+    pub fn new(
+        converging: impl IntoIterator<Item = (String, String)>,
+        related: impl IntoIterator<Item = (String, String)>,
+    ) -> Self {
+        let (converging, related) =
+            (converging.into_iter().collect(), related.into_iter().collect());
+        Self { converging, related }
     }
+}
+
+/// Row images of a table.
+struct Mapped {
+    is_converging: bool,
+    is_related: bool,
+    map: RawEvent,
 }
 
 /// A row's images in an update.
@@ -79,11 +95,6 @@ impl Segments {
         &mut self.current.events
     }
 
-    /// Notes that the last rows event begins here: the rows of one event may become several.
-    fn last_begins(&mut self, at: usize) {
-        self.last_rows = Some(at);
-    }
-
     fn end(&mut self) {
         if let Some(rows) = self.last_rows.take() {
             set_statement_end(&mut self.current.events, rows);
@@ -99,40 +110,72 @@ impl ConvergingTables {
     /// An image lacks columns, or events are malformed.
     pub(crate) fn split(&self, images: Vec<u8>) -> Result<Vec<Segment>> {
         let images = Bytes::from(images);
-        let mut maps: HashMap<u64, (bool, RawEvent)> = HashMap::new();
+        let mut maps: HashMap<u64, Mapped> = HashMap::new();
         let mut segments = Segments::default();
         for event in dml::events(&images) {
             let event = event?;
             if event.event_type() == EventType::TABLE_MAP {
                 let map = TableMap::parse(event.body()).map_err(Error::UnreadableRows)?;
-                let is_converging = self.0.contains(&dml::name_of(&map));
-                maps.insert(map.table_id, (is_converging, event.clone()));
+                let name = dml::name_of(&map);
+                let is_converging = self.converging.contains(&name);
+                let is_related = self.related.contains(&name);
+                maps.insert(map.table_id, Mapped { is_converging, is_related, map: event.clone() });
                 segments.map(&event);
                 continue;
             }
             let rows = dml::rows_of(&event)?;
-            let Some((is_converging, map)) = maps.get(&rows.table_id) else {
+            let Some(Mapped { is_converging, is_related, map }) = maps.get(&rows.table_id) else {
                 // The server would pass over the rows.
                 return Err(Error::Broken(Invariant::RowLiesInItsEvent));
             };
-            if !is_converging {
-                event.write_without_checksum(segments.rows(&rows, false));
-                continue;
-            }
-            let map = TableMap::parse(map.body()).map_err(Error::UnreadableRows)?;
-            check_columns(&map, &event, &rows)?;
-            match rows.kind {
-                RowsKind::Update => {
-                    let last = write_update(&map, &event, &rows, segments.rows(&rows, true))?;
-                    segments.last_begins(last);
+            let out = segments.rows(&rows, *is_converging);
+            let begin = out.len();
+            let last = match is_converging {
+                true => write_converging(map, &event, &rows, out)?,
+                false => {
+                    event.write_without_checksum(out);
+                    begin
                 }
-                RowsKind::Write | RowsKind::Delete => {
-                    event.write_without_checksum(segments.rows(&rows, true));
-                }
+            };
+            if *is_related {
+                uncheck_foreign_keys(out, begin);
             }
+            segments.last_rows = Some(last);
         }
         segments.end();
         Ok(segments.done)
+    }
+}
+
+/// Writes rows of a converging table. Returns the place of the last event.
+fn write_converging(
+    map: &RawEvent,
+    event: &RawEvent,
+    rows: &RowsEvent<'_>,
+    out: &mut Vec<u8>,
+) -> Result<usize> {
+    let map = TableMap::parse(map.body()).map_err(Error::UnreadableRows)?;
+    check_columns(&map, event, rows)?;
+    match rows.kind {
+        RowsKind::Update => write_update(&map, event, rows, out),
+        RowsKind::Write | RowsKind::Delete => {
+            let begin = out.len();
+            event.write_without_checksum(out);
+            Ok(begin)
+        }
+    }
+}
+
+/// Sets the flag of `foreign_key_checks=0` in all events from `begin` on.
+fn uncheck_foreign_keys(events: &mut [u8], begin: usize) {
+    let mut at = begin;
+    while let Some(Ok(header)) =
+        events.get(at..).filter(|rest| !rest.is_empty()).map(EventHeader::parse)
+    {
+        if let Some(flags) = events.get_mut(at + ROWS_FLAGS) {
+            *flags |= RowsEvent::NO_FOREIGN_KEY_CHECKS as u8;
+        }
+        at += header.event_size as usize;
     }
 }
 
@@ -260,7 +303,7 @@ mod tests {
     }
 
     fn segments(images: Vec<u8>) -> Result<Vec<Segment>> {
-        let tables = ConvergingTables::from_iter([("d".to_owned(), COPIED.to_owned())]);
+        let tables = ConvergingTables::new([("d".to_owned(), COPIED.to_owned())], []);
         tables.split(images)
     }
 
@@ -373,6 +416,24 @@ mod tests {
                 segment(true, &[both, rows(2, write, true)]),
             ]
         );
+    }
+
+    #[test]
+    fn foreign_keys_of_related_tables_are_not_checked() {
+        let name = |table: &str| ("d".to_owned(), table.to_owned());
+        let tables = ConvergingTables::new([name(COPIED)], [name(COPIED), name("child")]);
+        let flags = |table, event_type| {
+            let images = statement(table, event_type, &[[1, 10], [1, 11]]);
+            let segments = tables.split(images).unwrap();
+            let events = segments.into_iter().flat_map(|segment| segment.events);
+            let events: Vec<_> =
+                dml::events(&Bytes::from(events.collect::<Vec<u8>>())).flatten().collect();
+            let rows = events.iter().filter(|event| event.event_type().is_rows());
+            rows.map(|event| dml::rows_of(event).unwrap().flags).collect::<Vec<u16>>()
+        };
+        assert_eq!(flags(COPIED, EventType::UPDATE_ROWS), [2, 3]);
+        assert_eq!(flags("child", EventType::UPDATE_ROWS), [3]);
+        assert_eq!(flags("other", EventType::DELETE_ROWS), [1]);
     }
 
     #[test]

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use csa_applier::{
     AdmittedStream, Applier, ApplierOptions, ApplierStatus, ChannelClaim, CommitObserver,
-    ControlSession, Converging, ConvergingTables, ExecMode, Intake, TargetCatalogue, TargetFacts,
-    on_own_thread,
+    ControlSession, Converging, ExecMode, Intake, TargetCatalogue, TargetFacts, on_own_thread,
 };
+use csa_provider::binlog::GtidSet;
 use csa_provider::source::SourceFacts;
 use csa_relaystore::disk::RelayPosition;
 use csa_relaystore::opening::RelayStore;
@@ -30,7 +30,7 @@ use super::reception::{Received, Reception};
 use super::start_steps::StartStep;
 use super::watch::Watch;
 use crate::config::ChannelSettings;
-use crate::copy::CopyStep;
+use crate::copy::{CopyStep, converging_tables};
 
 /// Transactions read ahead of the applier: a few groups, so that one is ready after each commit.
 const READ_AHEAD: usize = 1024;
@@ -127,13 +127,14 @@ impl<'a> Pipeline<'a> {
             ..settings.applier.clone()
         };
         let converging = target.converging.clone();
+        if let Some(converging) = &converging {
+            let tables = converging_tables(&settings.name, converging);
+            let tables = tables.map_err(|error| ChannelError::Refused(error.to_string()))?;
+            options.converging = Some(Arc::new(tables));
+        }
         // No end of the channel's own lies before: rows may be as they were later.
-        let until = match &converging {
-            Some(converging) => {
-                let tables = ConvergingTables::from_iter(converging.tables.iter().cloned());
-                options.converging = Some(Arc::new(tables));
-                UntilGate::new(Some(Until::AfterGtids(converging.until.clone())))
-            }
+        let until = match converging.as_ref().and_then(|converging| converging.until.clone()) {
+            Some(until) => UntilGate::new(Some(Until::AfterGtids(until))),
             None => controls.until().clone(),
         };
         let filters = Filters::new(settings.filters.clone(), target.folds_case);
@@ -163,8 +164,10 @@ impl<'a> Pipeline<'a> {
         let (until, converging) = (self.until.clone(), self.converging.clone());
         if let Some(converging) = &converging {
             self.watch.copy_step(CopyStep::Changes);
+            let until = converging.until.as_ref().map(GtidSet::brief);
             info!(
-                channel = self.settings.name, until = %converging.until.brief(),
+                channel = self.settings.name,
+                ?until,
                 "applying what changed while rows were copied"
             );
         }
@@ -272,7 +275,7 @@ impl<'a> Pipeline<'a> {
 }
 
 fn reached(until: Until, already: bool, converging: Option<Converging>) -> PipelineEnd {
-    match converging {
+    match converging.filter(|converging| converging.until.is_some()) {
         Some(converging) => PipelineEnd::Converged(converging),
         None => PipelineEnd::UntilReached { until, already },
     }

@@ -41,7 +41,7 @@ pub(crate) fn copy(
             show_plan(&channel.name, &planned.map_err(failed)?);
             continue;
         }
-        let screen = Screen { is_quiet: arguments.quiet, state: Mutex::default() };
+        let screen = Screen::new(arguments.quiet);
         let copied = runtime.block_on(crate::copy::copy(&options, &selection, &screen));
         screen.clear();
         finished(channel, &copied.map_err(failed)?);
@@ -49,7 +49,10 @@ pub(crate) fn copy(
     Ok(())
 }
 
-fn options(channel: &ChannelSettings, arguments: &CopyArguments) -> Result<CopyOptions, Failure> {
+pub(super) fn options(
+    channel: &ChannelSettings,
+    arguments: &CopyArguments,
+) -> Result<CopyOptions, Failure> {
     let user = arguments.source_user.as_deref();
     let source = reader(channel, user, arguments.source_password_file.as_deref())?;
     Ok(CopyOptions {
@@ -119,7 +122,7 @@ fn finished(channel: &ChannelSettings, summary: &CopySummary) {
 }
 
 /// A bar on a terminal, else a line now and then.
-struct Screen {
+pub(super) struct Screen {
     is_quiet: bool,
     state: Mutex<ScreenState>,
 }
@@ -157,7 +160,11 @@ impl CopyObserver for Screen {
 }
 
 impl Screen {
-    fn clear(&self) {
+    pub(super) fn new(is_quiet: bool) -> Self {
+        Self { is_quiet, state: Mutex::default() }
+    }
+
+    pub(super) fn clear(&self) {
         if std::mem::take(&mut self.state.lock().is_drawn) {
             eprint!("\r{:<WIDTH$}\r", "");
         }

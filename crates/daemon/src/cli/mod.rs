@@ -8,6 +8,7 @@ mod client;
 mod control;
 mod controller;
 mod copy;
+mod copy_again;
 mod explanation;
 mod fleet;
 mod generate;
@@ -47,6 +48,9 @@ pub fn main() -> ExitCode {
         Command::Adopt { from } => adopt::adopt(&cli.config, cli.admin.channel.as_deref(), &from),
         Command::Controller(arguments) => controller::control(&cli.config, cli.admin, arguments),
         Command::Control(command) => control::execute(&cli.config, &cli.admin, command),
+        Command::Copy(arguments) if !arguments.table.is_empty() => {
+            copy_again::copy_tables(&cli.config, &cli.admin, &arguments)
+        }
         Command::Copy(arguments) => {
             copy::copy(&cli.config, cli.admin.channel.as_deref(), &arguments)
         }

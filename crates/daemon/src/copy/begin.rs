@@ -9,13 +9,14 @@ use csa_provider::server::link::Side;
 use tracing::info;
 
 use super::chunked::{self, Chunked};
-use super::definitions::{self, Definitions};
+use super::definitions::{self, Definitions, Program};
+use super::end::Later;
 use super::error::{CopyError, Result};
 use super::plan::{self, Plan};
 use super::rows::TableRows;
 use super::snapshot::LastLook;
 use super::{CopyOptions, snapshot};
-use crate::verify::{TableName, TableSelection, VerifySession};
+use crate::verify::{Scope, TableName, TableSelection, VerifySession};
 
 /// Definitions may change between two looks at them; then all begins again.
 const ATTEMPTS: u32 = 5;
@@ -32,6 +33,17 @@ pub(super) struct Begun {
     pub(super) rows: BTreeMap<TableName, TableRows>,
     /// The transactions that no row lacks.
     pub(super) executed: GtidSet,
+}
+
+impl Begun {
+    /// Returns what tables in chunks get once they have converged.
+    pub(super) fn later(&self, triggers: Vec<Program>, related: Vec<(String, String)>) -> Later {
+        let Self { chunked, definitions, .. } = self;
+        let foreign_keys = definitions.foreign_keys.iter();
+        let later = foreign_keys.filter(|(name, _)| !chunked.cascading.contains(name));
+        let statements = definitions.unique.iter().chain(later).map(|(_, text)| text.clone());
+        Later { statements: statements.collect(), triggers, related }
+    }
 }
 
 /// Opens a snapshot in each of `sources`. Tables and definitions are those of that moment: they are the same before
@@ -70,7 +82,7 @@ async fn attempt(
     sources: &mut [VerifySession],
     last: &mut LastLook,
 ) -> Result<Option<Begun>> {
-    let plan = plan::read(options, watcher, selection, &BTreeSet::new()).await?;
+    let plan = plan::read(options, watcher, selection, &Scope::default(), &BTreeSet::new()).await?;
     let names: Vec<TableName> = plan.tables.keys().cloned().collect();
     let rows = all_rows(watcher, &names).await?;
     let chunked = choose(options, watcher, &plan, &rows).await?;
@@ -79,7 +91,8 @@ async fn attempt(
     let executed = snapshot::open(watcher, sources, last).await?;
     check_prepared(watcher).await?;
     let after = definitions::read(watcher, &plan.schemas, &names, &chunked.tables).await?;
-    let again = plan::read(options, watcher, selection, &BTreeSet::new()).await?;
+    let again =
+        plan::read(options, watcher, selection, &Scope::default(), &BTreeSet::new()).await?;
     let is_same = before.is_same(&after) && plan.names_the_same(&again);
     Ok(is_same.then_some(Begun { plan: again, chunked, definitions: after, rows, executed }))
 }
@@ -102,7 +115,7 @@ async fn check_prepared(source: &mut VerifySession) -> Result<()> {
     Err(CopyError::Prepared(source.refused(&why).to_string()))
 }
 
-async fn all_rows(
+pub(super) async fn all_rows(
     source: &mut VerifySession,
     names: &[TableName],
 ) -> Result<BTreeMap<TableName, TableRows>> {
@@ -131,6 +144,8 @@ pub(super) struct Interrupted {
     pub(super) begun: Begun,
     pub(super) ranges: Vec<CopyRange>,
     pub(super) epoch: u64,
+    /// See [`super::ranges::Turn::has_rounds`].
+    pub(super) has_rounds: bool,
 }
 
 /// Finds an interrupted copy that can continue: the source is the same one, it has all that chunks may show, its log
@@ -145,14 +160,15 @@ pub(super) async fn interrupted(
     let channel = &options.channel;
     let begins_again =
         |why: &str| info!(channel, "the interrupted copy can't continue, and begins again: {why}");
-    if let Some(why) = is_another(source, &state).await? {
+    let (another, purged) = look_at(source, &state).await?;
+    if let Some(why) = another.or(purged) {
         begins_again(why);
         return Ok(None);
     }
     let (ranges, epoch) = claim.take_ranges().await?;
     let name = |(schema, table): (String, String)| TableName { schema, table };
     let made: BTreeSet<TableName> = claim.unfinished().await?.into_iter().map(name).collect();
-    let mut plan = plan::read(options, source, selection, &made).await?;
+    let mut plan = plan::read(options, source, selection, &Scope::default(), &made).await?;
     // What was made on the source meanwhile comes with the stream.
     plan.tables.retain(|name, _| made.contains(name));
     let names: Vec<TableName> = plan.tables.keys().cloned().collect();
@@ -169,27 +185,26 @@ pub(super) async fn interrupted(
     let rows = all_rows(source, &names).await?;
     let chunked = Chunked { tables, ..choose(options, source, &plan, &rows).await? };
     let begun = Begun { plan, chunked, definitions, rows, executed: state.executed };
-    Ok(Some(Interrupted { begun, ranges, epoch }))
+    Ok(Some(Interrupted { begun, ranges, epoch, has_rounds: false }))
 }
 
-/// Returns the reason why chunks of this source do not fit to those of the interrupted copy.
-async fn is_another(source: &mut VerifySession, state: &CopyState) -> Result<Option<&'static str>> {
+/// Returns the reason why chunks of this source do not fit to those of the interrupted copy, and the reason why a
+/// channel can't follow this source from the copy's begin.
+pub(super) async fn look_at(
+    source: &mut VerifySession,
+    state: &CopyState,
+) -> Result<(Option<&'static str>, Option<&'static str>)> {
     let server: Vec<(String, String, String)> = source
         .rows("SELECT @@GLOBAL.server_uuid, @@GLOBAL.gtid_executed, @@GLOBAL.gtid_purged")
         .await?;
-    let Some((uuid, executed, purged)) = server.into_iter().next() else {
-        return Ok(Some("the source says nothing about itself"));
-    };
+    let (uuid, executed, purged) = server.into_iter().next().unwrap_or_default();
     let set = |text: &str| text.replace('\n', "").parse::<GtidSet>().ok();
-    let (Some(executed), Some(purged)) = (set(&executed), set(&purged)) else {
-        return Ok(Some("the source's GTID sets can't be read"));
+    let has_all = set(&executed).is_some_and(|executed| state.seen.is_subset_of(&executed));
+    let follows = set(&purged).is_some_and(|purged| purged.is_subset_of(&state.executed));
+    let another = match (uuid == state.source_uuid, has_all) {
+        (false, _) => Some("the source is another server"),
+        (true, false) => Some("the source has lost transactions"),
+        (true, true) => None,
     };
-    Ok(match uuid == state.source_uuid {
-        false => Some("the source is another server"),
-        true if !state.seen.is_subset_of(&executed) => Some("the source has lost transactions"),
-        true if !purged.is_subset_of(&state.executed) => {
-            Some("the source has purged logs that follow its begin")
-        }
-        true => None,
-    })
+    Ok((another, (!follows).then_some("the source has purged logs that follow its begin")))
 }

@@ -36,7 +36,7 @@ pub(super) async fn choose(
 ) -> Result<Chunked> {
     let none = |why: String| Ok(Chunked { why_none: Some(why), ..Chunked::default() });
     let limit = options.snapshot_bytes;
-    if plan.bytes() <= limit {
+    if limit > 0 && plan.bytes() <= limit {
         return none(format!("all tables together have less than {} MiB", limit >> 20));
     }
     if executor_for(&options.target, target.vendor(), &target.grants().await?) != Executor::RowImage
@@ -80,6 +80,24 @@ async fn incomplete_images(source: &mut VerifySession) -> Result<Option<String>>
 /// Returns tables that are connected by foreign keys of which any cascades. What such a key changes is not in the
 /// log of most sources: the target's own keys have to do the same, from rows of one moment.
 async fn cascading(source: &mut VerifySession) -> Result<BTreeSet<TableName>> {
+    let keys = foreign_keys(source).await?;
+    let cascading = keys.iter().filter(|(_, _, cascades)| *cascades);
+    let first = cascading.flat_map(|(child, parent, _)| [child.clone(), parent.clone()]);
+    Ok(connected(first.collect(), &keys))
+}
+
+/// Returns tables that foreign keys connect with any of `tables`, and these.
+pub(super) async fn related(
+    source: &mut VerifySession,
+    tables: &BTreeSet<TableName>,
+) -> Result<BTreeSet<TableName>> {
+    Ok(connected(tables.clone(), &foreign_keys(source).await?))
+}
+
+/// A child, its parent, and whether the key cascades.
+type ForeignKey = (TableName, TableName, bool);
+
+async fn foreign_keys(source: &mut VerifySession) -> Result<Vec<ForeignKey>> {
     let keys: Vec<(String, String, String, String, bool)> = source
         .rows(
             "SELECT CONSTRAINT_SCHEMA, TABLE_NAME, UNIQUE_CONSTRAINT_SCHEMA, REFERENCED_TABLE_NAME, \
@@ -91,15 +109,11 @@ async fn cascading(source: &mut VerifySession) -> Result<BTreeSet<TableName>> {
     let keys = keys.into_iter().map(|(schema, table, parent_schema, parent, cascades)| {
         (name(schema, table), name(parent_schema, parent), cascades)
     });
-    Ok(connected(&keys.collect::<Vec<_>>()))
+    Ok(keys.collect())
 }
 
-/// Returns the tables of all groups in which a key cascades. `keys`: child, parent, and whether it cascades.
-fn connected(keys: &[(TableName, TableName, bool)]) -> BTreeSet<TableName> {
-    let mut found: BTreeSet<TableName> = BTreeSet::new();
-    for (child, parent, _) in keys.iter().filter(|(_, _, cascades)| *cascades) {
-        found.extend([child.clone(), parent.clone()]);
-    }
+/// Adds all tables that keys connect with those found.
+fn connected(mut found: BTreeSet<TableName>, keys: &[ForeignKey]) -> BTreeSet<TableName> {
     loop {
         let before = found.len();
         for (child, parent, _) in keys {
@@ -134,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_cascade_binds_all_tables_that_its_own_are_connected_with() {
+    fn keys_connect_tables_over_others() {
         let name = |table: &str| TableName { schema: "d".to_owned(), table: table.to_owned() };
         let key = |child, parent, cascades| (name(child), name(parent), cascades);
         let keys = [
@@ -143,7 +157,9 @@ mod tests {
             key("note", "customer", false),
             key("stock", "item", false),
         ];
-        let names: Vec<String> = connected(&keys).into_iter().map(|name| name.table).collect();
+        let first = BTreeSet::from([name("line"), name("order")]);
+        let names: Vec<String> =
+            connected(first, &keys).into_iter().map(|name| name.table).collect();
         assert_eq!(names, ["customer", "line", "note", "order"]);
     }
 }

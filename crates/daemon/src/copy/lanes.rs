@@ -32,7 +32,7 @@ pub(super) struct Lane {
 }
 
 impl Lane {
-    /// Copies parts until none is left.
+    /// Copies parts until none is left, or the time is over.
     pub(super) async fn run(mut self, work: Arc<Work>) -> Result<Self> {
         match self.turn {
             // What a chunk's query holds of a table is released with the savepoint, so that the source's DDL need
@@ -43,11 +43,16 @@ impl Lane {
             }
         }
         loop {
-            let next = work.parts.lock().pop_front();
+            let next = match work.is_over() {
+                true => None,
+                false => work.parts.lock().pop_front(),
+            };
             let Some((place, part)) = next else { return Ok(self) };
             let Some(table) = work.tables.get(place) else { continue };
             work.current.store(place, Ordering::Relaxed);
-            self.copy(table, part, &work).await?;
+            if !self.copy(table, part, &work).await? {
+                return Ok(self);
+            }
             if table.parts_left.fetch_sub(1, Ordering::AcqRel) == 1 {
                 for statement in &table.indexes {
                     self.target.add(statement).await?;
@@ -57,7 +62,8 @@ impl Lane {
         }
     }
 
-    async fn copy(&mut self, table: &CopiedTable, mut part: Part, work: &Work) -> Result<()> {
+    /// Returns false if the time was over before the part was copied.
+    async fn copy(&mut self, table: &CopiedTable, mut part: Part, work: &Work) -> Result<bool> {
         let Self { source, target, turn } = self;
         let has_snapshot = turn.is_none();
         let mut asked = match table.estimate.average_row {
@@ -67,7 +73,8 @@ impl Lane {
         let (mut chunk, mut took) = read(source, table, &part, asked, has_snapshot).await?;
         loop {
             table.rows.advance(&mut part, &chunk);
-            let statements = table.rows.inserts(&chunk);
+            let replaces = turn.as_ref().is_some_and(|turn| turn.has_rounds);
+            let statements = table.rows.inserts(&chunk, replaces);
             let bytes = statements.iter().map(String::len).sum::<usize>() as u64;
             let rows = chunk.len() as u64;
             let is_last = rows < asked;
@@ -98,7 +105,11 @@ impl Lane {
             table.rows_copied.fetch_add(rows, Ordering::Relaxed);
             work.bytes.fetch_add(bytes, Ordering::Relaxed);
             if is_last {
-                return table.rows.check_definition(source, &table.name).await;
+                table.rows.check_definition(source, &table.name).await?;
+                return Ok(true);
+            }
+            if work.is_over() {
+                return Ok(false);
             }
             (chunk, took) = next?;
         }

@@ -1,15 +1,18 @@
 //! Makes an empty target a copy of the source: definitions, rows, then indexes, foreign keys and programs. The copy
 //! ends with the channel's checkpoint, from which the channel follows the source.
 //!
-//! All rows are read in snapshots of one moment, whose GTID set is exact ([`snapshot`]). Nothing is locked
-//! on the source, and nothing is written there.
+//! Small tables are read in snapshots of one moment, whose GTID set is exact ([`snapshot`]), large ones in chunks
+//! ([`chunked`]). Nothing is locked on the source, and nothing is written there.
 
 #![deny(clippy::unwrap_used, clippy::indexing_slicing)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::indexing_slicing))]
 
+mod again;
 mod begin;
 mod chunked;
+mod copying;
 mod definitions;
+mod end;
 mod error;
 mod lanes;
 mod plan;
@@ -21,38 +24,26 @@ mod work;
 mod writer;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use csa_applier::{
-    Converging, CopyClaim, CopyRange, CopyState, Target, TargetGtids, TargetOptions,
-};
+use csa_applier::{CopyClaim, Target, TargetGtids, TargetOptions};
 use csa_provider::binlog::GtidSet;
 use csa_provider::server::link::Side;
 use csa_provider::sql_text::identifier;
-use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use begin::{Begun, Interrupted};
-use definitions::Program;
+pub(crate) use again::{AgainOptions, Round, copy_again};
+use copying::{Copying, Report};
+pub(crate) use end::{complete, converging_tables};
 pub(crate) use error::CopyError;
 use error::Result;
-use lanes::Lane;
 use plan::Plan;
 pub(crate) use progress::{CopyProgress, CopyStep};
-use ranges::{Turn, noted};
 use rows::TableRows;
 use snapshot::LastLook;
-use work::Work;
 use writer::TargetWriter;
 
-use crate::verify::{TableName, TableSelection, VerifySession};
-
-/// Time between two reports of the progress.
-const REPORT: Duration = Duration::from_millis(250);
-/// Time between two signs of life to the target.
-const PING: Duration = Duration::from_secs(20);
+use crate::verify::{Scope, TableSelection, VerifySession};
 
 /// The servers of a copy.
 #[derive(Debug, Clone)]
@@ -123,13 +114,7 @@ pub(crate) async fn copy(
     selection: &dyn TableSelection,
     observer: &dyn CopyObserver,
 ) -> std::result::Result<CopySummary, CopyError> {
-    if options.target.gtids == TargetGtids::Source {
-        return Err(CopyError::Refused(format!(
-            "channel {}: a copy has GTIDs of the target's own, and target_gtids = \"source\" permits none; set \
-             \"mirror\", or copy with a dump or a clone (docs/provisioning.md)",
-            options.channel
-        )));
-    }
+    check_gtids(options)?;
     let begun = Instant::now();
     let claim = CopyClaim::take(&options.target, &options.channel).await?;
     let (server, watcher) = connect_source(options).await?;
@@ -141,7 +126,7 @@ pub(crate) async fn copy(
     let interrupted =
         begin::interrupted(options, selection, &mut copying.claim, &mut copying.watcher).await?;
     let (rows, again) = match interrupted {
-        Some(interrupted) => (copying.remaining(interrupted).await?, true),
+        Some(interrupted) => (copying.remaining(interrupted, None).await?, true),
         None => {
             let again = drop_unfinished(&mut copying.claim, &mut copying.writer).await?;
             (copying.snapshot(selection).await?, again)
@@ -150,264 +135,15 @@ pub(crate) async fn copy(
     copying.end(rows, again).await
 }
 
-/// The sessions of a copy, beside those of its lanes.
-struct Copying<'a> {
-    options: &'a CopyOptions,
-    server: &'a TargetOptions,
-    claim: CopyClaim,
-    watcher: VerifySession,
-    last_look: LastLook,
-    writer: TargetWriter,
-    report: Report<'a>,
-}
-
-/// The rows of a copy: in chunks, what is left of them.
-struct CopiedRows {
-    begun: Begun,
-    work: Arc<Work>,
-}
-
-impl Copying<'_> {
-    /// Makes all tables, and copies those that are read in the snapshot; then all others in chunks.
-    async fn snapshot(&mut self, selection: &dyn TableSelection) -> Result<CopiedRows> {
-        let Self { options, server, claim, watcher, last_look, writer, report } = self;
-        let mut sources = Vec::new();
-        for _ in 0..options.lanes.max(1) {
-            sources.push(VerifySession::connect(Side::Source, server).await?);
-        }
-        let mut begun = begin::begin(options, selection, watcher, &mut sources, last_look).await?;
-        report.observer.begins_after(&begun.executed);
-        report.show(CopyStep::Tables, &begun.plan, None);
-        let names: Vec<_> = begun
-            .plan
-            .tables
-            .keys()
-            .map(|name| (name.schema.clone(), name.table.clone()))
-            .collect();
-        claim.note(&names).await?;
-        for statement in &begun.definitions.before {
-            writer.run(statement).await?;
-        }
-        let work = work::whole(&mut begun, &mut sources).await?;
-        let lanes = lanes(self.options, sources, None).await?;
-        let mut lanes = self.copy_rows(lanes, &begun, &work).await?;
-        for lane in &mut lanes {
-            lane.source.run("ROLLBACK").await?;
-        }
-        let chunks = work.take_chunks();
-        if chunks.is_empty() {
-            close(lanes).await;
-            return Ok(CopiedRows { begun, work });
-        }
-        let ranges: Vec<CopyRange> = chunks
-            .iter()
-            .filter_map(|(place, part)| Some(noted(work.name(*place)?, part)))
-            .collect();
-        let state = CopyState {
-            source_uuid: self.server_uuid().await?,
-            definitions: begun.definitions.digest(),
-            executed: begun.executed.clone(),
-            seen: begun.executed.clone(),
-        };
-        self.claim.note_ranges(&state, &ranges).await?;
-        let (_, epoch) = self.claim.take_ranges().await?;
-        work.add(chunks);
-        for lane in &mut lanes {
-            lane.turn = Some(turn(self.options, epoch));
-        }
-        let lanes = self.copy_rows(lanes, &begun, &work).await?;
-        close(lanes).await;
-        Ok(CopiedRows { begun, work })
+fn check_gtids(options: &CopyOptions) -> Result<()> {
+    if options.target.gtids != TargetGtids::Source {
+        return Ok(());
     }
-
-    /// Copies what is left of an interrupted copy.
-    async fn remaining(&mut self, interrupted: Interrupted) -> Result<CopiedRows> {
-        let Interrupted { mut begun, ranges, epoch } = interrupted;
-        self.report.observer.begins_after(&begun.executed);
-        let work = work::remaining(&mut begun, &ranges)?;
-        // Whose last chunk was the last thing that happened.
-        for statement in work.indexes_of_filled_tables() {
-            self.writer.add(statement).await?;
-        }
-        let mut sources = Vec::new();
-        for _ in 0..self.options.lanes.max(1) {
-            sources.push(VerifySession::connect(Side::Source, self.server).await?);
-        }
-        let lanes = lanes(self.options, sources, Some(epoch)).await?;
-        let lanes = self.copy_rows(lanes, &begun, &work).await?;
-        close(lanes).await;
-        Ok(CopiedRows { begun, work })
-    }
-
-    async fn server_uuid(&mut self) -> Result<String> {
-        let found: Vec<String> = self.watcher.rows("SELECT @@GLOBAL.server_uuid").await?;
-        Ok(found.into_iter().next().unwrap_or_default())
-    }
-
-    /// Copies all parts that the work has now.
-    async fn copy_rows(
-        &mut self,
-        lanes: Vec<Lane>,
-        begun: &Begun,
-        work: &Arc<Work>,
-    ) -> Result<Vec<Lane>> {
-        let in_chunks = lanes.iter().any(|lane| lane.turn.is_some());
-        let mut running = JoinSet::new();
-        for lane in lanes {
-            running.spawn(lane.run(Arc::clone(work)));
-        }
-        let mut ended = Vec::new();
-        let mut tick = tokio::time::interval(REPORT);
-        let mut pinged = Instant::now();
-        loop {
-            tokio::select! {
-                next = running.join_next() => match next {
-                    None => return Ok(ended),
-                    Some(Ok(lane)) => ended.push(lane?),
-                    Some(Err(panicked)) => std::panic::resume_unwind(panicked.into_panic()),
-                },
-                _ = tick.tick() => {
-                    self.report.show(CopyStep::Rows, &begun.plan, Some(work));
-                    if pinged.elapsed() >= PING {
-                        pinged = Instant::now();
-                        self.ping(in_chunks).await?;
-                    }
-                }
-            }
-        }
-    }
-
-    /// Keeps the claim, and notes what chunks may show by now.
-    async fn ping(&mut self, in_chunks: bool) -> Result<()> {
-        let executed: Vec<String> = self.watcher.rows("SELECT @@GLOBAL.gtid_executed").await?;
-        let executed = executed.first().and_then(|text| text.replace('\n', "").parse().ok());
-        match executed.filter(|_| in_chunks) {
-            Some(executed) => Ok(self.claim.saw(&executed).await?),
-            None => Ok(self.claim.ping().await?),
-        }
-    }
-
-    /// Makes what comes after the rows, and the channel's checkpoint.
-    async fn end(mut self, rows: CopiedRows, again: bool) -> Result<CopySummary> {
-        let CopiedRows { begun, work } = rows;
-        self.report.show(CopyStep::Programs, &begun.plan, Some(&work));
-        let Begun { plan, chunked, definitions, executed, .. } = &begun;
-        let is_whole = chunked.tables.is_empty();
-        let (now, later): (Vec<_>, Vec<_>) = definitions
-            .foreign_keys
-            .iter()
-            .partition(|(name, _)| is_whole || chunked.cascading.contains(name));
-        for (_, statement) in now {
-            self.writer.add(statement).await?;
-        }
-        let not_made = make(&mut self.writer, &definitions.programs, again).await?;
-        let until = match is_whole {
-            true => None,
-            false => Some(changes_end(&begun, &mut self.watcher, &mut self.last_look).await?),
-        };
-        self.watcher.close().await;
-        self.writer.close().await;
-        match &until {
-            None => self.claim.finish(executed).await?,
-            Some(until) => {
-                let later = definitions.unique.iter().chain(later).map(|(_, text)| text);
-                let later = serde_json::json!(later.collect::<Vec<_>>()).to_string();
-                self.claim.converge(executed, until, &later).await?;
-            }
-        }
-        Ok(CopySummary {
-            tables: plan.tables.len(),
-            rows: work.rows.load(Ordering::Relaxed),
-            bytes: work.bytes.load(Ordering::Relaxed),
-            elapsed: self.report.begun.elapsed(),
-            executed: begun.executed,
-            until,
-            not_made,
-        })
-    }
-}
-
-fn turn(options: &CopyOptions, epoch: u64) -> Turn {
-    Turn { channel: options.channel.clone(), epoch }
-}
-
-/// Connects a session on the target for each on the source; `epoch` for chunks.
-async fn lanes(
-    options: &CopyOptions,
-    sources: Vec<VerifySession>,
-    epoch: Option<u64>,
-) -> Result<Vec<Lane>> {
-    let mut lanes = Vec::new();
-    for source in sources {
-        let target = TargetWriter::connect(&options.target).await?;
-        lanes.push(Lane { source, target, turn: epoch.map(|epoch| turn(options, epoch)) });
-    }
-    Ok(lanes)
-}
-
-async fn close(lanes: Vec<Lane>) {
-    for Lane { source, target, .. } in lanes {
-        tokio::join!(source.close(), target.close());
-    }
-}
-
-/// Returns a set of transactions that has all that any chunk shows. Definitions are still those of the begin.
-async fn changes_end(
-    begun: &Begun,
-    watcher: &mut VerifySession,
-    last: &mut LastLook,
-) -> Result<GtidSet> {
-    let names: Vec<TableName> = begun.plan.tables.keys().cloned().collect();
-    check_definitions(begun, &names, watcher).await?;
-    let until = snapshot::open(watcher, &mut [], last).await?;
-    check_definitions(begun, &names, watcher).await?;
-    Ok(until)
-}
-
-async fn check_definitions(
-    begun: &Begun,
-    names: &[TableName],
-    watcher: &mut VerifySession,
-) -> Result<()> {
-    let Begun { plan, chunked, definitions, .. } = begun;
-    let found = definitions::read(watcher, &plan.schemas, names, &chunked.tables).await?;
-    match definitions.has_same_tables(&found) {
-        true => Ok(()),
-        false => Err(CopyError::Changed(
-            watcher.refused("tables were altered while they were copied; copy again").to_string(),
-        )),
-    }
-}
-
-/// Ends a copy in chunks once the channel has applied what changed meanwhile: adds unique keys and foreign keys.
-///
-/// # Errors
-/// The target refuses or goes away; it can be repeated.
-pub(crate) async fn complete(
-    target: &Target,
-    channel: &str,
-    converging: &Converging,
-) -> std::result::Result<(), CopyError> {
-    let mut claim = CopyClaim::take_converged(target, channel).await?;
-    let mut writer = TargetWriter::connect(target).await?;
-    let later: Vec<String> = serde_json::from_str(&converging.later).map_err(|error| {
-        CopyError::Refused(format!(
-            "channel {channel}: later in csa.copy_state can't be read: {error}"
-        ))
-    })?;
-    for statement in &later {
-        let add = writer.add(statement);
-        tokio::pin!(add);
-        loop {
-            tokio::select! {
-                added = &mut add => break added?,
-                () = tokio::time::sleep(PING) => claim.ping().await?,
-            }
-        }
-    }
-    writer.close().await;
-    claim.end().await?;
-    Ok(())
+    Err(CopyError::Refused(format!(
+        "channel {}: a copy has GTIDs of the target's own, and target_gtids = \"source\" permits none; set \
+         \"mirror\", or copy with a dump or a clone (docs/provisioning.md)",
+        options.channel
+    )))
 }
 
 /// Connects to the first of the source's servers that answers.
@@ -434,7 +170,8 @@ pub(crate) async fn plan(
     selection: &dyn TableSelection,
 ) -> std::result::Result<PlannedCopy, CopyError> {
     let (_, mut source) = connect_source(options).await?;
-    let plan = plan::read(options, &mut source, selection, &BTreeSet::new()).await?;
+    let plan =
+        plan::read(options, &mut source, selection, &Scope::default(), &BTreeSet::new()).await?;
     let mut rows = BTreeMap::new();
     for name in plan.tables.keys() {
         rows.insert(name.clone(), TableRows::of(&mut source, name).await?);
@@ -468,50 +205,4 @@ async fn drop_unfinished(claim: &mut CopyClaim, writer: &mut TargetWriter) -> Re
         claim.forget().await?;
     }
     Ok(!unfinished.is_empty())
-}
-
-/// Makes functions, views, triggers and events. One that needs another is tried again after it. Returns those that
-/// the target refuses, each with the reason; the applier needs none of them.
-async fn make(writer: &mut TargetWriter, programs: &[Program], again: bool) -> Result<Vec<String>> {
-    let mut left: Vec<&Program> = programs.iter().collect();
-    loop {
-        let (mut failed, mut errors) = (Vec::new(), Vec::new());
-        for &program in &left {
-            match writer.make(program, again).await {
-                Ok(()) => {}
-                Err(error) if error.is_answer() => {
-                    failed.push(program);
-                    errors.push(error.to_string());
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        if failed.is_empty() || failed.len() == left.len() {
-            return Ok(errors);
-        }
-        left = failed;
-    }
-}
-
-/// Tells how far the copy is.
-struct Report<'a> {
-    begun: Instant,
-    observer: &'a dyn CopyObserver,
-}
-
-impl Report<'_> {
-    fn show(&self, step: CopyStep, plan: &Plan, work: Option<&Arc<Work>>) {
-        let current = work.and_then(|work| work.tables.get(work.current.load(Ordering::Relaxed)));
-        self.observer.progress(&CopyProgress {
-            step,
-            tables: plan.tables.len(),
-            tables_done: work.map_or(0, |work| work.tables_done.load(Ordering::Relaxed)),
-            table: current.map(|table| table.name.to_string()).unwrap_or_default(),
-            rows: work.map_or(0, |work| work.rows.load(Ordering::Relaxed)),
-            rows_before: work.map_or(0, |work| work.rows_before),
-            rows_estimated: plan.rows(),
-            bytes: work.map_or(0, |work| work.bytes.load(Ordering::Relaxed)),
-            elapsed: self.begun.elapsed(),
-        });
-    }
 }

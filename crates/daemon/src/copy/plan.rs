@@ -59,6 +59,7 @@ pub(super) async fn read(
     options: &CopyOptions,
     source: &mut VerifySession,
     selection: &dyn TableSelection,
+    scope: &Scope,
     made: &BTreeSet<TableName>,
 ) -> Result<Plan> {
     if let Some(what) = missing_select(&source.grants().await?, &Scope::default()) {
@@ -77,7 +78,7 @@ pub(super) async fn read(
         source_folds_case: folds_case(source).await?,
         target_folds_case: folds_case(&mut target).await?,
     };
-    let pairs = listed.pairs(&Scope::default(), selection).map_err(CopyError::Refused)?;
+    let pairs = listed.pairs(scope, selection).map_err(CopyError::Refused)?;
     let pairs: Vec<_> =
         pairs.into_iter().filter(|pair| on_source.contains_key(&pair.source)).collect();
     let is_in_the_way =

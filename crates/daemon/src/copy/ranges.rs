@@ -12,6 +12,8 @@ use crate::verify::{Key, KeyRange, TableName};
 pub(super) struct Turn {
     pub(super) channel: String,
     pub(super) epoch: u64,
+    /// The channel runs between two rounds, and may have written rows of later chunks.
+    pub(super) has_rounds: bool,
 }
 
 /// The keys that are left of a range, as the target keeps them.
@@ -83,7 +85,7 @@ mod tests {
             let part = Part { number: 3, range, rows: 0 };
             assert_eq!(left(&noted(&table, &part)).unwrap(), Some(part));
         }
-        let turn = Turn { channel: "shop".to_owned(), epoch: 4 };
+        let turn = Turn { channel: "shop".to_owned(), epoch: 4, has_rounds: false };
         let note = turn.note(&table, &Part::default(), 10, true);
         assert!(note.update.contains("left_to_copy=NULL") && note.update.contains("epoch=4"));
     }

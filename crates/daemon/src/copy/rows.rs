@@ -84,7 +84,7 @@ impl TableRows {
         let names = list(|column| identifier(&column.name));
         Ok(Self {
             values: list(selected),
-            insert: format!("INSERT INTO {} ({names}) VALUES ", sql.name()),
+            insert: format!("INTO {} ({names}) VALUES ", sql.name()),
             definition: shown(session, sql.name()).await?,
             table: sql.name().to_owned(),
             columns: stored,
@@ -132,13 +132,14 @@ impl TableRows {
         row.get(self.columns.len()..)?.iter().cloned().collect()
     }
 
-    /// Returns the statements that insert rows.
-    pub(super) fn inserts(&self, rows: &[Row]) -> Vec<String> {
+    /// Returns the statements that write rows; `replaces`: some may be there, as they were earlier.
+    pub(super) fn inserts(&self, rows: &[Row], replaces: bool) -> Vec<String> {
+        let verb = if replaces { "REPLACE" } else { "INSERT" };
         let mut statements: Vec<String> = Vec::new();
         for row in rows {
             match statements.last_mut().filter(|text| text.len() < STATEMENT_BYTES) {
                 Some(text) => text.push(','),
-                None => statements.push(self.insert.clone()),
+                None => statements.push(format!("{verb} {}", self.insert)),
             }
             if let Some(text) = statements.last_mut() {
                 self.append(text, row);

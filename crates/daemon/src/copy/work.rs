@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use csa_applier::CopyRange;
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use super::begin::Begun;
 use super::error::{CopyError, Result};
@@ -50,6 +51,8 @@ pub(super) struct Work {
     /// Bytes of statements that were sent.
     pub(super) bytes: AtomicU64,
     pub(super) tables_done: AtomicUsize,
+    /// No chunk begins after it.
+    pub(super) deadline: Option<Instant>,
     /// The table of which a lane read a chunk last.
     pub(super) current: AtomicUsize,
 }
@@ -64,8 +67,19 @@ impl Work {
             rows_before: 0,
             bytes: AtomicU64::new(0),
             tables_done: AtomicUsize::new(0),
+            deadline: None,
             current: AtomicUsize::new(0),
         }
+    }
+
+    /// Returns true if the time is over.
+    pub(super) fn is_over(&self) -> bool {
+        self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
+    }
+
+    /// Returns true if nothing is left to copy.
+    pub(super) fn is_done(&self) -> bool {
+        self.tables.iter().all(CopiedTable::is_filled)
     }
 
     /// Takes the parts that are copied in chunks.
@@ -109,11 +123,15 @@ pub(super) async fn whole(begun: &mut Begun, sources: &mut [VerifySession]) -> R
     Ok(Arc::new(Work::new(tables, at_once, chunks)))
 }
 
-/// Returns the work that an interrupted copy has left.
+/// Returns the work that an interrupted copy has left, up to a deadline.
 ///
 /// # Errors
 /// A range on the target can't be read.
-pub(super) fn remaining(begun: &mut Begun, ranges: &[CopyRange]) -> Result<Arc<Work>> {
+pub(super) fn remaining(
+    begun: &mut Begun,
+    ranges: &[CopyRange],
+    deadline: Option<Instant>,
+) -> Result<Arc<Work>> {
     let mut of_tables: BTreeMap<TableName, Vec<Part>> = BTreeMap::new();
     for range in ranges {
         let (schema, table) = range.table.clone();
@@ -138,6 +156,7 @@ pub(super) fn remaining(begun: &mut Begun, ranges: &[CopyRange]) -> Result<Arc<W
     Ok(Arc::new(Work {
         rows: AtomicU64::new(rows_before),
         rows_before,
+        deadline,
         tables_done: AtomicUsize::new(begun.plan.tables.len().saturating_sub(unfilled)),
         ..Work::new(tables, all, Vec::new())
     }))

@@ -2,8 +2,14 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use crate::verify::TableName;
+
 #[derive(Debug, Args)]
 pub(crate) struct CopyArguments {
+    /// Copy only this table of the source, on a channel that has its copy. The rows on the target are dropped first,
+    /// and the channel follows its source meanwhile. Can be given several times.
+    #[arg(long, value_name = "SCHEMA.TABLE", conflicts_with = "plan")]
+    pub(crate) table: Vec<TableName>,
     /// Sessions on each server that copy rows at the same time, instead of `copy.lanes`.
     #[arg(long, value_name = "SESSIONS",
           value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=64))]

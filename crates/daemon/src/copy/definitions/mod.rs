@@ -19,7 +19,7 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use collation::with_collations;
 use csa_provider::sql_text::identifier;
 
-pub(super) use program::Program;
+pub(super) use program::{Program, ProgramKind};
 pub(super) use table::unnumbered;
 
 use crate::verify::{TableName, VerifyError, VerifySession};

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use csa_provider::sql_text::{identifier, quote};
+use serde::{Deserialize, Serialize};
 
 /// `sql_mode` values of MySQL before 8.0, which later versions refuse and MariaDB may take for another language.
 /// They are combinations whose members are listed beside them, or concern GRANT and SHOW CREATE only.
@@ -23,7 +24,7 @@ const FORMER_MODES: [&str; 11] = [
 /// The time zone of sessions that read and write, as in their prelude.
 const UTC: &str = "+00:00";
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::copy) enum ProgramKind {
     Function,
     Procedure,
@@ -39,7 +40,7 @@ impl ProgramKind {
 }
 
 /// An object that the server keeps as text.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::copy) struct Program {
     pub(in crate::copy) kind: ProgramKind,
     /// The text may leave it out, so that it has to be the current schema.
@@ -51,7 +52,7 @@ pub(in crate::copy) struct Program {
 }
 
 /// The session variables that the server keeps with a program.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::copy) struct Settings {
     /// A view has none: the server writes its text in one form under all.
     pub(in crate::copy) sql_mode: String,
@@ -64,7 +65,7 @@ pub(in crate::copy) struct Settings {
     pub(in crate::copy) schema_collations: Option<SchemaCollations>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::copy) struct SchemaCollations {
     pub(in crate::copy) then: String,
     pub(in crate::copy) now: String,

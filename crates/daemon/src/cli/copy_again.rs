@@ -1,0 +1,162 @@
+//! `copy --table`: copies tables of a channel again, while the channel follows its source between two rounds.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use csa_provider::server::visible::one_line;
+use serde_json::json;
+
+use super::arguments::{Admin, CopyArguments};
+use super::client::Client;
+use super::copy::{Screen, options};
+use super::output::say;
+use super::verify::chosen;
+use crate::config::{ChannelSettings, Config};
+use crate::copy::{AgainOptions, CopyOptions, Round, copy_again};
+use crate::host::{Failure, runtime};
+use crate::observe::view::{ChannelState, ChannelView, CommandView, StatusView};
+use crate::verify::Replicated;
+
+/// The longest time for which the channel stops in one round.
+const ROUND: Duration = Duration::from_secs(2);
+/// The longest time for which it runs before the next round, if it does not catch up earlier.
+const BETWEEN: Duration = Duration::from_secs(10);
+const POLL: Duration = Duration::from_millis(200);
+
+/// Copies the tables of the arguments again.
+pub(crate) fn copy_tables(
+    path: &Path,
+    admin: &Admin,
+    arguments: &CopyArguments,
+) -> Result<(), Failure> {
+    let config = Config::load(path)?;
+    let channels = chosen(&config, admin.channel.as_deref())?;
+    let [settings] = channels.as_slice() else {
+        return Err(Failure::Input("--table: name the channel with --channel".to_owned()));
+    };
+    let options = AgainOptions {
+        copy: CopyOptions { snapshot_bytes: 0, ..options(settings, arguments)? },
+        tables: arguments.table.iter().cloned().collect(),
+    };
+    let running = Running { client: Client::new(path, admin)?, channel: settings.name.clone() };
+    let screen = Screen::new(arguments.quiet);
+    let begun = Instant::now();
+    let is_running = running.view().is_ok();
+    if !is_running {
+        eprintln!("no daemon answers: the tables are copied in one round");
+    }
+    let rows = loop {
+        match round(settings, &options, is_running.then_some(&running), &screen)? {
+            Round::Unfinished => running.catches_up()?,
+            Round::Copied { rows, .. } => break rows,
+        }
+    };
+    screen.clear();
+    let seconds = begun.elapsed().as_secs_f64().max(1e-3);
+    say!(
+        "channel {}: {} tables, {rows} rows copied in {seconds:.1} s ({:.0} rows/s)",
+        settings.name,
+        options.tables.len(),
+        rows as f64 / seconds
+    );
+    if !is_running {
+        say!(
+            "start the daemon: it applies what changed meanwhile, and adds unique keys and foreign keys"
+        );
+        return Ok(());
+    }
+    running.is_whole()?;
+    say!("the tables are copies of the source's; csa-daemon verify compares them");
+    Ok(())
+}
+
+/// Copies for some time while the channel is stopped; without a daemon to the end.
+fn round(
+    settings: &ChannelSettings,
+    options: &AgainOptions,
+    running: Option<&Running>,
+    screen: &Screen,
+) -> Result<Round, Failure> {
+    let runtime = runtime()?;
+    let selection = Replicated::new(&settings.filters);
+    if let Some(running) = running {
+        running.stop()?;
+    }
+    let copied = runtime.block_on(async {
+        let deadline = running.map(|_| tokio::time::Instant::now() + ROUND);
+        copy_again(options, &selection, deadline, screen).await
+    });
+    // Whatever the outcome: the channel follows its source again.
+    if let Some(running) = running {
+        running.post("restart", &json!({ "all": false, "now": false }))?;
+    }
+    copied.map_err(|error| {
+        screen.clear();
+        Failure::Runtime(format!("channel {:?}: {error}", settings.name))
+    })
+}
+
+/// The channel in the running daemon.
+struct Running {
+    client: Client,
+    channel: String,
+}
+
+impl Running {
+    fn post(&self, command: &str, body: &serde_json::Value) -> Result<CommandView, Failure> {
+        self.client.post(&format!("/channels/{}/{command}", self.channel), body)
+    }
+
+    /// Stops the channel; one that has failed does not run.
+    fn stop(&self) -> Result<(), Failure> {
+        match self.view()?.state {
+            ChannelState::Failed | ChannelState::Stopped => Ok(()),
+            _ => self.post("stop", &json!({ "all": false, "now": false })).map(drop),
+        }
+    }
+
+    fn view(&self) -> Result<ChannelView, Failure> {
+        let status: StatusView = self.client.get("/status")?;
+        let mut channels = status.channels.into_iter();
+        channels
+            .find(|channel| channel.channel_name == self.channel)
+            .ok_or_else(|| Failure::Runtime(format!("the daemon has no channel {}", self.channel)))
+    }
+
+    /// Waits until the channel has applied what it has received, or for a while.
+    fn catches_up(&self) -> Result<(), Failure> {
+        let begun = Instant::now();
+        while begun.elapsed() < BETWEEN {
+            std::thread::sleep(POLL);
+            let view = self.view()?;
+            self.check(&view)?;
+            if view.copy.is_some() && view.backlog_transactions == Some(0) {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until the tables have converged.
+    fn is_whole(&self) -> Result<(), Failure> {
+        loop {
+            let view = self.view()?;
+            self.check(&view)?;
+            if view.state == ChannelState::Running {
+                return Ok(());
+            }
+            std::thread::sleep(POLL);
+        }
+    }
+
+    fn check(&self, view: &ChannelView) -> Result<(), Failure> {
+        match view.state {
+            ChannelState::Failed => Err(Failure::Runtime(format!(
+                "channel {} failed: {}; once it runs, run the same command again, which continues",
+                self.channel,
+                one_line(&view.state_detail)
+            ))),
+            _ => Ok(()),
+        }
+    }
+}

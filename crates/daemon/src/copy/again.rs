@@ -1,0 +1,246 @@
+//! Tables that are copied again on a channel that has a checkpoint: round by round, and between two rounds the channel
+//! runs. In a round nothing is applied, so each chunk shows at least what the channel has applied; all that it shows
+//! beyond that is applied again later.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
+
+use csa_applier::{CopyClaim, CopyRange, CopyState};
+use csa_provider::binlog::GtidSet;
+use csa_provider::server::link::Side;
+use csa_provider::sql_text::identifier;
+use tokio::time::Instant;
+
+use super::begin::{Begun, Interrupted, all_rows, choose, look_at};
+use super::chunked::{self, Chunked};
+use super::copying::{Copying, Report};
+use super::definitions::{self, ProgramKind};
+use super::end::changes_end;
+use super::error::{CopyError, Result};
+use super::plan::{self, parts};
+use super::ranges::noted;
+use super::snapshot::LastLook;
+use super::writer::TargetWriter;
+use super::{CopyObserver, CopyOptions, check_gtids, connect_source};
+use crate::verify::{Scope, TableName, TableSelection, VerifySession, common, definition};
+
+/// Tables that are copied again.
+pub(crate) struct AgainOptions {
+    pub(crate) copy: CopyOptions,
+    /// By their names on the source.
+    pub(crate) tables: BTreeSet<TableName>,
+}
+
+/// The end of a round.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Round {
+    /// Rows are left to copy.
+    Unfinished,
+    /// All rows are copied; the tables converge once these transactions are applied.
+    Copied { rows: u64, until: GtidSet },
+}
+
+/// Copies until `deadline`. The channel must not run meanwhile, and has to run between two rounds and after the last
+/// one.
+///
+/// # Errors
+/// A table can't be copied in this way, or a server refuses or goes away. The next round continues.
+pub(crate) async fn copy_again(
+    options: &AgainOptions,
+    selection: &dyn TableSelection,
+    deadline: Option<Instant>,
+    observer: &dyn CopyObserver,
+) -> std::result::Result<Round, CopyError> {
+    check_gtids(&options.copy)?;
+    let begun = Instant::now();
+    let (server, watcher) = connect_source(&options.copy).await?;
+    let (claim, executed) =
+        CopyClaim::take_stopped(&options.copy.target, &options.copy.channel).await?;
+    let writer = TargetWriter::connect(&options.copy.target).await?;
+    let report = Report { begun, observer };
+    let last_look = LastLook::default();
+    let copying =
+        Copying { options: &options.copy, server, claim, watcher, last_look, writer, report };
+    Again { options, selection, executed, copying }.round(deadline).await
+}
+
+struct Again<'a> {
+    options: &'a AgainOptions,
+    selection: &'a dyn TableSelection,
+    /// The transactions that the channel has applied.
+    executed: GtidSet,
+    copying: Copying<'a>,
+}
+
+impl Again<'_> {
+    async fn round(mut self, deadline: Option<Instant>) -> Result<Round> {
+        self.check_source().await?;
+        let (begun, ranges, epoch) = self.begin().await?;
+        let interrupted = Interrupted { begun, ranges, epoch, has_rounds: true };
+        let rows = self.copying.remaining(interrupted, deadline).await?;
+        let Copying { mut claim, mut watcher, mut last_look, writer, .. } = self.copying;
+        writer.close().await;
+        if !rows.work.is_done() {
+            let seen: Vec<String> = watcher.rows("SELECT @@GLOBAL.gtid_executed").await?;
+            if let Some(seen) = seen.first().and_then(|text| text.replace('\n', "").parse().ok()) {
+                claim.saw(&seen).await?;
+            }
+            claim.give_back().await;
+            watcher.close().await;
+            return Ok(Round::Unfinished);
+        }
+        let until = changes_end(&rows.begun, &mut watcher, &mut last_look).await?;
+        watcher.close().await;
+        claim.converge_again(&until).await?;
+        Ok(Round::Copied { rows: rows.work.rows.load(Ordering::Relaxed), until })
+    }
+
+    /// Refuses a source that lacks what was applied, such as a replica of the real one that lags.
+    async fn check_source(&mut self) -> Result<()> {
+        let Self { executed, copying, .. } = self;
+        let query = format!("SELECT GTID_SUBSET('{executed}', @@GLOBAL.gtid_executed)");
+        let has_all: Vec<u8> = copying.watcher.rows(&query).await?;
+        match has_all.first() {
+            Some(1) => Ok(()),
+            _ => {
+                let why = "it lacks transactions that the channel has applied; try again once it has them";
+                Err(copying.watcher.refused(why).into())
+            }
+        }
+    }
+
+    /// Returns the copy of the rounds before, or begins one.
+    async fn begin(&mut self) -> Result<(Begun, Vec<CopyRange>, u64)> {
+        let Some(state) = self.copying.claim.state().await? else {
+            return self.begin_first().await;
+        };
+        let (ranges, epoch) = self.copying.claim.take_ranges().await?;
+        let name = |(schema, table): (String, String)| TableName { schema, table };
+        let noted: BTreeSet<TableName> =
+            ranges.iter().map(|range| name(range.table.clone())).collect();
+        if noted != self.options.tables {
+            let names: Vec<String> = noted.iter().map(|name| format!("--table {name}")).collect();
+            return Err(CopyError::Refused(format!(
+                "channel {}: another copy is not finished: run csa-daemon copy --channel {} {}",
+                self.options.copy.channel,
+                self.options.copy.channel,
+                names.join(" ")
+            )));
+        }
+        let begun = self.read(state.executed.clone()).await?;
+        let (another, _) = look_at(&mut self.copying.watcher, &state).await?;
+        if another.is_some() || begun.definitions.digest() != state.definitions {
+            self.copying.claim.forget().await?;
+            return self.begin_first().await;
+        }
+        if ranges.iter().all(|range| range.rows == 0) {
+            self.make_tables(&begun).await?;
+        }
+        Ok((begun, ranges, epoch))
+    }
+
+    /// Notes the copy, then makes the tables empty: after a crash in between, the next round makes them.
+    async fn begin_first(&mut self) -> Result<(Begun, Vec<CopyRange>, u64)> {
+        let begun = self.read(self.executed.clone()).await?;
+        self.check_target(&begun).await?;
+        let Self { options, copying, .. } = self;
+        let mut ranges = Vec::new();
+        for (name, rows) in &begun.rows {
+            let estimate = begun.plan.tables.get(name).copied().unwrap_or_default();
+            let lanes = options.copy.lanes;
+            let parts = parts(&mut copying.watcher, name, estimate, rows, lanes).await?;
+            ranges.extend(parts.iter().map(|part| noted(name, part)));
+        }
+        let related = chunked::related(&mut copying.watcher, &options.tables).await?;
+        let related = related.into_iter().map(|name| (name.schema, name.table)).collect();
+        let is_trigger = |program: &&definitions::Program| program.kind == ProgramKind::Trigger;
+        let triggers = begun.definitions.programs.iter().filter(is_trigger).cloned().collect();
+        let state = CopyState {
+            source_uuid: copying.server_uuid().await?,
+            definitions: begun.definitions.digest(),
+            executed: begun.executed.clone(),
+            seen: begun.executed.clone(),
+            later: begun.later(triggers, related).text(),
+        };
+        copying.claim.note_ranges(&state, &ranges).await?;
+        self.make_tables(&begun).await?;
+        let (ranges, epoch) = self.copying.claim.take_ranges().await?;
+        Ok((begun, ranges, epoch))
+    }
+
+    /// Reads the tables and definitions of the source.
+    async fn read(&mut self, executed: GtidSet) -> Result<Begun> {
+        let Self { options, selection, copying, .. } = self;
+        let (source, tables) = (&mut copying.watcher, &options.tables);
+        let scope = Scope { tables: tables.iter().cloned().collect(), ..Scope::default() };
+        let mut plan = plan::read(&options.copy, source, *selection, &scope, tables).await?;
+        plan.schemas = tables
+            .iter()
+            .map(|name| name.schema.clone())
+            .collect::<BTreeSet<_>>()
+            .into_iter()
+            .collect();
+        let names: Vec<TableName> = plan.tables.keys().cloned().collect();
+        if let Some(missing) = tables.iter().find(|name| !plan.tables.contains_key(*name)) {
+            let why = format!("it has no table {missing}, or the channel does not replicate it");
+            return Err(source.refused(&why).into());
+        }
+        let rows = all_rows(source, &names).await?;
+        let chunked = choose(&options.copy, source, &plan, &rows).await?;
+        if let Some(why) = &chunked.why_none {
+            return Err(source.refused(&format!("tables can't be copied again: {why}")).into());
+        }
+        if let Some(other) = tables.iter().find(|name| !chunked.tables.contains(*name)) {
+            let why = format!(
+                "{other} can't be copied again on its own: it needs a primary key that begins with its \
+                 AUTO_INCREMENT column, if it has one, and no foreign key that cascades to or from it or a table \
+                 that is related to it; csa-daemon verify --repair writes single rows"
+            );
+            return Err(source.refused(&why).into());
+        }
+        let mut definitions =
+            definitions::read(source, &plan.schemas, &names, &chunked.tables).await?;
+        // Those of other tables are none of this copy's business.
+        definitions.programs.retain(|program| program.kind == ProgramKind::Trigger);
+        let chunked = Chunked { cascading: BTreeSet::new(), ..chunked };
+        Ok(Begun { plan, chunked, definitions, rows, executed })
+    }
+
+    /// Refuses a table whose columns differ: the channel has yet to apply a definition, which would fail on a
+    /// table that has it already.
+    async fn check_target(&mut self, begun: &Begun) -> Result<()> {
+        let target = &self.options.copy.target;
+        let mut session = VerifySession::connect(Side::Target, target).await?;
+        for name in begun.plan.tables.keys() {
+            let source = definition(&mut self.copying.watcher, name).await?;
+            let Some((source, found)) = source.zip(definition(&mut session, name).await?) else {
+                continue;
+            };
+            let common = common(&source, &found, &target.collation_map);
+            if let Some(difference) = common.differences.first() {
+                let why = format!(
+                    "{name} has another definition there: {difference}; let the channel apply the definition \
+                     first; if it can't, run there: DROP TABLE {}.{}",
+                    identifier(&name.schema),
+                    identifier(&name.table)
+                );
+                return Err(session.refused(&why).into());
+            }
+        }
+        session.close().await;
+        Ok(())
+    }
+
+    /// Makes the tables anew, without rows, unique keys, foreign keys and triggers.
+    async fn make_tables(&mut self, begun: &Begun) -> Result<()> {
+        let writer = &mut self.copying.writer;
+        for name in begun.plan.tables.keys() {
+            let (schema, table) = (identifier(&name.schema), identifier(&name.table));
+            writer.run(&format!("DROP TABLE IF EXISTS {schema}.{table}")).await?;
+        }
+        for statement in &begun.definitions.before {
+            writer.run(statement).await?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,248 @@
+//! A copy under way: its sessions, its lanes, and their progress.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use csa_applier::{CopyClaim, CopyRange, CopyState, TargetOptions};
+use csa_provider::server::link::Side;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::begin::{self, Begun, Interrupted};
+use super::end::{changes_end, make};
+use super::error::Result;
+use super::lanes::Lane;
+use super::plan::Plan;
+use super::ranges::{Turn, noted};
+use super::snapshot::LastLook;
+use super::work::{self, Work};
+use super::writer::TargetWriter;
+use super::{CopyObserver, CopyOptions, CopyProgress, CopyStep, CopySummary};
+use crate::verify::{TableSelection, VerifySession};
+
+/// Time between two reports of the progress.
+const REPORT: Duration = Duration::from_millis(250);
+/// Time between two signs of life to the target.
+pub(super) const PING: Duration = Duration::from_secs(20);
+
+/// The sessions of a copy, beside those of its lanes.
+pub(super) struct Copying<'a> {
+    pub(super) options: &'a CopyOptions,
+    pub(super) server: &'a TargetOptions,
+    pub(super) claim: CopyClaim,
+    pub(super) watcher: VerifySession,
+    pub(super) last_look: LastLook,
+    pub(super) writer: TargetWriter,
+    pub(super) report: Report<'a>,
+}
+
+/// The rows of a copy: in chunks, what is left of them.
+pub(super) struct CopiedRows {
+    pub(super) begun: Begun,
+    pub(super) work: Arc<Work>,
+}
+
+impl Copying<'_> {
+    /// Makes all tables, and copies those that are read in the snapshot; then all others in chunks.
+    pub(super) async fn snapshot(&mut self, selection: &dyn TableSelection) -> Result<CopiedRows> {
+        let Self { options, server, claim, watcher, last_look, writer, report } = self;
+        let mut sources = Vec::new();
+        for _ in 0..options.lanes.max(1) {
+            sources.push(VerifySession::connect(Side::Source, server).await?);
+        }
+        let mut begun = begin::begin(options, selection, watcher, &mut sources, last_look).await?;
+        report.observer.begins_after(&begun.executed);
+        report.show(CopyStep::Tables, &begun.plan, None);
+        let names: Vec<_> = begun
+            .plan
+            .tables
+            .keys()
+            .map(|name| (name.schema.clone(), name.table.clone()))
+            .collect();
+        claim.note(&names).await?;
+        for statement in &begun.definitions.before {
+            writer.run(statement).await?;
+        }
+        let work = work::whole(&mut begun, &mut sources).await?;
+        let lanes = lanes(self.options, sources, None).await?;
+        let mut lanes = self.copy_rows(lanes, &begun, &work).await?;
+        for lane in &mut lanes {
+            lane.source.run("ROLLBACK").await?;
+        }
+        let chunks = work.take_chunks();
+        if chunks.is_empty() {
+            close(lanes).await;
+            return Ok(CopiedRows { begun, work });
+        }
+        let ranges: Vec<CopyRange> = chunks
+            .iter()
+            .filter_map(|(place, part)| Some(noted(work.name(*place)?, part)))
+            .collect();
+        let state = CopyState {
+            source_uuid: self.server_uuid().await?,
+            definitions: begun.definitions.digest(),
+            executed: begun.executed.clone(),
+            seen: begun.executed.clone(),
+            later: begun.later(Vec::new(), Vec::new()).text(),
+        };
+        self.claim.note_ranges(&state, &ranges).await?;
+        let (_, epoch) = self.claim.take_ranges().await?;
+        work.add(chunks);
+        let turn = Turn { channel: self.options.channel.clone(), epoch, has_rounds: false };
+        for lane in &mut lanes {
+            lane.turn = Some(turn.clone());
+        }
+        let lanes = self.copy_rows(lanes, &begun, &work).await?;
+        close(lanes).await;
+        Ok(CopiedRows { begun, work })
+    }
+
+    /// Copies what is left of an interrupted copy, up to a deadline.
+    pub(super) async fn remaining(
+        &mut self,
+        interrupted: Interrupted,
+        deadline: Option<Instant>,
+    ) -> Result<CopiedRows> {
+        let Interrupted { mut begun, ranges, epoch, has_rounds } = interrupted;
+        self.report.observer.begins_after(&begun.executed);
+        let work = work::remaining(&mut begun, &ranges, deadline)?;
+        // Whose last chunk was the last thing that happened.
+        for statement in work.indexes_of_filled_tables() {
+            self.writer.add(statement).await?;
+        }
+        let mut sources = Vec::new();
+        for _ in 0..self.options.lanes.max(1) {
+            sources.push(VerifySession::connect(Side::Source, self.server).await?);
+        }
+        let turn = Turn { channel: self.options.channel.clone(), epoch, has_rounds };
+        let lanes = lanes(self.options, sources, Some(turn)).await?;
+        let lanes = self.copy_rows(lanes, &begun, &work).await?;
+        close(lanes).await;
+        Ok(CopiedRows { begun, work })
+    }
+
+    pub(super) async fn server_uuid(&mut self) -> Result<String> {
+        let found: Vec<String> = self.watcher.rows("SELECT @@GLOBAL.server_uuid").await?;
+        Ok(found.into_iter().next().unwrap_or_default())
+    }
+
+    /// Copies all parts that the work has now.
+    async fn copy_rows(
+        &mut self,
+        lanes: Vec<Lane>,
+        begun: &Begun,
+        work: &Arc<Work>,
+    ) -> Result<Vec<Lane>> {
+        let in_chunks = lanes.iter().any(|lane| lane.turn.is_some());
+        let mut running = JoinSet::new();
+        for lane in lanes {
+            running.spawn(lane.run(Arc::clone(work)));
+        }
+        let mut ended = Vec::new();
+        let mut tick = tokio::time::interval(REPORT);
+        let mut pinged = Instant::now();
+        loop {
+            tokio::select! {
+                next = running.join_next() => match next {
+                    None => return Ok(ended),
+                    Some(Ok(lane)) => ended.push(lane?),
+                    Some(Err(panicked)) => std::panic::resume_unwind(panicked.into_panic()),
+                },
+                _ = tick.tick() => {
+                    self.report.show(CopyStep::Rows, &begun.plan, Some(work));
+                    if pinged.elapsed() >= PING {
+                        pinged = Instant::now();
+                        self.ping(in_chunks).await?;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Keeps the claim, and notes what chunks may show by now.
+    async fn ping(&mut self, in_chunks: bool) -> Result<()> {
+        let executed: Vec<String> = self.watcher.rows("SELECT @@GLOBAL.gtid_executed").await?;
+        let executed = executed.first().and_then(|text| text.replace('\n', "").parse().ok());
+        match executed.filter(|_| in_chunks) {
+            Some(executed) => Ok(self.claim.saw(&executed).await?),
+            None => Ok(self.claim.ping().await?),
+        }
+    }
+
+    /// Makes what comes after the rows, and the channel's checkpoint.
+    pub(super) async fn end(mut self, rows: CopiedRows, again: bool) -> Result<CopySummary> {
+        let CopiedRows { begun, work } = rows;
+        self.report.show(CopyStep::Programs, &begun.plan, Some(&work));
+        let Begun { plan, chunked, definitions, executed, .. } = &begun;
+        let is_whole = chunked.tables.is_empty();
+        for (name, statement) in &definitions.foreign_keys {
+            if is_whole || chunked.cascading.contains(name) {
+                self.writer.add(statement).await?;
+            }
+        }
+        let not_made = make(&mut self.writer, &definitions.programs, again).await?;
+        let until = match is_whole {
+            true => None,
+            false => Some(changes_end(&begun, &mut self.watcher, &mut self.last_look).await?),
+        };
+        self.watcher.close().await;
+        self.writer.close().await;
+        match &until {
+            None => self.claim.finish(executed).await?,
+            Some(until) => self.claim.converge(executed, until).await?,
+        }
+        Ok(CopySummary {
+            tables: plan.tables.len(),
+            rows: work.rows.load(Ordering::Relaxed),
+            bytes: work.bytes.load(Ordering::Relaxed),
+            elapsed: self.report.begun.elapsed(),
+            executed: begun.executed,
+            until,
+            not_made,
+        })
+    }
+}
+
+/// Connects a session on the target for each on the source; `turn` for chunks.
+async fn lanes(
+    options: &CopyOptions,
+    sources: Vec<VerifySession>,
+    turn: Option<Turn>,
+) -> Result<Vec<Lane>> {
+    let mut lanes = Vec::new();
+    for source in sources {
+        let target = TargetWriter::connect(&options.target).await?;
+        lanes.push(Lane { source, target, turn: turn.clone() });
+    }
+    Ok(lanes)
+}
+
+async fn close(lanes: Vec<Lane>) {
+    for Lane { source, target, .. } in lanes {
+        tokio::join!(source.close(), target.close());
+    }
+}
+
+/// Tells how far the copy is.
+pub(super) struct Report<'a> {
+    pub(super) begun: Instant,
+    pub(super) observer: &'a dyn CopyObserver,
+}
+
+impl Report<'_> {
+    pub(super) fn show(&self, step: CopyStep, plan: &Plan, work: Option<&Arc<Work>>) {
+        let current = work.and_then(|work| work.tables.get(work.current.load(Ordering::Relaxed)));
+        self.observer.progress(&CopyProgress {
+            step,
+            tables: plan.tables.len(),
+            tables_done: work.map_or(0, |work| work.tables_done.load(Ordering::Relaxed)),
+            table: current.map(|table| table.name.to_string()).unwrap_or_default(),
+            rows: work.map_or(0, |work| work.rows.load(Ordering::Relaxed)),
+            rows_before: work.map_or(0, |work| work.rows_before),
+            rows_estimated: plan.rows(),
+            bytes: work.map_or(0, |work| work.bytes.load(Ordering::Relaxed)),
+            elapsed: self.begun.elapsed(),
+        });
+    }
+}

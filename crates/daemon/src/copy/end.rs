@@ -1,0 +1,142 @@
+//! The end of a copy: everything that comes after the rows.
+
+use csa_applier::{Converging, ConvergingTables, CopyClaim, Target};
+use csa_provider::binlog::GtidSet;
+use serde::{Deserialize, Serialize};
+
+use super::begin::Begun;
+use super::copying::PING;
+use super::definitions::{self, Program};
+use super::error::{CopyError, Result};
+use super::snapshot::{self, LastLook};
+use super::writer::TargetWriter;
+use crate::verify::{TableName, VerifySession};
+
+/// Everything that tables in chunks get once they have converged. The target keeps it as text until then.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Later {
+    /// Unique keys, then foreign keys.
+    pub(super) statements: Vec<String>,
+    /// Triggers of tables that are copied again.
+    pub(super) triggers: Vec<Program>,
+    /// Tables that foreign keys connect with the copied ones. These keys are not checked until then.
+    pub(super) related: Vec<(String, String)>,
+}
+
+impl Later {
+    fn of(channel: &str, converging: &Converging) -> Result<Self> {
+        serde_json::from_str(&converging.later).map_err(|error| {
+            CopyError::Refused(format!(
+                "channel {channel}: later in csa.copy_state can't be read: {error}"
+            ))
+        })
+    }
+
+    pub(super) fn text(&self) -> String {
+        serde_json::json!(self).to_string()
+    }
+
+    async fn finish(&self, writer: &mut TargetWriter) -> Result<()> {
+        for statement in &self.statements {
+            writer.add(statement).await?;
+        }
+        for trigger in &self.triggers {
+            writer.make(trigger, true).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Returns the tables to which changes are applied so that they converge.
+///
+/// # Errors
+/// The note on the target can't be read.
+pub(crate) fn converging_tables(
+    channel: &str,
+    converging: &Converging,
+) -> std::result::Result<ConvergingTables, CopyError> {
+    let related = Later::of(channel, converging)?.related;
+    Ok(ConvergingTables::new(converging.tables.iter().cloned(), related))
+}
+
+/// Returns a set of transactions that has all that any chunk shows. Definitions are still those of the begin.
+pub(super) async fn changes_end(
+    begun: &Begun,
+    watcher: &mut VerifySession,
+    last: &mut LastLook,
+) -> Result<GtidSet> {
+    let names: Vec<TableName> = begun.plan.tables.keys().cloned().collect();
+    check_definitions(begun, &names, watcher).await?;
+    let until = snapshot::open(watcher, &mut [], last).await?;
+    check_definitions(begun, &names, watcher).await?;
+    Ok(until)
+}
+
+async fn check_definitions(
+    begun: &Begun,
+    names: &[TableName],
+    watcher: &mut VerifySession,
+) -> Result<()> {
+    let Begun { plan, chunked, definitions, .. } = begun;
+    let found = definitions::read(watcher, &plan.schemas, names, &chunked.tables).await?;
+    match definitions.has_same_tables(&found) {
+        true => Ok(()),
+        false => Err(CopyError::Changed(
+            watcher.refused("tables were altered while they were copied; copy again").to_string(),
+        )),
+    }
+}
+
+/// Ends a copy in chunks once the channel has applied what changed meanwhile: adds unique keys and foreign keys.
+///
+/// # Errors
+/// The target refuses or goes away; it can be repeated.
+pub(crate) async fn complete(
+    target: &Target,
+    channel: &str,
+    converging: &Converging,
+) -> std::result::Result<(), CopyError> {
+    let mut claim = CopyClaim::take_converged(target, channel).await?;
+    let mut writer = TargetWriter::connect(target).await?;
+    let later = Later::of(channel, converging)?;
+    {
+        let finish = later.finish(&mut writer);
+        tokio::pin!(finish);
+        loop {
+            tokio::select! {
+                finished = &mut finish => break finished?,
+                () = tokio::time::sleep(PING) => claim.ping().await?,
+            }
+        }
+    }
+    writer.close().await;
+    claim.end().await?;
+    Ok(())
+}
+
+/// Makes functions, views, triggers and events. One that needs another is tried again after it. Returns those that
+/// the target refuses, each with the reason; the applier needs none of them.
+pub(super) async fn make(
+    writer: &mut TargetWriter,
+    programs: &[Program],
+    again: bool,
+) -> Result<Vec<String>> {
+    let mut left: Vec<&Program> = programs.iter().collect();
+    loop {
+        let (mut failed, mut errors) = (Vec::new(), Vec::new());
+        for &program in &left {
+            match writer.make(program, again).await {
+                Ok(()) => {}
+                Err(error) if error.is_answer() => {
+                    failed.push(program);
+                    errors.push(error.to_string());
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        if failed.is_empty() || failed.len() == left.len() {
+            return Ok(errors);
+        }
+        left = failed;
+    }
+}

@@ -1,0 +1,147 @@
+//! `csa-daemon copy --table`: tables are copied again while the channel follows its source.
+
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use csa_tests::{Daemon, Load, LoadOptions, Server, compare, eventually, prepare};
+use mysql_async::prelude::Queryable as _;
+
+use super::chunks::{Restless, restless_pair};
+use super::{arguments, busy};
+use crate::{DRAIN, wait_state};
+
+/// Starts a copy of these tables.
+fn start_copying(daemon: &Daemon, tables: &[&str]) -> Child {
+    let log = std::fs::OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(daemon.config_path().with_file_name("copy.log"))
+        .expect("writable");
+    Command::new(Daemon::executable())
+        .arg("--config")
+        .arg(daemon.config_path())
+        .args(arguments(daemon))
+        .args(tables.iter().flat_map(|table| ["--table", table]))
+        .stdin(Stdio::null())
+        .stdout(log.try_clone().expect("a file"))
+        .stderr(log)
+        .spawn()
+        .expect("starts")
+}
+
+fn copy_log(daemon: &Daemon) -> String {
+    std::fs::read_to_string(daemon.config_path().with_file_name("copy.log")).unwrap_or_default()
+}
+
+async fn ends_well(mut copying: Child, daemon: &Daemon) {
+    eventually("the copy ends", DRAIN, async || copying.try_wait().expect("a child").is_some())
+        .await;
+    assert!(copying.wait().expect("a child").success(), "{}", copy_log(daemon));
+}
+
+/// Returns the error of a copy of one table that is refused.
+fn refused(daemon: &Daemon, table: &str) -> String {
+    let arguments = [arguments(daemon), vec!["--table".to_owned(), table.to_owned()]].concat();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let said = tokio::task::block_in_place(|| daemon.command(&arguments));
+    assert_eq!(said.code, Some(1), "{said:?}");
+    said.error
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn damaged_and_lost_tables_are_copied_again_under_load() {
+    let (source, target) = restless_pair().await;
+    let load = LoadOptions { rows: 60_000, ..busy() };
+    prepare(&source, &load).await;
+    source.exec("CREATE TABLE restless.fired (id INT PRIMARY KEY)").await;
+    source
+        .exec(
+            "CREATE TRIGGER restless.fires AFTER INSERT ON restless.person FOR EACH ROW \
+             INSERT IGNORE INTO restless.fired VALUES (NEW.id)",
+        )
+        .await;
+    let daemon = Daemon::builder(&source, &target).start();
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    let clients = Load::start(&source, &load);
+    let restless = Restless::start(&source, 4).await;
+    for damage in [
+        "UPDATE restless.person SET body='damaged' WHERE id % 3 = 0",
+        "DELETE FROM restless.item WHERE id % 2 = 0",
+        "DELETE FROM restless.word",
+        "DROP TABLE sbtest.sbtest2",
+    ] {
+        target.exec(&format!("SET sql_log_bin=0; {damage}")).await;
+    }
+    wait_state(&daemon, 0, "failed").await;
+    let tables =
+        ["restless.person", "restless.item", "restless.word", "sbtest.sbtest1", "sbtest.sbtest2"];
+    // The command is killed in a round, and the daemon between two.
+    for number in 0..3 {
+        let mut copying = start_copying(&daemon, &tables);
+        let mut conn = target.conn().await;
+        let mut last = 0;
+        eventually("rows are copied", DRAIN, async || {
+            let ended = copying.try_wait().expect("a child");
+            assert!(ended.is_none(), "{}", copy_log(&daemon));
+            let rows = "SELECT CAST(COALESCE(SUM(rows_copied), 0) AS UNSIGNED) FROM csa.copy_range";
+            let rows: u64 = conn.query_first(rows).await.ok().flatten().unwrap_or_default();
+            std::mem::replace(&mut last, rows) < rows || rows > 100_000
+        })
+        .await;
+        copying.kill().expect("kills");
+        copying.wait().expect("ends");
+        if number == 1 {
+            daemon.kill9();
+            daemon.start_again();
+        }
+    }
+    ends_well(start_copying(&daemon, &tables), &daemon).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    restless.stop().await;
+    clients.stop().await;
+    wait_state(&daemon, 0, "running").await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    compare(&source, &target).await;
+    let left: u64 = target.value("SELECT COUNT(*) FROM csa.copy_state").await;
+    assert_eq!(left, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tables_that_can_not_be_copied_again_are_named() {
+    let (source, target) = Server::pair(&[], &[]);
+    for statement in [
+        "CREATE DATABASE d",
+        "CREATE TABLE d.keyless (a INT)",
+        "CREATE TABLE d.parent (id INT PRIMARY KEY)",
+        "CREATE TABLE d.child (id INT PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES d.parent (id) ON DELETE CASCADE)",
+        "CREATE TABLE d.t (id INT PRIMARY KEY, v INT)",
+        "INSERT INTO d.t VALUES (1, 1), (2, 2)",
+    ] {
+        source.exec(statement).await;
+    }
+    let daemon = Daemon::builder(&source, &target).start();
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    for (table, why) in [
+        ("d.keyless", "primary key"),
+        ("d.child", "cascades"),
+        ("d.parent", "cascades"),
+        ("d.none", "no such table is replicated"),
+    ] {
+        let error = refused(&daemon, table);
+        assert!(error.contains(table) && error.contains(why), "{error}");
+        wait_state(&daemon, 0, "running").await;
+    }
+    target.exec("SET sql_log_bin=0; ALTER TABLE d.t ADD COLUMN w INT").await;
+    let error = refused(&daemon, "d.t");
+    assert!(error.contains("column w is only on the target"), "{error}");
+    target.exec("SET sql_log_bin=0; ALTER TABLE d.t DROP COLUMN w; DELETE FROM d.t").await;
+    // Without a daemon, in one round.
+    daemon.terminate();
+    ends_well(start_copying(&daemon, &["d.t"]), &daemon).await;
+    assert!(copy_log(&daemon).contains("no daemon answers"), "{}", copy_log(&daemon));
+    source.exec("INSERT INTO d.t VALUES (3, 3)").await;
+    daemon.start_again();
+    wait_state(&daemon, 0, "running").await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    compare(&source, &target).await;
+}
