@@ -370,7 +370,10 @@ fn check(daemon: &Daemon, failing: &Failing, gtid: &str) {
         .collect();
     assert_eq!(columns, failing.columns, "{error:#}");
     let ways_on = error["ways_on"].as_array().expect("next steps");
-    assert_eq!(ways_on.len(), 3, "{error:#}");
+    assert_eq!(ways_on.len(), 4, "{error:#}");
+    let table = error["row"]["table"].as_str().expect("a table");
+    let copy = format!("csa-daemon copy --channel test --table {table}");
+    assert!(ways_on[3].as_str().is_some_and(|way| way.contains(&copy)), "{error:#}");
     let shown = daemon.command(&["status"]);
     assert_eq!(shown.code, Some(1), "{shown:?}");
     for way in ways_on {

@@ -98,6 +98,12 @@ on target <<<'SET sql_log_bin = 0; UPDATE shop.item SET stock = stock + 1 WHERE 
     DELETE FROM shop.digit WHERE d > 5; INSERT INTO shop.digit VALUES (99)'
 guide operating.md 'Verify and repair'
 compare
+on target <<<'SET sql_log_bin = 0; SET foreign_key_checks = 0; DELETE FROM shop.item WHERE id % 2'
+start_load
+guide operating.md 'Copy a table again'
+stop_load
+wait_level
+compare
 
 # --- backup and restore ---------------------------------------------------------------------------------
 start_load

@@ -51,7 +51,7 @@ fn refused(daemon: &Daemon, table: &str) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn damaged_and_lost_tables_are_copied_again_under_load() {
     let (source, target) = restless_pair().await;
-    let load = LoadOptions { rows: 60_000, ..busy() };
+    let load = LoadOptions { rows: 40_000, clients: 3, ..busy() };
     prepare(&source, &load).await;
     source.exec("CREATE TABLE restless.fired (id INT PRIMARY KEY)").await;
     source
@@ -63,7 +63,7 @@ async fn damaged_and_lost_tables_are_copied_again_under_load() {
     let daemon = Daemon::builder(&source, &target).start();
     daemon.wait_drained(&source, &target, DRAIN).await;
     let clients = Load::start(&source, &load);
-    let restless = Restless::start(&source, 4).await;
+    let restless = Restless::start(&source, 2).await;
     for damage in [
         "UPDATE restless.person SET body='damaged' WHERE id % 3 = 0",
         "DELETE FROM restless.item WHERE id % 2 = 0",

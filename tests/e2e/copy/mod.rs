@@ -296,7 +296,7 @@ async fn copies_rows(daemon: &Daemon) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_copy_is_made_whatever_happens_meanwhile() {
-    made_whatever_happens("32MiB").await;
+    made_whatever_happens("1GiB").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -340,7 +340,7 @@ async fn made_whatever_happens(snapshot_limit: &str) {
     copies_rows(&daemon).await;
     // DDL does not wait for the copy. A table that is not read yet can't be read any more, and one that was read gets
     // the change from the stream.
-    let load = Load::start(&source, &busy());
+    let load = Load::start(&source, &LoadOptions { clients: 4, ..busy() });
     for table in 1..=3 {
         source
             .exec(&format!("ALTER TABLE sbtest.sbtest{table} ADD COLUMN late INT DEFAULT 7"))
@@ -349,8 +349,10 @@ async fn made_whatever_happens(snapshot_limit: &str) {
     source
         .exec("CREATE TABLE sbtest.late (id INT PRIMARY KEY); INSERT INTO sbtest.late VALUES (1)")
         .await;
-    wait_state(&daemon, 0, "running").await;
+    eventually("all rows are copied", DRAIN, async || daemon.log().contains("all rows are copied"))
+        .await;
     load.stop().await;
+    wait_state(&daemon, 0, "running").await;
     daemon.wait_drained(&source, &target, DRAIN).await;
     compare(&source, &target).await;
 }

@@ -73,7 +73,7 @@ pub struct CopyState {
     pub executed: GtidSet,
     /// Some of the transactions that chunks may show: a source that lost any of them in a crash is another one.
     pub seen: GtidSet,
-    /// What to do once the tables have converged, in the copy's own form.
+    /// The work that is left for the time when the tables have converged, in the copy's own form.
     pub later: String,
 }
 

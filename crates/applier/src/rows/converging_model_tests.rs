@@ -206,9 +206,9 @@ impl Source {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mode {
     Strict,
-    /// For tables that converge.
+    /// The mode for tables that converge.
     Idempotent,
-    /// Of a fault.
+    /// The mode of a fault.
     IdempotentForAll,
 }
 

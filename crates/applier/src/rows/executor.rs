@@ -111,14 +111,13 @@ impl RowExecutor {
     ) -> Result<Vec<u64>> {
         match self.executor {
             Executor::RowImage => {
-                let opening = opening.unwrap_or_default();
-                let (mut packet, images, opened) =
-                    self.send_all_but_last(session, opening, images).await?;
-                // The BINLOG statement is the last: its OK lacks the more-results flag.
-                packet.push_images(session, &images);
-                let matched = session.run(&packet.text).await?;
+                let mut packet = opening.unwrap_or_default();
+                let is_divided = self.push_images(session, &mut packet, images).await?;
+                // An OK for a BINLOG statement lacks the more-results flag, so it is the last unless they are counted.
+                let least = if is_divided { packet.statements } else { 0 };
+                let answers = session.run_at_least(least, &packet.text).await?;
                 session.settled();
-                Ok(opened.unwrap_or(matched))
+                Ok(answers.iter().map(|answer| answer.rows).collect())
             }
             Executor::Sql => {
                 let RowImages { events, session: written_in, .. } = images;
@@ -133,50 +132,41 @@ impl RowExecutor {
     pub(crate) async fn send_and_end(
         &mut self,
         session: &mut Session,
-        opening: Opening,
+        mut packet: Opening,
         images: RowImages,
         end: &str,
     ) -> Result<Option<Instant>> {
-        let (mut packet, images, _) = self.send_all_but_last(session, opening, images).await?;
-        packet.push_images(session, &images);
+        self.push_images(session, &mut packet, images).await?;
         packet.push(end, 1);
         let applied = session.run_counted(packet.statements, &packet.text).await?;
         session.settled();
         Ok(applied)
     }
 
-    /// Divides row images where they need another session mode, and sends all parts but the last. Returns the packet
-    /// that the last one belongs in, and what the opening's statements matched if they are sent.
-    async fn send_all_but_last(
+    /// Appends the statements for row images: one, or one for each part that needs another session mode. Returns
+    /// whether there may be several.
+    async fn push_images(
         &self,
         session: &mut Session,
-        mut packet: Opening,
+        packet: &mut Opening,
         images: RowImages,
-    ) -> Result<(Opening, RowImages, Option<Vec<u64>>)> {
-        let Some(tables) = self.converging.clone() else { return Ok((packet, images, None)) };
+    ) -> Result<bool> {
+        let Some(tables) = self.converging.clone() else {
+            packet.push_images(session, &images);
+            return Ok(false);
+        };
         let RowImages { events, session: written_in, is_undone } = images;
         let is_large = events.len() > BYTES_AT_ONCE;
         let split = move || tables.split(events);
         let segments = if is_large { computed(split).await } else { Ok(split()) };
-        let mut segments = segments
+        let segments = segments
             .map_err(|source| Error::Task { task: "dividing rows of copied tables", source })??;
-        let images = |segment: Segment| RowImages {
-            events: segment.events,
-            session: written_in.clone(),
-            is_undone,
-        };
-        let last = segments.pop().unwrap_or_default();
-        let mut opened = None;
         for segment in segments {
             packet.push(&self.mode_for(&segment).set(), 1);
-            packet.push_images(session, &images(segment));
-            let matched = session.run(&packet.text).await?;
-            session.settled();
-            opened.get_or_insert(matched);
-            packet = Opening::default();
+            let (events, session_of) = (segment.events, written_in.clone());
+            packet.push_images(session, &RowImages { events, session: session_of, is_undone });
         }
-        packet.push(&self.mode_for(&last).set(), 1);
-        Ok((packet, images(last), opened))
+        Ok(true)
     }
 
     fn mode_for(&self, segment: &Segment) -> ExecMode {

@@ -327,7 +327,8 @@ impl Session {
         self.exchange(0, statement, sent).await.map(drop)
     }
 
-    async fn run_at_least(
+    /// Does what [`Self::run_counted`] does, and returns the answers.
+    pub(crate) async fn run_at_least(
         &mut self,
         least: usize,
         statements: impl AsRef<[u8]> + Send,

@@ -27,7 +27,7 @@ use crate::verify::{Scope, TableName, TableSelection, VerifySession, common, def
 /// Tables that are copied again.
 pub(crate) struct AgainOptions {
     pub(crate) copy: CopyOptions,
-    /// By their names on the source.
+    /// Their names on the source.
     pub(crate) tables: BTreeSet<TableName>,
 }
 
@@ -192,9 +192,9 @@ impl Again<'_> {
         }
         if let Some(other) = tables.iter().find(|name| !chunked.tables.contains(*name)) {
             let why = format!(
-                "{other} can't be copied again on its own: it needs a primary key that begins with its \
-                 AUTO_INCREMENT column, if it has one, and no foreign key that cascades to or from it or a table \
-                 that is related to it; csa-daemon verify --repair writes single rows"
+                "{other} can't be copied again on its own. It needs a primary key, whose first column is that with \
+                 AUTO_INCREMENT. No foreign key that cascades may connect it with other tables. Use csa-daemon \
+                 verify --repair for single rows"
             );
             return Err(source.refused(&why).into());
         }
@@ -206,8 +206,8 @@ impl Again<'_> {
         Ok(Begun { plan, chunked, definitions, rows, executed })
     }
 
-    /// Refuses a table whose columns differ: the channel has yet to apply a definition, which would fail on a
-    /// table that has it already.
+    /// Refuses a table whose columns differ: the channel has yet to apply a definition, and it would fail on the
+    /// new table.
     async fn check_target(&mut self, begun: &Begun) -> Result<()> {
         let target = &self.options.copy.target;
         let mut session = VerifySession::connect(Side::Target, target).await?;
@@ -231,7 +231,7 @@ impl Again<'_> {
         Ok(())
     }
 
-    /// Makes the tables anew, without rows, unique keys, foreign keys and triggers.
+    /// Makes the tables again, without rows, unique keys, foreign keys and triggers.
     async fn make_tables(&mut self, begun: &Begun) -> Result<()> {
         let writer = &mut self.copying.writer;
         for name in begun.plan.tables.keys() {

@@ -11,6 +11,9 @@ use crate::observe::view::{ErrorValues, ErrorView, FailingColumnView, FailingRow
 /// as the server's `replica_exec_mode`.
 const IDEMPOTENT: [u16; 2] = [1032, 1062];
 
+/// Errors of rows for which a table of the target differs or is missing: the same, and ER_NO_SUCH_TABLE.
+const DIFFERENT_TABLE: [u16; 3] = [1032, 1062, 1146];
+
 /// The end of a text for readers who are not shown the values.
 const VALUES_ELSEWHERE: &str = " The row's values, and a statement that repairs it where there is one, \
      are shown by csa-daemon status, and here with the token that permits everything.";
@@ -62,6 +65,13 @@ pub(in crate::channel) fn shown(
                  csa-daemon restart --channel {channel}; verify afterwards"
             ));
         }
+    }
+    if let Some(row) = row.filter(|_| DIFFERENT_TABLE.contains(&number)) {
+        ways_on.push(format!(
+            "make the whole table a copy of the source's again, while the channel follows the source: \
+             csa-daemon copy --channel {channel} --table {}",
+            row.table
+        ));
     }
     let values = Box::new(ErrorValues {
         message: match error {
