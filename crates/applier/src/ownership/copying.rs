@@ -43,6 +43,7 @@ const CREATE_STATE: &str = "CREATE TABLE IF NOT EXISTS csa.copy_state (\
     gtid_executed LONGTEXT CHARACTER SET ascii COLLATE ascii_bin NOT NULL, \
     seen LONGTEXT CHARACTER SET ascii COLLATE ascii_bin NOT NULL, \
     until_gtids LONGTEXT CHARACTER SET ascii COLLATE ascii_bin, \
+    has_tables TINYINT NOT NULL, \
     later LONGTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL) ENGINE=InnoDB";
 
 const CREATE_RANGE: &str = "CREATE TABLE IF NOT EXISTS csa.copy_range (\
@@ -73,6 +74,8 @@ pub struct CopyState {
     pub executed: GtidSet,
     /// Some of the transactions that chunks may show: a source that lost any of them in a crash is another one.
     pub seen: GtidSet,
+    /// The tables are made: all rows in them are of this copy.
+    pub has_tables: bool,
     /// The work that is left for the time when the tables have converged, in the copy's own form.
     pub later: String,
 }
@@ -208,30 +211,33 @@ impl CopyClaim {
     /// See [`Self::unfinished`].
     pub async fn state(&mut self) -> Result<Option<CopyState>> {
         let query = format!(
-            "SELECT source_uuid, definitions, gtid_executed, seen, later FROM csa.copy_state WHERE channel={}",
+            "SELECT source_uuid, definitions, gtid_executed, seen, has_tables, later FROM csa.copy_state \
+             WHERE channel={}",
             quote(&self.channel)
         );
-        let rows: Vec<(String, u64, String, String, String)> = self.session.rows(&query).await?;
-        let Some((source_uuid, definitions, executed, seen, later)) = rows.into_iter().next()
-        else {
-            return Ok(None);
-        };
+        let rows: Vec<(String, u64, String, String, bool, String)> =
+            self.session.rows(&query).await?;
+        let Some(row) = rows.into_iter().next() else { return Ok(None) };
+        let (source_uuid, definitions, executed, seen, has_tables, later) = row;
         let (executed, seen) = (self.set(&executed)?, self.set(&seen)?);
-        Ok(Some(CopyState { source_uuid, definitions, executed, seen, later }))
+        Ok(Some(CopyState { source_uuid, definitions, executed, seen, has_tables, later }))
     }
 
     fn set(&self, text: &str) -> Result<GtidSet> {
         gtid_set(&self.channel, text)
     }
 
-    /// Notes the state and the ranges, before the first chunk is read.
+    /// Notes the state and the ranges, before the first chunk is read, in place of an earlier copy's.
     ///
     /// # Errors
     /// See [`Self::unfinished`].
     pub async fn note_ranges(&mut self, state: &CopyState, ranges: &[CopyRange]) -> Result<()> {
-        let CopyState { source_uuid, definitions, executed, seen, later } = state;
+        let CopyState { source_uuid, definitions, executed, seen, has_tables, later } = state;
+        let has_tables = u8::from(*has_tables);
         let channel = quote(&self.channel);
         self.session.run("BEGIN").await?;
+        self.delete("copy_range").await?;
+        self.delete("copy_state").await?;
         for ranges in ranges.chunks(1000) {
             let rows =
                 ranges.iter().map(|CopyRange { table: (schema, table), number, left, rows }| {
@@ -243,11 +249,33 @@ impl CopyClaim {
             self.session.run(format!("INSERT INTO csa.copy_range VALUES {rows}")).await?;
         }
         let state = format!(
-            "INSERT INTO csa.copy_state VALUES ({channel},{},{definitions},'{executed}','{seen}',NULL,{})",
+            "INSERT INTO csa.copy_state VALUES ({channel},{},{definitions},'{executed}','{seen}',NULL,\
+             {has_tables},{})",
             quote(source_uuid),
             quote(later)
         );
         self.session.run(state).await?;
+        self.session.run("COMMIT").await.map(drop)
+    }
+
+    /// Notes that the tables are made.
+    ///
+    /// # Errors
+    /// See [`Self::unfinished`].
+    pub async fn made_tables(&mut self) -> Result<()> {
+        let channel = quote(&self.channel);
+        let update = format!("UPDATE csa.copy_state SET has_tables=1 WHERE channel={channel}");
+        self.session.run(update).await.map(drop)
+    }
+
+    /// Forgets how far an earlier copy was, before its tables are dropped.
+    ///
+    /// # Errors
+    /// See [`Self::unfinished`].
+    pub async fn forget_ranges(&mut self) -> Result<()> {
+        self.session.run("BEGIN").await?;
+        self.delete("copy_range").await?;
+        self.delete("copy_state").await?;
         self.session.run("COMMIT").await.map(drop)
     }
 

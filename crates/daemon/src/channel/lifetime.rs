@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use csa_applier::{StartFrom, TargetGtids};
+use csa_applier::{Converging, StartFrom, TargetGtids};
 use csa_provider::seams::SystemChance;
 use csa_scheduler::until::Until;
 use tokio::time::Instant;
@@ -123,13 +123,9 @@ impl Channel {
                     return Ok(why);
                 }
                 PipelineEnd::Converged(converging) => {
-                    let completed =
-                        first_copy::complete(&self.settings, &self.watch, &converging).await;
-                    if let Err(error) = completed {
-                        let pause = failures.jittered(0.75..1.25, &SystemChance);
-                        if !self.waits_to_try_again(&error, pause, stop).await {
-                            return Ok(ON_REQUEST.to_owned());
-                        }
+                    let pause = failures.jittered(0.75..1.25, &SystemChance);
+                    if !self.completed(&converging, pause, stop).await {
+                        return Ok(ON_REQUEST.to_owned());
                     }
                 }
                 PipelineEnd::TargetOlder(error) => {
@@ -156,6 +152,20 @@ impl Channel {
                     self.reception.discard(&self.settings, transaction).await?;
                 }
             }
+        }
+    }
+
+    /// Ends a copy whose tables have converged; after an error it pauses, and the next pipeline leads here again.
+    /// Returns false if the channel was stopped meanwhile.
+    async fn completed(
+        &self,
+        converging: &Converging,
+        pause: Duration,
+        stop: &CancellationToken,
+    ) -> bool {
+        match first_copy::complete(&self.settings, &self.watch, converging).await {
+            Ok(()) => true,
+            Err(error) => self.waits_to_try_again(&error, pause, stop).await,
         }
     }
 

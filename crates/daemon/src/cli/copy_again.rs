@@ -41,9 +41,15 @@ pub(crate) fn copy_tables(
     let running = Running { client: Client::new(path, admin)?, channel: settings.name.clone() };
     let screen = Screen::new(arguments.quiet);
     let begun = Instant::now();
-    let is_running = running.view().is_ok();
-    if !is_running {
-        eprintln!("no daemon answers: the tables are copied in one round");
+    let first = running.view();
+    let is_running = first.is_ok();
+    match first.map(|view| view.state) {
+        Ok(ChannelState::Paused) => {
+            let why = "is paused, and would not catch up between two rounds; resume it first";
+            return Err(Failure::Runtime(format!("channel {} {why}", settings.name)));
+        }
+        Ok(_) => {}
+        Err(_) => eprintln!("no daemon answers: the tables are copied in one round"),
     }
     let rows = loop {
         match round(settings, &options, is_running.then_some(&running), &screen)? {
@@ -79,15 +85,15 @@ fn round(
 ) -> Result<Round, Failure> {
     let runtime = runtime()?;
     let selection = Replicated::new(&settings.filters);
-    if let Some(running) = running {
-        running.stop()?;
-    }
+    let was_stopped = running.map(Running::stop).transpose()?;
     let copied = runtime.block_on(async {
         let deadline = running.map(|_| tokio::time::Instant::now() + ROUND);
         copy_again(options, &selection, deadline, screen).await
     });
-    // Whatever the outcome: the channel follows its source again.
-    if let Some(running) = running {
+    // A channel that somebody stopped stays so if nothing was copied.
+    if let Some(running) = running
+        && (copied.is_ok() || was_stopped == Some(false))
+    {
         running.post("restart", &json!({ "all": false, "now": false }))?;
     }
     copied.map_err(|error| {
@@ -107,11 +113,15 @@ impl Running {
         self.client.post(&format!("/channels/{}/{command}", self.channel), body)
     }
 
-    /// Stops the channel; one that has failed does not run.
-    fn stop(&self) -> Result<(), Failure> {
+    /// Stops the channel; one that has failed does not run. Returns true if it was stopped before.
+    fn stop(&self) -> Result<bool, Failure> {
         match self.view()?.state {
-            ChannelState::Failed | ChannelState::Stopped => Ok(()),
-            _ => self.post("stop", &json!({ "all": false, "now": false })).map(drop),
+            ChannelState::Stopped => Ok(true),
+            ChannelState::Failed => Ok(false),
+            _ => {
+                self.post("stop", &json!({ "all": false, "now": false }))?;
+                Ok(false)
+            }
         }
     }
 
@@ -155,6 +165,10 @@ impl Running {
                 "channel {} failed: {}; once it runs, run the same command again, which continues",
                 self.channel,
                 one_line(&view.state_detail)
+            ))),
+            ChannelState::Stopped => Err(Failure::Runtime(format!(
+                "channel {} was stopped; run the same command again, which continues",
+                self.channel
             ))),
             _ => Ok(()),
         }

@@ -119,24 +119,31 @@ impl Again<'_> {
         let noted: BTreeSet<TableName> =
             ranges.iter().map(|range| name(range.table.clone())).collect();
         if noted != self.options.tables {
-            let names: Vec<String> = noted.iter().map(|name| format!("--table {name}")).collect();
-            return Err(CopyError::Refused(format!(
-                "channel {}: another copy is not finished: run csa-daemon copy --channel {} {}",
-                self.options.copy.channel,
-                self.options.copy.channel,
-                names.join(" ")
-            )));
+            return Err(self.not_finished(&noted, ranges.iter().all(|range| range.left.is_none())));
         }
         let begun = self.read(state.executed.clone()).await?;
         let (another, _) = look_at(&mut self.copying.watcher, &state).await?;
         if another.is_some() || begun.definitions.digest() != state.definitions {
-            self.copying.claim.forget().await?;
             return self.begin_first().await;
         }
-        if ranges.iter().all(|range| range.rows == 0) {
+        if !state.has_tables {
             self.make_tables(&begun).await?;
         }
         Ok((begun, ranges, epoch))
+    }
+
+    fn not_finished(&self, tables: &BTreeSet<TableName>, has_all_rows: bool) -> CopyError {
+        let channel = &self.options.copy.channel;
+        let names: Vec<String> = tables.iter().map(|name| format!("--table {name}")).collect();
+        CopyError::Refused(match has_all_rows {
+            true => format!(
+                "channel {channel}: it still applies what changed during another copy; try again once it is running"
+            ),
+            false => format!(
+                "channel {channel}: another copy is not finished: run csa-daemon copy --channel {channel} {}",
+                names.join(" ")
+            ),
+        })
     }
 
     /// Notes the copy, then makes the tables empty: after a crash in between, the next round makes them.
@@ -160,6 +167,7 @@ impl Again<'_> {
             definitions: begun.definitions.digest(),
             executed: begun.executed.clone(),
             seen: begun.executed.clone(),
+            has_tables: false,
             later: begun.later(triggers, related).text(),
         };
         copying.claim.note_ranges(&state, &ranges).await?;
@@ -241,6 +249,6 @@ impl Again<'_> {
         for statement in &begun.definitions.before {
             writer.run(statement).await?;
         }
-        Ok(())
+        Ok(self.copying.claim.made_tables().await?)
     }
 }

@@ -84,6 +84,7 @@ impl Copying<'_> {
             definitions: begun.definitions.digest(),
             executed: begun.executed.clone(),
             seen: begun.executed.clone(),
+            has_tables: true,
             later: begun.later(Vec::new(), Vec::new()).text(),
         };
         self.claim.note_ranges(&state, &ranges).await?;

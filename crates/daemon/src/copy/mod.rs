@@ -197,6 +197,7 @@ pub(crate) async fn plan(
 /// Returns true if there was something.
 async fn drop_unfinished(claim: &mut CopyClaim, writer: &mut TargetWriter) -> Result<bool> {
     let unfinished = claim.unfinished().await?;
+    claim.forget_ranges().await?;
     for (schema, table) in &unfinished {
         let name = format!("{}.{}", identifier(schema), identifier(table));
         writer.run(&format!("DROP TABLE IF EXISTS {name}")).await?;
