@@ -10,8 +10,8 @@ use tracing::info;
 
 use super::chunked::{self, Chunked};
 use super::definitions::{self, Definitions, Program};
-use super::end::Later;
 use super::error::{CopyError, Result};
+use super::later::Later;
 use super::plan::{self, Plan};
 use super::rows::TableRows;
 use super::snapshot::LastLook;

@@ -18,13 +18,11 @@ use super::ranges::{Turn, noted};
 use super::snapshot::LastLook;
 use super::work::{self, Work};
 use super::writer::TargetWriter;
-use super::{CopyObserver, CopyOptions, CopyProgress, CopyStep, CopySummary};
+use super::{CopyObserver, CopyOptions, CopyProgress, CopyStep, CopySummary, PING};
 use crate::verify::{TableSelection, VerifySession};
 
 /// Time between two reports of the progress.
 const REPORT: Duration = Duration::from_millis(250);
-/// Time between two signs of life to the target.
-pub(super) const PING: Duration = Duration::from_secs(20);
 
 /// The sessions of a copy, beside those of its lanes.
 pub(super) struct Copying<'a> {

@@ -2,50 +2,15 @@
 
 use csa_applier::{Converging, ConvergingTables, CopyClaim, Target};
 use csa_provider::binlog::GtidSet;
-use serde::{Deserialize, Serialize};
 
+use super::PING;
 use super::begin::Begun;
-use super::copying::PING;
 use super::definitions::{self, Program};
 use super::error::{CopyError, Result};
+use super::later::Later;
 use super::snapshot::{self, LastLook};
 use super::writer::TargetWriter;
 use crate::verify::{TableName, VerifySession};
-
-/// Everything that tables in chunks get once they have converged. The target keeps it as text until then.
-#[derive(Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Later {
-    /// Unique keys, then foreign keys.
-    pub(super) statements: Vec<String>,
-    /// Triggers of tables that are copied again.
-    pub(super) triggers: Vec<Program>,
-    /// Tables that foreign keys connect with the copied ones. These keys are not checked until then.
-    pub(super) related: Vec<(String, String)>,
-}
-
-impl Later {
-    fn of(channel: &str, converging: &Converging) -> Result<Self> {
-        serde_json::from_str(&converging.later).map_err(|error| {
-            CopyError::Refused(format!(
-                "channel {channel}: later in csa.copy_state can't be read: {error}"
-            ))
-        })
-    }
-
-    pub(super) fn text(&self) -> String {
-        serde_json::json!(self).to_string()
-    }
-
-    async fn finish(&self, writer: &mut TargetWriter) -> Result<()> {
-        for statement in &self.statements {
-            writer.add(statement).await?;
-        }
-        for trigger in &self.triggers {
-            writer.make(trigger, true).await?;
-        }
-        Ok(())
-    }
-}
 
 /// Returns the tables to which changes are applied so that they converge.
 ///

@@ -15,6 +15,7 @@ mod definitions;
 mod end;
 mod error;
 mod lanes;
+mod later;
 mod plan;
 mod progress;
 mod ranges;
@@ -44,6 +45,9 @@ use snapshot::LastLook;
 use writer::TargetWriter;
 
 use crate::verify::{Scope, TableSelection, VerifySession};
+
+/// Time between two signs of life to the target.
+const PING: Duration = Duration::from_secs(20);
 
 /// The servers of a copy.
 #[derive(Debug, Clone)]

@@ -1,0 +1,43 @@
+//! The work that tables in chunks leave for the time when they have converged.
+
+use csa_applier::Converging;
+use serde::{Deserialize, Serialize};
+
+use super::definitions::Program;
+use super::error::{CopyError, Result};
+use super::writer::TargetWriter;
+
+/// Everything that tables in chunks get once they have converged. The target keeps it as text until then.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Later {
+    /// Unique keys, then foreign keys.
+    pub(super) statements: Vec<String>,
+    /// Triggers of tables that are copied again.
+    pub(super) triggers: Vec<Program>,
+    /// Tables that foreign keys connect with the copied ones. These keys are not checked until then.
+    pub(super) related: Vec<(String, String)>,
+}
+
+impl Later {
+    pub(super) fn of(channel: &str, converging: &Converging) -> Result<Self> {
+        serde_json::from_str(&converging.later).map_err(|error| {
+            CopyError::Refused(format!(
+                "channel {channel}: later in csa.copy_state can't be read: {error}"
+            ))
+        })
+    }
+
+    pub(super) fn text(&self) -> String {
+        serde_json::json!(self).to_string()
+    }
+
+    pub(super) async fn finish(&self, writer: &mut TargetWriter) -> Result<()> {
+        for statement in &self.statements {
+            writer.add(statement).await?;
+        }
+        for trigger in &self.triggers {
+            writer.make(trigger, true).await?;
+        }
+        Ok(())
+    }
+}
