@@ -17,11 +17,11 @@ use super::copying::{Copying, Report};
 use super::definitions::{self, ProgramKind};
 use super::end::changes_end;
 use super::error::{CopyError, Result};
+use super::options::{CopyObserver, CopyOptions, check_gtids, connect_source};
 use super::plan::{self, parts};
 use super::ranges::noted;
 use super::snapshot::LastLook;
 use super::writer::TargetWriter;
-use super::{CopyObserver, CopyOptions, check_gtids, connect_source};
 use crate::verify::{Scope, TableName, TableSelection, VerifySession, common, definition};
 
 /// Tables that are copied again.

@@ -12,10 +12,11 @@ use super::chunked::{self, Chunked};
 use super::definitions::{self, Definitions, Program};
 use super::error::{CopyError, Result};
 use super::later::Later;
+use super::options::CopyOptions;
 use super::plan::{self, Plan};
 use super::rows::TableRows;
+use super::snapshot;
 use super::snapshot::LastLook;
-use super::{CopyOptions, snapshot};
 use crate::verify::{Scope, TableName, TableSelection, VerifySession};
 
 /// Definitions may change between two looks at them; then all begins again.

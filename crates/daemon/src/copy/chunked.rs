@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use csa_applier::{Executor, executor_for};
 
-use super::CopyOptions;
 use super::error::Result;
+use super::options::CopyOptions;
 use super::plan::Plan;
 use super::rows::TableRows;
 use crate::verify::{LEFT_OUT, TableName, VerifySession};

@@ -13,12 +13,13 @@ use super::begin::{self, Begun, Interrupted};
 use super::end::{changes_end, make};
 use super::error::Result;
 use super::lanes::Lane;
+use super::options::{CopyObserver, CopyOptions, CopySummary, PING};
 use super::plan::Plan;
+use super::progress::{CopyProgress, CopyStep};
 use super::ranges::{Turn, noted};
 use super::snapshot::LastLook;
 use super::work::{self, Work};
 use super::writer::TargetWriter;
-use super::{CopyObserver, CopyOptions, CopyProgress, CopyStep, CopySummary, PING};
 use crate::verify::{TableSelection, VerifySession};
 
 /// Time between two reports of the progress.

@@ -3,11 +3,11 @@
 use csa_applier::{Converging, ConvergingTables, CopyClaim, Target};
 use csa_provider::binlog::GtidSet;
 
-use super::PING;
 use super::begin::Begun;
 use super::definitions::{self, Program};
 use super::error::{CopyError, Result};
 use super::later::Later;
+use super::options::PING;
 use super::snapshot::{self, LastLook};
 use super::writer::TargetWriter;
 use crate::verify::{TableName, VerifySession};

@@ -16,6 +16,7 @@ mod end;
 mod error;
 mod lanes;
 mod later;
+mod options;
 mod plan;
 mod progress;
 mod ranges;
@@ -25,11 +26,8 @@ mod work;
 mod writer;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
-use csa_applier::{CopyClaim, Target, TargetGtids, TargetOptions};
-use csa_provider::binlog::GtidSet;
-use csa_provider::server::link::Side;
+use csa_applier::CopyClaim;
 use csa_provider::sql_text::identifier;
 use tokio::time::Instant;
 
@@ -38,29 +36,15 @@ use copying::{Copying, Report};
 pub(crate) use end::{complete, converging_tables};
 pub(crate) use error::CopyError;
 use error::Result;
+pub(crate) use options::{CopyObserver, CopyOptions, CopySummary};
+use options::{check_gtids, connect_source};
 use plan::Plan;
 pub(crate) use progress::{CopyProgress, CopyStep};
 use rows::TableRows;
 use snapshot::LastLook;
 use writer::TargetWriter;
 
-use crate::verify::{Scope, TableSelection, VerifySession};
-
-/// Time between two signs of life to the target.
-const PING: Duration = Duration::from_secs(20);
-
-/// The servers of a copy.
-#[derive(Debug, Clone)]
-pub(crate) struct CopyOptions {
-    pub(crate) channel: String,
-    /// The source's servers; the first one that answers is copied.
-    pub(crate) sources: Vec<TargetOptions>,
-    pub(crate) target: Target,
-    /// Sessions on each side that copy rows.
-    pub(crate) lanes: usize,
-    /// Tables that have no more bytes together are read in one snapshot, others in chunks.
-    pub(crate) snapshot_bytes: u64,
-}
+use crate::verify::{Scope, TableSelection};
 
 /// A table that a copy would make.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,30 +66,6 @@ pub(crate) struct PlannedCopy {
     pub(crate) tables: Vec<PlannedTable>,
     /// The reason why no table is read in chunks.
     pub(crate) why_in_one_snapshot: Option<String>,
-}
-
-/// The result of a copy.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct CopySummary {
-    pub(crate) tables: usize,
-    pub(crate) rows: u64,
-    pub(crate) bytes: u64,
-    pub(crate) elapsed: Duration,
-    /// The source's transactions that are in it.
-    pub(crate) executed: GtidSet,
-    /// The transactions up to which the channel applies what changed while chunks were read.
-    pub(crate) until: Option<GtidSet>,
-    /// Programs that the target refuses, such as views of tables that are not replicated.
-    pub(crate) not_made: Vec<String>,
-}
-
-/// Follows a copy.
-pub(crate) trait CopyObserver: Sync {
-    /// Shows how far the copy is.
-    fn progress(&self, progress: &CopyProgress);
-
-    /// Tells after which transactions the channel will follow the source.
-    fn begins_after(&self, executed: &GtidSet);
 }
 
 /// Copies all tables that `selection` replicates; `observer` receives the progress.
@@ -137,32 +97,6 @@ pub(crate) async fn copy(
         }
     };
     copying.end(rows, again).await
-}
-
-fn check_gtids(options: &CopyOptions) -> Result<()> {
-    if options.target.gtids != TargetGtids::Source {
-        return Ok(());
-    }
-    Err(CopyError::Refused(format!(
-        "channel {}: a copy has GTIDs of the target's own, and target_gtids = \"source\" permits none; set \
-         \"mirror\", or copy with a dump or a clone (docs/provisioning.md)",
-        options.channel
-    )))
-}
-
-/// Connects to the first of the source's servers that answers.
-async fn connect_source(options: &CopyOptions) -> Result<(&TargetOptions, VerifySession)> {
-    let mut failed = None;
-    for server in &options.sources {
-        match VerifySession::connect(Side::Source, server).await {
-            Ok(session) => return Ok((server, session)),
-            Err(error) => failed = failed.or(Some(error)),
-        }
-    }
-    Err(failed.map_or_else(
-        || CopyError::Refused(format!("channel {}: it names no source", options.channel)),
-        CopyError::from,
-    ))
 }
 
 /// Returns the tables that a copy would make; changes nothing.

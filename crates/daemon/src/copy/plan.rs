@@ -6,8 +6,8 @@ use csa_provider::server::Vendor;
 use csa_provider::server::link::Side;
 use csa_provider::sql_text::identifier;
 
-use super::CopyOptions;
 use super::error::{CopyError, Result};
+use super::options::CopyOptions;
 use super::rows::{Part, TableRows, ranges};
 use crate::verify::{
     Estimate, LEFT_OUT, ListedTables, Pair, Scope, TableName, TableSelection, VerifySession,
