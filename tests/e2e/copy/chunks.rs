@@ -269,3 +269,53 @@ async fn chunks_of_an_older_source_end_as_it_does() {
     let compared = csa_tests::Compare::contents().run(&source, &target).await;
     compared.unwrap_or_else(|difference| panic!("{difference}"));
 }
+
+/// The number that the environment gives, so that a night can be longer than a test.
+fn number(name: &str, otherwise: u64) -> u64 {
+    std::env::var(name).map_or(otherwise, |text| text.parse().expect("a number"))
+}
+
+/// Ten tables under 64 clients. The daemon, which copies, and the target are killed in turn.
+#[tokio::test(flavor = "multi_thread")]
+async fn ten_tables_are_copied_while_daemon_and_target_are_killed() {
+    let rows = number("CSA_COPY_ROWS", 10_000);
+    let pause = Duration::from_secs(number("CSA_COPY_KILL_SECONDS", 2));
+    let rate = Some(number("CSA_COPY_RATE", 200) as f64);
+    let (source, target) = Server::pair(&[], &[]);
+    let load = LoadOptions { tables: 10, rows, clients: 64, rate, ..busy() };
+    prepare(&source, &load).await;
+    let clients = Load::start(&source, &load);
+    let daemon = Daemon::builder(&source, &target)
+        .set("source.user", "admin")
+        .set("source.password", "admin_pw")
+        .set("target.connect_retry", "100ms")
+        .set("applier.start_from", "copy")
+        .set("copy.snapshot_limit", "0MiB")
+        .set("copy.lanes", 2)
+        .build();
+    daemon.spawn();
+    let mut kills = 0;
+    while !daemon.log().contains("all rows are copied") {
+        assert!(kills < 200, "the copy begins again and again: {}", daemon.log_tail());
+        tokio::time::sleep(pause).await;
+        if kills % 2 == 0 {
+            daemon.kill9();
+            daemon.spawn();
+        } else {
+            target.kill9();
+            target.restart();
+        }
+        kills += 1;
+    }
+    println!("{kills} kills");
+    assert!(kills > 1, "nothing was killed while rows were copied");
+    clients.stop().await;
+    eventually("the copy is whole", Duration::from_secs(900), async || {
+        daemon.try_status().is_some_and(|status| status["channels"][0]["state"] == "running")
+    })
+    .await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    compare(&source, &target).await;
+    let again = daemon.log().matches("begins again").count();
+    assert_eq!(again, 0, "an interrupted copy began again: {}", daemon.log_tail());
+}

@@ -189,8 +189,9 @@ async fn switch_plugin(
     let plugin = request.auth_plugin().into_owned();
     if !is_supported(&plugin) {
         return Err(LinkError::Login(format!(
-            "authentication plugin {} is not supported; give '{}' caching_sha2_password or \
-             mysql_native_password there, or set another [channel.{}] user",
+            "authentication plugin {} is not supported. If the account '{}' exists, give it caching_sha2_password or \
+             mysql_native_password there. If it does not, the server names any plugin: create it \
+             (config/grants.sql), or set another [channel.{}] user",
             String::from_utf8_lossy(plugin.as_bytes()),
             auth.options.user,
             auth.options.side,
