@@ -278,8 +278,8 @@ fn number(name: &str, otherwise: u64) -> u64 {
 /// Ten tables under 64 clients. The daemon, which copies, and the target are killed in turn.
 #[tokio::test(flavor = "multi_thread")]
 async fn ten_tables_are_copied_while_daemon_and_target_are_killed() {
-    let rows = number("CSA_COPY_ROWS", 10_000);
-    let pause = Duration::from_secs(number("CSA_COPY_KILL_SECONDS", 2));
+    let rows = number("CSA_COPY_ROWS", 30_000);
+    let pause = Duration::from_secs(number("CSA_COPY_KILL_SECONDS", 1));
     let rate = Some(number("CSA_COPY_RATE", 200) as f64);
     let (source, target) = Server::pair(&[], &[]);
     let load = LoadOptions { tables: 10, rows, clients: 64, rate, ..busy() };
