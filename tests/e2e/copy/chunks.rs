@@ -296,8 +296,9 @@ async fn ten_tables_are_copied_while_daemon_and_target_are_killed() {
     daemon.spawn();
     let mut kills = 0;
     while !daemon.log().contains("all rows are copied") {
-        assert!(kills < 200, "the copy begins again and again: {}", daemon.log_tail());
-        tokio::time::sleep(pause).await;
+        assert!(kills < 40, "the copy begins again and again: {}", daemon.log_tail());
+        // Longer and longer: on a busy machine, the begin of a copy takes its time.
+        tokio::time::sleep(pause * (1 + kills / 4)).await;
         if kills % 2 == 0 {
             daemon.kill9();
             daemon.spawn();
