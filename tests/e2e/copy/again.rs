@@ -1,52 +1,13 @@
 //! `csa-daemon copy --table`: tables are copied again while the channel follows its source.
 
-use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use csa_tests::{Daemon, Load, LoadOptions, Server, compare, eventually, prepare};
 use mysql_async::prelude::Queryable as _;
 
 use super::chunks::{Restless, restless_pair};
-use super::{arguments, busy};
+use super::{busy, copy_log, ends_well, refused_with, start_copying};
 use crate::{DRAIN, wait_state};
-
-/// Starts a copy of these tables.
-fn start_copying(daemon: &Daemon, tables: &[&str]) -> Child {
-    let log = std::fs::OpenOptions::new()
-        .create(true)
-        .append(true)
-        .open(daemon.config_path().with_file_name("copy.log"))
-        .expect("writable");
-    Command::new(Daemon::executable())
-        .arg("--config")
-        .arg(daemon.config_path())
-        .args(arguments(daemon))
-        .args(tables.iter().flat_map(|table| ["--table", table]))
-        .stdin(Stdio::null())
-        .stdout(log.try_clone().expect("a file"))
-        .stderr(log)
-        .spawn()
-        .expect("starts")
-}
-
-fn copy_log(daemon: &Daemon) -> String {
-    std::fs::read_to_string(daemon.config_path().with_file_name("copy.log")).unwrap_or_default()
-}
-
-async fn ends_well(mut copying: Child, daemon: &Daemon) {
-    eventually("the copy ends", DRAIN, async || copying.try_wait().expect("a child").is_some())
-        .await;
-    assert!(copying.wait().expect("a child").success(), "{}", copy_log(daemon));
-}
-
-/// Returns the error of a copy of one table that is refused.
-fn refused(daemon: &Daemon, table: &str) -> String {
-    let arguments = [arguments(daemon), vec!["--table".to_owned(), table.to_owned()]].concat();
-    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let said = tokio::task::block_in_place(|| daemon.command(&arguments));
-    assert_eq!(said.code, Some(1), "{said:?}");
-    said.error
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn damaged_and_lost_tables_are_copied_again_under_load() {
@@ -75,6 +36,7 @@ async fn damaged_and_lost_tables_are_copied_again_under_load() {
     wait_state(&daemon, 0, "failed").await;
     let tables =
         ["restless.person", "restless.item", "restless.word", "sbtest.sbtest1", "sbtest.sbtest2"];
+    let tables: Vec<&str> = tables.into_iter().flat_map(|table| ["--table", table]).collect();
     // The command is killed in a round, and the daemon between two.
     for number in 0..3 {
         let mut copying = start_copying(&daemon, &tables);
@@ -127,17 +89,17 @@ async fn tables_that_can_not_be_copied_again_are_named() {
         ("d.parent", "cascades"),
         ("d.none", "no such table is replicated"),
     ] {
-        let error = refused(&daemon, table);
+        let error = refused_with(&daemon, &["--table", table]);
         assert!(error.contains(table) && error.contains(why), "{error}");
         wait_state(&daemon, 0, "running").await;
     }
     target.exec("SET sql_log_bin=0; ALTER TABLE d.t ADD COLUMN w INT").await;
-    let error = refused(&daemon, "d.t");
+    let error = refused_with(&daemon, &["--table", "d.t"]);
     assert!(error.contains("column w is only on the target"), "{error}");
     target.exec("SET sql_log_bin=0; ALTER TABLE d.t DROP COLUMN w; DELETE FROM d.t").await;
     // Without a daemon, in one round.
     daemon.terminate();
-    ends_well(start_copying(&daemon, &["d.t"]), &daemon).await;
+    ends_well(start_copying(&daemon, &["--table", "d.t"]), &daemon).await;
     assert!(copy_log(&daemon).contains("no daemon answers"), "{}", copy_log(&daemon));
     source.exec("INSERT INTO d.t VALUES (3, 3)").await;
     daemon.start_again();

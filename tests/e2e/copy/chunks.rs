@@ -1,6 +1,5 @@
 //! Copies in chunks: what changes meanwhile is applied afterwards, and the end is the source's.
 
-use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -9,7 +8,7 @@ use csa_tests::{Daemon, Load, LoadOptions, Server, compare, eventually, prepare}
 use mysql_async::prelude::Queryable as _;
 use tokio::task::JoinHandle;
 
-use super::{arguments, busy};
+use super::{busy, copy_log, ends_well, start_copying};
 use crate::{DRAIN, wait_state};
 
 /// Tables in which nothing stays where it is.
@@ -140,36 +139,6 @@ async fn make_restless(source: &Server) {
     for statement in RESTLESS {
         session.query_drop(*statement).await.unwrap_or_else(|error| panic!("{statement}: {error}"));
     }
-}
-
-/// Starts a copy that reads in chunks over one session, so that it lasts.
-fn start_copying(daemon: &Daemon, more: &[&str]) -> Child {
-    let log = std::fs::OpenOptions::new()
-        .create(true)
-        .append(true)
-        .open(daemon.config_path().with_file_name("copy.log"))
-        .expect("writable");
-    Command::new(Daemon::executable())
-        .arg("--config")
-        .arg(daemon.config_path())
-        .args(arguments(daemon))
-        .args(more)
-        .stdin(Stdio::null())
-        .stdout(log.try_clone().expect("a file"))
-        .stderr(log)
-        .spawn()
-        .expect("starts")
-}
-
-fn copy_log(daemon: &Daemon) -> String {
-    std::fs::read_to_string(daemon.config_path().with_file_name("copy.log")).unwrap_or_default()
-}
-
-async fn ends_well(mut copying: Child, daemon: &Daemon) {
-    eventually("the copy ends", DRAIN, async || copying.try_wait().expect("a child").is_some())
-        .await;
-    let status = copying.wait().expect("a child");
-    assert!(status.success(), "{}", copy_log(daemon));
 }
 
 #[tokio::test(flavor = "multi_thread")]

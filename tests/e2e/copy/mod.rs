@@ -4,7 +4,8 @@ mod again;
 mod chunks;
 mod server_facts;
 
-use std::process::{Command, Stdio};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use csa_tests::{Compare, Daemon, Load, LoadOptions, Server, compare, eventually, prepare};
@@ -31,11 +32,50 @@ fn copied(daemon: &Daemon) -> String {
 
 /// Returns the error of a copy that is refused.
 fn refused(daemon: &Daemon) -> String {
+    refused_with(daemon, &[])
+}
+
+/// Returns the error of a copy with these arguments, which is refused.
+fn refused_with(daemon: &Daemon, more: &[&str]) -> String {
     let arguments = arguments(daemon);
-    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let arguments: Vec<&str> =
+        arguments.iter().map(String::as_str).chain(more.iter().copied()).collect();
     let said = tokio::task::block_in_place(|| daemon.command(&arguments));
     assert_eq!(said.code, Some(1), "{said:?}");
     said.error
+}
+
+/// Starts a copy with these arguments; [`copy_log`] has what it says.
+fn start_copying(daemon: &Daemon, more: &[&str]) -> Child {
+    let log = std::fs::OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(copy_log_path(daemon))
+        .expect("writable");
+    Command::new(Daemon::executable())
+        .arg("--config")
+        .arg(daemon.config_path())
+        .args(arguments(daemon))
+        .args(more)
+        .stdin(Stdio::null())
+        .stdout(log.try_clone().expect("a file"))
+        .stderr(log)
+        .spawn()
+        .expect("starts")
+}
+
+fn copy_log_path(daemon: &Daemon) -> PathBuf {
+    daemon.config_path().with_file_name("copy.log")
+}
+
+fn copy_log(daemon: &Daemon) -> String {
+    std::fs::read_to_string(copy_log_path(daemon)).unwrap_or_default()
+}
+
+async fn ends_well(mut copying: Child, daemon: &Daemon) {
+    eventually("the copy ends", DRAIN, async || copying.try_wait().expect("a child").is_some())
+        .await;
+    assert!(copying.wait().expect("a child").success(), "{}", copy_log(daemon));
 }
 
 fn busy() -> LoadOptions {
@@ -163,16 +203,7 @@ async fn a_copy_that_was_killed_is_made_again_and_not_taken_for_one() {
     for milliseconds in [0, 100, 200] {
         let begun: String = target.value("SELECT CAST(NOW(6) AS CHAR)").await;
         let noted = format!("SELECT COUNT(*) FROM csa.copy WHERE begun_at > '{begun}'");
-        let mut copying = Command::new(Daemon::executable())
-            .arg("--config")
-            .arg(daemon.config_path())
-            .args(arguments(&daemon))
-            .args(["--lanes", "1"])
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("starts");
+        let mut copying = start_copying(&daemon, &["--lanes", "1"]);
         let mut conn = target.conn().await;
         eventually("tables are being copied", DRAIN, async || {
             conn.query_first(&noted).await.unwrap_or_default() > Some(0)

@@ -125,9 +125,7 @@ impl CopyClaim {
                 ),
             });
         }
-        for statement in [CREATE, CREATE_STATE, CREATE_RANGE] {
-            bookkeeping::create(&mut session, statement).await?;
-        }
+        create_notes(&mut session).await?;
         Ok(Self { session, channel: channel.to_owned() })
     }
 
@@ -150,9 +148,7 @@ impl CopyClaim {
                         .to_owned(),
             });
         };
-        for statement in [CREATE, CREATE_STATE, CREATE_RANGE] {
-            bookkeeping::create(&mut session, statement).await?;
-        }
+        create_notes(&mut session).await?;
         Ok((Self { session, channel: channel.to_owned() }, found.executed))
     }
 
@@ -194,10 +190,14 @@ impl CopyClaim {
     /// See [`Self::unfinished`].
     pub async fn forget(&mut self) -> Result<()> {
         self.session.run("BEGIN").await?;
-        for table in ["copy", "copy_range", "copy_state"] {
-            self.delete(table).await?;
-        }
+        self.delete("copy").await?;
+        self.delete_ranges().await?;
         self.session.run("COMMIT").await.map(drop)
+    }
+
+    async fn delete_ranges(&mut self) -> Result<()> {
+        self.delete("copy_range").await?;
+        self.delete("copy_state").await
     }
 
     async fn delete(&mut self, table: &str) -> Result<()> {
@@ -236,8 +236,7 @@ impl CopyClaim {
         let has_tables = u8::from(*has_tables);
         let channel = quote(&self.channel);
         self.session.run("BEGIN").await?;
-        self.delete("copy_range").await?;
-        self.delete("copy_state").await?;
+        self.delete_ranges().await?;
         for ranges in ranges.chunks(1000) {
             let rows =
                 ranges.iter().map(|CopyRange { table: (schema, table), number, left, rows }| {
@@ -274,8 +273,7 @@ impl CopyClaim {
     /// See [`Self::unfinished`].
     pub async fn forget_ranges(&mut self) -> Result<()> {
         self.session.run("BEGIN").await?;
-        self.delete("copy_range").await?;
-        self.delete("copy_state").await?;
+        self.delete_ranges().await?;
         self.session.run("COMMIT").await.map(drop)
     }
 
@@ -329,9 +327,8 @@ impl CopyClaim {
     pub async fn finish(mut self, executed: &GtidSet) -> Result<()> {
         self.session.run("BEGIN").await?;
         self.add_checkpoint(executed).await?;
-        for table in ["copy", "copy_range", "copy_state"] {
-            self.delete(table).await?;
-        }
+        self.delete("copy").await?;
+        self.delete_ranges().await?;
         self.session.run("COMMIT").await?;
         info!(channel = self.channel, executed = %executed.brief(), "the copy is the channel's start");
         self.session.close().await;
@@ -396,6 +393,13 @@ impl CopyClaim {
         };
         add_rows(&mut self.session, &self.channel, 0..1, &base).await
     }
+}
+
+async fn create_notes(session: &mut Session) -> Result<()> {
+    for statement in [CREATE, CREATE_STATE, CREATE_RANGE] {
+        bookkeeping::create(session, statement).await?;
+    }
+    Ok(())
 }
 
 /// Takes the lock of a channel.
@@ -471,8 +475,9 @@ pub(crate) async fn check_finished(session: &mut Session, channel: &str) -> Resu
         channel: channel.to_owned(),
         what: format!(
             "there is none, and a copy of {} tables ({schema}.{table} first) was begun and not finished; run \
-             csa-daemon copy --channel {channel} again, which continues with them or drops them; if they are another copy by now: DELETE \
-             FROM csa.copy WHERE channel={} there, and set applier.start_from to that copy's GTID set",
+             csa-daemon copy --channel {channel} again, which continues with them or drops them; if they are \
+             another copy by now: DELETE FROM csa.copy WHERE channel={} there, and set applier.start_from to that \
+             copy's GTID set",
             tables.len(),
             quote(channel)
         ),

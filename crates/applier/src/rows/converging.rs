@@ -220,8 +220,8 @@ fn write_update(
             clear_statement_end(out, last);
         }
     }
-    if ends_statement && let Some(flags) = out.get_mut(last + ROWS_FLAGS) {
-        *flags |= RowsEvent::STATEMENT_END as u8;
+    if ends_statement {
+        set_statement_end(out, last);
     }
     Ok(last)
 }

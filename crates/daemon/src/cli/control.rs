@@ -121,7 +121,7 @@ fn send(
     }
 }
 
-fn post(
+pub(super) fn post(
     client: &Client,
     channel: &str,
     command: &str,

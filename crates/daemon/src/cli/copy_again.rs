@@ -5,16 +5,18 @@ use std::time::{Duration, Instant};
 
 use csa_provider::server::visible::one_line;
 use serde_json::json;
+use tokio::runtime::Runtime;
 
 use super::arguments::{Admin, CopyArguments};
 use super::client::Client;
+use super::control;
 use super::copy::{Screen, options};
 use super::output::say;
 use super::verify::chosen;
 use crate::config::{ChannelSettings, Config};
 use crate::copy::{AgainOptions, CopyOptions, Round, copy_again};
 use crate::host::{Failure, runtime};
-use crate::observe::view::{ChannelState, ChannelView, CommandView, StatusView};
+use crate::observe::view::{ChannelState, ChannelView, CommandView};
 use crate::verify::Replicated;
 
 /// The longest time for which the channel stops in one round.
@@ -51,10 +53,11 @@ pub(crate) fn copy_tables(
         Ok(_) => {}
         Err(_) => eprintln!("no daemon answers: the tables are copied in one round"),
     }
+    let runtime = runtime()?;
     let rows = loop {
-        match round(settings, &options, is_running.then_some(&running), &screen)? {
+        match round(&runtime, settings, &options, is_running.then_some(&running), &screen)? {
             Round::Unfinished => running.catches_up()?,
-            Round::Copied { rows, .. } => break rows,
+            Round::Copied { rows } => break rows,
         }
     };
     screen.clear();
@@ -78,12 +81,12 @@ pub(crate) fn copy_tables(
 
 /// Copies for some time while the channel is stopped; without a daemon to the end.
 fn round(
+    runtime: &Runtime,
     settings: &ChannelSettings,
     options: &AgainOptions,
     running: Option<&Running>,
     screen: &Screen,
 ) -> Result<Round, Failure> {
-    let runtime = runtime()?;
     let selection = Replicated::new(&settings.filters);
     let was_stopped = running.map(Running::stop).transpose()?;
     let copied = runtime.block_on(async {
@@ -110,7 +113,7 @@ struct Running {
 
 impl Running {
     fn post(&self, command: &str, body: &serde_json::Value) -> Result<CommandView, Failure> {
-        self.client.post(&format!("/channels/{}/{command}", self.channel), body)
+        control::post(&self.client, &self.channel, command, body)
     }
 
     /// Stops the channel; one that has failed does not run. Returns true if it was stopped before.
@@ -126,11 +129,7 @@ impl Running {
     }
 
     fn view(&self) -> Result<ChannelView, Failure> {
-        let status: StatusView = self.client.get("/status")?;
-        let mut channels = status.channels.into_iter();
-        channels
-            .find(|channel| channel.channel_name == self.channel)
-            .ok_or_else(|| Failure::Runtime(format!("the daemon has no channel {}", self.channel)))
+        self.client.get(&format!("/channels/{}/status", self.channel))
     }
 
     /// Waits until the channel has applied what it has received, or for a while.

@@ -8,20 +8,17 @@ use std::sync::atomic::Ordering;
 use csa_applier::{CopyClaim, CopyRange, CopyState};
 use csa_provider::binlog::GtidSet;
 use csa_provider::server::link::Side;
-use csa_provider::sql_text::identifier;
 use tokio::time::Instant;
 
 use super::begin::{Begun, Interrupted, all_rows, choose, look_at};
 use super::chunked::{self, Chunked};
 use super::copying::{Copying, Report};
-use super::definitions::{self, ProgramKind};
+use super::definitions::{self, ProgramKind, qualified};
 use super::end::changes_end;
 use super::error::{CopyError, Result};
 use super::options::{CopyObserver, CopyOptions, check_gtids, connect_source};
 use super::plan::{self, parts};
 use super::ranges::noted;
-use super::snapshot::LastLook;
-use super::writer::TargetWriter;
 use crate::verify::{Scope, TableName, TableSelection, VerifySession, common, definition};
 
 /// Tables that are copied again.
@@ -36,8 +33,8 @@ pub(crate) struct AgainOptions {
 pub(crate) enum Round {
     /// Rows are left to copy.
     Unfinished,
-    /// All rows are copied; the tables converge once these transactions are applied.
-    Copied { rows: u64, until: GtidSet },
+    /// All rows are copied; the channel lets the tables converge.
+    Copied { rows: u64 },
 }
 
 /// Copies until `deadline`. The channel must not run meanwhile, and has to run between two rounds and after the last
@@ -56,11 +53,8 @@ pub(crate) async fn copy_again(
     let (server, watcher) = connect_source(&options.copy).await?;
     let (claim, executed) =
         CopyClaim::take_stopped(&options.copy.target, &options.copy.channel).await?;
-    let writer = TargetWriter::connect(&options.copy.target).await?;
     let report = Report { begun, observer };
-    let last_look = LastLook::default();
-    let copying =
-        Copying { options: &options.copy, server, claim, watcher, last_look, writer, report };
+    let copying = Copying::of(&options.copy, claim, server, watcher, report).await?;
     Again { options, selection, executed, copying }.round(deadline).await
 }
 
@@ -78,13 +72,13 @@ impl Again<'_> {
         let (begun, ranges, epoch) = self.begin().await?;
         let interrupted = Interrupted { begun, ranges, epoch, has_rounds: true };
         let rows = self.copying.remaining(interrupted, deadline).await?;
-        let Copying { mut claim, mut watcher, mut last_look, writer, .. } = self.copying;
+        let is_done = rows.work.is_done();
+        if !is_done {
+            self.copying.note_seen().await?;
+        }
+        let Copying { claim, mut watcher, mut last_look, writer, .. } = self.copying;
         writer.close().await;
-        if !rows.work.is_done() {
-            let seen: Vec<String> = watcher.rows("SELECT @@GLOBAL.gtid_executed").await?;
-            if let Some(seen) = seen.first().and_then(|text| text.replace('\n', "").parse().ok()) {
-                claim.saw(&seen).await?;
-            }
+        if !is_done {
             claim.give_back().await;
             watcher.close().await;
             return Ok(Round::Unfinished);
@@ -92,7 +86,7 @@ impl Again<'_> {
         let until = changes_end(&rows.begun, &mut watcher, &mut last_look).await?;
         watcher.close().await;
         claim.converge_again(&until).await?;
-        Ok(Round::Copied { rows: rows.work.rows.load(Ordering::Relaxed), until })
+        Ok(Round::Copied { rows: rows.work.rows.load(Ordering::Relaxed) })
     }
 
     /// Refuses a source that lacks what was applied, such as a replica of the real one that lags.
@@ -115,9 +109,8 @@ impl Again<'_> {
             return self.begin_first().await;
         };
         let (ranges, epoch) = self.copying.claim.take_ranges().await?;
-        let name = |(schema, table): (String, String)| TableName { schema, table };
         let noted: BTreeSet<TableName> =
-            ranges.iter().map(|range| name(range.table.clone())).collect();
+            ranges.iter().map(|range| range.table.clone().into()).collect();
         if noted != self.options.tables {
             return Err(self.not_finished(&noted, ranges.iter().all(|range| range.left.is_none())));
         }
@@ -159,9 +152,9 @@ impl Again<'_> {
             ranges.extend(parts.iter().map(|part| noted(name, part)));
         }
         let related = chunked::related(&mut copying.watcher, &options.tables).await?;
-        let related = related.into_iter().map(|name| (name.schema, name.table)).collect();
-        let is_trigger = |program: &&definitions::Program| program.kind == ProgramKind::Trigger;
-        let triggers = begun.definitions.programs.iter().filter(is_trigger).cloned().collect();
+        let related = related.into_iter().map(Into::into).collect();
+        // All programs of tables are triggers.
+        let triggers = begun.definitions.programs.clone();
         let state = CopyState {
             source_uuid: copying.server_uuid().await?,
             definitions: begun.definitions.digest(),
@@ -193,7 +186,7 @@ impl Again<'_> {
             let why = format!("it has no table {missing}, or the channel does not replicate it");
             return Err(source.refused(&why).into());
         }
-        let rows = all_rows(source, &names).await?;
+        let rows = all_rows(source, &plan).await?;
         let chunked = choose(&options.copy, source, &plan, &rows).await?;
         if let Some(why) = &chunked.why_none {
             return Err(source.refused(&format!("tables can't be copied again: {why}")).into());
@@ -228,9 +221,8 @@ impl Again<'_> {
             if let Some(difference) = common.differences.first() {
                 let why = format!(
                     "{name} has another definition there: {difference}; let the channel apply the definition \
-                     first; if it can't, run there: DROP TABLE {}.{}",
-                    identifier(&name.schema),
-                    identifier(&name.table)
+                     first; if it can't, run there: DROP TABLE {}",
+                    qualified(name)
                 );
                 return Err(session.refused(&why).into());
             }
@@ -243,8 +235,7 @@ impl Again<'_> {
     async fn make_tables(&mut self, begun: &Begun) -> Result<()> {
         let writer = &mut self.copying.writer;
         for name in begun.plan.tables.keys() {
-            let (schema, table) = (identifier(&name.schema), identifier(&name.table));
-            writer.run(&format!("DROP TABLE IF EXISTS {schema}.{table}")).await?;
+            writer.drop_table(name).await?;
         }
         for statement in &begun.definitions.before {
             writer.run(statement).await?;

@@ -15,8 +15,7 @@ use super::later::Later;
 use super::options::CopyOptions;
 use super::plan::{self, Plan};
 use super::rows::TableRows;
-use super::snapshot;
-use super::snapshot::LastLook;
+use super::snapshot::{self, LastLook};
 use crate::verify::{Scope, TableName, TableSelection, VerifySession};
 
 /// Definitions may change between two looks at them; then all begins again.
@@ -85,7 +84,7 @@ async fn attempt(
 ) -> Result<Option<Begun>> {
     let plan = plan::read(options, watcher, selection, &Scope::default(), &BTreeSet::new()).await?;
     let names: Vec<TableName> = plan.tables.keys().cloned().collect();
-    let rows = all_rows(watcher, &names).await?;
+    let rows = all_rows(watcher, &plan).await?;
     let chunked = choose(options, watcher, &plan, &rows).await?;
     let before = definitions::read(watcher, &plan.schemas, &names, &chunked.tables).await?;
     check_prepared(watcher).await?;
@@ -116,12 +115,13 @@ async fn check_prepared(source: &mut VerifySession) -> Result<()> {
     Err(CopyError::Prepared(source.refused(&why).to_string()))
 }
 
+/// Returns how the rows of each table are read.
 pub(super) async fn all_rows(
     source: &mut VerifySession,
-    names: &[TableName],
+    plan: &Plan,
 ) -> Result<BTreeMap<TableName, TableRows>> {
     let mut rows = BTreeMap::new();
-    for name in names {
+    for name in plan.tables.keys() {
         rows.insert(name.clone(), TableRows::of(source, name).await?);
     }
     Ok(rows)
@@ -167,13 +167,13 @@ pub(super) async fn interrupted(
         return Ok(None);
     }
     let (ranges, epoch) = claim.take_ranges().await?;
-    let name = |(schema, table): (String, String)| TableName { schema, table };
-    let made: BTreeSet<TableName> = claim.unfinished().await?.into_iter().map(name).collect();
+    let made: BTreeSet<TableName> =
+        claim.unfinished().await?.into_iter().map(TableName::from).collect();
     let mut plan = plan::read(options, source, selection, &Scope::default(), &made).await?;
     // What was made on the source meanwhile comes with the stream.
     plan.tables.retain(|name, _| made.contains(name));
     let names: Vec<TableName> = plan.tables.keys().cloned().collect();
-    let tables = ranges.iter().map(|range| name(range.table.clone())).collect();
+    let tables = ranges.iter().map(|range| range.table.clone().into()).collect();
     let definitions = definitions::read(source, &plan.schemas, &names, &tables).await;
     let definitions = match definitions {
         Err(error) if !error.is_definition_change() => return Err(error.into()),
@@ -183,7 +183,7 @@ pub(super) async fn interrupted(
         begins_again("definitions on the source have changed");
         return Ok(None);
     };
-    let rows = all_rows(source, &names).await?;
+    let rows = all_rows(source, &plan).await?;
     let chunked = Chunked { tables, ..choose(options, source, &plan, &rows).await? };
     let begun = Begun { plan, chunked, definitions, rows, executed: state.executed };
     Ok(Some(Interrupted { begun, ranges, epoch, has_rounds: false }))

@@ -105,9 +105,8 @@ async fn foreign_keys(source: &mut VerifySession) -> Result<Vec<ForeignKey>> {
              FROM information_schema.REFERENTIAL_CONSTRAINTS",
         )
         .await?;
-    let name = |schema: String, table: String| TableName { schema, table };
     let keys = keys.into_iter().map(|(schema, table, parent_schema, parent, cascades)| {
-        (name(schema, table), name(parent_schema, parent), cascades)
+        ((schema, table).into(), (parent_schema, parent).into(), cascades)
     });
     Ok(keys.collect())
 }
@@ -140,7 +139,7 @@ async fn numbered_elsewhere(source: &mut VerifySession) -> Result<BTreeSet<Table
              AND c.TABLE_SCHEMA NOT IN ({LEFT_OUT})"
         ))
         .await?;
-    Ok(tables.into_iter().map(|(schema, table)| TableName { schema, table }).collect())
+    Ok(tables.into_iter().map(TableName::from).collect())
 }
 
 #[cfg(test)]

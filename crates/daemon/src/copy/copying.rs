@@ -20,7 +20,7 @@ use super::ranges::{Turn, noted};
 use super::snapshot::LastLook;
 use super::work::{self, Work};
 use super::writer::TargetWriter;
-use crate::verify::{TableSelection, VerifySession};
+use crate::verify::{TableSelection, VerifySession, source_executed};
 
 /// Time between two reports of the progress.
 const REPORT: Duration = Duration::from_millis(250);
@@ -42,34 +42,38 @@ pub(super) struct CopiedRows {
     pub(super) work: Arc<Work>,
 }
 
-impl Copying<'_> {
+impl<'a> Copying<'a> {
+    /// Connects the session that writes to the target, beside those that are there.
+    pub(super) async fn of(
+        options: &'a CopyOptions,
+        claim: CopyClaim,
+        server: &'a TargetOptions,
+        watcher: VerifySession,
+        report: Report<'a>,
+    ) -> Result<Self> {
+        let writer = TargetWriter::connect(&options.target).await?;
+        let last_look = LastLook::default();
+        Ok(Self { options, server, claim, watcher, last_look, writer, report })
+    }
+
     /// Makes all tables, and copies those that are read in the snapshot; then all others in chunks.
     pub(super) async fn snapshot(&mut self, selection: &dyn TableSelection) -> Result<CopiedRows> {
-        let Self { options, server, claim, watcher, last_look, writer, report } = self;
-        let mut sources = Vec::new();
-        for _ in 0..options.lanes.max(1) {
-            sources.push(VerifySession::connect(Side::Source, server).await?);
-        }
+        let mut sources = self.sources().await?;
+        let Self { options, claim, watcher, last_look, writer, report, .. } = self;
         let mut begun = begin::begin(options, selection, watcher, &mut sources, last_look).await?;
         report.observer.begins_after(&begun.executed);
         report.show(CopyStep::Tables, &begun.plan, None);
-        let names: Vec<_> = begun
-            .plan
-            .tables
-            .keys()
-            .map(|name| (name.schema.clone(), name.table.clone()))
-            .collect();
+        let names: Vec<_> = begun.plan.tables.keys().cloned().map(Into::into).collect();
         claim.note(&names).await?;
         for statement in &begun.definitions.before {
             writer.run(statement).await?;
         }
-        let work = work::whole(&mut begun, &mut sources).await?;
+        let (work, chunks) = work::whole(&mut begun, &mut sources).await?;
         let lanes = lanes(self.options, sources, None).await?;
         let mut lanes = self.copy_rows(lanes, &begun, &work).await?;
         for lane in &mut lanes {
             lane.source.run("ROLLBACK").await?;
         }
-        let chunks = work.take_chunks();
         if chunks.is_empty() {
             close(lanes).await;
             return Ok(CopiedRows { begun, work });
@@ -107,19 +111,25 @@ impl Copying<'_> {
         let Interrupted { mut begun, ranges, epoch, has_rounds } = interrupted;
         self.report.observer.begins_after(&begun.executed);
         let work = work::remaining(&mut begun, &ranges, deadline)?;
-        // Whose last chunk was the last thing that happened.
+        // The last chunk may have been committed, and its table not indexed.
         for statement in work.indexes_of_filled_tables() {
             self.writer.add(statement).await?;
         }
-        let mut sources = Vec::new();
-        for _ in 0..self.options.lanes.max(1) {
-            sources.push(VerifySession::connect(Side::Source, self.server).await?);
-        }
+        let sources = self.sources().await?;
         let turn = Turn { channel: self.options.channel.clone(), epoch, has_rounds };
         let lanes = lanes(self.options, sources, Some(turn)).await?;
         let lanes = self.copy_rows(lanes, &begun, &work).await?;
         close(lanes).await;
         Ok(CopiedRows { begun, work })
+    }
+
+    /// Connects a session on the source for each lane.
+    async fn sources(&mut self) -> Result<Vec<VerifySession>> {
+        let mut sources = Vec::new();
+        for _ in 0..self.options.lanes.max(1) {
+            sources.push(VerifySession::connect(Side::Source, self.server).await?);
+        }
+        Ok(sources)
     }
 
     pub(super) async fn server_uuid(&mut self) -> Result<String> {
@@ -153,7 +163,10 @@ impl Copying<'_> {
                     self.report.show(CopyStep::Rows, &begun.plan, Some(work));
                     if pinged.elapsed() >= PING {
                         pinged = Instant::now();
-                        self.ping(in_chunks).await?;
+                        match in_chunks {
+                            true => self.note_seen().await?,
+                            false => self.claim.ping().await?,
+                        }
                     }
                 }
             }
@@ -161,13 +174,9 @@ impl Copying<'_> {
     }
 
     /// Keeps the claim, and notes what chunks may show by now.
-    async fn ping(&mut self, in_chunks: bool) -> Result<()> {
-        let executed: Vec<String> = self.watcher.rows("SELECT @@GLOBAL.gtid_executed").await?;
-        let executed = executed.first().and_then(|text| text.replace('\n', "").parse().ok());
-        match executed.filter(|_| in_chunks) {
-            Some(executed) => Ok(self.claim.saw(&executed).await?),
-            None => Ok(self.claim.ping().await?),
-        }
+    pub(super) async fn note_seen(&mut self) -> Result<()> {
+        let executed = source_executed(&mut self.watcher).await?;
+        Ok(self.claim.saw(&executed).await?)
     }
 
     /// Makes what comes after the rows, and the channel's checkpoint.

@@ -102,7 +102,6 @@ impl Lane {
             let (written, next) = tokio::join!(write, read);
             written?;
             work.rows.fetch_add(rows, Ordering::Relaxed);
-            table.rows_copied.fetch_add(rows, Ordering::Relaxed);
             work.bytes.fetch_add(bytes, Ordering::Relaxed);
             if is_last {
                 table.rows.check_definition(source, &table.name).await?;

@@ -25,10 +25,9 @@ mod snapshot;
 mod work;
 mod writer;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use csa_applier::CopyClaim;
-use csa_provider::sql_text::identifier;
 use tokio::time::Instant;
 
 pub(crate) use again::{AgainOptions, Round, copy_again};
@@ -40,8 +39,6 @@ pub(crate) use options::{CopyObserver, CopyOptions, CopySummary};
 use options::{check_gtids, connect_source};
 use plan::Plan;
 pub(crate) use progress::{CopyProgress, CopyStep};
-use rows::TableRows;
-use snapshot::LastLook;
 use writer::TargetWriter;
 
 use crate::verify::{Scope, TableSelection};
@@ -82,11 +79,9 @@ pub(crate) async fn copy(
     let begun = Instant::now();
     let claim = CopyClaim::take(&options.target, &options.channel).await?;
     let (server, watcher) = connect_source(options).await?;
-    let writer = TargetWriter::connect(&options.target).await?;
     let report = Report { begun, observer };
-    report.show(CopyStep::Snapshot, &Plan::default(), None);
-    let last_look = LastLook::default();
-    let mut copying = Copying { options, server, claim, watcher, last_look, writer, report };
+    let mut copying = Copying::of(options, claim, server, watcher, report).await?;
+    copying.report.show(CopyStep::Snapshot, &Plan::default(), None);
     let interrupted =
         begin::interrupted(options, selection, &mut copying.claim, &mut copying.watcher).await?;
     let (rows, again) = match interrupted {
@@ -110,10 +105,7 @@ pub(crate) async fn plan(
     let (_, mut source) = connect_source(options).await?;
     let plan =
         plan::read(options, &mut source, selection, &Scope::default(), &BTreeSet::new()).await?;
-    let mut rows = BTreeMap::new();
-    for name in plan.tables.keys() {
-        rows.insert(name.clone(), TableRows::of(&mut source, name).await?);
-    }
+    let rows = begin::all_rows(&mut source, &plan).await?;
     let chunked = begin::choose(options, &mut source, &plan, &rows).await?;
     source.close().await;
     let tables = plan.by_size().into_iter().map(|(name, estimate)| {
@@ -136,12 +128,12 @@ pub(crate) async fn plan(
 async fn drop_unfinished(claim: &mut CopyClaim, writer: &mut TargetWriter) -> Result<bool> {
     let unfinished = claim.unfinished().await?;
     claim.forget_ranges().await?;
-    for (schema, table) in &unfinished {
-        let name = format!("{}.{}", identifier(schema), identifier(table));
-        writer.run(&format!("DROP TABLE IF EXISTS {name}")).await?;
+    let is_any = !unfinished.is_empty();
+    for table in unfinished {
+        writer.drop_table(&table.into()).await?;
     }
-    if !unfinished.is_empty() {
+    if is_any {
         claim.forget().await?;
     }
-    Ok(!unfinished.is_empty())
+    Ok(is_any)
 }

@@ -135,11 +135,8 @@ async fn check_engines(
              AND ENGINE<>'InnoDB' AND TABLE_SCHEMA NOT IN ({LEFT_OUT})"
         ))
         .await?;
-    let others: Vec<TableName> = others
-        .into_iter()
-        .map(|(schema, table)| TableName { schema, table })
-        .filter(|name| tables.contains_key(name))
-        .collect();
+    let others: Vec<TableName> =
+        others.into_iter().map(TableName::from).filter(|name| tables.contains_key(name)).collect();
     let names = shown(others.iter());
     match names.is_empty() {
         true => Ok(()),

@@ -55,7 +55,7 @@ impl Turn {
 pub(super) fn noted(table: &TableName, part: &Part) -> CopyRange {
     let KeyRange { after, through } = part.range.clone();
     CopyRange {
-        table: (table.schema.clone(), table.table.clone()),
+        table: table.clone().into(),
         number: part.number,
         left: Some(serde_json::json!(Left { after, through }).to_string()),
         rows: 0,

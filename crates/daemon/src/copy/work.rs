@@ -28,7 +28,6 @@ pub(super) struct CopiedTable {
     pub(super) indexes: Vec<String>,
     /// Parts that are not copied yet.
     pub(super) parts_left: AtomicUsize,
-    pub(super) rows_copied: AtomicU64,
 }
 
 impl CopiedTable {
@@ -43,8 +42,6 @@ impl CopiedTable {
 pub(super) struct Work {
     pub(super) tables: Vec<CopiedTable>,
     pub(super) parts: Mutex<VecDeque<PlacedPart>>,
-    /// Parts that are copied in chunks, later.
-    chunks: Mutex<Vec<PlacedPart>>,
     pub(super) rows: AtomicU64,
     /// Rows that an earlier copy had copied.
     pub(super) rows_before: u64,
@@ -58,11 +55,10 @@ pub(super) struct Work {
 }
 
 impl Work {
-    fn new(tables: Vec<CopiedTable>, parts: Vec<PlacedPart>, chunks: Vec<PlacedPart>) -> Self {
+    fn new(tables: Vec<CopiedTable>, parts: Vec<PlacedPart>) -> Self {
         Self {
             tables,
             parts: Mutex::new(parts.into()),
-            chunks: Mutex::new(chunks),
             rows: AtomicU64::new(0),
             rows_before: 0,
             bytes: AtomicU64::new(0),
@@ -82,11 +78,6 @@ impl Work {
         self.tables.iter().all(CopiedTable::is_filled)
     }
 
-    /// Takes the parts that are copied in chunks.
-    pub(super) fn take_chunks(&self) -> Vec<PlacedPart> {
-        std::mem::take(&mut *self.chunks.lock())
-    }
-
     pub(super) fn add(&self, parts: Vec<PlacedPart>) {
         self.parts.lock().extend(parts);
     }
@@ -102,8 +93,12 @@ impl Work {
     }
 }
 
-/// Divides all tables into parts, the largest table first.
-pub(super) async fn whole(begun: &mut Begun, sources: &mut [VerifySession]) -> Result<Arc<Work>> {
+/// Divides all tables into parts, the largest table first. Returns the work of the snapshot, and the parts that are
+/// copied in chunks after it.
+pub(super) async fn whole(
+    begun: &mut Begun,
+    sources: &mut [VerifySession],
+) -> Result<(Arc<Work>, Vec<PlacedPart>)> {
     let lanes = sources.len();
     let (mut tables, mut at_once, mut chunks) = (Vec::new(), Vec::new(), Vec::new());
     let mut copied = CopiedTables::of(begun);
@@ -120,7 +115,7 @@ pub(super) async fn whole(begun: &mut Begun, sources: &mut [VerifySession]) -> R
             false => at_once.extend(of_table),
         }
     }
-    Ok(Arc::new(Work::new(tables, at_once, chunks)))
+    Ok((Arc::new(Work::new(tables, at_once)), chunks))
 }
 
 /// Returns the work that an interrupted copy has left, up to a deadline.
@@ -134,8 +129,7 @@ pub(super) fn remaining(
 ) -> Result<Arc<Work>> {
     let mut of_tables: BTreeMap<TableName, Vec<Part>> = BTreeMap::new();
     for range in ranges {
-        let (schema, table) = range.table.clone();
-        let parts = of_tables.entry(TableName { schema, table }).or_default();
+        let parts = of_tables.entry(range.table.clone().into()).or_default();
         let part = left(range).map_err(|error| {
             CopyError::Refused(format!("left_to_copy in csa.copy_range can't be read: {error}"))
         })?;
@@ -158,7 +152,7 @@ pub(super) fn remaining(
         rows_before,
         deadline,
         tables_done: AtomicUsize::new(begun.plan.tables.len().saturating_sub(unfilled)),
-        ..Work::new(tables, all, Vec::new())
+        ..Work::new(tables, all)
     }))
 }
 
@@ -189,7 +183,6 @@ impl CopiedTables {
             rows,
             indexes: self.indexes.remove(name).unwrap_or_default(),
             parts_left: AtomicUsize::new(parts),
-            rows_copied: AtomicU64::new(0),
         }
     }
 }

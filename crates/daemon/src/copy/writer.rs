@@ -4,10 +4,10 @@ use csa_applier::{Purpose, TargetGtids, TargetOptions, connect, prelude};
 use csa_provider::server::Vendor;
 use csa_provider::server::link::{Budget, Limits, Link, LinkError, Row, Side};
 
-use super::definitions::Program;
+use super::definitions::{Program, qualified};
 use super::error::{CopyError, Result};
 use super::ranges::ChunkNote;
-use crate::verify::{REPAIR_SESSION, connect_error};
+use crate::verify::{REPAIR_SESSION, TableName, connect_error};
 
 /// Characters of a statement that an error shows.
 const SHOWN: usize = 120;
@@ -100,6 +100,14 @@ impl TargetWriter {
         let mut budget = Budget::new(Limits::SETTING, "a definition");
         while self.link.next_result(&mut budget, drop).await?.is_some() {}
         Ok(())
+    }
+
+    /// Drops a table, if it is there.
+    ///
+    /// # Errors
+    /// See [`Self::run`].
+    pub(super) async fn drop_table(&mut self, name: &TableName) -> Result<()> {
+        self.run(&format!("DROP TABLE IF EXISTS {}", qualified(name))).await
     }
 
     /// Adds an index or foreign keys, unless an earlier attempt did.

@@ -9,7 +9,7 @@ use super::error::Result;
 use super::session::VerifySession;
 
 /// Returns the source's `gtid_executed`.
-pub(super) async fn source_executed(source: &mut VerifySession) -> Result<GtidSet> {
+pub(crate) async fn source_executed(source: &mut VerifySession) -> Result<GtidSet> {
     let texts: Vec<String> = source.rows("SELECT @@GLOBAL.gtid_executed").await?;
     set(source, &texts)
 }

@@ -45,6 +45,7 @@ pub(crate) use definition::common;
 use error::Result;
 pub use error::VerifyError;
 pub use event::{Activity, Event, VerifyProgress};
+pub(crate) use executed::source_executed;
 pub(crate) use expression::{DigestSum, TableSql};
 pub(crate) use grants::missing as missing_select;
 pub(crate) use literal::{literal, selected};

@@ -10,6 +10,18 @@ pub struct TableName {
     pub table: String,
 }
 
+impl From<(String, String)> for TableName {
+    fn from((schema, table): (String, String)) -> Self {
+        Self { schema, table }
+    }
+}
+
+impl From<TableName> for (String, String) {
+    fn from(TableName { schema, table }: TableName) -> Self {
+        (schema, table)
+    }
+}
+
 impl fmt::Display for TableName {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{}.{}", self.schema, self.table)

@@ -20,7 +20,7 @@ use collation::with_collations;
 use csa_provider::sql_text::identifier;
 
 pub(super) use program::{Program, ProgramKind};
-pub(super) use table::unnumbered;
+pub(super) use table::{qualified, unnumbered};
 
 use crate::verify::{TableName, VerifyError, VerifySession};
 

@@ -52,7 +52,7 @@ impl Statements {
 }
 
 /// Returns the name in a form that needs no current schema.
-pub(super) fn qualified(name: &TableName) -> String {
+pub(in crate::copy) fn qualified(name: &TableName) -> String {
     format!("{}.{}", identifier(&name.schema), identifier(&name.table))
 }
 
