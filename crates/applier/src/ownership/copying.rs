@@ -101,7 +101,8 @@ pub struct Converging {
     pub later: String,
 }
 
-const FIRST_EPOCH: u64 = 1;
+/// The epoch of ranges that nobody has taken.
+const NO_EPOCH: u64 = 0;
 
 /// A schema and a table in it.
 pub type CopiedTable = (String, String);
@@ -242,7 +243,7 @@ impl CopyClaim {
                 ranges.iter().map(|CopyRange { table: (schema, table), number, left, rows }| {
                     let left = left.as_deref().map_or_else(|| "NULL".to_owned(), quote);
                     let (schema, table) = (quote(schema), quote(table));
-                    format!("({channel},{schema},{table},{number},{left},{rows},{FIRST_EPOCH})")
+                    format!("({channel},{schema},{table},{number},{left},{rows},{NO_EPOCH})")
                 });
             let rows = rows.collect::<Vec<String>>().join(",");
             self.session.run(format!("INSERT INTO csa.copy_range VALUES {rows}")).await?;
@@ -278,22 +279,23 @@ impl CopyClaim {
     }
 
     /// Takes the ranges over from whoever had them, whose chunks are refused from now on. Returns the ranges, and
-    /// the epoch for [`moved_range`].
+    /// the epoch for [`moved_range`]. No two copies have the same one, also where a copy began again with new ranges.
     ///
     /// # Errors
     /// See [`Self::unfinished`].
     pub async fn take_ranges(&mut self) -> Result<(Vec<CopyRange>, u64)> {
         let channel = quote(&self.channel);
-        let taken = format!("UPDATE csa.copy_range SET epoch=epoch+1 WHERE channel={channel}");
+        let unique: Vec<u64> = self.session.rows("SELECT UUID_SHORT()").await?;
+        let epoch = unique.first().copied().unwrap_or(NO_EPOCH);
+        let taken = format!("UPDATE csa.copy_range SET epoch={epoch} WHERE channel={channel}");
         self.session.run(taken).await?;
         let query = format!(
-            "SELECT table_schema, table_name, number, left_to_copy, rows_copied, epoch FROM csa.copy_range \
+            "SELECT table_schema, table_name, number, left_to_copy, rows_copied FROM csa.copy_range \
              WHERE channel={channel} ORDER BY 1, 2, 3"
         );
-        let rows: Vec<(String, String, u32, Option<String>, u64, u64)> =
+        let rows: Vec<(String, String, u32, Option<String>, u64)> =
             self.session.rows(&query).await?;
-        let epoch = rows.iter().map(|row| row.5).max().unwrap_or(FIRST_EPOCH);
-        let range = |(schema, table, number, left, rows, _)| CopyRange {
+        let range = |(schema, table, number, left, rows)| CopyRange {
             table: (schema, table),
             number,
             left,

@@ -184,7 +184,8 @@ pub(super) async fn interrupted(
         return Ok(None);
     };
     let rows = all_rows(source, &plan).await?;
-    let chunked = Chunked { tables, ..choose(options, source, &plan, &rows).await? };
+    let cascading = chunked::cascading(source).await?;
+    let chunked = Chunked { tables, cascading, why_none: None };
     let begun = Begun { plan, chunked, definitions, rows, executed: state.executed };
     Ok(Some(Interrupted { begun, ranges, epoch, has_rounds: false }))
 }

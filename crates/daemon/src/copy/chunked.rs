@@ -79,7 +79,7 @@ async fn incomplete_images(source: &mut VerifySession) -> Result<Option<String>>
 
 /// Returns tables that are connected by foreign keys of which any cascades. What such a key changes is not in the
 /// log of most sources: the target's own keys have to do the same, from rows of one moment.
-async fn cascading(source: &mut VerifySession) -> Result<BTreeSet<TableName>> {
+pub(super) async fn cascading(source: &mut VerifySession) -> Result<BTreeSet<TableName>> {
     let keys = foreign_keys(source).await?;
     let cascading = keys.iter().filter(|(_, _, cascades)| *cascades);
     let first = cascading.flat_map(|(child, parent, _)| [child.clone(), parent.clone()]);
