@@ -1,7 +1,7 @@
 -- Run once, when the source of compose.yaml is initialised. The account and the event stay here.
 SET SESSION sql_log_bin = 0;
 CREATE USER 'repl'@'%' IDENTIFIED BY 'change me';
-GRANT REPLICATION SLAVE ON *.* TO 'repl'@'%';
+GRANT REPLICATION SLAVE, REPLICATION CLIENT, SELECT, SHOW VIEW, TRIGGER, EVENT ON *.* TO 'repl'@'%';
 SET SESSION sql_log_bin = 1;
 
 CREATE DATABASE shop;

@@ -45,6 +45,30 @@ async fn write_history(source: &Server) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_first_start_needs_a_word_where_nothing_shows_a_copy() {
+    let (source, target) = Server::pair(&[], &[]);
+    write_history(&source).await;
+    let daemon = Daemon::builder(&source, &target).unset("applier.start_from").build();
+    let ways = ["none of the source's", "start_from", "copy", "GTID set", "target"];
+    says(&daemon.start_refused().await, &ways);
+    finds(&check(&daemon), "channel.start", &ways);
+    // An account that sees no table can't tell that there is none.
+    source.exec("DROP DATABASE d; REVOKE SELECT ON *.* FROM repl@'%'").await;
+    says(&daemon.start_refused().await, &ways);
+    source.exec("GRANT SELECT ON *.* TO repl@'%'").await;
+    // A source without tables needs no copy.
+    let daemon = Daemon::builder(&source, &target).unset("applier.start_from").start();
+    wait_state(&daemon, 0, "running").await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    write_history(&source).await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    // The checkpoint is word enough.
+    daemon.commanded(&["restart"]);
+    wait_state(&daemon, 0, "running").await;
+    compare(&source, &target).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_channel_without_a_checkpoint_never_goes_back_in_time() {
     let (source, target) = Server::pair(&[], &[]);
     write_history(&source).await;

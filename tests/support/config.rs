@@ -60,6 +60,7 @@ impl DaemonBuilder {
             .set("target.user", "csa")
             .set("target.password", "csa_pw")
             .set("relay.min_free_disk", "0")
+            .set("applier.start_from", "target")
     }
 
     /// Takes all channels away.

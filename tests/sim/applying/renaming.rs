@@ -68,6 +68,7 @@ impl Channel {
             channel: &self.settings.channel,
             address: "simulated:3306",
             start: &self.start,
+            is_copy_unsaid: false,
             gtids: self.settings.gtids,
             source: Some(&self.source()),
             source_uuid: Some(SOURCE),

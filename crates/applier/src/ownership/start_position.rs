@@ -34,6 +34,8 @@ pub struct StartPosition<'a> {
     /// The target, as errors name it.
     pub address: &'a str,
     pub start: &'a StartFrom,
+    /// Nobody said that the target is a copy of the source, whose tables it would lack otherwise.
+    pub is_copy_unsaid: bool,
     pub gtids: TargetGtids,
     /// The source's `gtid_executed`; `None` while it is away.
     pub source: Option<&'a GtidSet>,
@@ -209,6 +211,9 @@ impl StartPosition<'_> {
             let executed = start.clone();
             self.not_restored(&Checkpoint { executed, ..Checkpoint::default() })?;
         }
+        if self.is_copy_unsaid && !source.is_empty() && !source.intersects(self.target) {
+            return Err(self.unsaid(source));
+        }
         Ok(warnings)
     }
 
@@ -273,6 +278,20 @@ impl StartPosition<'_> {
             shown(&holes),
             shown(&executed),
         ))
+    }
+
+    /// Returns the error if nothing shows that the target is a copy. Without one all changes to the source's older tables
+    /// would fail, and nobody would miss tables that do not change.
+    fn unsaid(&self, source: &GtidSet) -> String {
+        let Self { channel, address, .. } = self;
+        format!(
+            "channel {channel:?} has no checkpoint on target {address}, and the target's gtid_executed has none of \
+             the source's {}, so the daemon can't tell whether the target is a copy of the source. Set \
+             start_from in [channel.applier]: \"copy\" copies the source to a target without its tables, a GTID set \
+             is that of a copy which was made by other means, and \"target\" applies the source's binary logs from \
+             the first transaction on, if they hold all that the source has (docs/provisioning.md)",
+            transactions(source.count()),
+        )
     }
 
     /// A channel may have applied everything that it has received.

@@ -25,6 +25,7 @@ fn record(channel: &str, executed: &str) -> ChannelRecord {
 #[derive(Clone)]
 struct Case {
     start: StartFrom,
+    is_copy_unsaid: bool,
     gtids: TargetGtids,
     source: Option<&'static str>,
     source_uuid: &'static str,
@@ -38,6 +39,7 @@ impl Default for Case {
     fn default() -> Self {
         Self {
             start: StartFrom::Target,
+            is_copy_unsaid: false,
             gtids: TargetGtids::Own,
             source: Some("A:1-100"),
             source_uuid: A,
@@ -56,6 +58,7 @@ impl Case {
             channel: "new",
             address: "target:3306",
             start: &self.start,
+            is_copy_unsaid: self.is_copy_unsaid,
             gtids: self.gtids,
             source: source.as_ref(),
             source_uuid: self.source_uuid.parse().ok(),
@@ -95,6 +98,20 @@ fn copies_and_empty_targets_start() {
     Case { source: Some("A:1-50:60-100"), target: "A:1-50:60-70", ..Case::default() }.starts();
     Case { source: Some("A:1-50,A:blue:1-20"), target: "A:1-30,A:blue:1-9", ..Case::default() }
         .starts();
+}
+
+#[test]
+fn a_target_without_any_of_the_sources_transactions_needs_a_word() {
+    for target in ["", "T:1-9", "B:1-5"] {
+        let case = Case { target, is_copy_unsaid: true, ..Case::default() };
+        case.refused(&["no checkpoint", "100 transactions", "\"copy\"", "\"target\"", "GTID set"]);
+        Case { source: Some(""), ..case.clone() }.starts();
+        Case { target: "A:1-60", ..case.clone() }.starts();
+        Case { channels: vec![record("new", "")], ..case }.starts();
+    }
+    // What is known better comes first.
+    let renamed = vec![record("old", "A:1-70")];
+    Case { is_copy_unsaid: true, channels: renamed, ..Case::default() }.refused(&["adopt"]);
 }
 
 #[test]

@@ -95,6 +95,8 @@ pub(super) fn check(
         channel: &settings.name,
         address: &settings.target.address(),
         start,
+        is_copy_unsaid: settings.is_start_unsaid
+            && source.is_none_or(|source| !source.is_without_tables),
         gtids: settings.target.gtids,
         source: source.map(|facts| &facts.gtid_executed),
         source_uuid: source.and_then(|facts| facts.server_uuid.parse().ok()),

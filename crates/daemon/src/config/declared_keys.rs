@@ -11,6 +11,7 @@
 //! `replicate_*` in channel/overlap.rs.
 
 mod claims;
+mod copy;
 mod defaults;
 
 use std::path::PathBuf;
@@ -24,7 +25,8 @@ use super::units::{Duration, Size};
 use crate::host::logging::LogFormat;
 
 pub(super) use claims::{ClaimsConfig, ClaimsEngine};
-use defaults::{number, seconds};
+pub(crate) use copy::CopyConfig;
+use defaults::{mebibytes, number, seconds, yes};
 
 /// Configuration of csa-daemon.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -300,10 +302,11 @@ server!(TargetConfig, "target", {
 #[serde(deny_unknown_fields)]
 pub(crate) struct ApplierConfig {
     /// Start of a channel that has no checkpoint: with a copy of the source, after the target's
-    /// `gtid_executed`, at the next transaction of the source, or after a GTID set.
-    #[serde(default = "start_from")]
+    /// `gtid_executed`, at the next transaction of the source, or after a GTID set. Without this key the channel
+    /// starts as with `target`, but only on a target that has some of the source's transactions.
     #[schemars(extend("x-takes" = "`copy`, `target`, `source` or a GTID set"))]
-    pub(super) start_from: String,
+    #[schemars(example = &"copy")]
+    pub(super) start_from: Option<String>,
     /// Sessions on the target, and thus groups applied in parallel. With `commit = "one-to-one"` and without
     /// commit order 32 are faster.
     #[serde(default = "number::<u16, 8>")]
@@ -404,19 +407,6 @@ pub(crate) struct ApplierConfig {
     /// false, they are left out and counted.
     #[serde(default)]
     pub(super) replicate_accounts: bool,
-}
-
-#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct CopyConfig {
-    /// Sessions on each server that copy rows at the same time.
-    #[serde(default = "number::<u32, 4>")]
-    #[schemars(range(min = 1, max = 64))]
-    pub(crate) lanes: u32,
-    /// Size of all tables together up to which rows are read in one snapshot of the source. Larger ones are read in
-    /// chunks, so that no snapshot is open for long, and an interrupted copy continues.
-    #[serde(default = "mebibytes::<32>")]
-    pub(crate) snapshot_limit: Size,
 }
 
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
@@ -540,18 +530,6 @@ fn loopback() -> String {
 
 fn sync() -> String {
     "1s".to_owned()
-}
-
-fn start_from() -> String {
-    "target".to_owned()
-}
-
-const fn yes() -> bool {
-    true
-}
-
-const fn mebibytes<const N: u64>() -> Size {
-    Size(N << 20)
 }
 
 /// A section that the file leaves out. Tests make each of them.

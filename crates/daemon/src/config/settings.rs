@@ -45,6 +45,8 @@ pub(crate) struct ChannelSettings {
     pub(crate) begin_early: Option<u64>,
     pub(crate) throttle_by: Arc<ThrottleBy>,
     pub(crate) start_from: StartFrom,
+    /// The configuration leaves `start_from` out.
+    pub(crate) is_start_unsaid: bool,
     /// A channel without a checkpoint begins with a copy of the source.
     pub(crate) copies_first: bool,
     pub(crate) copy: CopyConfig,
@@ -142,8 +144,9 @@ pub(super) fn resolve(
         limits: limits(channel.applier.commit),
         begin_early: Some(channel.applier.begin_early.0).filter(|&bytes| bytes > 0),
         throttle_by: Arc::new(throttle_by::settings(channel.throttle_by)?),
-        start_from: start_from(&channel.applier.start_from)?,
-        copies_first: channel.applier.start_from == COPY,
+        start_from: start_from(channel.applier.start_from.as_deref())?,
+        is_start_unsaid: channel.applier.start_from.is_none(),
+        copies_first: channel.applier.start_from.as_deref() == Some(COPY),
         copy: copy(channel.copy)?,
         until: channel.applier.until.as_ref().map(replication::until).transpose()?,
         filters,
@@ -267,12 +270,12 @@ fn target_gtids(applier: &ApplierConfig) -> Result<TargetGtids> {
 const COPY: &str = "copy";
 
 /// Returns the start of a channel without a checkpoint.
-fn start_from(text: &str) -> Result<StartFrom> {
+fn start_from(text: Option<&str>) -> Result<StartFrom> {
     match text {
-        "target" => Ok(StartFrom::Target),
+        None | Some("target") => Ok(StartFrom::Target),
         // The copy decides; until it is made nothing of the source is on the target.
-        "source" | COPY => Ok(StartFrom::Source),
-        set => set.parse().map(StartFrom::Executed).map_err(|error| {
+        Some("source" | COPY) => Ok(StartFrom::Source),
+        Some(set) => set.parse().map(StartFrom::Executed).map_err(|error| {
             ConfigError(format!(
                 "applier.start_from: \"copy\", \"target\", \"source\" or a GTID set: {error}"
             ))

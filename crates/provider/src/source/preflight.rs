@@ -16,6 +16,8 @@ pub struct SourceFacts {
     pub server_uuid: String,
     pub gtid_executed: GtidSet,
     pub gtid_purged: GtidSet,
+    /// The source holds nobody's tables, as far as an account that sees all of them can tell.
+    pub is_without_tables: bool,
     /// Settings that make replication slower or less precise, one line each.
     pub warnings: Vec<String>,
 }
@@ -137,9 +139,11 @@ async fn inspect(
             _ => PreflightError::Refused(why),
         },
     )?;
+    let sees_all = server.grants.has_any(&["SELECT"]);
     let facts = SourceFacts {
         version,
         server_uuid: server.text("server_uuid").to_owned(),
+        is_without_tables: sees_all && is_without_tables(connection).await.map_err(unreachable)?,
         warnings,
         gtid_executed: server.gtid_executed,
         gtid_purged: server.gtid_purged,
@@ -148,6 +152,14 @@ async fn inspect(
         has_the_rest(&facts, address, known)?;
     }
     Ok(facts)
+}
+
+async fn is_without_tables(
+    connection: &mut SourceConnection,
+) -> std::result::Result<bool, ConnectionError> {
+    let query = "SELECT 1 FROM information_schema.TABLES WHERE TABLE_SCHEMA NOT IN \
+                 ('mysql', 'sys', 'information_schema', 'performance_schema', 'csa') LIMIT 1";
+    Ok(connection.query(query, Limits::SETTING).await?.is_empty())
 }
 
 /// Checks that the source has what the channel has, and everything after it.
