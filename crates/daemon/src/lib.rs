@@ -13,4 +13,5 @@ mod host;
 pub mod observe;
 mod run;
 mod servers;
+mod throttle;
 pub mod verify;

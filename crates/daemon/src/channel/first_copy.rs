@@ -18,7 +18,7 @@ use crate::config::ChannelSettings;
 use crate::copy::{
     self, CopyError, CopyObserver, CopyOptions, CopyProgress, CopyStep, CopySummary,
 };
-use crate::verify::{Replicated, VerifyError, source_servers};
+use crate::verify::{Replicated, VerifyError};
 
 /// Makes the target a copy of the source, with the channel's first checkpoint, and receives meanwhile what follows
 /// it: the source may purge that. May be dropped anywhere: the next copy continues, or begins again.
@@ -27,13 +27,7 @@ pub(super) async fn make(
     watch: &Watch,
     reception: &Reception,
 ) -> Result<(), ChannelError> {
-    let options = CopyOptions {
-        channel: settings.name.clone(),
-        sources: source_servers(&settings.source),
-        target: settings.target.clone(),
-        lanes: settings.copy.lanes as usize,
-        snapshot_bytes: settings.copy.snapshot_limit.0,
-    };
+    let options = CopyOptions::of(settings);
     let selection = Replicated::new(&settings.filters);
     let (begin, begun) = watch::channel(None);
     let observer = Observer { watch, begin };

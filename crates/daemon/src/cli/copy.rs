@@ -2,6 +2,7 @@
 
 use std::io::{IsTerminal as _, Write as _};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use csa_provider::binlog::GtidSet;
@@ -13,7 +14,7 @@ use super::verify::{chosen, reader};
 use crate::cli::arguments::CopyArguments;
 use crate::config::{ChannelSettings, Config};
 use crate::copy::{
-    CopyObserver, CopyOptions, CopyProgress, CopyStep, CopySummary, PlannedCopy, PlannedTable,
+    CopyObserver, CopyOptions, CopyProgress, CopyStep, CopySummary, Pace, PlannedCopy, PlannedTable,
 };
 use crate::host::{Failure, runtime};
 use crate::verify::{Replicated, source_servers};
@@ -55,13 +56,12 @@ pub(super) fn options(
 ) -> Result<CopyOptions, Failure> {
     let user = arguments.source_user.as_deref();
     let source = reader(channel, user, arguments.source_password_file.as_deref())?;
-    Ok(CopyOptions {
-        channel: channel.name.clone(),
-        sources: source_servers(&source),
-        target: channel.target.clone(),
-        lanes: arguments.lanes.unwrap_or(channel.copy.lanes as usize),
-        snapshot_bytes: channel.copy.snapshot_limit.0,
-    })
+    let mut options = CopyOptions { sources: source_servers(&source), ..CopyOptions::of(channel) };
+    options.lanes = arguments.lanes.unwrap_or(options.lanes);
+    if let Some(rows_per_second) = arguments.rows_per_second {
+        options.pace = Arc::new(Pace::new(rows_per_second));
+    }
+    Ok(options)
 }
 
 fn show_plan(channel: &str, planned: &PlannedCopy) {

@@ -53,9 +53,14 @@ pub(crate) async fn copy_again(
     let (server, watcher) = connect_source(&options.copy).await?;
     let (claim, executed) =
         CopyClaim::take_stopped(&options.copy.target, &options.copy.channel).await?;
-    let report = Report { begun, observer };
+    options.copy.pace.look_at(server, options.copy.source_slowdown).await;
+    let report = Report { begun, observer, pace: &options.copy.pace };
     let copying = Copying::of(&options.copy, claim, server, watcher, report).await?;
-    Again { options, selection, executed, copying }.round(deadline).await
+    let again = Again { options, selection, executed, copying };
+    tokio::select! {
+        round = again.round(deadline) => round,
+        never = options.copy.pace.hold(&options.copy, server) => match never {},
+    }
 }
 
 struct Again<'a> {

@@ -14,6 +14,7 @@ use super::end::{changes_end, make};
 use super::error::Result;
 use super::lanes::Lane;
 use super::options::{CopyObserver, CopyOptions, CopySummary, PING};
+use super::pace::Pace;
 use super::plan::Plan;
 use super::progress::{CopyProgress, CopyStep};
 use super::ranges::{Turn, noted};
@@ -222,7 +223,8 @@ async fn lanes(
     let mut lanes = Vec::new();
     for source in sources {
         let target = TargetWriter::connect(&options.target).await?;
-        lanes.push(Lane { source, target, turn: turn.clone() });
+        let pace = Arc::clone(&options.pace);
+        lanes.push(Lane { source, target, turn: turn.clone(), pace });
     }
     Ok(lanes)
 }
@@ -237,6 +239,7 @@ async fn close(lanes: Vec<Lane>) {
 pub(super) struct Report<'a> {
     pub(super) begun: Instant,
     pub(super) observer: &'a dyn CopyObserver,
+    pub(super) pace: &'a Pace,
 }
 
 impl Report<'_> {
@@ -252,6 +255,7 @@ impl Report<'_> {
             rows_estimated: plan.rows(),
             bytes: work.map_or(0, |work| work.bytes.load(Ordering::Relaxed)),
             elapsed: self.begun.elapsed(),
+            held: self.pace.held(),
         });
     }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::error::Result;
+use super::pace::Pace;
 use super::ranges::Turn;
 use super::rows::{Part, Row};
 use super::work::{CopiedTable, Work};
@@ -29,6 +30,7 @@ pub(super) struct Lane {
     pub(super) target: TargetWriter,
     /// `None` in the snapshot of the copy's begin. Else each chunk is read on its own, and noted on the target.
     pub(super) turn: Option<Turn>,
+    pub(super) pace: Arc<Pace>,
 }
 
 impl Lane {
@@ -64,7 +66,8 @@ impl Lane {
 
     /// Returns false if the time was over before the part was copied.
     async fn copy(&mut self, table: &CopiedTable, mut part: Part, work: &Work) -> Result<bool> {
-        let Self { source, target, turn } = self;
+        let Self { source, target, turn, pace } = self;
+        pace.turn(0).await;
         let has_snapshot = turn.is_none();
         let mut asked = match table.estimate.average_row {
             0 => FIRST_ROWS,
@@ -96,7 +99,10 @@ impl Lane {
             let read = async {
                 match is_last {
                     true => Ok((Vec::new(), Duration::ZERO)),
-                    false => read(source, table, &part, asked, has_snapshot).await,
+                    false => {
+                        pace.turn(rows).await;
+                        read(source, table, &part, asked, has_snapshot).await
+                    }
                 }
             };
             let (written, next) = tokio::join!(write, read);

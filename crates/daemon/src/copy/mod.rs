@@ -17,6 +17,7 @@ mod error;
 mod lanes;
 mod later;
 mod options;
+mod pace;
 mod plan;
 mod progress;
 mod ranges;
@@ -27,7 +28,7 @@ mod writer;
 
 use std::collections::BTreeSet;
 
-use csa_applier::CopyClaim;
+use csa_applier::{CopyClaim, TargetOptions};
 use tokio::time::Instant;
 
 pub(crate) use again::{AgainOptions, Round, copy_again};
@@ -37,11 +38,12 @@ pub(crate) use error::CopyError;
 use error::Result;
 pub(crate) use options::{CopyObserver, CopyOptions, CopySummary};
 use options::{check_gtids, connect_source};
+pub(crate) use pace::Pace;
 use plan::Plan;
 pub(crate) use progress::{CopyProgress, CopyStep};
 use writer::TargetWriter;
 
-use crate::verify::{Scope, TableSelection};
+use crate::verify::{Scope, TableSelection, VerifySession};
 
 /// A table that a copy would make.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -79,7 +81,22 @@ pub(crate) async fn copy(
     let begun = Instant::now();
     let claim = CopyClaim::take(&options.target, &options.channel).await?;
     let (server, watcher) = connect_source(options).await?;
-    let report = Report { begun, observer };
+    options.pace.look_at(server, options.source_slowdown).await;
+    let copied = make(options, selection, claim, server, watcher, Report { begun, observer, pace: &options.pace });
+    tokio::select! {
+        copied = copied => copied,
+        never = options.pace.hold(options, server) => match never {},
+    }
+}
+
+async fn make(
+    options: &CopyOptions,
+    selection: &dyn TableSelection,
+    claim: CopyClaim,
+    server: &TargetOptions,
+    watcher: VerifySession,
+    report: Report<'_>,
+) -> Result<CopySummary> {
     let mut copying = Copying::of(options, claim, server, watcher, report).await?;
     copying.report.show(CopyStep::Snapshot, &Plan::default(), None);
     let interrupted =

@@ -1,5 +1,6 @@
 //! The inputs and results of a copy.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use csa_applier::{Target, TargetGtids, TargetOptions};
@@ -7,8 +8,10 @@ use csa_provider::binlog::GtidSet;
 use csa_provider::server::link::Side;
 
 use super::error::{CopyError, Result};
+use super::pace::Pace;
 use super::progress::CopyProgress;
-use crate::verify::VerifySession;
+use crate::config::{ChannelSettings, ThrottleBy};
+use crate::verify::{VerifySession, source_servers};
 
 /// Time between two signs of life to the target.
 pub(super) const PING: Duration = Duration::from_secs(20);
@@ -24,6 +27,26 @@ pub(crate) struct CopyOptions {
     pub(crate) lanes: usize,
     /// Tables that have no more bytes together are read in one snapshot, others in chunks.
     pub(crate) snapshot_bytes: u64,
+    pub(crate) pace: Arc<Pace>,
+    pub(crate) throttle_by: Arc<ThrottleBy>,
+    /// By how much longer than before the copy the source may take for small queries.
+    pub(crate) source_slowdown: Duration,
+}
+
+impl CopyOptions {
+    /// Returns the options of a channel's settings.
+    pub(crate) fn of(settings: &ChannelSettings) -> Self {
+        Self {
+            channel: settings.name.clone(),
+            sources: source_servers(&settings.source),
+            target: settings.target.clone(),
+            lanes: settings.copy.lanes as usize,
+            snapshot_bytes: settings.copy.snapshot_limit.0,
+            pace: Arc::new(Pace::new(settings.copy.rows_per_second)),
+            throttle_by: Arc::clone(&settings.throttle_by),
+            source_slowdown: settings.copy.source_slowdown.0,
+        }
+    }
 }
 
 /// The result of a copy.

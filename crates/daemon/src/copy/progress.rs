@@ -19,6 +19,8 @@ pub(crate) struct CopyProgress {
     /// Bytes of the statements that insert them.
     pub(crate) bytes: u64,
     pub(crate) elapsed: Duration,
+    /// What holds it back, in words.
+    pub(crate) held: Option<String>,
 }
 
 /// The steps of a copy.
@@ -91,6 +93,10 @@ impl fmt::Display for CopyProgress {
         }
         let rate = copied as f64 / seconds;
         let left = rows_estimated.saturating_sub(*rows) as f64 / rate;
-        write!(formatter, ", {rate:.0}/s, {left:.0} s left")
+        write!(formatter, ", {rate:.0}/s, {left:.0} s left")?;
+        match &self.held {
+            Some(held) => write!(formatter, ", {held}"),
+            None => Ok(()),
+        }
     }
 }

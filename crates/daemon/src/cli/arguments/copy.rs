@@ -14,6 +14,9 @@ pub(crate) struct CopyArguments {
     #[arg(long, value_name = "SESSIONS",
           value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=64))]
     pub(crate) lanes: Option<usize>,
+    /// Most rows that are copied in a second, instead of `copy.rows_per_second`; 0 for any number.
+    #[arg(long, value_name = "ROWS")]
+    pub(crate) rows_per_second: Option<u32>,
     /// Read the source as another user than the replicating one; SELECT and REPLICATION CLIENT are
     /// needed in addition to REPLICATION SLAVE, for programs also SHOW_ROUTINE, SHOW VIEW, TRIGGER and EVENT.
     #[arg(long, value_name = "USER", requires = "source_password_file")]

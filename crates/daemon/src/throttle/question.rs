@@ -26,9 +26,20 @@ pub(super) enum HealthQuestion {
     Query { target: AskedServer, text: String },
     /// Seconds by which a replica lags the target.
     Lag { target: Box<AskedServer>, replica: Box<AskedServer>, lag: GtidLag },
+    /// Milliseconds in which a source answers small queries.
+    AnswerTime { source: AskedServer },
 }
 
 impl HealthQuestion {
+    /// Returns the server that is asked.
+    pub(super) fn server(&self) -> &AskedServer {
+        match self {
+            Self::Lag { replica, .. } => replica,
+            Self::Threads { target } | Self::Query { target, .. } => target,
+            Self::AnswerTime { source } => source,
+        }
+    }
+
     pub(super) async fn ask(&mut self) -> Asked<f64> {
         match self {
             Self::Threads { target } => {
@@ -39,6 +50,7 @@ impl HealthQuestion {
                 number(value).map_err(needs)
             }
             Self::Query { target, text } => number(target.value(text).await?),
+            Self::AnswerTime { source } => source.answer_time().await,
             Self::Lag { target, replica, lag } => {
                 let executed = target.executed().await?;
                 lag.source_at(Instant::now().into_std(), executed);
@@ -85,18 +97,36 @@ fn number(value: Value) -> Asked<f64> {
 /// A server that is asked, and the session once there is one.
 #[derive(Debug)]
 pub(super) struct AskedServer {
+    side: Side,
     options: TargetOptions,
     link: Option<(Link, Vendor)>,
 }
 
 impl AskedServer {
-    pub(super) fn new(options: TargetOptions) -> Self {
+    pub(super) fn new(side: Side, options: TargetOptions) -> Self {
         let connect_timeout = options.connect_timeout.min(PATIENCE);
-        Self { options: TargetOptions { connect_timeout, ..options }, link: None }
+        Self { side, options: TargetOptions { connect_timeout, ..options }, link: None }
     }
 
     pub(super) fn address(&self) -> String {
         self.options.address()
+    }
+
+    /// Returns the milliseconds that small queries take, of ten all but the slowest two.
+    pub(super) async fn answer_time(&mut self) -> Asked<f64> {
+        const QUERIES: usize = 10;
+        const SLOWEST: usize = 2;
+        const PAUSE: Duration = Duration::from_millis(20);
+        let mut took = Vec::with_capacity(QUERIES);
+        self.vendor().await?;
+        for _ in 0..QUERIES {
+            let begun = Instant::now();
+            self.value("SELECT 1").await?;
+            took.push(begun.elapsed().as_secs_f64() * 1e3);
+            tokio::time::sleep(PAUSE).await;
+        }
+        took.sort_by(f64::total_cmp);
+        Ok(took.get(QUERIES - SLOWEST - 1).copied().unwrap_or_default())
     }
 
     async fn vendor(&mut self) -> Asked<Vendor> {
@@ -142,7 +172,7 @@ impl AskedServer {
         if let Some((_, vendor)) = &self.link {
             return Ok(*vendor);
         }
-        let link = connect(&self.options, Side::Target).await;
+        let link = connect(&self.options, self.side).await;
         let mut link = link.map_err(|error| error.to_string())?;
         let rows: Vec<String> = link
             .query("SELECT @@version LIMIT 1", Limits::SETTING)

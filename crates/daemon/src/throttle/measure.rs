@@ -14,12 +14,14 @@ pub(super) const FORGOTTEN: Duration = Duration::from_secs(30);
 /// Below this part of the limit the rate rises; between it and the limit it stays.
 const CALM: f64 = 0.8;
 
-/// A key of `[channel.throttle_by]`.
+/// A key of `[channel.throttle_by]`, or the answers of a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     ThreadsRunning,
     ReplicaLag,
     Query,
+    /// Milliseconds that small queries take.
+    AnswerTime,
 }
 
 impl Kind {
@@ -28,6 +30,7 @@ impl Kind {
             Self::ThreadsRunning => "threads_running",
             Self::ReplicaLag => "replica_lag",
             Self::Query => "query",
+            Self::AnswerTime => "answer_milliseconds",
         }
     }
 }

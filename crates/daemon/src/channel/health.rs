@@ -1,0 +1,79 @@
+//! The throttle by health of the target (`[channel.throttle_by]`) of a channel that runs.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use csa_applier::{Target, TargetOptions};
+use tokio::task::JoinSet;
+use tracing::info;
+
+use super::live_settings::Controls;
+use super::watch::Watch;
+use crate::config::ThrottleBy;
+use crate::host::rfc3339;
+use crate::observe::view::ThrottleByView;
+use crate::throttle::{HealthLimit, HealthLimits, INTERVAL};
+
+/// Holds the rate of a channel to the limits of its settings, for as long as it is not dropped.
+#[derive(Debug)]
+pub(super) struct Health {
+    controls: Controls,
+    _task: JoinSet<()>,
+}
+
+impl Health {
+    pub(super) fn keep(target: &Target, controls: &Controls, watch: &Watch) -> Self {
+        let mut task = JoinSet::new();
+        let kept = keep(TargetOptions::clone(target), controls.clone(), watch.clone());
+        task.spawn(kept);
+        Self { controls: controls.clone(), _task: task }
+    }
+}
+
+impl Drop for Health {
+    fn drop(&mut self) {
+        self.controls.set_health(None, None);
+    }
+}
+
+async fn keep(target: TargetOptions, controls: Controls, watch: Watch) {
+    let mut settings = controls.subscribe_throttle_by();
+    loop {
+        let limits = Arc::clone(&settings.borrow_and_update());
+        tokio::select! {
+            () = hold(&target, &limits, &controls, &watch), if limits.is_set() => {}
+            changed = settings.changed() => if changed.is_err() {
+                return;
+            },
+        }
+        controls.set_health(None, None);
+    }
+}
+
+/// Never ends: it is dropped when the settings change.
+async fn hold(target: &TargetOptions, limits: &ThrottleBy, controls: &Controls, watch: &Watch) {
+    let floor = limits.at_least.unwrap_or(NonZeroU32::MIN);
+    let asked = HealthLimit::of_target(target, limits);
+    let mut limits = HealthLimits::ask(watch.name(), asked, floor);
+    let mut since = None;
+    loop {
+        tokio::time::sleep(INTERVAL).await;
+        let rate = limits.step(watch.applied_rate());
+        let limits = limits.views();
+        let channel = watch.name();
+        match (rate, &since) {
+            (Some(rate), None) => {
+                since = Some(rfc3339(watch.clock().now_micros()));
+                let why = ThrottleByView::reasons(&limits);
+                info!(channel, rate, why, "throttled for the health of the target");
+            }
+            (None, Some(_)) => {
+                since = None;
+                info!(channel, "no longer throttled for the health of the target");
+            }
+            _ => {}
+        }
+        let view = ThrottleByView { rate: rate.map(Into::into), since: since.clone(), limits };
+        controls.set_health(rate, Some(view));
+    }
+}
