@@ -73,6 +73,7 @@ async fn a_scrape_is_valid_and_lag_is_absent_while_the_source_is_away() {
         "csa_channel_next_attempt_seconds",
         "csa_copy_rows",
         "csa_copy_estimated_rows",
+        "csa_copy_differs",
     ];
     let named: BTreeSet<String> = named.chain(absent).map(str::to_owned).collect();
     assert_eq!(named, documented());

@@ -2,6 +2,7 @@
 
 mod again;
 mod chunks;
+mod pace;
 mod server_facts;
 
 use std::path::PathBuf;
@@ -275,6 +276,31 @@ async fn what_can_not_be_copied_is_named_before_anything_is_made() {
     assert!(said.error.contains("not copied: ") && said.error.contains("view d.v"), "{said:?}");
     let rows: u64 = target.value("SELECT COUNT(*) FROM d.t").await;
     assert_eq!(rows, 1);
+}
+
+/// A copy whose session for the channel was killed still has sessions that write rows.
+#[tokio::test(flavor = "multi_thread")]
+async fn two_copies_write_no_row_twice() {
+    let (source, target) = Server::pair(&[], &[]);
+    source.exec("CREATE DATABASE d; CREATE TABLE d.keyless (v INT)").await;
+    source.exec("SET SESSION cte_max_recursion_depth=100000; INSERT INTO d.keyless WITH RECURSIVE n AS (SELECT 1 v UNION ALL SELECT v+1 FROM n WHERE v<60000) SELECT v FROM n").await;
+    source.exec("ANALYZE TABLE d.keyless").await;
+    let daemon = Daemon::builder(&source, &target).build();
+    let mut first = start_copying(&daemon, &["--rows-per-second", "1000"]);
+    eventually("rows are copied", DRAIN, async || copy_log(&daemon).contains("of about")).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(target.value::<u64>("SELECT COUNT(*) FROM d.keyless").await > 0);
+    let said = refused(&daemon);
+    assert!(said.contains("another daemon holds it on this target (connection "), "{said}");
+    let claim: u64 = target.value("SELECT IS_USED_LOCK('csa:test')").await;
+    target.exec(&format!("KILL {claim}")).await;
+    copied(&daemon);
+    eventually("the first copy ends", DRAIN, async || first.try_wait().expect("a child").is_some())
+        .await;
+    assert!(!first.wait().expect("a child").success());
+    daemon.start_again();
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    compare(&source, &target).await;
 }
 
 /// Killed in the middle, the daemon begins the copy again, and follows the source once it is made.

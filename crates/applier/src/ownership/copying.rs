@@ -17,6 +17,7 @@ use crate::error::{Error, Result};
 use crate::ownership::checkpoint::{self, has_table};
 use crate::ownership::control::add_rows;
 use crate::ownership::{bookkeeping, locks};
+use crate::server::lock_names::lock_name;
 use crate::server::port::Target;
 use crate::server::session::Session;
 use csa_scheduler::sequence::Sequence;
@@ -26,7 +27,7 @@ use csa_scheduler::sequence::Sequence;
 const NOBODY: &str = "csa-daemon copy";
 
 /// The holder pings far more often; later the server frees the lock of one whose host is gone.
-const IDLE_LIMIT: Duration = Duration::from_secs(600);
+const IDLE_LIMIT: Duration = Duration::from_secs(120);
 
 /// Tables of an unfinished copy, by their names on the target.
 const CREATE: &str = "CREATE TABLE IF NOT EXISTS csa.copy (\
@@ -322,6 +323,15 @@ impl CopyClaim {
         self.session.run("DO 0").await.map(drop)
     }
 
+    /// Returns a query that returns a row as long as this copy has the channel, for sessions that write rows of a
+    /// snapshot. Asked after a chunk's rows and before its COMMIT: another copy drops the table before it copies, and
+    /// waits for that COMMIT.
+    #[must_use]
+    pub fn held(&self) -> String {
+        let (lock, id) = (quote(&lock_name(&self.channel)), self.session.id());
+        format!("SELECT 1 FROM DUAL WHERE IS_USED_LOCK({lock}) <=> {id}")
+    }
+
     /// Makes the copy the channel's start: its checkpoint, in one transaction with the end of the notes.
     ///
     /// # Errors
@@ -408,7 +418,9 @@ async fn create_notes(session: &mut Session) -> Result<()> {
 async fn hold(target: &Target, channel: &str) -> Result<Session> {
     let mut session = bookkeeping::connect(target).await?;
     session.end_when_idle(IDLE_LIMIT).await?;
-    locks::take(&mut session, channel, NOBODY).await?;
+    // Unlike a daemon, a copy has no sessions of an earlier life: whoever holds the lock may still write.
+    let identity = format!("{NOBODY} {}", session.id());
+    locks::take(&mut session, channel, &identity).await?;
     Ok(session)
 }
 

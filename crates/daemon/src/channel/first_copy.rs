@@ -12,21 +12,24 @@ use tokio::sync::watch;
 use tracing::{info, warn};
 
 use super::error::ChannelError;
+use super::live_settings::Controls;
 use super::reception::Reception;
 use super::watch::Watch;
 use crate::config::ChannelSettings;
 use crate::copy::{
-    self, CopyError, CopyObserver, CopyOptions, CopyProgress, CopyStep, CopySummary,
+    self, CopyError, CopyObserver, CopyOptions, CopyProgress, CopyStep, CopySummary, Pace,
 };
-use crate::verify::{Replicated, VerifyError};
+use crate::verify::{Replicated, Scope, VerifyError};
 
 /// Makes the target a copy of the source, with the channel's first checkpoint, and receives meanwhile what follows
-/// it: the source may purge that. May be dropped anywhere: the next copy continues, or begins again.
+/// it: the source may purge that. May be dropped anywhere: the next copy continues, or begins again. Returns true if
+/// the copy is whole.
 pub(super) async fn make(
     settings: &Arc<ChannelSettings>,
     watch: &Watch,
+    controls: &Controls,
     reception: &Reception,
-) -> Result<(), ChannelError> {
+) -> Result<bool, ChannelError> {
     let options = CopyOptions::of(settings);
     let selection = Replicated::new(&settings.filters);
     let (begin, begun) = watch::channel(None);
@@ -34,13 +37,26 @@ pub(super) async fn make(
     let copied = tokio::select! {
         copied = copy::copy(&options, &selection, &observer) => copied,
         never = receive(settings, reception, begun) => match never {},
+        never = pauses(controls, &options.pace) => match never {},
     };
-    let CopySummary { tables, rows, elapsed, not_made, .. } = copied.map_err(channel_error)?;
+    let CopySummary { tables, rows, elapsed, not_made, until, .. } =
+        copied.map_err(channel_error)?;
     for refused in not_made {
         warn!(channel = settings.name, "not copied: {refused}");
     }
     info!(channel = settings.name, tables, rows, ?elapsed, "all rows are copied");
-    Ok(())
+    Ok(until.is_none())
+}
+
+/// Lets `pause` and `resume` count for the copy, too.
+async fn pauses(controls: &Controls, pace: &Pace) -> Infallible {
+    let mut tuning = controls.subscribe();
+    loop {
+        pace.set_paused(tuning.borrow_and_update().paused);
+        if tuning.changed().await.is_err() {
+            return std::future::pending().await;
+        }
+    }
 }
 
 /// Shows a copy, and tells where it begins.
@@ -85,6 +101,14 @@ pub(super) async fn complete(
     completed.map_err(channel_error)?;
     info!(channel = settings.name, "the target is a copy of the source");
     Ok(())
+}
+
+/// Returns the tables of a copy that has converged, which are to be compared.
+pub(super) fn copied_tables(
+    settings: &ChannelSettings,
+    converging: &Converging,
+) -> Result<Scope, ChannelError> {
+    copy::copied_tables(&settings.name, converging).map_err(channel_error)
 }
 
 /// Tells a server that went away, or changed a table, from one that refuses: the channel tries the first again soon.

@@ -86,6 +86,8 @@ pub(super) struct Taking {
     pub(super) was_held: bool,
     /// The servers' warnings have been logged.
     pub(super) has_warned: bool,
+    /// A whole copy was made that is not compared yet.
+    pub(super) has_copied: bool,
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! A channel from one start to its end: preflight, claim, pipelines, and the pauses between them.
 
+use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
+use super::copy_check::CopyCheck;
 use super::error::{Absent, ChannelError, OVERCOME, Pauses, failed};
 use super::first_copy;
 use super::identity::{Identity, Taking};
@@ -20,6 +22,7 @@ use super::reception::Reception;
 use super::watch::Watch;
 use crate::config::ChannelSettings;
 use crate::host::state_dir;
+use crate::verify::Scope;
 
 /// A channel from one start to its end, through as many pipelines as it takes.
 #[derive(Debug)]
@@ -81,12 +84,17 @@ impl Channel {
         // run first.
         let Some(identity) = self.claimed(stop).await else { return Ok(ON_REQUEST.to_owned()) };
         let start = self.settings.start_from.clone();
-        let mut taking = Taking { identity, start, was_held: false, has_warned: false };
+        let mut taking =
+            Taking { identity, start, was_held: false, has_warned: false, has_copied: false };
+        let mut check = CopyCheck::default();
         let mut failures = failed();
         loop {
             let Some(pipeline) = self.opened(stop, &mut taking).await else {
                 return Ok(ON_REQUEST.to_owned());
             };
+            if mem::take(&mut taking.has_copied) {
+                check.begin(&self.settings, &self.watch, Scope::default());
+            }
             let begun = Instant::now();
             let ended = Box::pin(pipeline.run(stop, kill)).await;
             if let Err(error) = &ended
@@ -127,6 +135,8 @@ impl Channel {
                     if !self.completed(&converging, pause, stop).await {
                         return Ok(ON_REQUEST.to_owned());
                     }
+                    let copied = first_copy::copied_tables(&self.settings, &converging)?;
+                    check.begin(&self.settings, &self.watch, copied);
                 }
                 PipelineEnd::TargetOlder(error) => {
                     error!(
@@ -291,7 +301,9 @@ impl Channel {
         let is_new = prepared.target.checkpoint.is_none() && !taking.was_held;
         let prepared = match settings.copies_first && is_new {
             true => {
-                first_copy::make(settings, &self.watch, &self.reception).await?;
+                let (watch, controls) = (&self.watch, &self.controls);
+                taking.has_copied =
+                    first_copy::make(settings, watch, controls, &self.reception).await?;
                 self.looks().prepare(&taking.start, true).await?
             }
             false => prepared,

@@ -1,5 +1,6 @@
 //! One channel: its supervision, its runs, what changes while it runs, and its status.
 
+mod copy_check;
 mod describe;
 mod error;
 mod first_copy;

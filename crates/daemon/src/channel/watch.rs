@@ -25,7 +25,7 @@ use super::start_steps::{StartStep, StartSteps};
 use crate::config::ChannelSettings;
 use crate::copy::{CopyProgress, CopyStep};
 use crate::host::rfc3339;
-use crate::observe::view::{ChannelView, ErrorView};
+use crate::observe::view::{ChannelView, CopyCheckView, ErrorView};
 
 /// Shared by everything that runs in a channel; cheap to clone.
 #[derive(Debug, Clone)]
@@ -63,13 +63,20 @@ struct Inner {
     stopped_at: Option<Gtid>,
     rewinds: Rewinds,
     start: Option<StartSteps>,
-    copy: Option<CopyProgress>,
+    copy: CopyWatch,
     /// Transactions recorded as executed on request.
     skipped: u64,
     /// The time of the next attempt, of a channel that waits for one.
     next_attempt: Option<Instant>,
     /// Attempts of a channel that had failed.
     attempts: u64,
+}
+
+/// A copy that is made, or was made last.
+#[derive(Debug, Default)]
+struct CopyWatch {
+    progress: Option<CopyProgress>,
+    check: Option<CopyCheckView>,
 }
 
 impl Inner {
@@ -204,12 +211,17 @@ impl Watch {
     pub(super) fn copying(&self, progress: &CopyProgress) {
         let mut inner = self.shared.inner.lock();
         inner.enter(Phase::Copying, &format!("copying the source: {progress}"));
-        inner.copy = Some(progress.clone());
+        inner.copy = CopyWatch { progress: Some(progress.clone()), check: None };
+    }
+
+    /// A copy is compared with the source, or was.
+    pub(super) fn copy_check(&self, check: CopyCheckView) {
+        self.shared.inner.lock().copy.check = Some(check);
     }
 
     /// The channel does what follows the rows of a copy.
     pub(super) fn copy_step(&self, step: CopyStep) {
-        let progress = self.shared.inner.lock().copy.clone().unwrap_or_default();
+        let progress = self.shared.inner.lock().copy.progress.clone().unwrap_or_default();
         self.copying(&CopyProgress { step, ..progress });
     }
 
@@ -382,7 +394,8 @@ impl Watch {
             rates: inner.meter.rates(),
             rewinds: inner.rewinds.clone(),
             start: inner.start.iter().flat_map(StartSteps::named).collect(),
-            copy: inner.copy.clone().filter(|_| inner.phase == Phase::Copying),
+            copy: inner.copy.progress.clone().filter(|_| inner.phase == Phase::Copying),
+            copy_check: inner.copy.check.clone(),
             skipped: inner.skipped,
             next_attempt: inner.next_attempt,
             attempts: inner.attempts,

@@ -14,7 +14,8 @@ use super::verify::{chosen, reader};
 use crate::cli::arguments::CopyArguments;
 use crate::config::{ChannelSettings, Config};
 use crate::copy::{
-    CopyObserver, CopyOptions, CopyProgress, CopyStep, CopySummary, Pace, PlannedCopy, PlannedTable,
+    CopyObserver, CopyOptions, CopyProgress, CopyStep, CopySummary, MovingTable, Pace, PlannedCopy,
+    PlannedTable,
 };
 use crate::host::{Failure, runtime};
 use crate::verify::{Replicated, source_servers};
@@ -37,6 +38,11 @@ pub(crate) fn copy(
         let options = options(channel, arguments)?;
         let selection = Replicated::new(&channel.filters);
         let failed = |error| Failure::Runtime(format!("channel {:?}: {error}", channel.name));
+        if arguments.cancel {
+            let dropped = runtime.block_on(crate::copy::cancel(&options)).map_err(failed)?;
+            say!("channel {}: {}", channel.name, cancelled(dropped));
+            continue;
+        }
         if arguments.plan {
             let planned = runtime.block_on(crate::copy::plan(&options, &selection));
             show_plan(&channel.name, &planned.map_err(failed)?);
@@ -62,6 +68,14 @@ pub(super) fn options(
         options.pace = Arc::new(Pace::new(rows_per_second));
     }
     Ok(options)
+}
+
+fn cancelled(dropped: usize) -> String {
+    match dropped {
+        0 => "there is no unfinished copy".to_owned(),
+        1 => "the copy is cancelled, and its table is dropped".to_owned(),
+        tables => format!("the copy is cancelled, and its {tables} tables are dropped"),
+    }
 }
 
 fn show_plan(channel: &str, planned: &PlannedCopy) {
@@ -121,7 +135,7 @@ fn finished(channel: &ChannelSettings, summary: &CopySummary) {
     }
 }
 
-/// A bar on a terminal, else a line now and then.
+/// A bar for all rows and one for each table that is copied, on a terminal; else a line now and then.
 pub(super) struct Screen {
     is_quiet: bool,
     state: Mutex<ScreenState>,
@@ -131,7 +145,8 @@ pub(super) struct Screen {
 struct ScreenState {
     step: Option<CopyStep>,
     shown: Option<Instant>,
-    is_drawn: bool,
+    /// Lines on the terminal.
+    drawn: usize,
 }
 
 impl CopyObserver for Screen {
@@ -140,13 +155,17 @@ impl CopyObserver for Screen {
             return;
         }
         let mut state = self.state.lock();
-        let text = line(progress);
         if std::io::stderr().is_terminal() {
-            eprint!("\r{:<WIDTH$}", one_line(&text));
+            erase(state.drawn);
+            let lines = lines(progress);
+            for line in &lines {
+                eprintln!("{:.WIDTH$}", one_line(line));
+            }
             let _ = std::io::stderr().flush();
-            state.is_drawn = true;
+            state.drawn = lines.len();
             return;
         }
+        let text = progress.to_string();
         let is_new = state.step != Some(progress.step);
         if is_new || state.shown.is_none_or(|shown| shown.elapsed() >= LINE) {
             eprintln!("{}", one_line(&text));
@@ -165,17 +184,30 @@ impl Screen {
     }
 
     pub(super) fn clear(&self) {
-        if std::mem::take(&mut self.state.lock().is_drawn) {
-            eprint!("\r{:<WIDTH$}\r", "");
-        }
+        erase(std::mem::take(&mut self.state.lock().drawn));
     }
 }
 
-/// Returns a bar and the progress.
-fn line(progress: &CopyProgress) -> String {
-    if progress.step != CopyStep::Rows {
-        return progress.to_string();
+/// Takes the last lines from the terminal.
+fn erase(lines: usize) {
+    if lines > 0 {
+        eprint!("\x1b[{lines}A\x1b[J");
     }
-    let full = ((progress.share() * BAR as f64) as usize).min(BAR);
-    format!("[{}{}] {progress}", "#".repeat(full), "-".repeat(BAR - full))
+}
+
+/// Returns the progress and its bars.
+fn lines(progress: &CopyProgress) -> Vec<String> {
+    if progress.step != CopyStep::Rows {
+        return vec![progress.to_string()];
+    }
+    let tables = progress.moving.iter().map(|table| {
+        let MovingTable { name, rows, rows_estimated } = table;
+        format!("  {} {name}: {rows} of about {rows_estimated} rows", bar(table.share()))
+    });
+    std::iter::once(format!("{} {progress}", bar(progress.share()))).chain(tables).collect()
+}
+
+fn bar(share: f64) -> String {
+    let full = ((share * BAR as f64) as usize).min(BAR);
+    format!("[{}{}]", "#".repeat(full), "-".repeat(BAR - full))
 }

@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::begin::{self, Begun, Interrupted};
-use super::end::{changes_end, make};
+use super::end::{changes_end, keeping, make};
 use super::error::Result;
 use super::lanes::Lane;
 use super::options::{CopyObserver, CopyOptions, CopySummary, PING};
@@ -70,7 +70,7 @@ impl<'a> Copying<'a> {
             writer.run(statement).await?;
         }
         let (work, chunks) = work::whole(&mut begun, &mut sources).await?;
-        let lanes = lanes(self.options, sources, None).await?;
+        let lanes = self.lanes(sources, None).await?;
         let mut lanes = self.copy_rows(lanes, &begun, &work).await?;
         for lane in &mut lanes {
             lane.source.run("ROLLBACK").await?;
@@ -113,12 +113,17 @@ impl<'a> Copying<'a> {
         self.report.observer.begins_after(&begun.executed);
         let work = work::remaining(&mut begun, &ranges, deadline)?;
         // The last chunk may have been committed, and its table not indexed.
-        for statement in work.indexes_of_filled_tables() {
-            self.writer.add(statement).await?;
-        }
+        let Self { claim, writer, .. } = self;
+        let indexes = async {
+            for statement in work.indexes_of_filled_tables() {
+                writer.add(statement).await?;
+            }
+            Ok(())
+        };
+        keeping(claim, indexes).await?;
         let sources = self.sources().await?;
         let turn = Turn { channel: self.options.channel.clone(), epoch, has_rounds };
-        let lanes = lanes(self.options, sources, Some(turn)).await?;
+        let lanes = self.lanes(sources, Some(turn)).await?;
         let lanes = self.copy_rows(lanes, &begun, &work).await?;
         close(lanes).await;
         Ok(CopiedRows { begun, work })
@@ -131,6 +136,21 @@ impl<'a> Copying<'a> {
             sources.push(VerifySession::connect(Side::Source, self.server).await?);
         }
         Ok(sources)
+    }
+
+    /// Connects a session on the target for each on the source; `turn` for chunks.
+    async fn lanes(
+        &mut self,
+        sources: Vec<VerifySession>,
+        turn: Option<Turn>,
+    ) -> Result<Vec<Lane>> {
+        let mut lanes = Vec::new();
+        for source in sources {
+            let target = TargetWriter::connect(&self.options.target).await?;
+            let pace = Arc::clone(&self.options.pace);
+            lanes.push(Lane { source, target, turn: turn.clone(), held: self.claim.held(), pace });
+        }
+        Ok(lanes)
     }
 
     pub(super) async fn server_uuid(&mut self) -> Result<String> {
@@ -186,12 +206,16 @@ impl<'a> Copying<'a> {
         self.report.show(CopyStep::Programs, &begun.plan, Some(&work));
         let Begun { plan, chunked, definitions, executed, .. } = &begun;
         let is_whole = chunked.tables.is_empty();
-        for (name, statement) in &definitions.foreign_keys {
-            if is_whole || chunked.cascading.contains(name) {
-                self.writer.add(statement).await?;
+        let Self { claim, writer, .. } = &mut self;
+        let keys_and_programs = async {
+            for (name, statement) in &definitions.foreign_keys {
+                if is_whole || chunked.cascading.contains(name) {
+                    writer.add(statement).await?;
+                }
             }
-        }
-        let not_made = make(&mut self.writer, &definitions.programs, again).await?;
+            make(writer, &definitions.programs, again).await
+        };
+        let not_made = keeping(claim, keys_and_programs).await?;
         let until = match is_whole {
             true => None,
             false => Some(changes_end(&begun, &mut self.watcher, &mut self.last_look).await?),
@@ -214,21 +238,6 @@ impl<'a> Copying<'a> {
     }
 }
 
-/// Connects a session on the target for each on the source; `turn` for chunks.
-async fn lanes(
-    options: &CopyOptions,
-    sources: Vec<VerifySession>,
-    turn: Option<Turn>,
-) -> Result<Vec<Lane>> {
-    let mut lanes = Vec::new();
-    for source in sources {
-        let target = TargetWriter::connect(&options.target).await?;
-        let pace = Arc::clone(&options.pace);
-        lanes.push(Lane { source, target, turn: turn.clone(), pace });
-    }
-    Ok(lanes)
-}
-
 async fn close(lanes: Vec<Lane>) {
     for Lane { source, target, .. } in lanes {
         tokio::join!(source.close(), target.close());
@@ -244,12 +253,11 @@ pub(super) struct Report<'a> {
 
 impl Report<'_> {
     pub(super) fn show(&self, step: CopyStep, plan: &Plan, work: Option<&Arc<Work>>) {
-        let current = work.and_then(|work| work.tables.get(work.current.load(Ordering::Relaxed)));
         self.observer.progress(&CopyProgress {
             step,
             tables: plan.tables.len(),
             tables_done: work.map_or(0, |work| work.tables_done.load(Ordering::Relaxed)),
-            table: current.map(|table| table.name.to_string()).unwrap_or_default(),
+            moving: work.map_or_else(Vec::new, |work| work.moving()),
             rows: work.map_or(0, |work| work.rows.load(Ordering::Relaxed)),
             rows_before: work.map_or(0, |work| work.rows_before),
             rows_estimated: plan.rows(),

@@ -10,7 +10,7 @@ use super::later::Later;
 use super::options::PING;
 use super::snapshot::{self, LastLook};
 use super::writer::TargetWriter;
-use crate::verify::{TableName, VerifySession};
+use crate::verify::{Scope, TableName, VerifySession};
 
 /// Returns the tables to which changes are applied so that they converge.
 ///
@@ -22,6 +22,22 @@ pub(crate) fn converging_tables(
 ) -> std::result::Result<ConvergingTables, CopyError> {
     let related = Later::of(channel, converging)?.related;
     Ok(ConvergingTables::new(converging.tables.iter().cloned(), related))
+}
+
+/// Returns the tables of a copy that has converged: those that were copied again, or all.
+///
+/// # Errors
+/// See [`converging_tables`].
+pub(crate) fn copied_tables(
+    channel: &str,
+    converging: &Converging,
+) -> std::result::Result<Scope, CopyError> {
+    let is_of_channel = Later::of(channel, converging)?.related.is_empty();
+    let tables = match is_of_channel {
+        true => Vec::new(),
+        false => converging.tables.iter().cloned().map(TableName::from).collect(),
+    };
+    Ok(Scope { tables, ..Scope::default() })
 }
 
 /// Returns a set of transactions that has all that any chunk shows. Definitions are still those of the begin.
@@ -64,19 +80,24 @@ pub(crate) async fn complete(
     let mut claim = CopyClaim::take_converged(target, channel).await?;
     let mut writer = TargetWriter::connect(target).await?;
     let later = Later::of(channel, converging)?;
-    {
-        let finish = later.finish(&mut writer);
-        tokio::pin!(finish);
-        loop {
-            tokio::select! {
-                finished = &mut finish => break finished?,
-                () = tokio::time::sleep(PING) => claim.ping().await?,
-            }
-        }
-    }
+    keeping(&mut claim, later.finish(&mut writer)).await?;
     writer.close().await;
     claim.end().await?;
     Ok(())
+}
+
+/// Keeps the claim for as long as something takes, such as an index.
+pub(super) async fn keeping<T>(
+    claim: &mut CopyClaim,
+    work: impl Future<Output = Result<T>>,
+) -> Result<T> {
+    tokio::pin!(work);
+    loop {
+        tokio::select! {
+            done = &mut work => return done,
+            () = tokio::time::sleep(PING) => claim.ping().await?,
+        }
+    }
 }
 
 /// Makes functions, views, triggers and events. One that needs another is tried again after it. Returns those that

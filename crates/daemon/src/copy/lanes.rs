@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::error::Result;
 use super::pace::Pace;
-use super::ranges::Turn;
+use super::ranges::{ChunkNote, Turn};
 use super::rows::{Part, Row};
 use super::work::{CopiedTable, Work};
 use super::writer::TargetWriter;
@@ -30,6 +30,8 @@ pub(super) struct Lane {
     pub(super) target: TargetWriter,
     /// `None` in the snapshot of the copy's begin. Else each chunk is read on its own, and noted on the target.
     pub(super) turn: Option<Turn>,
+    /// See [`csa_applier::CopyClaim::held`].
+    pub(super) held: String,
     pub(super) pace: Arc<Pace>,
 }
 
@@ -51,8 +53,10 @@ impl Lane {
             };
             let Some((place, part)) = next else { return Ok(self) };
             let Some(table) = work.tables.get(place) else { continue };
-            work.current.store(place, Ordering::Relaxed);
-            if !self.copy(table, part, &work).await? {
+            table.lanes.fetch_add(1, Ordering::Relaxed);
+            let copied = self.copy(table, part, &work).await;
+            table.lanes.fetch_sub(1, Ordering::Relaxed);
+            if !copied? {
                 return Ok(self);
             }
             if table.parts_left.fetch_sub(1, Ordering::AcqRel) == 1 {
@@ -66,7 +70,7 @@ impl Lane {
 
     /// Returns false if the time was over before the part was copied.
     async fn copy(&mut self, table: &CopiedTable, mut part: Part, work: &Work) -> Result<bool> {
-        let Self { source, target, turn, pace } = self;
+        let Self { source, target, turn, held, pace } = self;
         pace.turn(0).await;
         let has_snapshot = turn.is_none();
         let mut asked = match table.estimate.average_row {
@@ -89,11 +93,14 @@ impl Lane {
                 asked = asked.min(shorter as u64).max(1);
             }
             let name = table.name.to_string();
-            let note = turn.as_ref().map(|turn| turn.note(&table.name, &part, rows, is_last));
+            let note = match turn {
+                Some(turn) => turn.note(&table.name, &part, rows, is_last),
+                None => ChunkNote { lock: held.clone(), update: None },
+            };
             let write = async {
-                match statements.is_empty() && note.is_none() {
+                match statements.is_empty() && note.update.is_none() {
                     true => Ok(()),
-                    false => target.insert(&name, &statements, note.as_ref()).await,
+                    false => target.insert(&name, &statements, &note).await,
                 }
             };
             let read = async {
@@ -108,6 +115,7 @@ impl Lane {
             let (written, next) = tokio::join!(write, read);
             written?;
             work.rows.fetch_add(rows, Ordering::Relaxed);
+            table.rows_copied.fetch_add(rows, Ordering::Relaxed);
             work.bytes.fetch_add(bytes, Ordering::Relaxed);
             if is_last {
                 table.rows.check_definition(source, &table.name).await?;

@@ -33,14 +33,14 @@ use tokio::time::Instant;
 
 pub(crate) use again::{AgainOptions, Round, copy_again};
 use copying::{Copying, Report};
-pub(crate) use end::{complete, converging_tables};
+pub(crate) use end::{complete, converging_tables, copied_tables};
 pub(crate) use error::CopyError;
 use error::Result;
 pub(crate) use options::{CopyObserver, CopyOptions, CopySummary};
 use options::{check_gtids, connect_source};
 pub(crate) use pace::Pace;
 use plan::Plan;
-pub(crate) use progress::{CopyProgress, CopyStep};
+pub(crate) use progress::{CopyProgress, CopyStep, MovingTable};
 use writer::TargetWriter;
 
 use crate::verify::{Scope, TableSelection, VerifySession};
@@ -82,7 +82,14 @@ pub(crate) async fn copy(
     let claim = CopyClaim::take(&options.target, &options.channel).await?;
     let (server, watcher) = connect_source(options).await?;
     options.pace.look_at(server, options.source_slowdown).await;
-    let copied = make(options, selection, claim, server, watcher, Report { begun, observer, pace: &options.pace });
+    let copied = make(
+        options,
+        selection,
+        claim,
+        server,
+        watcher,
+        Report { begun, observer, pace: &options.pace },
+    );
     tokio::select! {
         copied = copied => copied,
         never = options.pace.hold(options, server) => match never {},
@@ -104,8 +111,8 @@ async fn make(
     let (rows, again) = match interrupted {
         Some(interrupted) => (copying.remaining(interrupted, None).await?, true),
         None => {
-            let again = drop_unfinished(&mut copying.claim, &mut copying.writer).await?;
-            (copying.snapshot(selection).await?, again)
+            let dropped = drop_unfinished(&mut copying.claim, &mut copying.writer).await?;
+            (copying.snapshot(selection).await?, dropped > 0)
         }
     };
     copying.end(rows, again).await
@@ -140,17 +147,29 @@ pub(crate) async fn plan(
     Ok(PlannedCopy { tables: tables.collect(), why_in_one_snapshot: chunked.why_none })
 }
 
-/// Drops what an earlier copy made and did not finish: its rows are of another moment.
-/// Returns true if there was something.
-async fn drop_unfinished(claim: &mut CopyClaim, writer: &mut TargetWriter) -> Result<bool> {
+/// Drops the tables that an interrupted copy has made on the target, and returns their number.
+///
+/// # Errors
+/// The channel has a checkpoint, somebody has it, or the target refuses or goes away.
+pub(crate) async fn cancel(options: &CopyOptions) -> std::result::Result<usize, CopyError> {
+    let mut claim = CopyClaim::take(&options.target, &options.channel).await?;
+    let mut writer = TargetWriter::connect(&options.target).await?;
+    let dropped = drop_unfinished(&mut claim, &mut writer).await?;
+    writer.close().await;
+    claim.give_back().await;
+    Ok(dropped)
+}
+
+/// Drops what an earlier copy made and did not finish: its rows are of another moment. Returns the number of tables.
+async fn drop_unfinished(claim: &mut CopyClaim, writer: &mut TargetWriter) -> Result<usize> {
     let unfinished = claim.unfinished().await?;
     claim.forget_ranges().await?;
-    let is_any = !unfinished.is_empty();
+    let tables = unfinished.len();
     for table in unfinished {
         writer.drop_table(&table.into()).await?;
     }
-    if is_any {
+    if tables > 0 {
         claim.forget().await?;
     }
-    Ok(is_any)
+    Ok(tables)
 }

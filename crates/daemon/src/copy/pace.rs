@@ -16,7 +16,7 @@ use crate::observe::view::ThrottleByView;
 use crate::throttle::{HealthLimit, HealthLimits, INTERVAL};
 
 /// Rows per second that a copy may always make: a limit slows it down and can't stop it, whoever causes the load.
-const FLOOR: NonZeroU32 = NonZeroU32::new(1_000).unwrap();
+const FLOOR: NonZeroU32 = NonZeroU32::new(5_000).unwrap();
 /// A lane that waits looks this often whether more is permitted.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -42,7 +42,7 @@ struct Inner {
 }
 
 impl Pace {
-    /// At most so many rows per second; 0 for any number.
+    /// Permits so many rows per second; 0 for any number.
     pub(crate) fn new(rows_per_second: u32) -> Self {
         Self {
             configured: NonZeroU32::new(rows_per_second),

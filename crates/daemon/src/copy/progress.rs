@@ -9,8 +9,8 @@ pub(crate) struct CopyProgress {
     pub(crate) step: CopyStep,
     pub(crate) tables: usize,
     pub(crate) tables_done: usize,
-    /// A table of which rows are copied.
-    pub(crate) table: String,
+    /// The tables of which rows are copied now.
+    pub(crate) moving: Vec<MovingTable>,
     pub(crate) rows: u64,
     /// Those of them that an interrupted copy had copied before.
     pub(crate) rows_before: u64,
@@ -19,8 +19,17 @@ pub(crate) struct CopyProgress {
     /// Bytes of the statements that insert them.
     pub(crate) bytes: u64,
     pub(crate) elapsed: Duration,
-    /// What holds it back, in words.
+    /// The pause or the limit that holds it back, in words.
     pub(crate) held: Option<String>,
+}
+
+/// A table of which rows are copied.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct MovingTable {
+    pub(crate) name: String,
+    pub(crate) rows: u64,
+    /// The source's guess.
+    pub(crate) rows_estimated: u64,
 }
 
 /// The steps of a copy.
@@ -57,14 +66,36 @@ impl CopyStep {
 impl CopyProgress {
     /// Returns the copied share of all rows, as far as they were counted; from 0 to 1.
     pub(crate) fn share(&self) -> f64 {
-        self.rows as f64 / self.rows_estimated.max(self.rows).max(1) as f64
+        share(self.rows, self.rows_estimated)
     }
+
+    /// Returns the rows per second, and the seconds that are left; `None` over a time in which a rate would be noise.
+    pub(crate) fn rate(&self) -> Option<(f64, f64)> {
+        let seconds = self.elapsed.as_secs_f64();
+        let copied = self.rows.saturating_sub(self.rows_before);
+        if seconds < 1.0 || copied == 0 {
+            return None;
+        }
+        let rate = copied as f64 / seconds;
+        Some((rate, self.rows_estimated.saturating_sub(self.rows) as f64 / rate))
+    }
+}
+
+impl MovingTable {
+    /// See [`CopyProgress::share`].
+    pub(crate) fn share(&self) -> f64 {
+        share(self.rows, self.rows_estimated)
+    }
+}
+
+fn share(rows: u64, estimated: u64) -> f64 {
+    rows as f64 / estimated.max(rows).max(1) as f64
 }
 
 impl fmt::Display for CopyProgress {
     /// Writes a line like `2/7 tables, d.orders: 45000 of about 100000 rows, 9000/s, 6 s left`.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { tables, tables_done, table, rows, rows_before, rows_estimated, .. } = self;
+        let Self { tables, tables_done, moving, rows, rows_estimated, .. } = self;
         match self.step {
             CopyStep::Snapshot => {
                 return formatter
@@ -81,19 +112,14 @@ impl fmt::Display for CopyProgress {
             }
             CopyStep::Rows => {}
         }
-        write!(
-            formatter,
-            "{tables_done}/{tables} tables, {table}: {rows} of about {rows_estimated} rows"
-        )?;
-        let seconds = self.elapsed.as_secs_f64();
-        // Over less time, a rate would be noise.
-        let copied = rows.saturating_sub(*rows_before);
-        if seconds < 1.0 || copied == 0 {
-            return Ok(());
+        write!(formatter, "{tables_done}/{tables} tables, ")?;
+        if let Some(table) = moving.first() {
+            write!(formatter, "{}: ", table.name)?;
         }
-        let rate = copied as f64 / seconds;
-        let left = rows_estimated.saturating_sub(*rows) as f64 / rate;
-        write!(formatter, ", {rate:.0}/s, {left:.0} s left")?;
+        write!(formatter, "{rows} of about {rows_estimated} rows")?;
+        if let Some((rate, left)) = self.rate() {
+            write!(formatter, ", {rate:.0}/s, {left:.0} s left")?;
+        }
         match &self.held {
             Some(held) => write!(formatter, ", {held}"),
             None => Ok(()),

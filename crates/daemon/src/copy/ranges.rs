@@ -26,9 +26,10 @@ struct Left {
 /// The statements that make a chunk part of the copy, in the chunk's own transaction.
 #[derive(Debug)]
 pub(super) struct ChunkNote {
-    /// Returns a row, unless another copy has the range by now.
+    /// Returns a row, unless another copy has the range or the channel by now.
     pub(super) lock: String,
-    pub(super) update: String,
+    /// `None` in a snapshot: the lock is asked for after the rows, since it locks nothing.
+    pub(super) update: Option<String>,
 }
 
 impl Turn {
@@ -46,7 +47,7 @@ impl Turn {
         }
         ChunkNote {
             lock: locked_range(&self.channel, &range, self.epoch),
-            update: moved_range(&self.channel, &range, rows, self.epoch),
+            update: Some(moved_range(&self.channel, &range, rows, self.epoch)),
         }
     }
 }
@@ -87,6 +88,7 @@ mod tests {
         }
         let turn = Turn { channel: "shop".to_owned(), epoch: 4, has_rounds: false };
         let note = turn.note(&table, &Part::default(), 10, true);
-        assert!(note.update.contains("left_to_copy=NULL") && note.update.contains("epoch=4"));
+        let update = note.update.unwrap();
+        assert!(update.contains("left_to_copy=NULL") && update.contains("epoch=4"));
     }
 }

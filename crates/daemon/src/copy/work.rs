@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use super::begin::Begun;
 use super::error::{CopyError, Result};
 use super::plan::parts;
+use super::progress::MovingTable;
 use super::ranges::left;
 use super::rows::{Part, TableRows};
 use crate::verify::{Estimate, TableName, VerifySession};
@@ -28,6 +29,10 @@ pub(super) struct CopiedTable {
     pub(super) indexes: Vec<String>,
     /// Parts that are not copied yet.
     pub(super) parts_left: AtomicUsize,
+    /// Rows that are copied.
+    pub(super) rows_copied: AtomicU64,
+    /// Lanes that copy some of its rows now.
+    pub(super) lanes: AtomicUsize,
 }
 
 impl CopiedTable {
@@ -50,8 +55,6 @@ pub(super) struct Work {
     pub(super) tables_done: AtomicUsize,
     /// No chunk begins after it.
     pub(super) deadline: Option<Instant>,
-    /// The table of which a lane read a chunk last.
-    pub(super) current: AtomicUsize,
 }
 
 impl Work {
@@ -64,7 +67,6 @@ impl Work {
             bytes: AtomicU64::new(0),
             tables_done: AtomicUsize::new(0),
             deadline: None,
-            current: AtomicUsize::new(0),
         }
     }
 
@@ -85,6 +87,17 @@ impl Work {
     /// Returns the name of the table at a place.
     pub(super) fn name(&self, place: usize) -> Option<&TableName> {
         self.tables.get(place).map(|table| &table.name)
+    }
+
+    /// Returns the tables of which rows are copied now.
+    pub(super) fn moving(&self) -> Vec<MovingTable> {
+        let is_moving = |table: &&CopiedTable| table.lanes.load(Ordering::Relaxed) > 0;
+        let moving = self.tables.iter().filter(is_moving).map(|table| MovingTable {
+            name: table.name.to_string(),
+            rows: table.rows_copied.load(Ordering::Relaxed),
+            rows_estimated: table.estimate.rows,
+        });
+        moving.collect()
     }
 
     /// Returns the statements that add indexes to tables of which nothing is left to copy.
@@ -142,7 +155,11 @@ pub(super) fn remaining(
             continue;
         };
         let place = tables.len();
-        tables.push(copied.table(name, estimate, rows, parts.len()));
+        let table = copied.table(name, estimate, rows, parts.len());
+        let is_of_table = |range: &&CopyRange| TableName::from(range.table.clone()) == *name;
+        let rows_copied = ranges.iter().filter(is_of_table).map(|range| range.rows).sum();
+        table.rows_copied.store(rows_copied, Ordering::Relaxed);
+        tables.push(table);
         all.extend(parts.into_iter().map(|part| (place, part)));
     }
     let rows_before = ranges.iter().map(|range| range.rows).sum();
@@ -183,6 +200,8 @@ impl CopiedTables {
             rows,
             indexes: self.indexes.remove(name).unwrap_or_default(),
             parts_left: AtomicUsize::new(parts),
+            rows_copied: AtomicU64::new(0),
+            lanes: AtomicUsize::new(0),
         }
     }
 }

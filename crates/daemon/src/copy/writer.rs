@@ -124,30 +124,38 @@ impl TargetWriter {
     /// Inserts rows in one transaction, with the note of a chunk.
     ///
     /// # Errors
-    /// See [`Self::run`]; `table` names the table there. [`CopyError::Refused`] if another copy has the range by now.
+    /// See [`Self::run`]; `table` names the table there. [`CopyError::Refused`] if another copy has taken over.
     pub(super) async fn insert(
         &mut self,
         table: &str,
         statements: &[String],
-        note: Option<&ChunkNote>,
+        note: &ChunkNote,
     ) -> Result<()> {
         let failed = |writer: &Self, source| writer.error(&format!("rows of {table}"), source);
         self.ask("BEGIN").await.map_err(|source| failed(self, source))?;
-        if let Some(note) = note {
-            let locked: std::result::Result<Vec<u8>, LinkError> =
-                self.link.query(&note.lock, Limits::SETTING).await;
-            if locked.map_err(|source| failed(self, source))?.is_empty() {
-                return Err(CopyError::Refused(format!(
-                    "target {}: another copy of the channel continues with {table}; this one ends",
-                    self.address
-                )));
-            }
+        let ChunkNote { lock, update } = note;
+        if update.is_some() {
+            self.is_ours(table, lock).await?;
         }
-        let update = note.map(|note| note.update.as_str());
-        for statement in statements.iter().map(String::as_str).chain(update).chain(["COMMIT"]) {
+        for statement in statements.iter().chain(update) {
             self.ask(statement).await.map_err(|source| failed(self, source))?;
         }
-        Ok(())
+        if update.is_none() {
+            self.is_ours(table, lock).await?;
+        }
+        self.ask("COMMIT").await.map_err(|source| failed(self, source))
+    }
+
+    async fn is_ours(&mut self, table: &str, lock: &str) -> Result<()> {
+        let locked: std::result::Result<Vec<u8>, LinkError> =
+            self.link.query(lock, Limits::SETTING).await;
+        match locked.map_err(|source| self.error(lock, source))?.is_empty() {
+            false => Ok(()),
+            true => Err(CopyError::Refused(format!(
+                "target {}: another copy of the channel has {table} by now; this one ends",
+                self.address
+            ))),
+        }
     }
 
     fn error(&self, what: &str, source: LinkError) -> CopyError {

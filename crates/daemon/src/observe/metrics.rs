@@ -93,6 +93,11 @@ impl Scrape {
             "Rows that the first copy has to copy, as the source guesses; absent while none is made.",
             &["channel"],
         )?;
+        let differing = self.gauge(
+            "csa_copy_differs",
+            "1 if the comparison at the end of a copy found differences, 0 if it found none; absent without one.",
+            &["channel"],
+        )?;
         let start: GaugeVec = self.register(GenericGaugeVec::new(
             Opts::new("csa_start_seconds", "Duration of a step of the channel's last start."),
             &["channel", "step"],
@@ -116,6 +121,9 @@ impl Scrape {
             if let Some(copy) = &view.copy {
                 copied.with_label_values(&[channel]).set(copy.rows as i64);
                 estimated.with_label_values(&[channel]).set(copy.rows_estimated as i64);
+            }
+            if let Some(check) = view.copy_check.as_ref().filter(|check| check.is_finished()) {
+                differing.with_label_values(&[channel]).set(check.is_different().into());
             }
             for step in &view.start {
                 start.with_label_values(&[channel, &step.step]).set(step.seconds);

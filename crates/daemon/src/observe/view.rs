@@ -10,7 +10,7 @@ mod steps;
 use csa_provider::source::SourceCause;
 use serde::{Deserialize, Serialize};
 
-pub(crate) use copy::CopyView;
+pub(crate) use copy::{CopyCheckView, CopyView, MovingTableView};
 pub(crate) use health::{LimitView, ThrottleByView};
 pub(crate) use locks::{LockHolderView, LockWaitView};
 pub(crate) use peers::{PeerChannelView, PeerView, PeersView};
@@ -129,6 +129,9 @@ pub(crate) struct ChannelView {
     /// Absent unless the channel begins with a copy at the moment.
     #[serde(default)]
     pub(crate) copy: Option<CopyView>,
+    /// Absent unless a copy was made since the daemon started.
+    #[serde(default)]
+    pub(crate) copy_check: Option<CopyCheckView>,
     /// How long the steps took since the daemon started.
     #[serde(default)]
     pub(crate) durations: StepsView,

@@ -15,8 +15,8 @@ use super::state::{Circumstances, Phase};
 use crate::channel::live_settings::Paused;
 use crate::host::rfc3339;
 use crate::observe::view::{
-    ApplierView, ChannelState, ChannelView, ErrorView, EventMemoryView, RelayView, SettingsView,
-    ThrottleByView,
+    ApplierView, ChannelState, ChannelView, CopyCheckView, ErrorView, EventMemoryView, RelayView,
+    SettingsView, ThrottleByView,
 };
 
 /// How often the target came back without what was committed there; when it last did, and what it
@@ -60,6 +60,7 @@ pub(in crate::channel) struct Facts {
     pub(in crate::channel) start: Vec<(&'static str, Duration)>,
     /// The copy that is being made.
     pub(in crate::channel) copy: Option<CopyProgress>,
+    pub(in crate::channel) copy_check: Option<CopyCheckView>,
     /// Transactions that an operator skipped.
     pub(in crate::channel) skipped: u64,
     /// The time of the next attempt, of a channel that waits for one.
@@ -125,6 +126,9 @@ impl Facts {
         {
             state_detail = format!("{state_detail}; {}", parts::shortage(shortage));
         }
+        if let Some(check) = self.copy_check.as_ref().filter(|check| check.is_different()) {
+            state_detail = format!("{state_detail}; {}", check.text);
+        }
         let target = self.progress.applied.target_next_attempt;
         let next_attempt = match state {
             ChannelState::WaitingForTarget => self.next_attempt.or(target),
@@ -152,6 +156,7 @@ impl Facts {
             received_transactions_per_second: self.rates.map(|rates| rates.1),
             start: parts::start(&self.start),
             copy: self.copy.as_ref().map(parts::copy),
+            copy_check: self.copy_check,
             durations: parts::durations(&self.reception, &usage.syncs, &self.durations),
             seconds_to_drain: parts::seconds_to_drain(backlog, self.rates),
             settings: self.settings,

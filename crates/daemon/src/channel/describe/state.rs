@@ -51,6 +51,7 @@ impl Circumstances<'_> {
         let detail = self.detail.to_owned();
         match self.phase {
             Phase::Starting => (ChannelState::Starting, "checking both servers".to_owned()),
+            Phase::Copying if self.paused => (ChannelState::Paused, detail),
             Phase::Copying => (ChannelState::Starting, detail),
             Phase::WaitingForSource => (ChannelState::WaitingForSource, detail),
             Phase::WaitingForTarget => (ChannelState::WaitingForTarget, detail),

@@ -27,6 +27,9 @@ pub(crate) struct CopyArguments {
     /// Print the tables that would be copied, and copy nothing.
     #[arg(long)]
     pub(crate) plan: bool,
+    /// Drop the tables that an interrupted copy has made on the target.
+    #[arg(long, conflicts_with_all = ["plan", "table"])]
+    pub(crate) cancel: bool,
     /// Print nothing but the summary.
     #[arg(long)]
     pub(crate) quiet: bool,

@@ -21,8 +21,8 @@ pub(crate) struct CopyConfig {
     #[serde(default = "number::<u32, 0>")]
     pub(crate) rows_per_second: u32,
     /// By how much longer than before the copy the source may take for `SELECT 1`. Above it fewer rows are copied, down
-    /// to 1000 in a second; with 0 the source's answers limit nothing.
-    #[serde(default = "milliseconds::<5>")]
+    /// to 5000 in a second; with 0 the source's answers limit nothing.
+    #[serde(default = "milliseconds::<10>")]
     pub(crate) source_slowdown: Duration,
     /// Compare all rows of both servers once the copy is whole and the channel runs. The result is in the log and in
     /// the status.

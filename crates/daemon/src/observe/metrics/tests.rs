@@ -1,7 +1,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
-use crate::observe::view::{CopyView, LimitView, StartStepView, ThrottleByView};
+use crate::observe::view::{CopyCheckView, CopyView, LimitView, StartStepView, ThrottleByView};
 
 const DOCUMENT: &str = include_str!("../../../../../docs/metrics.md");
 
@@ -22,6 +22,8 @@ fn full() -> ChannelView {
     view.connection.semi_sync = Some(true);
     view.next_attempt_seconds = Some(30.0);
     view.copy = Some(CopyView { rows: 5, rows_estimated: 9, ..CopyView::default() });
+    view.copy_check =
+        Some(CopyCheckView { outcome: "equal".to_owned(), ..CopyCheckView::default() });
     view.applier.session_limit = Some(3);
     let limit = LimitView { key: "query".to_owned(), value: Some(2.5), ..LimitView::default() };
     view.throttle_by = Some(ThrottleByView { limits: vec![limit], ..ThrottleByView::default() });

@@ -1,0 +1,107 @@
+//! The comparison that ends a copy, while the channel already follows its source.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use tracing::{error, info, warn};
+
+use super::watch::Watch;
+use crate::config::ChannelSettings;
+use crate::observe::view::CopyCheckView;
+use crate::verify::{
+    Event, Outcome, Replicated, Scope, TableReport, VerifyOptions, VerifyReport, source_servers,
+    verify,
+};
+
+/// The comparison reads nothing while the target lags by more.
+const LAG: Duration = Duration::from_secs(10);
+/// Tables that the status names.
+const SHOWN: usize = 5;
+
+/// The comparison, for as long as it is not dropped.
+#[derive(Debug, Default)]
+pub(super) struct CopyCheck {
+    task: JoinSet<()>,
+}
+
+impl CopyCheck {
+    /// Compares the copied tables from now on, in place of an earlier comparison.
+    pub(super) fn begin(&mut self, settings: &Arc<ChannelSettings>, watch: &Watch, scope: Scope) {
+        if settings.copy.verify {
+            self.task = JoinSet::new();
+            self.task.spawn(compare(Arc::clone(settings), watch.clone(), scope));
+        }
+    }
+}
+
+async fn compare(settings: Arc<ChannelSettings>, watch: Watch, scope: Scope) {
+    let channel = settings.name.as_str();
+    let rate = settings.copy.rows_per_second;
+    let source = source_servers(&settings.source);
+    let options = VerifyOptions {
+        scope,
+        max_rate: (rate > 0).then_some(rate.into()),
+        max_lag: Some(LAG),
+        ..VerifyOptions::new(channel, source, (*settings.target).clone())
+    };
+    watch.copy_check(CopyCheckView { outcome: "comparing".to_owned(), ..CopyCheckView::default() });
+    let observe = |event: Event<'_>| {
+        if let Event::Table(table) = event
+            && table.outcome == Outcome::Different
+        {
+            error!(channel, "the copy differs from the source in {}", table.table);
+        }
+    };
+    let compared = verify(&options, &Replicated::new(&settings.filters), &observe).await;
+    watch.copy_check(match compared {
+        Ok(report) => {
+            let view = view(channel, &report);
+            let (tables, rows) = (view.tables, view.rows);
+            match report.outcome() {
+                Outcome::Equal => info!(channel, tables, rows, "the copy equals the source"),
+                _ => warn!(channel, tables, rows, "{}", view.text),
+            }
+            view
+        }
+        Err(error) => {
+            warn!(channel, %error, "the copy was not compared with the source");
+            let text = format!("{error}; csa-daemon verify --channel {channel} compares both");
+            CopyCheckView { outcome: "unfinished".to_owned(), text, ..CopyCheckView::default() }
+        }
+    });
+}
+
+fn view(channel: &str, report: &VerifyReport) -> CopyCheckView {
+    let worst = report.outcome();
+    let found = report.tables.iter().filter(|table| table.outcome == worst);
+    let names: Vec<String> = found.map(|table| table.table.to_string()).collect();
+    let shown = match names.split_at_checked(SHOWN) {
+        Some((first, rest)) if !rest.is_empty() => {
+            format!("{} and {} other tables", first.join(", "), rest.len())
+        }
+        _ => names.join(", "),
+    };
+    let (outcome, text) = match worst {
+        Outcome::Equal => ("equal", "the copy equals the source".to_owned()),
+        Outcome::Unstable => (
+            "unstable",
+            format!(
+                "the copy could not be compared in {shown}: csa-daemon verify --channel {channel} says why"
+            ),
+        ),
+        Outcome::Different => (
+            "different",
+            format!(
+                "the copy differs from the source in {shown}: csa-daemon verify --channel {channel} shows the rows, \
+                 csa-daemon copy --channel {channel} --table copies a table again"
+            ),
+        ),
+    };
+    CopyCheckView {
+        outcome: outcome.to_owned(),
+        tables: report.tables.len() as u64,
+        rows: report.tables.iter().map(|table: &TableReport| table.rows).sum(),
+        text,
+    }
+}

@@ -1,0 +1,160 @@
+//! The pace of a copy, and its last look: rates, limits, pauses, the comparison at the end, and `--cancel`.
+
+use std::time::{Duration, Instant};
+
+use csa_tests::{Daemon, DaemonBuilder, Server, compare, eventually, prepare};
+use serde_json::Value;
+
+use super::{busy, copied, copies_rows, copy_log, refused_with, start_copying};
+use crate::{DRAIN, wait_state};
+
+const ROWS: u64 = 90_000;
+
+fn copying_first(source: &Server, target: &Server) -> DaemonBuilder {
+    Daemon::builder(source, target)
+        .set("source.user", "admin")
+        .set("source.password", "admin_pw")
+        .set("applier.start_from", "copy")
+        .set("copy.snapshot_limit", "0MiB")
+}
+
+fn channel(daemon: &Daemon) -> Value {
+    daemon.status()["channels"][0].clone()
+}
+
+fn rows(daemon: &Daemon) -> u64 {
+    channel(daemon)["copy"]["rows"].as_u64().expect("a number")
+}
+
+async fn is_held_by(daemon: &Daemon, why: &str) {
+    eventually(&format!("it is held by {why}"), DRAIN, async || {
+        channel(daemon)["copy"]["held"].to_string().contains(why)
+    })
+    .await;
+}
+
+async fn is_compared(daemon: &Daemon, outcome: &str) -> Value {
+    eventually(&format!("the copy is {outcome}"), DRAIN, async || {
+        channel(daemon)["copy_check"]["outcome"] == outcome
+    })
+    .await;
+    channel(daemon)["copy_check"].clone()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_keeps_its_rate_pauses_and_is_compared_at_the_end() {
+    let (source, target) = Server::pair(&[], &[]);
+    prepare(&source, &busy()).await;
+    source.exec("ANALYZE TABLE sbtest.sbtest1, sbtest.sbtest2, sbtest.sbtest3").await;
+    let daemon = copying_first(&source, &target).set("copy.rows_per_second", 15_000).build();
+    let begun = Instant::now();
+    daemon.start_again();
+    copies_rows(&daemon).await;
+    is_held_by(&daemon, "15000 rows/s by rows_per_second").await;
+    eventually("tables are named", DRAIN, async || {
+        let moving = channel(&daemon)["copy"]["moving"].clone();
+        moving.to_string().contains("sbtest.sbtest")
+    })
+    .await;
+    daemon.commanded(&["pause"]);
+    wait_state(&daemon, 0, "paused").await;
+    is_held_by(&daemon, "paused").await;
+    // Chunks that were read are written.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let before = rows(&daemon);
+    assert!(before < ROWS, "all is copied");
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(rows(&daemon), before, "a paused copy copies");
+    daemon.commanded(&["resume"]);
+    wait_state(&daemon, 0, "running").await;
+    assert!(
+        begun.elapsed() > Duration::from_secs(8),
+        "{:?}: the rate was exceeded",
+        begun.elapsed()
+    );
+    let check = is_compared(&daemon, "equal").await;
+    assert!(check["rows"].as_u64().expect("a number") >= ROWS, "{check}");
+    let metrics = daemon.metrics();
+    assert!(metrics.contains("csa_copy_differs{channel=\"test\"} 0"), "{metrics}");
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    compare(&source, &target).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_that_differs_is_told_at_the_end() {
+    let (source, target) = Server::pair(&[], &[]);
+    prepare(&source, &busy()).await;
+    let daemon = copying_first(&source, &target).set("copy.rows_per_second", 15_000).build();
+    daemon.start_again();
+    wait_state(&daemon, 0, "running").await;
+    // The comparison takes six seconds.
+    let last: u64 = target.value("SELECT MAX(id) FROM sbtest.sbtest3").await;
+    target.exec(&format!("SET sql_log_bin=0; DELETE FROM sbtest.sbtest3 WHERE id={last}")).await;
+    let check = is_compared(&daemon, "different").await;
+    let text = check["text"].to_string();
+    assert!(text.contains("sbtest.sbtest3") && text.contains("csa-daemon verify"), "{text}");
+    let detail = channel(&daemon)["state_detail"].to_string();
+    assert!(detail.contains("the copy differs from the source in sbtest.sbtest3"), "{detail}");
+    assert!(daemon.metrics().contains("csa_copy_differs{channel=\"test\"} 1"));
+}
+
+/// The target's health and the source's own answers hold a copy back.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_is_held_by_the_health_of_its_servers() {
+    let (source, target) = Server::pair(&[], &[]);
+    prepare(&source, &busy()).await;
+    target.exec("CREATE DATABASE health; CREATE TABLE health.t (v INT); INSERT INTO health.t VALUES (9)").await;
+    let daemon = copying_first(&source, &target)
+        .set("copy.source_slowdown", "0s")
+        .set("copy.rows_per_second", 8_000)
+        .set("throttle_by.query", "SELECT v FROM health.t")
+        .set("throttle_by.query_limit", 5)
+        .set("applier.replicate_ignore_db", vec!["health"])
+        .build();
+    daemon.start_again();
+    is_held_by(&daemon, "query of 127.0.0.1").await;
+    assert!(rows(&daemon) < ROWS / 2, "it was not held in time");
+    target.exec("UPDATE health.t SET v=1").await;
+    daemon.set("copy.rows_per_second", 0);
+    daemon.commanded(&["reload", "--restart"]);
+    wait_state(&daemon, 0, "running").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cancelled_copy_leaves_nothing() {
+    let (source, target) = Server::pair(&[], &[]);
+    prepare(&source, &busy()).await;
+    target.exec("CREATE DATABASE mine; CREATE TABLE mine.t (id INT PRIMARY KEY)").await;
+    let daemon = Daemon::builder(&source, &target).set("copy.snapshot_limit", "0MiB").build();
+    let mut copying = start_copying(&daemon, &["--rows-per-second", "5000"]);
+    eventually("rows are copied", DRAIN, async || copy_log(&daemon).contains("of about")).await;
+    assert_eq!(copying.try_wait().expect("a child"), None, "{}", copy_log(&daemon));
+    let said = refused_with(&daemon, &["--cancel"]);
+    assert!(said.contains("another daemon holds it on this target (connection "), "{said}");
+    copying.kill().expect("killed");
+    copying.wait().expect("ended");
+    let cancel = || {
+        let said = tokio::task::block_in_place(|| daemon.command(&["copy", "--cancel"]));
+        (said.code == Some(0)).then_some(said.out)
+    };
+    let mut said = None;
+    eventually("the session of the killed copy ends", DRAIN, async || {
+        said = cancel();
+        said.is_some()
+    })
+    .await;
+    assert!(said.is_some_and(|said| said.contains("tables are dropped")));
+    assert_eq!(cancel().expect("works"), "channel test: there is no unfinished copy\n");
+    let left: u64 = target
+        .value("SELECT COUNT(*) FROM information_schema.TABLES WHERE TABLE_SCHEMA IN ('sbtest','mine')")
+        .await;
+    assert_eq!(left, 1);
+    target.exec("DROP DATABASE mine").await;
+    copied(&daemon);
+    daemon.start_again();
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    compare(&source, &target).await;
+    assert!(daemon.terminate().success());
+    let said = refused_with(&daemon, &["--cancel"]);
+    assert!(said.contains("the target is the channel's copy already"), "{said}");
+}
