@@ -36,7 +36,11 @@ pub(crate) fn copy_tables(
     let [settings] = channels.as_slice() else {
         return Err(Failure::Input("--table: name the channel with --channel".to_owned()));
     };
+    if arguments.range.is_some() && arguments.table.len() > 1 {
+        return Err(Failure::Input("--range: it is a range of one table".to_owned()));
+    }
     let options = AgainOptions {
+        integers: arguments.range,
         copy: CopyOptions { snapshot_bytes: 0, ..options(settings, arguments)? },
         tables: arguments.table.iter().cloned().collect(),
     };
@@ -75,7 +79,9 @@ pub(crate) fn copy_tables(
         return Ok(());
     }
     running.is_whole()?;
-    say!("the tables are copies of the source's; csa-daemon verify compares them");
+    say!(
+        "the tables are copies of the source's; the daemon compares all of their rows now, unless copy.verify is false"
+    );
     Ok(())
 }
 

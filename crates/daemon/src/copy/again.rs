@@ -16,8 +16,9 @@ use super::copying::{Copying, Report};
 use super::definitions::{self, ProgramKind, qualified};
 use super::end::changes_end;
 use super::error::{CopyError, Result};
+use super::later::Later;
 use super::options::{CopyObserver, CopyOptions, check_gtids, connect_source};
-use super::plan::{self, parts};
+use super::plan::{self, parts, parts_between};
 use super::ranges::noted;
 use crate::verify::{Scope, TableName, TableSelection, VerifySession, common, definition};
 
@@ -26,6 +27,8 @@ pub(crate) struct AgainOptions {
     pub(crate) copy: CopyOptions,
     /// Their names on the source.
     pub(crate) tables: BTreeSet<TableName>,
+    /// Copy only rows whose key begins with an integer from the first to the last one.
+    pub(crate) integers: Option<(i128, i128)>,
 }
 
 /// The end of a round.
@@ -75,7 +78,8 @@ impl Again<'_> {
     async fn round(mut self, deadline: Option<Instant>) -> Result<Round> {
         self.check_source().await?;
         let (begun, ranges, epoch) = self.begin().await?;
-        let interrupted = Interrupted { begun, ranges, epoch, has_rounds: true };
+        let deletes = self.options.integers.is_some();
+        let interrupted = Interrupted { begun, ranges, epoch, has_rounds: true, deletes };
         let rows = self.copying.remaining(interrupted, deadline).await?;
         let is_done = rows.work.is_done();
         if !is_done {
@@ -116,8 +120,10 @@ impl Again<'_> {
         let (ranges, epoch) = self.copying.claim.take_ranges().await?;
         let noted: BTreeSet<TableName> =
             ranges.iter().map(|range| range.table.clone().into()).collect();
-        if noted != self.options.tables {
-            return Err(self.not_finished(&noted, ranges.iter().all(|range| range.left.is_none())));
+        let later = Later::read(&self.options.copy.channel, &state.later)?;
+        if noted != self.options.tables || later.integers != self.options.integers {
+            let has_all_rows = ranges.iter().all(|range| range.left.is_none());
+            return Err(self.not_finished(&noted, later.integers, has_all_rows));
         }
         let begun = self.read(state.executed.clone()).await?;
         let (another, _) = look_at(&mut self.copying.watcher, &state).await?;
@@ -130,9 +136,16 @@ impl Again<'_> {
         Ok((begun, ranges, epoch))
     }
 
-    fn not_finished(&self, tables: &BTreeSet<TableName>, has_all_rows: bool) -> CopyError {
+    fn not_finished(
+        &self,
+        tables: &BTreeSet<TableName>,
+        integers: Option<(i128, i128)>,
+        has_all_rows: bool,
+    ) -> CopyError {
         let channel = &self.options.copy.channel;
-        let names: Vec<String> = tables.iter().map(|name| format!("--table {name}")).collect();
+        let names = tables.iter().map(|name| format!("--table {name}"));
+        let range = integers.map(|(first, last)| format!("--range {first}..{last}"));
+        let names: Vec<String> = names.chain(range).collect();
         CopyError::Refused(match has_all_rows {
             true => format!(
                 "channel {channel}: it still applies what changed during another copy; try again once it is running"
@@ -153,7 +166,10 @@ impl Again<'_> {
         for (name, rows) in &begun.rows {
             let estimate = begun.plan.tables.get(name).copied().unwrap_or_default();
             let lanes = options.copy.lanes;
-            let parts = parts(&mut copying.watcher, name, estimate, rows, lanes).await?;
+            let parts = match options.integers {
+                None => parts(&mut copying.watcher, name, estimate, rows, lanes).await?,
+                Some(integers) => parts_between(integers, lanes),
+            };
             ranges.extend(parts.iter().map(|part| noted(name, part)));
         }
         let related = chunked::related(&mut copying.watcher, &options.tables).await?;
@@ -166,7 +182,12 @@ impl Again<'_> {
             executed: begun.executed.clone(),
             seen: begun.executed.clone(),
             has_tables: false,
-            later: begun.later(triggers, related).text(),
+            later: match options.integers {
+                None => begun.later(triggers, related),
+                // The table keeps its keys.
+                integers => Later { statements: Vec::new(), triggers, related, integers },
+            }
+            .text(),
         };
         copying.claim.note_ranges(&state, &ranges).await?;
         self.make_tables(&begun).await?;
@@ -204,6 +225,15 @@ impl Again<'_> {
             );
             return Err(source.refused(&why).into());
         }
+        if options.integers.is_some()
+            && let Some((name, _)) = rows.iter().find(|(_, rows)| rows.integer.is_none())
+        {
+            let why = format!(
+                "the primary key of {name} does not begin with an integer, so --range means nothing; copy the \
+                 whole table"
+            );
+            return Err(source.refused(&why).into());
+        }
         let mut definitions =
             definitions::read(source, &plan.schemas, &names, &chunked.tables).await?;
         // Those of other tables are none of this copy's business.
@@ -236,9 +266,16 @@ impl Again<'_> {
         Ok(())
     }
 
-    /// Makes the tables again, without rows, unique keys, foreign keys and triggers.
+    /// Makes the tables again, without rows, unique keys, foreign keys and triggers. A table of which only a range is
+    /// copied loses its triggers.
     async fn make_tables(&mut self, begun: &Begun) -> Result<()> {
         let writer = &mut self.copying.writer;
+        if self.options.integers.is_some() {
+            for trigger in &begun.definitions.programs {
+                writer.run(&trigger.removal()).await?;
+            }
+            return Ok(self.copying.claim.made_tables().await?);
+        }
         for name in begun.plan.tables.keys() {
             writer.drop_table(name).await?;
         }

@@ -42,7 +42,7 @@ impl Begun {
         let foreign_keys = definitions.foreign_keys.iter();
         let later = foreign_keys.filter(|(name, _)| !chunked.cascading.contains(name));
         let statements = definitions.unique.iter().chain(later).map(|(_, text)| text.clone());
-        Later { statements: statements.collect(), triggers, related }
+        Later { statements: statements.collect(), triggers, related, integers: None }
     }
 }
 
@@ -147,6 +147,8 @@ pub(super) struct Interrupted {
     pub(super) epoch: u64,
     /// See [`super::ranges::Turn::has_rounds`].
     pub(super) has_rounds: bool,
+    /// See [`super::ranges::Turn::deletes`].
+    pub(super) deletes: bool,
 }
 
 /// Finds an interrupted copy that can continue: the source is the same one, it has all that chunks may show, its log
@@ -187,7 +189,7 @@ pub(super) async fn interrupted(
     let cascading = chunked::cascading(source).await?;
     let chunked = Chunked { tables, cascading, why_none: None };
     let begun = Begun { plan, chunked, definitions, rows, executed: state.executed };
-    Ok(Some(Interrupted { begun, ranges, epoch, has_rounds: false }))
+    Ok(Some(Interrupted { begun, ranges, epoch, has_rounds: false, deletes: false }))
 }
 
 /// Returns the reason why chunks of this source do not fit to those of the interrupted copy, and the reason why a

@@ -94,7 +94,12 @@ impl<'a> Copying<'a> {
         self.claim.note_ranges(&state, &ranges).await?;
         let (_, epoch) = self.claim.take_ranges().await?;
         work.add(chunks);
-        let turn = Turn { channel: self.options.channel.clone(), epoch, has_rounds: false };
+        let turn = Turn {
+            channel: self.options.channel.clone(),
+            epoch,
+            has_rounds: false,
+            deletes: false,
+        };
         for lane in &mut lanes {
             lane.turn = Some(turn.clone());
         }
@@ -109,7 +114,7 @@ impl<'a> Copying<'a> {
         interrupted: Interrupted,
         deadline: Option<Instant>,
     ) -> Result<CopiedRows> {
-        let Interrupted { mut begun, ranges, epoch, has_rounds } = interrupted;
+        let Interrupted { mut begun, ranges, epoch, has_rounds, deletes } = interrupted;
         self.report.observer.begins_after(&begun.executed);
         let work = work::remaining(&mut begun, &ranges, deadline)?;
         // The last chunk may have been committed, and its table not indexed.
@@ -122,7 +127,7 @@ impl<'a> Copying<'a> {
         };
         keeping(claim, indexes).await?;
         let sources = self.sources().await?;
-        let turn = Turn { channel: self.options.channel.clone(), epoch, has_rounds };
+        let turn = Turn { channel: self.options.channel.clone(), epoch, has_rounds, deletes };
         let lanes = self.lanes(sources, Some(turn)).await?;
         let lanes = self.copy_rows(lanes, &begun, &work).await?;
         close(lanes).await;

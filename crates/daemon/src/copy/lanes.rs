@@ -79,12 +79,16 @@ impl Lane {
         };
         let (mut chunk, mut took) = read(source, table, &part, asked, has_snapshot).await?;
         loop {
+            let before = part.clone();
             table.rows.advance(&mut part, &chunk);
             let replaces = turn.as_ref().is_some_and(|turn| turn.has_rounds);
-            let statements = table.rows.inserts(&chunk, replaces);
+            let mut statements = table.rows.inserts(&chunk, replaces);
             let bytes = statements.iter().map(String::len).sum::<usize>() as u64;
             let rows = chunk.len() as u64;
             let is_last = rows < asked;
+            if turn.as_ref().is_some_and(|turn| turn.deletes) {
+                statements.insert(0, table.rows.delete(&before, &part, is_last));
+            }
             // Grows step by step: rows of one table may differ much in size.
             let fitting = CHUNK_BYTES * rows.max(1) / bytes.max(1);
             asked = fitting.clamp(1, asked.saturating_mul(8).min(CHUNK_ROWS));

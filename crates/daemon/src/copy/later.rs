@@ -16,11 +16,18 @@ pub(crate) struct Later {
     pub(super) triggers: Vec<Program>,
     /// Tables that foreign keys connect with the copied ones. These keys are not checked until then.
     pub(super) related: Vec<(String, String)>,
+    /// The first and the last integer of the key, where only rows between them are copied again.
+    #[serde(default)]
+    pub(super) integers: Option<(i128, i128)>,
 }
 
 impl Later {
     pub(super) fn of(channel: &str, converging: &Converging) -> Result<Self> {
-        serde_json::from_str(&converging.later).map_err(|error| {
+        Self::read(channel, &converging.later)
+    }
+
+    pub(super) fn read(channel: &str, text: &str) -> Result<Self> {
+        serde_json::from_str(text).map_err(|error| {
             CopyError::Refused(format!(
                 "channel {channel}: later in csa.copy_state can't be read: {error}"
             ))

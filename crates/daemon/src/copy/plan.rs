@@ -8,7 +8,7 @@ use csa_provider::sql_text::identifier;
 
 use super::error::{CopyError, Result};
 use super::options::CopyOptions;
-use super::rows::{Part, TableRows, ranges};
+use super::rows::{Part, TableRows, bounded_ranges, ranges};
 use crate::verify::{
     Estimate, LEFT_OUT, ListedTables, Pair, Scope, TableName, TableSelection, VerifySession,
     folds_case, missing_select, tables,
@@ -165,6 +165,14 @@ pub(super) fn parts_wanted(estimate: Estimate, lanes: usize) -> u64 {
         0 | 1 => 1,
         lanes => (estimate.rows / PART_ROWS).clamp(1, 4 * lanes as u64),
     }
+}
+
+/// Divides the rows whose key begins with an integer from the first to the last one.
+pub(super) fn parts_between((first, last): (i128, i128), lanes: usize) -> Vec<Part> {
+    let rows = (last - first).unsigned_abs() as u64;
+    let wanted = parts_wanted(Estimate { rows, ..Estimate::default() }, lanes);
+    let ranges = bounded_ranges(first, last, wanted as u32);
+    (0..).zip(ranges).map(|(number, range)| Part { number, range, rows: 0 }).collect()
 }
 
 /// Divides a table: a large one with a key of integers into ranges, without reading it.

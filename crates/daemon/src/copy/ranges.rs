@@ -14,6 +14,8 @@ pub(super) struct Turn {
     pub(super) epoch: u64,
     /// The channel runs between two rounds, and may have written rows of later chunks.
     pub(super) has_rounds: bool,
+    /// Rows of the range are on the target; each chunk deletes them.
+    pub(super) deletes: bool,
 }
 
 /// The keys that are left of a range, as the target keeps them.
@@ -86,7 +88,7 @@ mod tests {
             let part = Part { number: 3, range, rows: 0 };
             assert_eq!(left(&noted(&table, &part)).unwrap(), Some(part));
         }
-        let turn = Turn { channel: "shop".to_owned(), epoch: 4, has_rounds: false };
+        let turn = Turn { channel: "shop".to_owned(), epoch: 4, has_rounds: false, deletes: false };
         let note = turn.note(&table, &Part::default(), 10, true);
         let update = note.update.unwrap();
         assert!(update.contains("left_to_copy=NULL") && update.contains("epoch=4"));

@@ -120,6 +120,13 @@ impl TableRows {
         }
     }
 
+    /// Returns the statement that deletes what the target has of a part up to where it is read, or to its end.
+    pub(super) fn delete(&self, before: &Part, after: &Part, is_last: bool) -> String {
+        let through = if is_last { &before.range.through } else { &after.range.after };
+        let range = KeyRange { after: before.range.after.clone(), through: through.clone() };
+        self.sql.delete(&range)
+    }
+
     /// Moves a part past the rows that were read.
     pub(super) fn advance(&self, part: &mut Part, rows: &[Row]) {
         part.rows += rows.len() as u64;
@@ -166,6 +173,18 @@ async fn shown(session: &mut VerifySession, table: &str) -> Result<String> {
     Ok(unnumbered(&text.unwrap_or_default()))
 }
 
+/// Divides the integers from `least` to `most` into ranges of about the same width, which hold no others.
+pub(super) fn bounded_ranges(least: i128, most: i128, parts: u32) -> Vec<KeyRange> {
+    let mut ranges = ranges(least, most, parts);
+    if let Some(first) = ranges.first_mut() {
+        first.after = Some(vec![(least - 1).to_string()]);
+    }
+    if let Some(last) = ranges.last_mut() {
+        last.through = Some(vec![most.to_string()]);
+    }
+    ranges
+}
+
 /// Divides the integers from `least` to `most` into ranges of about the same width.
 pub(super) fn ranges(least: i128, most: i128, parts: u32) -> Vec<KeyRange> {
     let bound = |part: u32| least + (most - least) * i128::from(part) / i128::from(parts.max(1));
@@ -202,6 +221,10 @@ mod tests {
             }
             assert!(ranges.len() <= parts.max(1) as usize);
         }
+        let bounded = bounded_ranges(5, 9, 1);
+        let key = |key: &str| Some(vec![key.to_owned()]);
+        assert_eq!(bounded, [KeyRange { after: key("4"), through: key("9") }]);
+        assert_eq!(bounded_ranges(1, 100, 4).len(), 4);
         let bounds: Vec<KeyRange> = ranges(0, 100, 2);
         assert_eq!(bounds[0].through, Some(vec!["50".to_owned()]));
     }

@@ -295,6 +295,11 @@ impl TableSql {
         )
     }
 
+    /// Returns a statement that deletes the rows of a range.
+    pub(crate) fn delete(&self, range: &KeyRange) -> String {
+        format!("DELETE FROM {}{}", self.table, self.condition(range))
+    }
+
     /// The table's name, ready for a statement.
     pub(crate) fn name(&self) -> &str {
         &self.table

@@ -10,6 +10,11 @@ pub(crate) struct CopyArguments {
     /// and the channel follows its source meanwhile. Can be given several times.
     #[arg(long, value_name = "SCHEMA.TABLE", conflicts_with = "plan")]
     pub(crate) table: Vec<TableName>,
+    /// Copy only rows of the table whose primary key begins with an integer from FIRST to LAST. The others stay, and
+    /// readers see no empty table.
+    #[arg(long, value_name = "FIRST..LAST", requires = "table", allow_hyphen_values = true,
+          value_parser = integers)]
+    pub(crate) range: Option<(i128, i128)>,
     /// Sessions on each server that copy rows at the same time, instead of `copy.lanes`.
     #[arg(long, value_name = "SESSIONS",
           value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=64))]
@@ -33,4 +38,29 @@ pub(crate) struct CopyArguments {
     /// Print nothing but the summary.
     #[arg(long)]
     pub(crate) quiet: bool,
+}
+
+fn integers(text: &str) -> Result<(i128, i128), String> {
+    let wrong = || "two integers are wanted, such as 1000..1999".to_owned();
+    let (first, last) = text.split_once("..").ok_or_else(wrong)?;
+    let integer = |text: &str| text.trim().parse::<i64>().map(i128::from).map_err(|_| wrong());
+    let (first, last) = (integer(first)?, integer(last)?);
+    match first <= last {
+        true => Ok((first, last)),
+        false => Err("the first integer is greater than the last one".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::integers;
+
+    #[test]
+    fn ranges_are_two_integers_in_order() {
+        assert_eq!(integers("1..9"), Ok((1, 9)));
+        assert_eq!(integers("-5..-5"), Ok((-5, -5)));
+        for text in ["9..1", "1", "1..", "a..b", "1...9", "1..1.5"] {
+            assert!(integers(text).is_err(), "{text}");
+        }
+    }
 }
