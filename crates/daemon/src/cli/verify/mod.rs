@@ -194,8 +194,7 @@ fn summary(output: &VerifyOutput, is_taken: bool) {
     }
 }
 
-/// Returns the command that copies the rows again that differ: a range of the key where it is known that all of them
-/// are in it, else the table.
+/// Returns the command for the rows that differ. It names a range of the key where all of them are known.
 fn copy_command(channel: &str, table: &TableReport) -> Option<String> {
     let can_be_copied = table.outcome == Outcome::Different
         && table.definition.is_empty()
