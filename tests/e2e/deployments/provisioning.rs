@@ -1,4 +1,4 @@
-//! README.md, docs/provisioning.md, docs/operating.md and docs/upgrade.md: the scripts run the commands exactly as
+//! README.md and the pages of docs: the scripts run the commands exactly as
 //! written, on servers of their own. guides.rs has the blocks that nothing runs.
 
 use std::path::Path;

@@ -139,7 +139,7 @@ pub(super) struct ChannelConfig {
     #[serde(default)]
     pub(super) copy: CopyConfig,
     /// Limits on the target's load and on the lag of its replicas. Above them the channel applies fewer
-    /// transactions per second, down to `at_least`; docs/operating.md describes how.
+    /// transactions per second, down to `at_least`; docs/throttling.md describes how.
     #[serde(default)]
     pub(super) throttle_by: ThrottleByConfig,
 }
