@@ -33,7 +33,8 @@ check_files() {
     for file in usr/bin/csa-daemon etc/csa-daemon/csa-daemon.toml usr/share/csa-daemon/csa-daemon.schema.json \
         usr/lib/systemd/system/csa-daemon.service usr/lib/systemd/system/csa-daemon@.service \
         usr/lib/sysusers.d/csa-daemon.conf usr/share/doc/csa-daemon/copyright \
-        usr/share/doc/csa-daemon/examples/grants.sql usr/share/doc/csa-daemon/examples/minimal.toml \
+        usr/share/doc/csa-daemon/examples/grants-source.sql \
+        usr/share/doc/csa-daemon/examples/grants-target.sql usr/share/doc/csa-daemon/examples/minimal.toml \
         usr/share/man/man8/csa-daemon.8.gz usr/share/man/man5/csa-daemon.toml.5.gz \
         usr/share/bash-completion/completions/csa-daemon usr/share/zsh/vendor-completions/_csa-daemon \
         usr/share/fish/vendor_completions.d/csa-daemon.fish usr/share/doc/csa-daemon/SECURITY.md \

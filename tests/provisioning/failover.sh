@@ -28,14 +28,14 @@ executed() { on "$1" <<<"SELECT REPLACE(@@GLOBAL.gtid_executed, '\n', '')"; }
 # The accounts of every later source and target are in the binary logs of the first.
 follow source replica
 follow target spare
-# Otherwise the REVOKE of grants.sql would stop it.
+# Otherwise the REVOKE of grants-target.sql would stop it.
 on spare <<<"SET PERSIST partial_revokes = ON"
 # Must come first: a replica that connects after the purge lacks the purged GTIDs.
 on target <<<"CREATE DATABASE ready; DROP DATABASE ready"
 wait_for spare "$(executed target)"
 on source <<<"CREATE USER 'repl'@'%' IDENTIFIED BY 'change me'; GRANT REPLICATION SLAVE ON *.* TO 'repl'@'%'"
 on target <<<"SET GLOBAL gtid_purged = '+$(executed source)'"
-localize <"$EXAMPLES/grants.sql" | sed '1,/^-- On the target/d' | on target
+on target <"$EXAMPLES/grants-target.sql"
 fill_shop
 on source <<<'CREATE VIEW shop.queue_depth AS SELECT COUNT(*) AS depth FROM shop.digit'
 start_load

@@ -58,7 +58,7 @@ take_port() {
     die 'found no free port'
 }
 
-# The folder in which the package puts grants.sql and minimal.toml.
+# The folder in which the package puts grants-*.sql and minimal.toml.
 EXAMPLES=$ROOT/config
 
 # --- servers --------------------------------------------------------------------------------------
