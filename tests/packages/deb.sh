@@ -125,6 +125,7 @@ grep -q '^csa_' "$WORK/metrics.txt" || die 'no metrics'
 guide monitoring.md 'Timeline of a channel'
 grep -q '"traceEvents"' "$WORK/shop.json" || die "no timeline: $(head -c 300 "$WORK/shop.json")"
 guide tuning.md Settings
+guide tuning.md 'Durability of the target'
 # The accounts of the root into which the package is installed.
 if is_root; then
     printf '#!/bin/sh\nexec "$@"\n' >"$WORK/bin/sudo"
