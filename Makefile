@@ -103,7 +103,7 @@ lint:
 
 # target/site: docs/ as a site with a search; a link that leads nowhere is an error. Python installs MkDocs once.
 docs: $(DOCS_PROGRAMS)/installed
-	$(DOCS_PROGRAMS)/bin/mkdocs build --quiet --strict --config-file config/mkdocs/mkdocs.yml
+	$(DOCS_PROGRAMS)/bin/mkdocs build --strict --config-file config/mkdocs/mkdocs.yml
 	@echo 'target/site/index.html; its search needs a web server: python3 -m http.server --directory target/site'
 
 $(DOCS_PROGRAMS)/installed: config/mkdocs/requirements.txt
