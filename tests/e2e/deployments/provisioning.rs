@@ -46,6 +46,11 @@ fn replicas_of_source_and_target_take_over() {
 }
 
 #[test]
+fn a_native_replica_is_replaced_and_comes_back() {
+    run("provisioning/replica.sh");
+}
+
+#[test]
 fn an_old_server_is_upgraded_and_has_a_way_back() {
     run("provisioning/upgrade.sh");
 }
