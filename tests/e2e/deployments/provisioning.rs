@@ -61,6 +61,11 @@ fn an_operator_gets_through_a_day() {
 }
 
 #[test]
+fn passwords_and_definitions_change_while_a_channel_runs() {
+    run("provisioning/changes.sh");
+}
+
+#[test]
 fn daemons_on_several_hosts_work_together() {
     run("provisioning/hosts.sh");
 }
