@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Changes while a channel runs: docs/passwords.md on both servers, and docs/online-ddl.md with the statements of
-# gh-ost and pt-online-schema-change made by hand.
+# gh-ost and pt-online-schema-change made by hand. At the end, the codes of docs/exit-codes.md.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
@@ -126,4 +126,39 @@ gh-ost
 stop_load
 wait_level
 compare
+
+# --- exit codes -----------------------------------------------------------------------------------------
+# ends CODE COMMAND…: the command ends with this code.
+ends() {
+    local wanted=$1 code=0
+    shift
+    "$@" >"$WORK/ends.log" 2>&1 || code=$?
+    [[ $code == "$wanted" ]] || die "$* ended with $code instead of $wanted: $(<"$WORK/ends.log")"
+}
+NOT_THERE=3e11fa47-71ca-11e1-9e33-c80aa9429562:1
+for command in status check 'check --connect' verify reload fleet 'relay ls' 'pause --all' 'resume --all'; do
+    # shellcheck disable=SC2086 # words of a command
+    ends 0 csa-daemon $command
+done
+for command in "wait --timeout 0.1 $NOT_THERE" "skip $NOT_THERE" drain 'copy --plan' 'adopt --from other'; do
+    # shellcheck disable=SC2086
+    ends 1 csa-daemon $command
+done
+for command in 'status --channel nope' 'pause --channel nope*' 'wait nonsense' 'set nothing 5' 'set worker_count 0' \
+    'until --before-time yesterday' 'adopt --from shop' "verify --repair $WORK/nowhere/x" 'check --bogus' run; do
+    # shellcheck disable=SC2086
+    ends 2 csa-daemon $command
+done
+on target <<<'SET sql_log_bin = 0; UPDATE shop.digit SET d = 10 WHERE d = 9'
+ends 1 csa-daemon verify
+on target <<<'SET sql_log_bin = 0; UPDATE shop.digit SET d = 9 WHERE d = 10'
+ends 0 csa-daemon stop
+ends 1 csa-daemon stop
+ends 1 csa-daemon resume
+ends 1 csa-daemon status
+echo 'nonsense' >>"$CSA_DAEMON_CONFIG"
+ends 2 csa-daemon reload
+ends 2 csa-daemon check
+sed -i '$d' "$CSA_DAEMON_CONFIG"
 systemctl stop csa-daemon
+ends 1 csa-daemon status
