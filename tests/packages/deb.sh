@@ -39,6 +39,7 @@ check_files() {
         usr/share/bash-completion/completions/csa-daemon usr/share/zsh/vendor-completions/_csa-daemon \
         usr/share/fish/vendor_completions.d/csa-daemon.fish usr/share/doc/csa-daemon/SECURITY.md \
         usr/share/doc/csa-daemon/README.md usr/share/doc/csa-daemon/docs/README.md usr/share/doc/csa-daemon/docs/operating.md \
+        usr/share/doc/csa-daemon/docs/openapi.json \
         usr/share/doc/csa-daemon/sbom.cdx.json usr/share/doc/csa-daemon/THIRD-PARTY-LICENSES.txt; do
         [[ -f $STAGE/$file ]] || die "the package has no $file"
     done
