@@ -19,9 +19,10 @@ DEMO_OPTIONS ?=
 CACHE := $(or $(CSA_SANDBOX_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/csa-daemon)
 CARGO_DEB := $(CACHE)/tools/bin/cargo-deb
 CARGO_DENY := $(CACHE)/tools/bin/cargo-deny
+DOCS_PROGRAMS := $(CACHE)/docs
 CARGO_LLVM_COV := $(CACHE)/tools/bin/cargo-llvm-cov
 
-.PHONY: build test test-repeat test-deployments coverage lint deny demo bench bench-full flames sandbox versions tools kubernetes deb image clean
+.PHONY: build test test-repeat test-deployments coverage lint docs deny demo bench bench-full flames sandbox versions tools kubernetes deb image clean
 
 build:
 	cargo build --workspace
@@ -96,8 +97,21 @@ lint:
 	cargo fmt --all -- --check
 	cargo clippy --workspace --all-targets -- -D warnings
 	tests/lint/prose
+	tests/lint/links
 	# No program that is released can have a planted bug (crates/provider/src/seams/planted.rs), or shorten its pauses.
 	! cargo tree --package csa-daemon --package csa-bench --edges features,no-dev | grep -E 'planted|test-util'
+
+# target/site: docs/ as a site with a search; a link that leads nowhere is an error. Python installs MkDocs once.
+docs: $(DOCS_PROGRAMS)/installed
+	$(DOCS_PROGRAMS)/bin/mkdocs build --strict --config-file config/mkdocs/mkdocs.yml
+	@echo 'target/site/index.html; its search needs a web server: python3 -m http.server --directory target/site'
+
+$(DOCS_PROGRAMS)/installed: config/mkdocs/requirements.txt
+	@python3 -m venv --clear $(DOCS_PROGRAMS) || \
+		{ echo 'make docs: python3 has no working venv module (on Debian: apt install python3-venv)' >&2; exit 1; }
+	@$(DOCS_PROGRAMS)/bin/pip install --quiet --disable-pip-version-check --requirement $< || \
+		{ echo 'make docs: pip did not install MkDocs from its index; docs/README.md has the same pages without a search' >&2; exit 1; }
+	@touch $@
 
 # Licences, sources and known vulnerabilities of every dependency, by deny.toml. The list of
 # vulnerabilities is downloaded; where that fails, a message says that this one check did not run.

@@ -1,4 +1,4 @@
--- Run once, when the target of compose.yaml is initialised; same grants as ../grants.sql.
+-- Run once, when the target of compose.yaml is initialised; same grants as ../grants-target.sql.
 CREATE USER 'csa'@'%' IDENTIFIED BY 'change me';
 GRANT SELECT, INSERT, UPDATE, DELETE, CREATE ON *.* TO 'csa'@'%';
 -- Without these two rows are written by INSERT, UPDATE and DELETE (executor = "sql"), which needs TRIGGER below:

@@ -8,15 +8,13 @@ use serde_json::Value;
 
 use crate::DRAIN;
 
-/// config/grants.sql: the part for the target, with its commented statements.
+/// config/grants-target.sql, with its commented statements.
 fn grants() -> (String, Vec<String>) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../config/grants.sql");
-    let text = std::fs::read_to_string(path).expect("config/grants.sql");
-    let (_, target) = text.split_once("-- On the target").expect("a part for the target");
-    let (_, target) = target.split_once('\n').expect("lines");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../config/grants-target.sql");
+    let target = std::fs::read_to_string(path).expect("config/grants-target.sql");
     let commented = target.lines().filter_map(|line| line.strip_prefix("-- GRANT "));
     let commented = commented.map(|grant| format!("GRANT {grant}")).collect();
-    (target.to_owned(), commented)
+    (target, commented)
 }
 
 /// Returns a daemon with exactly the accounts of the documentation.
@@ -82,7 +80,7 @@ async fn the_source_attacks(source: &Server, target: &Server, builder: DaemonBui
     compare(source, target).await;
 }
 
-/// Runs with the privileges of config/grants.sql, and with more.
+/// Runs with the privileges of config/grants-target.sql, and with more.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_sources_accounts_are_not_the_targets() {
     for documented_grants in [true, false] {

@@ -214,10 +214,8 @@ async fn tls_tells_the_right_authority_from_a_wrong_one_and_a_host_from_another(
 
 /// Creates the target's account again, with exactly the privileges in the documentation.
 fn documented_grants() -> String {
-    let (_, target) = include_str!("../../config/grants.sql")
-        .split_once("-- On the target")
-        .expect("a part for the target");
-    let statements = target.lines().skip(1).filter(|line| !line.starts_with("--"));
+    let target = include_str!("../../config/grants-target.sql");
+    let statements = target.lines().filter(|line| !line.starts_with("--"));
     format!("SET sql_log_bin=OFF; DROP USER csa@'%'; {}", statements.collect::<Vec<_>>().join("\n"))
 }
 

@@ -406,7 +406,7 @@ impl Site {
     }
 }
 
-/// The privileges of config/grants.sql: `init_connect` is run for such an account.
+/// The privileges of config/grants-target.sql: `init_connect` is run for such an account.
 const GRANTS: &str = "GRANT SELECT, INSERT, UPDATE, DELETE, CREATE, DROP, ALTER, INDEX, REFERENCES, CREATE VIEW, \
      SHOW VIEW, CREATE ROUTINE, ALTER ROUTINE, TRIGGER, EVENT, EXECUTE, REPLICATION_APPLIER, \
      SESSION_VARIABLES_ADMIN ON *.* TO small@'%'";

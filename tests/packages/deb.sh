@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Tests the Debian package: builds it, installs it into a separate root, runs its daemon between two
-# servers as docs/operating.md says, upgrades and purges it. Without root privileges it only unpacks it.
+# servers as the pages of docs say, upgrades and purges it. Without root privileges it only unpacks it.
 set -euo pipefail
 . "$(dirname "$0")/../provisioning/lib.sh"
 
@@ -33,10 +33,13 @@ check_files() {
     for file in usr/bin/csa-daemon etc/csa-daemon/csa-daemon.toml usr/share/csa-daemon/csa-daemon.schema.json \
         usr/lib/systemd/system/csa-daemon.service usr/lib/systemd/system/csa-daemon@.service \
         usr/lib/sysusers.d/csa-daemon.conf usr/share/doc/csa-daemon/copyright \
-        usr/share/doc/csa-daemon/examples/grants.sql usr/share/doc/csa-daemon/examples/minimal.toml \
+        usr/share/doc/csa-daemon/examples/grants-source.sql \
+        usr/share/doc/csa-daemon/examples/grants-target.sql usr/share/doc/csa-daemon/examples/minimal.toml \
         usr/share/man/man8/csa-daemon.8.gz usr/share/man/man5/csa-daemon.toml.5.gz \
         usr/share/bash-completion/completions/csa-daemon usr/share/zsh/vendor-completions/_csa-daemon \
         usr/share/fish/vendor_completions.d/csa-daemon.fish usr/share/doc/csa-daemon/SECURITY.md \
+        usr/share/doc/csa-daemon/README.md usr/share/doc/csa-daemon/docs/README.md usr/share/doc/csa-daemon/docs/operating.md \
+        usr/share/doc/csa-daemon/docs/openapi.json \
         usr/share/doc/csa-daemon/sbom.cdx.json usr/share/doc/csa-daemon/THIRD-PARTY-LICENSES.txt; do
         [[ -f $STAGE/$file ]] || die "the package has no $file"
     done
@@ -117,19 +120,20 @@ sleep 2
 stop_load
 wait_level
 compare
-guide operating.md 'Monitoring'
+guide monitoring.md 'Status and metrics'
 grep -q '"channel_name":"shop"' "$WORK/status.json" || die "no status: $(cat "$WORK/status.json")"
 grep -q '^csa_' "$WORK/metrics.txt" || die 'no metrics'
-guide operating.md 'Timeline of a channel'
+guide monitoring.md 'Timeline of a channel'
 grep -q '"traceEvents"' "$WORK/shop.json" || die "no timeline: $(head -c 300 "$WORK/shop.json")"
-guide operating.md Tuning
+guide tuning.md Settings
+guide tuning.md 'Durability of the target'
 # The accounts of the root into which the package is installed.
 if is_root; then
     printf '#!/bin/sh\nexec "$@"\n' >"$WORK/bin/sudo"
     printf '#!/bin/sh\nexec /usr/sbin/usermod --prefix "%s" "$@"\n' "$STAGE" >"$WORK/bin/usermod"
     chmod +x "$WORK"/bin/{sudo,usermod}
     /usr/sbin/useradd --prefix "$STAGE" alice
-    guide operating.md 'Access to status, rows and commands' 1
+    guide security.md 'Access to status, rows and commands' 1
     grep -q '^csa-daemon:.*:alice$' "$STAGE/etc/group" || die "alice is in no group: $(<"$STAGE/etc/group")"
 fi
 # An upgrade keeps the operator's changes, and the daemon resumes where it was.

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Both servers are lost one after the other under load, as in docs/operating.md: the source's replica
+# Both servers are lost one after the other under load, as in docs/failover.md: the source's replica
 # takes over from the source, then the target's replica from the target.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
@@ -28,22 +28,22 @@ executed() { on "$1" <<<"SELECT REPLACE(@@GLOBAL.gtid_executed, '\n', '')"; }
 # The accounts of every later source and target are in the binary logs of the first.
 follow source replica
 follow target spare
-# Otherwise the REVOKE of grants.sql would stop it.
+# Otherwise the REVOKE of grants-target.sql would stop it.
 on spare <<<"SET PERSIST partial_revokes = ON"
 # Must come first: a replica that connects after the purge lacks the purged GTIDs.
 on target <<<"CREATE DATABASE ready; DROP DATABASE ready"
 wait_for spare "$(executed target)"
 on source <<<"CREATE USER 'repl'@'%' IDENTIFIED BY 'change me'; GRANT REPLICATION SLAVE ON *.* TO 'repl'@'%'"
 on target <<<"SET GLOBAL gtid_purged = '+$(executed source)'"
-localize <"$EXAMPLES/grants.sql" | sed '1,/^-- On the target/d' | on target
+on target <"$EXAMPLES/grants-target.sql"
 fill_shop
 on source <<<'CREATE VIEW shop.queue_depth AS SELECT COUNT(*) AS depth FROM shop.digit'
 start_load
 guide operating.md 'First start'
-guide operating.md 'Failover of the source'
+guide failover.md 'Failover of the source'
 # The reload restarts the channel, and `status` fails until it runs.
 until_true 'the channel runs with a second source' csa-daemon status
-guide operating.md 'Throttling by the target'\''s health'
+guide throttling.md 'Set up'
 # All three limits have an answer, and none is exceeded.
 three_answers() {
     local metrics
@@ -79,7 +79,7 @@ sleep 1
 PORT_OLD=$PORT_TARGET PORT_TARGET=$PORT_SPARE NAME_TARGET=$NAME_SPARE
 cp "$WORK/spare.cnf" "$WORK/target.cnf"
 sed -i "s/port = $PORT_OLD/port = $PORT_TARGET/" "$CSA_DAEMON_CONFIG"
-guide operating.md 'Failover of the target'
+guide failover.md 'Failover of the target'
 sleep 2
 stop_load
 (($(sales) > sales_before)) || die 'the load wrote nothing'

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Daemons on several hosts, as in docs/operating.md: a standby takes over, other hosts get access by TLS, one page
-# shows all, and a fleet shares the channel through etcd.
+# Daemons on several hosts, as in docs/standby.md, docs/security.md, docs/monitoring.md and docs/fleet.md: a standby takes
+# over, other hosts get access by TLS, one page shows all, and a fleet shares the channel through etcd.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
@@ -29,7 +29,7 @@ certificate() {
 
 # --- a standby ------------------------------------------------------------------------------------------
 guide operating.md 'First start'
-guide operating.md 'Standby'
+guide standby.md 'Set up'
 until_true 'the channel runs' runs_here
 for host in db8 db9; do
     copy_host db7 "$host"
@@ -58,7 +58,7 @@ certificate stranger
 on_host db8
 for name in cert ca; do cp "$WORK/admin.pem" "$CSA_GUIDE_HOST/etc/admin-$name.pem"; done
 install -m 600 "$WORK/admin-key.pem" "$CSA_GUIDE_HOST/etc/admin-key.pem"
-guide operating.md 'Access from other hosts'
+guide security.md 'Access from other hosts'
 
 # --- all on one page --------------------------------------------------------------------------------------
 on_host db9
@@ -69,7 +69,7 @@ printf '[daemon]\nadmin_token_file = "%s"\nadmin_read_token_file = "%s"\n' "$CSA
 systemctl start csa-daemon
 on_host db7
 cp -p "$WORK"/db8/etc/{read.token,admin-ca.pem} "$CSA_GUIDE_HOST/etc"
-guide operating.md 'Several daemons on one page' >"$WORK/peers.log" || die "$(<"$WORK/peers.log")"
+guide monitoring.md 'Several daemons on one page' >"$WORK/peers.log" || die "$(<"$WORK/peers.log")"
 for peer in "https://127.0.0.1:$ADMIN_DB8" "http://127.0.0.1:$ADMIN_DB9"; do
     grep -q "$peer" "$WORK/peers.log" || die "$peer is missing: $(<"$WORK/peers.log")"
 done
@@ -109,19 +109,19 @@ export ETCDCTL_USER=root:secret
 
 (umask 077 && echo 'change me' >"$CSA_GUIDE_HOST/etc/etcd.pw")
 cp "$WORK/etcd.pem" "$CSA_GUIDE_HOST/etc/etcd-ca.pem"
-guide operating.md 'A fleet' 1
-guide operating.md 'A fleet' 2
+guide fleet.md 'Set up' 1
+guide fleet.md 'Set up' 2
 # Only the name differs.
 rm -r "$WORK/db8/etc"
 copy_host db7 db8
 sed -i 's/^name = "db7"/name = "db8"/; /^admin_peers/d' "$CSA_DAEMON_CONFIG"
 for host in db8 db7; do
     on_host "$host"
-    guide operating.md 'A fleet' 3
+    guide fleet.md 'Set up' 3
 done
 is_claimed() { csa-daemon fleet | grep -q '^shop  *db[78]'; }
 until_true 'the channel is claimed' is_claimed
-guide operating.md 'A fleet' 4
+guide fleet.md 'Commands'
 on_host db8
 until_true 'the other host has the channel' runs_here
 on_host db7

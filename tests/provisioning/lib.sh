@@ -58,7 +58,7 @@ take_port() {
     die 'found no free port'
 }
 
-# The folder in which the package puts grants.sql and minimal.toml.
+# The folder in which the package puts grants-*.sql and minimal.toml.
 EXAMPLES=$ROOT/config
 
 # --- servers --------------------------------------------------------------------------------------
@@ -151,7 +151,8 @@ localize() {
 # A block of another kind stands for output, and tests/e2e/deployments/guides.rs has to name it.
 guide() {
     local document=docs/$1 section=$2 only=${3:-} number=0 count=0 block info text
-    [[ -f $ROOT/$document ]] || document=$1
+    # docs/README.md has no blocks.
+    [[ $1 != README.md && -f $ROOT/$document ]] || document=$1
     rm -f "$WORK"/block.*
     awk -v section="## $section" -v directory="$WORK" '
         !fenced && /^## / { inside = ($0 == section) }

@@ -1,6 +1,6 @@
 //! Many channels of simulated work over several daemons, with the product's keeper and a real etcd or API server. The
 //! size is that of a quick test; `CSA_CLAIMS_CHANNELS=1000 CSA_CLAIMS_TTL=15 cargo test --workspace --test e2e --
-//! thousands --nocapture` prints the figures of docs/operating.md.
+//! thousands --nocapture` prints the figures of docs/fleet.md.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

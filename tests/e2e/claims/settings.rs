@@ -147,7 +147,7 @@ async fn a_fleet_survives_the_loss_of_one_of_three_servers_of_etcd() {
 /// The other tests of Leases need an API server; this one shows that the daemon reads the keys and asks there.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_guides_keys_for_kubernetes_are_understood() {
-    let mut guide = Guide::section("operating.md", "A fleet in Kubernetes");
+    let mut guide = Guide::section("kubernetes.md", "A fleet in Kubernetes");
     let (in_a_pod, outside) = (guide.take("toml"), guide.take("toml"));
     drop(guide);
     let (source, target) = Server::pair(&[], &[]);

@@ -162,15 +162,16 @@ async fn the_scripts_of_the_compose_file_make_servers_that_replicate() {
 }
 
 #[test]
-fn the_targets_script_is_that_of_the_grants() {
+fn the_scripts_are_those_of_the_grants() {
     let statements = |text: &str| -> Vec<String> {
         let is_sql = |line: &&str| !line.is_empty() && !line.starts_with("--");
         text.lines().filter(is_sql).map(str::to_owned).collect()
     };
-    let grants = read("grants.sql");
-    let (_, target) = grants.split_once("-- On the target").expect("a part for the target");
-    let target = target.split_once('\n').expect("lines").1;
-    assert_eq!(statements(&read("compose/target.sql")), statements(target));
+    assert_eq!(statements(&read("compose/target.sql")), statements(&read("grants-target.sql")));
+    // The source's script also makes tables.
+    let (source, grants) =
+        (statements(&read("compose/source.sql")), statements(&read("grants-source.sql")));
+    assert_eq!(source[..grants.len()], grants);
 }
 
 /// Returns true if `kubectl apply -k` applies the file.

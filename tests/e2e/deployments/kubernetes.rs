@@ -150,14 +150,14 @@ fn the_chart_makes_the_manifests_and_the_api_server_accepts_them() {
     assert!(refused.is_err_and(|why| why.contains("unknown field")), "a mistake is noticed");
 }
 
-/// Returns the resource of docs/operating.md.
+/// Returns the resource of docs/kubernetes.md.
 fn example() -> String {
-    Guide::section("operating.md", "Channels as Kubernetes resources").take("yaml")
+    Guide::section("kubernetes.md", "Channels as Kubernetes resources").take("yaml")
 }
 
 /// Returns the columns of `kubectl get` there.
 fn columns() -> Vec<String> {
-    let blocks = blocks("operating.md").into_iter();
+    let blocks = blocks("kubernetes.md").into_iter();
     let mut of_section = blocks.filter(|b| b.section == "Channels as Kubernetes resources");
     let shown = of_section.find(|block| block.info == "text").expect("an output").text;
     let mut lines = shown.lines();

@@ -1,4 +1,4 @@
-//! README.md, docs/provisioning.md, docs/operating.md and docs/upgrade.md: the scripts run the commands exactly as
+//! README.md and the pages of docs: the scripts run the commands exactly as
 //! written, on servers of their own. guides.rs has the blocks that nothing runs.
 
 use std::path::Path;
@@ -46,6 +46,11 @@ fn replicas_of_source_and_target_take_over() {
 }
 
 #[test]
+fn a_native_replica_is_replaced_and_comes_back() {
+    run("provisioning/replica.sh");
+}
+
+#[test]
 fn an_old_server_is_upgraded_and_has_a_way_back() {
     run("provisioning/upgrade.sh");
 }
@@ -53,6 +58,11 @@ fn an_old_server_is_upgraded_and_has_a_way_back() {
 #[test]
 fn an_operator_gets_through_a_day() {
     run("provisioning/operate.sh");
+}
+
+#[test]
+fn passwords_and_definitions_change_while_a_channel_runs() {
+    run("provisioning/changes.sh");
 }
 
 #[test]

@@ -121,6 +121,12 @@ mod tests {
         for guide in [
             include_str!("../../../../README.md"),
             include_str!("../../../../docs/operating.md"),
+            include_str!("../../../../docs/channels.md"),
+            include_str!("../../../../docs/copy-one-table.md"),
+            include_str!("../../../../docs/fleet.md"),
+            include_str!("../../../../docs/monitoring.md"),
+            include_str!("../../../../docs/stop-at-a-point.md"),
+            include_str!("../../../../docs/verify.md"),
             include_str!("../../../../docs/provisioning.md"),
         ] {
             let lines = guide.lines().filter(|line| line.starts_with("csa-daemon "));

@@ -141,7 +141,7 @@ pub(super) struct ChannelConfig {
     #[serde(default)]
     pub(super) copy: CopyConfig,
     /// Limits on the target's load and on the lag of its replicas. Above them the channel applies fewer
-    /// transactions per second, down to `at_least`; docs/operating.md describes how.
+    /// transactions per second, down to `at_least`; docs/throttling.md describes how.
     #[serde(default)]
     pub(super) throttle_by: ThrottleByConfig,
 }
@@ -234,7 +234,7 @@ server!(SourceConfig, "source", {
     #[serde(default = "number::<u16, 3306>")]
     #[schemars(range(min = 1, max = 65535))]
     pub(super) port: u16,
-    /// Account with REPLICATION SLAVE.
+    /// Account with the privileges of config/grants-source.sql.
     #[schemars(example = &"repl")]
     pub(super) user: String,
     /// Server ID of this replica; unique in the topology.
@@ -288,7 +288,7 @@ server!(TargetConfig, "target", {
     /// Socket of a server on this host, instead of `host` and `port`.
     #[schemars(example = "/run/mysqld/mysqld.sock")]
     pub(super) socket: Option<PathBuf>,
-    /// Account with the privileges of config/grants.sql.
+    /// Account with the privileges of config/grants-target.sql.
     #[schemars(example = &"csa")]
     pub(super) user: String,
     /// After this long without an answer, the daemon asks the target over another connection whether it

@@ -103,7 +103,7 @@ fn of_target(number: u16) -> &'static str {
              with the source's, make the target's way free, then restart the channel."
         }
         1044 | 1045 | 1142 | 1143 | 1227 => {
-            "The account on the target may not do this. Grant what config/grants.sql lists."
+            "The account on the target may not do this. Grant what config/grants-target.sql lists."
         }
         1205 => {
             "Another session on the target holds a lock. Find it in performance_schema.data_locks and \

@@ -76,7 +76,7 @@ fn durability(target: &ServerFacts, gtids: TargetGtids) -> Finding {
     let what = match is_full {
         true => {
             "each commit waits for the disk; a target that can be copied again may wait less often \
-             (docs/operating.md, Tuning)"
+             (docs/tuning.md)"
         }
         false => {
             "a crash of the target's host loses its last commits, checkpoint and data alike; the \

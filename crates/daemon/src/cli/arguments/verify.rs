@@ -41,7 +41,7 @@ pub(crate) struct VerifyArguments {
     #[arg(long, value_name = "FILE", requires = "source_user")]
     pub(crate) source_password_file: Option<PathBuf>,
     /// Write statements that bring rows which differ to the source's content to this file, or with - to
-    /// standard output; nothing is executed. docs/operating.md says how to apply them.
+    /// standard output; nothing is executed. docs/verify.md says how to apply them.
     #[arg(long, value_name = "FILE", conflicts_with = "json")]
     pub(crate) repair: Option<PathBuf>,
     /// Compare everything, even if an earlier run was interrupted.

@@ -191,10 +191,10 @@ async fn switch_plugin(
         return Err(LinkError::Login(format!(
             "authentication plugin {} is not supported. If the account '{}' exists, give it caching_sha2_password or \
              mysql_native_password there. If it does not, the server names any plugin: create it \
-             (config/grants.sql), or set another [channel.{}] user",
+             (config/grants-{side}.sql), or set another [channel.{side}] user",
             String::from_utf8_lossy(plugin.as_bytes()),
             auth.options.user,
-            auth.options.side,
+            side = auth.options.side,
         )));
     }
     let nonce = request.plugin_data();

@@ -1,12 +1,5 @@
--- On the source. Replicas don't need the account, and theirs may lack the privilege to create it:
-SET SESSION sql_log_bin = 0;
-CREATE USER 'repl'@'%' IDENTIFIED BY 'change me';
-GRANT REPLICATION SLAVE ON *.* TO 'repl'@'%';
-SET SESSION sql_log_bin = 1;
--- For csa-daemon verify and the tables in check --connect, this account or another (--source-user):
--- GRANT SELECT ON *.* TO 'repl'@'%';
-
--- On the target. Rows and the checkpoint:
+-- The account of a channel on its target; grants-source.sql has the one on its source.
+-- Rows and the checkpoint:
 CREATE USER 'csa'@'%' IDENTIFIED BY 'change me';
 GRANT SELECT, INSERT, UPDATE, DELETE, CREATE ON *.* TO 'csa'@'%';
 -- Without these two rows are written by INSERT, UPDATE and DELETE (executor = "sql"), which needs TRIGGER below:
