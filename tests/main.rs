@@ -77,6 +77,8 @@ mod page;
 mod pairs;
 #[path = "e2e/parallel.rs"]
 mod parallel;
+#[path = "e2e/passwords.rs"]
+mod passwords;
 #[path = "e2e/peers.rs"]
 mod peers;
 #[path = "e2e/reception.rs"]

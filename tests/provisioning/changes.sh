@@ -14,9 +14,6 @@ start_load
 
 # --- passwords ------------------------------------------------------------------------------------------
 for block in 1 2 3 4; do guide passwords.md 'Change a password' "$block"; done
-# For files that the daemon has not read yet.
-csa-daemon reload --restart
-until_true 'the channel runs' csa-daemon status
 for block in 5 6; do guide passwords.md 'Change a password' "$block"; done
 csa-daemon restart
 until_true 'the channel runs with the new passwords' csa-daemon status

@@ -6,8 +6,7 @@ use std::time::Duration;
 use crate::collation_map::CollationMap;
 use crate::rows::converging::ConvergingTables;
 use csa_provider::seams::{Backoff, Chance};
-use csa_provider::server::link::{Endpoint, LinkOptions, Purpose, Side, SystemNetwork};
-use secrecy::SecretString;
+use csa_provider::server::link::{Endpoint, LinkOptions, Password, Purpose, Side, SystemNetwork};
 
 /// How the link to the target is protected.
 pub use csa_provider::server::link::{PublicKey, TlsMode, TlsOptions};
@@ -40,7 +39,7 @@ pub struct TargetOptions {
     /// Unix socket, which takes the place of host and port.
     pub socket: Option<PathBuf>,
     pub user: String,
-    pub password: SecretString,
+    pub password: Password,
     pub tls: TlsOptions,
     pub connect_timeout: Duration,
     /// The time without an answer after which the server is asked whether the session still
@@ -104,7 +103,7 @@ impl TargetOptions {
                 None => Endpoint::Tcp { host: self.host.clone(), port: self.port },
             },
             user: self.user.clone(),
-            password: self.password.clone(),
+            password: self.password.current(),
             tls: self.tls.clone(),
             connect_timeout: self.connect_timeout,
             // A statement may take any time; `net_timeout` asks whether it still runs.

@@ -24,7 +24,6 @@ use std::sync::Arc;
 use csa_applier::{Target, TargetGtids, TargetOptions, TlsOptions};
 use csa_provider::binlog::Uuid;
 use parking_lot::{Mutex, MutexGuard};
-use secrecy::SecretString;
 use tokio::time::Duration;
 
 pub(crate) use self::core::Conflicts;
@@ -141,7 +140,7 @@ impl Server {
             port: 3306,
             socket: None,
             user: "csa".to_owned(),
-            password: SecretString::from(String::new()),
+            password: String::new().into(),
             tls: TlsOptions::default(),
             connect_timeout: Duration::from_secs(10),
             net_timeout: Duration::from_secs(60),

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use csa_provider::server::link::{Limits, LinkError, Row};
 use csa_provider::test_util::row;
 use parking_lot::Mutex;
-use secrecy::SecretString;
 
 use super::answer::Answer;
 use super::generation::Place;
@@ -80,7 +79,7 @@ pub(crate) fn options() -> TargetOptions {
         port: 3306,
         socket: None,
         user: "csa".to_owned(),
-        password: SecretString::from(String::new()),
+        password: String::new().into(),
         tls: TlsOptions::default(),
         connect_timeout: std::time::Duration::from_secs(1),
         net_timeout: std::time::Duration::from_secs(60),

@@ -8,6 +8,7 @@ use csa_applier::{
     TargetOptions, TlsOptions,
 };
 use csa_provider::binlog::Uuid;
+use csa_provider::server::link::Password;
 use csa_provider::server::{Environment, TlsMode};
 use csa_provider::source::SourceOptions;
 use csa_relaystore::disk::{RealFs, RelayStoreOptions, SyncPolicy};
@@ -22,7 +23,7 @@ use super::declared_keys::{
 };
 use super::error::ConfigError;
 use super::replication;
-use super::secrets::{is_world_readable, secret};
+use super::secrets::is_world_readable;
 use super::throttle_by::{self, ThrottleBy};
 use super::units::{Duration as DurationValue, Size};
 
@@ -327,10 +328,12 @@ fn password(
     literal: Option<SecretString>,
     file: Option<PathBuf>,
     env: Option<String>,
-) -> Result<SecretString> {
+) -> Result<Password> {
     match (literal, file, env) {
-        (Some(password), None, None) => Ok(password),
-        (None, Some(path), None) => secret(&format!("{side}.password_file"), &path),
+        (Some(password), None, None) => Ok(password.into()),
+        (None, Some(path), None) => Password::in_file(&path).map_err(|error| {
+            ConfigError(format!("{side}.password_file: {}: {error}", path.display()))
+        }),
         (None, None, Some(name)) => std::env::var(&name).map(Into::into).map_err(|_| {
             ConfigError(format!("{side}.password_env: the environment has no {name}"))
         }),

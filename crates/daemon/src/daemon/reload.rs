@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use secrecy::ExposeSecret as _;
 use serde::Deserialize;
 use tokio::task::{JoinSet, spawn_blocking};
 use tracing::{info, warn};
@@ -202,12 +201,13 @@ fn plan_channel(
         let [from, to] = setting.compare(channel.controls(), settings);
         plan.view.changed.extend(changed(Some(name), setting.key, from, to));
     }
-    let keys = keys_for_restart(&channel.started_with(), settings);
     let view = channel.view();
+    let waits = view.next_attempt_seconds.is_some();
+    let keys = keys_for_restart(&channel.started_with(), settings, waits);
     // One that an operator has stopped stays stopped.
     let is_stopped = view.state == ChannelState::Stopped;
     // One that waits for its next attempt applies nothing, and the change may be what it waits for.
-    let restarts = how.restart || view.next_attempt_seconds.is_some();
+    let restarts = how.restart || waits;
     if restarts && !keys.is_empty() && !is_stopped {
         let channel_name = name.to_owned();
         plan.view.restarted.push(RestartedView { channel_name, settings: keys });
@@ -219,15 +219,23 @@ fn plan_channel(
 }
 
 /// Compares with the settings in use, not those of the last reload: a change that was taken back is no longer
-/// pending.
-fn keys_for_restart(running: &ChannelSettings, settings: &ChannelSettings) -> Vec<String> {
+/// pending. The password in a file counts at the next login, so it is a change only for a channel that waits for one.
+fn keys_for_restart(
+    running: &ChannelSettings,
+    settings: &ChannelSettings,
+    waits: bool,
+) -> Vec<String> {
     let mut keys = channel_changes(&running.written.0, &settings.written.0);
     for (side, before, after) in [
         ("source", &running.source.password, &settings.source.password),
         ("target", &running.target.password, &settings.target.password),
     ] {
         let named = keys.iter().any(|key| key.starts_with(&format!("{side}.password")));
-        if before.expose_secret() != after.expose_secret() && !named {
+        let is_same = match waits {
+            true => before.has_the_same_text(after),
+            false => before.is_from_the_same(after),
+        };
+        if !is_same && !named {
             keys.push(format!("{side}.password"));
         }
     }

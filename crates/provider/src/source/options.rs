@@ -1,11 +1,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use secrecy::SecretString;
-
 use crate::binlog::gtid::Uuid;
 use crate::server::environment::Environment;
-use crate::server::link::{Endpoint, LinkOptions, Purpose, Side, TlsOptions};
+use crate::server::link::{Endpoint, LinkOptions, Password, Purpose, Side, TlsOptions};
 
 /// The source's address and our account and identity on it.
 #[derive(Debug, Clone)]
@@ -13,7 +11,7 @@ pub struct SourceOptions {
     pub host: String,
     pub port: u16,
     pub user: String,
-    pub password: SecretString,
+    pub password: Password,
     /// Our own; unique in the topology.
     pub server_id: u32,
     /// Our own; the source ends an older dump with the same UUID.
@@ -50,7 +48,7 @@ impl SourceOptions {
             purpose: Purpose::Replication,
             endpoint: Endpoint::Tcp { host: host.to_owned(), port },
             user: self.user.clone(),
-            password: self.password.clone(),
+            password: self.password.current(),
             tls: self.tls.clone(),
             connect_timeout: self.connect_timeout,
             silence: Some(self.dead_after()),

@@ -10,6 +10,7 @@ use crate::verify::{
     Event, Outcome, Replicated, Scope, Standing, TableReport, VerifyOptions, VerifyReport,
     source_servers,
 };
+use csa_provider::server::link::Password;
 use csa_provider::source::SourceOptions;
 use serde::Serialize;
 
@@ -165,10 +166,9 @@ pub(crate) fn other_reader(
     password_file: Option<&Path>,
 ) -> Result<Option<SourceOptions>, Failure> {
     let (Some(user), Some(file)) = (user, password_file) else { return Ok(None) };
-    let text = std::fs::read_to_string(file).map_err(|error| {
+    let password = Password::in_file(file).map_err(|error| {
         Failure::Input(format!("--source-password-file: {}: {error}", file.display()))
     })?;
-    let password = text.strip_suffix('\n').unwrap_or(&text).into();
     Ok(Some(SourceOptions { user: user.to_owned(), password, ..channel.source.clone() }))
 }
 
