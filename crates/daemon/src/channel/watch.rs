@@ -373,7 +373,7 @@ impl Watch {
         let (memory, memory_short) = (controls.memory().usage(), controls.memory().is_short());
         let (reception, durations) = (source.reception(), durations.view());
         let source = source.view();
-        let inner = self.shared.inner.lock();
+        let mut inner = self.shared.inner.lock();
         Facts {
             name: name.clone(),
             phase: inner.phase,

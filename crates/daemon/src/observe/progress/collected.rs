@@ -18,8 +18,7 @@ use super::progress_view::ProgressView;
 /// The parts of a channel that progress is read from, and what remains of earlier ones.
 #[derive(Debug, Default)]
 pub struct CollectedProgress {
-    /// A source heard from within this time counts as present.
-    fresh_within: Duration,
+    link: LinkTimes,
     /// The relay store while it is open.
     store: Option<Arc<RelayStore>>,
     pipeline: Option<Running>,
@@ -39,6 +38,15 @@ pub struct CollectedProgress {
     /// 0 for none.
     reading: u64,
     handed_over: u64,
+}
+
+/// Times by which a source and what it sent are judged.
+#[derive(Debug, Default)]
+struct LinkTimes {
+    /// A source heard from within this time counts as present.
+    fresh_within: Duration,
+    /// The last moment at which nothing was left to receive or to apply, of this pipeline and store.
+    level_at: Option<Instant>,
 }
 
 /// The running pipeline.
@@ -102,7 +110,7 @@ impl Search {
 impl CollectedProgress {
     /// An idle source sends a heartbeat this often.
     pub fn expect_heartbeats(&mut self, interval: Duration) {
-        self.fresh_within = interval * 2 + Duration::from_secs(1);
+        self.link.fresh_within = interval * 2 + Duration::from_secs(1);
     }
 
     /// A relay store is open and being received into.
@@ -110,6 +118,7 @@ impl CollectedProgress {
         self.store = Some(Arc::clone(store));
         // Ordinals of another store mean nothing in this one.
         self.base = None;
+        self.link.level_at = None;
         self.read_up_to = None;
         self.waiting = Waiting::Unknown;
     }
@@ -126,6 +135,7 @@ impl CollectedProgress {
     pub fn attach(&mut self, commits: &Commits, status: &Arc<ApplierStatus>) {
         // Set again by the intake's first reading: this pipeline may begin elsewhere.
         self.base = None;
+        self.link.level_at = None;
         self.read_up_to = None;
         (self.reading, self.handed_over) = (0, 0);
         self.taken = true;
@@ -157,6 +167,7 @@ impl CollectedProgress {
     /// Another daemon has the channel: what this one received while it had it is no backlog of the other.
     pub const fn given_up(&mut self) {
         self.base = None;
+        self.link.level_at = None;
         self.read_up_to = None;
         self.waiting = Waiting::Unknown;
         self.held_back = None;
@@ -262,7 +273,7 @@ impl CollectedProgress {
     /// Returns everything known at this moment. `source` was read before: what was applied is read before what
     /// was received, so the backlog is never too small.
     #[must_use]
-    pub fn view(&self, source: SourceView) -> ProgressView {
+    pub fn view(&mut self, source: SourceView) -> ProgressView {
         let applied = match &self.pipeline {
             Some(running) => running.status.view(),
             None => self.at_rest(),
@@ -271,9 +282,10 @@ impl CollectedProgress {
             Some(store) => (store.usage(), store.received_so_far()),
             None => (self.closed.clone(), self.received.clone()),
         };
-        ProgressView {
+        let mut view = ProgressView {
             source,
-            fresh_within: self.fresh_within,
+            fresh_within: self.link.fresh_within,
+            level_at: self.link.level_at,
             usage,
             relayed,
             is_applying: self.pipeline.is_some() && self.store.is_some(),
@@ -283,7 +295,13 @@ impl CollectedProgress {
             read_up_to: self.read_up_to,
             held_back: self.held_back,
             handed_over: self.handed_over,
+        };
+        let now = Instant::now();
+        if view.is_level(now) {
+            self.link.level_at = Some(now);
+            view.level_at = Some(now);
         }
+        view
     }
 
     /// Returns the applier's part of the view while no pipeline runs.

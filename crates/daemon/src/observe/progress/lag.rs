@@ -81,6 +81,8 @@ pub(super) struct Seen {
     pub tail: Tail,
     /// The source was heard from recently.
     pub fresh: bool,
+    /// The last moment at which nothing was left to receive or to apply.
+    pub level_at: Option<Instant>,
     /// Microseconds by which the source's clock is ahead of ours at most.
     pub clock_ahead: i64,
 }
@@ -94,7 +96,7 @@ impl Seen {
             return match self.pending {
                 Some(pending) => Some(self.of(pending, now, instant)),
                 None if is_planted(Bug::LagOfReadOnly) => Some(0.0),
-                None => self.of_unread(now),
+                None => self.of_unread(now, instant),
             };
         }
         match self.tail {
@@ -108,15 +110,18 @@ impl Seen {
         }
     }
 
-    /// Returns the lag of a backlog that the applier has not read yet. A single transaction is the last
-    /// received; several were committed later than what was applied before them, which may be long ago on an
-    /// idle channel.
-    fn of_unread(&self, now: u64) -> Option<f64> {
+    /// Returns the lag of a backlog that the applier has not read yet, or a bound on it. A single transaction is the
+    /// last received. Several were committed later than what was applied before them, which may be long ago on an
+    /// idle channel; and not much earlier than the moment at which nothing was left.
+    fn of_unread(&self, now: u64, instant: Instant) -> Option<f64> {
         let last = match self.tail {
             Tail::Transaction(last, _) if self.backlog == 1 => self.positive(last, now),
             _ => None,
         };
-        last.or_else(|| self.positive(self.applied?, now))
+        let since_level = self.level_at.map(|at| instant.saturating_duration_since(at) + SOON);
+        let since_level = since_level.map(|bound| bound.as_secs_f64());
+        let since_applied = self.applied.and_then(|applied| self.positive(applied, now));
+        last.or_else(|| since_applied.into_iter().chain(since_level).reduce(f64::min))
     }
 
     /// With clocks that differ, the commit may appear to be in the future; the time we have known
@@ -163,6 +168,7 @@ mod tests {
             applied: Some(committed(50)),
             tail: Tail::Idle,
             fresh: true,
+            level_at: None,
             clock_ahead: 0,
         };
         let soon = Tail::Transaction(committed(3), Some(Duration::from_millis(300)));
@@ -198,6 +204,16 @@ mod tests {
             ("one waits, not read yet", one, Some(50.0)),
             ("one waits, not read yet, the last to come", Seen { tail: soon, ..one }, Some(3.0)),
             ("several wait, not read yet", Seen { tail: soon, backlog: 2, ..idle }, Some(50.0)),
+            (
+                "several wait after an idle time",
+                Seen { tail: soon, backlog: 2, level_at: Some(instant - SOON), ..idle },
+                Some(2.0),
+            ),
+            (
+                "several wait, and one was applied later than all was level",
+                Seen { tail: soon, backlog: 2, level_at: Some(start), ..idle },
+                Some(50.0),
+            ),
             ("nothing was applied before it", Seen { applied: None, ..one }, None),
             ("one waits from the future", Seen { pending: Some(pending(-5, 4)), ..one }, Some(4.0)),
             (

@@ -25,6 +25,8 @@ pub struct ProgressView {
     pub source: SourceView,
     /// A source heard from within this time counts as present.
     pub fresh_within: Duration,
+    /// The last moment at which nothing was left to receive or to apply.
+    pub level_at: Option<Instant>,
     /// The usage of the relay store, or of the last one.
     pub usage: RelayUsage,
     /// Everything received into the relay store, or into the last one.
@@ -85,6 +87,18 @@ impl ProgressView {
         Tail::of(&self.source, stored, queued)
     }
 
+    /// Returns true if nothing is left to receive or to apply.
+    #[must_use]
+    pub fn is_level(&self, now: Instant) -> bool {
+        let is_done = self.backlog().is_some_and(|backlog| backlog.transactions == 0);
+        is_done && self.is_fresh(now) && self.tail().is_caught_up()
+    }
+
+    fn is_fresh(&self, now: Instant) -> bool {
+        let heard = self.source.last_event.map(|last| now.saturating_duration_since(last));
+        self.source.connected && heard.is_some_and(|since| since <= self.fresh_within)
+    }
+
     /// Returns the seconds since the source's commit of the oldest transaction that is not committed on the
     /// target; `None` where that is not known.
     #[must_use]
@@ -93,8 +107,6 @@ impl ProgressView {
         let pending = pending.map(|(committed, since)| Pending { committed, since });
         let held = self.held_back();
         let held = held.map(|held| Pending { committed: held.committed, since: held.since });
-        let heard = self.source.last_event;
-        let since_heard = heard.map(|last| at.instant.saturating_duration_since(last));
         let backlog = self.backlog()?.transactions;
         let pending = pending.or(held);
         let last = self.applied.last_applied.as_ref();
@@ -104,8 +116,8 @@ impl ProgressView {
             pending,
             applied: last.map(|group| group.last.commit_times()),
             tail: self.tail(),
-            fresh: self.source.connected
-                && since_heard.is_some_and(|since| since <= self.fresh_within),
+            fresh: self.is_fresh(at.instant),
+            level_at: self.level_at,
             clock_ahead: self.source.clock.most(),
         };
         seen.lag(at.micros, at.instant)
