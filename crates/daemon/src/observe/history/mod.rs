@@ -1,20 +1,28 @@
-//! The last hour of every channel, one sample a second, for the status page. Kept in memory only.
+//! The last hour of every channel, one sample a second, for the status page. Only its incidents are kept on
+//! disk.
 
 mod errors;
+mod incident_file;
+mod incidents;
+mod recent;
 mod series;
 #[cfg(test)]
 mod tests;
 mod track;
 mod window;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
+use tracing::warn;
 
 use crate::host::{Failure, now_micros};
 use crate::observe::view::ChannelView;
+pub(crate) use incidents::IncidentsView;
+pub(crate) use recent::RecentView;
 pub(crate) use series::HistoryView;
 use track::Track;
 use window::Window;
@@ -29,23 +37,33 @@ const POINTS: u64 = 300;
 #[derive(Debug, Default)]
 pub(crate) struct History {
     tracks: Mutex<Vec<Track>>,
+    /// The folder in which each channel has one, with its incidents.
+    state_dir: Option<PathBuf>,
 }
 
 /// Takes a sample of `measure`'s views every second until stopped, on a thread of its own: measuring a
-/// disk blocks.
+/// disk blocks. With each view: whether the channel's folder is certainly ours.
 ///
 /// # Errors
 /// No thread can be started.
 pub(crate) fn start(
     history: Arc<History>,
-    measure: impl Fn() -> Vec<ChannelView> + Send + 'static,
+    measure: impl Fn() -> Vec<(ChannelView, bool)> + Send + 'static,
     stop: CancellationToken,
 ) -> Result<(), Failure> {
     let run = move || {
         // Counted by the monotonic clock, so that setting the clock has no effect.
         let (start, started) = (now_micros() / 1_000_000, Instant::now());
-        while !stop.is_cancelled() {
-            history.take(start + started.elapsed().as_secs(), &measure());
+        loop {
+            let (views, ours): (Vec<_>, Vec<_>) = measure().into_iter().unzip();
+            // A channel that ends with the process has no incident.
+            if stop.is_cancelled() {
+                break;
+            }
+            let second = start + started.elapsed().as_secs();
+            history.take(second, &views);
+            let ours = views.iter().zip(ours).filter(|(_, is_ours)| *is_ours);
+            history.keep(second, ours.map(|(view, _)| view.channel_name.as_str()));
             let next = Duration::from_secs(started.elapsed().as_secs() + 1);
             std::thread::sleep(next.saturating_sub(started.elapsed()));
         }
@@ -58,6 +76,10 @@ pub(crate) fn start(
 }
 
 impl History {
+    pub(crate) fn new(state_dir: PathBuf) -> Self {
+        Self { state_dir: Some(state_dir), ..Self::default() }
+    }
+
     /// Takes a sample; `second` counts from the epoch.
     fn take(&self, second: u64, views: &[ChannelView]) {
         let mut tracks = self.tracks.lock();
@@ -67,12 +89,46 @@ impl History {
             match tracks.iter_mut().find(|track| track.channel_name() == view.channel_name) {
                 Some(track) => track.take(second, view),
                 None => {
-                    let mut track = Track::new(&view.channel_name);
+                    let folder = self.state_dir.as_ref().map(|dir| dir.join(&view.channel_name));
+                    let mut track = Track::new(&view.channel_name, folder);
                     track.take(second, view);
                     tracks.push(track);
                 }
             }
         }
+    }
+
+    /// Writes new incidents of these channels. The tracks are not locked meanwhile: no request waits for a
+    /// disk.
+    fn keep<'a>(&self, second: u64, channels: impl Iterator<Item = &'a str>) {
+        for name in channels {
+            let named = |track: &&mut Track| track.channel_name() == name;
+            let due = self.tracks.lock().iter_mut().find(named).and_then(|track| {
+                let path = track.file.due(second)?;
+                Some((path, track.incidents.entries().cloned().collect::<Vec<_>>()))
+            });
+            let Some((path, incidents)) = due else { continue };
+            if let Err(error) = incident_file::write(&path, incidents.iter()) {
+                let path = path.display();
+                warn!(%path, %error, "incidents are not kept: their file can't be written");
+                if let Some(track) = self.tracks.lock().iter_mut().find(named) {
+                    track.file.refused(second);
+                }
+            }
+        }
+    }
+
+    /// Answers `/channels/{name}/incidents`, newest last.
+    pub(crate) fn incidents(&self, channel: &str) -> IncidentsView {
+        let tracks = self.tracks.lock();
+        let track = tracks.iter().find(|track| track.channel_name() == channel);
+        let incidents = track.into_iter().flat_map(|track| track.incidents.entries().cloned());
+        IncidentsView { channel_name: channel.to_owned(), incidents: incidents.collect() }
+    }
+
+    /// Answers `/history/recent`.
+    pub(crate) fn recent(&self) -> RecentView {
+        RecentView::new(&self.tracks.lock())
     }
 
     /// Answers `/history`; the default is the last hour of all channels.

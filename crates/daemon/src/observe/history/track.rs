@@ -1,11 +1,14 @@
 //! One channel, second by second.
 
 use std::collections::VecDeque;
+use std::path::PathBuf;
 
 use csa_applier::SessionState;
 
 use super::SECONDS_MAX;
 use super::errors::ErrorLog;
+use super::incident_file::IncidentFile;
+use super::incidents::IncidentLog;
 use super::window::Window;
 use crate::observe::view::{ChannelState, ChannelView};
 
@@ -16,6 +19,8 @@ pub(super) const WORKER_SECONDS: u64 = 300;
 const WORKERS: usize = 64;
 /// A worker without a group.
 const IDLE: u8 = b'.';
+/// It is not known what the workers do.
+const UNKNOWN: u8 = b' ';
 
 /// A channel in one second.
 #[derive(Debug, Clone, Copy)]
@@ -37,15 +42,21 @@ pub(super) struct Track {
     /// Workers' states as digits, by second.
     workers: VecDeque<(u64, [u8; WORKERS])>,
     pub(super) errors: ErrorLog,
+    pub(super) incidents: IncidentLog,
+    pub(super) file: IncidentFile,
 }
 
 impl Track {
-    pub(super) fn new(channel_name: &str) -> Self {
+    /// Reads the earlier incidents from `folder`, the channel's part of `state_dir`.
+    pub(super) fn new(channel_name: &str, folder: Option<PathBuf>) -> Self {
+        let file = IncidentFile::of(folder);
         Self {
             channel_name: channel_name.to_owned(),
             samples: VecDeque::new(),
             workers: VecDeque::new(),
             errors: ErrorLog::default(),
+            incidents: IncidentLog::of(file.read()),
+            file,
         }
     }
 
@@ -84,15 +95,16 @@ impl Track {
         }
         self.workers.push_back((second, doing(view)));
         self.errors.take(second, view);
+        self.file.is_due |= self.incidents.take(second, view);
     }
 
     /// A row for each worker that had a group: its number, and a character for each second of the
     /// window. A digit is the index of its state in [`SessionState::ALL`], a dot stands for no
-    /// group, a blank for no sample.
+    /// group, a blank for no sample, or none that means anything.
     pub(super) fn worker_rows(&self, window: Window) -> Vec<(u16, String)> {
         let mut rows = Vec::new();
         for worker in 0..WORKERS {
-            let mut row = vec![b' '; window.count];
+            let mut row = vec![UNKNOWN; window.count];
             for (second, doing) in &self.workers {
                 let slot = window.bucket(*second).and_then(|bucket| row.get_mut(bucket));
                 if let (Some(slot), Some(state)) = (slot, doing.get(worker)) {
@@ -108,6 +120,10 @@ impl Track {
 }
 
 fn doing(view: &ChannelView) -> [u8; WORKERS] {
+    // The last that was known of sessions that the target may have lost.
+    if view.state == ChannelState::WaitingForTarget {
+        return [UNKNOWN; WORKERS];
+    }
     let mut doing = [IDLE; WORKERS];
     for worker in &view.applier.workers {
         let state = SessionState::ALL.iter().position(|state| state.name() == worker.state);
