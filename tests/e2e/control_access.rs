@@ -190,11 +190,12 @@ async fn every_answer_is_as_the_description_says() {
         "/peers",
         "/history",
         "/history/recent",
+        "/runbook",
         "/openapi.json",
         "/fleet",
     ] {
         assert_eq!(ask("get", path, "", READ_TOKEN, ""), 200, "{path}");
-        let code = if ["/", "/healthz"].contains(&path) { 200 } else { 401 };
+        let code = if ["/", "/runbook", "/healthz"].contains(&path) { 200 } else { 401 };
         assert_eq!(ask("get", path, "", "", ""), code, "{path}");
     }
     let wait = "/channels/{name}/wait";

@@ -92,6 +92,7 @@ fn routes() -> Vec<(&'static str, String, Needs, MethodRouter<Shared>)> {
     let fixed = [
         // The page has no figures in it: it requests them like any other client.
         ("get", "/", Nothing, get(async || page::page())),
+        ("get", "/runbook", Nothing, get(async || page::runbook())),
         ("get", "/history", Read, get(reports::history)),
         ("get", "/history/recent", Read, get(reports::recent)),
         ("get", "/healthz", Nothing, get(reports::healthy)),

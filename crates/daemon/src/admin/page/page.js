@@ -11,6 +11,10 @@ let last = null;
 // Rows of other daemons, and whether they are being asked.
 let others = [];
 let isAsking = false;
+// What changes slowly is asked for seldom: the last minutes of all channels, and the incidents of the one shown.
+const SLOWLY_MS = 10000;
+let recent = null;
+let incidents = null;
 
 // A token stays in this tab and ends with it. It may come in the address, as #token=…, a part that
 // no browser sends anywhere.
@@ -42,23 +46,25 @@ const NAMED = 3;
 function verdict(all) {
   const away = all.filter((view) => view.isDaemon && view.state === "no_answer");
   const channels = all.filter((view) => !view.isDaemon);
-  const not = [...channels, ...away].filter((view) => stateKind(view.state) !== "ok").sort((a, b) => rank(a) - rank(b) || byName(a, b));
+  const not = [...channels, ...away].filter((view) => kindOf(view) !== "ok").sort((a, b) => rank(a) - rank(b) || byName(a, b));
   const where = document.getElementById("verdict");
-  where.className = not.length === 0 ? "ok" : not.some((view) => stateKind(view.state) === "bad") ? "bad" : "warn";
+  where.className = not.length === 0 ? "ok" : not.some((view) => kindOf(view) === "bad") ? "bad" : "warn";
   const standby = channels.filter((view) => view.state === "standby").length;
   const also = standby === 0 ? "" : `, ${standby} of them in another daemon`;
   let text = `${channels.length === 1 ? "The channel is running" : `All ${channels.length} channels are running`}${also}`;
   let parts = [text];
   if (not.length > NAMED) {
-    const down = not.length - away.length;
+    const held = not.filter((view) => shownState(view) === "held_up").length;
+    const down = not.length - away.length - held;
     const said = [
-      ...(down > 0 ? [`${down} of ${channels.length} channels are not running`] : []),
+      ...(down > 0 ? [`${down} of ${channels.length} channels ${down === 1 ? "is" : "are"} not running`] : []),
+      ...(held > 0 ? [down > 0 ? `${held} held up` : `${held} of ${channels.length} channels are held up`] : []),
       ...(away.length > 0 ? [`${plural(away.length, "daemon")} ${away.length === 1 ? "does" : "do"} not answer`] : []),
     ];
     text = said.join(", ");
     parts = [text];
   } else if (not.length > 0) {
-    const says = (view) => (view.state === "no_answer" ? " does not answer" : ` ${view.state === "failed" ? "has" : "is"} ${words(view.state)}`);
+    const says = (view) => (view.state === "no_answer" ? " does not answer" : ` ${view.state === "failed" ? "has" : "is"} ${words(shownState(view))}`);
     const name = (view) => (all.length === 1 ? view.channel_name : link(view));
     text = not.map((view) => `${view.channel_name}${says(view)}`).join(", ");
     parts = not.flatMap((view, index) => [index === 0 ? "" : ", ", name(view), says(view)]);
@@ -101,7 +107,7 @@ function render() {
       overview.read(address());
       main.replaceChildren(overview.section);
     }
-    overview.show(all);
+    overview.show(all, recent?.answer);
     section = null;
   } else if (past) {
     if (section?.name !== view.channel_name) {
@@ -109,7 +115,7 @@ function render() {
       main.replaceChildren(section.section);
       window.scrollTo(0, 0);
     }
-    section.show(view, history, past);
+    section.show(view, history, past, incidents?.channel === view.channel_name ? incidents.answer.incidents : null);
   }
 }
 
@@ -134,6 +140,16 @@ function chosenRange({ daemon }) {
   return document.querySelector("input[name=range]:checked").value;
 }
 
+async function askSlowly(view) {
+  const isOld = (what) => !what || Date.now() - what.at > SLOWLY_MS;
+  if (!view && isOld(recent)) recent = { at: Date.now(), answer: await ask("/history/recent") };
+  const isAnother = incidents?.channel !== view?.channel_name || incidents?.state !== view?.state;
+  if (view && (isAnother || isOld(incidents))) {
+    const { channel_name: channel, state } = view;
+    incidents = { at: Date.now(), channel, state, answer: await ask(`/channels/${encodeURIComponent(channel)}/incidents`) };
+  }
+}
+
 // A daemon that is slow holds up nothing else on the page.
 async function refreshOthers(count) {
   if (!count) others = [];
@@ -156,6 +172,7 @@ async function refresh() {
     const view = chosen(status);
     const past = view ? `/history?seconds=${chosenRange(status)}&channel=${encodeURIComponent(view.channel_name)}` : null;
     const history = past ? await ask(past) : null;
+    await askSlowly(view);
     // The address may have changed meanwhile: then the next answer is the one to show.
     if (chosen(status)?.channel_name !== view?.channel_name) return;
     last = [status, history];
@@ -177,6 +194,7 @@ async function run() {
   }
 }
 
+setInterval(() => section?.tick(), 1000);
 document.querySelectorAll("input[name=range]").forEach((input) => input.addEventListener("change", refresh));
 document.getElementById("login").addEventListener("submit", (event) => {
   event.preventDefault();

@@ -207,7 +207,7 @@ fn incidents_outlive_the_process_where_the_folder_is_ours() {
 #[test]
 fn nobody_says_what_workers_do_on_a_target_that_is_away() {
     let history = History::default();
-    for (second, state) in [(10, ChannelState::Running), (11, ChannelState::WaitingForTarget)] {
+    for (second, state) in [(500, ChannelState::Running), (501, ChannelState::WaitingForTarget)] {
         let mut view = view(0);
         view.state = state;
         view.applier.workers = vec![WorkerView {

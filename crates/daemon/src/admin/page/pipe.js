@@ -1,0 +1,119 @@
+// Source, relay store and target as one pipe: what moves through it, and where it is narrowest.
+
+// The part of the pipe that a cause concerns.
+const PLACES = {
+  network: "receiving", relay: "relay", memory: "applying", dependency: "applying", commit_turn: "applying", applier: "applying",
+  throttle: "applying", paused: "applying", locks: "target", target: "target",
+};
+
+// Steps of speed: a transaction per second is seen to move, and ten thousand are not a blur.
+function speedOf(rate) {
+  if (!rate) return 0;
+  return Math.min(4, 1 + Math.floor(Math.log10(Math.max(1, rate))));
+}
+
+// The newest known value of a column; the view has no rates while nothing runs.
+function newest(past, column) {
+  return past[column].findLast((value) => value !== null) ?? null;
+}
+
+class Pipe {
+  constructor() {
+    this.parts = {};
+    const part = (key, title, name) => {
+      const parts = { box: element("div", { class: name }), title: element("dt", {}, title), value: element("dd", { class: "value" }), beside: element("dd", { class: "beside" }) };
+      parts.box.append(parts.title, parts.value, parts.beside);
+      this.parts[key] = parts;
+      return parts.box;
+    };
+    const flow = (key, title) => {
+      const box = part(key, title, "flow");
+      box.prepend(element("div", { class: "tube", "aria-hidden": "true" }, element("i", {})));
+      return box;
+    };
+    this.list = element("dl", { class: "pipe" }, part("source", "Source", "node"), flow("receiving", "Received"), part("relay", "Backlog in the relay store", "node"),
+      flow("applying", "Applied"), part("target", "Target", "node"));
+    this.narrow = element("p", { class: "narrow" });
+    this.figure = element("div", { class: "flows", role: "group", "aria-label": "The way from the source to the target" }, this.list, this.narrow);
+  }
+
+  set(key, value, beside, name) {
+    const { box, value: first, beside: second } = this.parts[key];
+    if (name.startsWith("node") && key !== "relay") sayAddress(first, value);
+    else say(first, value);
+    say(second, beside);
+    mark(box, name);
+  }
+
+  show(view, past) {
+    const { state, connection, applier, bottleneck, relay } = view;
+    const place = this.place(view);
+    const lit = (key) => (place === key ? " lit" : "");
+    const server = (address, version) => [address || "not reached yet", version || ""];
+    const isSourceAway = state === "waiting_for_source";
+    const isTargetAway = state === "waiting_for_target";
+    this.set("source", ...server(connection.source, connection.source_version), `node${isSourceAway ? " away" : ""}`);
+    this.set("target", ...server(applier.target, applier.target_version), `node${isTargetAway ? " away" : ""}${lit("target")}`);
+
+    const received = view.received_transactions_per_second ?? newest(past, "received_transactions_per_second");
+    const arriving = newest(past, "received_bytes_per_second");
+    const receives = !isAway(view);
+    this.set("receiving", receives ? rate(received) : NONE, receives ? (arriving === null ? "" : `${bytes(arriving)}/s`) : "nothing arrives",
+      `flow speed-${receives ? speedOf(received) : 0}${receives ? "" : " closed"}${lit("receiving")}`);
+
+    const [backlog, remark] = backlogFigure(view);
+    const limit = relay.space_limit_bytes > 0 ? `, ${Math.round((100 * relay.bytes) / relay.space_limit_bytes)} % of its space` : "";
+    this.set("relay", backlog, `${remark}${limit}`, `node store${lit("relay")}`);
+
+    const applied = view.applied_transactions_per_second ?? newest(past, "applied_transactions_per_second");
+    const stands = ["failed", "stopped", "paused", "waiting_for_target", "waiting_for_lock"].includes(state);
+    const isIdle = isAway(view) && view.backlog_transactions === 0;
+    const groups = view.applied_groups_total;
+    const size = groups > 0 ? `, ${(view.applied_transactions_total / groups).toFixed(1)} per group` : "";
+    this.set("applying", isIdle && !applied ? NONE : rate(applied), `${count(view.applied_transactions_total)} since the start${size}`,
+      `flow speed-${stands ? 0 : speedOf(applied)}${stands ? " closed" : ""}${state === "failed" ? " broken" : ""}${lit("applying")}`);
+
+    this.narrow.hidden = place === null;
+    if (place !== null) sayUnbroken(this.narrow, `Held up by: ${bottleneck.detail} (${Math.round(100 * bottleneck.share)} % of the last seconds)`);
+  }
+
+  // The narrowest place, while it matters.
+  place(view) {
+    const { state, bottleneck, lag_seconds: lag } = view;
+    const isLate = lag === null || lag > 1;
+    if (state === "waiting_for_lock") return "target";
+    return (isLate && state === "running" && PLACES[bottleneck.cause]) || null;
+  }
+}
+
+const STEPS = { snapshot: "Opening snapshots", tables: "Making tables", rows: "Copying rows", programs: "Making views, programs and triggers" };
+
+// The copy with which a channel begins.
+class CopyBar {
+  constructor() {
+    this.bar = element("progress", { "aria-labelledby": "copying" });
+    this.title = element("h3", { id: "copying" }, "Copy of the source");
+    this.text = element("p", {});
+    this.figure = element("div", { class: "copying", hidden: "" }, this.title, this.bar, this.text);
+  }
+
+  show({ copy }) {
+    this.figure.hidden = !copy;
+    if (!copy) return;
+    const { step, tables, tables_done: done, table, rows, rows_estimated: all, bytes: size, seconds } = copy;
+    const isCounted = step === "rows" && all > 0;
+    // The number of rows is the source's guess: it may be exceeded.
+    const share = Math.min(1, isCounted ? rows / all : 1);
+    if (isCounted) {
+      this.bar.max = 1;
+      this.bar.value = share;
+      this.bar.textContent = `${Math.round(100 * share)} %`;
+    } else {
+      this.bar.removeAttribute("value");
+    }
+    const left = isCounted && share > 0.02 && share < 1 ? `; about ${duration(Math.round((seconds * (1 - share)) / share))} left` : "";
+    const at = step === "rows" && table ? ` of ${table}` : "";
+    say(this.text, `${STEPS[step] || words(step)}${at}: ${count(done)} of ${plural(tables, "table")}, ` +
+      `${count(rows)} of about ${plural(Math.max(all, rows), "row")}${isCounted ? ` (${Math.round(100 * share)} %)` : ""}, ${bytes(size)} in ${duration(Math.round(seconds))}${left}`);
+  }
+}
