@@ -81,6 +81,9 @@ async fn supervise(config: Config, path: &Path, log: LogFilter) -> Result<(), Fa
     for channel in daemon.channels() {
         failures.extend(channel.finish().await.err());
     }
+    let channels = daemon.channels();
+    let ours = channels.iter().filter(|channel| channel.is_taken());
+    daemon.history.close(ours.map(|channel| channel.name()));
     if let Some(fleet) = fleet {
         fleet.leave().await;
     }

@@ -35,8 +35,8 @@ class Incidents {
     this.strip = drawn("svg", { class: "strip", role: "img", viewBox: "0 0 1000 10", preserveAspectRatio: "none" });
     this.axis = element("div", { class: "axis", "aria-hidden": "true" });
     this.none = element("p", { class: "muted" }, "No incident is known of this time.");
-    this.list = element("ol", { class: "incidents" });
-    this.earlier = element("ol", { class: "incidents" });
+    this.list = element("ol", { class: "incidents", "aria-labelledby": "incidents" });
+    this.earlier = element("ol", { class: "incidents", "aria-label": "Earlier incidents" });
     this.earlierPart = element("details", {}, element("summary", {}, "Earlier incidents"), this.earlier);
     this.figure = element("section", { class: "past", "aria-labelledby": "incidents" }, element("h3", { id: "incidents" }, "Incidents, last 12 hours"),
       this.strip, this.axis, this.none, this.list, this.earlierPart);

@@ -25,7 +25,7 @@ pub(super) struct IncidentFile {
 }
 
 impl IncidentFile {
-    /// `folder`: the channel's part of `state_dir`.
+    /// Returns the file in `folder`, the channel's part of `state_dir`.
     pub(super) fn of(folder: Option<PathBuf>) -> Self {
         let path = folder.map(|folder| folder.join("incidents.jsonl"));
         Self { path, ..Self::default() }
@@ -58,7 +58,7 @@ impl IncidentFile {
     }
 }
 
-/// Nothing where there is no file.
+/// Returns nothing where there is no file.
 fn read(path: &Path) -> io::Result<Vec<Incident>> {
     let file = match File::open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),

@@ -10,7 +10,7 @@ use crate::observe::view::{ChannelState, ChannelView};
 pub(super) const INCIDENTS: usize = 200;
 /// A shorter absence is seen at every start, while connections are made.
 const SECONDS_MIN: u64 = 2;
-/// The same state that returns sooner is the same incident: a link that flaps fills no list.
+/// A state that returns sooner continues its incident: a link that flaps fills no list.
 const APART: u64 = 60;
 /// With less lag than this (and the intended delay) a channel has caught up. Samples are a second apart.
 const LAG: f64 = 1.0;
@@ -23,7 +23,7 @@ pub(crate) struct IncidentsView {
     pub(super) incidents: Vec<Incident>,
 }
 
-/// In the answer, and a line of the file.
+/// An incident, in the answer and as a line of the file.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Incident {
     pub(super) state: ChannelState,

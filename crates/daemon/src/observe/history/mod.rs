@@ -1,10 +1,11 @@
-//! The last hour of every channel, one sample a second, for the status page. Only its incidents are kept on
-//! disk.
+//! The last hour of every channel, one sample a second, for the status page. Incidents, and the samples in less
+//! detail, are also kept on disk.
 
 mod errors;
 mod incident_file;
 mod incidents;
 mod recent;
+mod sample_file;
 mod series;
 #[cfg(test)]
 mod tests;
@@ -17,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
-use tracing::warn;
+use tracing::{debug, warn};
 
 use crate::host::{Failure, now_micros};
 use crate::observe::view::ChannelView;
@@ -37,7 +38,7 @@ const POINTS: u64 = 300;
 #[derive(Debug, Default)]
 pub(crate) struct History {
     tracks: Mutex<Vec<Track>>,
-    /// The folder in which each channel has one, with its incidents.
+    /// The folder in which each channel has one.
     state_dir: Option<PathBuf>,
 }
 
@@ -83,14 +84,14 @@ impl History {
     /// Takes a sample; `second` counts from the epoch.
     fn take(&self, second: u64, views: &[ChannelView]) {
         let mut tracks = self.tracks.lock();
-        // A channel that was removed, and comes back, begins again.
+        // A channel that was removed, and comes back, begins again with what is on disk.
         tracks.retain(|track| views.iter().any(|view| view.channel_name == track.channel_name()));
         for view in views {
             match tracks.iter_mut().find(|track| track.channel_name() == view.channel_name) {
                 Some(track) => track.take(second, view),
                 None => {
                     let folder = self.state_dir.as_ref().map(|dir| dir.join(&view.channel_name));
-                    let mut track = Track::new(&view.channel_name, folder);
+                    let mut track = Track::new(&view.channel_name, folder, second);
                     track.take(second, view);
                     tracks.push(track);
                 }
@@ -98,23 +99,44 @@ impl History {
         }
     }
 
-    /// Writes new incidents of these channels. The tracks are not locked meanwhile: no request waits for a
-    /// disk.
+    /// Writes what is new of these channels. The tracks are not locked meanwhile: no request waits for a disk.
     fn keep<'a>(&self, second: u64, channels: impl Iterator<Item = &'a str>) {
         for name in channels {
-            let named = |track: &&mut Track| track.channel_name() == name;
-            let due = self.tracks.lock().iter_mut().find(named).and_then(|track| {
-                let path = track.file.due(second)?;
-                Some((path, track.incidents.entries().cloned().collect::<Vec<_>>()))
-            });
-            let Some((path, incidents)) = due else { continue };
-            if let Err(error) = incident_file::write(&path, incidents.iter()) {
-                let path = path.display();
-                warn!(%path, %error, "incidents are not kept: their file can't be written");
-                if let Some(track) = self.tracks.lock().iter_mut().find(named) {
-                    track.file.refused(second);
-                }
-            }
+            self.keep_incidents(second, name);
+            self.keep_samples(name, false);
+        }
+    }
+
+    /// Writes what is not yet on disk, at the end of the process.
+    pub(crate) fn close<'a>(&self, channels: impl Iterator<Item = &'a str>) {
+        for name in channels {
+            self.keep_samples(name, true);
+        }
+    }
+
+    fn with<T>(&self, name: &str, act: impl FnOnce(&mut Track) -> Option<T>) -> Option<T> {
+        let mut tracks = self.tracks.lock();
+        act(tracks.iter_mut().find(|track| track.channel_name() == name)?)
+    }
+
+    fn keep_incidents(&self, second: u64, name: &str) {
+        let due = self.with(name, |track| {
+            let path = track.file.due(second)?;
+            Some((path, track.incidents.entries().cloned().collect::<Vec<_>>()))
+        });
+        let Some((path, incidents)) = due else { return };
+        if let Err(error) = incident_file::write(&path, incidents.iter()) {
+            let path = path.display();
+            warn!(%path, %error, "incidents are not kept: their file can't be written");
+            self.with(name, |track| Some(track.file.refused(second)));
+        }
+    }
+
+    fn keep_samples(&self, name: &str, is_last: bool) {
+        let Some(writing) = self.with(name, |track| track.sample_file.due(is_last)) else { return };
+        if let Err(error) = writing.write() {
+            let path = writing.path.display();
+            debug!(%path, %error, "a minute of the charts is not kept");
         }
     }
 

@@ -4,11 +4,13 @@ use std::collections::VecDeque;
 use std::path::PathBuf;
 
 use csa_applier::SessionState;
+use serde::{Deserialize, Serialize};
 
 use super::SECONDS_MAX;
 use super::errors::ErrorLog;
 use super::incident_file::IncidentFile;
 use super::incidents::IncidentLog;
+use super::sample_file::SampleFile;
 use super::window::Window;
 use crate::observe::view::{ChannelState, ChannelView};
 
@@ -22,8 +24,8 @@ const IDLE: u8 = b'.';
 /// It is not known what the workers do.
 const UNKNOWN: u8 = b' ';
 
-/// A channel in one second.
-#[derive(Debug, Clone, Copy)]
+/// A channel in one second, or the worst of several.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(super) struct HistorySample {
     pub(super) second: u64,
     pub(super) state: ChannelState,
@@ -35,6 +37,30 @@ pub(super) struct HistorySample {
     pub(super) applied_transactions: u64,
 }
 
+impl HistorySample {
+    /// Returns the worst of this sample and a later one, with the totals of the later one.
+    pub(super) fn and_then(&self, later: &Self) -> Self {
+        let lag = [self.lag_seconds, later.lag_seconds].into_iter().flatten().reduce(f64::max);
+        Self {
+            state: [self.state, later.state].into_iter().max_by_key(attention).unwrap_or_default(),
+            lag_seconds: lag,
+            backlog_transactions: self.backlog_transactions.max(later.backlog_transactions),
+            backlog_bytes: self.backlog_bytes.max(later.backlog_bytes),
+            ..*later
+        }
+    }
+}
+
+/// The rank of a state by the attention it needs.
+pub(super) fn attention(state: &ChannelState) -> u8 {
+    match state {
+        state if state.is_well() => 0,
+        ChannelState::Starting => 1,
+        ChannelState::Failed => 3,
+        _ => 2,
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Track {
     channel_name: String,
@@ -44,15 +70,22 @@ pub(super) struct Track {
     pub(super) errors: ErrorLog,
     pub(super) incidents: IncidentLog,
     pub(super) file: IncidentFile,
+    pub(super) sample_file: SampleFile,
+    /// Totals of earlier processes: those of the views begin at 0 with each.
+    earlier: Option<HistorySample>,
 }
 
 impl Track {
-    /// Reads the earlier incidents from `folder`, the channel's part of `state_dir`.
-    pub(super) fn new(channel_name: &str, folder: Option<PathBuf>) -> Self {
+    /// Reads what earlier processes have left in `folder`, the channel's part of `state_dir`.
+    pub(super) fn new(channel_name: &str, folder: Option<PathBuf>, now: u64) -> Self {
+        let mut sample_file = SampleFile::of(folder.as_deref());
+        let samples = VecDeque::from(sample_file.read(now));
         let file = IncidentFile::of(folder);
         Self {
             channel_name: channel_name.to_owned(),
-            samples: VecDeque::new(),
+            earlier: samples.back().copied(),
+            samples,
+            sample_file,
             workers: VecDeque::new(),
             errors: ErrorLog::default(),
             incidents: IncidentLog::of(file.read()),
@@ -80,16 +113,26 @@ impl Track {
         if self.samples.len() == SAMPLES {
             self.samples.pop_front();
         }
-        self.samples.push_back(HistorySample {
+        let total =
+            |now: u64, read: fn(&HistorySample) -> u64| now + self.earlier.as_ref().map_or(0, read);
+        let sample = HistorySample {
             second,
             state: view.state,
             lag_seconds: view.lag_seconds,
             backlog_transactions: view.backlog_transactions,
             backlog_bytes: view.backlog_bytes,
-            received_transactions: view.connection.received_transactions_total,
-            received_bytes: view.connection.received_bytes_total,
-            applied_transactions: view.applied_transactions_total,
-        });
+            received_transactions: total(view.connection.received_transactions_total, |sample| {
+                sample.received_transactions
+            }),
+            received_bytes: total(view.connection.received_bytes_total, |sample| {
+                sample.received_bytes
+            }),
+            applied_transactions: total(view.applied_transactions_total, |sample| {
+                sample.applied_transactions
+            }),
+        };
+        self.samples.push_back(sample);
+        self.sample_file.take(sample);
         if self.workers.len() == WORKER_SECONDS as usize {
             self.workers.pop_front();
         }
