@@ -167,6 +167,13 @@ async fn incidents_outlive_the_daemon() {
     let (document, console) = browse(&daemon.url("/"), SHOWN);
     assert_eq!(console, "");
     assert!(document.contains(", 300 transactions caught up in "), "{document}");
+    // Nor are the charts empty: the load was before the restart.
+    let (_, body) = daemon.get("/history?seconds=3600").expect("answers");
+    let history: Value = serde_json::from_str(&body).expect("JSON");
+    let applied = &history["channels"][0]["applied_transactions_per_second"];
+    let sum: f64 = applied.as_array().into_iter().flatten().filter_map(Value::as_f64).sum();
+    let step = history["step"].as_f64().expect("a number");
+    assert!(sum * step > 250.0, "{history}");
 
     // A damaged file stops nothing, and the next incident replaces it.
     daemon.terminate();

@@ -81,7 +81,10 @@ impl IncidentLog {
             state if state.is_well() => {
                 self.suspected = None;
                 let has_ended = self.end(second);
-                if has_ended {
+                // Another daemon catches up.
+                if state == ChannelState::Standby {
+                    self.resumed = None;
+                } else if has_ended {
                     self.resumed = Some(second);
                 }
                 self.catch_up(second, view) || has_ended

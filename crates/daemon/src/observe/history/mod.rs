@@ -128,7 +128,10 @@ impl History {
         if let Err(error) = incident_file::write(&path, incidents.iter()) {
             let path = path.display();
             warn!(%path, %error, "incidents are not kept: their file can't be written");
-            self.with(name, |track| Some(track.file.refused(second)));
+            self.with(name, |track| {
+                track.file.refused(second);
+                Some(())
+            });
         }
     }
 

@@ -17,7 +17,7 @@ const SECONDS: u64 = 10;
 const KEPT: usize = (SECONDS_MAX / SECONDS) as usize;
 /// Lines that are written together: a crash costs the charts a minute.
 const TOGETHER: usize = 6;
-/// A longer file is written anew, with the last hour. Until then lines are appended: 200 channels would else
+/// A longer file is replaced by the last hour. Until then lines are appended: 200 channels would else
 /// write megabytes a minute.
 const LINES_MAX: usize = 3 * KEPT;
 
@@ -31,6 +31,8 @@ pub(super) struct SampleFile {
     kept: VecDeque<HistorySample>,
     unwritten: usize,
     lines: usize,
+    /// This process has ended a line.
+    has_begun: bool,
 }
 
 /// Lines to write.
@@ -58,8 +60,8 @@ impl SampleFile {
             .inspect(|_| self.lines += 1)
             .filter_map(|line| serde_json::from_slice(line).ok())
             .filter(|sample: &HistorySample| {
-                // The clock may have been set back.
-                sample.second < now && sample.second + SECONDS_MAX >= now
+                // The clock may have been set back; a quick restart is in the same second.
+                sample.second <= now + SECONDS && sample.second + SECONDS_MAX >= now
             })
             .collect();
         samples.sort_by_key(|sample| sample.second);
@@ -78,10 +80,15 @@ impl SampleFile {
             Some(current) => current.and_then(&sample),
             None => sample,
         });
+        // A line of its own: the totals of the first seconds grow from there.
+        if !self.has_begun {
+            self.end_line();
+        }
     }
 
     fn end_line(&mut self) {
         let Some(line) = self.current.take() else { return };
+        self.has_begun = true;
         if self.kept.len() == KEPT {
             self.kept.pop_front();
         }
@@ -133,7 +140,8 @@ fn by_second(lines: &[HistorySample]) -> Vec<HistorySample> {
     let mut samples = Vec::new();
     let mut before: Option<&HistorySample> = None;
     for line in lines {
-        let begin = line.second - line.second % SECONDS;
+        let first = line.second - line.second % SECONDS;
+        let begin = before.map_or(first, |before| first.max(before.second + 1));
         let from = before.filter(|before| before.second + 2 * SECONDS > line.second);
         for second in begin..=line.second {
             let grown = |read: fn(&HistorySample) -> u64| {
@@ -207,7 +215,7 @@ mod tests {
         assert_eq!(samples[0].lag_seconds, Some(9.0), "the worst of ten seconds");
         let failed = samples.iter().filter(|sample| sample.state == ChannelState::Failed).count();
         assert_eq!(failed, 10);
-        assert!(read(folder.path(), 10_000).is_empty(), "the clock was set back");
+        assert!(read(folder.path(), 9_000).is_empty(), "the clock was set back");
         assert!(read(folder.path(), 40_000).is_empty(), "long ago");
     }
 

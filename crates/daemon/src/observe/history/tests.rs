@@ -221,3 +221,30 @@ fn nobody_says_what_workers_do_on_a_target_that_is_away() {
     let row = answer["channels"][0]["workers"][0]["states"].as_str().expect("text").to_owned();
     assert_eq!(&row[298..], "2 ");
 }
+
+#[test]
+fn charts_outlive_the_process() {
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::create_dir(folder.path().join("orders")).expect("created");
+    // Totals begin at 0 with each process.
+    for (first, rate) in [(50_003, 3), (50_140, 5)] {
+        let history = History::new(folder.path().to_owned());
+        for second in first..first + 95 {
+            history.take(second, &[view((second - first) * rate)]);
+        }
+        history.close(std::iter::once("orders"));
+    }
+    // In the second in which the one before ended.
+    let history = History::new(folder.path().to_owned());
+    history.take(50_234, &[view(0)]);
+    history.take(50_235, &[view(0)]);
+    let answer = answer(&history, "300");
+    let rates = &answer["channels"][0]["applied_transactions_per_second"];
+    let rate =
+        |second: usize| &rates[second - answer["first"].as_u64().expect("a number") as usize];
+    for second in (50_005..50_097).chain(50_145..50_235) {
+        let wanted = if second < 50_100 { 3.0 } else { 5.0 };
+        assert_eq!(rate(second), wanted, "{second}: {rates}");
+    }
+    assert!((50_100..50_140).all(|second| rate(second).is_null()), "{rates}");
+}
