@@ -223,6 +223,13 @@ async fn many_channels_are_a_table_and_one_of_them_a_link_away() {
     let site = Site::new(&["test", "shard_1", "shard_2"]).await;
     let daemon = site.with_files(&["shard_1", "shard_2"]).await;
     daemon.commanded(&["--channel", "shard_2", "pause"]);
+    eventually("the lag of each is known", DRAIN, async || {
+        let (_, body) = daemon.get("/history/recent").expect("answers");
+        let recent: Value = serde_json::from_str(&body).expect("JSON");
+        let known = |channel: &Value| channel["lag_seconds"][59].is_number();
+        recent["channels"].as_array().is_some_and(|all| all.len() == 3 && all.iter().all(known))
+    })
+    .await;
 
     let (document, console) = browse(&daemon.url("/"), SHOWN);
     assert_eq!(console, "");

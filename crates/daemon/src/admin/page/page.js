@@ -140,9 +140,11 @@ function chosenRange({ daemon }) {
   return document.querySelector("input[name=range]:checked").value;
 }
 
-async function askSlowly(view) {
+async function askSlowly({ channels }, view) {
   const isOld = (what) => !what || Date.now() - what.at > SLOWLY_MS;
-  if (!view && isOld(recent)) recent = { at: Date.now(), answer: await ask("/history/recent") };
+  // A channel that has just come has no samples yet.
+  const isShort = recent?.answer.channels.length !== channels.length;
+  if (!view && (isShort || isOld(recent))) recent = { at: Date.now(), answer: await ask("/history/recent") };
   const isAnother = incidents?.channel !== view?.channel_name || incidents?.state !== view?.state;
   if (view && (isAnother || isOld(incidents))) {
     const { channel_name: channel, state } = view;
@@ -172,7 +174,7 @@ async function refresh() {
     const view = chosen(status);
     const past = view ? `/history?seconds=${chosenRange(status)}&channel=${encodeURIComponent(view.channel_name)}` : null;
     const history = past ? await ask(past) : null;
-    await askSlowly(view);
+    await askSlowly(status, view);
     // The address may have changed meanwhile: then the next answer is the one to show.
     if (chosen(status)?.channel_name !== view?.channel_name) return;
     last = [status, history];

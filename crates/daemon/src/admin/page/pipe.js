@@ -62,7 +62,8 @@ class Pipe {
       `flow speed-${receives ? speedOf(received) : 0}${receives ? "" : " closed"}${lit("receiving")}`);
 
     const [backlog, remark] = backlogFigure(view);
-    const limit = relay.space_limit_bytes > 0 ? `, ${Math.round((100 * relay.bytes) / relay.space_limit_bytes)} % of its space` : "";
+    const full = relay.space_limit_bytes > 0 ? Math.round((100 * relay.bytes) / relay.space_limit_bytes) : 0;
+    const limit = full > 0 ? `, ${full} % of its space` : "";
     this.set("relay", backlog, `${remark}${limit}`, `node store${lit("relay")}`);
 
     const applied = view.applied_transactions_per_second ?? newest(past, "applied_transactions_per_second");
@@ -79,10 +80,12 @@ class Pipe {
 
   // The narrowest place, while it matters.
   place(view) {
-    const { state, bottleneck, lag_seconds: lag } = view;
-    const isLate = lag === null || lag > 1;
+    const { state, bottleneck: { cause }, lag_seconds: lag, backlog_transactions: backlog } = view;
     if (state === "waiting_for_lock") return "target";
-    return (isLate && state === "running" && PLACES[bottleneck.cause]) || null;
+    // Without a backlog, only the way to it can be narrow.
+    const isPending = backlog !== 0 || ["network", "relay"].includes(cause);
+    const isLate = lag === null || lag > 1;
+    return (isPending && isLate && state === "running" && PLACES[cause]) || null;
   }
 }
 
