@@ -130,14 +130,20 @@ function freshness(problem) {
   }
 }
 
-// Until somebody chooses: the shortest range that shows all samples.
-function chosenRange({ daemon }) {
-  if (!document.querySelector("input[name=range]:checked")) {
+const historyOf = (view, seconds) => `/history?seconds=${seconds}&channel=${encodeURIComponent(view.channel_name)}`;
+
+// Until somebody chooses: the shortest range that shows all samples, of which some may be older than the process.
+async function chosenRange(view) {
+  const chosen = () => document.querySelector("input[name=range]:checked");
+  if (!chosen()) {
     const inputs = [...document.querySelectorAll("input[name=range]")];
-    const fits = inputs.find((input) => Number(input.value) >= daemon.uptime_seconds);
-    (fits || inputs.at(-1)).checked = true;
+    const { step, channels } = await ask(historyOf(view, inputs.at(-1).value));
+    const states = channels.length > 0 ? channels[0].state : [];
+    const known = states.length - states.findIndex((state) => state !== null);
+    const fits = inputs.find((input) => Number(input.value) >= (known > states.length ? 0 : known - 1) * step);
+    if (!chosen()) (fits || inputs.at(-1)).checked = true;
   }
-  return document.querySelector("input[name=range]:checked").value;
+  return chosen().value;
 }
 
 async function askSlowly({ channels }, view) {
@@ -172,8 +178,7 @@ async function refresh() {
     const status = await ask("/status");
     refreshOthers(status.daemon.peers);
     const view = chosen(status);
-    const past = view ? `/history?seconds=${chosenRange(status)}&channel=${encodeURIComponent(view.channel_name)}` : null;
-    const history = past ? await ask(past) : null;
+    const history = view ? await ask(historyOf(view, await chosenRange(view))) : null;
     await askSlowly(status, view);
     // The address may have changed meanwhile: then the next answer is the one to show.
     if (chosen(status)?.channel_name !== view?.channel_name) return;
