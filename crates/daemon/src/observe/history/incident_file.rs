@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
-use csa_relaystore::disk::create_private_file;
+use csa_relaystore::disk::{create_private_file, make_private};
 use tracing::warn;
 
 use super::incidents::Incident;
@@ -64,6 +64,7 @@ fn read(path: &Path) -> io::Result<Vec<Incident>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         file => file?,
     };
+    make_private(path);
     let mut text = String::new();
     file.take(BYTES_MAX).read_to_string(&mut text)?;
     text.lines().map(|line| serde_json::from_str(line).map_err(io::Error::from)).collect()

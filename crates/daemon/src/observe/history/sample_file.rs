@@ -6,7 +6,7 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-use csa_relaystore::disk::create_private_file;
+use csa_relaystore::disk::{create_private_file, make_private};
 
 use super::SECONDS_MAX;
 use super::track::HistorySample;
@@ -52,9 +52,9 @@ impl SampleFile {
     /// Returns the samples of the last hour before `now`. Lines that can't be read are passed over: a crash
     /// leaves half of one.
     pub(super) fn read(&mut self, now: u64) -> Vec<HistorySample> {
-        let Some(text) = self.path.as_ref().and_then(|path| fs::read(path).ok()) else {
-            return Vec::new();
-        };
+        let Some(path) = &self.path else { return Vec::new() };
+        let Ok(text) = fs::read(path) else { return Vec::new() };
+        make_private(path);
         let lines = text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
         let mut samples: Vec<HistorySample> = lines
             .inspect(|_| self.lines += 1)
