@@ -189,11 +189,13 @@ async fn every_answer_is_as_the_description_says() {
         "/status",
         "/peers",
         "/history",
+        "/history/recent",
+        "/runbook",
         "/openapi.json",
         "/fleet",
     ] {
         assert_eq!(ask("get", path, "", READ_TOKEN, ""), 200, "{path}");
-        let code = if ["/", "/healthz"].contains(&path) { 200 } else { 401 };
+        let code = if ["/", "/runbook", "/healthz"].contains(&path) { 200 } else { 401 };
         assert_eq!(ask("get", path, "", "", ""), code, "{path}");
     }
     let wait = "/channels/{name}/wait";
@@ -201,6 +203,7 @@ async fn every_answer_is_as_the_description_says() {
     let trace = "/channels/{name}/trace";
     for (path, parameters) in [
         ("/channels/{name}/status", ""),
+        ("/channels/{name}/incidents", ""),
         (wait, "?gtid_set=&timeout_seconds=1"),
         ("/channels/{name}/relay", ""),
         (transactions, ""),
@@ -324,7 +327,7 @@ async fn every_answer_is_as_the_description_says() {
         assert_eq!(status, 404, "{method} {path}: {answer}");
         api.check(method, path, status, &answer);
     };
-    for path in ["status", "wait", "relay", "relay/transactions", "trace"] {
+    for path in ["status", "incidents", "wait", "relay", "relay/transactions", "trace"] {
         unknown("get", &command(path), "");
     }
     for path in ["pause", "resume", "stop", "restart", "skip"] {

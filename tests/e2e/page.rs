@@ -74,16 +74,27 @@ async fn the_page_shows_load_lag_workers_and_errors() {
     assert!(!document.contains("<img"), "{document}");
     assert!(document.contains("<title>! test has failed · csa-daemon</title>"), "{document}");
     assert!(document.contains("The target already has a row with this key"), "{document}");
-    assert!(document.contains("csa-daemon skip "), "{document}");
+    assert!(document.contains("aria-label=\"Copy csa-daemon skip "), "{document}");
+    // A name that a shell would take apart is not offered.
+    assert!(!document.contains("aria-label=\"Copy csa-daemon copy"), "{document}");
     assert!(document.contains("class=\"band failed\""), "{document}");
+    // The cause comes first, and the transaction after it.
+    assert!(document.contains("<p class=\"message\">Error 1062 in "), "{document}");
+    assert!(
+        document
+            .contains("<a class=\"runbook\" rel=\"noreferrer\" href=\"/runbook#csachannelfailed\"")
+    );
+    assert!(document.contains("the channel has failed</dd>"), "{document}");
+    assert!(document.contains("failed with error 1062 in "), "an incident\n{document}");
+    let received = document.split("<dt>Received</dt>").nth(1).expect("received");
+    assert!(!received.starts_with("<dd class=\"value\">–"), "it still receives\n{document}");
     // Values are for those who show the token; the page asks for it.
-    for text in ["<th>target now</th>", "DELETE FROM `sbtest`", "turned"] {
+    for text in ["target now</th>", "DELETE FROM `sbtest`", "turned"] {
         assert!(!document.contains(text), "{text} is in {document}");
     }
     assert!(!document.contains("class=\"login\" hidden"), "{document}");
     let (document, _) = browse(&daemon.url(&format!("/#token={}", daemon.own_token())), SHOWN);
-    for text in ["<th>target now</th>", "DELETE FROM `sbtest`", "csa-daemon skip ", "turned\\u202e"]
-    {
+    for text in ["target now</th>", "DELETE FROM `sbtest`", "csa-daemon skip ", "turned\\u202e"] {
         assert!(document.contains(text), "{text} is missing in {document}");
     }
     assert!(document.contains("id=\"login\" class=\"login\" hidden"), "{document}");
@@ -99,6 +110,83 @@ async fn the_page_shows_load_lag_workers_and_errors() {
     assert!(document.contains("The daemon asks for a token"), "{document}");
     assert!(!document.contains("class=\"login\" hidden"), "{document}");
     assert!(!document.contains("class=\"channel\""), "{document}");
+}
+
+/// A target that was away is an incident, which a restart of the daemon does not hide.
+#[tokio::test(flavor = "multi_thread")]
+async fn incidents_outlive_the_daemon() {
+    let (source, target) = Server::pair(&[], &[]);
+    source.exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY)").await;
+    let daemon = csa_tests::Daemon::builder(&source, &target).start();
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    let incidents = || {
+        let (code, body) = daemon.get("/channels/test/incidents").expect("answers");
+        assert_eq!(code, 200, "{body}");
+        serde_json::from_str::<Value>(&body).expect("JSON")["incidents"].clone()
+    };
+    assert_eq!(incidents(), Value::Array(Vec::new()));
+
+    target.kill9();
+    wait_state(&daemon, 0, "waiting_for_target").await;
+    let rows = (1..=300).map(|id| format!("INSERT INTO d.t VALUES ({id});"));
+    source.exec(&rows.collect::<String>()).await;
+    eventually("it is noted", DRAIN, async || incidents()[0]["began"].is_u64()).await;
+    let (document, console) = browse(&daemon.url("/"), SHOWN);
+    assert_eq!(console, "");
+    for text in [
+        "<title>! test is waiting for target · csa-daemon</title>",
+        "href=\"/runbook#csatargetunreachable\"",
+        "The target is away: what its sessions did last is not known.",
+        "target away for ",
+        "class=\"node away\"",
+    ] {
+        assert!(document.contains(text), "{text} is missing in {document}");
+    }
+    assert!(document.contains(" Next attempt "), "a countdown\n{document}");
+    let (code, runbook) = daemon.get("/runbook").expect("answers");
+    assert_eq!((code, runbook.contains("<h2 id=\"csatargetunreachable\">")), (200, true));
+
+    target.restart();
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    eventually("it has caught up", DRAIN, async || incidents()[0]["caught_up_seconds"].is_u64())
+        .await;
+    let before = incidents();
+    assert_eq!(before.as_array().map(Vec::len), Some(1), "{before}");
+    assert_eq!(before[0]["state"], "waiting_for_target", "{before}");
+    assert_eq!(before[0]["caught_up_transactions"], 300, "{before}");
+
+    let kept = daemon.state_dir().join("test/incidents.jsonl");
+    eventually("it is kept", DRAIN, async || {
+        fs::read_to_string(&kept).is_ok_and(|text| text.contains("\"caught_up_transactions\":300"))
+    })
+    .await;
+    daemon.terminate();
+    daemon.start_again();
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    eventually("it is read", DRAIN, async || incidents() == before).await;
+    let (document, console) = browse(&daemon.url("/"), SHOWN);
+    assert_eq!(console, "");
+    assert!(document.contains(", 300 transactions caught up in "), "{document}");
+    // Nor are the charts empty: the load was before the restart.
+    let (_, body) = daemon.get("/history?seconds=3600").expect("answers");
+    let history: Value = serde_json::from_str(&body).expect("JSON");
+    let applied = &history["channels"][0]["applied_transactions_per_second"];
+    let sum: f64 = applied.as_array().into_iter().flatten().filter_map(Value::as_f64).sum();
+    let step = history["step"].as_f64().expect("a number");
+    assert!(sum * step > 250.0, "{history}");
+
+    // A damaged file stops nothing, and the next incident replaces it.
+    daemon.terminate();
+    fs::write(&kept, "{\"state\":").expect("written");
+    daemon.start_again();
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    assert_eq!(incidents(), Value::Array(Vec::new()));
+    assert!(daemon.log_tail().contains("the incidents of earlier are not shown"));
+    daemon.commanded(&["pause"]);
+    eventually("it is replaced", DRAIN, async || {
+        fs::read_to_string(&kept).is_ok_and(|text| text.contains("\"state\":\"paused\""))
+    })
+    .await;
 }
 
 /// Columns of equal length in which the load can be seen.
@@ -126,8 +214,8 @@ fn check_history(history: &Value) {
 
 /// Names in the order of the table's rows.
 fn rows(document: &str) -> Vec<&str> {
-    let links = document.split("<th scope=\"row\"><a href=\"#channel=").skip(1);
-    links.filter_map(|link| link.split('"').next()).collect()
+    let links = document.split("role=\"rowheader\" class=\"name\"><a href=\"#channel=");
+    links.skip(1).filter_map(|link| link.split('"').next()).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -135,6 +223,13 @@ async fn many_channels_are_a_table_and_one_of_them_a_link_away() {
     let site = Site::new(&["test", "shard_1", "shard_2"]).await;
     let daemon = site.with_files(&["shard_1", "shard_2"]).await;
     daemon.commanded(&["--channel", "shard_2", "pause"]);
+    eventually("the lag of each is known", DRAIN, async || {
+        let (_, body) = daemon.get("/history/recent").expect("answers");
+        let recent: Value = serde_json::from_str(&body).expect("JSON");
+        let known = |channel: &Value| channel["lag_seconds"][59].is_number();
+        recent["channels"].as_array().is_some_and(|all| all.len() == 3 && all.iter().all(known))
+    })
+    .await;
 
     let (document, console) = browse(&daemon.url("/"), SHOWN);
     assert_eq!(console, "");
@@ -142,6 +237,8 @@ async fn many_channels_are_a_table_and_one_of_them_a_link_away() {
     assert!(document.contains("! shard_2 is paused · csa-daemon"), "{document}");
     assert!(document.contains(">by tester ("), "{document}");
     assert!(!document.contains("class=\"channel\""), "no channel's charts\n{document}");
+    assert_eq!(document.matches("class=\"spark\"").count(), 6, "{document}");
+    assert!(document.contains("aria-label=\"Lag in the last 10 minutes: at most "), "{document}");
     for port in [site.source.port, site.target.port] {
         assert!(document.contains(&format!("127.0.0.1:{port}</td>")), "{port}\n{document}");
     }
@@ -158,9 +255,11 @@ async fn many_channels_are_a_table_and_one_of_them_a_link_away() {
     assert_eq!(document.matches("class=\"channel\"").count(), 1, "{document}");
     assert_eq!(rows(&document), [""; 0], "{document}");
     assert!(document.contains("All channels</a>"), "{document}");
-    let servers = format!("from 127.0.0.1:{}", site.source.port);
-    assert!(document.contains(&servers), "{document}");
-    assert!(document.contains(&format!("to 127.0.0.1:{}", site.target.port)), "{document}");
+    let whole = document.replace("<wbr>", "");
+    for (server, port) in [("Source", site.source.port), ("Target", site.target.port)] {
+        let shown = format!("<dt>{server}</dt><dd class=\"value\">127.0.0.1:{port}</dd>");
+        assert!(whole.contains(&shown), "{shown}\n{document}");
+    }
 
     // 200 channels, most of which have no servers, are 200 rows, and the filter finds one of them.
     let lonely = |number: u32| {
@@ -190,4 +289,40 @@ async fn many_channels_are_a_table_and_one_of_them_a_link_away() {
     assert!(document.contains(&away), "{document}");
     assert!(document.contains("the source may have more"), "{document}");
     assert!(!document.contains("<dd class=\"value\">0"), "{document}");
+}
+
+/// A copy has a bar for all rows and one for each table that moves, and then the result of the comparison.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_page_shows_a_copy_and_its_comparison() {
+    let (source, target) = Server::pair(&[], &[]);
+    let options = LoadOptions { tables: 2, rows: 30_000, ..LoadOptions::default() };
+    prepare(&source, &options).await;
+    source.exec("ANALYZE TABLE sbtest.sbtest1, sbtest.sbtest2").await;
+    let daemon = csa_tests::Daemon::builder(&source, &target)
+        .set("source.user", "admin")
+        .set("source.password", "admin_pw")
+        .set("applier.start_from", "copy")
+        .set("copy.snapshot_limit", "0MiB")
+        .set("copy.rows_per_second", 4_000)
+        .start();
+    eventually("tables move", DRAIN, async || {
+        let copy = daemon.status()["channels"][0]["copy"].clone();
+        copy["moving"].as_array().is_some_and(|tables| !tables.is_empty())
+    })
+    .await;
+    let (document, console) = browse(&daemon.url("/"), SHOWN);
+    assert_eq!(console, "");
+    assert!(
+        document.contains("Copying rows: ") && document.contains("held to 4000 rows/s"),
+        "{document}"
+    );
+    assert!(document.contains("Rows of sbtest.sbtest"), "a bar for a table\n{document}");
+    wait_state(&daemon, 0, "running").await;
+    eventually("it is compared", DRAIN, async || {
+        daemon.status()["channels"][0]["copy_check"]["outcome"] == "equal"
+    })
+    .await;
+    let (document, console) = browse(&daemon.url("/"), SHOWN);
+    assert_eq!(console, "");
+    assert!(document.contains("The copy equals the source."), "{document}");
 }

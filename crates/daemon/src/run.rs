@@ -68,7 +68,8 @@ async fn supervise(config: Config, path: &Path, log: LogFilter) -> Result<(), Fa
     let measured = Arc::clone(&daemon);
     let measure = move || {
         measured.channels().iter().for_each(|channel| channel.measure_disk());
-        measured.views()
+        let look = |channel: &Arc<Supervisor>| (channel.view(), channel.is_taken());
+        measured.channels().iter().map(look).collect()
     };
     history::start(Arc::clone(&daemon.history), measure, stop.clone())?;
     info!(pid = std::process::id(), version = env!("CARGO_PKG_VERSION"), "started");
@@ -80,6 +81,9 @@ async fn supervise(config: Config, path: &Path, log: LogFilter) -> Result<(), Fa
     for channel in daemon.channels() {
         failures.extend(channel.finish().await.err());
     }
+    let channels = daemon.channels();
+    let ours = channels.iter().filter(|channel| channel.is_taken());
+    daemon.history.close(ours.map(|channel| channel.name()));
     if let Some(fleet) = fleet {
         fleet.leave().await;
     }

@@ -68,7 +68,7 @@ impl Daemon {
         let daemon = Self {
             config_path,
             channels: RwLock::default(),
-            history: Arc::default(),
+            history: Arc::new(History::new(config.daemon.state_dir.clone())),
             log,
             started: Instant::now(),
             admin_listen: config.daemon.admin_listen,

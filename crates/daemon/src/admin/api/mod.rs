@@ -92,7 +92,9 @@ fn routes() -> Vec<(&'static str, String, Needs, MethodRouter<Shared>)> {
     let fixed = [
         // The page has no figures in it: it requests them like any other client.
         ("get", "/", Nothing, get(async || page::page())),
+        ("get", "/runbook", Nothing, get(async || page::runbook())),
         ("get", "/history", Read, get(reports::history)),
+        ("get", "/history/recent", Read, get(reports::recent)),
         ("get", "/healthz", Nothing, get(reports::healthy)),
         ("get", "/readyz", Read, get(reports::ready)),
         ("get", "/metrics", Read, get(reports::prometheus)),
@@ -100,6 +102,7 @@ fn routes() -> Vec<(&'static str, String, Needs, MethodRouter<Shared>)> {
         ("get", "/peers", Read, get(reports::peers)),
         ("get", "/openapi.json", Read, get(reports::openapi)),
         ("get", "/channels/{name}/status", Read, get(reports::channel_status)),
+        ("get", "/channels/{name}/incidents", Read, get(reports::incidents)),
         ("get", "/channels/{name}/wait", Read, get(reports::wait)),
         ("get", "/channels/{name}/trace", Read, get(trace::trace)),
         ("get", "/channels/{name}/relay", Read, get(relay::segments)),

@@ -14,7 +14,7 @@ use super::error::ApiError;
 use super::{OPENAPI, Shared};
 use crate::channel::Supervisor;
 use crate::daemon::Daemon;
-use crate::observe::history::HistoryView;
+use crate::observe::history::{HistoryView, IncidentsView, RecentView};
 use crate::observe::metrics;
 use crate::observe::view::{ChannelView, DaemonView, PeersView, StatusView, WaitView};
 
@@ -93,6 +93,20 @@ pub(super) async fn history(
     }
     let history = daemon.history.answer(parameters.get("seconds"), name);
     history.map(Json).map_err(|why| ApiError::bad(why, "omit it for the last hour"))
+}
+
+/// Returns the last minutes of every channel, for a table of them.
+pub(super) async fn recent(State(daemon): State<Shared>) -> Json<RecentView> {
+    Json(daemon.history.recent())
+}
+
+/// Returns the times in which a channel did not do what it should.
+pub(super) async fn incidents(
+    State(daemon): State<Shared>,
+    Path(name): Path<String>,
+) -> ApiAnswer<Json<IncidentsView>> {
+    channel(&daemon, &name)?;
+    Ok(Json(daemon.history.incidents(&name)))
 }
 
 pub(super) async fn channel_status(

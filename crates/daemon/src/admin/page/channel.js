@@ -1,11 +1,4 @@
-
-// One channel: its state in words, its figures, its charts, its errors.
-
-const KIND = { running: "ok", waiting_for_delay: "ok", standby: "ok", failed: "bad", no_answer: "bad" };
-
-function stateKind(state) {
-  return KIND[state] || "warn";
-}
+// One channel: its state in words, its way from source to target, its charts, its errors.
 
 class ChannelSection {
   constructor(name) {
@@ -13,17 +6,24 @@ class ChannelSection {
     this.heading = element("h2", {}, name);
     this.state = element("span", { class: "state" });
     this.detail = element("span", { class: "detail" });
-    this.missing = element("p", { class: "route" });
-    this.bottleneck = element("p", { class: "route" });
-    this.route = element("p", { class: "route muted" });
+    this.runbook = runbookLink();
+    this.standing = element("p", { class: "route", hidden: "" });
+    // Not a part of the text, so that only the time changes every second.
+    this.countdown = element("span", { class: "countdown", role: "timer", "aria-live": "off" });
+    this.standingText = element("span", {});
+    this.standingCommand = element("span", {});
+    this.standing.append(this.standingText, this.countdown, this.standingCommand);
     this.figures = element("dl", { class: "figures" });
     this.values = {};
-    for (const [key, title] of [["lag", "Lag"], ["backlog", "Backlog"], ["applied", "Applied"], ["received", "Received"], ["drain", "Drained in"]]) {
+    for (const [key, title] of [["lag", "Lag"], ["drain", "Drained in"]]) {
       const value = element("dd", { class: "value" });
       const beside = element("dd", { class: "beside" });
       this.values[key] = { value, beside };
       this.figures.append(element("div", {}, element("dt", {}, title), value, beside));
     }
+    this.pipe = new Pipe();
+    this.copying = new CopyBar();
+    this.incidents = new Incidents();
     const backlog = [{ name: "backlog", column: "backlog_transactions" }];
     const rates = [
       { name: "applied", column: "applied_transactions_per_second" },
@@ -38,77 +38,82 @@ class ChannelSection {
       chart.onCursor = (index) => this.charts.forEach((one) => one.show(index));
     }
     this.timeline = new Timeline();
-    this.errors = element("ul", { class: "errors" });
+    this.errors = element("ul", { class: "errors", "aria-label": "Errors that persist" });
     this.earlier = element("ul", { class: "errors" });
     this.earlierPart = element("details", {}, element("summary", {}, "Earlier errors"), this.earlier);
     this.facts = element("dl", { class: "facts" });
     const charts = element("div", { class: "stack" }, ...this.charts.map((chart) => chart.figure));
     this.section = element("section", { class: "channel" },
-      element("header", { class: "head" }, this.heading, this.state, this.detail, this.missing, this.bottleneck, this.route),
-      this.errors, this.figures,
-      element("div", { class: "body" }, charts, element("div", { class: "stack" }, this.timeline.figure, this.facts)),
+      element("header", { class: "head" }, this.heading, this.state, this.detail, this.runbook, this.standing),
+      this.errors, this.copying.figure, element("div", { class: "way" }, this.figures, this.pipe.figure),
+      element("div", { class: "body" }, charts, element("div", { class: "stack" }, this.incidents.figure, this.timeline.figure)),
+      this.facts,
       this.earlierPart);
     this.heading.id = `channel-${name}`;
     this.section.setAttribute("aria-labelledby", this.heading.id);
   }
 
-  show(view, history, past) {
-    this.state.className = `state ${stateKind(view.state)}`;
-    say(this.state, words(view.state));
+  show(view, history, past, incidents) {
+    mark(this.state, `state ${kindOf(view)}`);
+    say(this.state, words(shownState(view)));
     const isBelow = past.errors.some((error) => error.current && error.message === view.state_detail);
-    const isSaid = isBelow || ["stopped", "paused"].includes(view.state);
-    say(this.detail, isSaid ? "" : view.state_detail);
-    const server = (address, version) => `${address || "a server not reached yet"}${version ? `, ${version}` : ""}`;
-    say(this.route, `from ${server(view.connection.source, view.connection.source_version)}, ` +
-      `to ${server(view.applier.target, view.applier.target_version)}`);
-    const standing = standingIn(view);
-    this.missing.hidden = standing.length === 0;
-    const said = JSON.stringify(standing);
-    if (this.missingShown !== said) {
-      this.missingShown = said;
-      this.missing.replaceChildren(...standing.map((part) => (part.command ? element("code", {}, part.command) : part)));
-    }
-    const { cause, detail, share } = view.bottleneck;
-    const isLate = view.lag_seconds === null || view.lag_seconds > 1;
-    const isHeldUp = isLate && view.state === "running" && !["", "none", "source"].includes(cause);
-    this.bottleneck.hidden = !isHeldUp;
-    say(this.bottleneck, `Held up by: ${detail} (${Math.round(100 * share)} % of the last seconds)`);
-    this.showFigures(view, past);
+    const isSaid = isBelow || ["stopped", "paused"].includes(view.state) || Boolean(view.copy);
+    sayUnbroken(this.detail, isSaid ? "" : view.state_detail);
+    showRunbook(this.runbook, view);
+    this.showStanding(view);
+    this.showFigures(view);
     this.showErrors(past.errors, view.last_error);
     this.showFacts(view);
+    this.copying.show(view);
+    this.pipe.show(view, past);
+    this.incidents.show(incidents, history.now);
     this.charts.forEach((chart) => chart.draw(history, past));
-    this.timeline.draw(history, past, view.applier);
+    this.timeline.draw(history, past, view);
   }
 
-  figure(key, value, beside) {
+  // The button of a command stays while only the time changes: it may have the focus.
+  showStanding(view) {
+    const standing = standingIn(view);
+    const pause = view.next_attempt_seconds;
+    this.attempt = typeof pause === "number" ? performance.now() + 1000 * pause : null;
+    this.standing.hidden = standing === null && this.attempt === null;
+    say(this.standingText, standing === null ? "" : standing.text);
+    const said = standing?.command || "";
+    if (this.commandShown !== said) {
+      this.commandShown = said;
+      this.standingCommand.replaceChildren(...(said ? [` ${standing.to} `, command(said)] : []));
+    }
+    this.tick();
+  }
+
+  // Counts down between two answers of the daemon.
+  tick() {
+    const left = this.attempt === null ? null : Math.max(0, Math.round((this.attempt - performance.now()) / 1000));
+    say(this.countdown, left === null ? "" : left === 0 ? " Next attempt now." : ` Next attempt in ${duration(left)}.`);
+  }
+
+  figure(key, value, beside, name) {
     say(this.values[key].value, value);
     say(this.values[key].beside, beside);
+    mark(this.values[key].value, name);
   }
 
-  showFigures(view, past) {
-    const { applied_transactions_per_second: applied, received_transactions_per_second: received } = view;
+  showFigures(view) {
     const lag = view.lag_seconds;
-    const isNotKnown = isAway(view) ? "not known without the source" : "not known now";
-    this.figure("lag", duration(lag), lag === null ? isNotKnown : `after the source's commits${delayed(view.applier)}`);
-    this.figure("backlog", ...backlogFigure(view));
-    const groups = view.applied_groups_total;
-    const size = groups > 0 ? `, ${(view.applied_transactions_total / groups).toFixed(1)} per group` : "";
-    const isIdle = isAway(view) && view.backlog_transactions === 0;
-    this.figure("applied", isIdle ? NONE : rate(applied), `${count(view.applied_transactions_total)} since the start${size}`);
-    const arriving = past.received_bytes_per_second.findLast((value) => value !== null);
-    this.figure("received", isAway(view) ? NONE : rate(received), isAway(view) ? "nothing arrives" : arriving === undefined ? "" : `${bytes(arriving)}/s`);
+    const isNotKnown = view.copy ? "not known before the copy is made" : isAway(view) ? "not known without the source" : "not known now";
+    this.figure("lag", duration(lag), lag === null ? isNotKnown : `after the source's commits${delayed(view.applier)}`,
+      kindOf(view) !== "ok" && (undesired(view) ?? 0) > HELD_UP ? "value warn" : "value");
     const [value, beside, isBad] = drain(view);
-    this.figure("drain", value, beside);
-    this.values.drain.value.className = isBad ? "value warn" : "value";
+    this.figure("drain", value, beside, isBad ? "value warn" : "value");
   }
 
   showErrors(errors, last) {
-    const text = JSON.stringify([errors, last]);
+    const text = JSON.stringify([errors.map((error) => ({ ...error, last: error.current ? 0 : error.last })), last]);
     if (text === this.errorsShown) return;
     this.errorsShown = text;
-    const newest = errors.toReversed();
-    const current = newest.filter((error) => error.current);
-    const earlier = newest.filter((error) => !error.current);
+    const newestFirst = errors.toReversed();
+    const current = newestFirst.filter((error) => error.current);
+    const earlier = newestFirst.filter((error) => !error.current);
     this.errors.hidden = current.length === 0;
     // Row values, where they may be shown, are in the status; the history never has them.
     const shown = (error) => (error.about === "channel" && last ? { ...error, message: last.message, ways_on: last.ways_on } : error);
@@ -137,8 +142,11 @@ class ChannelSection {
       ...(applier.target_rewinds_total > 0 ? [["Target came back older", `${plural(applier.target_rewinds_total, "time")}, last ${applier.last_target_rewind_timestamp} without ${applier.last_target_rewind_transaction_set || "anything missing"}; applied again`]] : []),
       ["Rows held back", held.length > 0 ? held.join(", ") : "none"],
     ];
+    const text = JSON.stringify(rows);
+    if (text === this.factsShown) return;
+    this.factsShown = text;
     this.facts.replaceChildren(...rows.flatMap(([name, value, isNumber]) =>
-      [element("dt", {}, name), element("dd", isNumber ? { class: "number" } : {}, value)]));
+      [element("dt", {}, name), element("dd", isNumber ? { class: "number wide" } : {}, ...unbroken(value))]));
   }
 }
 
@@ -148,32 +156,28 @@ function errorItem(error, row) {
   let when = clock(error.first);
   if (error.current) when = `since ${when}`;
   else if (error.last > error.first) when = `${when} to ${clock(error.last)}`;
+  const { cause, transaction } = causeFirst(error.message, { number: error.number, table: row?.table });
+  const named = transaction || error.transaction;
   const item = element("li", error.current ? { class: "current" } : {},
     element("p", { class: "when" }, `${about}${number}, ${when}`),
-    element("p", { class: "message" }, error.message),
-    ...(row ? [failingRow(row)] : []),
-    waysOn(error.ways_on));
-  if (error.transaction && !error.message.includes(error.transaction)) {
-    item.append(element("p", { class: "number" }, error.transaction));
-  }
+    element("p", { class: "message" }, ...unbroken(cause)));
+  if (named && !cause.includes(named)) item.append(element("p", { class: "muted" }, "Transaction ", element("span", { class: "number" }, ...unbroken(named))));
+  item.append(...(row ? [failingRow(row)] : []), waysOn(error.ways_on));
   return item;
-}
-
-function waysOn(ways) {
-  if (ways.length === 1) return element("p", {}, ways[0]);
-  return element("ol", {}, ...ways.map((way) => element("li", {}, way)));
 }
 
 // The row that the target refused, next to the target's own.
 function failingRow(row) {
   const found = row.target_row_detail ? `${row.target_row}: ${row.target_row_detail}` : row.target_row;
   const by = row.key ? ` by ${row.key}` : "";
-  const cells = (tag, values) => element("tr", {}, ...values.map((value) => element(tag, {}, value === null ? NONE : value)));
-  return element("div", { class: "row" },
-    element("p", {}, `${row.table}: the target's row${by} is ${found}`),
-    ...(row.columns.length === 0 ? [] : [element("table", {},
-      cells("th", ["column", "source before", "source after", "target now"]),
-      ...row.columns.map((column) => cells("td", [column.name, column.source_before, column.source_after, column.target])))]));
+  const cells = (values) => values.map((value) => element("td", {}, value === null ? NONE : value));
+  const title = `${row.table}: the target's row${by} is ${found}`;
+  if (row.columns.length === 0) return element("div", { class: "row" }, element("p", {}, title));
+  const heads = ["column", "source before", "source after", "target now"].map((name) => element("th", { scope: "col" }, name));
+  const columns = row.columns.map((column) => element("tr", {}, element("th", { scope: "row" }, column.name),
+    ...cells([column.source_before, column.source_after, column.target])));
+  return element("div", { class: "row", tabindex: "0", role: "region", "aria-label": "The row's values" },
+    element("table", {}, element("caption", {}, title), element("thead", {}, element("tr", {}, ...heads)), element("tbody", {}, ...columns)));
 }
 
 function delayed({ desired_delay: delay }) {
@@ -189,60 +193,4 @@ function throttled(by) {
   });
   const rate = by.rate === null ? "not throttled" : `${count(by.rate)} transactions/s since ${moment(by.since)}`;
   return [["Throttle by health", `${rate}; ${said.join("; ")}`]];
-}
-
-// The source sends nothing: it is away, or reception has ended.
-function isAway({ connection }) {
-  return connection.service_state !== "ON";
-}
-
-// The backlog and a remark. Without the source it is not known what else it has: no "0" then.
-function backlogFigure(view) {
-  const { backlog_transactions: backlog, backlog_bytes: size } = view;
-  if (backlog === null) return [NONE, "not known now"];
-  if (!isAway(view)) return [count(backlog), `transactions, ${bytes(size)}`];
-  if (backlog === 0) return [NONE, "all that was received is applied; the source may have more"];
-  return [count(backlog), `received transactions, ${bytes(size)}; the source may have more`];
-}
-
-// The server that is missing, or the command that holds the channel; and how to proceed.
-function standingIn(view) {
-  const { state, connection, applier, settings, channel_name: name } = view;
-  const receiving = isAway(view) ? "" : " Receiving continues.";
-  const command = (words) => ({ command: `csa-daemon --channel ${name} ${words}` });
-  const pause = view.next_attempt_seconds;
-  const next = typeof pause === "number" ? ` Next attempt in ${duration(pause)}.` : "";
-  if (state === "waiting_for_source") {
-    return [`The source ${connection.source || ""} is away. What was received is applied, and the daemon connects again on its own.`];
-  }
-  if (state === "waiting_for_target") {
-    return [`The target ${applier.target} is away.${receiving} The daemon connects again on its own.${next}`];
-  }
-  if (state === "failed" && next !== "") {
-    return [`The daemon tries again on its own.${next} To try at once: `, command("restart")];
-  }
-  if (state === "paused") {
-    const pausing = view.state_detail.startsWith("pausing") ? ` ${view.state_detail.split(";")[0]}.` : "";
-    const since = settings.paused_since ? ` since ${moment(settings.paused_since)} (${duration((Date.now() - new Date(settings.paused_since)) / 1000)})` : "";
-    const by = settings.paused_by ? ` by ${settings.paused_by}` : "";
-    return [`Paused${by}${since}.${pausing}${receiving} To resume: `, command("resume")];
-  }
-  if (state === "stopped") {
-    const detail = `${view.state_detail[0].toUpperCase()}${view.state_detail.slice(1)}.`;
-    const isAtEnd = settings.until !== null && detail.includes("until");
-    return isAtEnd ? [`${detail} To resume beyond the end: `, command("until --clear")] : [`${detail} To start it: `, command("restart")];
-  }
-  return [];
-}
-
-// The time to drain, a remark, and whether it is bad news.
-function drain(view) {
-  const { backlog_transactions: backlog, seconds_to_drain: seconds, applied_transactions_per_second: applied } = view;
-  if (backlog === null) return [NONE, "not known now", false];
-  if (backlog === 0) return isAway(view) ? [NONE, "not known without the source", false] : ["0 s", "nothing to drain", false];
-  if (view.state === "waiting_for_target") return [NONE, "the target is away", true];
-  if (backlog <= 2 * applied) return ["under 2 s", "keeps up", false];
-  if (["paused", "stopped", "waiting_for_delay"].includes(view.state)) return [NONE, "held back on request", false];
-  if (seconds === null) return [NONE, "the backlog does not shrink", true];
-  return [duration(seconds), "at the present rates", false];
 }

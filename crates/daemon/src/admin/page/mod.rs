@@ -1,23 +1,44 @@
 //! The status page: one document that loads nothing else, built from the files in this folder. It
-//! reads `/status` and `/history`; nothing on it changes anything.
+//! reads `/status`, `/history` and incidents; nothing on it changes anything. The runbook is another document.
+
+mod runbook;
 
 use axum::http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY};
 use axum::http::header::{HeaderName, X_CONTENT_TYPE_OPTIONS};
 use csa_provider::binlog::Uuid;
 
 const HTML: &str = include_str!("page.html");
-const STYLE: &str = include_str!("page.css");
-const SCRIPTS: [&str; 5] = [
+const STYLES: [&str; 3] =
+    [include_str!("page.css"), include_str!("overview.css"), include_str!("channel.css")];
+const SCRIPTS: [&str; 12] = [
     include_str!("format.js"),
+    include_str!("words.js"),
+    include_str!("advice.js"),
     include_str!("chart.js"),
+    include_str!("sparkline.js"),
+    include_str!("workers.js"),
+    include_str!("pipe.js"),
+    include_str!("copying.js"),
+    include_str!("incidents.js"),
     include_str!("channel.js"),
     include_str!("overview.js"),
     include_str!("page.js"),
 ];
 
-/// Returns the page's headers and body. Its policy admits only its own scripts and style, by a
-/// nonce made for this answer.
-pub(crate) fn page() -> ([(HeaderName, String); 5], String) {
+type Document = ([(HeaderName, String); 5], String);
+
+/// Returns the page's headers and body.
+pub(crate) fn page() -> Document {
+    document(&HTML.replace("{{script}}", &SCRIPTS.concat()))
+}
+
+/// Returns the runbook's headers and body.
+pub(crate) fn runbook() -> Document {
+    document(&runbook::document())
+}
+
+/// Its policy admits only its own scripts and style, by a nonce made for this answer.
+fn document(html: &str) -> Document {
     let nonce = Uuid::new_v4().simple().to_string();
     let policy = format!(
         "default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; \
@@ -31,10 +52,7 @@ pub(crate) fn page() -> ([(HeaderName, String); 5], String) {
         (REFERRER_POLICY, "no-referrer".to_owned()),
         (CACHE_CONTROL, "no-store".to_owned()),
     ];
-    let body = HTML
-        .replace("{{nonce}}", &nonce)
-        .replace("{{style}}", STYLE)
-        .replace("{{script}}", &SCRIPTS.concat());
+    let body = html.replace("{{nonce}}", &nonce).replace("{{style}}", &STYLES.concat());
     (headers, body)
 }
 
@@ -42,21 +60,38 @@ pub(crate) fn page() -> ([(HeaderName, String); 5], String) {
 mod tests {
     use super::*;
 
+    fn nonces((headers, body): &Document) -> usize {
+        let (_, policy) =
+            headers.iter().find(|(name, _)| *name == CONTENT_SECURITY_POLICY).expect("one");
+        let nonce = policy.split("nonce-").nth(1).and_then(|rest| rest.split('\'').next());
+        body.matches(&format!("nonce=\"{}\"", nonce.expect("a nonce"))).count()
+    }
+
     #[test]
     fn the_page_is_whole_and_asks_for_nothing_from_outside() {
-        let (headers, body) = page();
-        assert!(!body.contains("{{"), "a part is missing");
+        let made = page();
+        assert_eq!((nonces(&made), nonces(&runbook())), (2, 1));
+        assert_ne!(page().1, made.1, "a nonce is used once");
+        for (_, body) in [made, runbook()] {
+            assert!(!body.contains("{{"), "a part is missing");
+        }
+        let (_, body) = page();
         for outside in ["http://", "https://", "@import", "url(", "<link rel=\"stylesheet", " src="]
         {
             // The name of the SVG vocabulary is never fetched.
             let body = body.replace("http://www.w3.org/2000/svg", "");
             assert!(!body.contains(outside), "{outside}");
         }
-        let (_, policy) =
-            headers.iter().find(|(name, _)| *name == CONTENT_SECURITY_POLICY).expect("one");
-        let nonce = policy.split("nonce-").nth(1).and_then(|rest| rest.split('\'').next());
-        assert_eq!(body.matches(&format!("nonce=\"{}\"", nonce.expect("a nonce"))).count(), 2);
-        assert_ne!(page().1, body, "a nonce is used once");
+    }
+
+    /// The policy refuses attributes with style or script in them.
+    #[test]
+    fn nothing_is_styled_or_scripted_by_attributes() {
+        for text in SCRIPTS.into_iter().chain([HTML]) {
+            for attribute in [" style=", "style:", "\"style\"", "onclick=", "setAttribute(\"on"] {
+                assert!(!text.contains(attribute), "{attribute}");
+            }
+        }
     }
 
     #[test]

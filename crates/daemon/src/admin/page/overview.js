@@ -1,17 +1,12 @@
 // All channels in one table: those that need somebody come first.
 
-const RANKS = ["failed", "no_answer", "waiting_for_target", "waiting_for_source", "waiting_for_lock", "stopped", "paused", "starting"];
+const RANKS = ["failed", "no_answer", "waiting_for_target", "waiting_for_source", "waiting_for_lock", "held_up", "stopped", "paused", "starting"];
 // A running channel whose lag is above the first is worse than one above the second. Below the last, the
 // order of names is kept, so that rows do not jump about.
 const LATE = [3600, 600, 60, 10];
 
-// The lag that nobody asked for.
-function undesired(view) {
-  return view.lag_seconds === null ? null : Math.max(0, view.lag_seconds - view.applier.desired_delay);
-}
-
 function rank(view) {
-  const known = RANKS.indexOf(view.state);
+  const known = RANKS.indexOf(shownState(view));
   if (known >= 0) return known;
   const late = LATE.findIndex((limit) => (undesired(view) ?? 0) > limit);
   return RANKS.length + (late >= 0 ? late : LATE.length);
@@ -34,7 +29,7 @@ function rowsOf({ address, error, channels }) {
 function nothingOf(name, daemon, state, detail) {
   return {
     channel_name: name, daemon, isDaemon: true, state, state_detail: detail, lag_seconds: null, backlog_transactions: null, seconds_to_drain: null,
-    bottleneck: { cause: "" }, settings: {}, connection: { source: "", service_state: "" }, applier: { target: NONE, desired_delay: 0 },
+    applied_transactions_per_second: null, bottleneck: { cause: "" }, settings: {}, connection: { source: "", service_state: "" }, applier: { target: NONE, desired_delay: 0 },
   };
 }
 
@@ -44,55 +39,60 @@ function addressOf({ channel_name: name, daemon, isDaemon }) {
 
 const byName = (a, b) => a.channel_name.localeCompare(b.channel_name, "en", { numeric: true });
 
-// The reason in one sentence, with the name of the server that is missing.
-function reason(view) {
-  const { state, state_detail: detail, connection, applier, settings } = view;
-  if (stateKind(state) === "ok") return "";
-  if (state === "paused" && settings.paused_by) return `by ${settings.paused_by} since ${moment(settings.paused_since)}`;
-  const missing = { waiting_for_source: connection.source, waiting_for_target: applier.target }[state];
-  return missing && !detail.includes(missing) ? `${missing}: ${detail}` : detail;
-}
-
-function heldUpBy({ state, bottleneck, backlog_transactions: backlog }) {
-  return state === "running" && backlog !== 0 && !["none", "source"].includes(bottleneck.cause) ? words(bottleneck.cause) : NONE;
-}
-
 // value: sorted by; unknown ones come last. isFirst: the most at the top when chosen.
 const COLUMNS = [
-  { title: "Channel", value: (view) => view.channel_name },
-  { title: "State", value: rank },
-  { title: "Lag", value: (view) => view.lag_seconds, isNumber: true },
-  { title: "Backlog", value: (view) => view.backlog_transactions, isNumber: true },
-  { title: "Drained in", value: (view) => view.seconds_to_drain, isNumber: true },
-  { title: "Held up by", value: heldUpBy },
-  { title: "Source", value: (view) => view.connection.source },
-  { title: "Target", value: (view) => view.applier.target },
+  { title: "Channel", value: (view) => view.channel_name, name: "name" },
+  { title: "State", value: rank, name: "standing" },
+  { title: "Lag", value: (view) => view.lag_seconds, isNumber: true, name: "trend" },
+  { title: "Applied", value: (view) => view.applied_transactions_per_second, isNumber: true, name: "trend" },
+  { title: "Backlog", value: (view) => view.backlog_transactions, isNumber: true, name: "backlog" },
+  { title: "Drained in", value: (view) => view.seconds_to_drain, isNumber: true, name: "drain" },
+  { title: "Held up by", value: heldUpBy, name: "cause" },
+  { title: "Source", value: (view) => view.connection.source, name: "server" },
+  { title: "Target", value: (view) => view.applier.target, name: "server" },
 ];
+
+// Roles are named, because a narrow page lays the table out as blocks, which would no longer be one.
+function cell(name, ...children) {
+  return element("td", { role: "cell", class: name }, ...children);
+}
 
 class Row {
   constructor(first) {
     const { channel_name: name, daemon, isDaemon } = first;
+    this.isOurs = !daemon;
     this.link = element("a", { href: addressOf(first), rel: "noreferrer" }, name);
     this.state = element("span", { class: "state" });
-    this.detail = element("span", { class: "detail muted" });
-    [this.lag, this.backlog, this.drain] = ["lag", "backlog", "drained in"].map((label) => element("td", { class: "number", "data-label": label }));
-    this.cause = element("td", { class: "cause" });
-    [this.source, this.target] = [0, 1].map(() => element("td", { class: "server" }));
-    this.row = element("tr", {}, element("th", { scope: "row" }, this.link,
+    this.detail = element("span", { class: "detail" });
+    this.trends = [["Lag", "lag", duration, 1], ["Applied transactions per second", "applied", rate, 10]].map(([title, label, format, least]) => {
+      const spark = new Sparkline(title, format, least);
+      const value = element("span", { class: "value" });
+      return { spark, value, cell: element("td", { role: "cell", class: "number trend", "data-label": label }, spark.svg, value) };
+    });
+    [this.backlog, this.drain] = [["backlog", "backlog"], ["drain", "drained in"]].map(([name, label]) => element("td", { role: "cell", class: `number ${name}`, "data-label": label }));
+    this.cause = cell("cause");
+    [this.source, this.target] = [0, 1].map(() => cell("server"));
+    this.row = element("tr", { role: "row" }, element("th", { scope: "row", role: "rowheader", class: "name" }, this.link,
       ...(daemon && !isDaemon ? [element("span", { class: "daemon muted", title: daemon }, hostOf(daemon))] : [])),
-      element("td", { class: "standing" }, this.state, this.detail),
-      this.lag, this.backlog, this.drain, this.cause, this.source, this.target);
+      cell("standing", this.state, " ", this.detail),
+      ...this.trends.map((trend) => trend.cell), this.backlog, this.drain, this.cause, this.source, this.target);
   }
 
   show(view) {
     this.view = view;
-    mark(this.state, `state ${stateKind(view.state)}`);
-    say(this.state, words(view.state));
-    const why = reason(view);
-    say(this.detail, why);
-    if (this.detail.title !== why) this.detail.title = why;
-    say(this.lag, duration(view.lag_seconds));
-    mark(this.lag, isLate(view) ? "number warn" : "number");
+    mark(this.state, `state ${kindOf(view)}`);
+    say(this.state, words(shownState(view)));
+    const { cause, transaction } = reason(view);
+    const why = transaction ? `${cause} (transaction ${transaction})` : cause;
+    if (this.why !== why) {
+      this.why = why;
+      this.detail.title = why;
+      this.detail.replaceChildren(...unbroken(cause), ...(transaction ? [" ", element("span", { class: "muted" }, "transaction ", ...unbroken(transaction))] : []));
+    }
+    const [lag, applied] = this.trends;
+    say(lag.value, duration(view.lag_seconds));
+    mark(lag.value, isLate(view) ? "value warn" : "value");
+    say(applied.value, rate(view.applied_transactions_per_second));
     say(this.backlog, backlogFigure(view)[0]);
     say(this.drain, drain(view)[0]);
     say(this.cause, heldUpBy(view));
@@ -101,7 +101,14 @@ class Row {
       say(cell, servers[index]);
       if (cell.title !== servers[index]) cell.title = servers[index];
     });
-    this.text = [view.channel_name, view.daemon || "", words(view.state), why, this.cause.textContent, ...servers].join(" ").toLowerCase();
+    this.text = [view.channel_name, view.daemon || "", words(shownState(view)), why, this.cause.textContent, ...servers].join(" ").toLowerCase();
+  }
+
+  // What the daemon remembers of the last minutes; of other daemons' channels it is not asked.
+  remember(past) {
+    const [lag, applied] = this.trends;
+    lag.spark.show(past ? past.lag_seconds : null);
+    applied.spark.show(past ? past.applied_transactions_per_second : null);
   }
 }
 
@@ -118,17 +125,19 @@ class Overview {
     this.heads = COLUMNS.map((column, index) => {
       const button = element("button", { type: "button" }, column.title);
       button.addEventListener("click", () => this.sort(index));
-      return element("th", column.isNumber ? { class: "number" } : {}, button);
+      return element("th", { scope: "col", role: "columnheader", class: `${column.isNumber ? "number " : ""}${column.name}` }, button);
     });
-    ["", "standing", "", "", "", "cause", "server", "server"].forEach((name, index) => name && this.heads[index].classList.add(name));
-    this.body = element("tbody", {});
-    const table = element("table", { class: "channels" }, element("thead", {}, element("tr", {}, ...this.heads)), this.body);
+    this.body = element("tbody", { role: "rowgroup" });
+    const caption = element("caption", { class: "unseen" }, "All channels: state with its cause, lag and applied transactions of the last 10 minutes, backlog and servers");
+    const table = element("table", { class: "channels", role: "table" }, caption,
+      element("thead", { role: "rowgroup" }, element("tr", { role: "row" }, ...this.heads)), this.body);
     this.none = element("p", { class: "none muted" }, "No channel matches.");
-    this.section = element("section", { class: "overview", "aria-label": "Channels" },
+    this.section = element("section", { class: "overview", "aria-label": "Channels" }, element("h2", { class: "unseen" }, "Channels"),
       element("div", { class: "tools" }, this.filter, this.states, this.shown), table, this.none);
   }
 
-  show(channels) {
+  // recent: the last minutes of this daemon's channels, once they are known.
+  show(channels, recent) {
     const keys = new Set(channels.map(keyOf));
     for (const [key, row] of this.rows) {
       if (keys.has(key)) continue;
@@ -144,6 +153,11 @@ class Overview {
       }
       row.show(view);
     }
+    if (recent && recent !== this.recent) {
+      const past = new Map(recent.channels.map((one) => [one.channel_name, one]));
+      for (const row of this.rows.values()) if (row.isOurs) row.remember(past.get(row.view.channel_name));
+    }
+    this.recent = recent;
     this.count(channels);
     this.arrange();
   }
@@ -151,7 +165,7 @@ class Overview {
   // A button for each state that there is, worst first.
   count(channels) {
     const counts = new Map();
-    for (const view of channels.toSorted((a, b) => rank(a) - rank(b))) counts.set(view.state, (counts.get(view.state) || 0) + 1);
+    for (const view of channels.toSorted((a, b) => rank(a) - rank(b))) counts.set(shownState(view), (counts.get(shownState(view)) || 0) + 1);
     if (this.state && !counts.has(this.state)) this.state = "";
     const text = JSON.stringify([...counts, this.state]);
     if (text === this.counted) return;
@@ -211,7 +225,7 @@ class Overview {
   arrange() {
     const wanted = this.filter.value.toLowerCase().split(/\s+/).filter(Boolean);
     const rows = [...this.rows.values()]
-      .filter(({ view, text }) => (!this.state || view.state === this.state) && wanted.every((word) => text.includes(word)))
+      .filter(({ view, text }) => (!this.state || shownState(view) === this.state) && wanted.every((word) => text.includes(word)))
       .sort((a, b) => this.compare(a, b));
     const nodes = rows.map(({ row }) => row);
     const kept = new Set(nodes);

@@ -11,6 +11,10 @@ let last = null;
 // Rows of other daemons, and whether they are being asked.
 let others = [];
 let isAsking = false;
+// What changes slowly is asked for seldom: the last minutes of all channels, and the incidents of the one shown.
+const SLOWLY_MS = 10000;
+let recent = null;
+let incidents = null;
 
 // A token stays in this tab and ends with it. It may come in the address, as #token=…, a part that
 // no browser sends anywhere.
@@ -42,23 +46,25 @@ const NAMED = 3;
 function verdict(all) {
   const away = all.filter((view) => view.isDaemon && view.state === "no_answer");
   const channels = all.filter((view) => !view.isDaemon);
-  const not = [...channels, ...away].filter((view) => stateKind(view.state) !== "ok").sort((a, b) => rank(a) - rank(b) || byName(a, b));
+  const not = [...channels, ...away].filter((view) => kindOf(view) !== "ok").sort((a, b) => rank(a) - rank(b) || byName(a, b));
   const where = document.getElementById("verdict");
-  where.className = not.length === 0 ? "ok" : not.some((view) => stateKind(view.state) === "bad") ? "bad" : "warn";
+  where.className = not.length === 0 ? "ok" : not.some((view) => kindOf(view) === "bad") ? "bad" : "warn";
   const standby = channels.filter((view) => view.state === "standby").length;
   const also = standby === 0 ? "" : `, ${standby} of them in another daemon`;
   let text = `${channels.length === 1 ? "The channel is running" : `All ${channels.length} channels are running`}${also}`;
   let parts = [text];
   if (not.length > NAMED) {
-    const down = not.length - away.length;
+    const held = not.filter((view) => shownState(view) === "held_up").length;
+    const down = not.length - away.length - held;
     const said = [
-      ...(down > 0 ? [`${down} of ${channels.length} channels are not running`] : []),
+      ...(down > 0 ? [`${down} of ${channels.length} channels ${down === 1 ? "is" : "are"} not running`] : []),
+      ...(held > 0 ? [down > 0 ? `${held} held up` : `${held} of ${channels.length} channels are held up`] : []),
       ...(away.length > 0 ? [`${plural(away.length, "daemon")} ${away.length === 1 ? "does" : "do"} not answer`] : []),
     ];
     text = said.join(", ");
     parts = [text];
   } else if (not.length > 0) {
-    const says = (view) => (view.state === "no_answer" ? " does not answer" : ` ${view.state === "failed" ? "has" : "is"} ${words(view.state)}`);
+    const says = (view) => (view.state === "no_answer" ? " does not answer" : ` ${view.state === "failed" ? "has" : "is"} ${words(shownState(view))}`);
     const name = (view) => (all.length === 1 ? view.channel_name : link(view));
     text = not.map((view) => `${view.channel_name}${says(view)}`).join(", ");
     parts = not.flatMap((view, index) => [index === 0 ? "" : ", ", name(view), says(view)]);
@@ -101,7 +107,7 @@ function render() {
       overview.read(address());
       main.replaceChildren(overview.section);
     }
-    overview.show(all);
+    overview.show(all, recent?.answer);
     section = null;
   } else if (past) {
     if (section?.name !== view.channel_name) {
@@ -109,7 +115,7 @@ function render() {
       main.replaceChildren(section.section);
       window.scrollTo(0, 0);
     }
-    section.show(view, history, past);
+    section.show(view, history, past, incidents?.channel === view.channel_name ? incidents.answer.incidents : null);
   }
 }
 
@@ -124,14 +130,32 @@ function freshness(problem) {
   }
 }
 
-// Until somebody chooses: the shortest range that shows all samples.
-function chosenRange({ daemon }) {
-  if (!document.querySelector("input[name=range]:checked")) {
+const historyOf = (view, seconds) => `/history?seconds=${seconds}&channel=${encodeURIComponent(view.channel_name)}`;
+
+// Until somebody chooses: the shortest range that shows all samples, of which some may be older than the process.
+async function chosenRange(view) {
+  const chosen = () => document.querySelector("input[name=range]:checked");
+  if (!chosen()) {
     const inputs = [...document.querySelectorAll("input[name=range]")];
-    const fits = inputs.find((input) => Number(input.value) >= daemon.uptime_seconds);
-    (fits || inputs.at(-1)).checked = true;
+    const { step, channels } = await ask(historyOf(view, inputs.at(-1).value));
+    const states = channels.length > 0 ? channels[0].state : [];
+    const known = states.length - states.findIndex((state) => state !== null);
+    const fits = inputs.find((input) => Number(input.value) >= (known > states.length ? 0 : known - 1) * step);
+    if (!chosen()) (fits || inputs.at(-1)).checked = true;
   }
-  return document.querySelector("input[name=range]:checked").value;
+  return chosen().value;
+}
+
+async function askSlowly({ channels }, view) {
+  const isOld = (what) => !what || Date.now() - what.at > SLOWLY_MS;
+  // A channel that has just come has no samples yet.
+  const isShort = recent?.answer.channels.length !== channels.length;
+  if (!view && (isShort || isOld(recent))) recent = { at: Date.now(), answer: await ask("/history/recent") };
+  const isAnother = incidents?.channel !== view?.channel_name || incidents?.state !== view?.state;
+  if (view && (isAnother || isOld(incidents))) {
+    const { channel_name: channel, state } = view;
+    incidents = { at: Date.now(), channel, state, answer: await ask(`/channels/${encodeURIComponent(channel)}/incidents`) };
+  }
 }
 
 // A daemon that is slow holds up nothing else on the page.
@@ -154,8 +178,8 @@ async function refresh() {
     const status = await ask("/status");
     refreshOthers(status.daemon.peers);
     const view = chosen(status);
-    const past = view ? `/history?seconds=${chosenRange(status)}&channel=${encodeURIComponent(view.channel_name)}` : null;
-    const history = past ? await ask(past) : null;
+    const history = view ? await ask(historyOf(view, await chosenRange(view))) : null;
+    await askSlowly(status, view);
     // The address may have changed meanwhile: then the next answer is the one to show.
     if (chosen(status)?.channel_name !== view?.channel_name) return;
     last = [status, history];
@@ -177,6 +201,7 @@ async function run() {
   }
 }
 
+setInterval(() => section?.tick(), 1000);
 document.querySelectorAll("input[name=range]").forEach((input) => input.addEventListener("change", refresh));
 document.getElementById("login").addEventListener("submit", (event) => {
   event.preventDefault();

@@ -250,13 +250,23 @@ pub(super) fn bottleneck(
         BottleneckCause::CommitTurn => "groups wait for an earlier one to commit".to_owned(),
         BottleneckCause::Locks => match &applied.lock_wait {
             Some(wait) => wait.to_string(),
-            None => format!("a lock on the target, held by connection {:?}", applied.lock_holders),
+            None => lock_of(&applied.lock_holders),
         },
         BottleneckCause::Memory => "event_memory_limit is reached".to_owned(),
         BottleneckCause::Applier => "row changes are being merged".to_owned(),
         BottleneckCause::Target => "the target is executing".to_owned(),
     };
     BottleneckView { cause: cause.name().to_owned(), detail, share }
+}
+
+/// Names the connections that hold the lock, where they are known.
+fn lock_of(holders: &[u32]) -> String {
+    let named: Vec<String> = holders.iter().map(u32::to_string).collect();
+    match named.len() {
+        0 => "a lock on the target".to_owned(),
+        1 => format!("a lock on the target, held by connection {}", named[0]),
+        _ => format!("a lock on the target, held by connections {}", named.join(", ")),
+    }
 }
 
 /// Returns the time to drain at the rates of the last seconds; `None` while the backlog does not
@@ -277,4 +287,20 @@ fn original(header: Option<&TransactionHeader>) -> Option<String> {
 
 fn immediate(header: Option<&TransactionHeader>) -> Option<String> {
     header.map(|h| rfc3339(h.immediate_commit_timestamp))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_names_whom_it_knows() {
+        for (holders, text) in [
+            (&[][..], "a lock on the target"),
+            (&[7], "a lock on the target, held by connection 7"),
+            (&[7, 12], "a lock on the target, held by connections 7, 12"),
+        ] {
+            assert_eq!(lock_of(holders), text);
+        }
+    }
 }

@@ -1,20 +1,29 @@
-//! The last hour of every channel, one sample a second, for the status page. Kept in memory only.
+//! The last hour of every channel, one sample a second, for the status page. Incidents, and the samples in less
+//! detail, are also kept on disk.
 
 mod errors;
+mod incident_file;
+mod incidents;
+mod recent;
+mod sample_file;
 mod series;
 #[cfg(test)]
 mod tests;
 mod track;
 mod window;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
+use tracing::{debug, warn};
 
 use crate::host::{Failure, now_micros};
 use crate::observe::view::ChannelView;
+pub(crate) use incidents::IncidentsView;
+pub(crate) use recent::RecentView;
 pub(crate) use series::HistoryView;
 use track::Track;
 use window::Window;
@@ -29,23 +38,33 @@ const POINTS: u64 = 300;
 #[derive(Debug, Default)]
 pub(crate) struct History {
     tracks: Mutex<Vec<Track>>,
+    /// The folder in which each channel has one.
+    state_dir: Option<PathBuf>,
 }
 
 /// Takes a sample of `measure`'s views every second until stopped, on a thread of its own: measuring a
-/// disk blocks.
+/// disk blocks. With each view: whether the channel's folder is certainly ours.
 ///
 /// # Errors
 /// No thread can be started.
 pub(crate) fn start(
     history: Arc<History>,
-    measure: impl Fn() -> Vec<ChannelView> + Send + 'static,
+    measure: impl Fn() -> Vec<(ChannelView, bool)> + Send + 'static,
     stop: CancellationToken,
 ) -> Result<(), Failure> {
     let run = move || {
         // Counted by the monotonic clock, so that setting the clock has no effect.
         let (start, started) = (now_micros() / 1_000_000, Instant::now());
-        while !stop.is_cancelled() {
-            history.take(start + started.elapsed().as_secs(), &measure());
+        loop {
+            let (views, ours): (Vec<_>, Vec<_>) = measure().into_iter().unzip();
+            // A channel that ends with the process has no incident.
+            if stop.is_cancelled() {
+                break;
+            }
+            let second = start + started.elapsed().as_secs();
+            history.take(second, &views);
+            let ours = views.iter().zip(ours).filter(|(_, is_ours)| *is_ours);
+            history.keep(second, ours.map(|(view, _)| view.channel_name.as_str()));
             let next = Duration::from_secs(started.elapsed().as_secs() + 1);
             std::thread::sleep(next.saturating_sub(started.elapsed()));
         }
@@ -58,21 +77,83 @@ pub(crate) fn start(
 }
 
 impl History {
+    pub(crate) fn new(state_dir: PathBuf) -> Self {
+        Self { state_dir: Some(state_dir), ..Self::default() }
+    }
+
     /// Takes a sample; `second` counts from the epoch.
     fn take(&self, second: u64, views: &[ChannelView]) {
         let mut tracks = self.tracks.lock();
-        // A channel that was removed, and comes back, begins again.
+        // A channel that was removed, and comes back, begins again with what is on disk.
         tracks.retain(|track| views.iter().any(|view| view.channel_name == track.channel_name()));
         for view in views {
             match tracks.iter_mut().find(|track| track.channel_name() == view.channel_name) {
                 Some(track) => track.take(second, view),
                 None => {
-                    let mut track = Track::new(&view.channel_name);
+                    let folder = self.state_dir.as_ref().map(|dir| dir.join(&view.channel_name));
+                    let mut track = Track::new(&view.channel_name, folder, second);
                     track.take(second, view);
                     tracks.push(track);
                 }
             }
         }
+    }
+
+    /// Writes what is new of these channels. The tracks are not locked meanwhile: no request waits for a disk.
+    fn keep<'a>(&self, second: u64, channels: impl Iterator<Item = &'a str>) {
+        for name in channels {
+            self.keep_incidents(second, name);
+            self.keep_samples(name, false);
+        }
+    }
+
+    /// Writes what is not yet on disk, at the end of the process.
+    pub(crate) fn close<'a>(&self, channels: impl Iterator<Item = &'a str>) {
+        for name in channels {
+            self.keep_samples(name, true);
+        }
+    }
+
+    fn with<T>(&self, name: &str, act: impl FnOnce(&mut Track) -> Option<T>) -> Option<T> {
+        let mut tracks = self.tracks.lock();
+        act(tracks.iter_mut().find(|track| track.channel_name() == name)?)
+    }
+
+    fn keep_incidents(&self, second: u64, name: &str) {
+        let due = self.with(name, |track| {
+            let path = track.file.due(second)?;
+            Some((path, track.incidents.entries().cloned().collect::<Vec<_>>()))
+        });
+        let Some((path, incidents)) = due else { return };
+        if let Err(error) = incident_file::write(&path, incidents.iter()) {
+            let path = path.display();
+            warn!(%path, %error, "incidents are not kept: their file can't be written");
+            self.with(name, |track| {
+                track.file.refused(second);
+                Some(())
+            });
+        }
+    }
+
+    fn keep_samples(&self, name: &str, is_last: bool) {
+        let Some(writing) = self.with(name, |track| track.sample_file.due(is_last)) else { return };
+        if let Err(error) = writing.write() {
+            let path = writing.path.display();
+            debug!(%path, %error, "a minute of the charts is not kept");
+        }
+    }
+
+    /// Answers `/channels/{name}/incidents`, newest last.
+    pub(crate) fn incidents(&self, channel: &str) -> IncidentsView {
+        let tracks = self.tracks.lock();
+        let track = tracks.iter().find(|track| track.channel_name() == channel);
+        let incidents = track.into_iter().flat_map(|track| track.incidents.entries().cloned());
+        IncidentsView { channel_name: channel.to_owned(), incidents: incidents.collect() }
+    }
+
+    /// Answers `/history/recent`.
+    pub(crate) fn recent(&self) -> RecentView {
+        RecentView::new(&self.tracks.lock())
     }
 
     /// Answers `/history`; the default is the last hour of all channels.

@@ -4,7 +4,7 @@ use csa_applier::SessionState;
 use serde::Serialize;
 
 use super::errors::ErrorEntry;
-use super::track::{HistorySample, Track, WORKER_SECONDS};
+use super::track::{HistorySample, Track, WORKER_SECONDS, attention};
 use super::window::Window;
 use crate::observe::view::ChannelState;
 
@@ -122,16 +122,6 @@ impl Columns {
         self.received_transactions_per_second.push(rate(|sample| sample.received_transactions));
         self.applied_transactions_per_second.push(rate(|sample| sample.applied_transactions));
         self.received_bytes_per_second.push(rate(|sample| sample.received_bytes));
-    }
-}
-
-/// The rank of a state by the attention it needs.
-fn attention(state: &ChannelState) -> u8 {
-    match state {
-        state if state.is_well() => 0,
-        ChannelState::Starting => 1,
-        ChannelState::Failed => 3,
-        _ => 2,
     }
 }
 

@@ -160,3 +160,91 @@ fn a_wrong_number_is_refused() {
         assert!(why.contains(&format!("{wrong:?}")) && why.contains("60..3600"), "{why}");
     }
 }
+
+#[test]
+fn the_recent_minutes_are_short() {
+    let history = History::default();
+    for second in 20_000..21_000 {
+        history.take(second, &[view(second * 3)]);
+    }
+    let recent = serde_json::to_value(history.recent()).expect("JSON");
+    assert_eq!((&recent["now"], &recent["first"]), (&json!(20_999), &json!(20_400)));
+    let channel = &recent["channels"][0];
+    assert_eq!(channel["channel_name"], "orders");
+    assert_eq!(channel["lag_seconds"], json!(vec![0.0; 60]));
+    assert_eq!(channel["applied_transactions_per_second"], json!(vec![3.0; 60]));
+}
+
+#[test]
+fn incidents_outlive_the_process_where_the_folder_is_ours() {
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::create_dir(folder.path().join("orders")).expect("created");
+    let mut paused = view(0);
+    paused.state = ChannelState::Paused;
+    let history = History::new(folder.path().to_owned());
+    history.take(1, std::slice::from_ref(&paused));
+    history.keep(1, std::iter::empty());
+    let again = || History::new(folder.path().to_owned());
+    let shown = |history: &History| {
+        history.take(3, &[view(0)]);
+        history.incidents("orders").incidents.len()
+    };
+    assert_eq!(shown(&again()), 0, "another process may have the folder");
+    history.keep(2, std::iter::once("orders"));
+    assert_eq!(shown(&again()), 1);
+    assert!(history.incidents("other").incidents.is_empty());
+    // What can't be written is tried again.
+    std::fs::remove_dir_all(folder.path().join("orders")).expect("removed");
+    history.take(4, &[view(0)]);
+    history.keep(4, std::iter::once("orders"));
+    std::fs::create_dir(folder.path().join("orders")).expect("created");
+    history.keep(5, std::iter::once("orders"));
+    assert_eq!(shown(&again()), 0);
+    history.keep(64, std::iter::once("orders"));
+    assert_eq!(shown(&again()), 1);
+}
+
+#[test]
+fn nobody_says_what_workers_do_on_a_target_that_is_away() {
+    let history = History::default();
+    for (second, state) in [(500, ChannelState::Running), (501, ChannelState::WaitingForTarget)] {
+        let mut view = view(0);
+        view.state = state;
+        view.applier.workers = vec![WorkerView {
+            worker_id: 0,
+            state: "applying".to_owned(),
+            ..WorkerView::default()
+        }];
+        history.take(second, &[view]);
+    }
+    let answer = answer(&history, "60");
+    let row = answer["channels"][0]["workers"][0]["states"].as_str().expect("text").to_owned();
+    assert_eq!(&row[298..], "2 ");
+}
+
+#[test]
+fn charts_outlive_the_process() {
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::create_dir(folder.path().join("orders")).expect("created");
+    // Totals begin at 0 with each process.
+    for (first, rate) in [(50_003, 3), (50_140, 5)] {
+        let history = History::new(folder.path().to_owned());
+        for second in first..first + 95 {
+            history.take(second, &[view((second - first) * rate)]);
+        }
+        history.close(std::iter::once("orders"));
+    }
+    // In the second in which the one before ended.
+    let history = History::new(folder.path().to_owned());
+    history.take(50_234, &[view(0)]);
+    history.take(50_235, &[view(0)]);
+    let answer = answer(&history, "300");
+    let rates = &answer["channels"][0]["applied_transactions_per_second"];
+    let rate =
+        |second: usize| &rates[second - answer["first"].as_u64().expect("a number") as usize];
+    for second in (50_005..50_097).chain(50_145..50_235) {
+        let wanted = if second < 50_100 { 3.0 } else { 5.0 };
+        assert_eq!(rate(second), wanted, "{second}: {rates}");
+    }
+    assert!((50_100..50_140).all(|second| rate(second).is_null()), "{rates}");
+}

@@ -1,11 +1,16 @@
 //! One channel, second by second.
 
 use std::collections::VecDeque;
+use std::path::PathBuf;
 
 use csa_applier::SessionState;
+use serde::{Deserialize, Serialize};
 
 use super::SECONDS_MAX;
 use super::errors::ErrorLog;
+use super::incident_file::IncidentFile;
+use super::incidents::IncidentLog;
+use super::sample_file::SampleFile;
 use super::window::Window;
 use crate::observe::view::{ChannelState, ChannelView};
 
@@ -16,9 +21,11 @@ pub(super) const WORKER_SECONDS: u64 = 300;
 const WORKERS: usize = 64;
 /// A worker without a group.
 const IDLE: u8 = b'.';
+/// It is not known what the workers do.
+const UNKNOWN: u8 = b' ';
 
-/// A channel in one second.
-#[derive(Debug, Clone, Copy)]
+/// A channel in one second, or the worst of several.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(super) struct HistorySample {
     pub(super) second: u64,
     pub(super) state: ChannelState,
@@ -30,6 +37,30 @@ pub(super) struct HistorySample {
     pub(super) applied_transactions: u64,
 }
 
+impl HistorySample {
+    /// Returns the worst of this sample and a later one, with the totals of the later one.
+    pub(super) fn and_then(&self, later: &Self) -> Self {
+        let lag = [self.lag_seconds, later.lag_seconds].into_iter().flatten().reduce(f64::max);
+        Self {
+            state: [self.state, later.state].into_iter().max_by_key(attention).unwrap_or_default(),
+            lag_seconds: lag,
+            backlog_transactions: self.backlog_transactions.max(later.backlog_transactions),
+            backlog_bytes: self.backlog_bytes.max(later.backlog_bytes),
+            ..*later
+        }
+    }
+}
+
+/// The rank of a state by the attention it needs.
+pub(super) fn attention(state: &ChannelState) -> u8 {
+    match state {
+        state if state.is_well() => 0,
+        ChannelState::Starting => 1,
+        ChannelState::Failed => 3,
+        _ => 2,
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Track {
     channel_name: String,
@@ -37,15 +68,28 @@ pub(super) struct Track {
     /// Workers' states as digits, by second.
     workers: VecDeque<(u64, [u8; WORKERS])>,
     pub(super) errors: ErrorLog,
+    pub(super) incidents: IncidentLog,
+    pub(super) file: IncidentFile,
+    pub(super) sample_file: SampleFile,
+    /// Totals of earlier processes: those of the views begin at 0 with each.
+    earlier: Option<HistorySample>,
 }
 
 impl Track {
-    pub(super) fn new(channel_name: &str) -> Self {
+    /// Reads what earlier processes have left in `folder`, the channel's part of `state_dir`.
+    pub(super) fn new(channel_name: &str, folder: Option<PathBuf>, now: u64) -> Self {
+        let mut sample_file = SampleFile::of(folder.as_deref());
+        let samples = VecDeque::from(sample_file.read(now));
+        let file = IncidentFile::of(folder);
         Self {
             channel_name: channel_name.to_owned(),
-            samples: VecDeque::new(),
+            earlier: samples.back().copied(),
+            samples,
+            sample_file,
             workers: VecDeque::new(),
             errors: ErrorLog::default(),
+            incidents: IncidentLog::of(file.read()),
+            file,
         }
     }
 
@@ -69,30 +113,41 @@ impl Track {
         if self.samples.len() == SAMPLES {
             self.samples.pop_front();
         }
-        self.samples.push_back(HistorySample {
+        let total =
+            |now: u64, read: fn(&HistorySample) -> u64| now + self.earlier.as_ref().map_or(0, read);
+        let sample = HistorySample {
             second,
             state: view.state,
             lag_seconds: view.lag_seconds,
             backlog_transactions: view.backlog_transactions,
             backlog_bytes: view.backlog_bytes,
-            received_transactions: view.connection.received_transactions_total,
-            received_bytes: view.connection.received_bytes_total,
-            applied_transactions: view.applied_transactions_total,
-        });
+            received_transactions: total(view.connection.received_transactions_total, |sample| {
+                sample.received_transactions
+            }),
+            received_bytes: total(view.connection.received_bytes_total, |sample| {
+                sample.received_bytes
+            }),
+            applied_transactions: total(view.applied_transactions_total, |sample| {
+                sample.applied_transactions
+            }),
+        };
+        self.samples.push_back(sample);
+        self.sample_file.take(sample);
         if self.workers.len() == WORKER_SECONDS as usize {
             self.workers.pop_front();
         }
         self.workers.push_back((second, doing(view)));
         self.errors.take(second, view);
+        self.file.is_due |= self.incidents.take(second, view);
     }
 
     /// A row for each worker that had a group: its number, and a character for each second of the
     /// window. A digit is the index of its state in [`SessionState::ALL`], a dot stands for no
-    /// group, a blank for no sample.
+    /// group, a blank for no sample, or none that means anything.
     pub(super) fn worker_rows(&self, window: Window) -> Vec<(u16, String)> {
         let mut rows = Vec::new();
         for worker in 0..WORKERS {
-            let mut row = vec![b' '; window.count];
+            let mut row = vec![UNKNOWN; window.count];
             for (second, doing) in &self.workers {
                 let slot = window.bucket(*second).and_then(|bucket| row.get_mut(bucket));
                 if let (Some(slot), Some(state)) = (slot, doing.get(worker)) {
@@ -108,6 +163,10 @@ impl Track {
 }
 
 fn doing(view: &ChannelView) -> [u8; WORKERS] {
+    // The last that was known of sessions that the target may have lost.
+    if view.state == ChannelState::WaitingForTarget {
+        return [UNKNOWN; WORKERS];
+    }
     let mut doing = [IDLE; WORKERS];
     for worker in &view.applier.workers {
         let state = SessionState::ALL.iter().position(|state| state.name() == worker.state);

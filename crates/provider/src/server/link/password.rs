@@ -8,7 +8,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 /// A password, or the file that holds it. The file is read at each login, so a new password needs no restart.
 #[derive(Debug, Clone)]
 pub struct Password {
-    /// From the file, that of the last time it was looked for when the options were made.
+    /// The text when the options were made, from the file if there is one.
     text: SecretString,
     file: Option<PathBuf>,
 }
