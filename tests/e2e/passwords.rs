@@ -96,7 +96,6 @@ async fn a_privilege_that_comes_back_needs_no_person() {
     says(&daemon, &["UPDATE"]).await;
     let view = channel(&daemon);
     assert!(view["next_attempt_seconds"].is_number(), "{view}");
-    assert!(view["last_error"].to_string().contains("rant"), "{view}");
     for grant in grants {
         target.exec(&format!("SET sql_log_bin=0; {grant}")).await;
     }

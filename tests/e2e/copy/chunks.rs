@@ -293,3 +293,40 @@ async fn ten_tables_are_copied_while_daemon_and_target_are_killed() {
     let again = daemon.log().matches("begins again").count();
     assert_eq!(again, 0, "an interrupted copy began again: {}", daemon.log_tail());
 }
+
+/// The source dies for good in the middle: the copy begins again, from the replica that takes its place.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_whose_source_fails_over_is_made_from_the_next_one() {
+    let (source, target) = Server::pair(&[], &[]);
+    let replica = Server::start("replica", &[]);
+    replica.follow(&source).await;
+    prepare(&source, &busy()).await;
+    eventually("the replica has all", DRAIN, async || {
+        replica.gtid_executed().await == source.gtid_executed().await
+    })
+    .await;
+    let failover = format!("a = [{{ host = \"127.0.0.1\", port = {} }}]", replica.port);
+    let failover = failover.parse::<toml::Table>().expect("TOML")["a"].clone();
+    let daemon = Daemon::builder(&source, &target)
+        .set("source.user", "admin")
+        .set("source.password", "admin_pw")
+        .set("source.failover", failover)
+        .set("applier.start_from", "copy")
+        .set("copy.snapshot_limit", "0MiB")
+        .set("copy.rows_per_second", 30_000)
+        .build();
+    daemon.start_again();
+    eventually("rows are copied", DRAIN, async || {
+        let status = daemon.status();
+        status["channels"][0]["copy"]["rows"].as_u64().is_some_and(|rows| rows > 5_000)
+    })
+    .await;
+    source.kill9();
+    replica.exec("STOP REPLICA; RESET REPLICA ALL").await;
+    replica.exec("UPDATE sbtest.sbtest1 SET k=k+1 WHERE id % 7 = 0").await;
+    wait_state(&daemon, 0, "running").await;
+    replica.exec("DELETE FROM sbtest.sbtest2 WHERE id % 11 = 0").await;
+    daemon.wait_drained(&replica, &target, DRAIN).await;
+    compare(&replica, &target).await;
+    assert!(daemon.log().contains("the source is another server"), "{}", daemon.log_tail());
+}
