@@ -20,6 +20,22 @@ const PACKET_BYTES_MAX: usize = (1 << 30) + 1;
 /// Bytes read ahead, so that many small events take one system call.
 const READ_AHEAD: usize = 256 << 10;
 
+/// ER_ACCESS_DENIED_ERROR: a refused login, and the answer to an account without REPLICATION SLAVE.
+const ACCESS_DENIED: u16 = 1045;
+
+/// Tells an account that may not replicate from a wrong password: servers use one number and text for both.
+fn unprivileged(error: LinkError) -> LinkError {
+    let LinkError::Server { code: ACCESS_DENIED, message } = error else { return error };
+    let account = message.split_once("for user ").and_then(|(_, rest)| rest.split_once(" ("));
+    let account = account.map_or("the account of [channel.source]", |(account, _)| account);
+    LinkError::Server {
+        code: ACCESS_DENIED,
+        message: format!(
+            "{account} has logged in and may not replicate. On the source: GRANT REPLICATION SLAVE ON *.* TO {account}"
+        ),
+    }
+}
+
 impl SourceConnection {
     /// Requests everything that the source has and `received` does not.
     pub(crate) async fn start_dump(
@@ -92,7 +108,8 @@ impl SourceConnection {
         body.extend_from_slice(&[0, 0]);
         body.extend_from_slice(&[0; 2 + 4 + 4]);
         self.link.command(COM_REGISTER_REPLICA, &body).await?;
-        self.link.packets().receive_ok(Some(self.dead_after)).await?;
+        let answer = self.link.packets().receive_ok(Some(self.dead_after)).await;
+        answer.map_err(unprivileged)?;
         self.link.answered();
         Ok(())
     }
@@ -173,5 +190,21 @@ impl SourceConnection {
             return Ok((RawEvent::trusted(bytes, ChecksumAlgorithm::Crc32)?, requested));
         }
         Ok((RawEvent::parse(bytes, self.checksum)?, requested))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_account_that_may_not_replicate_is_no_wrong_password() {
+        let server = |code, message: &str| LinkError::Server { code, message: message.to_owned() };
+        let denied = server(1045, "Access denied for user 'repl'@'%' (using password: YES)");
+        let said = unprivileged(denied).to_string();
+        assert!(said.ends_with("GRANT REPLICATION SLAVE ON *.* TO 'repl'@'%'"), "{said}");
+        let other = "Access denied; you need the REPLICATION SLAVE privilege";
+        assert_eq!(unprivileged(server(1227, other)).to_string(), server(1227, other).to_string());
+        assert!(unprivileged(server(1045, "no")).to_string().contains("[channel.source]"));
     }
 }
