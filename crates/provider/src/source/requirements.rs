@@ -80,17 +80,29 @@ fn gtids(source: &ServerFacts) -> Finding {
         .fix(Place::Source, gtid_steps(source))
 }
 
-/// Returns the statements that turn GTIDs on, one step after the other, the last one once no anonymous
-/// transaction is left
+/// Returns the next of the steps that turn GTIDs on, with what comes after it. Each changes what clients and other
+/// replicas may do, so nobody should be able to paste them all at once
 /// (<https://dev.mysql.com/doc/refman/en/replication-mode-change-online-enable-gtids.html>).
 #[must_use]
 pub fn gtid_steps(server: &ServerFacts) -> String {
-    let steps = ["OFF", "OFF_PERMISSIVE", "ON_PERMISSIVE", "ON"];
-    let at = steps.iter().position(|&step| step == server.text("gtid_mode")).unwrap_or(0);
-    let consistent = server.text("enforce_gtid_consistency") == "ON";
-    let first = (!consistent).then(|| "SET PERSIST enforce_gtid_consistency=ON;".to_owned());
-    let left = steps.iter().skip(at + 1).map(|step| format!("SET PERSIST gtid_mode={step};"));
-    first.into_iter().chain(left).collect::<Vec<_>>().join(" ")
+    let next = match (server.text("enforce_gtid_consistency"), server.text("gtid_mode")) {
+        ("OFF", _) => {
+            "enforce_gtid_consistency=WARN; -- step 1 of 5; the next one after a time of usual load in which the \
+             error log has no warning about it"
+        }
+        ("WARN", _) => "enforce_gtid_consistency=ON; -- step 2 of 5",
+        (_, "OFF_PERMISSIVE") => {
+            "gtid_mode=ON_PERMISSIVE; -- step 4 of 5, on all servers of the topology before the last one"
+        }
+        (_, "ON_PERMISSIVE") => {
+            "gtid_mode=ON; -- step 5 of 5, once SHOW STATUS LIKE 'Ongoing_anonymous_transaction_count' is 0 on all \
+             servers of the topology, and their replicas have applied what was logged until then"
+        }
+        _ => {
+            "gtid_mode=OFF_PERMISSIVE; -- step 3 of 5, on all servers of the topology before the next one"
+        }
+    };
+    format!("SET PERSIST {next}")
 }
 
 fn identity(source: &ServerFacts, server_id: u32) -> Finding {
@@ -171,7 +183,7 @@ mod tests {
                 "OFF_PERMISSIVE",
                 "source.gtid_mode",
                 Level::Error,
-                "source: SET PERSIST gtid_mode=ON_PERMISSIVE; SET PERSIST gtid_mode=ON",
+                "source: SET PERSIST gtid_mode=ON_PERMISSIVE; -- step 4 of 5",
             ),
             ("server_id", "42", "source.server_id", Level::Error, "[channel.source] server_id"),
             ("server_id", "0", "source.server_id", Level::Error, "SET PERSIST server_id"),
@@ -208,13 +220,20 @@ mod tests {
     #[test]
     fn gtids_are_turned_on_step_by_step() {
         let mut source = good();
-        for (variable, value) in [("gtid_mode", "OFF"), ("enforce_gtid_consistency", "WARN")] {
-            source.variables.insert(variable.to_owned(), value.to_owned());
+        for (consistency, mode, next) in [
+            ("OFF", "OFF", "enforce_gtid_consistency=WARN;"),
+            ("WARN", "OFF", "enforce_gtid_consistency=ON;"),
+            ("ON", "OFF", "gtid_mode=OFF_PERMISSIVE;"),
+            ("ON", "OFF_PERMISSIVE", "gtid_mode=ON_PERMISSIVE;"),
+            ("ON", "ON_PERMISSIVE", "gtid_mode=ON;"),
+        ] {
+            for (variable, value) in
+                [("gtid_mode", mode), ("enforce_gtid_consistency", consistency)]
+            {
+                source.variables.insert(variable.to_owned(), value.to_owned());
+            }
+            let step = gtid_steps(&source);
+            assert_eq!(step.split_once(" -- ").unwrap().0, format!("SET PERSIST {next}"));
         }
-        assert_eq!(
-            gtid_steps(&source),
-            "SET PERSIST enforce_gtid_consistency=ON; SET PERSIST gtid_mode=OFF_PERMISSIVE; \
-             SET PERSIST gtid_mode=ON_PERMISSIVE; SET PERSIST gtid_mode=ON;"
-        );
     }
 }

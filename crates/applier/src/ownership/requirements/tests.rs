@@ -52,7 +52,7 @@ fn each_setting_has_its_finding_and_its_fix() {
     assert_eq!(found(&good(), &options()), []);
     for (variable, value, check, level, fix) in [
         ("read_only", "ON", "target.read_only", Level::Error, "GRANT CONNECTION_ADMIN"),
-        ("gtid_mode", "OFF", "target.gtid_mode", Level::Error, "gtid_mode=ON_PERMISSIVE"),
+        ("gtid_mode", "OFF", "target.gtid_mode", Level::Error, "gtid_mode=OFF_PERMISSIVE"),
         (
             "log_bin_trust_function_creators",
             "OFF",
