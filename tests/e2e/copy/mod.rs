@@ -2,6 +2,7 @@
 
 mod again;
 mod chunks;
+mod cloned;
 mod pace;
 mod server_facts;
 

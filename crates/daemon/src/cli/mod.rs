@@ -9,6 +9,7 @@ mod control;
 mod controller;
 mod copy;
 mod copy_again;
+mod copy_clone;
 mod explanation;
 mod fleet;
 mod generate;
@@ -50,6 +51,9 @@ pub fn main() -> ExitCode {
         Command::Control(command) => control::execute(&cli.config, &cli.admin, command),
         Command::Copy(arguments) if !arguments.table.is_empty() => {
             copy_again::copy_tables(&cli.config, &cli.admin, &arguments)
+        }
+        Command::Copy(arguments) if arguments.clone => {
+            copy_clone::copy_clone(&cli.config, cli.admin.channel.as_deref(), &arguments)
         }
         Command::Copy(arguments) => {
             copy::copy(&cli.config, cli.admin.channel.as_deref(), &arguments)

@@ -10,6 +10,7 @@
 mod again;
 mod begin;
 mod chunked;
+mod clone;
 mod copying;
 mod definitions;
 mod end;
@@ -32,6 +33,7 @@ use csa_applier::{CopyClaim, TargetOptions};
 use tokio::time::Instant;
 
 pub(crate) use again::{AgainOptions, Round, copy_again};
+pub(crate) use clone::{CloneOptions, CloneSummary, clone};
 use copying::{Copying, Report};
 pub(crate) use end::{complete, converging_tables, copied_tables};
 pub(crate) use error::CopyError;

@@ -32,6 +32,18 @@ pub(crate) struct CopyArguments {
     /// Print the tables that would be copied, and copy nothing.
     #[arg(long)]
     pub(crate) plan: bool,
+    /// Let the clone plugin copy the source's files over the target's, which needs the same MySQL release on both.
+    /// Everything on the target is replaced, accounts included. --source-user is then an administrator of the source
+    /// with BACKUP_ADMIN, and --target-user one of the target.
+    #[arg(long, requires = "source_user", requires = "target_user",
+          conflicts_with_all = ["plan", "table", "cancel", "lanes", "rows_per_second"])]
+    pub(crate) clone: bool,
+    /// The administrator of the target for --clone.
+    #[arg(long, value_name = "USER", requires = "target_password_file", requires = "clone")]
+    pub(crate) target_user: Option<String>,
+    /// File with that administrator's password.
+    #[arg(long, value_name = "FILE", requires = "target_user")]
+    pub(crate) target_password_file: Option<PathBuf>,
     /// Drop the tables that an interrupted copy has made on the target.
     #[arg(long, conflicts_with_all = ["plan", "table"])]
     pub(crate) cancel: bool,

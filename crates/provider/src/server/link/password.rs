@@ -47,6 +47,7 @@ impl Password {
     }
 }
 
+#[expect(clippy::disallowed_methods, reason = "passwords of the host")]
 fn read(path: &Path) -> io::Result<SecretString> {
     let text = std::fs::read_to_string(path)?;
     Ok(text.strip_suffix('\n').unwrap_or(&text).into())

@@ -1,0 +1,74 @@
+//! `csa-daemon copy --clone`: the clone plugin makes the target, and the channel follows.
+
+use std::time::Duration;
+
+use csa_tests::{Daemon, Load, Server, compare, eventually, prepare};
+
+use super::{busy, copy_log, ends_well, refused_with, start_copying};
+use crate::DRAIN;
+
+const PLUGIN: &str = "INSTALL PLUGIN clone SONAME 'mysql_clone.so'";
+
+/// Returns the arguments of a clone; the target's administrator is its own.
+fn arguments(daemon: &Daemon) -> Vec<String> {
+    let password = daemon.config_path().with_file_name("target.pw");
+    std::fs::write(&password, "admin_pw\n").expect("writable");
+    let password = password.display().to_string();
+    ["--clone", "--target-user", "admin", "--target-password-file", &password]
+        .map(str::to_owned)
+        .into()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_target_becomes_a_clone_while_clients_write() {
+    let (source, target) = Server::pair(&[], &[]);
+    prepare(&source, &busy()).await;
+    // The clone has this account, and makes another one for the channel.
+    source.exec("SET sql_log_bin=0; DROP USER csa@'%'").await;
+    let daemon = Daemon::builder(&source, &target).unset("applier.start_from").build();
+    let more = arguments(&daemon);
+    let more: Vec<&str> = more.iter().map(String::as_str).collect();
+    // Each reason is named before anything is changed.
+    let said = refused_with(&daemon, &more);
+    assert!(said.contains("INSTALL PLUGIN clone"), "{said}");
+    source.exec(PLUGIN).await;
+    source.exec("CREATE TABLE sbtest.other (id INT PRIMARY KEY) ENGINE=MyISAM").await;
+    let said = refused_with(&daemon, &more);
+    assert!(said.contains("sbtest.other are not InnoDB"), "{said}");
+    source.exec("DROP TABLE sbtest.other").await;
+    target.exec("CREATE DATABASE mine; CREATE TABLE mine.t (id INT PRIMARY KEY)").await;
+    let said = refused_with(&daemon, &more);
+    assert!(said.contains("mine.t") && said.contains("replaces everything"), "{said}");
+    target.exec("DROP DATABASE mine").await;
+    let load = Load::start(&source, &busy());
+    let cloning = start_copying(&daemon, &more);
+    // Nothing restarts a server of the tests.
+    eventually("the target wants to be started", DRAIN, async || {
+        copy_log(&daemon).contains("start it now")
+    })
+    .await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    target.restart();
+    ends_well(cloning, &daemon).await;
+    let said = copy_log(&daemon);
+    assert!(said.contains("making the account csa") && said.contains("MiB cloned in"), "{said}");
+    assert!(!said.contains("admin_pw") && !said.contains("csa_pw"), "{said}");
+    daemon.start_again();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    load.stop().await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    compare(&source, &target).await;
+    assert!(daemon.terminate().success());
+    let said = refused_with(&daemon, &more);
+    assert!(said.contains("and a clone replaces everything there"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn releases_that_differ_are_not_cloned() {
+    let source = Server::start_version("source", "8.0.31", &[]);
+    let target = Server::start("target", &[]);
+    let daemon = Daemon::builder(&source, &target).build();
+    let more = arguments(&daemon);
+    let said = refused_with(&daemon, &more.iter().map(String::as_str).collect::<Vec<_>>());
+    assert!(said.contains("8.0.31") && said.contains("works between releases"), "{said}");
+}
