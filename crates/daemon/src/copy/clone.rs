@@ -115,7 +115,7 @@ pub(crate) async fn clone(
     let mut cloned = comes_back(&as_source).await?;
     let bytes = check_result(&mut cloned).await?;
     say(&format!("target {}: it is a clone, and runs", cloned.address));
-    // It may have come with the source, as the target of other channels.
+    // The source has one where it is the target of other channels.
     cloned.run("DROP DATABASE csa", "DROP DATABASE IF EXISTS csa").await?;
     let not_granted = make_account(&mut cloned, &options.account, say).await?;
     let executed: Vec<String> = cloned.rows("SELECT @@GLOBAL.gtid_executed").await?;
