@@ -71,6 +71,8 @@ mod monitoring;
 mod older_target;
 #[path = "e2e/operation.rs"]
 mod operation;
+#[path = "e2e/outages.rs"]
+mod outages;
 #[path = "e2e/page.rs"]
 mod page;
 #[path = "e2e/pairs.rs"]

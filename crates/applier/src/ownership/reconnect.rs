@@ -112,7 +112,6 @@ impl ControlSession {
         // Groups in flight hold only rows that are there, so this insertion waits for none.
         if !missing.is_empty() {
             warn!(
-                channel,
                 ?missing,
                 "rows of workers are gone from csa.checkpoint, adding them again"
             );
@@ -143,7 +142,7 @@ impl ControlSession {
         if lost.is_empty() || !is_sure {
             return Ok(());
         }
-        warn!(channel = self.channel, %lost, "the target had lost GTIDs of transactions that its tables have");
+        warn!(%lost, "the target had lost GTIDs of transactions that its tables have");
         level(&mut self.session, &row).await
     }
 
