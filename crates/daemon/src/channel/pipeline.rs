@@ -166,10 +166,7 @@ impl<'a> Pipeline<'a> {
         if let Some(converging) = &converging {
             self.watch.copy_step(CopyStep::Changes);
             let until = converging.until.as_ref().map(GtidSet::brief);
-            info!(
-                ?until,
-                "applying what changed while rows were copied"
-            );
+            info!(?until, "applying what changed while rows were copied");
         }
         if let Some(until) = until.begin(&self.control.checkpoint().executed) {
             self.control.close().await;
