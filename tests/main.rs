@@ -111,6 +111,8 @@ mod standby;
 mod start;
 #[path = "e2e/statement_text.rs"]
 mod statement_text;
+#[path = "e2e/status.rs"]
+mod status;
 #[path = "e2e/stream_errors.rs"]
 mod stream_errors;
 #[path = "e2e/systemd.rs"]

@@ -54,7 +54,8 @@ async fn outage_of_the_target(format: &str) {
     for (line, (level, channel, message)) in log[before..].lines().zip(lines()) {
         assert!(channel.is_some(), "no channel: {line}");
         assert!(level != "ERROR", "{line}");
-        let is_about_it = message.contains("target unavailable") || message.contains("available again");
+        let is_about_it =
+            message.contains("target unavailable") || message.contains("available again");
         assert!(level != "WARN" || is_about_it, "{line}");
     }
     for name in CHANNELS {

@@ -12,6 +12,8 @@ mod copy_again;
 mod explanation;
 mod fleet;
 mod generate;
+mod max_lag;
+mod one_channel;
 mod output;
 mod pattern;
 mod relay;
