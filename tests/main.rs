@@ -105,6 +105,8 @@ mod server_settings;
 mod several;
 #[path = "e2e/sql_executor.rs"]
 mod sql_executor;
+#[path = "e2e/sql_status.rs"]
+mod sql_status;
 #[path = "e2e/standby.rs"]
 mod standby;
 #[path = "e2e/start.rs"]

@@ -94,6 +94,15 @@ impl Keeper {
         self.reopen(backoff).await
     }
 
+    /// Returns true while the session holds the lock, on a target that has everything known to be committed.
+    pub(crate) fn is_held(&self) -> bool {
+        self.control.is_held
+    }
+
+    pub(crate) fn channel(&self) -> &str {
+        &self.control.channel
+    }
+
     /// Returns the daemon's identity, by which its sessions on the target are recognised.
     pub(crate) fn identity(&self) -> &str {
         &self.control.identity

@@ -13,6 +13,7 @@ mod overlap;
 mod pipeline;
 mod prepare;
 mod reception;
+mod shown_state;
 mod standby;
 mod start;
 mod start_steps;

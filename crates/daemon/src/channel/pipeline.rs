@@ -257,6 +257,7 @@ impl<'a> Pipeline<'a> {
 
     /// Returns the part that applies `stream`.
     fn applier(self, stream: AdmittedStream) -> Applier<Purge> {
+        let shown = Arc::new(self.watch.clone());
         Applier::new(
             self.control,
             self.settings.target.clone(),
@@ -268,6 +269,7 @@ impl<'a> Pipeline<'a> {
             stream,
             Purge { store: self.received.store, watch: self.watch.clone() },
         )
+        .showing(shown)
     }
 }
 

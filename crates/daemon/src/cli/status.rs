@@ -15,7 +15,6 @@ use super::one_channel::one_channel;
 use super::output::{print, say};
 use super::pattern::{chosen, is_pattern, matches};
 use super::table;
-use super::units::time;
 use super::watch;
 use crate::host::{Failure, now_micros, rfc3339};
 use crate::observe::view::{ChannelView, PeerChannelView, PeerView, PeersView, StatusView};
@@ -46,8 +45,7 @@ pub(super) fn check_lag(client: &Client, most: Duration) -> Result<(), Failure> 
     match names.is_empty() {
         true => Ok(()),
         false => Err(Failure::Runtime(format!(
-            "not running with a lag of {} at most: {}",
-            time(most.as_secs_f64()),
+            "not running with a lag of {most:?} at most: {}",
             names.join(", ")
         ))),
     }

@@ -22,6 +22,7 @@ Example:
 pub(super) const CONTROLLER: &str = "\
 Example:
   csa-daemon controller --help";
+// prose: allow long: lines of commands.
 pub(super) const STATUS: &str = "\
 Examples:
   csa-daemon status               all channels in a table
@@ -55,6 +56,7 @@ Examples:
 pub(super) const SKIP: &str = "\
 Example:
   csa-daemon --channel shop skip 3e11fa47-71ca-11e1-9e33-c80aa9429562:23";
+// prose: allow long: lines of commands.
 pub(super) const WAIT: &str = "\
 Examples:
   csa-daemon --channel shop wait 3e11fa47-71ca-11e1-9e33-c80aa9429562:1-23
