@@ -104,7 +104,7 @@ async fn a_lock_on_the_row_holds_nothing_up() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_account_without_the_privileges_replicates_all_the_same() {
+async fn another_table_of_that_name_only_warns() {
     let (source, target) = pair().await;
     target
         .exec(
@@ -121,4 +121,25 @@ async fn an_account_without_the_privileges_replicates_all_the_same() {
     tokio::time::sleep(Duration::from_secs(3)).await;
     assert_eq!(daemon.log().matches("csa.status can't be written").count(), 1);
     wait_state(&daemon, 0, "running").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_the_privilege_to_hide_it_no_row_is_written() {
+    let (source, target) = pair().await;
+    target
+        .exec(
+            "SET sql_log_bin = 0; REVOKE SESSION_VARIABLES_ADMIN, REPLICATION_APPLIER ON *.* FROM csa; \
+             REVOKE IF EXISTS SYSTEM_VARIABLES_ADMIN, SUPER ON *.* FROM csa",
+        )
+        .await;
+    let daemon = Daemon::builder(&source, &target).start();
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    eventually("a warning", DRAIN, async || daemon.log().contains("csa.status can't be written"))
+        .await;
+    assert!(daemon.log().contains("SESSION_VARIABLES_ADMIN"), "{}", daemon.log_tail());
+    let before = target.gtid_executed().await;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(target.gtid_executed().await, before);
+    source.exec("INSERT INTO shop.item VALUES (1)").await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
 }

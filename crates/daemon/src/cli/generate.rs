@@ -124,6 +124,9 @@ mod tests {
         let configuration = read("man/csa-daemon.toml.5");
         assert!(configuration.contains("\n\\&[channel.source]\n"), "{configuration}");
         let bash = read("completions/csa-daemon.bash");
+        // The function of clap's own that ours calls.
+        assert!(bash.contains("    _csa__daemon \"$@\""), "{bash}");
+        assert!(bash.starts_with("_csa__daemon() {"), "{bash}");
         assert!(bash.contains("worker_count") && !bash.contains("@SETTINGS@"), "{bash}");
         for file in ["csa-daemon.bash", "_csa-daemon", "csa-daemon.fish"] {
             let completion = read(&format!("completions/{file}"));

@@ -33,7 +33,7 @@ _csa_daemon_names() {
             fi
             ;;
     esac
-    _csa-daemon "$@"
+    _csa__daemon "$@"
 }
 
 complete -F _csa_daemon_names -o bashdefault -o default csa-daemon
