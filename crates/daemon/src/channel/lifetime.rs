@@ -294,8 +294,11 @@ impl Channel {
         state_dir::check(&settings.relay.directory).map_err(ChannelError::State)?;
         let kept = self.kept.take(settings, taking);
         let prepared = match kept {
-            // Its steps were the first of this start.
-            Some(prepared) => prepared,
+            // Its steps were the first of this start, which has forgotten what they found.
+            Some(prepared) => {
+                self.watch.target_version(prepared.target.version.to_string());
+                prepared
+            }
             None => {
                 self.watch.opening();
                 self.looks().prepare(&taking.start, taking.was_held).await?

@@ -25,6 +25,7 @@ use super::live_settings::Paused;
 use super::overlap::written_rules;
 use super::prepare::KeptPreflight;
 use super::reception::Reception;
+use super::refusal::Refusal;
 use super::traced::Traced;
 use super::watch::Watch;
 use crate::config::ChannelSettings;
@@ -75,21 +76,6 @@ struct Life {
     stop: CancellationToken,
     kill: CancellationToken,
     task: JoinHandle<Result<(), String>>,
-}
-
-/// The refusal of a command; nothing was changed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Refusal {
-    pub(crate) error: String,
-    pub(crate) fix: String,
-    /// Because of the target, not of the channel's state.
-    pub(crate) by_target: bool,
-}
-
-impl Refusal {
-    fn state(error: impl Into<String>, fix: impl Into<String>) -> Self {
-        Self { error: error.into(), fix: fix.into(), by_target: false }
-    }
 }
 
 type Done<T> = Result<T, Refusal>;

@@ -152,10 +152,10 @@ fn figures(view: &ChannelView, page: &mut Page) {
             rate(view.received_transactions_per_second)
         ),
     );
-    let drain = match (view.seconds_to_drain, view.backlog_transactions) {
+    let drain = match (view.seconds_to_drain, view.state) {
         (Some(seconds), _) => time(seconds),
-        (None, Some(_)) => "never at these rates: the backlog does not shrink".to_owned(),
-        (None, None) => DASH.to_owned(),
+        (None, ChannelState::Running) => "unknown: the backlog does not shrink".to_owned(),
+        (None, _) => DASH.to_owned(),
     };
     page.add("time to drain", drain);
     let bottleneck = &view.bottleneck;

@@ -25,10 +25,10 @@ Example:
 // prose: allow long: lines of commands.
 pub(super) const STATUS: &str = "\
 Examples:
-  csa-daemon status               all channels in a table
-  csa-daemon status shop          one channel in detail
-  csa-daemon status --watch       the worst channels first, on a terminal
-  csa-daemon status --max-lag 30s for monitors: exit code 1 if a channel does not run, or lags by more";
+  csa-daemon status                 all channels in a table
+  csa-daemon status shop            one channel in detail
+  csa-daemon status --watch         the worst channels first, on a terminal
+  csa-daemon status --max-lag 30s   for monitors: exit code 1 if a channel does not run, or lags by more";
 pub(super) const PAUSE: &str = "\
 Examples:
   csa-daemon --channel shop pause
