@@ -129,11 +129,11 @@ async fn without_the_privilege_to_hide_it_no_row_is_written() {
     let (source, target) = pair().await;
     target
         .exec(
-            "SET sql_log_bin = 0; REVOKE SESSION_VARIABLES_ADMIN, REPLICATION_APPLIER ON *.* FROM csa; \
+            "SET sql_log_bin = 0; REVOKE SESSION_VARIABLES_ADMIN ON *.* FROM csa; \
              REVOKE IF EXISTS SYSTEM_VARIABLES_ADMIN, SUPER ON *.* FROM csa",
         )
         .await;
-    let daemon = Daemon::builder(&source, &target).start();
+    let daemon = Daemon::builder(&source, &target).set("applier.executor", "sql").start();
     daemon.wait_drained(&source, &target, DRAIN).await;
     eventually("a warning", DRAIN, async || daemon.log().contains("csa.status can't be written"))
         .await;

@@ -58,8 +58,11 @@ fn write(directory: &Path) -> io::Result<()> {
     for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
         let file = clap_complete::generate_to(shell, &mut visible(), NAME, &completions)?;
         if shell == Shell::Bash {
-            let script = std::fs::read_to_string(&file)? + &names();
-            std::fs::write(file, script)?;
+            let script = std::fs::read_to_string(&file)?;
+            // clap_complete 4.6 takes the hyphen of our name for a space in one of two places: nothing was
+            // completed after a command.
+            let script = script.replace("csa__subcmd__daemon", "csa__daemon");
+            std::fs::write(file, script + &names())?;
         }
     }
     Ok(())
@@ -127,6 +130,7 @@ mod tests {
         // The function of clap's own that ours calls.
         assert!(bash.contains("    _csa__daemon \"$@\""), "{bash}");
         assert!(bash.starts_with("_csa__daemon() {"), "{bash}");
+        assert!(bash.contains("        csa__daemon__subcmd__status)\n"), "{bash}");
         assert!(bash.contains("worker_count") && !bash.contains("@SETTINGS@"), "{bash}");
         for file in ["csa-daemon.bash", "_csa-daemon", "csa-daemon.fish"] {
             let completion = read(&format!("completions/{file}"));
